@@ -1,0 +1,52 @@
+# make run, make test: everything from a bare clone. make lab opens the lessons.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check
+PYTEST := -m pytest -n 2 --nbmake --nbmake-timeout=900 tests notebooks
+
+.PHONY: run lab test notebooks record test-matrix
+.DELETE_ON_ERROR:
+
+run: .venv/course.stamp
+	$(BIN)/python scripts/run_course.py
+
+lab: .venv/course.stamp
+	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
+
+test: .venv/tests.stamp
+	$(BIN)/python $(PYTEST)
+
+# From notebooks/src to notebooks/ and notebooks/solutions/, executed, and the table in README.md.
+notebooks: .venv/course.stamp
+	$(BIN)/python scripts/notebooks.py build
+	$(BIN)/python scripts/readme.py
+
+# Measure the lessons' minutes on this machine; `make notebooks` then writes them into headers and table.
+record: .venv/course.stamp
+	$(BIN)/python scripts/run_course.py --record
+
+# The oldest supported transformers, and the newest that the package index has for this Python.
+test-matrix: .venv-oldest/tests.stamp .venv-newest/tests.stamp
+	.venv-newest/bin/python $(PIP_INSTALL) --upgrade "transformers>=5.15" -c .venv-newest/constraints.txt
+	.venv-oldest/bin/python -c "import transformers; print('transformers', transformers.__version__)"
+	.venv-oldest/bin/python $(PYTEST)
+	.venv-newest/bin/python -c "import transformers; print('transformers', transformers.__version__)"
+	.venv-newest/bin/python $(PYTEST)
+
+.venv/course.stamp: requirements.txt constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("Python 3.10 or newer is needed: make PYTHON=python3.11 ...")'
+	@echo "Installing the requirements into .venv (about 1.5 GB on disk)"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python $(PIP_INSTALL) -r requirements.txt -c constraints.txt
+	touch $@
+
+.venv/tests.stamp: requirements-dev.txt .venv/course.stamp
+	$(BIN)/python $(PIP_INSTALL) -r requirements-dev.txt -c constraints.txt
+	touch $@
+
+# transformers brings its own tokenizers and huggingface_hub: their pins go with its pin, torch's stays.
+.venv-%/tests.stamp: requirements.txt requirements-dev.txt constraints.txt
+	$(PYTHON) -m venv .venv-$*
+	grep -vE '^(transformers|tokenizers|huggingface_hub)==' constraints.txt > .venv-$*/constraints.txt
+	.venv-$*/bin/python $(PIP_INSTALL) -r requirements-dev.txt -c .venv-$*/constraints.txt $(if $(filter oldest,$*),transformers==5.15.0)
+	touch $@

@@ -1,0 +1,23 @@
+"""What every test, test worker and notebook kernel shares; set here because it must precede the import of torch."""
+
+import os
+import random
+from pathlib import Path
+
+# A notebook's kernel starts in the notebook's folder and would not find the package.
+os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+os.environ["DSPARK_PROFILE"] = "tiny"
+# Two workers on two cores: more threads would only wait for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Start every test from the same global random state, whatever ran before it."""
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)

@@ -1,0 +1,296 @@
+"""Generate the notebooks from their py:percent sources, execute them and keep the outputs.
+
+`python scripts/notebooks.py build` writes notebooks/NN_name.ipynb and notebooks/solutions/NN_name.ipynb for every
+notebooks/src/NN_name.py; `--check` compares the committed notebooks with their sources and executes nothing.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from dspark_lite.about import REPOSITORY, colab_url, repository_url  # noqa: E402
+
+SOURCES = ROOT / "notebooks" / "src"
+MEASURED = ROOT / "assets" / "measurements" / "lessons.json"
+SIZE_LIMIT = 700_000  # bytes a committed notebook stays under, so that GitHub shows it
+CELL_SECONDS = 600
+BADGE_IMAGE = "https://colab.research.google.com/assets/colab-badge.svg"
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+
+NOTEBOOK_METADATA = {
+    "accelerator": "GPU",
+    "colab": {"gpuType": "T4", "provenance": [], "toc_visible": True},
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+# One thread, no GPU, no network, figures inline: the same outputs on every run.
+KERNEL_SETTINGS = {
+    "DSPARK_PROFILE": "tiny",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONHASHSEED": "0",
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+}
+
+SETUP = f'''#@title Find the course: clones it on Colab, looks upwards from here elsewhere
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def course_folder():
+    """Return the folder that holds dspark_lite/, here or above; None if there is none."""
+    return next((f for f in (Path.cwd(), *Path.cwd().parents) if (f / "dspark_lite" / "about.py").is_file()), None)
+
+
+if course_folder() is None and "google.colab" in sys.modules:
+    if not Path("{REPOSITORY.split("/")[1]}").is_dir():
+        subprocess.run(["git", "clone", "--quiet", "--depth", "1", "{repository_url()}"], check=True)
+    os.chdir(Path("{REPOSITORY.split("/")[1]}") / "notebooks")
+if course_folder() is None:
+    raise FileNotFoundError("No folder dspark_lite/ here or above: open this notebook inside a clone of {repository_url()}")
+if str(course_folder()) not in sys.path:
+    sys.path.insert(0, str(course_folder()))'''
+
+
+class LessonError(Exception):
+    """A lesson that cannot be built or does not run; the message is one sentence for the command line."""
+
+
+def lesson_sources(only=None):
+    """Return the source paths in lesson order; `only` is a lesson's two digits or None for all."""
+    sources = sorted(SOURCES.glob("[0-9][0-9]_*.py"))
+    if only is None:
+        return sources
+    chosen = [source for source in sources if source.name[:2] == only]
+    if not chosen:
+        raise LessonError(f"No lesson {only} in notebooks/src; there are {', '.join(s.name[:2] for s in sources) or 'none'}.")
+    return chosen
+
+
+def tags(cell):
+    """Return a cell's tags."""
+    return cell.metadata.get("tags", [])
+
+
+def read_cells(source):
+    """Return a source's cells, checked: one header (first), one setup, every exercise followed by its solution."""
+    cells = jupytext.read(source, fmt="py:percent").cells
+    kinds = [next((t for t in tags(c) if t in ("header", "setup", "exercise", "solution")), "") for c in cells]
+    if kinds.count("header") != 1 or kinds[0] != "header" or cells[0].cell_type != "markdown":
+        raise LessonError(f"{source.name}: the first cell, and no other, must be markdown tagged `header`.")
+    if not cells[0].source.startswith("# "):
+        raise LessonError(f"{source.name}: the header must begin with the title as a `# ` line.")
+    if kinds.count("setup") != 1:
+        raise LessonError(f"{source.name}: exactly one cell must be tagged `setup`, found {kinds.count('setup')}.")
+    for number, (kind, before, after) in enumerate(zip(kinds, ["", *kinds], [*kinds[1:], ""], strict=False), start=1):
+        if kind == "exercise" and after != "solution":
+            raise LessonError(f"{source.name}, cell {number}: the exercise must be followed by its `solution` cell.")
+        if kind == "solution" and before != "exercise":
+            raise LessonError(f"{source.name}, cell {number}: the solution must follow its `exercise` cell.")
+    return cells
+
+
+def title(source):
+    """Return the lesson's title, without a leading number."""
+    first_line = read_cells(source)[0].source.splitlines()[0]
+    return re.sub(r"^# (Lesson )?(\d+\W+)?", "", first_line).strip()
+
+
+def badge(path):
+    """Return the markdown of the Colab badge for the notebook at `path`, relative to the root."""
+    return f"[![Open in Colab]({BADGE_IMAGE})]({colab_url(path)})"
+
+
+def minutes(lesson, device):
+    """Return the measured time of a lesson in words; `device` is "cpu" or "t4"."""
+    measured = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+    seconds = measured.get(device, {}).get("seconds", {}).get(lesson)
+    if seconds is None:
+        return "not measured yet"
+    return "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
+
+
+def notebook_path(source, solutions):
+    """Return where the notebook of a source is kept."""
+    folder = ROOT / "notebooks" / ("solutions" if solutions else "")
+    return folder / f"{source.stem}.ipynb"
+
+
+def generate(source, solutions):
+    """Return the notebook of a source, not executed: the student's, or with the solutions in place of the stubs."""
+    dropped = "exercise" if solutions else "solution"
+    notebook = nbformat.v4.new_notebook(metadata=NOTEBOOK_METADATA)
+    for cell in read_cells(source):
+        if dropped in tags(cell):
+            continue
+        if "header" in tags(cell):
+            path = f"notebooks/{'solutions/' if solutions else ''}{source.stem}.ipynb"
+            first, _, rest = cell.source.partition("\n")
+            time = f"*Time: CPU {minutes(source.stem, 'cpu')}, T4 {minutes(source.stem, 't4')}.*"
+            cell.source = "\n\n".join(filter(None, [first, badge(path), rest.strip(), time]))
+        if "setup" in tags(cell):
+            cell.source = SETUP
+            cell.metadata["cellView"] = "form"
+        cell.id = f"cell-{len(notebook.cells):03d}"
+        notebook.cells.append(cell)
+    return notebook
+
+
+def code_cells(notebook):
+    """Return the cells that a kernel runs."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def widget_errors(notebook):
+    """Return the errors raised inside widgets, which end in the widget state and stop nothing."""
+    models = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {}).values()
+    outputs = [output for model in models for output in model.get("state", {}).get("outputs", [])]
+    return [output for output in outputs if output["output_type"] == "error"]
+
+
+def describe_failure(notebook, error):
+    """Return "cell 7 (`first line`): ValueError: what it said" for the cell that stopped the run."""
+    for number, cell in enumerate(notebook.cells, start=1):
+        for output in cell.get("outputs", []):
+            if output.output_type == "error":
+                message = f"{output.ename}: {output.evalue}".splitlines()[0]
+                return f"cell {number} (`{cell.source.splitlines()[0]}`): {message}"
+    done = [n for n, cell in enumerate(notebook.cells, start=1) if cell.get("execution_count")]
+    kind = "took too long" if isinstance(error, CellTimeoutError) else "ended its kernel"
+    return f"cell {done[-1] if done else 1} or the one after it {kind}."
+
+
+def execute(notebook, lesson, folder, on_cell=lambda: None):
+    """Run a notebook in a fresh kernel that starts in `folder`, in place; `on_cell` is called after each code cell.
+
+    Widget views and state are dropped afterwards: their ids are random, and each has a static figure beside it.
+    Raises LessonError with the lesson, the cell and the error, errors inside widgets included.
+    """
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+        on_cell_executed=lambda **_: on_cell(),
+    )
+    try:
+        client.execute(env={**os.environ, **KERNEL_SETTINGS})
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        raise LessonError(f"{lesson}, {describe_failure(notebook, error)}") from error
+    finally:
+        failed = widget_errors(notebook)
+        strip(notebook)
+    if failed:
+        raise LessonError(f"{lesson}, inside a widget: {failed[0]['ename']}: {failed[0]['evalue'].splitlines()[0]}")
+
+
+def strip(notebook):
+    """Remove what differs from run to run or from machine to machine."""
+    notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if WIDGET_VIEW not in output.get("data", {})]
+
+
+def write_text(path, text):
+    """Write a file under a temporary name and move it into place: a stopped run leaves no half of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_notebook(path, notebook):
+    """Write an executed notebook to keep in git; raises LessonError when it is too large for that."""
+    text = nbformat.writes(notebook).rstrip("\n") + "\n"
+    size = len(text.encode())
+    if size >= SIZE_LIMIT:
+        raise LessonError(
+            f"{path.relative_to(ROOT)} would have {size // 1000} KB; a committed notebook stays under "
+            f"{SIZE_LIMIT // 1000} KB, so show fewer or smaller figures."
+        )
+    write_text(path, text)
+
+
+def difference(path, notebook):
+    """Return how the file at `path` differs from the generated `notebook`, outputs aside; None if it does not."""
+    if not path.exists():
+        return f"{path.name} is missing in {path.parent.name}/"
+    committed = nbformat.read(path, as_version=4)
+    if committed.metadata != notebook.metadata:
+        return f"{path.parent.name}/{path.name}: the metadata differs"
+    if len(committed.cells) != len(notebook.cells):
+        return f"{path.parent.name}/{path.name}: {len(committed.cells)} cells, the source gives {len(notebook.cells)}"
+    for number, pair in enumerate(zip(committed.cells, notebook.cells, strict=True), start=1):
+        ours, theirs = ([cell.id, cell.cell_type, cell.source, cell.metadata] for cell in pair)
+        if ours != theirs:
+            return f"{path.parent.name}/{path.name}: cell {number} differs from its source"
+    return None
+
+
+def check(sources):
+    """Return one sentence for every committed notebook that is not what its source gives, or has no source."""
+    expected = {notebook_path(source, solutions): (source, solutions) for source in sources for solutions in (False, True)}
+    found = [difference(path, generate(source, solutions)) for path, (source, solutions) in expected.items()]
+    known = {notebook_path(source, solutions) for source in lesson_sources() for solutions in (False, True)}
+    present = {*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks" / "solutions").glob("*.ipynb")}
+    orphans = [f"{path.parent.name}/{path.name} has no source in notebooks/src" for path in sorted(present - known)]
+    return [sentence for sentence in found if sentence] + orphans
+
+
+def build(sources):
+    """Generate, execute and write both notebooks of every source, with a progress bar over the code cells."""
+    work = [(source, solutions, generate(source, solutions)) for source in sources for solutions in (False, True)]
+    with tqdm(total=sum(len(code_cells(notebook)) for *_, notebook in work), unit="cell") as bar:
+        for source, solutions, notebook in work:
+            lesson = source.stem + (" (solutions)" if solutions else "")
+            bar.set_description(lesson)
+            execute(notebook, lesson, ROOT / "notebooks", on_cell=bar.update)
+            write_notebook(notebook_path(source, solutions), notebook)
+
+
+def main(arguments=None):
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["build"])
+    parser.add_argument("--check", action="store_true", help="compare with the committed notebooks, execute nothing")
+    parser.add_argument("--only", metavar="NN", help="one lesson, by its two digits")
+    options = parser.parse_args(arguments)
+    try:
+        sources = lesson_sources(options.only)
+        if not options.check:
+            build(sources)
+            return 0
+        sentences = check(sources)
+    except LessonError as error:
+        sentences = [str(error)]
+    for sentence in sentences:
+        print(sentence, file=sys.stderr)
+    if options.check and sentences:
+        print("Run `make notebooks` and commit what it writes.", file=sys.stderr)
+    return 1 if sentences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
