@@ -1,4 +1,4 @@
-"""What every test, test worker and notebook kernel shares; set here because it must precede the import of torch."""
+"""What every test, test worker and notebook kernel shares; set before torch is imported."""
 
 import os
 import random

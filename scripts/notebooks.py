@@ -48,6 +48,7 @@ KERNEL_SETTINGS = {
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
 }
 
+CLONE = REPOSITORY.split("/")[1]
 SETUP = f'''#@title Find the course: clones it on Colab, looks upwards from here elsewhere
 import os
 import subprocess
@@ -57,15 +58,16 @@ from pathlib import Path
 
 def course_folder():
     """Return the folder that holds dspark_lite/, here or above; None if there is none."""
-    return next((f for f in (Path.cwd(), *Path.cwd().parents) if (f / "dspark_lite" / "about.py").is_file()), None)
+    folders = (Path.cwd(), *Path.cwd().parents)
+    return next((folder for folder in folders if (folder / "dspark_lite" / "about.py").is_file()), None)
 
 
 if course_folder() is None and "google.colab" in sys.modules:
-    if not Path("{REPOSITORY.split("/")[1]}").is_dir():
+    if not Path("{CLONE}").is_dir():
         subprocess.run(["git", "clone", "--quiet", "--depth", "1", "{repository_url()}"], check=True)
-    os.chdir(Path("{REPOSITORY.split("/")[1]}") / "notebooks")
+    os.chdir(Path("{CLONE}") / "notebooks")
 if course_folder() is None:
-    raise FileNotFoundError("No folder dspark_lite/ here or above: open this notebook inside a clone of {repository_url()}")
+    raise FileNotFoundError("This notebook must be opened inside a clone of {repository_url()}")
 if str(course_folder()) not in sys.path:
     sys.path.insert(0, str(course_folder()))'''
 
@@ -81,7 +83,9 @@ def lesson_sources(only=None):
         return sources
     chosen = [source for source in sources if source.name[:2] == only]
     if not chosen:
-        raise LessonError(f"No lesson {only} in notebooks/src; there are {', '.join(s.name[:2] for s in sources) or 'none'}.")
+        raise LessonError(
+            f"No lesson {only} in notebooks/src; there are {', '.join(s.name[:2] for s in sources) or 'none'}."
+        )
     return chosen
 
 
@@ -251,7 +255,9 @@ def difference(path, notebook):
 
 def check(sources):
     """Return one sentence for every committed notebook that is not what its source gives, or has no source."""
-    expected = {notebook_path(source, solutions): (source, solutions) for source in sources for solutions in (False, True)}
+    expected = {
+        notebook_path(source, solutions): (source, solutions) for source in sources for solutions in (False, True)
+    }
     found = [difference(path, generate(source, solutions)) for path, (source, solutions) in expected.items()]
     known = {notebook_path(source, solutions) for source in lesson_sources() for solutions in (False, True)}
     present = {*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks" / "solutions").glob("*.ipynb")}

@@ -1,0 +1,151 @@
+"""Run the course: execute every lesson on the tiny profile, measure the drafters, say what came out and where it is.
+
+Writes build/notebooks/ (executed copies), build/figures/, build/lessons.json (seconds a lesson) and build/bench.json.
+Exits 1 when a lesson or the measurement fails. `--record` also keeps the seconds in assets/measurements/lessons.json.
+"""
+
+import argparse
+import base64
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+
+import nbformat
+from notebooks import KERNEL_SETTINGS, MEASURED, ROOT, LessonError, code_cells, execute, write_text
+from tqdm import tqdm
+
+BUILD = ROOT / "build"
+BENCH_PROMPTS = 4  # prompts a domain: enough for the closing table, about a minute on two cores
+
+
+def save_figures(notebook, lesson):
+    """Write the PNG outputs of an executed notebook to build/figures/NN_name_1.png and on."""
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    images = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    (BUILD / "figures").mkdir(parents=True, exist_ok=True)
+    for stale in (BUILD / "figures").glob(f"{lesson}_*.png"):
+        stale.unlink()
+    for number, image in enumerate(images, start=1):
+        (BUILD / "figures" / f"{lesson}_{number}.png").write_bytes(base64.b64decode(image))
+
+
+def run_lesson(path, bar):
+    """Execute one notebook, keep its copy and figures; returns its seconds, start of the kernel included."""
+    notebook = nbformat.read(path, as_version=4)
+    bar.set_description(path.stem)
+    start = time.perf_counter()
+    try:
+        execute(notebook, path.stem, path.parent, on_cell=bar.update)
+    finally:
+        write_text(BUILD / "notebooks" / path.name, nbformat.writes(notebook))
+        save_figures(notebook, path.stem)
+    return time.perf_counter() - start
+
+
+def run_lessons(paths):
+    """Execute the notebooks one after another, so that none disturbs another's clock.
+
+    Returns (seconds by lesson, one sentence for each lesson that failed).
+    """
+    seconds, failures = {}, []
+    total = sum(len(code_cells(nbformat.read(path, as_version=4))) for path in paths)
+    with tqdm(total=total, unit="cell") as bar:
+        for path in paths:
+            try:
+                seconds[path.stem] = round(run_lesson(path, bar), 1)
+            except LessonError as error:
+                failures.append(str(error))
+    return seconds, failures
+
+
+def measurement(seconds):
+    """Return the record of a run: seconds by lesson and what they were measured on."""
+    return {
+        "device": f"CPU, {os.cpu_count()} cores, {platform.machine()}, one thread",
+        "versions": {"python": platform.python_version(), **{n: version(n) for n in ("torch", "transformers")}},
+        "seconds": seconds,
+    }
+
+
+def write_json(path, value):
+    """Write JSON with a final newline, in one move."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def bench():
+    """Measure every drafter with `python -m dspark_lite bench`; returns its rows."""
+    path = BUILD / "bench.json"
+    command = [sys.executable, "-m", "dspark_lite", "bench", "--json", str(path), "--prompts", str(BENCH_PROMPTS)]
+    finished = subprocess.run(command, cwd=ROOT, env={**os.environ, **KERNEL_SETTINGS}, stdout=subprocess.DEVNULL)
+    if finished.returncode:
+        raise LessonError(f"`python -m dspark_lite bench` ended with exit code {finished.returncode}.")
+    return json.loads(path.read_text())["rows"]
+
+
+def closing_table(rows):
+    """Return the bench rows as text: a line a drafter, accepted length and speed in a column a domain."""
+    domains = list(dict.fromkeys(row["domain"] for row in rows))
+    drafters = list(dict.fromkeys(row["drafter"] for row in rows))
+    cells = {(row["drafter"], row["domain"]): row for row in rows}
+    width = max(len("drafter"), *map(len, drafters)) + 2
+    half = 8 * len(domains)
+    heads = "".join(f"{domain:>8}" for domain in domains)
+    lines = [
+        f"{'':{width}}{'tokens a round':>{half}}   {'speed, plain = 1':>{half}}",
+        f"{'drafter':{width}}{heads}   {heads}",
+    ]
+    for drafter in drafters:
+        found = [cells.get((drafter, domain)) for domain in domains]
+        lengths = "".join(f"{row['accepted_length']:8.2f}" if row else f"{'-':>8}" for row in found)
+        speeds = "".join(f"{row['speedup']:8.2f}" if row else f"{'-':>8}" for row in found)
+        lines.append(f"{drafter:{width}}{lengths}   {speeds}")
+    return "\n".join(lines)
+
+
+def closing(rows, seconds):
+    """Return what the reader sees last: the table, where things are, how to open them."""
+    minutes = sum(seconds.values()) / 60
+    return f"""
+Accepted length and speed against plain decoding, batch 1, decode only, {BENCH_PROMPTS} prompts a domain:
+
+{closing_table(rows)}
+
+{len(seconds)} lessons ran in {minutes:.1f} minutes.
+  build/notebooks      the lessons as they ran here
+  build/figures        their figures
+  build/bench.json     the table above; build/lessons.json: seconds a lesson
+Open what ran here:    .venv/bin/jupyter lab build/notebooks
+Open the lessons:      make lab
+"""
+
+
+def main(arguments=None):
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help="keep the seconds in assets/measurements/lessons.json")
+    options = parser.parse_args(arguments)
+    paths = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    if not paths:
+        print("There is no notebook in notebooks/; `make notebooks` writes them.", file=sys.stderr)
+        return 1
+    seconds, failures = run_lessons(paths)
+    write_json(BUILD / "lessons.json", measurement(seconds))
+    if not failures:
+        try:
+            print(closing(bench(), seconds))
+        except LessonError as error:
+            failures.append(str(error))
+    for sentence in failures:
+        print(sentence, file=sys.stderr)
+    if options.record and not failures:
+        kept = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+        write_json(MEASURED, {**kept, "cpu": measurement(seconds)})
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
