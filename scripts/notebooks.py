@@ -153,6 +153,7 @@ def generate(source, solutions):
         if "setup" in tags(cell):
             cell.source = SETUP
             cell.metadata["cellView"] = "form"
+        cell.metadata.pop("lines_to_next_cell", None)  # jupytext's note on the layout of the source
         cell.id = f"cell-{len(notebook.cells):03d}"
         notebook.cells.append(cell)
     return notebook
@@ -193,6 +194,7 @@ def execute(notebook, lesson, folder, on_cell=lambda: None):
         timeout=CELL_SECONDS,
         kernel_name="python3",
         record_timing=False,
+        extra_arguments=["--log-level=ERROR"],  # a warning about plain TCP would break the progress bar
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},
         on_cell_executed=lambda **_: on_cell(),
@@ -267,6 +269,8 @@ def check(sources):
 
 def build(sources):
     """Generate, execute and write both notebooks of every source, with a progress bar over the code cells."""
+    if not sources:
+        raise LessonError("There is no lesson in notebooks/src; a lesson is a file NN_name.py.")
     work = [(source, solutions, generate(source, solutions)) for source in sources for solutions in (False, True)]
     with tqdm(total=sum(len(code_cells(notebook)) for *_, notebook in work), unit="cell") as bar:
         for source, solutions, notebook in work:
