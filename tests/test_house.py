@@ -28,13 +28,9 @@ MACHINE_PATH = re.compile(rf"(?<![\w.~*\])}}-])/(?:{FOLDERS})/[^\s\"']*")
 
 
 def tracked_text():
-    """Return {path: text} of the files that git tracks, or would with the next `git add`, binaries left out."""
+    """Return {path: text} of the files that git tracks, binaries left out."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     texts = {}
     for name in listed:
