@@ -1,0 +1,221 @@
+"""Loading and saving targets and drafters: an embedded name, a folder, or a Hub id. Safetensors and JSON only.
+
+Nothing in a checkpoint is executed. A Hub id may pin a revision: "org/name@revision".
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from .drafters import DSpark, DSparkConfig, PromptLookup, SmallLM
+from .errors import CheckpointError
+from .target import Target
+
+ROOT = Path(__file__).resolve().parent.parent
+EMBEDDED = ROOT / "assets" / "checkpoints"
+FILES = ["*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*", "vocab.json", "merges.txt",
+         "*.jinja"]
+BLOCK_DRAFTS = ("Qwen3DSparkModel",)
+LANGUAGE_MODELS = ("Qwen3ForCausalLM",)
+SHARED_WITH_TARGET = ("embed_tokens.weight", "lm_head.weight")
+
+
+def resolve(name: str) -> Path:
+    """The folder of a checkpoint, downloaded if `name` is a Hub id; raises CheckpointError where there is none."""
+    if (EMBEDDED / name).is_dir():
+        return EMBEDDED / name
+    if Path(name).is_dir():
+        return Path(name)
+    if name.count("/") == 1 and not name.startswith((".", "/")):
+        return _download(name)
+    known = sorted(folder.name for folder in EMBEDDED.glob("*") if folder.is_dir())
+    raise CheckpointError(f"there is no checkpoint {name!r}: it is neither a folder nor a Hub id (org/name) nor one of the embedded "
+                          f"{', '.join(known) or 'checkpoints, of which there are none'}")
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download  # offline use must not pay for, or fail on, the hub client
+
+    repository, _, revision = name.partition("@")
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=FILES))
+    except Exception as error:  # the client raises many kinds; the reader needs one sentence
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(f"{name!r} could not be fetched from the Hub ({reason}); check the name and the network, or give a folder") from error
+
+
+def read_config(folder: Path) -> dict:
+    """The parsed config.json of a checkpoint folder."""
+    path = folder / "config.json"
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is not JSON ({error}); download or copy it again") from None
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint, one or the shards that the index names; all are checked to be readable."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        files = [folder / shard for shard in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    else:
+        files = [folder / "model.safetensors"]
+    for path in files:
+        _check_weights(path)
+    return files
+
+
+def _check_weights(path: Path) -> None:
+    if not path.exists():
+        others = [other.name for other in path.parent.glob("*.bin")]
+        hint = f"; {others[0]} is not read, because a pickle can execute code: convert it to safetensors" if others else ""
+        raise CheckpointError(f"{path} is missing{hint or '; copy or download it again'}")
+    try:
+        with safe_open(path, "pt") as weights:
+            list(weights.keys())
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a whole safetensors file ({error}); copy or download it again") from None
+
+
+def load_target(name: str, *, profile: str | None = None, device=None, dtype=None) -> Target:
+    """Loads a target by embedded name, folder or Hub id.
+
+    `profile` "tiny" or "released" only sets what `device` and `dtype` default to: float32 on the CPU for tiny, the
+    widest 16-bit type that the GPU computes in for released. Raises CheckpointError for anything that cannot be loaded.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    folder = resolve(name)
+    architecture = (read_config(folder).get("architectures") or ["?"])[0]
+    if architecture not in LANGUAGE_MODELS:
+        raise CheckpointError(f"{name} is a {architecture}, not a target; targets are {', '.join(LANGUAGE_MODELS)}")
+    if sum(path.stat().st_size for path in weight_files(folder)) < 2**30:
+        logging.disable_progress_bar()  # a small model is loaded before its bar could be read
+    device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype or default_dtype(device), trust_remote_code=False,
+                                                     use_safetensors=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{name} does not load as {architecture} ({str(error).strip().splitlines()[0]}); copy or download it again") from None
+    tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer.json").exists() else None
+    return Target(model.to(device), tokenizer, name)
+
+
+def default_dtype(device: torch.device) -> torch.dtype:
+    """float32 on a CPU; on a GPU bfloat16 where it is computed natively and float16 where it would be emulated (T4)."""
+    if device.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
+
+
+def load_drafter(name: str, target):
+    """Loads the drafter `name` for `target`: a block draft, a small language model, or "prompt_lookup".
+
+    Raises CheckpointError for a drafter of another target or a layout that is not drafted here.
+    """
+    if name == "prompt_lookup":
+        return PromptLookup(target.vocab_size)
+    folder = resolve(name)
+    config = read_config(folder)
+    architecture = (config.get("architectures") or ["?"])[0]
+    if architecture in LANGUAGE_MODELS:
+        small = load_target(name, device=target.device, dtype=target.dtype)
+        _check_equal("a vocabulary of", small.vocab_size, target.vocab_size, "tokens")
+        return SmallLM(small)
+    if architecture not in BLOCK_DRAFTS:
+        raise CheckpointError(f"{name} is a {architecture}, which is not drafted here; drafters are {', '.join(BLOCK_DRAFTS + LANGUAGE_MODELS)}")
+    parsed = parse_draft_config(config)
+    check_pair(parsed, target)
+    return _load_block_draft(folder, parsed, target)
+
+
+def parse_draft_config(config: dict) -> DSparkConfig:
+    """The drafting fields of a config.json, also where a publisher nests them; raises CheckpointError for other layouts."""
+    flat = {**config, **config.get("dflash_config", {}), **config.get("dspark_config", {})}
+    if flat.get("sample_from_anchor") is False:
+        raise CheckpointError("this draft does not predict from its anchor slot (sample_from_anchor: false); only blocks whose "
+                              "anchor slot predicts the first token are drafted here")
+    if any(kind != "full_attention" for kind in flat.get("layer_types") or []):
+        raise CheckpointError(f"this draft has layers of type {sorted(set(flat['layer_types']))}; only full_attention is drafted here")
+    rope = flat.get("rope_parameters") or {}
+    if rope.get("rope_type", "default") != "default":
+        raise CheckpointError(f"this draft scales its positions ({rope['rope_type']}); only the default rotary embedding is drafted here")
+    flat["rope_theta"] = flat.get("rope_theta") or rope.get("rope_theta")
+    flat["markov_rank"] = flat.get("markov_rank") or 0
+    flat["markov_head_type"] = flat.get("markov_head_type") or "vanilla"
+    flat["enable_confidence_head"] = bool(flat.get("enable_confidence_head"))
+    flat["confidence_head_with_markov"] = bool(flat.get("confidence_head_with_markov")) and flat["markov_rank"] > 0
+    try:
+        flat["target_layer_ids"] = tuple(flat["target_layer_ids"])
+        return DSparkConfig(**{name: flat[name] for name in DSparkConfig.__dataclass_fields__ if name in flat})
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"config.json of the draft lacks a field ({error}); the released layout names all of them") from None
+
+
+def check_pair(config: DSparkConfig, target) -> None:
+    """Raises CheckpointError unless a drafter of this config was made for a target of this shape."""
+    _check_equal("a vocabulary of", config.vocab_size, target.vocab_size, "tokens")
+    _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
+    _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
+    target.check_taps(config.target_layer_ids)
+
+
+def _check_equal(what: str, drafter, target, unit: str) -> None:
+    if drafter != target:
+        raise CheckpointError(f"the drafter was made for {what} {drafter} {unit}".rstrip() + f", this target has {target}: load the "
+                              "drafter that belongs to it")
+
+
+def _load_block_draft(folder: Path, config: DSparkConfig, target) -> DSpark:
+    with torch.device("meta"):
+        drafter = DSpark(config)
+    tensors = {}
+    for path in weight_files(folder):
+        with safe_open(path, "pt", device=str(target.device)) as weights:
+            tensors.update({name: weights.get_tensor(name).to(target.dtype) for name in weights.keys()})
+    _share_with_target(tensors, target)
+    expected = {name: tuple(value.shape) for name, value in drafter.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in tensors.items()}
+    if expected != found:
+        name = sorted(set(expected.items()) ^ set(found.items()))[0][0]
+        raise CheckpointError(f"tensor {name} of {folder.name} has shape {found.get(name, 'none')}; its config.json asks for {expected.get(name, 'none')}")
+    drafter.load_state_dict(tensors, assign=True)
+    return drafter.eval().requires_grad_(False)
+
+
+def _share_with_target(tensors: dict, target) -> None:
+    """Drops the draft's copies of the target's embedding and LM head where they are indeed copies (1.6 GB at 4B)."""
+    own = {"embed_tokens.weight": target.model.get_input_embeddings().weight, "lm_head.weight": target.model.get_output_embeddings().weight}
+    for name in SHARED_WITH_TARGET:
+        if name in tensors and tensors[name].shape == own[name].shape and torch.equal(tensors[name], own[name]):
+            tensors[name] = own[name].detach()
+
+
+def save_draft(folder: Path, model: DSpark, target, extra: dict | None = None) -> None:
+    """Writes a draft in the released format: config.json and bfloat16 model.safetensors, each moved into place."""
+    from dataclasses import asdict
+
+    config = asdict(model.config)
+    theta = config.pop("rope_theta")
+    config |= {"architectures": ["Qwen3DSparkModel"], "model_type": "qwen3", "dtype": "bfloat16", "hidden_act": "silu",
+               "layer_types": ["full_attention"] * model.config.num_hidden_layers, "tie_word_embeddings": False,
+               "max_position_embeddings": target.max_positions, "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+               "target_layer_ids": list(model.config.target_layer_ids), **(extra or {})}
+    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous().clone() for name, value in model.state_dict().items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+    write_atomically(folder / "config.json", lambda path: path.write_text(json.dumps(config, indent=2) + "\n"))
+
+
+def write_atomically(path: Path, write) -> None:
+    """Calls `write(temporary path)` and moves the result to `path`, so that a stop never leaves half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    write(temporary)
+    temporary.replace(path)

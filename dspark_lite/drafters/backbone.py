@@ -1,0 +1,188 @@
+"""The parallel backbone (DFlash): a few Qwen3 layers whose block looks at the target's hidden states.
+
+Each committed token's tapped hidden states become one context vector, whose keys and values are projected once and kept
+in every layer's cache. The block [anchor, mask, ..., mask] then attends to the context and, without a causal mask, to
+itself (paper, section 3.1). Shapes: B rows, T tokens, H hidden size, n query heads, m key heads, d head size.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def rotary(positions: torch.Tensor, head_dim: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines [B, 1, T, d] of absolute positions [B, T]."""
+    frequency = theta ** -(torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim)
+    angle = positions[:, None, :, None].float() * frequency  # [B, 1, T, d/2]
+    angle = torch.cat([angle, angle], -1)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Turns x [B, heads, T, d] by its positions."""
+    cos, sin = rope
+    left, right = x.chunk(2, -1)
+    return x * cos.to(x.dtype) + torch.cat([-right, left], -1) * sin.to(x.dtype)
+
+
+class ContextCache:
+    """Keys and values of the committed context for every layer, with room for one block behind them.
+
+    The buffer grows by doubling, so appending costs the same however long the context is. A block's own entries are
+    written behind `length` and are overwritten by whatever comes next: rolling back is not moving `length`.
+    """
+
+    def __init__(self, layers: int):
+        self.keys = [None] * layers
+        self.values = [None] * layers
+        self.length = 0
+
+    def put(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes keys and values [B, m, T, d] behind the context and returns everything up to them."""
+        end = self.length + keys.shape[2]
+        if self.keys[layer] is None or self.keys[layer].shape[2] < end:
+            self.keys[layer] = self._grown(self.keys[layer], keys, end)
+            self.values[layer] = self._grown(self.values[layer], values, end)
+        self.keys[layer][:, :, self.length:end] = keys
+        self.values[layer][:, :, self.length:end] = values
+        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+
+    def _grown(self, old, like: torch.Tensor, least: int) -> torch.Tensor:
+        batch, heads, _, size = like.shape
+        new = like.new_zeros(batch, heads, max(64, 2 * least), size)
+        if old is not None:
+            new[:, :, :self.length] = old[:, :, :self.length]
+        return new
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with normed queries and keys, as in Qwen3."""
+
+    def __init__(self, config):
+        super().__init__()
+        hidden, bias = config.hidden_size, config.attention_bias
+        self.heads, self.key_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.q_proj = nn.Linear(hidden, self.heads * self.size, bias=bias)
+        self.k_proj = nn.Linear(hidden, self.key_heads * self.size, bias=bias)
+        self.v_proj = nn.Linear(hidden, self.key_heads * self.size, bias=bias)
+        self.o_proj = nn.Linear(self.heads * self.size, hidden, bias=bias)
+        self.q_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps)
+        self.k_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps)
+
+    def split(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, T, heads * d] -> [B, heads, T, d]."""
+        return x.unflatten(-1, (-1, self.size)).transpose(1, 2)
+
+    def keys_values(self, x: torch.Tensor, rope) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [B, m, T, d] of x [B, T, H]."""
+        return rotate(self.k_norm(self.split(self.k_proj(x))), rope), self.split(self.v_proj(x))
+
+    def forward(self, x: torch.Tensor, rope, join, mask) -> torch.Tensor:
+        """x [B, T, H] attends to what `join(keys, values)` makes of its own keys and the context's."""
+        queries = rotate(self.q_norm(self.split(self.q_proj(x))), rope)  # [B, n, T, d]
+        keys, values = join(*self.keys_values(x, rope))  # [B, m, S, d]
+        tokens = x.shape[1]
+        # The n/m queries that share a key head stand below one another, so keys are never copied.
+        stacked = queries.unflatten(1, (self.key_heads, -1)).flatten(2, 3)  # [B, m, n/m * T, d]
+        if mask is not None:
+            mask = mask.repeat(1, 1, self.heads // self.key_heads, 1)  # [B, 1, n/m * T, S]
+        mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask)
+        mixed = mixed.unflatten(2, (-1, tokens)).flatten(1, 2)  # [B, n, T, d]
+        return self.o_proj(mixed.transpose(1, 2).flatten(2))
+
+
+class MLP(nn.Module):
+    """Qwen3's gated feed-forward network."""
+
+    def __init__(self, config):
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_proj = nn.Linear(hidden, inner, bias=False)
+        self.up_proj = nn.Linear(hidden, inner, bias=False)
+        self.down_proj = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, T, H] -> [B, T, H]."""
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    """One pre-norm transformer layer."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = MLP(config)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def forward(self, x: torch.Tensor, rope, join, mask=None) -> torch.Tensor:
+        """[B, T, H] -> [B, T, H]."""
+        x = x + self.self_attn(self.input_layernorm(x), rope, join, mask)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Backbone(nn.Module):
+    """Embedding, context projection, layers, final norm and LM head of a block drafter, named as in the released files."""
+
+    def __init__(self, config):
+        super().__init__()
+        hidden = config.hidden_size
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
+        self.fc = nn.Linear(len(config.target_layer_ids) * hidden, hidden, bias=False)
+        self.hidden_norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
+        self.lm_head = nn.Linear(hidden, config.vocab_size, bias=False)
+
+    def rope(self, positions: torch.Tensor):
+        """Rotary cosines and sines of absolute positions [B, T]."""
+        return rotary(positions, self.config.head_dim, self.config.rope_theta)
+
+    def context(self, features: torch.Tensor) -> torch.Tensor:
+        """Context vectors [B, T, H] of tapped hidden states [B, T, taps * H]."""
+        return self.hidden_norm(self.fc(features))
+
+    def extend_context(self, cache: ContextCache, features: torch.Tensor) -> None:
+        """Appends the keys and values of newly committed tokens, features [B, T, taps * H], to every layer's cache."""
+        context = self.context(features)
+        batch, tokens, _ = context.shape
+        positions = torch.arange(cache.length, cache.length + tokens, device=features.device).expand(batch, -1)
+        rope = self.rope(positions)
+        for index, layer in enumerate(self.layers):
+            cache.put(index, *layer.self_attn.keys_values(context, rope))
+        cache.length += tokens
+
+    def block_ids(self, anchor: torch.Tensor) -> torch.Tensor:
+        """[..., g] ids of the block: the anchor [...], then masks."""
+        ids = anchor.new_full((*anchor.shape, self.config.block_size), self.config.mask_token_id)
+        ids[..., 0] = anchor
+        return ids
+
+    def block_hidden(self, cache: ContextCache, anchor: torch.Tensor) -> torch.Tensor:
+        """Hidden states [B, g, H] of one parallel pass over [anchor, mask, ..., mask] behind the cached context."""
+        ids = self.block_ids(anchor)
+        positions = torch.arange(cache.length, cache.length + ids.shape[1], device=ids.device).expand_as(ids)
+        rope, x = self.rope(positions), self.embed_tokens(ids)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, rope, lambda keys, values, index=index: cache.put(index, keys, values))
+        return self.norm(x)
+
+    def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor,
+                      mask: torch.Tensor) -> torch.Tensor:
+        """Hidden states [B, K, g, H] of K blocks packed behind one context (training).
+
+        features [B, n, taps * H]; anchor_ids and anchors [B, K] are the anchor tokens and their positions;
+        mask [B, 1, K * g, n + K * g] says what each block slot may see (training/anchors.py).
+        """
+        context = self.context(features)
+        batch, length, _ = context.shape
+        context_rope = self.rope(torch.arange(length, device=context.device).expand(batch, -1))
+        ids = self.block_ids(anchor_ids)  # [B, K, g]
+        positions = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
+        rope, x = self.rope(positions.flatten(1)), self.embed_tokens(ids.flatten(1))
+        for layer in self.layers:
+            past = layer.self_attn.keys_values(context, context_rope)
+            x = layer(x, rope, lambda keys, values, past=past: (torch.cat([past[0], keys], 2), torch.cat([past[1], values], 2)), mask)
+        return self.norm(x).unflatten(1, ids.shape[1:])

@@ -1,0 +1,31 @@
+"""What every drafter shares: the proposal it returns and the draft length it may be asked for."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import RequestError
+
+
+@dataclass
+class Proposal:
+    """A drafted block: `tokens` [B, g], the float32 distribution `probs` [B, g, V] each was drawn from, and
+    `confidence` [B, g], the chance that a token survives given that its predecessors did (None without such a head)."""
+
+    tokens: torch.Tensor
+    probs: torch.Tensor
+    confidence: torch.Tensor | None = None
+
+    def cut(self, length: int) -> "Proposal":
+        """The first `length` positions."""
+        confidence = None if self.confidence is None else self.confidence[:, :length]
+        return Proposal(self.tokens[:, :length], self.probs[:, :length], confidence)
+
+
+def draft_length(gamma: int | None, longest: int) -> int:
+    """The draft length to use: `longest` unless `gamma` asks for fewer; raises RequestError beyond the block."""
+    if gamma is None:
+        return longest
+    if not 1 <= gamma <= longest:
+        raise RequestError(f"gamma is {gamma}; this drafter drafts between 1 and {longest} tokens a block")
+    return gamma

@@ -1,0 +1,104 @@
+"""DSpark: the parallel backbone, a sequential head that draws the block left to right, a confidence head.
+
+Without heads the same class is DFlash, which draws every position by itself (paper, section 3).
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from ..sampling import draw, probabilities
+from .backbone import Backbone, ContextCache
+from .base import Proposal, draft_length
+from .heads import SEQUENTIAL_HEADS, ConfidenceHead
+
+
+@dataclass(frozen=True)
+class DSparkConfig:
+    """The fields of a released `config.json` that drafting needs (facts of the format: checkpoints.py reads them)."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    block_size: int
+    mask_token_id: int
+    target_layer_ids: tuple[int, ...]
+    num_target_layers: int
+    markov_rank: int = 0
+    markov_head_type: str = "vanilla"
+    enable_confidence_head: bool = False
+    confidence_head_with_markov: bool = True
+    attention_bias: bool = False
+
+
+class DSpark(Backbone):
+    """A block drafter; `name` is "dspark" with a sequential head and "dflash" without."""
+
+    def __init__(self, config: DSparkConfig):
+        super().__init__(config)
+        self.name = "dspark" if config.markov_rank else "dflash"
+        self.gamma = config.block_size
+        self.taps = config.target_layer_ids
+        self.markov_head = self.confidence_head = None
+        if config.markov_rank:
+            head = SEQUENTIAL_HEADS[config.markov_head_type]
+            self.markov_head = head(config.vocab_size, config.markov_rank, config.hidden_size)
+        if config.enable_confidence_head:
+            with_markov = config.markov_rank if config.confidence_head_with_markov else 0
+            self.confidence_head = ConfidenceHead(config.hidden_size + with_markov)
+
+    def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ContextCache:
+        """A fresh context cache holding the prompt, features [B, n, taps * H]."""
+        cache = ContextCache(len(self.layers))
+        self.extend_context(cache, features)
+        return cache
+
+    def extend(self, state: ContextCache, token_ids: torch.Tensor, features: torch.Tensor) -> None:
+        """Appends newly committed tokens, whose features [B, t, taps * H] the verification has just produced."""
+        self.extend_context(state, features)
+
+    def propose(self, state: ContextCache, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
+                generator: torch.Generator | None) -> Proposal:
+        """Drafts `gamma` tokens (the whole block unless fewer are asked for) after `anchor` [B]."""
+        length = draft_length(gamma, self.gamma)
+        hidden = self.block_hidden(state, anchor)[:, :length]
+        tokens, _, probs = self.draw_block(hidden, anchor, temperature, generator)
+        confidence = self.confidence_logits(hidden, self.previous(anchor, tokens))
+        return Proposal(tokens, probs, None if confidence is None else torch.sigmoid(confidence.float()))
+
+    def draw_block(self, hidden: torch.Tensor, anchor: torch.Tensor, temperature: float, generator):
+        """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V].
+
+        With a sequential head, logits_k = base logits_k + transition bias of the token drawn at k - 1 (equation 5).
+        """
+        base_logits = self.lm_head(hidden)
+        if self.markov_head is None:
+            probs = probabilities(base_logits, temperature)
+            return draw(probs, generator), base_logits, probs
+        previous, state, drawn = anchor, self.markov_head.begin(hidden), []
+        for k in range(hidden.shape[1]):
+            bias, state = self.markov_head.step(previous, hidden[:, k], state)
+            logits = base_logits[:, k] + bias
+            probs = probabilities(logits, temperature)
+            previous = draw(probs, generator)
+            drawn.append((previous, logits, probs))
+        return tuple(torch.stack(part, 1) for part in zip(*drawn))
+
+    def confidence_logits(self, hidden: torch.Tensor, previous: torch.Tensor) -> torch.Tensor | None:
+        """Logits [..., g] of surviving, from hidden states [..., g, H] and the tokens before each, [..., g]."""
+        if self.confidence_head is None:
+            return None
+        if self.config.confidence_head_with_markov and self.markov_head is not None:
+            hidden = torch.cat([hidden, self.markov_head.markov_w1(previous)], -1)
+        return self.confidence_head(hidden)
+
+    @staticmethod
+    def previous(anchor: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """The token before each of `tokens` [B, g]: the anchor [B], then the tokens themselves."""
+        return torch.cat([anchor[:, None], tokens[:, :-1]], 1)

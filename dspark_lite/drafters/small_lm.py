@@ -1,0 +1,53 @@
+"""The classic drafter: a smaller language model that writes the block token by token (Leviathan et al. 2023)."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ..sampling import draw, probabilities
+from ..target import Target
+from .base import Proposal, draft_length
+
+
+@dataclass
+class SmallLMState:
+    """The small model's cache, how many committed tokens it should hold, and those [B, t] it has not read yet."""
+
+    cache: object
+    committed: int
+    unread: torch.Tensor
+
+
+class SmallLM:
+    """Drafts with another causal language model over the same vocabulary; it needs no hidden states of the target."""
+
+    name = "small_lm"
+    taps = ()
+
+    def __init__(self, model: Target, gamma: int = 7):
+        self.model, self.gamma = model, gamma
+
+    def begin(self, prompt_ids: torch.Tensor, features=None) -> SmallLMState:
+        """Reads the prompt [B, n]."""
+        _, cache = self.model.prefill(prompt_ids)
+        return SmallLMState(cache, prompt_ids.shape[1], prompt_ids[:, :0])
+
+    def extend(self, state: SmallLMState, token_ids: torch.Tensor, features=None) -> None:
+        """Keeps what was drafted and accepted, forgets the rest, and remembers what is still to be read."""
+        held = state.cache.get_seq_length()
+        committed = state.committed + token_ids.shape[1]
+        self.model.roll_back(state.cache, max(0, held - committed))
+        state.unread = token_ids[:, min(held, committed) - state.committed:]
+        state.committed = committed
+
+    def propose(self, state: SmallLMState, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
+                generator: torch.Generator | None) -> Proposal:
+        """Draws `gamma` tokens after `anchor` [B], one pass of the small model each."""
+        entering = torch.cat([state.unread, anchor[:, None]], 1)
+        drawn = []
+        for _ in range(draft_length(gamma, self.gamma)):
+            probs = probabilities(self.model.verify(entering, state.cache).logits[:, -1], temperature)
+            token = draw(probs, generator)
+            drawn.append((token, probs))
+            entering = token[:, None]
+        return Proposal(*(torch.stack(part, 1) for part in zip(*drawn)))

@@ -1,0 +1,1 @@
+"""How the embedded checkpoints are made: corpus, tokenizer, models, drafters."""

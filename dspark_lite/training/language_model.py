@@ -1,0 +1,79 @@
+"""Trains a Qwen3 language model (the target, the small LM) on examples of the tiny world."""
+
+import random
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from .corpus import examples
+from .loop import Plan, optimise
+from .tokenizer import chat_ids
+
+PROMPT_WEIGHT = 0.1  # prompts are random by construction: learn to read them, do not spend capacity on writing them
+
+
+def corpus_rows(tokenizer, counts: dict[str, int], seed: int) -> list[tuple[list[int], int]]:
+    """Token ids and prompt length of freshly drawn training examples, `counts` of each domain, in a seeded order."""
+    rows = []
+    for domain, count in counts.items():
+        for example in examples(domain, count, seed):
+            prompt = chat_ids(tokenizer, example.prompt)
+            answer = tokenizer(example.answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+            rows.append((prompt + answer, len(prompt)))
+    random.Random(seed).shuffle(rows)
+    return rows
+
+
+def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
+    """Batches of rows of similar length, in a seeded order: little padding, no trend from short to long."""
+    rows = list(rows)
+    group = 64 * batch
+    batches = []
+    for start in range(0, len(rows), group):
+        chunk = sorted(rows[start:start + group], key=length_of)
+        batches += [chunk[at:at + batch] for at in range(0, len(chunk), batch)]
+    random.Random(seed).shuffle(batches)
+    return batches
+
+
+def autocast(device: torch.device, precision: str):
+    """bfloat16 matrix products where the recipe asks for them, plain float32 otherwise."""
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
+
+
+def pad(batch: list[tuple[list[int], int]], device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Right-padded ids [B, n] and the weight [B, n] of each token as something to be predicted."""
+    longest = max(len(ids) for ids, _ in batch)
+    ids = torch.zeros(len(batch), longest, dtype=torch.long)
+    weight = torch.zeros(len(batch), longest)
+    for row, (tokens, prompt_length) in enumerate(batch):
+        ids[row, :len(tokens)] = torch.tensor(tokens)
+        weight[row, :len(tokens)] = 1.0
+        weight[row, :prompt_length] = PROMPT_WEIGHT
+    return ids.to(device), weight.to(device)
+
+
+def train_language_model(recipe: dict, tokenizer, folder: Path, device: torch.device) -> Qwen3ForCausalLM:
+    """Trains the model that `recipe` describes and returns it in float32; resumes from `folder`."""
+    torch.manual_seed(recipe["seed"])
+    config = Qwen3Config(**recipe["config"], eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+                         bos_token_id=None)
+    model = Qwen3ForCausalLM(config).to(device).train()
+    rows = corpus_rows(tokenizer, recipe["examples"], recipe["seed"])
+    batches = by_length(rows, recipe["batch"], recipe["seed"], lambda row: len(row[0]))
+
+    def loss_of(batch):
+        ids, weight = pad(batch, device)
+        with autocast(device, recipe["precision"]):
+            logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        each = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(ids[:, 1:])
+        weight = weight[:, 1:]
+        answer = (weight == 1.0).float()
+        return (each * weight).sum() / weight.sum(), {"loss": (each * answer).sum() / answer.sum()}
+
+    plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"], weight_decay=recipe["weight_decay"], final_share=0.02)
+    optimise(model, lambda step: batches[step], loss_of, plan, folder, title=recipe["name"])
+    return model.eval()

@@ -1,0 +1,62 @@
+"""The three losses of DSpark and their weights (paper, section 3.4; format facts of the reference implementation).
+
+Position k of a block weighs exp(-(k - 1) / decay); every term is a weighted sum over a sum of weights. Shapes: draft
+and target logits [B, K, g, V], tokens and `counted` [B, K, g].
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+DECAY = 4.0  # the released configs; the paper writes gamma (7) here
+
+
+class Losses(NamedTuple):
+    """Numerators of cross-entropy, L1 and confidence, and the sum of weights they share."""
+
+    cross_entropy: torch.Tensor
+    l1: torch.Tensor
+    confidence: torch.Tensor
+    weight: torch.Tensor
+
+    def total(self, cross_entropy: float, l1: float, confidence: float) -> torch.Tensor:
+        """The training loss with these factors, normalised by the weights."""
+        return (cross_entropy * self.cross_entropy + l1 * self.l1 + confidence * self.confidence) / self.weight
+
+
+def position_weights(gamma: int, device=None) -> torch.Tensor:
+    """exp(-(k - 1) / decay) for k = 1 .. g, shape [g]."""
+    return torch.exp(-torch.arange(gamma, device=device) / DECAY)
+
+
+def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens: torch.Tensor, counted: torch.Tensor,
+                 confidence_logits: torch.Tensor | None) -> Losses:
+    """Cross-entropy with the text, L1 distance to the target's distribution, and binary cross-entropy of the confidence.
+
+    The confidence label is the chance that the token is accepted: sum of min(p, q) = 1 - L1 / 2, held constant.
+    """
+    weight = position_weights(tokens.shape[-1], tokens.device) * counted
+    cross_entropy = F.cross_entropy(draft_logits.float().flatten(0, 2), tokens.flatten(), reduction="none").view_as(weight)
+    draft_probs, target_probs = torch.softmax(draft_logits.float(), -1), torch.softmax(target_logits.float(), -1)
+    distance = (draft_probs - target_probs).abs().sum(-1)
+    confidence = torch.zeros_like(weight)
+    if confidence_logits is not None:
+        label = (1 - distance.detach() / 2).clamp(0, 1)
+        confidence = F.binary_cross_entropy_with_logits(confidence_logits.float(), label, reduction="none")
+    return Losses((cross_entropy * weight).sum(), (distance * weight).sum(), (confidence * weight).sum(), weight.sum())
+
+
+def training_forward(drafter, features, ids, supervised, anchors, valid, mask):
+    """One teacher-forced pass over packed blocks: draft logits [B, K, g, V], confidence logits [B, K, g] or None, and the
+    block targets (training/anchors.py)."""
+    from ..drafters.heads import transition_biases
+    from .anchors import block_targets
+
+    tokens, counted, before = block_targets(ids, supervised, anchors, valid, drafter.gamma)
+    hidden = drafter.packed_hidden(features, tokens[..., 0], anchors, mask)
+    logits = drafter.lm_head(hidden)
+    previous = tokens[..., :-1]
+    if drafter.markov_head is not None:
+        logits = logits + transition_biases(drafter.markov_head, previous, hidden)
+    return logits, drafter.confidence_logits(hidden, previous), tokens[..., 1:], counted, before
