@@ -1,0 +1,114 @@
+"""The lab a notebook works in: `lab = setup()`, then lab.target, lab.drafter("dspark"), lab.prompts["math"]."""
+
+import os
+import platform
+from dataclasses import dataclass
+
+import torch
+
+from .checkpoints import default_dtype, load_drafter, load_target
+from .errors import DSparkLiteError
+from .target import Target
+from .training.corpus import DOMAINS, examples
+from .training.tokenizer import chat_ids
+
+LEAST_MEMORY = 14 * 2**30  # bytes free on a GPU before the released weights are chosen
+HELD_OUT_SEED = 2026
+PROFILES = {
+    "tiny": {"target": "tiny-target", "dspark": "tiny-dspark", "dflash": "tiny-dflash", "small_lm": "tiny-small-lm",
+             "prompt_lookup": "prompt_lookup"},
+    "released": {"target": "Qwen/Qwen3-4B", "dspark": "deepseek-ai/dspark_qwen3_4b_block7", "dflash": "deepseek-ai/dflash_qwen3_4b_block7",
+                 "small_lm": "Qwen/Qwen3-0.6B", "prompt_lookup": "prompt_lookup"},
+}
+NEW_TOKENS = {"tiny": 160, "released": 256}
+
+
+@dataclass
+class Lab:
+    """A target, its drafters (one held at a time) and held-out prompts, on one device."""
+
+    profile: str
+    target: Target
+    prompts: dict[str, list[str]]
+    seed: int = 0
+
+    def __post_init__(self):
+        self.tokenizer, self.device = self.target.tokenizer, self.target.device
+        self.stop_token_ids = self.target.stop_token_ids
+        self.max_new_tokens = NEW_TOKENS[self.profile]
+        self._held: tuple[str, object] | None = None
+
+    @property
+    def drafters(self) -> list[str]:
+        """The names that `drafter` takes."""
+        return [name for name in PROFILES[self.profile] if name != "target"]
+
+    def drafter(self, name: str):
+        """The drafter of this name; the one held before is let go, so two never share the memory."""
+        if name not in self.drafters:
+            raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}")
+        if self._held is None or self._held[0] != name:
+            self._held = None
+            self._held = (name, load_drafter(PROFILES[self.profile][name], self.target))
+        return self._held[1]
+
+    def encode(self, prompt: str) -> torch.Tensor:
+        """Token ids [1, n] of a user's first turn, chat template applied, thinking off."""
+        return torch.tensor([chat_ids(self.tokenizer, prompt)], device=self.device)
+
+    def decode(self, token_ids) -> str:
+        """The text of token ids, special tokens left out."""
+        return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+
+    def generator(self, seed: int | None = None) -> torch.Generator:
+        """A fresh random generator on the lab's device."""
+        return torch.Generator(self.device).manual_seed(self.seed if seed is None else seed)
+
+    @property
+    def device_name(self) -> str:
+        """What the device calls itself, for labels of measurements."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return f"CPU ({torch.get_num_threads()} threads)"
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions that a measurement should carry."""
+        return versions()
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that numbers depend on."""
+    import transformers
+
+    from .about import VERSION
+
+    return {"dspark_lite": VERSION, "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def choose_profile(profile: str | None = None) -> str:
+    """The profile asked for, else DSPARK_PROFILE, else "released" on a GPU with 14 GB free and "tiny" elsewhere."""
+    profile = profile or os.environ.get("DSPARK_PROFILE")
+    if profile is None:
+        roomy = torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= LEAST_MEMORY
+        profile = "released" if roomy else "tiny"
+    if profile not in PROFILES:
+        raise DSparkLiteError(f"the profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
+    return profile
+
+
+def held_out(domain: str, count: int):
+    """The first `count` held-out examples of a domain, always the same ones."""
+    return examples(domain, count, HELD_OUT_SEED, held_out=True, distinct=True)
+
+
+def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40) -> Lab:
+    """Loads the target of the profile and `prompts` held-out prompts a domain; seeds torch.
+
+    Raises DSparkLiteError for an unknown profile and CheckpointError where weights cannot be had.
+    """
+    profile = choose_profile(profile)
+    torch.manual_seed(seed)
+    device = torch.device("cuda" if profile == "released" and torch.cuda.is_available() else "cpu")
+    target = load_target(PROFILES[profile]["target"], device=device, dtype=default_dtype(device))
+    return Lab(profile, target, {domain: [example.prompt for example in held_out(domain, prompts)] for domain in DOMAINS}, seed)

@@ -1,0 +1,70 @@
+"""From a recipe, a JSON file in recipes/, to a checkpoint: the one training command."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+
+from ..checkpoints import EMBEDDED, ROOT, load_target, save_draft, write_atomically
+from ..errors import DSparkLiteError
+from .answers import answered_rows
+from .cache import build_cache
+from .drafts import train_draft
+from .language_model import train_language_model
+from .tokenizer import save_tokenizer, train_tokenizer
+
+RECIPES = ROOT / "recipes"
+BUILD = ROOT / "build" / "training"
+
+
+def load_recipe(name: str) -> dict:
+    """A recipe by its name in recipes/ or by the path of a JSON file; raises DSparkLiteError where there is none."""
+    for path in (RECIPES / f"{name}.json", Path(name)):
+        if path.is_file():
+            try:
+                return json.loads(path.read_text())
+            except json.JSONDecodeError as error:
+                raise DSparkLiteError(f"{path.name} is not JSON ({error}); see recipes/ for examples") from None
+    known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.json")))
+    raise DSparkLiteError(f"there is no recipe {name!r}; recipes are {known}, or the path of a JSON file")
+
+
+def train(name: str, *, device: str | None = None, out: Path | None = None, build: Path | None = None) -> Path:
+    """Trains what the recipe describes and writes the checkpoint to `out` (the embedded ones by default).
+
+    What is needed to resume is kept in `build`; a second call after a stop goes on from the last save.
+    """
+    recipe = load_recipe(name)
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    folder = (build or BUILD) / recipe["name"]
+    out = out or EMBEDDED / recipe["name"]
+    makers = {"language_model": _language_model, "draft": _draft}
+    if recipe.get("kind") not in makers:
+        raise DSparkLiteError(f"the recipe's kind is {recipe.get('kind')!r}; it must be one of {', '.join(makers)}")
+    makers[recipe["kind"]](recipe, folder, out, device)
+    return out
+
+
+def _language_model(recipe: dict, folder: Path, out: Path, device) -> None:
+    if "tokenizer" in recipe:
+        tokenizer = train_tokenizer(**recipe["tokenizer"])
+    else:
+        tokenizer = load_target(recipe["tokenizer_of"]).tokenizer
+    model = train_language_model(recipe, tokenizer, folder, device)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
+        model.to("cpu", torch.bfloat16).save_pretrained(temporary)
+        save_tokenizer(tokenizer, temporary)
+        for path in sorted(Path(temporary).iterdir()):
+            write_atomically(out / path.name, lambda target, path=path: path.rename(target))
+
+
+def _draft(recipe: dict, folder: Path, out: Path, device) -> None:
+    target = load_target(recipe["target"], device=device, dtype=torch.float32)
+    shared = folder.parent / f"data-{recipe['target'].replace('/', '--')}-seed{recipe['data']['seed']}"
+    rows = answered_rows(target, recipe["data"]["prompts"], recipe["data"]["seed"], recipe["data"]["max_new_tokens"], shared / "answers.jsonl")
+    taps = recipe["config"]["target_layer_ids"]
+    cache = build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
+    drafter = train_draft(recipe, target, cache, folder)
+    save_draft(out, drafter, target, {"num_anchors": recipe["config"]["num_anchors"]})
