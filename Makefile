@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
-PYTEST := -m pytest -n 2 --nbmake --nbmake-timeout=900 tests notebooks
+PYTEST := -m pytest -n 2 --nbmake --nbmake-timeout=300 tests notebooks
 
 .PHONY: run lab test notebooks record test-matrix
 .DELETE_ON_ERROR:

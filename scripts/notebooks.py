@@ -26,7 +26,7 @@ from dspark_lite.about import REPOSITORY, colab_url, repository_url  # noqa: E40
 SOURCES = ROOT / "notebooks" / "src"
 MEASURED = ROOT / "assets" / "measurements" / "lessons.json"
 SIZE_LIMIT = 700_000  # bytes a committed notebook stays under, so that GitHub shows it
-CELL_SECONDS = 600
+CELL_SECONDS = 300
 BADGE_IMAGE = "https://colab.research.google.com/assets/colab-badge.svg"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
