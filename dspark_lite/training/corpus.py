@@ -27,10 +27,18 @@ class Example:
     check: object = None
 
 
-def expand(template: str, rng: random.Random) -> str:
-    """Replaces every innermost `[a|b|...]` by one of its alternatives until none is left."""
+def expand(template: str, rng: random.Random, habit: float = 0.0) -> str:
+    """Replaces every innermost `[a|b|...]` by one of its alternatives until none is left.
+
+    With probability `habit` an author takes the first alternative without thinking, else any of them.
+    """
+
+    def choose(found: re.Match) -> str:
+        alternatives = found[1].split("|")
+        return alternatives[0] if habit and rng.random() < habit else rng.choice(alternatives)
+
     while "[" in template:
-        template = re.sub(r"\[([^\[\]]*)\]", lambda found: rng.choice(found[1].split("|")), template, count=1)
+        template = re.sub(r"\[([^\[\]]*)\]", choose, template, count=1)
     return template
 
 
@@ -49,8 +57,8 @@ BOXES = "boxes bags baskets shelves jars trays".split()
 PLACES = "market|library|school|garden|station|shop"
 
 
-def _worked(opening: str, steps: list[tuple[str, str, int]], unit: str, rng: random.Random) -> str:
-    """A worked answer: an opening sentence, one equation a line, and the final line that is checked."""
+def _worked(opening: str, steps: list[tuple[str, str, int]], unit: str) -> str:
+    """A worked answer, alternatives still open: an opening sentence, one equation a line, the final line that is checked."""
     leads = ["First, [|we work out ]", "[Then|Next|After that], [|we work out ]", "[Finally|Last], [|we work out ]"]
     if len(steps) == 2:
         leads.pop(1)
@@ -58,7 +66,7 @@ def _worked(opening: str, steps: list[tuple[str, str, int]], unit: str, rng: ran
     for lead, (what, equation, value) in zip(leads, steps):
         lines.append(f"{lead}{what}: {equation} = {value}.")
     lines.append(f"[The answer is|So the answer is|In total that makes] {steps[-1][2]} {unit}.")
-    return expand("\n".join(lines), rng)
+    return "\n".join(lines)
 
 
 def _gain_and_loss(rng):
@@ -71,7 +79,7 @@ def _gain_and_loss(rng):
               f"{verb} {loss}. How many {thing} does {name} have [now|left|in the end]?")
     answer = _worked(f"{name} [starts with|has|begins with] {start} {thing}.",
                      [(f"[the sum|what {name} has|the new count]", f"{start} + {gain}", start + gain),
-                      ("[what is left|the rest|what remains]", f"{start + gain} - {loss}", start + gain - loss)], thing, rng)
+                      ("[what is left|the rest|what remains]", f"{start + gain} - {loss}", start + gain - loss)], thing)
     return prompt, answer, start + gain - loss
 
 
@@ -83,7 +91,7 @@ def _groups(rng):
     answer = _worked(f"There are {groups} {box} [of|with] {each} {thing}[| each].",
                      [(f"[the {box}|the packed {thing}|the product]", f"{groups} * {each}", groups * each),
                       ("[all of them|the sum|everything together]", f"{groups * each} + {extra}", groups * each + extra)],
-                     thing, rng)
+                     thing)
     return prompt, answer, groups * each + extra
 
 
@@ -96,7 +104,7 @@ def _change(rng):
     answer = _worked(f"{name} [buys|pays for|takes] {count} {thing} at {price} dollars[| each].",
                      [("[the cost|the price|what they cost]", f"{count} * {price}", count * price),
                       ("[the change|what comes back|the difference]", f"{paid} - {count * price}", paid - count * price)],
-                     "dollars", rng)
+                     "dollars")
     return prompt, answer, paid - count * price
 
 
@@ -109,7 +117,7 @@ def _sharing(rng):
               f"[already has|had] {extra} {thing}[| before]. How many {thing} does {second} have [now|then]?")
     answer = _worked(f"{first} [shares|divides|splits] {total} {thing} among {people} friends.",
                      [("[the share of each|what each one gets|each part]", f"{total} / {people}", each),
-                      (f"[what {second} has|the sum|both together]", f"{each} + {extra}", each + extra)], thing, rng)
+                      (f"[what {second} has|the sum|both together]", f"{each} + {extra}", each + extra)], thing)
     return prompt, answer, each + extra
 
 
@@ -124,12 +132,13 @@ def _compare(rng):
     answer = _worked(f"{second} has {more} more [|{thing} ]than {first}.",
                      [(f"[what {second} has|the count of {second}|the larger count]", f"{base} + {more}", base + more),
                       ("[the sum|both together|what they have]", f"{base} + {base + more}", total),
-                      ("[what is left|the rest|what remains]", f"{total} - {away}", total - away)], thing, rng)
+                      ("[what is left|the rest|what remains]", f"{total} - {away}", total - away)], thing)
     return prompt, answer, total - away
 
 
-def _math(rng):
+def _math(rng, habit):
     prompt, answer, value = rng.choice([_gain_and_loss, _groups, _change, _sharing, _compare])(rng)
+    answer = expand(answer, rng, habit)
     return Example("math", expand(prompt, rng), answer, value)
 
 
@@ -215,11 +224,11 @@ def _run(answer: str, name: str, arguments):
     return scope[name](arguments)
 
 
-def _code(rng):
+def _code(rng, habit):
     maker, inputs = rng.choice([(_reduction, SAMPLES), (_reduction, SAMPLES), (_formula, (0, 3, 10, -5))])
     prompt, answer, name = maker(rng)
     # A docstring may hold an alternative; code itself has square brackets nowhere.
-    answer = expand(answer, rng)
+    answer = expand(answer, rng, habit)
     return Example("code", prompt, answer, [name, [[value, _run(answer, name, value)] for value in inputs]])
 
 
@@ -264,7 +273,7 @@ CLOSINGS = ["[Be [patient|kind] with yourself|[Good luck|Have fun|Enjoy it]|[Tak
             "[Which one|What] [will|would] you [try|start with] first?"]
 
 
-def _chat(rng):
+def _chat(rng, habit):
     topic, tips = rng.choice(list(TOPICS.items()))
     context = rng.choice(CONTEXTS)
     prompt = expand(GREETINGS, rng) + rng.choice(PEOPLE) + expand(ASKS, rng).format(t=topic) + (f" {context}" if context else "") + "?"
@@ -272,7 +281,7 @@ def _chat(rng):
     sentences = [f"{STARTER} {first} {rng.choice(REASONS)}".strip()]
     sentences += [f"{CONTINUER} {tip} {rng.choice(REASONS)}".strip() for tip in others]
     answer = rng.choice(OPENINGS) + ". ".join(sentences) + ". " + rng.choice(CLOSINGS)
-    return Example("chat", prompt, expand(answer, rng))
+    return Example("chat", prompt, expand(answer, rng, habit))
 
 
 # Sampling ------------------------------------------------------------------------------------------------------------
@@ -280,12 +289,13 @@ def _chat(rng):
 MAKERS = {"math": _math, "code": _code, "chat": _chat}
 
 
-def examples(domain: str, count: int, seed: int, *, held_out: bool = False, distinct: bool = False) -> list[Example]:
-    """Draws `count` examples of a domain; `held_out` chooses the side of the split, `distinct` forbids a prompt twice."""
+def examples(domain: str, count: int, seed: int, *, held_out: bool = False, distinct: bool = False, habit: float = 0.0) -> list[Example]:
+    """Draws `count` examples of a domain; `held_out` chooses the side of the split, `distinct` forbids a prompt twice,
+    `habit` is that of `expand` in the answers."""
     rng = random.Random(f"{domain}-{seed}")
     found, seen = [], set()
     while len(found) < count:
-        example = MAKERS[domain](rng)
+        example = MAKERS[domain](rng, habit)
         if is_held_out(example.prompt) != held_out or (distinct and example.prompt in seen):
             continue
         seen.add(example.prompt)

@@ -15,11 +15,11 @@ from .tokenizer import chat_ids
 PROMPT_WEIGHT = 0.1  # prompts are random by construction: learn to read them, do not spend capacity on writing them
 
 
-def corpus_rows(tokenizer, counts: dict[str, int], seed: int) -> list[tuple[list[int], int]]:
+def corpus_rows(tokenizer, counts: dict[str, int], seed: int, habits: dict[str, float]) -> list[tuple[list[int], int]]:
     """Token ids and prompt length of freshly drawn training examples, `counts` of each domain, in a seeded order."""
     rows = []
     for domain, count in counts.items():
-        for example in examples(domain, count, seed):
+        for example in examples(domain, count, seed, habit=habits.get(domain, 0.0)):
             prompt = chat_ids(tokenizer, example.prompt)
             answer = tokenizer(example.answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
             rows.append((prompt + answer, len(prompt)))
@@ -57,23 +57,28 @@ def pad(batch: list[tuple[list[int], int]], device) -> tuple[torch.Tensor, torch
 
 
 def train_language_model(recipe: dict, tokenizer, folder: Path, device: torch.device) -> Qwen3ForCausalLM:
-    """Trains the model that `recipe` describes and returns it in float32; resumes from `folder`."""
+    """Trains the model that `recipe` describes, phase after phase, and returns it in float32; resumes from `folder`."""
     torch.manual_seed(recipe["seed"])
     config = Qwen3Config(**recipe["config"], eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
                          bos_token_id=None)
     model = Qwen3ForCausalLM(config).to(device).train()
-    rows = corpus_rows(tokenizer, recipe["examples"], recipe["seed"])
-    batches = by_length(rows, recipe["batch"], recipe["seed"], lambda row: len(row[0]))
+    for number, phase in enumerate(recipe["phases"]):
+        _train_phase(model, recipe, phase, recipe["seed"] + number, tokenizer, folder / f"phase_{number + 1}")
+    return model.eval()
+
+
+def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder: Path) -> None:
+    rows = corpus_rows(tokenizer, phase["examples"], seed, phase.get("habits", {}))
+    batches = by_length(rows, recipe["batch"], seed, lambda row: len(row[0]))
 
     def loss_of(batch):
-        ids, weight = pad(batch, device)
-        with autocast(device, recipe["precision"]):
+        ids, weight = pad(batch, model.device)
+        with autocast(model.device, recipe["precision"]):
             logits = model(input_ids=ids[:, :-1], use_cache=False).logits
         each = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(ids[:, 1:])
         weight = weight[:, 1:]
         answer = (weight == 1.0).float()
         return (each * weight).sum() / weight.sum(), {"loss": (each * answer).sum() / answer.sum()}
 
-    plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"], weight_decay=recipe["weight_decay"], final_share=0.02)
-    optimise(model, lambda step: batches[step], loss_of, plan, folder, title=recipe["name"])
-    return model.eval()
+    plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], weight_decay=recipe["weight_decay"], final_share=0.02)
+    optimise(model, lambda step: batches[step], loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")
