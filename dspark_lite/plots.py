@@ -5,6 +5,12 @@ The paper's values are hollow, ours are filled.
 """
 
 import matplotlib.pyplot as plt
+from matplotlib.patches import FancyBboxPatch
+import numpy as np
+import torch
+from matplotlib.colors import ListedColormap
+
+from .evaluation import bootstrap
 
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00",
                                                         "#CC79A7")
@@ -52,33 +58,315 @@ def measured_on(axes, device: str) -> None:
                   fontsize=7, color=GREY)
 
 
-def draw_round(axes, number: int, drafts: list[str], accepted: int, following: str) -> None:
-    """One row of boxes: the drafted tokens, green where kept and red where refused, and the token that the target added."""
-    x = 0.0
-    for index, text in enumerate([*drafts[:accepted], *([following] if accepted < len(drafts) else []), *drafts[accepted:],
-                                  *([following] if accepted == len(drafts) else [])]):
-        added = index == accepted
-        kept = index < accepted
-        colour, mark = (NEXT, "+") if added else (ACCEPTED, "") if kept else (REJECTED, "x")
-        shown = text.replace("\n", "\\n").replace(" ", "·") or "∅"
-        box = axes.text(x, -number, f"{mark}{shown}", family="monospace", fontsize=8.5, va="center",
-                        color="white" if kept or added else colour,
-                        bbox={"boxstyle": "round,pad=0.25", "facecolor": colour if kept or added else "white", "edgecolor": colour})
-        x += 0.105 * len(box.get_text()) + 0.16
+LETTERS = 9  # points
+KINDS = {  # what became of a drafted token: (colour, filled, mark)
+    "drafted": (GREY, False, ""), "kept": (ACCEPTED, True, ""), "refused": (REJECTED, False, "×"), "unread": (GREY, False, ""),
+    "added": (NEXT, True, "+"), "anchor": (BLACK, True, ""),
+}
+
+
+def visible(text: str) -> str:
+    """A token's text with blanks and line ends made visible."""
+    return text.replace("\n", "↵").replace(" ", "·").replace("\t", "→") or "∅"
+
+
+def box_width(text: str, kind: str) -> float:
+    """Inches that a token's box takes, gap included: a letter of the monospace face is 0.602 of its size wide."""
+    return (0.602 * len(KINDS[kind][2] + visible(text)) + 1.15) * LETTERS / 72
+
+
+def draw_box(axes, x: float, y: float, text: str, kind: str) -> float:
+    """One token in a box at x, y (inches); returns where the next box begins."""
+    colour, filled, mark = KINDS[kind]
+    axes.text(x + 0.5 * LETTERS / 72, y, mark + visible(text), family="DejaVu Sans Mono", fontsize=LETTERS, va="center_baseline",
+              color="white" if filled else colour,
+              bbox={"boxstyle": "round,pad=0.3", "facecolor": colour if filled else "white", "edgecolor": colour,
+                    "linestyle": ":" if kind == "unread" else "-"})
+    return x + box_width(text, kind)
+
+
+def inch_canvas(width: float, height: float):
+    """A figure without frame whose data units are inches, y downwards from 0: (figure, axes)."""
+    fig = plt.figure(figsize=(width, height), dpi=RC["figure.dpi"])
+    axes = fig.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(-height, 0))
+    axes.set_axis_off()
+    return fig, axes
+
+
+def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """A round's committed tokens and its drafts that came to nothing, each as (text, kind).
+
+    Behind the first refused draft nothing was judged; behind a stop token nothing was used.
+    """
+    texts = [lab.tokenizer.decode([token]) for token in r.draft_tokens]
+    committed = [(text, "kept") for text in texts[:min(r.accepted, r.committed)]]
+    committed += [(lab.tokenizer.decode([token]), "added") for token in r.tokens[r.accepted:]]
+    unread = [(text, "unread") for text in texts[min(r.accepted, r.committed):]]
+    if unread and r.committed > r.accepted:
+        unread[0] = (unread[0][0], "refused")
+    return committed, unread
 
 
 def rounds_figure(lab, generation, first: int = 0, count: int = 8):
-    """The rounds of a generation as rows of tokens: kept drafts filled green, refused ones hollow red with an x, the
-    target's own token blue with a plus. `lab` decodes the ids; returns the figure."""
+    """The rounds of a generation as rows of tokens: kept drafts filled green, the target's own token filled blue with a
+    plus, then what came to nothing: the refused draft red with a cross, those behind it dotted. `lab` decodes the ids."""
     rounds = generation.rounds[first:first + count]
-    fig, axes = figure(width=9.5, height=0.36 * max(len(rounds), 2) + 0.4)
-    with plt.rc_context(RC):
-        for number, r in enumerate(rounds):
-            following = lab.tokenizer.decode(r.tokens[r.accepted:]) if r.committed > r.accepted else ""
-            draw_round(axes, number, [lab.tokenizer.decode([token]) for token in r.draft_tokens], r.accepted, following)
-    axes.set(xlim=(-0.1, 8.6), ylim=(-len(rounds) + 0.4, 0.6), yticks=[-n for n in range(len(rounds))],
-             yticklabels=[f"round {first + n + 1}" for n in range(len(rounds))], xticks=[])
-    axes.grid(False)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
+    rows = [judged_tokens(lab, r) for r in rounds]
+    label, gap, line = 0.85, 0.25, 0.31
+    widest = max(sum(box_width(*token) for token in committed + lost) for committed, lost in rows)
+    fig, axes = inch_canvas(max(label + widest + gap, 8.2), line * (len(rows) + 1) + 0.1)
+    for number, (committed, lost) in enumerate(rows):
+        y = -line * (number + 0.5)
+        axes.text(0.02, y, f"round {first + number + 1}", fontsize=LETTERS, va="center_baseline", color=GREY)
+        x = label
+        for token in committed:
+            x = draw_box(axes, x, y, *token)
+        x += gap
+        for token in lost:
+            x = draw_box(axes, x, y, *token)
+    _legend(axes, label, -line * (len(rows) + 0.6))
     return fig
+
+
+def _legend(axes, x: float, y: float) -> None:
+    """What the boxes mean: an empty box of each kind and its meaning behind it."""
+    for kind, meaning in (("kept", "draft, kept"), ("added", "the target's own"), ("refused", "draft, refused"),
+                          ("unread", "behind a refusal or the end: not used")):
+        x = draw_box(axes, x, y, "a", kind)
+        axes.text(x, y, meaning, fontsize=LETTERS, va="center_baseline", color=GREY)
+        x += 0.072 * len(meaning) + 0.25
+
+
+def round_figure(lab, generation, number: int):
+    """One round of a generation (from 1) in columns: what was drafted, what the target said, what was committed.
+
+    Above stands the end of the text so far; its last token is the anchor.
+    """
+    r = generation.rounds[number - 1]
+    before = generation.token_ids[:1 + sum(earlier.committed for earlier in generation.rounds[:number - 1])]
+    committed, lost = judged_tokens(lab, r)
+    judged = [token for token in committed if token[1] == "kept"] + lost
+    rows = {"drafted": [(text, "drafted") for text, _ in judged], "verified": judged, "committed": committed}
+    columns = [max(box_width(*row[k]) for row in rows.values() if k < len(row)) for k in range(max(map(len, rows.values())))]
+    label, line, letters = 0.95, 0.36, 78
+    fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 8.2), 2.1)
+    so_far = visible(lab.tokenizer.decode(before[:-1]))
+    outcome = f"{r.accepted} of {r.proposed} drafts accepted, {r.committed} token{'s' * (r.committed != 1)} committed"
+    axes.text(0.02, -0.15, f"round {number} of {len(generation.rounds)}: {outcome}", fontsize=10.5, weight="bold", va="center_baseline")
+    axes.text(0.02, -0.5, "so far", fontsize=LETTERS, va="center_baseline", color=GREY)
+    so_far = ("…" if len(so_far) > letters else "") + so_far[-letters:]
+    axes.text(label, -0.5, so_far, family="DejaVu Sans Mono", fontsize=LETTERS - 1, va="center_baseline", color=GREY)
+    anchor_at = label + 0.1 + 0.602 * len(so_far) * (LETTERS - 1) / 72
+    draw_box(axes, anchor_at, -0.5, lab.tokenizer.decode(before[-1:]), "anchor")
+    for index, (name, row) in enumerate(rows.items()):
+        y = -0.95 - line * index
+        axes.text(0.02, y, name, fontsize=LETTERS, va="center_baseline", color=GREY)
+        for column, token in enumerate(row):
+            draw_box(axes, label + sum(columns[:column]), y, *token)
+    return fig
+
+
+def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[float], confidence: list[float], accepted: int):
+    """Each drafted token under the drafter's and under the target's probability of it, with the confidence it was given.
+
+    All lists have one entry a position; the first `accepted` tokens were kept.
+    """
+    fig, axes = figure(width=8.2, height=2.9)
+    position = range(len(texts))
+    axes.bar([k - 0.2 for k in position], draft_probs, 0.38, color=BLUE, alpha=0.55, label="drafter's probability q")
+    axes.bar([k + 0.2 for k in position], target_probs, 0.38, color="white", edgecolor=BLACK, hatch="///",
+             label="target's probability p")
+    axes.plot(position, confidence, linestyle="", marker="D", color=ORANGE, label="confidence")
+    axes.axvspan(accepted - 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
+    if accepted < len(texts):
+        axes.text(accepted - 0.45, 1.05, "refused from here on", fontsize=8, color=REJECTED)
+    axes.set(xticks=position, xticklabels=[f"{k + 1}\n{visible(text)}" for k, text in enumerate(texts)], ylim=(0, 1.14),
+             xlim=(-0.5, len(texts) - 0.5), xlabel="position in the block, drafted token", ylabel="probability")
+    axes.grid(axis="x", visible=False)
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9, frameon=False)
+    return fig
+
+
+def shown(text: str) -> str:
+    """A token's text as a label: blanks and line ends made visible, nothing read as a formula."""
+    return (text.replace("\n", "\\n").replace(" ", "·") or "∅").replace("$", r"\$")
+
+
+def token_labels(lab, token_ids) -> list[str]:
+    """Labels of token ids."""
+    return [shown(lab.tokenizer.decode([token])) for token in torch.as_tensor(token_ids).tolist()]
+
+
+def attention_picture(context: int, gamma: int):
+    """Who sees what, query rows against key columns: the target verifying a block (causal), the drafter drafting one."""
+    keys = [*(f"{-n}" for n in range(context, 0, -1)), "anchor", *(f"{k}" for k in range(1, gamma))]
+    verifying = np.tril(np.ones((gamma, context + gamma)), context)
+    drafting = np.ones((gamma, context + gamma))
+    fig, panels = figure(2, width=5.4, height=2.9)
+    for axes, seen, title, slot in ((panels[0], verifying, "target, verifying the block", "draft"), (panels[1], drafting, "drafter, drafting it", "mask")):
+        seen[:, context:] *= 2  # context and block in two colours
+        axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="equal")
+        axes.set(title=title, xlabel="key: context | block", xticks=range(context + gamma), yticks=range(gamma),
+                 yticklabels=["anchor", *(f"{slot} {k}" for k in range(1, gamma))])
+        axes.set_xticklabels(keys, rotation=90, fontsize=8)
+        axes.set_xticks([x - 0.5 for x in range(context + gamma)], minor=True)
+        axes.set_yticks([y - 0.5 for y in range(gamma)], minor=True)
+        axes.grid(False)
+        axes.grid(which="minor", color="white", alpha=1)
+        axes.tick_params(which="both", length=0)
+        axes.axvline(context - 0.5, color=BLACK, linewidth=1.5)
+    panels[0].set_ylabel("query")
+    return fig
+
+
+def block_marginals(lab, probs, anchor: str, count: int = 5):
+    """The most likely tokens of each slot of probs [g, V], most likely on top, shaded by probability; returns the figure."""
+    values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
+    slots = len(values)
+    fig, axes = figure(width=1.15 * slots + 0.9, height=0.42 * count + 0.9)
+    axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for k in range(slots):
+        for rank, label in enumerate(token_labels(lab, tokens[k])):
+            axes.text(k, rank, f"{label}\n{values[k, rank]:.0%}", ha="center", va="center", fontsize=8,
+                      color="white" if values[k, rank] > 0.6 else BLACK)
+    axes.set(title=f"after the anchor {shown(anchor)!r}", xlabel="draft position", ylabel="rank", xticks=range(slots),
+             xticklabels=range(1, slots + 1), yticks=range(count), yticklabels=range(1, count + 1))
+    axes.grid(False)
+    return fig
+
+
+def pair_maps(tables: dict, first: list[str], second: list[str]):
+    """Heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second."""
+    fig, panels = figure(len(tables), width=4.0, height=3.3, sharey=True)
+    highest = max(float(table.max()) for table in tables.values())
+    for axes, (title, table) in zip(panels, tables.items()):
+        image = axes.imshow(table, cmap="Blues", vmin=0, vmax=highest)
+        for row, values in enumerate(table.tolist()):
+            for column, value in enumerate(values):
+                if value >= 0.005:
+                    axes.text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=7.5,
+                              color="white" if value > 0.6 * highest else BLACK)
+        axes.set(title=title, xlabel="second token", xticks=range(len(second)), yticks=range(len(first)), yticklabels=first)
+        axes.set_xticklabels(second, rotation=60, ha="right")
+        axes.grid(False)
+    panels[0].set_ylabel("first token")
+    fig.colorbar(image, ax=panels, label="probability of the pair", shrink=0.85)
+    return fig
+
+
+def position_estimates(generations, gamma: int) -> list:
+    """Conditional acceptance at each draft position with its bootstrap interval over prompts; None where no round came so far.
+
+    Of the rounds that reached a position, the share that accepted it (evaluation.conditional_acceptance gives the shares).
+    """
+    counts = np.zeros((len(generations), gamma, 2))  # kept, reached
+    for row, generation in zip(counts, generations):
+        for r in generation.rounds:
+            row[:r.accepted, 0] += 1
+            row[:min(r.accepted + 1, r.proposed), 1] += 1
+
+    def share(groups):
+        kept, reached = groups[0].sum(0)
+        return kept / reached if reached else np.nan
+
+    return [bootstrap(share, [counts[:, k]]) if counts[:, k, 1].any() else None for k in range(gamma)]
+
+
+def draw_positions(axes, generations, gamma: int, style: dict, shift: float = 0.0) -> None:
+    """Conditional acceptance by draft position as a line with intervals; `shift` keeps the bars of several lines apart."""
+    found = [(k + 1 + shift, estimate) for k, estimate in enumerate(position_estimates(generations, gamma)) if estimate]
+    x, estimates = [x for x, _ in found], [estimate for _, estimate in found]
+    low, high = [max(0, e.value - e.low) for e in estimates], [max(0, e.high - e.value) for e in estimates]
+    axes.errorbar(x, [e.value for e in estimates], [low, high], elinewidth=1, capsize=2, **style)
+    axes.set(xlabel="draft position", ylabel="accepted, given that all before were", xticks=range(1, gamma + 1), ylim=(0, 1.02))
+
+
+def accepted_by_domain(ours: dict, paper: dict):
+    """Accepted length by domain: ours {drafter: {domain: Estimate}} filled with intervals, the paper's {drafter: {domain: value}} hollow."""
+    fig, axes = figure(width=6.4)
+    domains = list(next(iter(ours.values())))
+    for index, name in enumerate(ours):
+        style = drafter_style(name)
+        x = np.arange(len(domains)) + 0.22 * (index - (len(ours) - 1) / 2)
+        estimates = [ours[name][domain] for domain in domains]
+        bars = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
+        axes.errorbar(x, [e.value for e in estimates], bars, linestyle="none", capsize=3, **style | {"label": f"{style['label']}, here"})
+        axes.plot(x + 0.07, [paper[name][domain] for domain in domains], linestyle="none", markerfacecolor="none",
+                  **style | {"label": f"{style['label']}, paper (Qwen3-4B)"})
+    axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="accepted length (tokens a round)")
+    axes.set_ylim(bottom=1)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig
+
+
+def corrected_distribution(labels: list[str], base, bias, corrected, previous: str):
+    """Three bars a token: base probability, transition bias (logits) after `previous`, corrected probability."""
+    fig, panels = figure(3, width=3.1, height=0.3 * len(labels) + 1.0, sharey=True)
+    for axes, values, title, colour in ((panels[0], base, "base, without the head", ORANGE),
+                                        (panels[1], bias, f"bias after {shown(previous)!r}", GREY), (panels[2], corrected, "corrected", BLUE)):
+        axes.barh(range(len(labels)), values, color=colour)
+        axes.set(title=title, yticks=range(len(labels)), yticklabels=labels)
+    panels[0].set(xlabel="probability", xlim=(0, 1))
+    panels[1].set_xlabel("added to the logit")
+    panels[1].axvline(0, color=BLACK, linewidth=0.8)
+    panels[2].set(xlabel="probability", xlim=(0, 1))
+    panels[0].invert_yaxis()
+    return fig
+
+
+def round_picture():
+    """One round of speculative decoding as a corridor: who does what, what is handed on, and a block on its way through."""
+    fig, axes = inch_canvas(11, 4.9)
+    for x, y, width, name, work, who in [*ROUND_STEPS, *ROUND_LEGEND]:
+        colour, letters = {"target": (BLACK, "white"), "drafter": (BLUE, "white"), "rule": ("white", BLACK)}[who]
+        height = 0.72 if work else 0.32
+        axes.add_patch(FancyBboxPatch((x, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.08",
+                                      facecolor=colour, edgecolor=BLACK if who == "rule" else colour, lw=1.4))
+        axes.text(x + width / 2, y + (0.12 if work else 0), name, color=letters, fontsize=12 if work else 9, weight="bold",
+                  ha="center", va="center")
+        axes.text(x + width / 2, y - 0.16, work, color=letters, fontsize=8, ha="center", va="center")
+    for start, end, handed, (x, y) in ROUND_ARROWS:
+        axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "lw": 1.6, "color": BLACK, "shrinkA": 0, "shrinkB": 0})
+        axes.text(x, y, handed, fontsize=8.5, color=BLACK, ha="center", va="center", backgroundcolor="white")
+    for y, name, first, row in ROUND_TOKENS:
+        axes.text(3.3, y, name, fontsize=9.5, color=GREY, ha="right", va="center_baseline")
+        x = 3.45 + first
+        for text, kind in row:
+            x = draw_box(axes, x, y, text, kind)
+    return fig
+
+
+# The picture in inches: x, y and width of every step, what it does, who does it.
+ROUND_STEPS = [
+    (0.15, -0.55, 1.3, "prompt", "token ids", "rule"), (2.1, -0.55, 1.75, "prefill", "reads the prompt once", "target"),
+    (0.15, -1.85, 2.3, "parallel backbone", "one pass over [anchor, mask, …, mask]", "drafter"),
+    (3.2, -1.85, 2.0, "sequential head", "draws the block left to right", "drafter"),
+    (5.95, -1.85, 1.95, "confidence", "will each token survive?", "drafter"),
+    (8.65, -1.85, 2.2, "policy", "how many are worth verifying?", "rule"),
+    (8.65, -4.45, 2.2, "verify", "one pass over [anchor, drafts]", "target"),
+    (5.45, -4.45, 2.3, "accept", "the longest prefix that p allows", "rule"),
+    (0.15, -4.45, 3.9, "commit", "keep the prefix and one token more, roll the caches back", "rule"),
+]
+ROUND_LEGEND = [(6.55, -0.35, 1.1, "the drafter", "", "drafter"), (7.85, -0.35, 1.1, "the target", "", "target"),
+                (9.15, -0.35, 1.7, "a rule, no network", "", "rule")]
+# From, to, what is handed on, and where that is written.
+ROUND_ARROWS = [
+    ((1.45, -0.55), (2.1, -0.55), "", (1.7, -0.45)),
+    ((2.3, -0.91), (1.3, -1.49), "anchor, context features", (2.85, -1.2)),
+    ((2.45, -1.85), (3.2, -1.85), "base\nlogits", (2.82, -2.12)),
+    ((5.2, -1.85), (5.95, -1.85), "tokens,\nprobs q", (5.58, -2.12)),
+    ((7.9, -1.85), (8.65, -1.85), "one for\neach", (8.27, -2.12)),
+    ((9.75, -2.21), (9.75, -4.09), "verification length", (9.75, -3.15)),
+    ((8.65, -4.45), (7.75, -4.45), "probs p,\nfeatures", (8.2, -4.15)),
+    ((5.45, -4.45), (4.05, -4.45), "accepted length,\nnext token", (4.75, -4.15)),
+    ((0.95, -4.09), (0.95, -2.21), "new anchor,\nits context's features", (0.97, -3.15)),
+]
+ROUND_DRAFTS = ["·has", "·1", "2", "·pears", "·now", ".", "·So"]
+# The block on its way: where its rows stand, and what becomes of its tokens.
+ROUND_TOKENS = [
+    (-2.8, "drafted", 0, [("Ada", "anchor"), *[(text, "drafted") for text in ROUND_DRAFTS]]),
+    (-3.15, "verified", 0, [("Ada", "anchor"), *[(text, "kept") for text in ROUND_DRAFTS[:4]], (ROUND_DRAFTS[4], "refused"),
+                            *[(text, "unread") for text in ROUND_DRAFTS[5:]]]),
+    (-3.5, "committed", box_width("Ada", "anchor"), [*[(text, "kept") for text in ROUND_DRAFTS[:4]], ("·left", "added")]),
+]
