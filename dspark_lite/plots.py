@@ -189,8 +189,8 @@ def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[
 
 
 def shown(text: str) -> str:
-    """A token's text as a label: blanks and line ends made visible, nothing read as a formula."""
-    return (text.replace("\n", "\\n").replace(" ", "·") or "∅").replace("$", r"\$")
+    """A token's text as a label of an axis: blanks visible, and a dollar sign starts no formula."""
+    return visible(text).replace("$", r"\$")
 
 
 def token_labels(lab, token_ids) -> list[str]:
@@ -370,3 +370,15 @@ ROUND_TOKENS = [
                             *[(text, "unread") for text in ROUND_DRAFTS[5:]]]),
     (-3.5, "committed", box_width("Ada", "anchor"), [*[(text, "kept") for text in ROUND_DRAFTS[:4]], ("·left", "added")]),
 ]
+
+
+def mistakes(runs: dict, gamma: int):
+    """Share of rounds that accept at least k drafts, one line a variant {label: generations}; the first is the right one."""
+    fig, axes = figure(width=6.2)
+    looks = ((BLUE, "o", "-"), (GREEN, "s", "--"), (RED, "X", ":"), (BLACK, "D", "-."))
+    for (label, generations), (colour, marker, line) in zip(runs.items(), looks):
+        accepted = np.array([r.accepted for g in generations for r in g.rounds])
+        axes.plot(range(1, gamma + 1), [(accepted >= k).mean() for k in range(1, gamma + 1)], label=label, color=colour, marker=marker, linestyle=line)
+    axes.set(xlabel="draft position", ylabel="share of rounds that keep it", xticks=range(1, gamma + 1), ylim=(0, 1.02))
+    axes.legend(fontsize=8)
+    return fig
