@@ -105,7 +105,8 @@ def _evaluate(options) -> None:
     measured = evaluate(lab, options.drafters or lab.drafters, prompts=options.prompts, temperature=options.temperature)
     for row in measured["rows"]:
         rates = " ".join("  - " if rate is None else f"{rate:.2f}" for rate in row["conditional_acceptance"])
-        print(f"{row['drafter']:14} {row['domain']:5} accepted length {row['accepted_length']:.2f} [{row['low']:.2f}, {row['high']:.2f}]  by position {rates}")
+        length = f"{row['accepted_length']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        print(f"{row['drafter']:14} {row['domain']:5} accepted length {length}  by position {rates}")
     if "dspark_over_dflash" in measured:
         gain = measured["dspark_over_dflash"]
         print(f"DSpark over DFlash, macro-average: {gain['value']:+.1%} [{gain['low']:+.1%}, {gain['high']:+.1%}]")

@@ -4,6 +4,7 @@ Nothing in a checkpoint is executed. A Hub id may pin a revision: "org/name@revi
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -184,7 +185,8 @@ def _load_block_draft(folder: Path, config: DSparkConfig, target) -> DSpark:
     found = {name: tuple(value.shape) for name, value in tensors.items()}
     if expected != found:
         name = sorted(set(expected.items()) ^ set(found.items()))[0][0]
-        raise CheckpointError(f"tensor {name} of {folder.name} has shape {found.get(name, 'none')}; its config.json asks for {expected.get(name, 'none')}")
+        raise CheckpointError(f"tensor {name} of {folder.name} has shape {found.get(name, 'none')}; its config.json asks for "
+                              f"{expected.get(name, 'none')}")
     drafter.load_state_dict(tensors, assign=True)
     return drafter.eval().requires_grad_(False)
 
@@ -199,8 +201,6 @@ def _share_with_target(tensors: dict, target) -> None:
 
 def save_draft(folder: Path, model: DSpark, target, extra: dict | None = None) -> None:
     """Writes a draft in the released format: config.json and bfloat16 model.safetensors, each moved into place."""
-    from dataclasses import asdict
-
     config = asdict(model.config)
     theta = config.pop("rope_theta")
     config |= {"architectures": ["Qwen3DSparkModel"], "model_type": "qwen3", "dtype": "bfloat16", "hidden_act": "silu",

@@ -5,6 +5,7 @@ Everything comes from rollouts of `generate`, never from teacher forcing. Interv
 
 import json
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
     with tqdm(total=len(held) * len(lab.prompts) * prompts, desc="bench", unit="prompt", file=sys.stderr) as bar:
         for domain, texts in lab.prompts.items():
             runs = {name: [] for name in held}
-            for name, drafter in held.items():
+            for drafter in held.values():
                 rollouts(lab, drafter, texts[:1], temperature=temperature)  # the first run of a shape pays for memory
             for index, text in enumerate(texts[:prompts]):
                 for name, drafter in held.items():
@@ -140,8 +141,6 @@ def tokens_per_second(generations: list[Generation]) -> float:
 @torch.inference_mode()
 def draft_time(lab: Lab, drafter, contexts=(100, 1500), repeats: int = 40) -> dict[str, float]:
     """Median milliseconds of one round's draft work (propose, then extend by four tokens) at several context lengths."""
-    import time
-
     width, found = len(drafter.taps) * lab.target.hidden_size, {}
     generator = lab.generator()
     for context in contexts:

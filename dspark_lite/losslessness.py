@@ -167,7 +167,7 @@ def _random_language_model(layers: int, shape: dict, generator) -> Qwen3ForCausa
 
 def _randomised(model, generator):
     """Weights large enough that every context gives a different distribution."""
-    for name, parameter in model.named_parameters():
+    for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.6)
     return model

@@ -9,9 +9,8 @@ from safetensors.torch import load_file
 from . import scheduling
 from .checkpoints import load_drafter, load_target, read_config
 from .decoding import generate
-from .drafters.heads import transition_biases
 from .errors import CheckpointError
-from .training.anchors import block_mask, block_targets
+from .training.anchors import block_mask
 from .training.losses import block_losses, training_forward
 
 TOLERANCE = 2e-4

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from ..checkpoints import write_atomically
 from .corpus import Example, examples
+from .loop import write_lines
 from .tokenizer import chat_ids
 
 PARALLEL = 192  # answers written at once
@@ -48,7 +48,7 @@ def answered_rows(target, counts: dict[str, int], seed: int, max_new_tokens: int
             chunk = prompts[len(rows):len(rows) + CHUNK]
             answers = write_answers(target, chunk, 1.0, max_new_tokens, seed + len(rows))
             rows += [(prompt + answer, len(prompt)) for prompt, answer in zip(chunk, answers)]
-            write_atomically(path, lambda temporary: temporary.write_text("".join(json.dumps(row) + "\n" for row in rows)))
+            write_lines(path, rows)
             bar.update(len(chunk))
     return rows
 

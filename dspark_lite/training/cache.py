@@ -31,7 +31,8 @@ class TargetCache:
             with safe_open(path, "pt") as saved:
                 return {name: saved.get_tensor(name) for name in saved.keys()}
         except Exception as error:
-            raise CheckpointError(f"{path.name} of the target cache cannot be read ({error}); delete it and train again, it is then rewritten") from None
+            raise CheckpointError(f"{path.name} of the target cache cannot be read ({error}); delete it and train again: it is then "
+                                  "written anew") from None
 
     def batch(self, indices: list[int], device):
         """Padded ids [B, n], supervised [B, n], features [B, n, taps * H] and last hidden states [B, n, H] of some rows."""
@@ -66,15 +67,19 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
         for shard, start in enumerate(bar):
             path = folder / f"shard_{shard:05d}.safetensors"
             if not path.exists():
-                tensors = _hidden_states(target, rows[start:start + SHARD], taps)
-                write_atomically(path, lambda temporary: save_file(tensors, temporary))
+                _write_shard(path, _hidden_states(target, rows[start:start + SHARD], taps))
     return TargetCache(folder, rows)
+
+
+def _write_shard(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    write_atomically(path, lambda temporary: save_file(tensors, temporary))
 
 
 def _check_identity(folder: Path, identity: dict) -> None:
     path = folder / "cache.json"
     if path.exists() and json.loads(path.read_text()) != identity:
-        raise CheckpointError(f"{folder.name} holds a target cache made for {path.read_text().strip()}, not for {json.dumps(identity)}; use another folder")
+        raise CheckpointError(f"{folder.name} holds a target cache made for {path.read_text().strip()}, not for "
+                              f"{json.dumps(identity)}; use another folder")
     write_atomically(path, lambda temporary: temporary.write_text(json.dumps(identity)))
 
 

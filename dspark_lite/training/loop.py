@@ -88,9 +88,14 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
             bar.set_postfix({key: f"{value:.3f}" for key, value in log[-1].items() if key != "step"}, refresh=False)
             if time.monotonic() - saved_at > plan.save_seconds or step + 1 == plan.steps:
                 save_progress(progress, model, optimiser, step + 1)
-                write_atomically(log_path, lambda temporary: temporary.write_text("".join(json.dumps(row) + "\n" for row in log)))
+                write_lines(log_path, log)
                 saved_at = time.monotonic()
     return log
+
+
+def write_lines(path: Path, rows: list) -> None:
+    """Writes rows as JSON lines, whole or not at all."""
+    write_atomically(path, lambda temporary: temporary.write_text("".join(json.dumps(row) + "\n" for row in rows)))
 
 
 def read_log(path: Path, steps: int) -> list[dict]:

@@ -9,6 +9,9 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from ..drafters.heads import transition_biases
+from .anchors import block_targets
+
 DECAY = 4.0  # the released configs; the paper writes gamma (7) here
 
 
@@ -50,9 +53,6 @@ def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens
 def training_forward(drafter, features, ids, supervised, anchors, valid, mask):
     """One teacher-forced pass over packed blocks: draft logits [B, K, g, V], confidence logits [B, K, g] or None, and the
     block targets (training/anchors.py)."""
-    from ..drafters.heads import transition_biases
-    from .anchors import block_targets
-
     tokens, counted, before = block_targets(ids, supervised, anchors, valid, drafter.gamma)
     hidden = drafter.packed_hidden(features, tokens[..., 0], anchors, mask)
     logits = drafter.lm_head(hidden)
