@@ -1,0 +1,192 @@
+"""`generate`: greedy text of every drafter is the target's own, and the rounds add up."""
+
+import math
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from dspark_lite import scheduling
+from dspark_lite.decoding import Generation, generate
+from dspark_lite.drafters import SmallLM
+from dspark_lite.errors import RequestError
+from dspark_lite.losslessness import toy_models
+
+VOCAB, GAMMA = 13, 4
+TARGET, DRAFTERS = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
+TWIN = SmallLM(TARGET, GAMMA)  # the target as its own drafter: everything is accepted
+PROMPTS = [torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(12)]
+
+
+def text(drafter, prompt, new=20, **options):
+    """The generation of a drafter without stop tokens unless some are given."""
+    return generate(TARGET, drafter, prompt, max_new_tokens=new, **{"stop_token_ids": (), **options})
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """What the target writes by itself, a list of ids a prompt."""
+    return [text(None, prompt).token_ids for prompt in PROMPTS]
+
+
+def test_plain_text_is_the_argmax_of_every_prefix(plain):
+    for prompt, tokens in zip(PROMPTS[:4], plain, strict=False):
+        whole = torch.cat([prompt, torch.tensor([tokens])], 1)
+        logits = TARGET.model(input_ids=whole).logits
+        assert logits[0, prompt.shape[1] - 1:-1].argmax(-1).tolist() == tokens
+    assert len({tuple(tokens) for tokens in plain}) > len(PROMPTS) // 2
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_greedy_text_equals_plain_decoding(plain, name):
+    runs = [text(DRAFTERS[name], prompt) for prompt in PROMPTS]
+    assert [run.token_ids for run in runs] == plain
+    accepted = {r.accepted for run in runs for r in run.rounds}
+    assert 0 in accepted and max(accepted) > 0, "no rejection or no acceptance, so equality says little"
+
+
+@pytest.mark.parametrize("policy", [scheduling.fixed(0), scheduling.fixed(2), scheduling.threshold(0.5)], ids=["0", "2", "confidence"])
+def test_greedy_text_is_the_same_under_every_policy(plain, policy):
+    assert [text(DRAFTERS["dspark"], prompt, policy=policy).token_ids for prompt in PROMPTS] == plain
+
+
+def test_a_drafter_that_is_always_right_commits_a_whole_block_and_the_bonus(plain):
+    run = text(TWIN, PROMPTS[0], new=1 + 3 * (GAMMA + 1))
+    assert [(r.proposed, r.accepted, r.committed) for r in run.rounds] == [(GAMMA, GAMMA, GAMMA + 1)] * 3
+    assert run.accepted_length == GAMMA + 1
+
+
+def test_policies_and_gamma_set_what_is_proposed():
+    for options, proposed in (({"policy": scheduling.fixed(2)}, 2), ({"policy": scheduling.fixed(99)}, GAMMA), ({"gamma": 3}, 3),
+                              ({"gamma": 3, "policy": scheduling.fixed(1)}, 1), ({"policy": scheduling.threshold(0.0)}, GAMMA),
+                              ({"policy": scheduling.threshold(1.1)}, 0)):
+        assert {r.proposed for r in text(DRAFTERS["dspark"], PROMPTS[0], **options).rounds} == {proposed}
+    assert {(r.proposed, r.committed) for r in text(None, PROMPTS[0]).rounds} == {(0, 1)}
+
+
+@pytest.mark.parametrize("name", [None, *DRAFTERS])
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_rounds_add_up_to_the_text(name, temperature):
+    generator = torch.Generator().manual_seed(7)
+    run = text(DRAFTERS.get(name), PROMPTS[1], temperature=temperature, generator=generator)
+    assert run.token_ids[1:] == [token for r in run.rounds for token in r.tokens]
+    for r in run.rounds:
+        assert len(r.draft_tokens) == r.proposed and 0 <= r.accepted <= r.proposed
+        assert r.tokens[:r.accepted] == r.draft_tokens[:r.accepted][:len(r.tokens)] and r.committed == len(r.tokens)
+        assert r.draft_seconds >= 0 and r.verify_seconds > 0
+    assert all(r.committed == r.accepted + 1 for r in run.rounds[:-1])
+    assert run.accepted_length == pytest.approx((len(run.token_ids) - 1) / len(run.rounds))
+    assert run.prefill_seconds > 0 and run.decode_seconds >= sum(r.draft_seconds + r.verify_seconds for r in run.rounds)
+
+
+@pytest.mark.parametrize("drafter", [None, TWIN, DRAFTERS["dspark"]], ids=["plain", "twin", "dspark"])
+def test_exactly_the_tokens_that_were_asked_for(plain, drafter):
+    for new in range(1, 12):
+        assert text(drafter, PROMPTS[2], new=new).token_ids == plain[2][:new]
+
+
+def test_no_round_is_needed_for_one_token():
+    run = text(DRAFTERS["dspark"], PROMPTS[0], new=1)
+    assert run.rounds == [] and math.isnan(run.accepted_length) and math.isnan(Generation().accepted_length)
+
+
+# Stop tokens ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drafter", [None, TWIN, *DRAFTERS.values()], ids=["plain", "twin", *DRAFTERS])
+def test_a_stop_token_ends_the_text_wherever_it_stands(plain, drafter):
+    for prompt, tokens in zip(PROMPTS[:6], plain, strict=False):
+        for stop in set(tokens):
+            wanted = tokens[:tokens.index(stop) + 1]
+            run = text(drafter, prompt, stop_token_ids=(stop, VOCAB + 5))
+            assert run.token_ids == wanted
+            assert sum(r.committed for r in run.rounds) == len(wanted) - 1
+
+
+def test_a_stop_token_inside_the_accepted_prefix_drops_what_stands_behind_it(plain):
+    tokens = next(tokens for tokens in plain if tokens.index(tokens[2]) == 2)
+    run = text(TWIN, PROMPTS[plain.index(tokens)], stop_token_ids=(tokens[2],))
+    assert run.token_ids == tokens[:3]
+    assert [(r.accepted, r.committed, r.tokens) for r in run.rounds] == [(GAMMA, 2, tokens[1:3])]
+
+
+def test_a_stop_token_as_first_token_needs_no_round(plain):
+    run = text(DRAFTERS["dspark"], PROMPTS[0], stop_token_ids=(plain[0][0],))
+    assert run.token_ids == plain[0][:1] and run.rounds == []
+
+
+def test_stop_tokens_default_to_the_targets(plain, monkeypatch):
+    monkeypatch.setattr(TARGET.model.generation_config, "eos_token_id", [plain[0][0], 99])
+    assert generate(TARGET, None, PROMPTS[0], max_new_tokens=5).token_ids == plain[0][:1]
+
+
+# Sampling ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [None, *DRAFTERS])
+def test_a_sampled_text_repeats_with_its_seed(name):
+    first, again, other = (text(DRAFTERS.get(name), PROMPTS[3], temperature=1.0, generator=torch.Generator().manual_seed(seed)).token_ids
+                           for seed in (1, 1, 2))
+    assert first == again != other
+
+
+# The host ------------------------------------------------------------------------------------------------------------
+
+
+class HostQuestions(TorchFunctionMode):
+    """Counts the calls that make the host wait for a value."""
+
+    ASKING = ("tolist", "item", "__int__", "__float__", "__bool__", "__index__", "numpy", "cpu", "nonzero", "__contains__")
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") in self.ASKING:
+            self.asked.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("name", "policy", "questions"), [
+    (None, None, 1), ("dspark", None, 1), ("dspark_rnn", None, 1), ("dflash", None, 1), ("small_lm", None, 1),
+    ("dspark", scheduling.threshold(0.5), 2)])
+def test_the_host_is_asked_once_a_round_and_once_more_by_a_policy(name, policy, questions):
+    with HostQuestions() as host:
+        run = text(DRAFTERS.get(name), PROMPTS[0], policy=policy)
+    assert len(host.asked) == 1 + questions * len(run.rounds), host.asked  # one for the first token
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ids", "options", "sentence"), [
+    (torch.zeros(2, 3, dtype=torch.long), {}, r"shape \(2, 3\); generate takes one request"),
+    (torch.zeros(3, dtype=torch.long), {}, r"shape \(3,\); generate takes one request"),
+    (torch.zeros(1, 0, dtype=torch.long), {}, "the prompt is empty"),
+    (torch.zeros(1, 45, dtype=torch.long), {}, "the prompt has 45 tokens; with 20 new ones .* at most 44"),
+    (PROMPTS[0], {"new": 0}, "max_new_tokens is 0"),
+    (PROMPTS[0], {"temperature": -1.0}, "the temperature is -1.0"),
+    (PROMPTS[0], {"gamma": GAMMA + 1}, f"gamma is {GAMMA + 1}"),
+])
+def test_a_request_that_cannot_be_decoded_is_refused(ids, options, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        text(DRAFTERS["dspark"], ids, **options)
+
+
+def test_the_longest_prompt_is_decoded(plain):
+    ids = torch.zeros(1, 44, dtype=torch.long)
+    assert text(DRAFTERS["dspark"], ids).token_ids == text(None, ids).token_ids
+
+
+@pytest.mark.parametrize("policy", [scheduling.threshold(0.5), scheduling.retrospective([1.0] * 5)])
+def test_a_policy_on_confidence_needs_a_confidence_head(policy):
+    with pytest.raises(RequestError, match="needs a confidence head"):
+        text(DRAFTERS["dflash"], PROMPTS[0], policy=policy)
+
+
+def test_policies_refuse_what_makes_no_sense():
+    with pytest.raises(RequestError, match="verification length is -1"):
+        scheduling.fixed(-1)
+    with pytest.raises(RequestError, match=f"SPS has 2 entries; a block of {GAMMA} drafts needs {GAMMA + 1}"):
+        text(DRAFTERS["dspark"], PROMPTS[0], policy=scheduling.retrospective([1.0, 0.5]))
