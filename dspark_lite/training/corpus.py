@@ -237,7 +237,8 @@ def _code(rng, habit):
 TOPICS = {
     "sleep better": ["go to bed at the same [time|hour]", "keep the [room|bedroom] [dark|cool|quiet]", "put the phone away [early|before bed]",
                      "[avoid|skip] coffee in the [evening|afternoon]", "read a [calm|quiet|short] book"],
-    "learn a language": ["[practise|study] for ten minutes [a day|each day]", "[speak|talk] with [friends|other learners]", "[listen to|sing] simple songs",
+    "learn a language": ["[practise|study] for ten minutes [a day|each day]", "[speak|talk] with [friends|other learners]",
+                         "[listen to|sing] simple songs",
                          "[write|repeat] new words [often|by hand]", "read [easy|short] stories"],
     "save money": ["[write down|track] what you spend", "cook [at home|your own meals] more often", "[wait|pause] a day before you buy",
                    "[cancel|drop] what you do not use", "put a [small|fixed] sum aside [each week|every month]"],
