@@ -204,7 +204,8 @@ def attention_picture(context: int, gamma: int):
     verifying = np.tril(np.ones((gamma, context + gamma)), context)
     drafting = np.ones((gamma, context + gamma))
     fig, panels = figure(2, width=5.4, height=2.9)
-    for axes, seen, title, slot in ((panels[0], verifying, "target, verifying the block", "draft"), (panels[1], drafting, "drafter, drafting it", "mask")):
+    views = ((verifying, "target, verifying the block", "draft"), (drafting, "drafter, drafting it", "mask"))
+    for axes, (seen, title, slot) in zip(panels, views):
         seen[:, context:] *= 2  # context and block in two colours
         axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="equal")
         axes.set(title=title, xlabel="key: context | block", xticks=range(context + gamma), yticks=range(gamma),
@@ -378,9 +379,29 @@ def mistakes(runs: dict, gamma: int):
     looks = ((BLUE, "o", "-"), (GREEN, "s", "--"), (RED, "X", ":"), (BLACK, "D", "-."))
     for (label, generations), (colour, marker, line) in zip(runs.items(), looks):
         accepted = np.array([r.accepted for g in generations for r in g.rounds])
-        axes.plot(range(1, gamma + 1), [(accepted >= k).mean() for k in range(1, gamma + 1)], label=label, color=colour, marker=marker, linestyle=line)
+        shares = [(accepted >= k).mean() for k in range(1, gamma + 1)]
+        axes.plot(range(1, gamma + 1), shares, label=label, color=colour, marker=marker, linestyle=line)
     axes.set(xlabel="draft position", ylabel="share of rounds that keep it", xticks=range(1, gamma + 1), ylim=(0, 1.02))
     axes.legend(fontsize=8)
+    return fig
+
+
+def speed_bars(speeds: dict[str, dict[str, float]], device: str):
+    """Tokens a second, {drafter: {domain: value}}, "plain" among them; above each other bar how many times plain it is."""
+    fig, axes = figure(width=6.6)
+    domains = list(speeds["plain"])
+    width = 0.8 / len(speeds)
+    for index, (name, values) in enumerate(speeds.items()):
+        label, colour, _ = DRAFTERS[name]
+        x = [k + (index - (len(speeds) - 1) / 2) * width for k in range(len(domains))]
+        axes.bar(x, [values[domain] for domain in domains], width * 0.92, color=colour, label=label)
+        for at, domain in zip(x, domains):
+            if name != "plain":
+                axes.text(at, values[domain], f"× {values[domain] / speeds['plain'][domain]:.2f}", ha="center", va="bottom", fontsize=9)
+    axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per second")
+    axes.grid(axis="x", visible=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    measured_on(axes, device)
     return fig
 
 
