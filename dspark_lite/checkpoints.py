@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from .drafters import DSpark, DSparkConfig, PromptLookup, SmallLM
+from .drafters.heads import SEQUENTIAL_HEADS
 from .errors import CheckpointError
 from .target import Target
 
@@ -50,20 +51,29 @@ def _download(name: str) -> Path:
 
 def read_config(folder: Path) -> dict:
     """The parsed config.json of a checkpoint folder."""
-    path = folder / "config.json"
+    if not (folder / "config.json").exists():
+        raise CheckpointError(f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors")
+    return _read_object(folder / "config.json")
+
+
+def _read_object(path: Path) -> dict:
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise CheckpointError(f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors") from None
+        found = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is not JSON ({error}); download or copy it again") from None
+        raise CheckpointError(f"{path} is not JSON ({error}); copy or download it again") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} holds a {type(found).__name__}, not a JSON object; copy or download it again")
+    return found
 
 
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a checkpoint, one or the shards that the index names; all are checked to be readable."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        files = [folder / shard for shard in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+        shards = _read_object(index).get("weight_map")
+        if not shards:
+            raise CheckpointError(f"{index} has no weight_map; copy or download it again")
+        files = [folder / shard for shard in sorted(set(shards.values()))]
     else:
         files = [folder / "model.safetensors"]
     for path in files:
@@ -99,13 +109,27 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     if sum(path.stat().st_size for path in weight_files(folder)) < 2**30:
         logging.disable_progress_bar()  # a small model is loaded before its bar could be read
     device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # what transformers would report of the weights is checked below
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype or default_dtype(device), trust_remote_code=False,
-                                                     use_safetensors=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{name} does not load as {architecture} ({str(error).strip().splitlines()[0]}); copy or download it again") from None
-    tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer.json").exists() else None
+        model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype or default_dtype(device), trust_remote_code=False,
+                                                             use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer.json").exists() else None
+    except Exception as error:  # configuration, weights and tokenizer each raise their own kinds; the reader needs one sentence
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{name} does not load as {architecture} ({reason}); copy or download it again") from error
+    finally:
+        logging.set_verbosity(verbosity)
+    _check_filled(name, report)
     return Target(model.to(device), tokenizer, name)
+
+
+def _check_filled(name: str, report: dict) -> None:
+    """Raises CheckpointError where transformers filled parameters with random numbers, which it only warns of."""
+    mismatched = [entry[0] for entry in report["mismatched_keys"]]
+    if mismatched or report["missing_keys"]:
+        tensor = sorted([*mismatched, *report["missing_keys"]])[0]
+        raise CheckpointError(f"tensor {tensor} of {name} is missing or has another shape than config.json asks for; copy or download it again")
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
@@ -138,7 +162,7 @@ def load_drafter(name: str, target):
 
 def parse_draft_config(config: dict) -> DSparkConfig:
     """The drafting fields of a config.json, also where a publisher nests them; raises CheckpointError for other layouts."""
-    flat = {**config, **config.get("dflash_config", {}), **config.get("dspark_config", {})}
+    flat = {**config, **(config.get("dflash_config") or {}), **(config.get("dspark_config") or {})}
     if flat.get("sample_from_anchor") is False:
         raise CheckpointError("this draft does not predict from its anchor slot (sample_from_anchor: false); only blocks whose "
                               "anchor slot predicts the first token are drafted here")
@@ -150,11 +174,13 @@ def parse_draft_config(config: dict) -> DSparkConfig:
     flat["rope_theta"] = flat.get("rope_theta") or rope.get("rope_theta")
     flat["markov_rank"] = flat.get("markov_rank") or 0
     flat["markov_head_type"] = flat.get("markov_head_type") or "vanilla"
+    if flat["markov_head_type"] not in SEQUENTIAL_HEADS:
+        raise CheckpointError(f"this draft has a sequential head of type {flat['markov_head_type']!r}; heads are {', '.join(SEQUENTIAL_HEADS)}")
     flat["enable_confidence_head"] = bool(flat.get("enable_confidence_head"))
     flat["confidence_head_with_markov"] = bool(flat.get("confidence_head_with_markov")) and flat["markov_rank"] > 0
     try:
         flat["target_layer_ids"] = tuple(flat["target_layer_ids"])
-        return DSparkConfig(**{name: flat[name] for name in DSparkConfig.__dataclass_fields__ if name in flat})
+        return DSparkConfig(**{name: flat[name] for name in DSparkConfig.__dataclass_fields__ if flat.get(name) is not None})
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"config.json of the draft lacks a field ({error}); the released layout names all of them") from None
 
@@ -165,6 +191,8 @@ def check_pair(config: DSparkConfig, target) -> None:
     _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
     _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
     target.check_taps(config.target_layer_ids)
+    if not 0 <= config.mask_token_id < config.vocab_size:
+        raise CheckpointError(f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens")
 
 
 def _check_equal(what: str, drafter, target, unit: str) -> None:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from .checkpoints import write_atomically
 from .decoding import Generation, generate
 from .lab import Lab, held_out
-from .sampling import probabilities
+from .sampling import check_temperature, probabilities
 from .training.answers import is_right, write_answers
 from .training.tokenizer import chat_ids
 
@@ -89,6 +89,7 @@ def conditional_acceptance(generations: list[Generation], gamma: int) -> list[fl
 
 def evaluate(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1.0, gamma: int | None = None) -> dict:
     """Accepted length by drafter and domain with intervals, and the gain of DSpark over DFlash where both are there."""
+    _check(lab, drafters, temperature)
     rows, tallies = [], {}
     with tqdm(total=len(drafters) * len(lab.prompts) * prompts, desc="evaluate", unit="prompt", file=sys.stderr) as bar:
         for name in drafters:
@@ -107,11 +108,19 @@ def evaluate(lab: Lab, drafters: list[str], *, prompts: int, temperature: float 
     return result
 
 
+def _check(lab: Lab, drafters: list[str], temperature: float) -> None:
+    """Raises for what would otherwise stop a long measurement midway."""
+    check_temperature(temperature)
+    for name in drafters:
+        lab.check_drafter(name)
+
+
 def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1.0) -> dict:
     """Tokens a second in decoding alone, batch 1, and the ratio to plain decoding in the same run.
 
     Drafters take turns prompt by prompt, so that a slow moment of the machine meets all of them.
     """
+    _check(lab, drafters, temperature)
     held = {"plain": None, **{name: lab.drafter(name) for name in drafters}}
     rows = []
     with tqdm(total=len(held) * len(lab.prompts) * prompts, desc="bench", unit="prompt", file=sys.stderr) as bar:

@@ -45,12 +45,16 @@ class Lab:
 
     def drafter(self, name: str):
         """The drafter of this name; the one held before is let go, so two never share the memory."""
-        if name not in self.drafters:
-            raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}")
+        self.check_drafter(name)
         if self._held is None or self._held[0] != name:
             self._held = None
             self._held = (name, load_drafter(PROFILES[self.profile][name], self.target))
         return self._held[1]
+
+    def check_drafter(self, name: str) -> None:
+        """Raises DSparkLiteError for a name that `drafter` does not take."""
+        if name not in self.drafters:
+            raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}")
 
     def encode(self, prompt: str) -> torch.Tensor:
         """Token ids [1, n] of a user's first turn, chat template applied, thinking off."""

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from . import scheduling
@@ -49,7 +50,7 @@ def check_case(folder: Path) -> Report:
             raise CheckpointError(f"{folder} has no {part}; a case folder holds draft/, target/, tensors.safetensors and expected.json")
     target = load_target(str(folder / "target"))
     drafter = load_drafter(str(folder / "draft"), target)
-    reference, expected = load_file(folder / "tensors.safetensors"), json.loads((folder / "expected.json").read_text())
+    reference, expected = _read_reference(folder)
     report = Report(folder.name)
     _drafting(report, target, drafter, reference)
     _training(report, target, drafter, reference, expected)
@@ -57,6 +58,13 @@ def check_case(folder: Path) -> Report:
         report.runs += 1
         report.equal_runs += _same_run(target, drafter, run)
     return report
+
+
+def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
+    try:
+        return load_file(folder / "tensors.safetensors"), json.loads((folder / "expected.json").read_text())
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"the reference tensors or runs of {folder} are damaged ({error}); copy them again") from None
 
 
 def _drafting(report: Report, target, drafter, reference) -> None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tqdm import tqdm
 
 from ..checkpoints import write_atomically
+from ..errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,13 @@ def load_progress(path: Path, model, optimiser) -> int:
     """Restores what `save_progress` wrote; returns the number of finished steps, 0 where there is no save."""
     if not path.exists():
         return 0
+    try:
+        return _restore(path, model, optimiser)
+    except (SafetensorError, RuntimeError) as error:
+        raise CheckpointError(f"{path} cannot be resumed from ({error}); delete its folder to train from the start") from None
+
+
+def _restore(path: Path, model, optimiser) -> int:
     with safe_open(path, "pt") as saved:
         keys = set(saved.keys())
         for name, parameter in trainable(model).items():
@@ -87,8 +95,9 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
             bar.update(1)
             bar.set_postfix({key: f"{value:.3f}" for key, value in log[-1].items() if key != "step"}, refresh=False)
             if time.monotonic() - saved_at > plan.save_seconds or step + 1 == plan.steps:
-                save_progress(progress, model, optimiser, step + 1)
+                # The log first: it may hold more steps than the save (a resumed run drops them), never fewer.
                 write_lines(log_path, log)
+                save_progress(progress, model, optimiser, step + 1)
                 saved_at = time.monotonic()
     return log
 
