@@ -466,3 +466,17 @@ def round_cost_figure(tau: float, draft: float, verify: float):
              title=f"{ratio:.2f} times plain decoding's speed; break-even at τ = {draft + verify:.2f}")
     axes.grid(False, axis="y")
     return fig
+
+
+def costs(parts: dict[str, float], device: str):
+    """Milliseconds of the parts of a round as bars, on the device that they were measured on."""
+    fig, axes = figure(width=6.0, height=0.42 * len(parts) + 0.8)
+    axes.barh(range(len(parts)), list(parts.values()), color=BLUE)
+    for row, value in enumerate(parts.values()):
+        axes.text(value, row, f" {value:.2f}", va="center")
+    axes.set(yticks=range(len(parts)), yticklabels=list(parts), xlabel="time (ms)")
+    axes.set_xlim(right=1.15 * max(parts.values()))
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    measured_on(axes, device)
+    return fig
