@@ -1,0 +1,32 @@
+"""Greedy equality where numbers are rounded: two answers may part only where the target itself hesitates."""
+
+import torch
+
+SLACK = 8  # rounding steps of the largest logit within which two logits count as tied
+
+
+def parting(ours: list[int], theirs: list[int]) -> int | None:
+    """The first position at which two answers differ, None where they are equal."""
+    if ours == theirs:
+        return None
+    differing = [index for index, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]]
+    return differing[0] if differing else min(len(ours), len(theirs))
+
+
+@torch.inference_mode()
+def same_or_tied(target, input_ids: torch.Tensor, ours: list[int], theirs: list[int]) -> bool:
+    """Whether two greedy answers to input_ids [1, n] are equal, or part at a tie of the target's logits.
+
+    A block and a single token go through different kernels, which round differently. In float32 that shows in no
+    answer; in 16 bits two logits within SLACK rounding steps of each other can change places.
+    """
+    at = parting(ours, theirs)
+    if at is None:
+        return True
+    if at >= min(len(ours), len(theirs)):
+        return False
+    prefix = torch.tensor([ours[:at]], dtype=torch.long, device=input_ids.device)
+    step, _ = target.prefill(torch.cat([input_ids, prefix], 1))
+    logits = step.logits[0, -1]
+    allowed = SLACK * torch.finfo(target.dtype).eps * logits.abs().max()
+    return bool(logits.max() - logits[[ours[at], theirs[at]]].min() <= allowed)
