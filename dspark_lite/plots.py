@@ -555,26 +555,30 @@ def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], mod
     return fig
 
 
-def overlap_figure(p, q, names):
-    """Two distributions over a few tokens, p [V] of the target and q [V] of the drafter, and the residual.
-
-    Left: kept (green, min of both), refused (red, q's excess) and owed (blue, p's excess); right: owed, renormalised.
-    """
-    fig, (left, right) = figure(2, width=4.8, height=3.2, gridspec_kw={"width_ratios": [3, 2]})
+def overlap_panel(axes, p, q, names) -> None:
+    """Two distributions over a few tokens, p [V] of the target and q [V] of the drafter, as three areas: kept (green, the
+    smaller of both), refused (red, what q has more) and owed (blue, what p has more)."""
     x, p, q = np.arange(len(names)), np.asarray(p), np.asarray(q)
     kept, owed, refused = np.minimum(p, q), np.maximum(p - q, 0), np.maximum(q - p, 0)
-    left.bar(x, kept, color=ACCEPTED, label=f"kept: {kept.sum():.2f}")
-    left.bar(x, refused, bottom=kept, color="white", edgecolor=REJECTED, hatch="xxx", label=f"refused: {refused.sum():.2f}")
-    left.bar(x, owed, bottom=kept, color="white", edgecolor=NEXT, hatch="///", label=f"owed: {owed.sum():.2f}")
-    for values, style, label in ((p, "-", "p, target"), (q, ":", "q, drafter")):
-        left.hlines(values, x - 0.45, x + 0.45, color=BLACK, linestyle=style, linewidth=2, label=label)
-    left.set(xticks=x, xticklabels=names, ylabel="probability", ylim=(0, 1.35 * max(p.max(), q.max())),
-             title="acceptance probability = green area")
-    left.legend(ncols=2, fontsize=8, loc="upper right")
+    with plt.rc_context(RC):
+        axes.bar(x, kept, color=ACCEPTED, label=f"kept: {kept.sum():.2f}")
+        axes.bar(x, refused, bottom=kept, color="white", edgecolor=REJECTED, hatch="xxx", label=f"refused: {refused.sum():.2f}")
+        axes.bar(x, owed, bottom=kept, color="white", edgecolor=NEXT, hatch="///", label=f"owed: {owed.sum():.2f}")
+        for values, style, label in ((p, "-", "p, target"), (q, ":", "q, drafter")):
+            axes.hlines(values, x - 0.45, x + 0.45, color=BLACK, linestyle=style, linewidth=2, label=label)
+        axes.set(xticks=x, xticklabels=names, xlabel="token", ylabel="probability", ylim=(0, 1.4 * max(p.max(), q.max())))
+        axes.legend(ncols=2, fontsize=8, loc="upper right")
+
+
+def overlap_figure(p, q, names):
+    """The three areas of `overlap_panel` with the acceptance probability, and beside them the residual of p and q [V]."""
+    fig, (left, right) = figure(2, width=4.8, height=3.2, gridspec_kw={"width_ratios": [3, 2]})
+    overlap_panel(left, p, q, names)
+    owed = np.maximum(np.asarray(p) - np.asarray(q), 0)
     total = owed.sum()
-    right.bar(x, owed / total if total > 0 else 0 * owed, color=NEXT)
-    right.set(xticks=x, xticklabels=names, ylabel="probability", ylim=(0, 1.05),
-              title="residual" if total > 0 else "no residual: nothing is refused")
+    right.bar(names, owed / total if total > 0 else 0 * owed, color=NEXT)
+    right.set(xlabel="token", ylabel="probability", ylim=(0, 1.05), title="residual" if total > 0 else "no residual: nothing is refused")
+    left.set_title(f"acceptance probability {1 - total:.2f}")
     return fig
 
 
