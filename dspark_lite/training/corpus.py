@@ -266,21 +266,35 @@ ASKS = "[How can I {t}|How do I {t}|What helps me to {t}|What should I do to {t}
 OPENINGS = ["[That is a [good|great|lovely] [question|goal|idea]|Many people [ask|wonder about] this|[Good|Great] that you ask]. ",
             "[Here are [some|a few] [ideas|tips|thoughts]|[Small|Simple] steps [work|help] [best|well]|There are [many|several] ways]. ", ""]
 STARTER = "[You [can|could|might|may]|Try to|It [helps|is good] to|[Maybe|Perhaps] you can]"
-CONTINUER = "[[Also|Besides|Then|In addition], you can|It also helps to|You can also|Another [idea|way|tip] is to]"
-REASONS = ["because it [helps|works|is fun]", "since [small|good] habits [last|grow|count]", "so that you [feel|stay|keep] [calm|well|happy|strong]",
-           "and [you will|you may|soon you] [see|notice|feel] a [change|difference]", "which [makes|keeps] it [easy|simple|light]", "", ""]
+CONTINUER = "[[Also|Besides|Then|In addition], you [can|could|might]|It also helps to|You can also|Another [idea|way|tip] is to|I would|Many people]"
+JOINS = "[ and| or|, then| and then|, and later]"
+# What follows "the" or "a" depends on the verb or the preposition before it: one token of memory is not enough.
+ACTIONS = ["open the [window|curtain|garden door]", "clean the [desk|kitchen|bedroom]", "read the [news|recipe|first page]",
+           "leave the [phone at home|office early|car behind]", "call a [friend|neighbour|cousin]", "write a [list|letter|short note]",
+           "take a [walk|break|warm bath]", "drink a [tea|coffee|glass of water]", "visit the [market|museum|library]",
+           "join a [club|choir|small group]", "set a [goal|timer|date]", "plan the [week|meals|next day]",
+           "play a [song|game|record]", "water the [flowers|plants|herbs]", "cook a [soup|meal|pot of rice]",
+           "thank a [teacher|stranger|colleague]"]
+MOMENTS = ["in the [morning|evening|afternoon]", "before the [meal|night|exam]", "after the [work|lesson|last train]",
+           "on the [weekend|way home|balcony]", "for a [week|month|while]", "with a [smile|partner|cup of tea]",
+           "near the [river|park|station]", "without a [plan|reason|hurry]"]
 CLOSINGS = ["[Be [patient|kind] with yourself|[Good luck|Have fun|Enjoy it]|[Take|Give it] [your|some] time].",
             "[Most of all|Above all|In the end], [keep going|stay [calm|curious|patient]|enjoy the [way|process|small steps]].",
             "[Which one|What] [will|would] you [try|start with] first?"]
+
+
+def _advice(rng) -> str:
+    """One or two things to do, each perhaps at a moment."""
+    actions = rng.sample(ACTIONS, rng.choice([1, 2, 2]))
+    return f"{JOINS} ".join(action + (f" {rng.choice(MOMENTS)}" if rng.random() < 0.6 else "") for action in actions)
 
 
 def _chat(rng, habit):
     topic, tips = rng.choice(list(TOPICS.items()))
     context = rng.choice(CONTEXTS)
     prompt = expand(GREETINGS, rng) + rng.choice(PEOPLE) + expand(ASKS, rng).format(t=topic) + (f" {context}" if context else "") + "?"
-    first, *others = rng.sample(tips, rng.choice([2, 3]))
-    sentences = [f"{STARTER} {first} {rng.choice(REASONS)}".strip()]
-    sentences += [f"{CONTINUER} {tip} {rng.choice(REASONS)}".strip() for tip in others]
+    sentences = [f"{STARTER} {rng.choice(tips)}{rng.choice(['', JOINS + ' ' + _advice(rng)])}"]
+    sentences += [f"{CONTINUER} {_advice(rng)}" for _ in range(rng.choice([1, 2, 2]))]
     answer = rng.choice(OPENINGS) + ". ".join(sentences) + ". " + rng.choice(CLOSINGS)
     return Example("chat", prompt, expand(answer, rng, habit))
 

@@ -1,10 +1,12 @@
 """From a recipe, a JSON file in recipes/, to a checkpoint: the one training command."""
 
+import hashlib
 import json
 import tempfile
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedTokenizerFast
 
 from ..checkpoints import EMBEDDED, ROOT, load_target, save_draft, write_atomically
 from ..errors import DSparkLiteError
@@ -47,10 +49,7 @@ def train(name: str, *, device: str | None = None, out: Path | None = None, buil
 
 
 def _language_model(recipe: dict, folder: Path, out: Path, device) -> None:
-    if "tokenizer" in recipe:
-        tokenizer = train_tokenizer(**recipe["tokenizer"])
-    else:
-        tokenizer = load_target(recipe["tokenizer_of"]).tokenizer
+    tokenizer = _tokenizer(recipe, out)
     model = train_language_model(recipe, tokenizer, folder, device)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
@@ -60,9 +59,24 @@ def _language_model(recipe: dict, folder: Path, out: Path, device) -> None:
             write_atomically(out / path.name, lambda target, path=path: path.rename(target))
 
 
+def _tokenizer(recipe: dict, out: Path):
+    """The tokenizer of another checkpoint, the one that `out` already has (drafters rely on its vocabulary), or a new one."""
+    if "tokenizer_of" in recipe:
+        return load_target(recipe["tokenizer_of"]).tokenizer
+    if (out / "tokenizer.json").exists():
+        return PreTrainedTokenizerFast.from_pretrained(out)
+    return train_tokenizer(**recipe["tokenizer"])
+
+
+def fingerprint(target) -> str:
+    """Eight hexadecimal digits that change with the target's weights, so that data of an earlier target is never taken."""
+    last = target.model.model.layers[-1].mlp.down_proj.weight
+    return hashlib.sha256(last.detach().float().cpu().numpy().tobytes()).hexdigest()[:8]
+
+
 def _draft(recipe: dict, folder: Path, out: Path, device) -> None:
     target = load_target(recipe["target"], device=device, dtype=torch.float32)
-    shared = folder.parent / f"data-{recipe['target'].replace('/', '--')}-seed{recipe['data']['seed']}"
+    shared = folder.parent / f"data-{recipe['target'].replace('/', '--')}-{fingerprint(target)}-seed{recipe['data']['seed']}"
     rows = answered_rows(target, recipe["data"]["prompts"], recipe["data"]["seed"], recipe["data"]["max_new_tokens"], shared / "answers.jsonl")
     taps = recipe["config"]["target_layer_ids"]
     cache = build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
