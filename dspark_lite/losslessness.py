@@ -166,9 +166,11 @@ def _random_language_model(layers: int, shape: dict, generator) -> Qwen3ForCausa
 
 
 def _randomised(model, generator):
-    """Weights large enough that every context gives a different distribution."""
-    for parameter in model.parameters():
+    """Weights large enough that every context gives a different distribution; no biases, gains of one."""
+    for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.6)
+        elif name.endswith("bias"):
+            parameter.zero_()
     return model
 
