@@ -180,7 +180,7 @@ def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[
     axes.plot(position, confidence, linestyle="", marker="D", color=ORANGE, label="confidence")
     axes.axvspan(accepted - 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
     if accepted < len(texts):
-        axes.text(accepted - 0.45, 1.05, "refused from here on", fontsize=8, color=REJECTED)
+        axes.text(accepted - 0.45, 1.05, "refused", fontsize=8, color=REJECTED)
     axes.set(xticks=position, xticklabels=[f"{k + 1}\n{visible(text)}" for k, text in enumerate(texts)], ylim=(0, 1.14),
              xlim=(-0.5, len(texts) - 0.5), xlabel="position in the block, drafted token", ylabel="probability")
     axes.grid(axis="x", visible=False)
@@ -231,7 +231,7 @@ def block_marginals(lab, probs, anchor: str, count: int = 5):
         for rank, label in enumerate(token_labels(lab, tokens[k])):
             axes.text(k, rank, f"{label}\n{values[k, rank]:.0%}", ha="center", va="center", fontsize=8,
                       color="white" if values[k, rank] > 0.6 else BLACK)
-    axes.set(title=f"after the anchor {shown(anchor)!r}", xlabel="draft position", ylabel="rank", xticks=range(slots),
+    axes.set(title=f"after the anchor '{shown(anchor)}'", xlabel="draft position", ylabel="rank", xticks=range(slots),
              xticklabels=range(1, slots + 1), yticks=range(count), yticklabels=range(1, count + 1))
     axes.grid(False)
     return fig
@@ -240,6 +240,7 @@ def block_marginals(lab, probs, anchor: str, count: int = 5):
 def pair_maps(tables: dict, first: list[str], second: list[str]):
     """Heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second."""
     fig, panels = figure(len(tables), width=4.0, height=3.3, sharey=True)
+    tables = {title: torch.as_tensor(table).float().cpu() for title, table in tables.items()}
     highest = max(float(table.max()) for table in tables.values())
     for axes, (title, table) in zip(panels, tables.items()):
         image = axes.imshow(table, cmap="Blues", vmin=0, vmax=highest)
@@ -256,8 +257,11 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
     return fig
 
 
+LEAST_ROUNDS = 10  # below, a share says nothing
+
+
 def position_estimates(generations, gamma: int) -> list:
-    """Conditional acceptance at each draft position with its bootstrap interval over prompts; None where no round came so far.
+    """Conditional acceptance at each draft position with its bootstrap interval over prompts; None where hardly a round came so far.
 
     Of the rounds that reached a position, the share that accepted it (evaluation.conditional_acceptance gives the shares).
     """
@@ -271,7 +275,7 @@ def position_estimates(generations, gamma: int) -> list:
         kept, reached = groups[0].sum(0)
         return kept / reached if reached else np.nan
 
-    return [bootstrap(share, [counts[:, k]]) if counts[:, k, 1].any() else None for k in range(gamma)]
+    return [bootstrap(share, [counts[:, k]]) if counts[:, k, 1].sum() >= LEAST_ROUNDS else None for k in range(gamma)]
 
 
 def draw_positions(axes, generations, gamma: int, style: dict, shift: float = 0.0) -> None:
@@ -284,7 +288,8 @@ def draw_positions(axes, generations, gamma: int, style: dict, shift: float = 0.
 
 
 def accepted_by_domain(ours: dict, paper: dict):
-    """Accepted length by domain: ours {drafter: {domain: Estimate}} filled with intervals, the paper's {drafter: {domain: value}} hollow."""
+    """Accepted length by domain: ours {drafter: {domain: Estimate}} filled, with intervals; the paper's {drafter: {domain: value}}
+    hollow."""
     fig, axes = figure(width=6.4)
     domains = list(next(iter(ours.values())))
     for index, name in enumerate(ours):
@@ -292,9 +297,9 @@ def accepted_by_domain(ours: dict, paper: dict):
         x = np.arange(len(domains)) + 0.22 * (index - (len(ours) - 1) / 2)
         estimates = [ours[name][domain] for domain in domains]
         bars = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
-        axes.errorbar(x, [e.value for e in estimates], bars, linestyle="none", capsize=3, **style | {"label": f"{style['label']}, here"})
-        axes.plot(x + 0.07, [paper[name][domain] for domain in domains], linestyle="none", markerfacecolor="none",
-                  **style | {"label": f"{style['label']}, paper (Qwen3-4B)"})
+        here, there = {**style, "label": f"{style['label']}, here"}, {**style, "label": f"{style['label']}, paper (Qwen3-4B)"}
+        axes.errorbar(x, [e.value for e in estimates], bars, linestyle="none", capsize=3, **here)
+        axes.plot(x + 0.07, [paper[name][domain] for domain in domains], linestyle="none", markerfacecolor="none", **there)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="accepted length (tokens a round)")
     axes.set_ylim(bottom=1)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -304,8 +309,8 @@ def accepted_by_domain(ours: dict, paper: dict):
 def corrected_distribution(labels: list[str], base, bias, corrected, previous: str):
     """Three bars a token: base probability, transition bias (logits) after `previous`, corrected probability."""
     fig, panels = figure(3, width=3.1, height=0.3 * len(labels) + 1.0, sharey=True)
-    for axes, values, title, colour in ((panels[0], base, "base, without the head", ORANGE),
-                                        (panels[1], bias, f"bias after {shown(previous)!r}", GREY), (panels[2], corrected, "corrected", BLUE)):
+    parts = ((base, "base, without the head", ORANGE), (bias, f"bias after '{shown(previous)}'", GREY), (corrected, "corrected", BLUE))
+    for axes, (values, title, colour) in zip(panels, parts):
         axes.barh(range(len(labels)), values, color=colour)
         axes.set(title=title, yticks=range(len(labels)), yticklabels=labels)
     panels[0].set(xlabel="probability", xlim=(0, 1))
@@ -400,7 +405,8 @@ def speed_bars(speeds: dict[str, dict[str, float]], device: str):
                 axes.text(at, values[domain], f"× {values[domain] / speeds['plain'][domain]:.2f}", ha="center", va="bottom", fontsize=9)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per second")
     axes.grid(axis="x", visible=False)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    axes.margins(y=0.1)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     measured_on(axes, device)
     return fig
 
@@ -500,7 +506,8 @@ def latency_bars(costs: dict[tuple[str, str], tuple[float, float, float]], devic
     axes.bar(0, 0, facecolor="white", edgecolor=GREY, hatch="////", label="of it drafting")
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="time of one token, L (ms)")
     axes.grid(axis="x", visible=False)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    axes.margins(y=0.1)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     measured_on(axes, device)
     return fig
 
@@ -530,7 +537,7 @@ def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
         axes.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
         axes.plot(x, here, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {here:.2f}")
         axes.set(ylabel="speed-up over plain decoding", ylim=(0, 1.15 * max([1.2, here, *curve])))
-        axes.legend(fontsize=8, loc="best")
+        axes.legend(fontsize=8, loc="best", frameon=False)
     return fig
 
 
@@ -549,8 +556,8 @@ def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], mod
     right.text(right.get_xlim()[1], 0.98, "slower than plain ", ha="right", va="top", fontsize=8, color=RED)
     left.set(xlabel="draft length γ (tokens)", ylabel="accepted length τ (tokens a round)", ylim=(1, None))
     right.set(xlabel="draft length γ (tokens)", ylabel="speed-up over plain decoding", ylim=(0, None))
-    left.legend(fontsize=8)
-    right.legend(fontsize=8)
+    left.legend(fontsize=8, frameon=False)
+    right.legend(fontsize=8, frameon=False)
     measured_on(right, device)
     return fig
 

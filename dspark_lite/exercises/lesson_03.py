@@ -27,7 +27,8 @@ def check_forget(function):
             _over(FORGET_CASES, lambda g, n, a: (n - a, max(0, n - 1 - a))),
         "that leaves the first refused draft in the target's cache":
             _over(FORGET_CASES, lambda g, n, a: (max(0, n - a - 1), max(0, g - 1 - a))),
-        "that forgets the last accepted draft (or the anchor) as well": _over(FORGET_CASES, lambda g, n, a: (n - a + 1, max(0, g - a))),
+        "that forgets the last accepted draft (or the anchor) as well":
+            _over(FORGET_CASES, lambda g, n, a: (n - a + 1, max(0, g - a))),
         "you forget what was accepted and keep what was refused; it is the other way round":
             _over(FORGET_CASES, lambda g, n, a: (a, a)),
     }, "return (drafts the target read - accepted, drafts the small LM read - accepted), neither below 0")
@@ -35,13 +36,15 @@ def check_forget(function):
 
 @checker
 def check_expected_tau(function):
-    """Checks `function(a, gamma)`: expected tokens a round if every draft is accepted with chance a, the others before it kept."""
+    """Checks `function(a, gamma)`: expected tokens a round if a draft behind accepted ones is accepted with chance a."""
     def truth(a, g):
         return (1 - a ** (g + 1)) / (1 - a)
 
     name_mistake(_over(TAU_CASES, function), _over(TAU_CASES, truth), {
-        "the sum runs to a ** gamma, so the closed form has the exponent gamma + 1": _over(TAU_CASES, lambda a, g: (1 - a**g) / (1 - a)),
-        "you counted the drafts only; the target adds a token to every round": _over(TAU_CASES, lambda a, g: truth(a, g) - 1),
+        "the sum runs to a ** gamma, so the closed form has the exponent gamma + 1":
+            _over(TAU_CASES, lambda a, g: (1 - a**g) / (1 - a)),
+        "you counted the drafts only; the target adds a token to every round":
+            _over(TAU_CASES, lambda a, g: truth(a, g) - 1),
         "a draft counts only if all before it were kept: its chance is a ** k, not a": _over(TAU_CASES, lambda a, g: 1 + g * a),
         "that is the limit of an endless block": _over(TAU_CASES, lambda a, g: 1 / (1 - a)),
         "that is the chance that the whole block is kept, not a number of tokens": _over(TAU_CASES, lambda a, g: a**g),
@@ -67,8 +70,10 @@ def check_best_gamma(function):
         return tau(a, g) / (g * c + 1)
 
     name_mistake(_over(GAMMA_CASES, function), _over(GAMMA_CASES, best(speedup)), {
-        "gamma = 0 is allowed: where every draft costs more than it brings, do not speculate": _over(GAMMA_CASES, best(speedup, 1)),
-        "you maximised tau; longer blocks always accept more, so divide by what they cost": _over(GAMMA_CASES, lambda a, c: LONGEST),
+        "gamma = 0 is allowed: where every draft costs more than it brings, do not speculate":
+            _over(GAMMA_CASES, best(speedup, 1)),
+        "you maximised tau; longer blocks always accept more, so divide by what they cost":
+            _over(GAMMA_CASES, lambda a, c: LONGEST),
         "a round also verifies: its cost is gamma * c + 1 plain passes":
             _over(GAMMA_CASES, best(lambda a, c, g: tau(a, g) / (g * c), 1)),
         "you found the draft length with the smallest speed-up": _over(GAMMA_CASES, best(lambda a, c, g: -speedup(a, c, g))),

@@ -1,0 +1,306 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+# ---
+
+# %% [markdown] tags=["header"]
+# # 00 · Start here
+#
+# **What you will learn**
+# - what happens in one round of speculative decoding with DSpark: a block is drafted, verified, committed
+# - that the answer stays the one the target would have written by itself
+# - how fast it is on the machine in front of you, and which two numbers decide that
+# - what the course covers, and where to go next
+#
+# **What you need**: Python, and the idea that a language model gives a probability to every possible next token. No lesson
+# comes before this one. It opens with Figure 1 of the paper: one round.
+
+# %% tags=["setup"]
+pass
+
+# %%
+from functools import cache
+
+import torch
+
+import dspark_lite
+from dspark_lite import plots, scheduling, widgets
+from dspark_lite.evaluation import tokens_per_second
+from dspark_lite.exercises import lesson_00 as exercises
+from dspark_lite.sampling import accept, draw, probabilities
+from dspark_lite.ties import same_or_tied
+
+lab = dspark_lite.setup()
+target = lab.target
+print(f"profile {lab.profile!r} on {lab.device_name}: a target of {target.num_layers} layers and {target.vocab_size} tokens")
+
+# %% [markdown]
+# `setup()` gives a *lab*: a **target** (the language model whose answers we want), **drafters** for it, and prompts from three
+# domains. Without a GPU these are the tiny models of this repository. On a GPU with 14 GB free they are Qwen3-4B and the
+# weights that DeepSeek released. The code below is the same for both.
+#
+# ## One prompt, decoded twice
+#
+# First the target alone. Plain decoding runs the whole model once for every token.
+
+# %%
+prompt = lab.prompts["math"][0]
+prompt_ids = lab.encode(prompt)  # [1, n], chat template applied
+plain = dspark_lite.generate(target, None, prompt_ids, max_new_tokens=lab.max_new_tokens)
+print(prompt, lab.decode(plain.token_ids), sep="\n\n")
+print(f"\n{len(plain.token_ids)} tokens: one pass over the prompt and {len(plain.rounds)} passes after it")
+
+# %% [markdown]
+# Now the same prompt with DSpark's drafter. It guesses a block of tokens, and the target checks the block in one pass.
+
+# %%
+drafter = lab.drafter("dspark")
+answer = dspark_lite.generate(target, drafter, prompt_ids, max_new_tokens=lab.max_new_tokens)
+assert same_or_tied(target, prompt_ids, answer.token_ids, plain.token_ids)
+print(lab.decode(answer.token_ids))
+print(f"\n{len(answer.token_ids)} tokens: one pass over the prompt and {len(answer.rounds)} passes of the target after it")
+
+# %% [markdown]
+# The `assert` is the promise that the whole course keeps testing: **speculation changes the time, not the answer.**
+# `same_or_tied` compares the two answers token for token. In float32 they are equal. In 16 bits a block and a single token
+# round differently, so there it lets the answers part at one kind of place only: where the target's two best logits are a tie.
+#
+# Here is every round. A row is a block of drafts in the order in which they were guessed.
+
+# %%
+picture = plots.rounds_figure(lab, answer, count=12)
+
+# %% [markdown]
+# `·` is a blank and `↵` a line end. Read the filled boxes from left to right and from top to bottom: that is the answer,
+# without its first token, which came from the prompt's own pass. Green tokens were guessed right. The blue one with a plus is
+# the target's own: it stands where the first wrong guess (×) stood, or behind a block that was right to its end. So every round
+# yields at least one token, and no round yields a wrong one.
+#
+# The mean number of tokens a round is the **accepted length**, written $\tau$.
+
+# %%
+committed = [r.committed for r in answer.rounds]
+tau = sum(committed) / len(committed)
+assert tau == answer.accepted_length
+print(f"committed by round {committed}: tau = {tau:.2f} out of at most {drafter.gamma + 1}")
+
+# %% [markdown]
+# ## One round, slowly
+#
+# This is the corridor that every round walks. Each box is a lesson or two of this course.
+
+# %%
+picture = plots.round_picture()
+
+# %% [markdown]
+# Now we walk it by hand on a prompt of the chat domain, at temperature 1, where there are many good ways to go on.
+#
+# **Prefill.** The target reads the prompt once. Out come the next-token distribution, from which we draw the *anchor*, and the
+# hidden states of a few layers, the *context features*, which the drafter will look at.
+
+# %%
+generator = lab.generator(4)
+chat_ids = lab.encode(lab.prompts["chat"][0])
+step, target_cache = target.prefill(chat_ids, drafter.taps)
+anchor = draw(probabilities(step.logits[:, -1], 1.0), generator)  # [1]
+state = drafter.begin(chat_ids, step.features)
+print(lab.prompts["chat"][0], "->", repr(lab.decode(anchor)))
+
+# %% [markdown]
+# **Draft.** The parallel backbone makes one pass over the anchor and masks, the sequential head draws the tokens from left to
+# right, the confidence head says for each token how likely it is to survive.
+
+# %%
+proposal = drafter.propose(state, anchor, temperature=1.0, generator=generator)
+drafts = [lab.tokenizer.decode(token) for token in proposal.tokens[0]]
+print(drafts)
+print("confidence", [round(c, 2) for c in proposal.confidence[0].tolist()])
+
+# %% [markdown]
+# **Policy.** Checking costs the target time, so a policy may cut the block where the drafter is unsure. Here is what a
+# threshold of 0.5 would do. This walk, like most of the course, verifies the whole block.
+
+# %%
+length = scheduling.threshold(0.5)(proposal).item()
+print(f"a threshold of 0.5 would verify {length} of {len(drafts)} drafts")
+
+# %% [markdown]
+# **Verify.** One pass of the target over the anchor and all drafts gives its distribution after each of them.
+
+# %%
+entering = torch.cat([anchor[:, None], proposal.tokens], 1)  # [1, g+1]
+step = target.verify(entering, target_cache, drafter.taps)
+target_probs = probabilities(step.logits, 1.0)  # [1, g+1, V]
+print("the target's distribution after each of", entering.shape[1], "tokens:", tuple(target_probs.shape))
+
+# %% [markdown]
+# **Accept.** Draft $x$ is kept with probability $\min(1, p(x)/q(x))$, where $q$ is the drafter's and $p$ the target's
+# probability of it. At the first refusal the rest of the block falls. Lesson 02 shows why this leaves the target's distribution
+# untouched.
+
+# %%
+verdict = accept(target_probs, proposal.probs, proposal.tokens, None, generator)
+accepted = verdict.accepted.item()
+p, q = (table[0, :len(drafts)].gather(-1, proposal.tokens[0, :, None])[:, 0].tolist() for table in (target_probs, proposal.probs))
+picture = plots.block_figure(drafts, p, q, proposal.confidence[0].tolist(), accepted)
+
+# %% [markdown]
+# A draft with a small $q$ can be a safe one: what counts is that $p$ is not much smaller. That is also what the confidence
+# foretells. It is the chance that the target keeps the token, not the chance that the drafter draws it.
+
+# %% [markdown]
+# **Commit.** The accepted prefix and one token more join the answer. The target's cache forgets the refused drafts, the
+# drafter gets the features of what was accepted, and the new token is the next anchor.
+
+# %%
+target.roll_back(target_cache, len(drafts) - accepted)
+drafter.extend(state, entering[:, :accepted + 1], step.features[:, :accepted + 1])
+print(f"accepted {drafts[:accepted]}, then {lab.decode(verdict.next_token)!r}: {accepted + 1} tokens for one pass of the target")
+assert target_cache.get_seq_length() == chat_ids.shape[1] + 1 + accepted
+
+# %% [markdown]
+# ## Watch any block
+#
+# Choose a domain, a prompt, a temperature and a round. Try this: in which domain do whole blocks survive, and what does a
+# higher temperature do to them?
+
+
+# %%
+@cache
+def decoded(domain, number, temperature):
+    """The answer to a prompt, decoded once for each setting of the controls."""
+    return dspark_lite.generate(target, drafter, lab.encode(lab.prompts[domain][number - 1]), max_new_tokens=lab.max_new_tokens,
+                                temperature=temperature, generator=lab.generator())
+
+
+def watch(domain, number, temperature, round_number):
+    """The block of one round; behind the last round the last one is shown."""
+    found = decoded(domain, number, temperature)
+    return plots.round_figure(lab, found, min(round_number, len(found.rounds)))
+
+
+panel = widgets.explore(
+    watch, domain=widgets.menu("domain", list(lab.prompts)), number=widgets.slider("prompt", 1, 1, 20),
+    temperature=widgets.slider("temperature", 0.0, 0.0, 1.5, 0.1), round_number=widgets.slider("round", 4, 1, 30))
+
+# %% [markdown]
+# ## How fast is it here?
+#
+# Four prompts a domain, plain decoding and DSpark by turns, so that a slow moment of the machine meets both. The clock runs
+# from the end of the prompt's pass to the end of the answer.
+
+# %%
+runs = {}
+for domain, prompts in lab.prompts.items():
+    for prompt in [prompts[0], *prompts[:4]]:  # the first one is there to warm up
+        for name, chosen in {"plain": None, "dspark": drafter}.items():
+            found = dspark_lite.generate(target, chosen, lab.encode(prompt), max_new_tokens=lab.max_new_tokens)
+            runs.setdefault((name, domain), []).append(found)
+runs = {key: found[1:] for key, found in runs.items()}
+speeds = {name: {domain: tokens_per_second(runs[name, domain]) for domain in lab.prompts} for name in ("plain", "dspark")}
+picture = plots.speed_bars(speeds, lab.device_name)
+
+# %% [markdown]
+# And the answers? Equal again, all of them.
+
+# %%
+equal = 0
+for domain, prompts in lab.prompts.items():
+    for prompt, ours, alone in zip(prompts, runs["dspark", domain], runs["plain", domain]):
+        assert same_or_tied(target, lab.encode(prompt), ours.token_ids, alone.token_ids)
+        equal += ours.token_ids == alone.token_ids
+print(f"{equal} of {sum(map(len, runs.values())) // 2} greedy answers are equal token for token")
+
+# %% [markdown]
+# ## Which numbers decide the speed?
+#
+# A round costs the time to draft plus the time to verify, and yields $\tau$ tokens. The time of one token is therefore
+#
+# $$L = \frac{T_\text{draft} + T_\text{verify}}{\tau}.$$
+#
+# Plain decoding is the case without drafts: $T_\text{draft} = 0$ and $\tau = 1$. All of DSpark serves this fraction: the
+# parallel backbone keeps $T_\text{draft}$ small, the sequential head makes $\tau$ larger, confidence and policy spend
+# $T_\text{verify}$ where it pays.
+
+# %%
+for domain in lab.prompts:
+    rounds = [r for found in runs["dspark", domain] for r in found.rounds]
+    draft, verify = (sum(getattr(r, f"{part}_seconds") for r in rounds) / len(rounds) * 1e3 for part in ("draft", "verify"))
+    tau = sum(r.committed for r in rounds) / len(rounds)
+    print(f"{domain:5} ({draft:.1f} ms draft + {verify:.1f} ms verify) / {tau:.2f} tokens = {(draft + verify) / tau:.2f} ms a token, "
+          f"plain {1e3 / speeds['plain'][domain]:.2f} ms")
+
+# %% [markdown]
+# ### Exercise 1 · Accepted length
+# `rounds` is a list like `answer.rounds`: each has `.proposed`, `.accepted` and `.committed`. The end of an answer can cut its
+# last round short. Return $\tau$.
+
+
+# %% tags=["exercise"]
+def accepted_length(rounds):
+    ...
+
+
+# %% tags=["solution"]
+def accepted_length(rounds):
+    return sum(r.committed for r in rounds) / len(rounds)
+
+
+# %%
+done = exercises.check_accepted_length(accepted_length)
+
+# %% [markdown]
+# ### Exercise 2 · Speed-up
+# From $\tau$, the seconds that a round spends drafting and verifying, and the seconds of one pass of plain decoding: how many
+# times as fast as plain decoding is speculation?
+
+
+# %% tags=["exercise"]
+def speedup(tau, draft_seconds, verify_seconds, plain_seconds):
+    ...
+
+
+# %% tags=["solution"]
+def speedup(tau, draft_seconds, verify_seconds, plain_seconds):
+    return tau * plain_seconds / (draft_seconds + verify_seconds)
+
+
+# %%
+done = exercises.check_speedup(speedup)
+
+# %% [markdown]
+# ## Map of the course
+#
+# | | lesson | figure of the paper | |
+# |---|---|---|---|
+# | 00 | Start here | 1 | you are here |
+# | 01 | Why decoding is slow: the K/V cache, what a pass costs as it carries more positions | | ready |
+# | 02 | The lossless rule, proved by enumeration, and how it breaks | | ready |
+# | 03 | A first speculative decoder: small LM, prompt lookup, and when speculation loses | | ready |
+# | 04 | Draft a block at once: DFlash's parallel backbone | | ready |
+# | 05 | A little autoregression: Markov, gated and RNN heads | | ready |
+# | 06 | Autoregressive rivals: Eagle3, MTP; acceptance by position | 2 | planned |
+# | 07 | Train a drafter: anchors, packing, target cache, three losses | | planned |
+# | 08 | The released weights: load, prove, measure on a T4 | | planned |
+# | 09 | Confidence: reliability, calibration, thresholds | 5, 6 | planned |
+# | 10 | The scheduler: Algorithm 1, why it must stop early, lagged budgets | Appendix A | planned |
+# | 11 | Serving under load: ragged batches, budgets that shrink | 7, 8 | planned |
+# | 12 | The paper in miniature: ours beside theirs | Table 1, 3, 4 | planned |
+# | 13 | Production: V4's drafter, deploying, limits | | planned |
+# | 14 | Clinic: silent failures and how the accepted length gives them away | | planned |
+#
+# The lessons build on one another; 01 and 02 can be read in either order. A function is derived in a lesson once, proved equal
+# to the one in `dspark_lite`, and imported from there afterwards.
+#
+# ## Recap
+#
+# - A drafter guesses a block, the target reads it in one pass, and the longest prefix that the rule allows is committed with
+#   one token more.
+# - The answer is the target's own; only the time changes.
+# - $L = (T_\text{draft} + T_\text{verify})/\tau$ says how long a token takes. $\tau$ depends on the text: compare the three
+#   domains above.
+#
+# **Next:** lesson 01 takes the numerator apart: where the time of a pass goes, and what a pass over eight tokens costs beside a
+# pass over one.

@@ -1,0 +1,414 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+# ---
+
+# %% [markdown] tags=["header"]
+# # 03 · A first speculative decoder
+#
+# **What you will learn**
+# - to write the loop by hand in some twenty lines: propose, verify, accept, roll back
+# - what the two K/V caches must forget after a round, and what each kind of slip costs
+# - two drafters that cost no training: a smaller language model, and prompt lookup
+# - when speculation loses, from three numbers: acceptance, draft length, cost ratio
+#
+# **What you need**: lesson 01 (the K/V cache, what a pass costs) and lesson 02 (the accept rule).
+
+# %% tags=["setup"]
+pass
+
+# %%
+import torch
+
+import dspark_lite
+from dspark_lite import plots, widgets
+from dspark_lite.decoding import until_stop
+from dspark_lite.drafters import PromptLookup
+from dspark_lite.evaluation import conditional_acceptance, rollouts, tokens_per_second
+from dspark_lite.exercises import lesson_03 as exercises
+from dspark_lite.ties import same_or_tied
+
+lab = dspark_lite.setup()
+target, drafter = lab.target, lab.drafter("small_lm")
+small = drafter.model
+parameters = {name: sum(p.numel() for p in model.model.parameters()) for name, model in (("target", target), ("small LM", small))}
+print(f"target: {target.num_layers} layers, {parameters['target'] / 1e6:.2f} million parameters")
+print(f"small LM: {small.num_layers} layers, {parameters['small LM'] / 1e6:.2f} million parameters")
+
+# %% [markdown]
+# Both models share one vocabulary and were trained on the same kind of text. The small one makes more mistakes. We let it guess
+# ahead, and let the target correct it.
+#
+# ## The loop, by hand
+#
+# At temperature 0 the accept rule of lesson 02 is short: $p$ puts all its mass on one token, so a draft is kept if it *is* that
+# token. One round:
+#
+# 1. **Propose.** The small LM writes `gamma` tokens behind the answer, one pass each.
+# 2. **Verify.** The target reads the anchor (the answer's last token) and the drafts in one pass. Row $k$ is its choice after
+#    $k$ drafts.
+# 3. **Accept.** Keep drafts as long as they equal the target's choices. The choice at the first difference, or behind the whole
+#    block, comes on top.
+# 4. **Roll back.** Both caches have read drafts that were refused. They must forget them.
+#
+# The two `slip` arguments are there for an experiment below: they leave that many refused positions in a cache.
+
+
+# %%
+def as_ids(tokens):
+    """Token ids [1, k] on the lab's device."""
+    return torch.tensor([tokens], device=lab.device)
+
+
+def speculate(input_ids, gamma, target_slip=0, small_slip=0):
+    """Greedy answer to input_ids [1, n] with the small LM drafting, and the drafts accepted in each round."""
+    step, cache = target.prefill(input_ids)
+    _, small_cache = small.prefill(input_ids)
+    answer, accepted_by_round = [step.logits.argmax().item()], []
+    unread = answer[:]  # what the small LM has still to read of the answer
+    while answer[-1] not in lab.stop_token_ids and len(answer) < lab.max_new_tokens:
+        drafts, entering = [], unread
+        for _ in range(gamma):
+            logits = small.verify(as_ids(entering), small_cache).logits[0, -1]
+            drafts.append(logits.argmax().item())
+            entering = drafts[-1:]
+        step = target.verify(as_ids([answer[-1], *drafts]), cache)
+        choices = step.logits[0].argmax(-1).tolist()  # gamma + 1 of them
+        accepted = 0
+        while accepted < gamma and drafts[accepted] == choices[accepted]:
+            accepted += 1
+        target.roll_back(cache, max(0, gamma - accepted - target_slip))
+        small.roll_back(small_cache, max(0, gamma - 1 - accepted - small_slip))
+        unread = drafts[-1:] * (accepted == gamma) + [choices[accepted]]
+        answer = until_stop(answer + drafts[:accepted] + [choices[accepted]], lab.stop_token_ids)[:lab.max_new_tokens]
+        accepted_by_round.append(accepted)
+    return answer, accepted_by_round
+
+
+# %% [markdown]
+# The package's `generate` runs the same loop for any drafter and temperature, and asks the host once a round where we ask at
+# every token. The two must agree token for token and round for round, and both must give the answer of plain decoding.
+
+# %%
+ids = lab.encode(lab.prompts["math"][1])
+answer, accepted_by_round = speculate(ids, gamma=7)
+packaged = dspark_lite.generate(target, drafter, ids, max_new_tokens=lab.max_new_tokens, gamma=7)
+plain = dspark_lite.generate(target, None, ids, max_new_tokens=lab.max_new_tokens)
+assert answer == packaged.token_ids
+assert accepted_by_round == [r.accepted for r in packaged.rounds]
+assert same_or_tied(target, ids, answer, plain.token_ids)
+print(lab.decode(answer))
+picture = plots.rounds_figure(lab, packaged, count=10)
+
+# %% [markdown]
+# ## What the caches must forget
+#
+# Follow one round with `gamma = 7` in which 3 drafts are accepted.
+#
+# | | has read in this round | of it stays | forgets |
+# |---|---|---|---|
+# | target | the anchor and 7 drafts | the anchor and 3 drafts | $7 - 3 = 4$ |
+# | small LM | the anchor and 6 drafts (never its own last one) | the anchor and 3 drafts | $6 - 3 = 3$ |
+#
+# The token that the target added has been read by nobody: it is the next anchor. When all 7 are accepted, the small LM forgets
+# nothing and has its own last draft still to read.
+#
+# Why care? Let us leave one refused draft behind, first in the target's cache, then in the small LM's.
+
+# %%
+tried = [(lab.encode(prompt), domain) for domain, prompts in lab.prompts.items() for prompt in prompts[:2]]
+truth = [dspark_lite.generate(target, None, ids, max_new_tokens=lab.max_new_tokens).token_ids for ids, _ in tried]
+outcomes = {}
+for label, slip in (("clean caches", {}), ("a refused draft stays in the target's", {"target_slip": 1}),
+                    ("a refused draft stays in the small LM's", {"small_slip": 1})):
+    outcomes[label] = [speculate(ids, gamma=7, **slip) for ids, _ in tried]
+    right = sum(same_or_tied(target, ids, ours, plain) for (ids, _), (ours, _), plain in zip(tried, outcomes[label], truth))
+    rounds = [accepted for _, by_round in outcomes[label] for accepted in by_round]
+    print(f"{label:40} {right} of {len(tried)} answers are the target's own, {1 + sum(rounds) / len(rounds):.2f} tokens a round")
+
+# %% [markdown]
+# The two slips do different harm, and the difference is worth remembering.
+#
+# - In the **target's** cache a phantom token stands in the context and moves everything behind it by one position. From then on
+#   the target answers another question. The text is no longer its own, and nothing raises an error.
+# - In the **small LM's** cache the same phantom leaves every answer right. Losslessness never rests on the drafter. It only
+#   drafts worse, so the answer takes more rounds.
+
+# %%
+assert all(same_or_tied(target, ids, ours, plain) for (ids, _), (ours, _), plain in
+           zip(tried, outcomes["a refused draft stays in the small LM's"], truth))
+broken = [ours for ours, _ in outcomes["a refused draft stays in the target's"]]
+worst = max(range(len(tried)), key=lambda k: sum(a != b for a, b in zip(broken[k], truth[k])))
+print("as it should be:\n" + lab.decode(truth[worst]))
+print("\nwith phantoms in the target's cache:\n" + lab.decode(broken[worst][:len(truth[worst]) + 20]))
+
+# %% [markdown]
+# ### Exercise 1 · Forget the right number
+# Now a policy sits in between (lesson 00): of `gamma` drafts it sends only the first `length` to the target, and `accepted` of
+# these are kept. How many positions must the target's cache forget, and how many the small LM's? Return both numbers.
+
+
+# %% tags=["exercise"]
+def forget(gamma, length, accepted):
+    ...
+
+
+# %% tags=["solution"]
+def forget(gamma, length, accepted):
+    return length - accepted, max(0, gamma - 1 - accepted)
+
+
+# %%
+done = exercises.check_forget(forget)
+
+# %% [markdown]
+# ## A drafter without a model: prompt lookup
+#
+# Answers repeat what they were asked: names, numbers, a function's words. So look for the last place where the text went
+# through the same few tokens as now, and copy what followed. We try the last three tokens first, then two, then one.
+
+
+# %%
+def look_up(text, length, longest=3):
+    """Up to `length` tokens that followed the latest earlier occurrence of the longest matching ending of `text`."""
+    for size in range(longest, 0, -1):
+        starts = [at for at in range(len(text) - size) if text[at:at + size] == text[-size:]]
+        if starts:
+            found = starts[-1] + size
+            return text[found:found + length]
+    return []
+
+
+text = lab.encode(lab.prompts["code"][0])[0].tolist() + truth[2]
+lookup = PromptLookup(target.vocab_size)
+generator = lab.generator()
+shuffled = [torch.randint(4, (20,), generator=generator, device=lab.device).tolist() for _ in range(200)]
+for sample in [*shuffled, *(text[:end] for end in range(1, len(text)))]:
+    assert look_up(sample, 7) == lookup.continuation(sample, 7)
+end = next(end for end in range(len(text) - len(truth[2]) + 5, len(text)) if len(look_up(text[:end], 7)) == 7)
+print("the text ends with ", [lab.tokenizer.decode(t) for t in text[end - 3:end]])
+print("last time followed ", [lab.tokenizer.decode(t) for t in look_up(text[:end], 7)])
+print("this time follows  ", [lab.tokenizer.decode(t) for t in text[end:end + 7]])
+
+# %% [markdown]
+# As a distribution a copied token is certain: $q = 1$ for it. The accept rule $\min(1, p/q)$ then keeps it with probability
+# $p$, and the rest of the loop stays as it is. Where nothing matches, the block is empty and the round is one of plain
+# decoding.
+
+# %%
+ids = lab.encode(lab.prompts["code"][0])
+copied = dspark_lite.generate(target, lookup, ids, max_new_tokens=lab.max_new_tokens)
+plain = dspark_lite.generate(target, None, ids, max_new_tokens=lab.max_new_tokens)
+assert same_or_tied(target, ids, copied.token_ids, plain.token_ids)
+print(f"{len(copied.token_ids)} tokens in {len(copied.rounds)} rounds, accepted length {copied.accepted_length:.2f}")
+picture = plots.rounds_figure(lab, copied, count=14)
+
+# %% [markdown]
+# ## Does it pay? Measure
+#
+# A round costs $T_\text{draft} + T_\text{verify}$ and yields $\tau$ tokens, so the time of one token is
+#
+# $$L = \frac{T_\text{draft} + T_\text{verify}}{\tau}.$$
+#
+# It is a plain quotient of totals: all the seconds of all rounds over all their tokens. Speculation wins where $L$ is below the
+# time of one plain pass, $T$. We measure every part, at temperature 1, four prompts a domain, the drafters by turns.
+
+# %%
+drafters = {"plain": None, "small_lm": drafter, "prompt_lookup": lookup}
+runs = {(name, domain): [] for name in drafters for domain in lab.prompts}
+for domain, prompts in lab.prompts.items():
+    for index, prompt in enumerate([prompts[0], *prompts[:4]]):  # the first run of each only warms up
+        for name, chosen in drafters.items():
+            found = rollouts(lab, chosen, [prompt], temperature=1.0)
+            runs[name, domain] += found if index else []
+
+
+# %%
+def parts(generations):
+    """Accepted length, and the mean seconds of drafting and of verifying a round."""
+    rounds = [r for g in generations for r in g.rounds]
+    return tuple(sum(getattr(r, name) for r in rounds) / len(rounds) for name in ("committed", "draft_seconds", "verify_seconds"))
+
+
+costs = {key: parts(generations) for key, generations in runs.items()}
+for (name, domain), (tau, draft, verify) in costs.items():
+    speedup = tokens_per_second(runs[name, domain]) / tokens_per_second(runs["plain", domain])
+    print(f"{plots.DRAFTERS[name][0]:15} {domain:5} ({draft * 1e3:5.2f} + {verify * 1e3:5.2f}) ms / {tau:.2f} tokens = "
+          f"{(draft + verify) / tau * 1e3:5.2f} ms a token, {speedup:.2f} times plain")
+picture = plots.latency_bars(costs, lab.device_name)
+
+# %% [markdown]
+# Each bar is $L$: the hatched part is drafting, the rest verifying, both divided by $\tau$. Where a bar is taller than the grey
+# one beside it, speculation *loses*. The number on top is $\tau$.
+#
+# Look at the two drafters. Prompt lookup drafts almost for free and is seldom right. The small LM is right much more often, and
+# pays for it with `gamma` passes one after another. How expensive is such a pass?
+
+# %%
+plain_pass = sum(costs["plain", domain][2] for domain in lab.prompts) / len(lab.prompts)
+small_pass = sum(costs["small_lm", domain][1] for domain in lab.prompts) / len(lab.prompts) / drafter.gamma
+verify_pass = sum(costs["small_lm", domain][2] for domain in lab.prompts) / len(lab.prompts)
+c, v = small_pass / plain_pass, verify_pass / plain_pass
+print(f"parameters: the small LM has {parameters['small LM'] / parameters['target']:.0%} of the target's")
+print(f"layers:     {small.num_layers / target.num_layers:.0%}")
+print(f"time:       one pass takes c = {c:.0%} of a plain pass of the target, {drafter.gamma} of them {drafter.gamma * c:.0%}")
+print(f"verifying a block takes v = {v:.2f} plain passes")
+
+# %% [markdown]
+# Compare the three shares. If time followed the parameters, drafting would be nearly free. A pass over one token is short of
+# work: it waits for one small operation after another, and their number grows with the *layers*, which must be passed in
+# sequence. A small LM is small in width first and in depth second, so at batch 1 its passes stay dear, and it needs `gamma` of
+# them each round. This is the opening that block drafters use (lesson 04): one pass of few layers for the whole block.
+#
+# ## When does speculation lose?
+#
+# Make a model of it. Let every draft be accepted with the same chance $a$, given that all before it were. Then $k$ drafts or
+# more are accepted with probability $a^k$, and the expected accepted length is the sum of these, plus one for the target's own
+# token:
+#
+# $$\tau = 1 + a + a^2 + \dots + a^\gamma.$$
+#
+# We count in plain passes $T$. Drafting costs $\gamma c$ of them, verifying $v$, which is close to 1 where a pass is bound by
+# memory (lesson 01).
+#
+# $$\text{speed-up} = \frac{T}{L} = \frac{1 + a + \dots + a^\gamma}{\gamma c + v}.$$
+#
+# **Speculation loses where $\tau < \gamma c + v$.** With $v = 1$ that is where $a + \dots + a^\gamma < \gamma c$: on average a
+# draft must be worth more than its own price. So no draft length helps when $a < c$.
+
+
+# %%
+def expected_tau(a, gamma):
+    """Accepted length if every draft is accepted with chance `a`, given that all before it were."""
+    return sum(a**k for k in range(gamma + 1))
+
+
+coins = torch.rand(100_000, 7, generator=lab.generator(), device=lab.device) < 0.8
+kept = coins.long().cumprod(1).sum(1)  # the drafts before the first refusal
+tossed = 1 + kept.double().mean().item()
+print(f"a = 0.8, gamma = 7: formula {expected_tau(0.8, 7):.3f}, 100,000 tossed blocks {tossed:.3f}")
+assert abs(tossed - expected_tau(0.8, 7)) < 0.05
+
+# %% [markdown]
+# Move the sliders. Start from a good drafter, $a = 0.8$, $c = 0.1$, and answer: how long should the block be? What happens to
+# that length as $a$ falls, as $c$ grows?
+
+# %%
+panel = widgets.explore(
+    plots.when_it_pays, acceptance=widgets.slider("acceptance a", 0.8, 0.05, 0.95, 0.05),
+    gamma=widgets.slider("draft length gamma", 7, 1, 16), cost=widgets.slider("cost ratio c", 0.1, 0.0, 1.0, 0.05),
+    verify=widgets.slider("cost of verifying v", 1.0, 1.0, 3.0, 0.1))
+
+# %% [markdown]
+# ### Exercise 2 · Accepted length in closed form
+# Return $\tau$ for $0 \le a \le 1$ without a loop or a sum. Mind $a = 1$.
+
+
+# %% tags=["exercise"]
+def tau_of(a, gamma):
+    ...
+
+
+# %% tags=["solution"]
+def tau_of(a, gamma):
+    return gamma + 1 if a == 1 else (1 - a ** (gamma + 1)) / (1 - a)
+
+
+# %%
+done = exercises.check_expected_tau(tau_of)
+
+# %% [markdown]
+# ### Exercise 3 · The best draft length
+# Verifying costs one plain pass ($v = 1$). Which `gamma` from 0 to 16 gives the largest speed-up? `gamma = 0` means: do not
+# speculate.
+
+
+# %% tags=["exercise"]
+def best_gamma(a, c):
+    ...
+
+
+# %% tags=["solution"]
+def best_gamma(a, c):
+    return max(range(17), key=lambda gamma: expected_tau(a, gamma) / (gamma * c + 1))
+
+
+# %%
+done = exercises.check_best_gamma(best_gamma)
+
+# %% [markdown]
+# ### A worked question
+# A small LM costs a tenth of a plain pass per token, its drafts are accepted with chance 0.8, and verifying costs one plain
+# pass. With $\gamma = 5$, what is the speed-up? How low may the acceptance fall before it is lost? And what if the small LM
+# cost half a pass?
+#
+# <details><summary>Answer</summary>
+#
+# $\tau = (1 - 0.8^6)/(1 - 0.8) = 3.69$. A round costs $5 \cdot 0.1 + 1 = 1.5$ plain passes, so the speed-up is
+# $3.69 / 1.5 = 2.46$.
+#
+# It is lost where $\tau = 1.5$, that is $a + a^2 + \dots + a^5 = 0.5$. One draft alone would need $a = 0.5$; with five,
+# $a = 0.33$ is enough.
+#
+# At $c = 0.5$ a round costs $3.5$ plain passes and the speed-up is $3.69 / 3.5 = 1.05$: the same guesses, and almost nothing
+# gained. It breaks even at $a = 0.78$. A drafter has to be cheap before it has to be good.
+#
+# </details>
+#
+# ## Theory against this machine
+#
+# Is one number $a$ enough? First look at the acceptance position by position, for the small LM at temperature 1. A position
+# counts only in rounds that reached it.
+
+# %%
+chances = {}
+for domain in lab.prompts:
+    rounds = [r for g in runs["small_lm", domain] for r in g.rounds]
+    judged = sum(min(r.accepted + 1, r.proposed) for r in rounds)  # behind the first refusal no draft is judged
+    chances[domain] = sum(r.accepted for r in rounds) / judged
+    by_position = conditional_acceptance(runs["small_lm", domain], drafter.gamma)
+    shown = " ".join("  - " if rate is None else f"{rate:.2f}" for rate in by_position)
+    print(f"{domain:5} by position {shown}   all together a = {chances[domain]:.2f}")
+
+# %% [markdown]
+# Few rounds reach the late positions, so the right end is noisy. A language model drafts its fifth token as carefully as its
+# first, so no decay is built in. For block drafters that will be different, and it is the reason why DSpark exists (lessons 04
+# and 05).
+#
+# Now let the small LM draft 1, 2, 4 and 7 tokens a round, and lay the measured $\tau$ beside the formula's.
+
+# %%
+lengths = [1, 2, 4, 7]
+sweep = {}
+for domain, prompts in lab.prompts.items():
+    for gamma in lengths:
+        found = rollouts(lab, drafter, prompts[:4], temperature=1.0, gamma=gamma)
+        sweep[domain, gamma] = (parts(found)[0], tokens_per_second(found) / tokens_per_second(runs["plain", domain]))
+model = {domain: [expected_tau(chances[domain], gamma) for gamma in lengths] for domain in lab.prompts}
+picture = plots.draft_length_sweep(sweep, model, lab.device_name)
+
+# %%
+for domain in lab.prompts:
+    gamma = max(lengths, key=lambda gamma: sweep[domain, gamma][1])
+    speedup = sweep[domain, gamma][1]
+    print(f"{domain:5} a = {chances[domain]:.2f}, c = {c:.2f}: best of these lengths {gamma}, {speedup:.2f} times plain"
+          + ("" if speedup > 1 else ": here the small LM loses at every length"))
+
+# %% [markdown]
+# On the left longer blocks always accept more, with less and less to gain. On the right they cost more, always the same step
+# more. Where the curve falls below 1 the text is still right, and plain decoding would have been faster.
+#
+# > **Paper and figures.** In the paper's Table 1, as in $\tau$ here, the target's own token counts. Its Figure 2, as
+# > `conditional_acceptance` here, counts drafts only. Lay numbers of one kind beside each other.
+#
+# ## Recap
+#
+# - The loop is propose, verify, accept, roll back. A stale target cache changes the text silently, a stale drafter cache only
+#   costs speed.
+# - Prompt lookup is nearly free and seldom right; a small LM is right more often and pays one pass per draft.
+# - Speed-up is $\tau / (\gamma c + v)$. It is below 1 where $\tau < \gamma c + v$, and no draft length helps when $a < c$.
+# - At batch 1 the time of a small model follows its layers more than its parameters, so $c$ stays high.
+#
+# **Next:** lesson 04 drafts the whole block in one pass, so that $\gamma$ leaves the denominator.

@@ -1,0 +1,127 @@
+"""Lesson 00: its checkers accept the solution, remind of a stub and name mistakes; its figures and its equality hold."""
+
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import notebooks
+import pytest
+import torch
+
+from dspark_lite import plots
+from dspark_lite.decoding import Round, generate
+from dspark_lite.exercises import lesson_00 as exercises
+from dspark_lite.losslessness import toy_models
+from dspark_lite.target import Step
+from dspark_lite.ties import parting, same_or_tied
+
+(SOURCE,) = notebooks.lesson_sources("00")
+CHECKERS = {"accepted_length": exercises.check_accepted_length, "speedup": exercises.check_speedup}
+
+
+def functions(tag):
+    """What the cells of the lesson with this tag define."""
+    scope = {}
+    for cell in notebooks.read_cells(SOURCE):
+        if tag in notebooks.tags(cell):
+            exec(cell.source, scope)
+    return scope
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_solution_is_accepted(name, capsys):
+    assert CHECKERS[name](functions("solution")[name])
+    assert capsys.readouterr().out == "Correct.\n"
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_stub_is_a_reminder(name, capsys):
+    assert not CHECKERS[name](functions("exercise")[name])
+    assert capsys.readouterr().out.startswith("Not done yet")
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_what_the_learner_raises_is_told(name, capsys):
+    assert not CHECKERS[name](lambda *_: 1 / 0)
+    assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mistake, sentence", [
+    (lambda rounds: sum(r.accepted for r in rounds) / len(rounds), "the token that the target adds counts too"),
+    (lambda rounds: sum(r.accepted + 1 for r in rounds) / len(rounds), "cuts the last round short"),
+    (lambda rounds: sum(r.accepted for r in rounds) / sum(r.proposed for r in rounds), "share of drafts accepted"),
+    (lambda rounds: sum(r.committed for r in rounds) / sum(r.proposed for r in rounds), "committed tokens by the drafts"),
+    (lambda rounds: sum(r.committed for r in rounds), "divide by the number of rounds"),
+    (lambda rounds: len(rounds) / sum(r.committed for r in rounds), "turn the fraction over"),
+    (lambda rounds: 3.0, "not the mean"),
+])
+def test_mistakes_about_accepted_length_are_named(mistake, sentence, capsys):
+    assert not exercises.check_accepted_length(mistake)
+    assert sentence in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mistake, sentence", [
+    (lambda tau, draft, verify, plain: tau * plain / verify, "left out the time of drafting"),
+    (lambda tau, draft, verify, plain: tau * plain / draft, "left out the time of verifying"),
+    (lambda tau, draft, verify, plain: plain / (draft + verify), "tau tokens, not one"),
+    (lambda tau, draft, verify, plain: (tau + 1) * plain / (draft + verify), "do not add one"),
+    (lambda tau, draft, verify, plain: (tau - 1) * plain / (draft + verify), "not tau - 1"),
+    (lambda tau, draft, verify, plain: (draft + verify) / tau, "time of one token"),
+    (lambda tau, draft, verify, plain: (draft + verify) / (tau * plain), "turn the fraction over"),
+])
+def test_mistakes_about_speedup_are_named(mistake, sentence, capsys):
+    assert not exercises.check_speedup(mistake)
+    assert sentence in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ours, theirs, at", [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 3], 1), ([], [], None)])
+def test_parting_is_the_first_difference(ours, theirs, at):
+    assert parting(ours, theirs) == at
+
+
+def test_answers_that_differ_are_the_same_only_at_a_tie():
+    target, _ = toy_models(vocab_size=5)
+    ids = torch.tensor([[1, 2]])
+    answer = generate(target, None, ids, max_new_tokens=4).token_ids
+    other = answer[:2] + [(answer[2] + 1) % 5] + answer[3:]
+    assert same_or_tied(target, ids, answer, answer)
+    assert not same_or_tied(target, ids, answer, other)
+    assert not same_or_tied(target, ids, answer, answer[:3])
+
+
+@pytest.mark.parametrize("dtype, same", [(torch.float32, False), (torch.bfloat16, True)])
+def test_a_tie_is_as_wide_as_the_number_format_rounds(dtype, same):
+    logits = torch.tensor([[[20.0, 19.9, 0.0]]])
+    target = SimpleNamespace(dtype=dtype, prefill=lambda ids: (Step(logits, None), None))
+    assert same_or_tied(target, torch.tensor([[0]]), [1], [0]) is same
+    assert not same_or_tied(target, torch.tensor([[0]]), [2], [0])
+
+
+class Letters:
+    """A lab whose tokens are letters."""
+
+    class tokenizer:
+        decode = staticmethod(lambda ids: "".join(chr(97 + i) for i in ids))
+
+    decode = tokenizer.decode
+
+
+@pytest.mark.parametrize("outcome, committed, lost", [
+    (Round(3, 1, 2, [0, 1, 2], [0, 9], 0, 0), [("a", "kept"), ("j", "added")], [("b", "refused"), ("c", "unread")]),
+    (Round(2, 2, 3, [0, 1], [0, 1, 9], 0, 0), [("a", "kept"), ("b", "kept"), ("j", "added")], []),
+    (Round(3, 3, 1, [0, 1, 2], [0], 0, 0), [("a", "kept")], [("b", "unread"), ("c", "unread")]),
+    (Round(3, 1, 1, [0, 1, 2], [0], 0, 0), [("a", "kept")], [("b", "unread"), ("c", "unread")]),
+    (Round(0, 0, 1, [], [9], 0, 0), [("j", "added")], []),
+])
+def test_every_token_of_a_round_has_its_fate(outcome, committed, lost):
+    assert plots.judged_tokens(Letters, outcome) == (committed, lost)
+
+
+def test_figures_draw_every_kind_of_round():
+    rounds = [Round(3, 1, 2, [0, 1, 2], [0, 9], 0, 0), Round(0, 0, 1, [], [9], 0, 0), Round(2, 2, 3, [0, 1], [0, 1, 9], 0, 0)]
+    generation = SimpleNamespace(rounds=rounds, token_ids=[5, 0, 9, 9, 0, 1, 9])
+    drawn = [plots.rounds_figure(Letters, generation), *(plots.round_figure(Letters, generation, number) for number in (1, 2, 3)),
+             plots.block_figure(["a", "b"], [0.5, 0.2], [0.6, 0.9], [0.8, 0.4], 1), plots.round_picture(),
+             plots.speed_bars({"plain": {"math": 100.0}, "dspark": {"math": 250.0}}, "CPU")]
+    for fig in drawn:
+        fig.canvas.draw()
+        plt.close(fig)
