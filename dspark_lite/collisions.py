@@ -22,7 +22,8 @@ class Reading(NamedTuple):
 def read_answer(lab, drafter, prompt: str, seed: int) -> Reading:
     """Lets the target answer a prompt at temperature 1 and reads the whole text again in one pass."""
     prompt_ids = lab.encode(prompt)
-    answer = generate(lab.target, drafter, prompt_ids, max_new_tokens=lab.max_new_tokens, temperature=1.0, generator=lab.generator(seed))
+    answer = generate(lab.target, drafter, prompt_ids, max_new_tokens=lab.max_new_tokens, temperature=1.0,
+                      generator=lab.generator(seed))
     ids = torch.cat([prompt_ids, torch.tensor([answer.token_ids], device=lab.device)], 1)
     step = lab.target.verify(ids, DynamicCache(config=lab.target.config), drafter.taps)
     return Reading(ids, step.features, probabilities(step.logits, 1.0), prompt_ids.shape[1])

@@ -24,7 +24,8 @@ def table1(target: str, drafter: str) -> dict[str, float]:
     `target` is one of TARGETS, `drafter` one of LABELS; raises DSparkLiteError for another.
     """
     if target not in TARGETS or drafter not in LABELS:
-        raise DSparkLiteError(f"Table 1 has no {drafter!r} on {target!r}; its targets are {', '.join(TARGETS)}, its drafters {', '.join(LABELS)}")
+        raise DSparkLiteError(f"Table 1 has no {drafter!r} on {target!r}; its targets are {', '.join(TARGETS)}, its drafters "
+                              f"{', '.join(LABELS)}")
     return numbers()["table1"]["values"][target][LABELS[drafter]]
 
 

@@ -15,9 +15,11 @@ def check_transition_bias(transition_bias):
     w1, w2, previous = _random(6, 2, seed=1), _random(6, 2, seed=2), torch.tensor([4, 0])
     right = w1[previous] @ w2.T
     name_mistake(finished(transition_bias(w1, w2, previous)), right, {
-        "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the previous token.": w2[previous] @ w1.T,
+        "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the previous token.":
+            w2[previous] @ w1.T,
         "this is W1[x], a vector of rank r; W2 still has to turn it into one number a token.": w1[previous],
-        "you made probabilities of it; the bias is added to logits, and softmax comes once, after the sum.": torch.softmax(right, -1),
+        "you made probabilities of it; the bias is added to logits, and softmax comes once, after the sum.":
+            torch.softmax(right, -1),
         "this is the whole V x V table; only the rows of the previous tokens are wanted.": w1 @ w2.T,
     }, "the bias is not W2 W1[x] of the previous tokens.")
 
@@ -66,7 +68,8 @@ def check_gate(gated_bias):
     name_mistake(finished(gated_bias(hidden, embedded, gate_proj, w2)), w2 @ (gate * embedded), {
         "the gate has no sigmoid; without it the gate is not a share between 0 and 1.": w2 @ (right_order * embedded),
         "the gate is added; it multiplies, so that it can close.": w2 @ (gate + embedded),
-        "G reads [h; W1[x]], the hidden state first; you gave it the two in the other order.": w2 @ (torch.sigmoid(other_order) * embedded),
+        "G reads [h; W1[x]], the hidden state first; you gave it the two in the other order.":
+            w2 @ (torch.sigmoid(other_order) * embedded),
         "W2 reads the gate alone; the gate scales W1[x], which still has to be there.": w2 @ gate,
         "there is no gate here: this is the Markov head's bias.": w2 @ embedded,
     }, "the bias is not W2 (sigmoid(G [h; W1[x]]) * W1[x]).")
@@ -81,11 +84,14 @@ def check_state(rnn_state):
     name_mistake(finished(rnn_state(state, joint)), share * state + (1 - share) * torch.tanh(candidate), {
         "the gate is the wrong way round: g is the share of the old state, 1 - g that of the candidate.":
             (1 - share) * state + share * torch.tanh(candidate),
-        "the candidate has no tanh; without it the state can grow without bound.": share * state + (1 - share) * candidate,
-        "the gate has no sigmoid, so the two shares are not between 0 and 1.": gate * state + (1 - gate) * torch.tanh(candidate),
+        "the candidate has no tanh; without it the state can grow without bound.":
+            share * state + (1 - share) * candidate,
+        "the gate has no sigmoid, so the two shares are not between 0 and 1.":
+            gate * state + (1 - gate) * torch.tanh(candidate),
         "gate and candidate are swapped: the first third of the joint vector is the gate.":
             torch.sigmoid(candidate) * state + (1 - torch.sigmoid(candidate)) * torch.tanh(gate),
         "the old state is forgotten: g times it belongs to the sum.": (1 - share) * torch.tanh(candidate),
-        "you used the output third; the state is made of gate and candidate.": share * state + (1 - share) * torch.tanh(output),
+        "you used the output third; the state is made of gate and candidate.":
+            share * state + (1 - share) * torch.tanh(output),
         "the state did not change.": state,
     }, "the state is not g * s + (1 - g) * tanh(candidate).")

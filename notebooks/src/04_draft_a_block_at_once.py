@@ -37,7 +37,7 @@ lab = dspark_lite.setup()
 dflash = lab.drafter("dflash")
 prompt_ids = lab.encode(lab.prompts["math"][0])  # [1, n]
 print(lab.prompts["math"][0])
-print(f"\n{lab.device_name}: target of {lab.target.num_layers} layers, drafter of {len(dflash.layers)}, block of {dflash.gamma} tokens")
+print(f"\n{lab.device_name}: target of {lab.target.num_layers} layers, drafter of {len(dflash.layers)}, blocks of {dflash.gamma}")
 
 # %% [markdown]
 # The small LM of lesson 03 pays one pass for every token it drafts, and it reads the prompt with its own, weaker eyes.
@@ -149,9 +149,9 @@ print(f"{len(dflash.layers)} layers, each holds keys and values of {grown.length
 # %% [markdown]
 # ## One pass over the block
 #
-# The target has drawn the next token, the *anchor*. It is committed, but its hidden states are not known yet: the target will compute them
-# when it verifies the block. So the drafter gets the anchor as a token, and behind it one mask for every further place.
-# Slot $k$ (from 0) predicts the token $k + 1$ places behind the anchor. Seven slots draft seven tokens.
+# The target has drawn the next token, the *anchor*. It is committed, but its hidden states are not known yet: the target will
+# compute them when it verifies the block. So the drafter gets the anchor as a token, and behind it one mask for every further
+# place. Slot $k$ (from 0) predicts the token $k + 1$ places behind the anchor. Seven slots draft seven tokens.
 
 # %%
 anchor = probabilities(step.logits[:, -1], 0.0).argmax(-1)  # [1], the target's favourite
@@ -174,8 +174,8 @@ keys = torch.cat([context_keys, keys_of(x, attention, positions)], 2)  # [1, m, 
 values = torch.cat([context_values, heads(x @ attention.v_proj.weight.T)], 2)  # [1, m, n + g, d]
 
 # %% [markdown]
-# Now the attention. There are fewer key heads than query heads, so each key head serves several. No mask is added: every slot sees the whole
-# context and all slots, those to its right too.
+# Now the attention. There are fewer key heads than query heads, so each key head serves several. No mask is added: every slot
+# sees the whole context and all slots, those to its right too.
 
 # %%
 shared_keys = keys.repeat_interleave(n // m, 1)  # [1, n, n + g, d]
@@ -186,11 +186,11 @@ after_attention = embedded + mixed @ attention.o_proj.weight.T  # [1, g, H]
 print("attention weights", tuple(weights.shape), "each row sums to", round(weights.sum(-1).mean().item(), 3))
 
 # %% [markdown]
-# The picture shows who sees what. Left, the target verifying a block: each row sees itself and what stands to its left. Right, the drafter:
-# it drafts tokens nobody has drawn yet, so there is no order to protect inside the block.
+# The picture shows who sees what. Left, the target verifying a block: each row sees itself and what stands to its left.
+# Right, the drafter: it drafts tokens nobody has drawn yet, so there is no order to protect inside the block.
 
 # %%
-plots.attention_picture(context=8, gamma=gamma);
+picture = plots.attention_picture(context=8, gamma=gamma)
 
 # %% [markdown]
 # The rest of the layer is the MLP. Collected into one function, for any ids and positions, it is short:
@@ -287,8 +287,8 @@ exercises.check_block_mask(block_mask)
 # %% [markdown]
 # ## Draw the block
 #
-# The target's LM head, copied into the drafter, turns each slot's hidden state into logits. One softmax a slot, one draw a slot, and the block is there.
-# With the same generator the package draws the same tokens.
+# The target's LM head, copied into the drafter, turns each slot's hidden state into logits. One softmax a slot, one draw a
+# slot, and the block is there. With the same generator the package draws the same tokens.
 
 # %%
 base_logits = hidden @ dflash.lm_head.weight.T  # [1, g, V]
@@ -296,23 +296,25 @@ probs = probabilities(base_logits, 1.0)  # [1, g, V] float32
 tokens = draw(probs, lab.generator(1))  # [1, g]
 proposal = dflash.propose(state, anchor, temperature=1.0, generator=lab.generator(1))
 assert torch.equal(tokens, proposal.tokens) and torch.allclose(probs, proposal.probs, atol=1e-3)
-plots.block_marginals(lab, probs[0], lab.tokenizer.decode(anchor))
+picture = plots.block_marginals(lab, probs[0], lab.tokenizer.decode(anchor))
 print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(tokens[0])!r}")
 
 # %% [markdown]
-# Each column above is the distribution of one slot. All columns came from one pass. The whole answer, drafted and verified in rounds:
+# Each column above is the distribution of one slot. All columns came from one pass. The whole answer, drafted and verified in
+# rounds:
 
 # %%
-answer = dspark_lite.generate(lab.target, dflash, prompt_ids, max_new_tokens=lab.max_new_tokens, temperature=1.0, generator=lab.generator())
-plots.rounds_figure(lab, answer)
+answer = dspark_lite.generate(lab.target, dflash, prompt_ids, max_new_tokens=lab.max_new_tokens, temperature=1.0,
+                              generator=lab.generator())
+picture = plots.rounds_figure(lab, answer)
 print(f"{len(answer.token_ids)} tokens in {len(answer.rounds)} rounds, accepted length {answer.accepted_length:.2f}")
 
 # %% [markdown]
 # ## The time of a draft does not grow with the context
 #
-# A round drafts a block and appends a few committed tokens to the cache. Both are the same amount of matrix work after 100 tokens and
-# after 1,600: only the attention's sum over keys gets longer. We measure it, and beside it what a drafter without the cache would pay, who
-# projects the features of the whole context again in every round.
+# A round drafts a block and appends a few committed tokens to the cache. Both are the same amount of matrix work after 100
+# tokens and after 1,600: only the attention's sum over keys gets longer. We measure it, and beside it what a drafter without
+# the cache would pay, who projects the features of the whole context again in every round.
 
 # %%
 contexts = (100, 400, 800, 1600)
@@ -336,8 +338,9 @@ plots.measured_on(axes, lab.device_name)
 # %% [markdown]
 # ## Break it and watch
 #
-# Each of these mistakes has been met in public code. None raises an error, none changes a single token of the answer: the accept rule of lesson 02
-# corrects every bad draft. Only the accepted length tells. `block_pass` takes ids and positions, so a mistake is one line.
+# Each of these mistakes has been met in public code. None raises an error, none changes a single token of the answer: the
+# accept rule of lesson 02 corrects every bad draft. Only the accepted length tells. `block_pass` takes ids and positions, so
+# a mistake is one line.
 
 
 # %%
@@ -373,26 +376,28 @@ def broken(kind):
     return other
 
 
-variants = {"as trained": dflash, "taps one layer too early": broken(TapsOneTooEarly), "positions from 0": broken(PositionsFromZero),
-            "mask in the anchor's slot": broken(MaskInAnchorSlot)}
+variants = {"as trained": dflash, "taps one layer too early": broken(TapsOneTooEarly),
+            "positions from 0": broken(PositionsFromZero), "mask in the anchor's slot": broken(MaskInAnchorSlot)}
 few = [text for domain in lab.prompts.values() for text in domain[:3]]
 broken_runs = {label: evaluation.rollouts(lab, drafter, few, temperature=1.0) for label, drafter in variants.items()}
 
 # %%
-plots.mistakes(broken_runs, gamma)
+picture = plots.mistakes(broken_runs, gamma)
 for label, runs in broken_runs.items():
     print(f"{label:27} accepted length {evaluation.mean_accepted_length([evaluation.tally(runs)]):.2f}")
 print(f"\nmeasured on {len(few)} prompts, temperature 1")
 
 # %% [markdown]
-# Read the left ends of the curves: where the first position is already low, the drafter's input is wrong (taps, anchor, positions).
-# A curve that starts well and falls behind later would point at the block itself. Keep this picture; lesson 14 makes a clinic of it.
+# Read the left ends of the curves: where the first position is already low, the drafter's input is wrong (taps, anchor,
+# positions). A curve that starts well and falls behind later would point at the block itself. Keep this picture; lesson 14
+# makes a clinic of it.
 #
 # ## Where one pass must fail
 #
-# Every slot is drawn by itself. Slot 2 knows the context and the anchor, and it does *not* know what slot 1 drew. In an answer to a chat prompt that matters:
-# several phrasings are equally good, and a slot has to prepare for all of them. We look for such a place in a few live answers. `read_answer` lets the
-# target answer and reads the text once more, to have its next-token distribution at every place.
+# Every slot is drawn by itself. Slot 2 knows the context and the anchor, and it does *not* know what slot 1 drew. In an
+# answer to a chat prompt that matters: several phrasings are equally good, and a slot has to prepare for all of them. We look
+# for such a place in a few live answers. `read_answer` lets the target answer and reads the text once more, to have its
+# next-token distribution at every place.
 
 # %%
 readings = [collisions.read_answer(lab, dflash, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:6])]
@@ -418,8 +423,8 @@ first, joint = target_pairs(ids[:, :start])
 assert torch.equal(joint, collisions.target_pairs(lab.target, ids[:, :start])[1])
 
 # %% [markdown]
-# How much $x_2$ depends on $x_1$ is the mutual information of the table, $\sum p(x_1, x_2) \log \frac{p(x_1, x_2)}{p(x_1)\,p(x_2)}$. Where it is
-# largest, independent draws lose most.
+# How much $x_2$ depends on $x_1$ is the mutual information of the table, $\sum p(x_1, x_2) \log \frac{p(x_1,
+# x_2)}{p(x_1)\,p(x_2)}$. Where it is largest, independent draws lose most.
 
 
 # %%
@@ -435,7 +440,8 @@ assert abs(mutual_information(joint) - collisions.mutual_information(joint)) < 1
 # %%
 (ids, features, probs, start), place = collisions.strongest(lab.target, readings)
 first, joint = target_pairs(ids[:, :place + 1])
-print("...", repr(lab.decode(ids[0, start:place + 1])), f"\n{mutual_information(joint):.2f} nats of mutual information between the next two tokens")
+print("...", repr(lab.decode(ids[0, start:place + 1])))
+print(f"{mutual_information(joint):.2f} nats of mutual information between the next two tokens")
 
 # %% [markdown]
 # The last token printed is the anchor. Now DFlash drafts here, several times:
@@ -451,9 +457,10 @@ for seed in range(6):
     print(f"{lab.decode(drafted)!r:55} p(second | first) = {second:6.1%}  {verdict}")
 
 # %% [markdown]
-# Where the target gives the second token less than 1 % after the first, the block has begun one phrasing and gone on with another. Each token was
-# likely in its slot; the pair was not. Here is the whole table, on the few most likely tokens. In the middle stands the best that *any* drafter
-# with independent slots could do: the product of the target's own two marginals. Right, what DFlash draws.
+# Where the target gives the second token less than 1 % after the first, the block has begun one phrasing and gone on with
+# another. Each token was likely in its slot; the pair was not. Here is the whole table, on the few most likely tokens. In the
+# middle stands the best that *any* drafter with independent slots could do: the product of the target's own two marginals.
+# Right, what DFlash draws.
 
 # %%
 drafted = dflash.propose(state, anchor, temperature=1.0, generator=lab.generator()).probs[0]  # [g, V]
@@ -461,15 +468,15 @@ target_second = joint.sum(0)  # [V]
 second = target_second.topk(6).indices
 tables = {"target": joint[:, second], "product of the target's marginals": joint.sum(1, keepdim=True) * target_second[second],
           "DFlash: product of two slots": drafted[0, first][:, None] * drafted[1, second]}
-plots.pair_maps({title: table.cpu() for title, table in tables.items()}, plots.token_labels(lab, first), plots.token_labels(lab, second))
+picture = plots.pair_maps(tables, plots.token_labels(lab, first), plots.token_labels(lab, second))
 impossible = tables["target"] < 0.005
 for title, table in tables.items():
     print(f"{title:34} {table[impossible].sum():5.1%} of the draws are pairs that the target hardly ever writes (below 0.5 %)")
 
 # %% [markdown]
-# This is the *multi-modal collision*. Training cannot remove it: the middle table has perfect marginals. It needs a drafter whose second slot knows
-# what the first has drawn. The deeper into the block, the more phrasings a slot has to cover. So we look at conditional acceptance: of the rounds that reached a
-# position, the share that accepted it.
+# This is the *multi-modal collision*. Training cannot remove it: the middle table has perfect marginals. It needs a drafter
+# whose second slot knows what the first has drawn. The deeper into the block, the more phrasings a slot has to cover. So we
+# look at conditional acceptance: of the rounds that reached a position, the share that accepted it.
 
 # %%
 runs = {domain: evaluation.rollouts(lab, dflash, texts[:10], temperature=1.0) for domain, texts in lab.prompts.items()}
@@ -482,8 +489,9 @@ for domain, generations in runs.items():
     print(f"{domain:5} position 1: {rates[0]:.2f}, lowest {min(rates):.2f} at position {rates.index(min(rates)) + 1}")
 
 # %% [markdown]
-# The bars are 95 % bootstrap intervals over the prompts; few rounds reach the last positions, so they are wide there. A reader of lesson 02 may
-# object that a late position is only reached in easy places, where all before were accepted. That is so, and it works against the fall you see.
+# The bars are 95 % bootstrap intervals over the prompts; few rounds reach the last positions, so they are wide there. A
+# reader of lesson 02 may object that a late position is only reached in easy places, where all before were accepted. That is
+# so, and it works against the fall you see.
 #
 # ## Explore
 # Choose an answer, a place in it and a temperature, and see the marginals of the block that DFlash would draw there.
@@ -500,20 +508,22 @@ def explore_block(answer, place, temperature):
 
 
 prompts = [(prompt, number) for number, prompt in enumerate(lab.prompts["chat"][:6])]
-widgets.explore(explore_block, answer=widgets.menu("answer to", prompts), place=widgets.slider("answer token", 3, 0, 60),
-                temperature=widgets.slider("temperature", 1.0, 0.2, 2.0, 0.2));
+panel = widgets.explore(explore_block, answer=widgets.menu("answer to", prompts), place=widgets.slider("answer token", 3, 0, 60),
+                        temperature=widgets.slider("temperature", 1.0, 0.2, 2.0, 0.2))
 
 # %% [markdown]
 # ## Recap
-# - Context features are tapped hidden states, `hidden_states[i + 1]`, laid side by side; `fc` and a norm make one vector a token, and each draft
-#   layer projects it once to keys and values.
-# - The block `[anchor, mask, ..., mask]` stands at positions n, n + 1, ...; its slots see the context and one another; slot $k$ predicts token $k + 1$.
+# - Context features are tapped hidden states, `hidden_states[i + 1]`, laid side by side; `fc` and a norm make one vector a
+#   token, and each draft layer projects it once to keys and values.
+# - The block `[anchor, mask, ..., mask]` stands at positions n, n + 1, ...; its slots see the context and one another; slot
+#   $k$ predicts token $k + 1$.
 # - One pass drafts all tokens, and its cost does not grow with the context.
 # - Mistakes in taps, anchor or positions stay silent; the accepted length by position names them.
 # - Slots drawn independently mix phrasings. No training removes that.
 #
-# *Where paper and others differ*: the original DFlash puts gamma masks behind the anchor and predicts from the masks alone; the drafts released with
-# DSpark predict from the anchor's slot too, so gamma slots give gamma tokens. A checkpoint of one layout read as the other accepts almost nothing.
+# *Where paper and others differ*: the original DFlash puts gamma masks behind the anchor and predicts from the masks alone;
+# the drafts released with DSpark predict from the anchor's slot too, so gamma slots give gamma tokens. A checkpoint of one
+# layout read as the other accepts almost nothing.
 #
-# **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) gives the second slot a look at the first draw, for a few
-# multiplications.
+# **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) gives the second slot a look at the first draw,
+# for a few multiplications.

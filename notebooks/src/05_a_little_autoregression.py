@@ -34,8 +34,8 @@ lab = dspark_lite.setup()
 few = {domain: texts[:10] for domain, texts in lab.prompts.items()}
 
 # %% [markdown]
-# The lab holds one drafter at a time. So DFlash goes first: it decodes a few prompts of each domain at temperature 1, and we keep the rounds to
-# compare with.
+# The lab holds one drafter at a time. So DFlash goes first: it decodes a few prompts of each domain at temperature 1, and we
+# keep the rounds to compare with.
 
 
 # %%
@@ -51,15 +51,16 @@ gamma = dspark.gamma
 # %% [markdown]
 # ## The missing glance
 #
-# Lesson 04 ended with a block that began one phrasing and went on with another, because no slot knew what the slot before had drawn. The hidden states
-# of all slots must come from one pass, or the draft is slow again. But the *logits* can wait. DSpark adds a bias to them that
-# depends on one thing only, the token just drawn (equation 5 of the paper):
+# Lesson 04 ended with a block that began one phrasing and went on with another, because no slot knew what the slot before had
+# drawn. The hidden states of all slots must come from one pass, or the draft is slow again. But the *logits* can wait. DSpark
+# adds a bias to them that depends on one thing only, the token just drawn (equation 5 of the paper):
 #
-# $$\text{logits}_k = \underbrace{\text{LM head}(h_k)}_{\text{base logits, all slots at once}} + \underbrace{W_2\, W_1[x_{k-1}]}_{\text{transition bias}},
-# \qquad x_0 = \text{anchor}$$
+# $$\text{logits}_k = \underbrace{\text{LM head}(h_k)}_{\text{base logits, all slots at once}}
+# + \underbrace{W_2\, W_1[x_{k-1}]}_{\text{transition bias}}, \qquad x_0 = \text{anchor}$$
 #
-# $W_1$ is an embedding: it looks up a vector of $r$ numbers for the previous token. $W_2$ turns it into one number for every possible next token.
-# First we find a place in a chat answer where the next two tokens depend on each other, as in lesson 04, and let the backbone run once.
+# $W_1$ is an embedding: it looks up a vector of $r$ numbers for the previous token. $W_2$ turns it into one number for every
+# possible next token. First we find a place in a chat answer where the next two tokens depend on each other, as in lesson 04,
+# and let the backbone run once.
 
 # %%
 readings = [collisions.read_answer(lab, dspark, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:6])]
@@ -71,7 +72,8 @@ base_logits = dspark.lm_head(hidden)  # [1, g, V]
 print("...", repr(lab.decode(reading.ids[0, reading.start:place + 1])), " base logits", tuple(base_logits.shape))
 
 # %% [markdown]
-# Now the block is drawn left to right. Each step is a lookup, a product of $r \times V$ numbers, a softmax and a draw: the backbone does not run again.
+# Now the block is drawn left to right. Each step is a lookup, a product of $r \times V$ numbers, a softmax and a draw: the
+# backbone does not run again.
 
 # %%
 w1, w2 = dspark.markov_head.markov_w1.weight, dspark.markov_head.markov_w2.weight  # [V, r], [V, r]
@@ -85,9 +87,11 @@ assert torch.equal(tokens, dspark.draw_block(hidden, anchor, 1.0, lab.generator(
 print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(tokens[0])!r}, as the package draws it")
 
 # %% [markdown]
-# The distribution that each token was drawn from is known when it is drawn. So the accept rule of lesson 02 works as before, and decoding stays lossless.
+# The distribution that each token was drawn from is known when it is drawn. So the accept rule of lesson 02 works as before,
+# and decoding stays lossless.
 #
-# Does the glance help? The pair of the next two tokens again: what the target would write, what this backbone draws without its head, and with it.
+# Does the glance help? The pair of the next two tokens again: what the target would write, what this backbone draws without
+# its head, and with it.
 
 # %%
 first, joint = collisions.target_pairs(lab.target, ids)  # [6], [6, V]
@@ -97,9 +101,10 @@ first_probs = probabilities(base_logits[0, 0] + anchor_bias, 1.0)[first]  # [6]
 with_head = first_probs[:, None] * probabilities(base_logits[0, 1] + F.linear(F.embedding(first, w1), w2), 1.0)  # [6, V]
 without = probabilities(base_logits[0, :2], 1.0)  # [2, V]
 tables = {"target": joint, "DSpark, head off": without[0, first][:, None] * without[1], "DSpark": with_head}
-plots.pair_maps({title: table[:, second].cpu() for title, table in tables.items()}, plots.token_labels(lab, first), plots.token_labels(lab, second))
-for title, table in tables.items():
-    print(f"{title:17} {table[:, second][joint[:, second] < 0.005].sum():5.1%} on pairs that the target hardly ever writes (below 0.5 %)")
+shown = {title: table[:, second] for title, table in tables.items()}  # [6, 6] each
+picture = plots.pair_maps(shown, plots.token_labels(lab, first), plots.token_labels(lab, second))
+for title, table in shown.items():
+    print(f"{title:17} {table[shown['target'] < 0.005].sum():5.1%} on pairs that the target hardly ever writes (below 0.5 %)")
 
 # %% [markdown]
 # ### Exercise 1 · The transition bias
@@ -152,8 +157,9 @@ exercises.check_left_to_right(draft_greedily)
 # %% [markdown]
 # ## Why a low rank
 #
-# $W_2 W_1$ is a table of $V \times V$ transition scores, a bigram model. Written out it would be larger than the target. As a product of two thin matrices of rank
-# $r$ it has $2 V r$ parameters. The second line has the sizes of the draft that was released for Qwen3-4B.
+# $W_2 W_1$ is a table of $V \times V$ transition scores, a bigram model. Written out it would be larger than the target. As a
+# product of two thin matrices of rank $r$ it has $2 V r$ parameters. The second line has the sizes of the draft that was
+# released for Qwen3-4B.
 
 # %%
 sizes = {"this lab": (lab.target.vocab_size, dspark.config.markov_rank), "draft of Qwen3-4B": (151_936, 256)}  # V and r
@@ -165,8 +171,8 @@ for name, (vocabulary, rank) in sizes.items():
 # %% [markdown]
 # ## What the head has learned
 #
-# The head was trained together with the backbone; nobody told it about phrases. For some previous tokens, these are the next tokens that it raises most. We take
-# frequent tokens of the answers above and rank them by how far their bias reaches up.
+# The head was trained together with the backbone; nobody told it about phrases. For some previous tokens, these are the next
+# tokens that it raises most. We take frequent tokens of the answers above and rank them by how far their bias reaches up.
 
 # %%
 counts = torch.zeros(lab.target.vocab_size, dtype=torch.long)
@@ -178,8 +184,8 @@ biases = F.linear(F.embedding(known, w1), w2[known]).float()  # [K, K] previous 
 reach = biases.max(-1).values * (counts[known.cpu()] >= 5).to(lab.device)
 for row in reach.topk(14).indices.tolist():
     raised = biases[row].topk(5)
-    shown = "  ".join(f"{lab.tokenizer.decode(known[[i]])!r} {value:+.1f}" for value, i in zip(raised.values.tolist(), raised.indices.tolist()))
-    print(f"after {lab.tokenizer.decode(known[[row]])!r:12} {shown}")
+    nexts = [f"{lab.tokenizer.decode(known[[i]])!r} {value:+.1f}" for value, i in zip(*map(torch.Tensor.tolist, raised))]
+    print(f"after {lab.tokenizer.decode(known[[row]])!r:12}", "  ".join(nexts))
 
 # %% [markdown]
 # A bias of +1 multiplies a token's odds by $e \approx 2.7$, +3 by about 20.
@@ -202,7 +208,7 @@ for axes, domain in zip(panels, few):
     for index, (name, style) in enumerate(styles.items()):
         plots.draw_positions(axes, runs[name][domain], gamma, style, shift=0.1 * (index - 1))
     axes.set_title(domain)
-panels[0].legend(loc="lower left", fontsize=8);
+legend = panels[0].legend(loc="lower left", fontsize=8)
 
 # %%
 for domain in few:
@@ -211,14 +217,15 @@ for domain in few:
         print(f"{domain:5} {name:9}", "  ".join("  - " if rate is None else f"{rate:.2f}" for rate in rates))
 
 # %% [markdown]
-# Compare the second and third positions, where all three have many rounds. Without its head DSpark's backbone is no DFlash: it has been trained to leave the
-# choice between phrasings to the head. With the head a slot knows its predecessor, and conditional acceptance stays up. The bars are
-# 95 % bootstrap intervals over the prompts.
+# Compare the second and third positions, where all three have many rounds. Without its head DSpark's backbone is no DFlash:
+# it has been trained to leave the choice between phrasings to the head. With the head a slot knows its predecessor, and
+# conditional acceptance stays up. The bars are 95 % bootstrap intervals over the prompts.
 #
 # ## Heads that see more
 #
-# The Markov head's bias depends on the previous token alone. The paper tries two richer heads. The *gated* head lets the hidden state decide how much of $W_1[x]$
-# passes. With $[\cdot\,;\cdot]$ for one vector behind the other and $\odot$ for the product entry by entry:
+# The Markov head's bias depends on the previous token alone. The paper tries two richer heads. The *gated* head lets the
+# hidden state decide how much of $W_1[x]$ passes. With $[\cdot\,;\cdot]$ for one vector behind the other and $\odot$ for the
+# product entry by entry:
 #
 # $$b_k = W_2\,\big(\sigma(G\,[h_k; W_1[x_{k-1}]]) \odot W_1[x_{k-1}]\big)$$
 #
@@ -236,10 +243,11 @@ bias = gated.markov_w2(gate * embedded)  # [g, V]
 assert torch.allclose(bias, transition_biases(gated, previous, h), atol=1e-5)
 
 # %% [markdown]
-# The *RNN* head carries a state $s$ of $r$ numbers from slot to slot. One linear layer on state, previous token and hidden state gives three
-# parts, a gate $g$, a candidate $c$ and an output $o$:
+# The *RNN* head carries a state $s$ of $r$ numbers from slot to slot. One linear layer on state, previous token and hidden
+# state gives three parts, a gate $g$, a candidate $c$ and an output $o$:
 #
-# $$[g; c; o] = J\,[s_{k-1}; W_1[x_{k-1}]; h_k], \qquad s_k = \sigma(g) \odot s_{k-1} + (1 - \sigma(g)) \odot \tanh(c), \qquad b_k = W_2 \tanh(o), \qquad s_0 = 0$$
+# $$[g; c; o] = J\,[s_{k-1}; W_1[x_{k-1}]; h_k]$$
+# $$s_k = \sigma(g) \odot s_{k-1} + (1 - \sigma(g)) \odot \tanh(c), \qquad b_k = W_2 \tanh(o), \qquad s_0 = 0$$
 
 # %%
 rnn = SEQUENTIAL_HEADS["rnn"](vocabulary, rank, size).requires_grad_(False)
@@ -300,9 +308,10 @@ exercises.check_state(rnn_state)
 # %% [markdown]
 # ### What each can see
 #
-# Three small worlds, each with a rule for the next token. A draft has already drawn two tokens, "a" or "b", then "as" or "so"; the hidden state tells one of two
-# places in a text. In the third world, think of "as soon as" and "as well as": what follows the second "as" depends on a word further back.
-# We train each head, and base logits beside it, for a moment on each rule, and ask how much probability the right next token gets. Chance is 50 %.
+# Three small worlds, each with a rule for the next token. A draft has already drawn two tokens, "a" or "b", then "as" or
+# "so"; the hidden state tells one of two places in a text. In the third world, think of "as soon as" and "as well as": what
+# follows the second "as" depends on a word further back. We train each head, and base logits beside it, for a moment on each
+# rule, and ask how much probability the right next token gets. Chance is 50 %.
 
 
 # %%
@@ -331,9 +340,10 @@ for rule, answer in rules.items():
     print(f"{rule:32}" + "".join(f"{learned(kind, answer):10.0%}" for kind in SEQUENTIAL_HEADS))
 
 # %% [markdown]
-# The Markov head ("vanilla") learns the first rule only. Base logits see the place and the bias sees the token, but they are added, and no sum makes one reverse the
-# other. The gate multiplies, so the second rule is within its reach. The third needs memory of more than one token, and only the RNN head has it.
-# The paper keeps the Markov head as the default: blocks of seven leave the richer heads little to win, and it is the cheapest.
+# The Markov head ("vanilla") learns the first rule only. Base logits see the place and the bias sees the token, but they are
+# added, and no sum makes one reverse the other. The gate multiplies, so the second rule is within its reach. The third needs
+# memory of more than one token, and only the RNN head has it. On real text such cases are rarer: at this block length the paper's
+# RNN head accepts 2 to 3 % more than its Markov head (Figure 4), and the released drafts carry the Markov head.
 #
 # ## What the sequential step costs
 #
@@ -355,42 +365,49 @@ work = {"backbone, one pass": lambda: dspark.block_hidden(state, anchor),
         f"draw {gamma} tokens with the head": lambda: dspark.draw_block(hidden, anchor, 1.0, lab.generator()),
         "target, verify the block": verify_and_forget}
 cost = {name: milliseconds(run, lab.device, repeats=40) for name, run in work.items()}
-plots.costs(cost, lab.device_name)
+picture = plots.costs(cost, lab.device_name)
 backbone, independent, with_head, verify = cost.values()
 print(f"the head adds {with_head - independent:.2f} ms to a round of {backbone + independent + verify:.2f} ms: "
       f"{(with_head - independent) / (backbone + independent + verify):.1%}")
 
 # %% [markdown]
-# On a large model and a GPU the share is smaller: the paper measures 0.6 % of a round for a block of this length (Figure 4, batch 128), because the target's pass grows with the model
-# and the head's only with $r\,V$. Here the model is small, and the overhead of starting each small operation weighs more.
+# On a large model and a GPU the share is smaller: the paper measures 0.6 % of a round for a block of this length (Figure 4,
+# batch 128), because the target's pass grows with the model and the head's only with $r\,V$. Here the model is small, and the
+# overhead of starting each small operation weighs more.
 #
 # ## What it gains
 #
-# Accepted length by domain, with 95 % intervals over the prompts, beside Table 1 of the paper (Qwen3-4B; ours are filled, the paper's hollow).
+# Accepted length by domain, with 95 % intervals over the prompts, beside Table 1 of the paper (Qwen3-4B; ours are filled, the
+# paper's hollow).
 
 # %%
 tallies = {name: [evaluation.tally(runs[name][domain]) for domain in few] for name in ("dflash", "dspark")}
-lengths = {name: {domain: evaluation.bootstrap(evaluation.mean_accepted_length, [counts]) for domain, counts in zip(few, tallies[name])} for name in tallies}
-plots.accepted_by_domain(lengths, {name: paper.domain_means("Qwen3-4B", name) for name in lengths})
+lengths = {name: {domain: evaluation.bootstrap(evaluation.mean_accepted_length, [counts]) for domain, counts in zip(few, groups)}
+           for name, groups in tallies.items()}
+picture = plots.accepted_by_domain(lengths, {name: paper.domain_means("Qwen3-4B", name) for name in lengths})
 
 # %%
 gain = evaluation.macro_gain(tallies["dspark"], tallies["dflash"])
 theirs = [paper.macro_gain(target, "dspark", "dflash") for target in paper.TARGETS]
-print(f"DSpark over DFlash, mean over the domains: here {gain.value:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}] on {len(few['math'])} prompts a domain")
+print(f"DSpark over DFlash, mean over the domains, {len(few['math'])} prompts each: "
+      f"{gain.value:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]")
 print(f"in the paper {min(theirs):+.1%} to {max(theirs):+.1%} over {len(theirs)} targets, nine benchmarks each")
 
 # %% [markdown]
-# The two are not the same experiment. The paper's targets write free text, our tiny one writes three narrow domains; what should agree is the order of the
-# drafters and of the domains. With so few prompts the interval is wide; `python -m dspark_lite evaluate` measures it on more.
+# The two are not the same experiment. The paper's targets write free text, our tiny one writes three narrow domains; what
+# should agree is the order of the drafters and of the domains. With so few prompts the interval is wide; `python -m
+# dspark_lite evaluate` measures it on more.
 #
 # ## Explore
 #
-# The block of the chat answer from above. Choose a slot and the token drawn before it: what the backbone proposes, what the head adds,
-# and what comes out. The first slot's previous token is always the anchor; the menu offers the anchor and the tokens that the slots find likely.
+# The block of the chat answer from above. Choose a slot and the token drawn before it: what the backbone proposes, what the
+# head adds, and what comes out. The first slot's previous token is always the anchor; the menu offers the anchor and the
+# tokens that the slots find likely.
 
 # %%
-candidates = torch.cat([anchor, probabilities(base_logits[0], 1.0).topk(3, -1).indices.flatten()]).unique(sorted=False)
-choices = [(plots.visible(lab.tokenizer.decode(token)), token) for token in candidates.tolist()]
+likely = probabilities(base_logits[0], 1.0).topk(3, -1).indices  # [g, 3]
+candidates = dict.fromkeys([*first[:1].tolist(), *anchor.tolist(), *likely.flatten().tolist()])  # each once, in this order
+choices = [(plots.visible(lab.tokenizer.decode(token)), token) for token in candidates]
 
 
 def explore_bias(slot, previous):
@@ -402,8 +419,8 @@ def explore_bias(slot, previous):
                                         lab.tokenizer.decode(previous))
 
 
-widgets.explore(explore_bias, slot=widgets.slider("slot", 2, 1, gamma),
-                previous=widgets.menu("previous token", [choice for choice in choices if choice[1] == first[0]] + choices));
+panel = widgets.explore(explore_bias, slot=widgets.slider("slot", 2, 1, gamma),
+                        previous=widgets.menu("previous token", choices))
 
 # %% [markdown]
 # ## Recap
@@ -412,6 +429,7 @@ widgets.explore(explore_bias, slot=widgets.slider("slot", 2, 1, gamma),
 # - It repairs what independent slots cannot: conditional acceptance from the second position on.
 # - A gate reads the transition by place, a recurrent state remembers more than one token.
 #
-# *Where paper and code differ*: section 4.3.1 of the paper gives 0.93 for DSpark's first position on math, its Figure 2 shows 0.905, and only the latter reproduces Table 1.
+# *Where paper and code differ*: section 4.3.1 of the paper gives 0.93 for DSpark's first position on math, its Figure 2 shows
+# 0.905, and only the latter reproduces Table 1.
 #
 # **Next**: lesson 06 sets DSpark beside drafters that are autoregressive throughout, Eagle3 and MTP.
