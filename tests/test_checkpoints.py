@@ -1,0 +1,352 @@
+"""Loading: what fits loads and is the same model, from a folder or a Hub; what does not is told in one sentence."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dspark_lite import checkpoints
+from dspark_lite.checkpoints import load_drafter, load_target, save_draft
+from dspark_lite.decoding import generate
+from dspark_lite.errors import CheckpointError, DSparkLiteError
+from dspark_lite.losslessness import toy_models
+
+VOCAB, GAMMA = 11, 4
+PROMPT = torch.tensor([[1, 2, 3, 4, 1, 2]])
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A folder with the checkpoints `target`, `draft` (which holds the target's embedding) and `small`."""
+    folder = tmp_path_factory.mktemp("pair")
+    target, drafters = toy_models(vocab_size=VOCAB, gamma=GAMMA)
+    for parameter in target.model.parameters():
+        parameter.copy_(parameter.bfloat16())  # so that the draft's 16-bit copies of them can be equal
+    drafters["dspark"].embed_tokens.weight.copy_(target.model.get_input_embeddings().weight)
+    target.model.save_pretrained(folder / "target")
+    drafters["small_lm"].model.model.save_pretrained(folder / "small")
+    save_draft(folder / "draft", drafters["dspark"], target)
+    return folder
+
+
+@pytest.fixture
+def copy(pair, tmp_path):
+    """Copies of the pair's folders that a test may damage."""
+    return Path(shutil.copytree(pair, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="module")
+def target(pair):
+    """The target of the pair."""
+    return load_target(str(pair / "target"))
+
+
+def set_config(folder, **fields):
+    """Changes fields of a config.json; a field set to `...` is removed."""
+    config = json.loads((folder / "config.json").read_text()) | fields
+    kept = {name: value for name, value in config.items() if value is not ...}
+    (folder / "config.json").write_text(json.dumps(kept))
+
+
+def set_tensors(folder, change):
+    """Rewrites model.safetensors with what `change` makes of its tensors."""
+    path = folder / "model.safetensors"
+    save_file(change(load_file(path)), path, metadata={"format": "pt"})
+
+
+def cut_short(path):
+    """Drops the last bytes of a file."""
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def greedy(target, drafter=None):
+    """The ids that a pair writes after the prompt."""
+    return generate(target, drafter, PROMPT, max_new_tokens=16, stop_token_ids=()).token_ids
+
+
+def assert_refused(sentence, load, *arguments, **options):
+    """The call raises our own error, in one line that contains `sentence`."""
+    with pytest.raises(CheckpointError, match=sentence) as caught:
+        load(*arguments, **options)
+    assert isinstance(caught.value, DSparkLiteError) and "\n" not in str(caught.value)
+
+
+# What fits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_draft_loads_as_the_same_model_in_the_released_format(pair, target):
+    original = toy_models(vocab_size=VOCAB, gamma=GAMMA)[1]["dspark"]
+    original.embed_tokens.weight.copy_(target.model.get_input_embeddings().weight)
+    loaded = load_drafter(str(pair / "draft"), target)
+    assert loaded.config == original.config and (loaded.name, loaded.gamma, loaded.taps) == ("dspark", GAMMA, (0, 1))
+    for name, value in original.state_dict().items():
+        assert loaded.state_dict()[name].equal(value.bfloat16().float()), name
+    config = json.loads((pair / "draft" / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3DSparkModel"] and config["tie_word_embeddings"] is False
+    assert {tensor.dtype for tensor in load_file(pair / "draft" / "model.safetensors").values()} == {torch.bfloat16}
+    assert greedy(target, loaded) == greedy(target)
+
+
+def test_copies_of_the_targets_embedding_are_shared_and_others_kept(pair, target):
+    drafter = load_drafter(str(pair / "draft"), target)
+    assert drafter.embed_tokens.weight.data_ptr() == target.model.get_input_embeddings().weight.data_ptr()
+    assert drafter.lm_head.weight.data_ptr() != target.model.get_output_embeddings().weight.data_ptr()
+
+
+def test_a_small_language_model_and_prompt_lookup_are_drafters(pair, target):
+    small, lookup = load_drafter(str(pair / "small"), target), load_drafter("prompt_lookup", target)
+    assert (small.name, lookup.name) == ("small_lm", "prompt_lookup")
+    assert greedy(target, small) == greedy(target, lookup) == greedy(target)
+
+
+@pytest.mark.parametrize("field", ["dspark_config", "dflash_config"])
+def test_nested_fields_of_other_publishers_are_read(copy, target, field):
+    nested = {name: json.loads((copy / "draft" / "config.json").read_text())[name]
+              for name in ("target_layer_ids", "mask_token_id", "block_size", "markov_rank")}
+    set_config(copy / "draft", **dict.fromkeys(nested, ...), **{field: nested})
+    assert load_drafter(str(copy / "draft"), target).taps == (0, 1)
+
+
+def test_an_older_config_with_rope_theta_on_top_is_read(copy, target):
+    set_config(copy / "draft", rope_parameters=..., rope_theta=5e5)
+    assert load_drafter(str(copy / "draft"), target).config.rope_theta == 5e5
+
+
+def shard(folder):
+    """Splits model.safetensors into two files and an index."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    parts = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
+    for part, held in parts.items():
+        save_file({name: tensors[name] for name in held}, folder / part, metadata={"format": "pt"})
+    weight_map = {name: part for part, held in parts.items() for name in held}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+def test_sharded_weights_are_the_same_model(copy, target):
+    whole = load_drafter(str(copy / "draft"), target).state_dict()
+    shard(copy / "target")
+    shard(copy / "draft")
+    parted = load_target(str(copy / "target"))
+    assert greedy(parted) == greedy(target)
+    for name, value in load_drafter(str(copy / "draft"), parted).state_dict().items():
+        assert value.equal(whole[name])
+
+
+def test_logits_are_float32_whatever_the_weights(pair):
+    half = load_target(str(pair / "target"), dtype=torch.bfloat16)
+    assert half.dtype == torch.bfloat16 and half.prefill(PROMPT)[0].logits.dtype == torch.float32
+    proposal = load_drafter(str(pair / "draft"), half)
+    assert proposal.fc.weight.dtype == torch.bfloat16
+
+
+def test_writing_leaves_the_old_file_when_it_fails(tmp_path):
+    def fail(path):
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    (tmp_path / "file").write_text("whole")
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.write_atomically(tmp_path / "file", fail)
+    assert (tmp_path / "file").read_text() == "whole"
+
+
+# What does not -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["nonsense", "./no/such/folder", "a/b/c", str(Path("no/such").absolute())])
+def test_an_unknown_name_is_answered_with_the_known_ones(target, name):
+    assert_refused(f"no checkpoint '{re.escape(name)}'.*embedded.*tiny-target", load_target, name)
+    assert_refused(f"no checkpoint '{re.escape(name)}'", load_drafter, name, target)
+
+
+DAMAGES = {
+    "no config": (lambda f: (f / "config.json").unlink(), "has no config.json; a checkpoint folder holds"),
+    "config not JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
+    "config no object": (lambda f: (f / "config.json").write_text("[]"), "config.json holds a list"),
+    "config binary": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe\x00"), "config.json is not JSON"),
+    "unknown architecture": (lambda f: set_config(f, architectures=["LlamaForCausalLM"]), "is a LlamaForCausalLM"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), r"model.safetensors is missing; copy or download"),
+    "pickle only": (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
+                    "pytorch_model.bin is not read, because a pickle can execute code"),
+    "pickle in disguise": (lambda f: torch.save({}, f / "model.safetensors"), "is not a whole safetensors file"),
+    "truncated": (lambda f: cut_short(f / "model.safetensors"), "is not a whole safetensors file"),
+    "empty": (lambda f: (f / "model.safetensors").write_bytes(b""), "is not a whole safetensors file"),
+    "a tensor missing": (lambda f: set_tensors(f, lambda t: dict(sorted(t.items())[1:])), "tensor .* is missing|has shape none"),
+    "a tensor too small": (lambda f: set_tensors(f, lambda t: {n: v[:4].clone() for n, v in t.items()}), "tensor .* has (another )?shape"),
+    "a shard missing": (lambda f: (shard(f), (f / "model-2.safetensors").unlink()), "model-2.safetensors is missing"),
+    "a shard truncated": (lambda f: (shard(f), cut_short(f / "model-2.safetensors")), "model-2.safetensors is not a whole"),
+    "index not JSON": (lambda f: (f / "model.safetensors.index.json").write_text("{"), "index.json is not JSON"),
+    "index empty": (lambda f: (f / "model.safetensors.index.json").write_text("{}"), "has no weight_map"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_refused_as_target_and_as_drafter(copy, target, damage):
+    spoil, sentence = DAMAGES[damage]
+    spoil(copy / "target")
+    spoil(copy / "draft")
+    assert_refused(sentence, load_target, str(copy / "target"))
+    assert_refused(sentence, load_drafter, str(copy / "draft"), target)
+
+
+def test_a_damaged_tokenizer_or_configuration_of_a_target_is_refused(copy):
+    (copy / "target" / "tokenizer.json").write_text("{")
+    assert_refused("does not load as Qwen3ForCausalLM", load_target, str(copy / "target"))
+    set_config(copy / "small", hidden_size="wide")
+    assert_refused("does not load as Qwen3ForCausalLM", load_target, str(copy / "small"))
+
+
+def test_a_draft_is_no_target(pair):
+    assert_refused("is a Qwen3DSparkModel, not a target; targets are Qwen3ForCausalLM", load_target, str(pair / "draft"))
+
+
+@pytest.mark.parametrize(("fields", "sentence"), [
+    ({"vocab_size": 12}, "made for a vocabulary of 12 tokens, this target has 11"),
+    ({"hidden_size": 32}, "made for a hidden size of 32, this target has 16"),
+    ({"num_target_layers": 36}, "made for a target of 36 layers, this target has 3"),
+    ({"target_layer_ids": [0, 2]}, r"taps layer 2, but this target can be tapped at -1 \(the embedding\) to 1"),
+    ({"target_layer_ids": [0, 7]}, "taps layer 7"),
+    ({"target_layer_ids": [-2, 0]}, "taps layer -2"),
+    ({"mask_token_id": 11}, "mask token is 11; it must be one of its 11 tokens"),
+    ({"sample_from_anchor": False}, "sample_from_anchor: false"),
+    ({"dflash_config": {"sample_from_anchor": False}}, "sample_from_anchor: false"),
+    ({"layer_types": ["full_attention", "sliding_attention"]}, "only full_attention is drafted here"),
+    ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, r"scales its positions \(yarn\)"),
+    ({"markov_head_type": "lstm"}, "head of type 'lstm'; heads are vanilla, gated, rnn"),
+    ({"block_size": ...}, "lacks a field .*block_size"),
+    ({"target_layer_ids": ...}, "lacks a field .*target_layer_ids"),
+    ({"rope_parameters": ...}, "lacks a field .*rope_theta"),
+    ({"architectures": ["Qwen3Eagle3Model"]}, "is a Qwen3Eagle3Model, which is not drafted here"),
+    ({"architectures": ...}, r"is a \?, which is not drafted here"),
+])
+def test_a_drafter_that_does_not_fit_is_refused(copy, target, fields, sentence):
+    set_config(copy / "draft", **fields)
+    assert_refused(sentence, load_drafter, str(copy / "draft"), target)
+
+
+def test_a_small_language_model_with_another_vocabulary_is_refused(tmp_path, target):
+    toy_models(vocab_size=5)[1]["small_lm"].model.model.save_pretrained(tmp_path / "small")
+    assert_refused("made for a vocabulary of 5 tokens, this target has 11", load_drafter, str(tmp_path / "small"), target)
+
+
+def test_nothing_of_a_checkpoint_is_executed(copy, tmp_path):
+    """A config that names code of its own loads without that code being run."""
+    set_config(copy / "target", auto_map={"AutoModelForCausalLM": "modeling.Evil"})
+    (copy / "target" / "modeling.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    load_target(str(copy / "target"))
+    assert not (tmp_path / "ran").exists()
+
+
+# A Hub on loopback ---------------------------------------------------------------------------------------------------
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The part of the Hub's interface that a snapshot needs: facts of a model, its files, and each file."""
+
+    folder: Path
+    asked: list
+
+    def do_GET(self):
+        self.answer(with_body=True)
+
+    def do_HEAD(self):
+        self.answer(with_body=False)
+
+    def answer(self, with_body):
+        path = self.path.split("?")[0]
+        self.asked.append(path)
+        facts = re.fullmatch(r"/api/models/org/(target|draft)(?:/revision/(\w+))?", path)
+        tree = re.fullmatch(r"/api/models/org/(target|draft)/tree/(\w+)", path)
+        file = re.fullmatch(r"/org/(target|draft)/resolve/(\w+)/([\w.]+)", path)
+        if not (facts or tree or file):
+            return self.reply(404, b"", {"X-Error-Code": "RepoNotFound"}, with_body)
+        name, revision = (facts or tree or file).group(1, 2)
+        if revision not in (None, "main", "v1", COMMIT):
+            return self.reply(404, b"", {"X-Error-Code": "RevisionNotFound"}, with_body)
+        files = sorted((self.folder / name).iterdir())
+        if facts:
+            body = {"id": f"org/{name}", "sha": COMMIT, "siblings": [{"rfilename": path.name} for path in files], "tags": [],
+                    "private": False, "downloads": 0}
+            return self.reply(200, json.dumps(body).encode(), {}, with_body)
+        if tree:
+            body = [{"type": "file", "path": path.name, "size": path.stat().st_size, "oid": path.name} for path in files]
+            return self.reply(200, json.dumps(body).encode(), {}, with_body)
+        return self.reply(200, (self.folder / name / file.group(3)).read_bytes(),
+                          {"ETag": f'"{name}-{file.group(3)}"', "X-Repo-Commit": COMMIT}, with_body)
+
+    def reply(self, status, body, headers, with_body):
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Quiet."""
+
+
+LOADING = """
+import json, sys
+from dspark_lite import DSparkLiteError, generate, load_drafter, load_target
+import torch
+
+found = {}
+for name in sys.argv[1:]:
+    try:
+        if name.startswith("org/draft"):
+            drafter = load_drafter(name, target)
+        else:
+            target, drafter = load_target(name), None
+        found[name] = generate(target, drafter, torch.tensor([[1, 2, 3, 4, 1, 2]]), max_new_tokens=16, stop_token_ids=()).token_ids
+    except DSparkLiteError as error:
+        found[name] = str(error)
+print(json.dumps(found))
+"""
+
+
+def load_from_hub(endpoint, home, *names):
+    """What loading each name in a fresh process with this Hub gives: the greedy ids, or the sentence of the error."""
+    environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1",
+                   "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    environment = {name: value for name, value in environment.items() if name != "HF_HUB_OFFLINE"}
+    finished = subprocess.run([sys.executable, "-c", LOADING, *names], env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def test_a_hub_is_asked_for_safetensors_of_the_pinned_revision_and_may_be_gone_later(copy, target, tmp_path):
+    for name in ("target", "draft"):
+        (copy / name / "pytorch_model.bin").write_bytes(b"never fetched")
+        (copy / name / "modeling.py").write_text("never fetched")
+    handler = type("ThisHub", (Hub,), {"folder": copy, "asked": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+
+    found = load_from_hub(endpoint, tmp_path / "home", "org/target", "org/draft@v1", "org/nobody", "org/draft@v2")
+    assert found["org/target"] == found["org/draft@v1"] == greedy(target)
+    assert "/api/models/org/draft/revision/v1" in handler.asked
+    assert not [path for path in handler.asked if "never" in path or path.endswith((".bin", ".py"))]
+    for name in ("org/nobody", "org/draft@v2"):
+        assert re.match(rf"'{name}' could not be fetched from the Hub .*; check the name and the network", found[name])
+        assert "\n" not in found[name]
+
+    server.shutdown()
+    server.server_close()
+    later = load_from_hub(endpoint, tmp_path / "home", "org/target", "org/draft@v1", "org/new")
+    assert later["org/target"] == later["org/draft@v1"] == greedy(target)
+    assert "'org/new' could not be fetched from the Hub" in later["org/new"] and "\n" not in later["org/new"]

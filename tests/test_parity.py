@@ -1,0 +1,92 @@
+"""`python -m dspark_lite parity` on the reference tensors: passes on them, fails on altered ones, refuses what is no case."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from dspark_lite.__main__ import main
+from dspark_lite.parity import TOLERANCE
+
+GOLDEN = Path(__file__).parent.parent / "assets" / "reference" / "golden"
+CASES = ["dflash", "dspark_conf_plain", "dspark_gated", "dspark_rnn", "dspark_vanilla"]
+GIVEN = {"prompt_ids", "cycle2_anchor", "cycle2_new_features", "cycle2_full_features", "train_input_ids", "train_anchors",
+         "train_loss_mask"}
+
+
+def errors_of(line):
+    """{tensor: largest absolute error} of one line of the report."""
+    return {name: float(error) for name, error in re.findall(r"(\w+) (\d\.\de[+-]\d+|inf)", line)}
+
+
+@pytest.fixture
+def case(tmp_path):
+    """A copy of the smallest case, to be altered."""
+    return Path(shutil.copytree(GOLDEN / "dflash", tmp_path / "dflash"))
+
+
+def alter(folder, tensor, change):
+    """Replaces one reference tensor of a case by `change` of it."""
+    tensors = load_file(folder / "tensors.safetensors")
+    tensors[tensor] = change(tensors[tensor])
+    save_file(tensors, folder / "tensors.safetensors")
+
+
+def test_all_cases_pass(capsys):
+    assert main(["parity", *(str(GOLDEN / name) for name in CASES)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["ok", f"{name}:"] for name in CASES]
+    for name, line in zip(CASES, lines, strict=True):
+        runs = len(json.loads((GOLDEN / name / "expected.json").read_text())["greedy_runs"])
+        assert f"greedy runs equal {runs}/{runs}" in line
+        errors = errors_of(line)
+        assert set(load_file(GOLDEN / name / "tensors.safetensors")) - GIVEN <= set(errors), "a reference tensor is not compared"
+        assert {"ce_loss_num", "l1_loss_num", "l1_loss_den", "loss_total"} <= set(errors)
+        assert ("confidence_loss_num" in errors) == (name != "dflash")
+        assert max(errors.values()) <= TOLERANCE == 2e-4
+
+
+@pytest.mark.parametrize(("tensor", "change"), [
+    ("block_hidden", lambda t: t + 1e-3), ("cycle2_block_hidden", lambda t: t * 1.01), ("draft_tokens", lambda t: t.roll(1, -1)),
+    ("train_draft_logits", lambda t: t[:, :, :-1].contiguous()), ("train_target_ids", lambda t: t + 1)])
+def test_an_altered_tensor_fails_and_is_shown(case, capsys, tensor, change):
+    alter(case, tensor, change)
+    assert main(["parity", str(case), str(GOLDEN / "dflash")]) == 1
+    altered, sound = capsys.readouterr().out.splitlines()
+    assert altered.startswith("FAIL dflash") and sound.startswith("ok   dflash")
+    assert [name for name, error in errors_of(altered).items() if error > TOLERANCE] == [tensor]
+
+
+@pytest.mark.parametrize("field", ["output", "acceptance_lengths", "proposal_lengths"])
+def test_a_greedy_run_that_differs_fails(case, capsys, field):
+    expected = json.loads((case / "expected.json").read_text())
+    expected["greedy_runs"][0][field][-1] += 1
+    (case / "expected.json").write_text(json.dumps(expected))
+    assert main(["parity", str(case)]) == 1
+    runs = len(expected["greedy_runs"])
+    assert f"greedy runs equal {runs - 1}/{runs}" in capsys.readouterr().out
+
+
+def test_a_loss_that_differs_fails(case, capsys):
+    expected = json.loads((case / "expected.json").read_text())
+    expected["loss_total_decay4"] += 1e-3
+    (case / "expected.json").write_text(json.dumps(expected))
+    assert main(["parity", str(case)]) == 1
+    assert errors_of(capsys.readouterr().out)["loss_total"] == pytest.approx(1e-3, rel=0.1)
+
+
+@pytest.mark.parametrize(("damage", "sentence"), [
+    (lambda case: shutil.rmtree(case), "has no draft"),
+    (lambda case: shutil.rmtree(case / "target"), "a Qwen3DSparkModel case without its target is not compared here"),
+    (lambda case: (case / "tensors.safetensors").unlink(), "has no tensors.safetensors; a case folder holds"),
+    (lambda case: (case / "expected.json").write_text("{"), "are damaged"),
+    (lambda case: (case / "tensors.safetensors").write_bytes((case / "tensors.safetensors").read_bytes()[:-9]), "are damaged"),
+])
+def test_what_is_no_case_is_refused_with_one_sentence(case, capfd, damage, sentence):
+    damage(case)
+    assert main(["parity", str(case)]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and sentence in err and err.count("\n") == 1
