@@ -1,0 +1,536 @@
+"""Training: what a block may see, what it is scored on, what it is trained on, and that a stop loses nothing."""
+
+import copy
+import json
+import math
+import re
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import AutoTokenizer
+
+from dspark_lite.checkpoints import load_drafter, load_target
+from dspark_lite.decoding import generate
+from dspark_lite.drafters.heads import transition_biases
+from dspark_lite.errors import CheckpointError
+from dspark_lite.lab import held_out
+from dspark_lite.losslessness import toy_models
+from dspark_lite.training import answers, cache, drafts, language_model, loop, recipes
+from dspark_lite.training.anchors import block_mask, block_targets, draw_anchors
+from dspark_lite.training.corpus import DOMAINS, Example, examples, expand, is_held_out
+from dspark_lite.training.losses import block_losses, position_weights, training_forward
+from dspark_lite.training.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
+
+VOCAB, GAMMA = 11, 3
+TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
+
+# Anchors -------------------------------------------------------------------------------------------------------------
+
+
+def test_anchors_are_distinct_supervised_positions_before_a_supervised_one():
+    supervised = torch.zeros(3, 20, dtype=torch.bool)
+    supervised[0, 5:18] = True  # twelve anchors are possible, six are drawn
+    supervised[1, [2, 3, 4, 9]] = True  # two are possible
+    anchors, valid = draw_anchors(supervised, 6, torch.Generator().manual_seed(0))
+    assert valid.sum(-1).tolist() == [6, 2, 0]
+    assert anchors[1][valid[1]].tolist() == [2, 3]
+    first = anchors[0].tolist()
+    assert first == sorted(set(first)) and set(first) <= set(range(5, 17))
+    drawn = [draw_anchors(supervised, 6, torch.Generator().manual_seed(seed))[0][0].tolist() for seed in range(30)]
+    assert drawn[0] == first and {at for row in drawn for at in row} == set(range(5, 17))
+
+
+def test_the_mask_shows_the_context_before_the_anchor_and_the_own_block():
+    mask = block_mask(torch.tensor([[1, 3]]), length=4, gamma=2)
+    assert mask.shape == (1, 1, 4, 8)
+    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0, 1, 1, 0, 0]] * 2 + [[1, 1, 1, 0, 0, 0, 1, 1]] * 2
+
+
+def test_a_slot_counts_while_everything_up_to_its_token_is_supervised():
+    ids, supervised = torch.arange(8)[None], torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1]]).bool()
+    anchors, valid = torch.tensor([[2, 3, 6, 0]]), torch.tensor([[True, True, True, False]])
+    tokens, counted, before = block_targets(ids, supervised, anchors, valid, gamma=3)
+    assert tokens[0, :2].tolist() == [[2, 3, 4, 5], [3, 4, 5, 6]] and tokens[0, 2, :2].tolist() == [6, 7]
+    # A hole in the supervision, the end of the text and an anchor that is none end the counting.
+    assert counted[0].int().tolist() == [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]]
+    assert before[0, 0].tolist() == [2, 3, 4] and before[0, 2, 0] == 6
+
+
+def packed(drafter, ids, features, anchors):
+    """Hidden states [B, K, g, H] of the blocks at `anchors`."""
+    anchor_ids = ids.gather(1, anchors)
+    with torch.no_grad():
+        return drafter.packed_hidden(features, anchor_ids, anchors, block_mask(anchors, ids.shape[1], drafter.gamma))
+
+
+@pytest.fixture(scope="module")
+def text():
+    """Two texts [2, 14], their features, and anchors [2, 3]."""
+    ids = torch.randint(VOCAB, (2, 14), generator=torch.Generator().manual_seed(4))
+    features = TARGET.prefill(ids, DRAFTERS["dspark"].taps)[0].features.clone()
+    return ids, features, torch.tensor([[2, 5, 11], [1, 6, 7]])
+
+
+def test_a_packed_block_equals_drafting_behind_a_cache(text):
+    ids, features, anchors = text
+    drafter = DRAFTERS["dspark"]
+    hidden = packed(drafter, ids, features, anchors)
+    for row, block in [(row, block) for row in range(2) for block in range(3)]:
+        at = anchors[row, block].item()
+        state = drafter.begin(None, features[row:row + 1, :at])
+        alone = drafter.block_hidden(state, ids[row:row + 1, at])
+        torch.testing.assert_close(hidden[row, block], alone[0], atol=1e-5, rtol=0)
+
+
+def test_a_block_sees_the_context_before_its_anchor_and_itself_only(text):
+    ids, features, anchors = text
+    drafter = DRAFTERS["dspark"]
+    hidden = packed(drafter, ids, features, anchors)
+    for block, at in enumerate(anchors[0].tolist()):
+        for position in range(14):
+            changed = features.clone()
+            changed[0, position] += 1.0
+            moved = (packed(drafter, ids, changed, anchors)[0, block] - hidden[0, block]).abs().max()
+            assert (moved > 1e-4) == (position < at), (block, position)
+        other_anchor = ids.clone()
+        other_anchor[0, at] = (ids[0, at] + 1) % VOCAB
+        moved = (packed(drafter, other_anchor, features, anchors)[0] - hidden[0]).abs().amax((-1, -2))
+        assert (moved > 1e-4).tolist() == [other == block for other in range(3)]
+
+
+@pytest.mark.parametrize("name", ["dflash", "dspark", "dspark_rnn"])
+def test_the_training_pass_scores_what_drafting_would_draw_from(text, name):
+    ids, features, anchors = text
+    drafter, supervised = DRAFTERS[name], torch.ones_like(ids).bool()
+    with torch.no_grad():
+        logits, confidence, tokens, counted, before = training_forward(
+            drafter, features, ids, supervised, anchors, torch.ones_like(anchors).bool(), block_mask(anchors, 14, GAMMA))
+        state = drafter.begin(None, features[:1, :5])
+        hidden = drafter.block_hidden(state, ids[:1, 5])
+        wanted = drafter.lm_head(hidden)
+        if name != "dflash":
+            wanted = wanted + transition_biases(drafter.markov_head, ids[:1, 5:5 + GAMMA], hidden)
+            trusted = drafter.confidence_logits(hidden, ids[:1, 5:5 + GAMMA])
+            torch.testing.assert_close(confidence[0, 1], trusted[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits[0, 1], wanted[0], atol=1e-5, rtol=0)
+    assert tokens[0, 1].tolist() == ids[0, 6:6 + GAMMA].tolist() and before[0, 1].tolist() == [5, 6, 7]
+    assert counted[0].sum(-1).tolist() == [3, 3, 2]  # the last anchor stands two tokens before the end
+
+
+# Losses --------------------------------------------------------------------------------------------------------------
+
+
+def logits_of(probs):
+    """Logits [1, 1, g, V] of probabilities [g, V], to be differentiated."""
+    return torch.tensor(probs).clamp(min=1e-30).log()[None, None].requires_grad_()
+
+
+def test_losses_of_a_block_by_hand():
+    draft = logits_of([[0.5, 0.5, 0.0], [0.2, 0.2, 0.6]])
+    target = logits_of([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])
+    found = block_losses(draft, target, torch.tensor([[[1, 2]]]), torch.ones(1, 1, 2).bool(), torch.zeros(1, 1, 2))
+    second = math.exp(-1 / 4)
+    assert found.weight.item() == pytest.approx(1 + second)
+    assert found.cross_entropy.item() == pytest.approx(-math.log(0.5) - second * math.log(0.6))
+    assert found.l1.item() == pytest.approx(0.5)
+    assert found.confidence.item() == pytest.approx((1 + second) * math.log(2))
+    assert found.total(0.1, 0.9, 1.0).item() == pytest.approx(
+        (0.1 * found.cross_entropy + 0.9 * found.l1 + found.confidence).item() / (1 + second))
+
+
+def test_position_weights_decay_by_four():
+    assert position_weights(7).tolist() == pytest.approx([math.exp(-k / 4) for k in range(7)])
+
+
+def test_confidence_is_trained_towards_the_chance_of_acceptance():
+    """At the logit of sum min(p, q) its gradient vanishes, and it pulls at neither the draft nor the target."""
+    draft, target = logits_of([[0.5, 0.5, 0.0]]), logits_of([[0.5, 0.2, 0.3]])
+    confidence = torch.logit(torch.tensor([[[0.7]]])).requires_grad_()
+    found = block_losses(draft, target, torch.tensor([[[0]]]), torch.ones(1, 1, 1).bool(), confidence)
+    found.confidence.backward()
+    assert confidence.grad.item() == pytest.approx(0, abs=1e-6)
+    assert draft.grad is None or draft.grad.eq(0).all()
+
+
+def test_uncounted_slots_do_not_matter():
+    generator = torch.Generator().manual_seed(0)
+    draft, target = torch.randn(2, 3, 4, 5, generator=generator), torch.randn(2, 3, 4, 5, generator=generator)
+    tokens, confidence = torch.zeros(2, 3, 4, dtype=torch.long), torch.zeros(2, 3, 4)
+    counted = torch.rand(2, 3, 4, generator=generator) < 0.5
+    whole = block_losses(draft, target, tokens, counted, confidence)
+    noise = torch.randn(2, 3, 4, 1, generator=generator) * ~counted[..., None]
+    spoiled = block_losses(draft + noise * torch.arange(5), target - noise * torch.arange(5), tokens, counted, confidence + noise[..., 0])
+    for ours, theirs in zip(whole, spoiled, strict=True):
+        assert ours.item() == pytest.approx(theirs.item())
+
+
+# The tiny world ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_examples_depend_on_the_seed_alone_and_begin_alike(domain):
+    found = examples(domain, 30, seed=5)
+    assert examples(domain, 12, seed=5) == found[:12] and examples(domain, 30, seed=6) != found
+    assert len({example.prompt for example in found}) > 15
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_held_out_prompts_never_occur_in_training(domain):
+    apart = {example.prompt for example in held_out(domain, 200)}
+    assert len(apart) == 200 and all(map(is_held_out, apart))
+    for seed in (1, 2, 7):  # of the committed recipes
+        assert apart.isdisjoint(example.prompt for example in examples(domain, 1500, seed))
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_every_alternative_is_expanded(domain):
+    for example in examples(domain, 400, seed=3):
+        assert not re.search(r"[\[\]|{}]", example.prompt + example.answer), example
+        assert "  " not in example.prompt and example.prompt.strip() == example.prompt
+        assert not re.search(r"[a-z]\.\.|\?\?|,,", example.prompt + example.answer), example
+
+
+def test_expand_reaches_nested_alternatives():
+    import random
+
+    found = {expand("[a|b[c|d|]]-[|e]", random.Random(seed)) for seed in range(200)}
+    assert found == {first + "-" + second for first in ("a", "bc", "bd", "b") for second in ("", "e")}
+
+
+def test_math_answers_are_worked_right_and_checked():
+    for example in examples("math", 300, seed=3):
+        for left, right in re.findall(r"([\d +*/-]+) = (\d+)", example.answer):
+            assert eval(left) == int(right), example  # digits and operators only
+        assert answers.is_right(example, example.answer)
+        assert not answers.is_right(example, example.answer + "\nThe answer is 1234567 coins.")
+        assert not answers.is_right(example, "")
+    assert not answers.is_right(Example("math", "", "", 12), "The answer is 112 coins.")
+    assert answers.is_right(Example("math", "", "", 12), "So\nthe answer is 12.")
+
+
+def test_code_answers_run_and_wrong_ones_are_rejected():
+    for example in examples("code", 12, seed=3):
+        assert answers.is_right(example, example.answer), example
+    example = Example("code", "", "", ["double", [[2, 4], [0, 0]]])
+    right = "```python\ndef double(x):\n    return x * 2\n```\nIt doubles."
+    assert answers.is_right(example, right)
+    for wrong in (right.replace("* 2", "* 3"), right.replace("double", "triple"), right.replace("return", "retrun"),
+                  right.replace("```python\n", ""), ""):
+        assert not answers.is_right(example, wrong), wrong
+
+
+# The tokenizer -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """A small tokenizer."""
+    return train_tokenizer(400, seed=1, per_domain=40)
+
+
+def test_the_tokenizer_has_its_size_and_qwens_special_tokens(tokenizer):
+    assert len(tokenizer) == 400
+    assert tokenizer.convert_tokens_to_ids(SPECIAL_TOKENS) == list(range(395, 400))
+    assert (tokenizer.eos_token, tokenizer.pad_token, tokenizer.padding_side) == ("<|im_end|>", "<|endoftext|>", "left")
+    again = train_tokenizer(400, seed=1, per_domain=40)
+    assert again.get_vocab() == tokenizer.get_vocab()
+
+
+def test_text_comes_back_as_it_was(tokenizer):
+    texts = [example.prompt + "\n" + example.answer for domain in DOMAINS for example in examples(domain, 20, seed=9)]
+    for text in [*texts, "naïve – 你好 🙂\t\r\n  two  blanks ", ""]:
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+    assert len(tokenizer("2026", add_special_tokens=False)["input_ids"]) == 4  # digits stand alone
+
+
+def test_the_chat_template_is_qwens_with_thinking_off(tokenizer, tmp_path):
+    ids = chat_ids(tokenizer, "Hi there")
+    assert tokenizer.decode(ids) == ("<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert ids[0] == tokenizer.convert_tokens_to_ids("<|im_start|>")
+    conversation = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert tokenizer.apply_chat_template(conversation, tokenize=False) == (
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nb<|im_end|>\n")
+    save_tokenizer(tokenizer, tmp_path)
+    assert chat_ids(AutoTokenizer.from_pretrained(tmp_path), "Hi there") == ids
+
+
+# The optimisation loop -----------------------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    """A run that is stopped."""
+
+
+def stop_after(monkeypatch, module, name, calls):
+    """Lets `module.name` work `calls` times and then stop the run; returns the list of calls made."""
+    work, made = getattr(module, name), []
+
+    def limited(*arguments, **options):
+        if len(made) == calls:
+            raise Stop
+        made.append(name)
+        return work(*arguments, **options)
+
+    monkeypatch.setattr(module, name, limited)
+    return made
+
+
+class Regression:
+    """A small problem for the loop: 12 steps, a batch a step, saves at every step unless told otherwise."""
+
+    def __init__(self, folder, save_seconds=-1.0):
+        torch.manual_seed(3)
+        self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        self.model[2].bias.requires_grad_(False)
+        self.folder, self.plan = folder, loop.Plan(steps=12, learning_rate=0.05, weight_decay=0.1, save_seconds=save_seconds)
+
+    def run(self, stop_at=None):
+        """The log of the run; stops before the loss of step `stop_at`."""
+        return loop.optimise(self.model, lambda step: (step, self.batch(step)), partial(self.loss, stop_at), self.plan, self.folder,
+                             title="test")
+
+    @staticmethod
+    def batch(step):
+        return torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
+
+    def loss(self, stop_at, batch):
+        step, inputs = batch
+        if step == stop_at:
+            raise Stop
+        loss = F.mse_loss(self.model(inputs).squeeze(-1), inputs.sum(-1))
+        return loss, {"loss": loss.detach()}
+
+
+@pytest.fixture
+def unstopped(tmp_path):
+    """A run that nothing stopped, and its log."""
+    run = Regression(tmp_path / "unstopped")
+    return run, run.run()
+
+
+def assert_same_run(run, log, unstopped):
+    assert log == unstopped[1] and [row["step"] for row in log] == list(range(12))
+    assert (run.folder / "log.jsonl").read_text() == (unstopped[0].folder / "log.jsonl").read_text()
+    for ours, theirs in zip(run.model.parameters(), unstopped[0].model.parameters(), strict=True):
+        assert ours.equal(theirs)
+
+
+@pytest.mark.parametrize("stops", [[5], [1, 4, 11]])
+def test_a_stopped_training_resumes_to_the_very_same_model_and_log(tmp_path, unstopped, stops):
+    for at in stops:
+        with pytest.raises(Stop):
+            Regression(tmp_path / "stopped").run(stop_at=at)
+    run = Regression(tmp_path / "stopped")
+    assert_same_run(run, run.run(), unstopped)
+    assert unstopped[1][-1]["loss"] < unstopped[1][0]["loss"]
+
+
+def test_steps_after_the_last_save_are_repeated(tmp_path, unstopped, monkeypatch):
+    with pytest.raises(Stop):
+        Regression(tmp_path / "stopped").run(stop_at=4)
+    with pytest.raises(Stop):
+        Regression(tmp_path / "stopped", save_seconds=1e6).run(stop_at=9)  # five steps without a save
+    run = Regression(tmp_path / "stopped")
+    assert_same_run(run, run.run(), unstopped)
+
+
+def test_a_stop_between_log_and_save_leaves_no_gap(tmp_path, unstopped, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        stop_after(patch, loop, "save_progress", 6)
+        Regression(tmp_path / "stopped").run()
+    run = Regression(tmp_path / "stopped")
+    assert_same_run(run, run.run(), unstopped)
+
+
+def test_a_damaged_or_foreign_save_is_told(tmp_path, unstopped):
+    run, _ = unstopped
+    path = run.folder / "progress.safetensors"
+    other = Regression(run.folder)
+    other.model[0] = torch.nn.Linear(4, 9)
+    with pytest.raises(CheckpointError, match="cannot be resumed from .*; delete its folder"):
+        other.run()
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(CheckpointError, match="progress.safetensors cannot be resumed from .*; delete its folder") as caught:
+        Regression(run.folder).run()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_learning_rate_warms_up_and_comes_down():
+    plan = loop.Plan(steps=100, learning_rate=2.0, warm_up=0.04, final_share=0.1)
+    rates = [plan.rate(step) for step in range(101)]
+    assert rates[:4] == [0.5, 1.0, 1.5, 2.0] and max(rates) == 2.0
+    assert rates[4:] == sorted(rates[4:], reverse=True) and rates[100] == pytest.approx(0.2)
+
+
+# Recipes -------------------------------------------------------------------------------------------------------------
+
+LANGUAGE_MODEL = {
+    "name": "mini", "kind": "language_model", "seed": 1, "tokenizer": {"vocab_size": 399, "seed": 1, "per_domain": 40},
+    "config": {"vocab_size": 400, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2,
+               "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 512, "tie_word_embeddings": True},
+    "phases": [{"examples": {"math": 16, "code": 16, "chat": 16}, "learning_rate": 0.01},
+               {"examples": {"math": 16}, "habits": {"math": 0.9}, "learning_rate": 0.005}],
+    "batch": 8, "weight_decay": 0.0, "precision": "float32"}
+DRAFT = {
+    "name": "mini-draft", "kind": "draft", "seed": 1, "epochs": 2, "batch": 4, "learning_rate": 0.01, "precision": "float32",
+    "data": {"prompts": {"math": 5, "code": 5, "chat": 4}, "seed": 7, "max_new_tokens": 12},
+    "config": {"num_hidden_layers": 1, "block_size": 3, "mask_token_id": 399, "target_layer_ids": [0, 1], "num_anchors": 4,
+               "markov_rank": 4, "markov_head_type": "vanilla", "enable_confidence_head": True, "confidence_head_with_markov": True},
+    "loss": {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory):
+    """A folder with a language model and a drafter for it, trained without a stop by recipes/`name`.json."""
+    folder = tmp_path_factory.mktemp("mini")
+    (folder / "mini.json").write_text(json.dumps(LANGUAGE_MODEL))
+    (folder / "mini-draft.json").write_text(json.dumps({**DRAFT, "target": str(folder / "mini")}))
+    with pytest.MonkeyPatch.context() as patch:
+        small_pieces(patch)
+        for name in ("mini", "mini-draft"):
+            train(folder, name, folder / name, folder / "build")
+    return folder
+
+
+def small_pieces(patch):
+    """Saves at every step, five answers and four sequences at a time, so that a short run has many places to stop."""
+    for module in (language_model, drafts):
+        patch.setattr(module, "Plan", partial(loop.Plan, save_seconds=-1.0))
+    patch.setattr(answers, "CHUNK", 5)
+    patch.setattr(cache, "SHARD", 4)
+
+
+def train(folder, name, out, build):
+    """The training command's work on a recipe of `folder`."""
+    return recipes.train(str(folder / f"{name}.json"), device="cpu", out=out, build=build)
+
+
+def assert_same_files(first, second):
+    assert sorted(path.name for path in first.iterdir()) == sorted(path.name for path in second.iterdir())
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+
+
+def test_a_language_model_recipe_gives_a_target_with_its_tokenizer(mini):
+    target = load_target(str(mini / "mini"))
+    assert (target.vocab_size, target.num_layers, len(target.tokenizer)) == (400, 3, 399)
+    assert target.stop_token_ids == (target.tokenizer.eos_token_id,)
+    first, second = ([json.loads(line) for line in log.read_text().splitlines()] for log in logs(mini / "build"))
+    assert (len(first), len(second)) == (6, 2) and second[-1]["loss"] < first[0]["loss"]
+
+
+def test_a_draft_recipe_gives_a_drafter_that_shares_the_targets_embedding(mini):
+    target = load_target(str(mini / "mini"))
+    drafter = load_drafter(str(mini / "mini-draft"), target)
+    shared = target.model.get_input_embeddings().weight.data_ptr()
+    assert drafter.embed_tokens.weight.data_ptr() == drafter.lm_head.weight.data_ptr() == shared
+    assert drafter.markov_head.markov_w2.weight.abs().max() > 0  # it starts at zero
+    assert json.loads((mini / "mini-draft" / "config.json").read_text())["num_anchors"] == 4
+    prompt = torch.tensor([chat_ids(target.tokenizer, "Hi")])
+    plain, drafted = (generate(target, d, prompt, max_new_tokens=20).token_ids for d in (None, drafter))
+    assert plain == drafted
+
+
+def logs(build):
+    """The logs of the language model's two phases."""
+    return [build / "mini" / f"phase_{number}" / "log.jsonl" for number in (1, 2)]
+
+
+def test_a_language_model_recipe_stopped_in_both_phases_resumes_to_the_same_files(mini, tmp_path, monkeypatch):
+    small_pieces(monkeypatch)
+    for calls in (2, 5):  # the second stop comes after the first step of the second phase
+        with monkeypatch.context() as patch, pytest.raises(Stop):
+            stop_after(patch, language_model, "pad", calls)
+            train(mini, "mini", tmp_path / "out", tmp_path / "build")
+    assert not (tmp_path / "out").exists()
+    made = stop_after(monkeypatch, language_model, "pad", 99)
+    train(mini, "mini", tmp_path / "out", tmp_path / "build")
+    assert len(made) == 1
+    assert_same_files(tmp_path / "out", mini / "mini")
+    for ours, theirs in zip(logs(tmp_path / "build"), logs(mini / "build"), strict=True):
+        assert ours.read_text() == theirs.read_text()
+
+
+def test_a_draft_recipe_stopped_at_every_stage_resumes_to_the_same_files(mini, tmp_path, monkeypatch):
+    small_pieces(monkeypatch)
+    stages = [(answers, "write_answers", 1), (cache, "_write_shard", 2), (drafts, "block_losses", 3)]
+    for module, name, calls in stages:
+        with monkeypatch.context() as patch, pytest.raises(Stop):
+            stop_after(patch, module, name, calls)
+            train(mini, "mini-draft", tmp_path / "out", tmp_path / "build")
+    assert not (tmp_path / "out").exists()
+    counts = [stop_after(monkeypatch, module, name, 99) for module, name, _ in stages]
+    train(mini, "mini-draft", tmp_path / "out", tmp_path / "build")
+    assert [len(made) for made in counts] == [0, 0, 8 - 3]  # answers and cache are there, five of eight steps are left
+    assert_same_files(tmp_path / "out", mini / "mini-draft")
+    assert (tmp_path / "build/mini-draft/log.jsonl").read_text() == (mini / "build/mini-draft/log.jsonl").read_text()
+
+
+def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_path, monkeypatch):
+    small_pieces(monkeypatch)
+    target, counts = load_target(str(mini / "mini")), DRAFT["data"]["prompts"]
+    whole = answers.answered_rows(target, counts, 7, 12, tmp_path / "whole.jsonl")
+    assert len(whole) == 14
+    allowed = {tuple(chat_ids(target.tokenizer, example.prompt)) for d, n in counts.items() for example in examples(d, n, 7)}
+    assert {tuple(ids[:length]) for ids, length in whole} <= allowed
+    path = tmp_path / "half.jsonl"
+    path.write_text("".join((tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)[:5]))
+    assert answers.answered_rows(target, counts, 7, 12, path) == whole
+
+
+def test_answers_in_a_batch_equal_answers_alone(mini):
+    target = load_target(str(mini / "mini"))
+    prompts = [chat_ids(target.tokenizer, text) for text in ("Hi", "How can I sleep better as a student?", "Write a function.")]
+    for prompt, answer in zip(prompts, answers.write_answers(target, prompts, 0.0, 12, seed=0), strict=True):
+        assert answer == generate(target, None, torch.tensor([prompt]), max_new_tokens=12).token_ids
+
+
+def test_the_cache_holds_what_the_target_computes(mini, tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "SHARD", 2)
+    target = load_target(str(mini / "mini"))
+    rows = [([1, 2, 3, 4, 5], 2), ([9, 8, 7], 1), ([4, 4, 4, 4, 4, 4, 4], 5)]
+    held = cache.build_cache(target, rows, (0, 1), tmp_path)
+    ids, supervised, features, last = held.batch([2, 0], "cpu")
+    assert ids.tolist() == [[4] * 7, [1, 2, 3, 4, 5, 0, 0]]
+    assert supervised.int().tolist() == [[0, 0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 0, 0]]
+    for row, (tokens, _) in enumerate([rows[2], rows[0]]):
+        wanted_last, wanted = target.last_hidden(torch.tensor([tokens]), (0, 1))
+        for found, right in ((features, wanted), (last, wanted_last)):
+            torch.testing.assert_close(found[row, :len(tokens)], right[0].detach(), atol=0.05, rtol=0.02)  # kept in 16 bit
+
+
+def test_a_cache_of_another_target_other_taps_or_other_rows_is_refused(mini, tmp_path):
+    target, rows = load_target(str(mini / "mini")), [([1, 2, 3], 1)]
+    cache.build_cache(target, rows, (0, 1), tmp_path)
+    other = copy.copy(target)
+    other.name = "other"
+    for arguments in ((other, rows, (0, 1)), (target, rows, (0,)), (target, rows * 2, (0, 1))):
+        with pytest.raises(CheckpointError, match="holds a target cache made for .*; use another folder"):
+            cache.build_cache(*arguments, tmp_path)
+    shard = tmp_path / "shard_00000.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-4])
+    with pytest.raises(CheckpointError, match="shard_00000.safetensors of the target cache cannot be read"):
+        cache.build_cache(target, rows, (0, 1), tmp_path)
+
+
+def test_rows_of_a_language_model_end_with_the_stop_token_and_weigh_the_prompt_less(tokenizer):
+    rows = language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, 1, {})
+    assert rows == language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, 1, {})
+    assert rows != language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, 1, {"math": 0.9})
+    for ids, length in rows:
+        assert ids[-1] == tokenizer.eos_token_id and 0 < length < len(ids)
+    ids, weight = language_model.pad([([5, 6, 7], 2), ([8, 9, 1, 2], 1)], "cpu")
+    assert ids.tolist() == [[5, 6, 7, 0], [8, 9, 1, 2]]
+    light = language_model.PROMPT_WEIGHT
+    assert weight.tolist() == [pytest.approx([light, light, 1, 0]), pytest.approx([light, 1, 1, 1])]
+
+
+def test_batches_hold_every_row_once_and_rows_of_one_length():
+    rows = [[0] * n for n in range(1, 41)]
+    batches = language_model.by_length(rows, 4, seed=3, length_of=len)
+    assert sorted(len(row) for batch in batches for row in batch) == list(range(1, 41))
+    assert all(max(map(len, batch)) - min(map(len, batch)) == 3 for batch in batches)
+    assert batches == language_model.by_length(rows, 4, seed=3, length_of=len)
+    assert batches != language_model.by_length(rows, 4, seed=4, length_of=len)
