@@ -1,0 +1,108 @@
+"""Wrong input on the command line: one sentence on stderr, nothing else, and exit code 2."""
+
+import json
+
+import pytest
+
+from dspark_lite.__main__ import main
+from dspark_lite.checkpoints import EMBEDDED, save_draft
+from dspark_lite.losslessness import toy_models
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory):
+    """Checkpoints that do not belong to the tiny target, and damaged ones."""
+    folder = tmp_path_factory.mktemp("toys")
+    target, drafters = toy_models()
+    target.model.save_pretrained(folder / "target")
+    save_draft(folder / "draft", drafters["dspark"], target)
+    config = json.loads((EMBEDDED / "tiny-dspark" / "config.json").read_text())
+    weights = (EMBEDDED / "tiny-dspark" / "model.safetensors").read_bytes()
+    for name, changed, held in (("no_weights", {}, None), ("truncated", {}, weights[:-100]), ("pickle", {}, b"\x80\x04pickle"),
+                                ("tap", {"target_layer_ids": [1, 4, 7, 11]}, weights), ("hidden", {"hidden_size": 64}, weights),
+                                ("vocabulary", {"vocab_size": 2048}, weights)):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config | changed))
+        if held is not None:
+            (folder / name / "model.safetensors").write_bytes(held)
+    (folder / "empty").mkdir()
+    return folder
+
+
+def refused(capfd, *arguments):
+    """The one line on stderr of a command that must fail with exit code 2."""
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("dspark_lite: "), (out, err)
+    return err
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (["--target", "nonsense"], "there is no checkpoint 'nonsense'"),
+    (["--drafter", "nonsense"], "there is no checkpoint 'nonsense'"),
+    (["--temperature", "-1"], "the temperature is -1.0; it must be 0"),
+    (["--temperature", "nan"], "the temperature is nan"),
+    (["--gamma", "8"], "gamma is 8; this drafter drafts between 1 and 7"),
+    (["--gamma", "0"], "gamma is 0"),
+    (["--drafter", "small_lm", "--gamma", "8"], "gamma is 8"),
+    ([""], "the prompt is empty"),
+    ([" \n"], "the prompt is empty"),
+    (["word " * 2100], r"positions for at most"),
+])
+def test_a_request_that_cannot_be_decoded(capfd, arguments, sentence):
+    assert sentence in refused(capfd, "demo", *arguments)
+
+
+@pytest.mark.parametrize(("name", "sentence"), [
+    ("empty", "has no config.json"), ("no_weights", "model.safetensors is missing"), ("truncated", "is not a whole safetensors file"),
+    ("pickle", "is not a whole safetensors file"), ("draft", "made for a vocabulary of 2 tokens"),
+    ("vocabulary", "made for a vocabulary of 2048 tokens"), ("hidden", "made for a hidden size of 64"), ("tap", "taps layer 11"),
+    ("target", "made for a vocabulary of 2 tokens"),
+])
+def test_a_drafter_that_is_damaged_or_made_for_another_target(capfd, toys, name, sentence):
+    assert sentence in refused(capfd, "demo", "--drafter", toys / name)
+
+
+def test_a_target_that_is_damaged_or_none_or_cannot_read(capfd, toys):
+    assert "not a target" in refused(capfd, "demo", "--target", toys / "draft")
+    assert "has no tokenizer.json" in refused(capfd, "demo", "--target", toys / "target", "--drafter", toys / "draft")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "bench"])
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (["--prompts", "0"], "--prompts is 0"),
+    (["--temperature", "-0.5"], "the temperature is -0.5"),
+    (["--drafters", "dspark", "nonsense"], "there is no drafter 'nonsense'"),
+])
+def test_a_measurement_is_refused_before_it_starts(capfd, command, arguments, sentence):
+    assert sentence in refused(capfd, command, *arguments)
+
+
+def test_other_commands(capfd, tmp_path, monkeypatch):
+    assert "--prompts is 0" in refused(capfd, "quality", "--prompts", "0")
+    assert "there is no recipe 'nonsense'" in refused(capfd, "train", "nonsense")
+    (tmp_path / "recipe.json").write_text("{")
+    assert "is not JSON" in refused(capfd, "train", tmp_path / "recipe.json")
+    (tmp_path / "recipe.json").write_text('{"name": "x", "kind": "cake"}')
+    assert "the recipe's kind is 'cake'" in refused(capfd, "train", tmp_path / "recipe.json")
+    assert "has no draft" in refused(capfd, "parity", tmp_path)
+    monkeypatch.setenv("DSPARK_PROFILE", "huge")
+    assert "the profile is 'huge'; it must be one of tiny, released" in refused(capfd, "demo")
+
+
+def test_a_stop_by_the_keyboard_is_no_traceback(capfd, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dspark_lite.training.recipes.train", stopped)
+    assert main(["train", "tiny-dspark"]) == 130
+    assert capfd.readouterr().err == "dspark_lite: stopped; what was saved is kept\n"
+
+
+def test_doctor_and_demo_answer(capfd):
+    assert main(["doctor"]) == 0
+    assert "profile: tiny" in capfd.readouterr().out
+    assert main(["demo", "--drafter", "plain"]) == 0
+    assert main(["demo", "--temperature", "1"]) == 0
+    out = capfd.readouterr().out
+    assert out.count("accepted length") == 2 and "round  1: " in out
