@@ -222,15 +222,16 @@ def attention_picture(context: int, gamma: int):
 
 
 def block_marginals(lab, probs, anchor: str, count: int = 5):
-    """The most likely tokens of each slot of probs [g, V], most likely on top, shaded by probability; returns the figure."""
+    """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability; returns the figure."""
     values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
     slots = len(values)
     fig, axes = figure(width=1.15 * slots + 0.9, height=0.42 * count + 0.9)
     axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for k in range(slots):
         for rank, label in enumerate(token_labels(lab, tokens[k])):
-            axes.text(k, rank, f"{label}\n{values[k, rank]:.0%}", ha="center", va="center", fontsize=8,
-                      color="white" if values[k, rank] > 0.6 else BLACK)
+            if values[k, rank] >= 0.005:
+                axes.text(k, rank, f"{label}\n{values[k, rank]:.0%}", ha="center", va="center", fontsize=8,
+                          color="white" if values[k, rank] > 0.6 else BLACK)
     axes.set(title=f"after the anchor '{shown(anchor)}'", xlabel="draft position", ylabel="rank", xticks=range(slots),
              xticklabels=range(1, slots + 1), yticks=range(count), yticklabels=range(1, count + 1))
     axes.grid(False)
@@ -526,7 +527,7 @@ def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
     best = max(lengths, key=lambda length: speedup(acceptance, length))
     left.plot(lengths, curve, color=BLUE, marker=".")
     left.plot(best, speedup(acceptance, best), linestyle="", marker="*", markersize=14, color=ORANGE, label=f"best: γ = {best}")
-    left.set(xlabel="draft length γ (tokens)", title=f"a = {acceptance:.2f}, c = {cost:.2f}, v = {verify:.1f}")
+    left.set(xlabel="draft length γ (tokens)", xticks=lengths[::3], title=f"a = {acceptance:.2f}, c = {cost:.2f}, v = {verify:.1f}")
     right.plot(chances, [speedup(a, gamma) for a in chances], color=BLUE)
     even = next((a for a in chances if speedup(a, gamma) >= 1), None)
     if even is not None:
@@ -535,6 +536,7 @@ def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
     here = speedup(acceptance, gamma)
     for axes, x in ((left, gamma), (right, acceptance)):
         axes.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
+        axes.text(0.98, 0.03, "slower than plain decoding", transform=axes.transAxes, ha="right", fontsize=8, color=RED)
         axes.plot(x, here, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {here:.2f}")
         axes.set(ylabel="speed-up over plain decoding", ylim=(0, 1.15 * max([1.2, here, *curve])))
         axes.legend(fontsize=8, loc="best", frameon=False)
@@ -553,9 +555,9 @@ def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], mod
                   zorder=1, label=f"{domain}, formula")
         right.plot(lengths, speedups, **style)
     right.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
-    right.text(right.get_xlim()[1], 0.98, "slower than plain ", ha="right", va="top", fontsize=8, color=RED)
-    left.set(xlabel="draft length γ (tokens)", ylabel="accepted length τ (tokens a round)", ylim=(1, None))
-    right.set(xlabel="draft length γ (tokens)", ylabel="speed-up over plain decoding", ylim=(0, None))
+    right.text(0.98, 0.03, "slower than plain decoding", transform=right.transAxes, ha="right", fontsize=8, color=RED)
+    left.set(xlabel="draft length γ (tokens)", ylabel="accepted length τ (tokens a round)", xticks=lengths, ylim=(1, None))
+    right.set(xlabel="draft length γ (tokens)", ylabel="speed-up over plain decoding", xticks=lengths, ylim=(0, None))
     left.legend(fontsize=8, frameon=False)
     right.legend(fontsize=8, frameon=False)
     measured_on(right, device)

@@ -243,8 +243,9 @@ picture = plots.latency_bars(costs, lab.device_name)
 # Each bar is $L$: the hatched part is drafting, the rest verifying, both divided by $\tau$. Where a bar is taller than the grey
 # one beside it, speculation *loses*. The number on top is $\tau$.
 #
-# Look at the two drafters. Prompt lookup drafts almost for free and is seldom right. The small LM is right much more often, and
-# pays for it with `gamma` passes one after another. How expensive is such a pass?
+# Look at the two drafters. Prompt lookup drafts almost for free, but where an answer does not repeat, it has nothing right to
+# offer. The small LM is right much more often, and pays for it with `gamma` passes one after another. How expensive is such a
+# pass?
 
 # %%
 plain_pass = sum(costs["plain", domain][2] for domain in lab.prompts) / len(lab.prompts)
@@ -373,9 +374,10 @@ for domain in lab.prompts:
     print(f"{domain:5} by position {shown}   all together a = {chances[domain]:.2f}")
 
 # %% [markdown]
-# Few rounds reach the late positions, so the right end is noisy. A language model drafts its fifth token as carefully as its
-# first, so no decay is built in. For block drafters that will be different, and it is the reason why DSpark exists (lessons 04
-# and 05).
+# A language model drafts its fifth token as carefully as its first, so nothing in it decays with the position. Where the row
+# *rises*, that is selection: a round that comes far is in an easy stretch, such as the rest of a word. Few rounds come that far
+# where $a$ is small, so the right end is noisy there. For block drafters it will be different: theirs fall, and that is the
+# reason why DSpark exists (lessons 04 and 05).
 #
 # Now let the small LM draft 1, 2, 4 and 7 tokens a round, and lay the measured $\tau$ beside the formula's.
 
@@ -383,9 +385,12 @@ for domain in lab.prompts:
 lengths = [1, 2, 4, 7]
 sweep = {}
 for domain, prompts in lab.prompts.items():
+    found = {gamma: [] for gamma in [0, *lengths]}  # 0 is plain decoding
+    for prompt in prompts[:4]:
+        for gamma, generations in found.items():
+            generations += rollouts(lab, drafter if gamma else None, [prompt], temperature=1.0, gamma=gamma or None)
     for gamma in lengths:
-        found = rollouts(lab, drafter, prompts[:4], temperature=1.0, gamma=gamma)
-        sweep[domain, gamma] = (parts(found)[0], tokens_per_second(found) / tokens_per_second(runs["plain", domain]))
+        sweep[domain, gamma] = (parts(found[gamma])[0], tokens_per_second(found[gamma]) / tokens_per_second(found[0]))
 model = {domain: [expected_tau(chances[domain], gamma) for gamma in lengths] for domain in lab.prompts}
 picture = plots.draft_length_sweep(sweep, model, lab.device_name)
 
@@ -397,8 +402,9 @@ for domain in lab.prompts:
           + ("" if speedup > 1 else ": here the small LM loses at every length"))
 
 # %% [markdown]
-# On the left longer blocks always accept more, with less and less to gain. On the right they cost more, always the same step
-# more. Where the curve falls below 1 the text is still right, and plain decoding would have been faster.
+# On the left, longer blocks accept more, with less and less to gain where $a$ is small. Filled marks off the hollow ones show
+# what one number $a$ misses. On the right they cost more, the same step with every draft. Where the curve is below 1 the text
+# is still right, and plain decoding would have been faster.
 #
 # > **Paper and figures.** In the paper's Table 1, as in $\tau$ here, the target's own token counts. Its Figure 2, as
 # > `conditional_acceptance` here, counts drafts only. Lay numbers of one kind beside each other.
@@ -407,7 +413,8 @@ for domain in lab.prompts:
 #
 # - The loop is propose, verify, accept, roll back. A stale target cache changes the text silently, a stale drafter cache only
 #   costs speed.
-# - Prompt lookup is nearly free and seldom right; a small LM is right more often and pays one pass per draft.
+# - Prompt lookup is nearly free and right only where the answer repeats something; a small LM is right more often and pays one
+#   pass per draft.
 # - Speed-up is $\tau / (\gamma c + v)$. It is below 1 where $\tau < \gamma c + v$, and no draft length helps when $a < c$.
 # - At batch 1 the time of a small model follows its layers more than its parameters, so $c$ stays high.
 #

@@ -104,7 +104,8 @@ tables = {"target": joint, "DSpark, head off": without[0, first][:, None] * with
 shown = {title: table[:, second] for title, table in tables.items()}  # [6, 6] each
 picture = plots.pair_maps(shown, plots.token_labels(lab, first), plots.token_labels(lab, second))
 for title, table in shown.items():
-    print(f"{title:17} {table[shown['target'] < 0.005].sum():5.1%} on pairs that the target hardly ever writes (below 0.5 %)")
+    wasted = table[shown["target"] < 0.005].sum() / table.sum()
+    print(f"{title:17} {wasted:5.1%} of it on pairs that the target hardly ever writes (below 0.5 %)")
 
 # %% [markdown]
 # ### Exercise 1 · The transition bias

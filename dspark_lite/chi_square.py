@@ -1,0 +1,92 @@
+"""Is a decoder lossless on a real vocabulary? Enumeration is out of reach there, so rounds are run and counted."""
+
+import torch
+
+from .decoding import generate
+from .errors import RequestError
+from .sampling import Randomness, accept, probabilities
+
+LEAST_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
+MOST_ROWS = 256  # rounds in one batch
+MOST_LOGITS = 2**25  # logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
+
+
+@torch.inference_mode()
+def up_to_a_fork(target, drafter, prompt_ids: torch.Tensor, max_new_tokens: int = 40) -> torch.Tensor:
+    """The prompt [1, n] with the beginning of its greedy answer, cut before the anchor behind which the target hesitates
+    and the drafter disagrees with it most (entropy times total variation): there a wrong decoder shows soonest."""
+    answer = generate(target, None, prompt_ids, max_new_tokens=max_new_tokens, stop_token_ids=()).token_ids
+    text, best = torch.cat([prompt_ids, torch.tensor([answer], device=prompt_ids.device)], 1), (-1.0, 0)
+    for length in range(prompt_ids.shape[1], text.shape[1]):
+        anchor = text[:, length]
+        step, cache = target.prefill(text[:, :length], drafter.taps)
+        p = probabilities(target.verify(anchor[:, None], cache).logits[0, -1], 1.0)
+        q = drafter.propose(drafter.begin(text[:, :length], step.features), anchor, temperature=1.0, generator=None).probs[0, 0]
+        best = max(best, (float(torch.special.entr(p).sum() * (p - q).abs().sum()), length))
+    return text[:, :best[1]]
+
+
+@torch.inference_mode()
+def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[int, torch.Tensor]:
+    """The anchor, the most probable token after prompt_ids [1, n], and the target's probabilities [V] of what follows it."""
+    step, cache = target.prefill(prompt_ids)
+    anchor = step.logits[:, -1].argmax(-1)
+    return anchor.item(), probabilities(target.verify(anchor[:, None], cache).logits[0, -1], temperature)
+
+
+@torch.inference_mode()
+def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, temperature: float, generator: Randomness,
+                      accept=accept) -> torch.Tensor:
+    """How often each token [V] came after the anchor in `draws` rounds of drafting, verifying and accepting.
+
+    The prompt [1, n] and the anchor, its most probable next token, are the same in every round; the first token that
+    a round commits is counted. `accept` is the rule under test. The prompt is read once and its cache shared out to
+    a batch of rounds, which are rolled back and run again.
+    """
+    rows = max(1, min(draws, MOST_ROWS, MOST_LOGITS // (target.vocab_size * (drafter.gamma + 1))))
+    step, cache = target.prefill(prompt_ids, drafter.taps)
+    anchor = step.logits[:, -1].argmax(-1).expand(rows)  # [B]
+    cache.batch_repeat_interleave(rows)
+    features = None if step.features is None else step.features.expand(rows, -1, -1)
+    state = drafter.begin(prompt_ids.expand(rows, -1), features)
+    counts = torch.zeros(target.vocab_size, dtype=torch.long, device=prompt_ids.device)
+    for start in range(0, draws, rows):
+        proposal = drafter.propose(state, anchor, temperature=temperature, generator=generator)
+        entering = torch.cat([anchor[:, None], proposal.tokens], 1)  # [B, g+1]
+        target_probs = probabilities(target.verify(entering, cache).logits, temperature)
+        verdict = accept(target_probs, proposal.probs, proposal.tokens, None, generator)
+        first = torch.cat([proposal.tokens, verdict.next_token[:, None]], 1)[:, 0]  # an empty block has no draft
+        first = torch.where(verdict.accepted > 0, first, verdict.next_token)
+        counts += torch.bincount(first[:draws - start], minlength=target.vocab_size)
+        target.roll_back(cache, entering.shape[1])
+        # Nothing is committed, so that the next batch drafts from the same place.
+        drafter.extend(state, entering[:, :0], None if features is None else features[:, :0])
+    return counts
+
+
+def pooled(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Observed and expected counts [cells], the most probable first; cells that expect fewer than five draws are one.
+
+    Raises RequestError where fewer than two cells are left: then there is nothing to compare.
+    """
+    order = probs.argsort(descending=True)
+    expected = probs[order].double().cpu()
+    expected *= counts.sum().item() / expected.sum()
+    observed = counts[order].double().cpu()
+    single = int((expected >= LEAST_EXPECTED).sum())
+    # The rest is one cell; where even together it expects too few draws, it joins the last cell of its own.
+    if expected[single:].sum() < LEAST_EXPECTED:
+        single -= 1
+    if single < 1:
+        raise RequestError(f"only one cell expects {LEAST_EXPECTED} draws; take more draws, a higher temperature or "
+                           "another prompt")
+    pool = [torch.cat([cells[:single], cells[single:].sum(0, keepdim=True)]) for cells in (observed, expected)]
+    return pool[0], pool[1]
+
+
+def chi_square(counts: torch.Tensor, probs: torch.Tensor) -> float:
+    """The chance (p-value) of counts [V] at least this far from probs [V], if they were drawn from probs."""
+    from scipy.stats import chisquare  # slow to import, and needed here only
+
+    observed, expected = pooled(counts, probs)
+    return float(chisquare(observed.numpy(), expected.numpy()).pvalue)

@@ -1,0 +1,100 @@
+"""On the real vocabulary: rounds of the package leave the target's probabilities as they are, a planted error does not."""
+
+import pytest
+import torch
+
+from dspark_lite.chi_square import after_anchor, chi_square, next_token_counts, pooled, up_to_a_fork
+from dspark_lite.errors import RequestError
+from dspark_lite.lab import setup
+from dspark_lite.sampling import Verdict, accept, draw
+
+DRAWS, FALSE_ALARM = 20_000, 1e-3
+TEMPERATURE = 1.0
+
+
+@pytest.fixture(scope="module")
+def lab():
+    """The tiny profile with one prompt a domain."""
+    return setup("tiny", prompts=1)
+
+
+@pytest.fixture(scope="module")
+def prompt_ids(lab):
+    """The prompt and the beginning of an answer [1, n]; at least three tokens can come after the anchor."""
+    found = up_to_a_fork(lab.target, lab.drafter("dspark"), lab.encode(lab.prompts["chat"][0]))
+    _, probs = after_anchor(lab.target, found, TEMPERATURE)
+    assert probs.max() < 0.7 and (probs > 0.01).sum() >= 3
+    return found
+
+
+def corrects_from_the_target(target_probs, draft_probs, draft_tokens, lengths, generator):
+    """A planted error: after a refusal it draws from p instead of the residual."""
+    accepted = accept(target_probs, draft_probs, draft_tokens, lengths, generator).accepted
+    return Verdict(accepted, draw(target_probs[torch.arange(len(accepted)), accepted], generator))
+
+
+def swaps_p_and_q(target_probs, draft_probs, draft_tokens, lengths, generator):
+    """A planted error: q / p instead of p / q, and the residual the other way round."""
+    swapped = torch.cat([draft_probs, target_probs[:, -1:]], 1)
+    return accept(swapped, target_probs[:, :-1], draft_tokens, lengths, generator)
+
+
+def p_value(lab, name, prompt_ids, rule=accept):
+    """The chi-square test of `DRAWS` rounds with a drafter and a verifier."""
+    counts = next_token_counts(lab.target, lab.drafter(name), prompt_ids, DRAWS, TEMPERATURE, lab.generator(), accept=rule)
+    assert counts.sum() == DRAWS
+    _, probs = after_anchor(lab.target, prompt_ids, TEMPERATURE)
+    return chi_square(counts, probs)
+
+
+@pytest.mark.parametrize("name", ["dspark", "dflash", "small_lm", "prompt_lookup"])
+def test_exact_rounds_are_not_rejected(lab, prompt_ids, name):
+    assert p_value(lab, name, prompt_ids) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("error", [corrects_from_the_target, swaps_p_and_q])
+def test_a_planted_error_is_rejected(lab, prompt_ids, error):
+    assert p_value(lab, "dspark", prompt_ids, error) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("name", ["dspark", "small_lm"])
+def test_every_batch_of_rounds_starts_from_the_same_place(lab, prompt_ids, name, monkeypatch):
+    """Were anything left in a cache, the target's rows of a later batch would differ from the first one's."""
+    seen = []
+
+    def spy(target_probs, *rest):
+        seen.append(target_probs[0, 0])
+        return accept(target_probs, *rest)
+
+    monkeypatch.setattr("dspark_lite.chi_square.MOST_ROWS", 4)
+    next_token_counts(lab.target, lab.drafter(name), prompt_ids, 10, TEMPERATURE, lab.generator(), accept=spy)
+    assert len(seen) == 3
+    _, wanted = after_anchor(lab.target, prompt_ids, TEMPERATURE)
+    assert all(torch.allclose(row, wanted, atol=1e-5) for row in seen)
+
+
+def test_false_alarms_are_as_rare_as_promised():
+    probs = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    generator = torch.Generator().manual_seed(1)
+    draws = torch.multinomial(probs.expand(1000, -1), 200, replacement=True, generator=generator)
+    values = [chi_square(row.bincount(minlength=4), probs) for row in draws]
+    assert sum(value < 0.05 for value in values) == pytest.approx(50, abs=25)
+
+
+def test_cells_that_expect_few_draws_are_pooled():
+    observed, expected = pooled(torch.tensor([2, 60, 30, 4, 4]), torch.tensor([0.02, 0.6, 0.3, 0.04, 0.04]))
+    assert observed.tolist() == [60, 30, 10] and expected.tolist() == pytest.approx([60, 30, 10])
+
+
+def test_a_pool_that_expects_few_draws_joins_the_last_cell():
+    observed, expected = pooled(torch.tensor([60, 38, 2]), torch.tensor([0.6, 0.38, 0.02]))
+    assert observed.tolist() == [60, 40] and expected.tolist() == pytest.approx([60, 40])
+
+
+def test_a_token_that_cannot_come_is_counted_against_the_decoder():
+    assert chi_square(torch.tensor([500, 450, 50]), torch.tensor([0.5, 0.5, 0.0])) < FALSE_ALARM
+
+
+def test_one_cell_is_no_test():
+    with pytest.raises(RequestError, match="more draws"):
+        chi_square(torch.tensor([100, 0]), torch.tensor([0.999, 0.001]))
