@@ -88,5 +88,7 @@ def chi_square(counts: torch.Tensor, probs: torch.Tensor) -> float:
     """The chance (p-value) of counts [V] at least this far from probs [V], if they were drawn from probs."""
     from scipy.stats import chisquare  # slow to import, and needed here only
 
+    if counts[probs == 0].any():
+        return 0.0  # a token that cannot come has come; pooled with others it would go unnoticed
     observed, expected = pooled(counts, probs)
     return float(chisquare(observed.numpy(), expected.numpy()).pvalue)

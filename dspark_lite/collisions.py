@@ -29,7 +29,7 @@ def read_answer(lab, drafter, prompt: str, seed: int) -> Reading:
     return Reading(ids, step.features, probabilities(step.logits, 1.0), prompt_ids.shape[1])
 
 
-def target_pairs(target, ids: torch.Tensor, count: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
     """The `count` likeliest tokens after ids [1, n], and the joint probability [count, V] of each with every token after it."""
     step, _ = target.prefill(ids)
     first_probs, first = probabilities(step.logits[0, -1], 1.0).topk(count)

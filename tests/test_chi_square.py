@@ -39,22 +39,22 @@ def swaps_p_and_q(target_probs, draft_probs, draft_tokens, lengths, generator):
     return accept(swapped, target_probs[:, :-1], draft_tokens, lengths, generator)
 
 
-def p_value(lab, name, prompt_ids, rule=accept):
-    """The chi-square test of `DRAWS` rounds with a drafter and a verifier."""
-    counts = next_token_counts(lab.target, lab.drafter(name), prompt_ids, DRAWS, TEMPERATURE, lab.generator(), accept=rule)
-    assert counts.sum() == DRAWS
+def p_value(lab, name, prompt_ids, draws, rule=accept):
+    """The chi-square test of `draws` rounds with a drafter and a verifier."""
+    counts = next_token_counts(lab.target, lab.drafter(name), prompt_ids, draws, TEMPERATURE, lab.generator(), accept=rule)
+    assert counts.sum() == draws
     _, probs = after_anchor(lab.target, prompt_ids, TEMPERATURE)
     return chi_square(counts, probs)
 
 
-@pytest.mark.parametrize("name", ["dspark", "dflash", "small_lm", "prompt_lookup"])
-def test_exact_rounds_are_not_rejected(lab, prompt_ids, name):
-    assert p_value(lab, name, prompt_ids) > FALSE_ALARM
+@pytest.mark.parametrize(("name", "draws"), [("dspark", DRAWS), ("dflash", 4000), ("small_lm", 4000), ("prompt_lookup", 4000)])
+def test_exact_rounds_are_not_rejected(lab, prompt_ids, name, draws):
+    assert p_value(lab, name, prompt_ids, draws) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("error", [corrects_from_the_target, swaps_p_and_q])
 def test_a_planted_error_is_rejected(lab, prompt_ids, error):
-    assert p_value(lab, "dspark", prompt_ids, error) < FALSE_ALARM
+    assert p_value(lab, "dspark", prompt_ids, DRAWS, error) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("name", ["dspark", "small_lm"])

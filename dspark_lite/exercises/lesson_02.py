@@ -42,8 +42,8 @@ def check_residual(function):
 @checker
 def check_next_distribution(function):
     """Checks `function(target_probs, draft_probs, accepted)`: the distribution [V] after the kept drafts."""
-    target = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.3, 0.1, 0.6], [0.25, 0.35, 0.4]])
-    draft = torch.tensor([[0.3, 0.3, 0.4], [0.3, 0.4, 0.3], [0.6, 0.2, 0.2]])
+    target = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.1, 0.5, 0.15, 0.25], [0.3, 0.1, 0.5, 0.1], [0.25, 0.35, 0.1, 0.3]])
+    draft = torch.tensor([[0.3, 0.1, 0.4, 0.2], [0.3, 0.2, 0.4, 0.1], [0.1, 0.4, 0.2, 0.3]])
     owed = target[1] - draft[1]
     after_block = finished(function(target, draft, 3))
     name_mistake(after_block, target[3], {

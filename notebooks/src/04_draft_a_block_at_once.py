@@ -411,7 +411,7 @@ print(repr(lab.decode(ids[0, start:])), "\n", tuple(ids.shape), tuple(features.s
 
 
 # %%
-def target_pairs(ids, count=6):
+def target_pairs(ids, count=5):
     """The likeliest tokens [count] after ids [1, n], and the joint probability [count, V] of each with every token after it."""
     step, _ = lab.target.prefill(ids)
     first_probs, first = probabilities(step.logits[0, -1], 1.0).topk(count)
@@ -441,11 +441,15 @@ assert abs(mutual_information(joint) - collisions.mutual_information(joint)) < 1
 # %%
 (ids, features, probs, start), place = collisions.strongest(lab.target, readings)
 first, joint = target_pairs(ids[:, :place + 1])
-print("...", repr(lab.decode(ids[0, start:place + 1])))
+print(f"{lab.decode(ids[0, start:place + 1])!r}, and the target could go on:")
+for token, share in zip(first[:3], joint.sum(1).tolist()):
+    begun = torch.cat([ids[:, :place + 1], token.view(1, 1)], 1)
+    rest = dspark_lite.generate(lab.target, None, begun, max_new_tokens=5).token_ids
+    print(f"{share:5.0%}  {lab.decode([token.item(), *rest])!r}")
 print(f"{mutual_information(joint):.2f} nats of mutual information between the next two tokens")
 
 # %% [markdown]
-# The last token printed is the anchor. Now DFlash drafts here, several times:
+# The last token of the answer so far is the anchor. Now DFlash drafts here, several times:
 
 # %%
 state = dflash.begin(ids[:, :place], features[:, :place])
@@ -466,7 +470,7 @@ for seed in range(8):
 # %%
 drafted = dflash.propose(state, anchor, temperature=1.0, generator=lab.generator()).probs[0]  # [g, V]
 target_second = joint.sum(0)  # [V]
-second = target_second.topk(6).indices
+second = target_second.topk(5).indices
 tables = {"target": joint[:, second], "product of the target's marginals": joint.sum(1, keepdim=True) * target_second[second],
           "DFlash: product of two slots": drafted[0, first][:, None] * drafted[1, second]}
 picture = plots.pair_maps(tables, plots.token_labels(lab, first), plots.token_labels(lab, second))

@@ -94,14 +94,14 @@ print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(to
 # its head, and with it.
 
 # %%
-first, joint = collisions.target_pairs(lab.target, ids)  # [6], [6, V]
-second = joint.sum(0).topk(6).indices  # [6]
+first, joint = collisions.target_pairs(lab.target, ids)  # [5], [5, V]
+second = joint.sum(0).topk(5).indices  # [5]
 anchor_bias = F.linear(F.embedding(anchor, w1), w2)[0]  # [V]
-first_probs = probabilities(base_logits[0, 0] + anchor_bias, 1.0)[first]  # [6]
-with_head = first_probs[:, None] * probabilities(base_logits[0, 1] + F.linear(F.embedding(first, w1), w2), 1.0)  # [6, V]
+first_probs = probabilities(base_logits[0, 0] + anchor_bias, 1.0)[first]  # [5]
+with_head = first_probs[:, None] * probabilities(base_logits[0, 1] + F.linear(F.embedding(first, w1), w2), 1.0)  # [5, V]
 without = probabilities(base_logits[0, :2], 1.0)  # [2, V]
 tables = {"target": joint, "DSpark, head off": without[0, first][:, None] * without[1], "DSpark": with_head}
-shown = {title: table[:, second] for title, table in tables.items()}  # [6, 6] each
+shown = {title: table[:, second] for title, table in tables.items()}  # [5, 5] each
 picture = plots.pair_maps(shown, plots.token_labels(lab, first), plots.token_labels(lab, second))
 for title, table in shown.items():
     wasted = table[shown["target"] < 0.005].sum() / table.sum()
@@ -172,18 +172,18 @@ for name, (vocabulary, rank) in sizes.items():
 # %% [markdown]
 # ## What the head has learned
 #
-# The head was trained together with the backbone; nobody told it about phrases. For some previous tokens, these are the next
-# tokens that it raises most. We take frequent tokens of the answers above and rank them by how far their bias reaches up.
+# The head was trained together with the backbone; nobody told it about phrases. We list previous tokens that occur at least 8
+# times in the answers above and raise several next tokens strongly, with those next tokens and what is added to their logits.
 
 # %%
 counts = torch.zeros(lab.target.vocab_size, dtype=torch.long)
 for generations in runs["dflash"].values():
     for generation in generations:
         counts += torch.bincount(torch.tensor(generation.token_ids), minlength=len(counts))
-known = counts.nonzero()[:, 0].to(lab.device)  # tokens that occur in the answers
-biases = F.linear(F.embedding(known, w1), w2[known]).float()  # [K, K] previous by next
-reach = biases.max(-1).values * (counts[known.cpu()] >= 5).to(lab.device)
-for row in reach.topk(14).indices.tolist():
+known = counts.nonzero()[:, 0].to(lab.device)  # [K], the tokens that occur in the answers
+biases = F.linear(F.embedding(known, w1), w2[known]).float()  # [K, K], previous by next
+fourth = biases.topk(4).values[:, -1] * (counts[counts > 0] >= 8).to(lab.device)
+for row in fourth.topk(14).indices.tolist():
     raised = biases[row].topk(5)
     nexts = [f"{lab.tokenizer.decode(known[[i]])!r} {value:+.1f}" for value, i in zip(*map(torch.Tensor.tolist, raised))]
     print(f"after {lab.tokenizer.decode(known[[row]])!r:12}", "  ".join(nexts))
