@@ -52,9 +52,9 @@ def test_exact_rounds_are_not_rejected(lab, prompt_ids, name, draws):
     assert p_value(lab, name, prompt_ids, draws) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("error", [corrects_from_the_target, swaps_p_and_q])
-def test_a_planted_error_is_rejected(lab, prompt_ids, error):
-    assert p_value(lab, "dspark", prompt_ids, DRAWS, error) < FALSE_ALARM
+@pytest.mark.parametrize(("error", "draws"), [(swaps_p_and_q, DRAWS), (corrects_from_the_target, 6000)])
+def test_a_planted_error_is_rejected(lab, prompt_ids, error, draws):
+    assert p_value(lab, "dspark", prompt_ids, draws, error) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("name", ["dspark", "small_lm"])
