@@ -22,6 +22,7 @@ pass
 
 # %%
 import copy
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +83,7 @@ def features_of(hidden_states, taps):
     ...
 
 
-exercises.check_features(features_of)
+done = exercises.check_features(features_of)
 
 
 # %% tags=["solution"]
@@ -91,7 +92,7 @@ def features_of(hidden_states, taps):
     return torch.cat([hidden_states[layer + 1] for layer in taps], -1)
 
 
-exercises.check_features(features_of)
+done = exercises.check_features(features_of)
 
 # %% [markdown]
 # ### From features to keys and values
@@ -227,7 +228,7 @@ def block_ids(anchor, gamma, mask_id):
     ...
 
 
-exercises.check_block_ids(block_ids)
+done = exercises.check_block_ids(block_ids)
 
 
 # %% tags=["solution"]
@@ -238,7 +239,7 @@ def block_ids(anchor, gamma, mask_id):
     return ids
 
 
-exercises.check_block_ids(block_ids)
+done = exercises.check_block_ids(block_ids)
 
 # %% [markdown]
 # ### Exercise 3 · The block's positions
@@ -251,7 +252,7 @@ def block_positions(context_length, gamma):
     ...
 
 
-exercises.check_positions(block_positions)
+done = exercises.check_positions(block_positions)
 
 
 # %% tags=["solution"]
@@ -260,7 +261,7 @@ def block_positions(context_length, gamma):
     return context_length + torch.arange(gamma)
 
 
-exercises.check_positions(block_positions)
+done = exercises.check_positions(block_positions)
 
 # %% [markdown]
 # ### Exercise 4 · The block's mask
@@ -273,7 +274,7 @@ def block_mask(context_length, gamma):
     ...
 
 
-exercises.check_block_mask(block_mask)
+done = exercises.check_block_mask(block_mask)
 
 
 # %% tags=["solution"]
@@ -282,7 +283,7 @@ def block_mask(context_length, gamma):
     return torch.ones(gamma, context_length + gamma, dtype=torch.bool)
 
 
-exercises.check_block_mask(block_mask)
+done = exercises.check_block_mask(block_mask)
 
 # %% [markdown]
 # ## Draw the block
@@ -318,18 +319,17 @@ print(f"{len(answer.token_ids)} tokens in {len(answer.rounds)} rounds, accepted 
 
 # %%
 contexts = (100, 400, 800, 1600)
-cached = evaluation.draft_time(lab, dflash, contexts)  # milliseconds by context length
-projecting = {}
-for count in contexts:
-    many = torch.randn(1, count, features.shape[-1], device=lab.device, dtype=lab.target.dtype)
-    projecting[count] = milliseconds(lambda many=many: dflash.begin(None, many), lab.device)
-ratio = cached["1600"] / cached["100"]
-print(f"a round's draft work: {cached['100']:.2f} ms after 100 tokens, {cached['1600']:.2f} ms after 1600 ({ratio:.2f} times)")
+turns = [evaluation.draft_time(lab, dflash, contexts) for _ in range(5)]  # milliseconds by context length
+cached = {count: min(turn[str(count)] for turn in turns) for count in contexts}  # the least: a busy machine only adds
+many = torch.randn(1, max(contexts), features.shape[-1], device=lab.device, dtype=lab.target.dtype)
+projecting = milliseconds({count: partial(dflash.begin, None, many[:, :count]) for count in contexts}, lab.device)
+ratio = cached[1600] / cached[100]
+print(f"a round's draft work: {cached[100]:.2f} ms after 100 tokens, {cached[1600]:.2f} ms after 1600 ({ratio:.2f} times)")
 
 # %%
 fig, axes = plots.figure()
 axes.plot(contexts, list(cached.values()), **plots.drafter_style("dflash"))
-axes.plot(contexts, [cached[str(count)] + projecting[count] for count in contexts], color=plots.GREY, marker="s", linestyle="--",
+axes.plot(contexts, [cached[count] + projecting[count] for count in contexts], color=plots.GREY, marker="s", linestyle="--",
           label="the same, context projected anew")
 axes.set(xlabel="context (tokens)", ylabel="draft time a round (ms)", ylim=(0, None))
 axes.legend()

@@ -31,7 +31,7 @@ from dspark_lite.sampling import draw, probabilities
 from dspark_lite.timing import milliseconds
 
 lab = dspark_lite.setup()
-few = {domain: texts[:10] for domain, texts in lab.prompts.items()}
+few = {domain: texts[:15] for domain, texts in lab.prompts.items()}
 
 # %% [markdown]
 # The lab holds one drafter at a time. So DFlash goes first: it decodes a few prompts of each domain at temperature 1, and we
@@ -118,7 +118,7 @@ def transition_bias(w1, w2, previous):
     ...
 
 
-exercises.check_transition_bias(transition_bias)
+done = exercises.check_transition_bias(transition_bias)
 
 
 # %% tags=["solution"]
@@ -127,7 +127,7 @@ def transition_bias(w1, w2, previous):
     return w1[previous] @ w2.T
 
 
-exercises.check_transition_bias(transition_bias)
+done = exercises.check_transition_bias(transition_bias)
 
 # %% [markdown]
 # ### Exercise 2 · Left to right
@@ -140,7 +140,7 @@ def draft_greedily(base_logits, anchor, bias):
     ...
 
 
-exercises.check_left_to_right(draft_greedily)
+done = exercises.check_left_to_right(draft_greedily)
 
 
 # %% tags=["solution"]
@@ -153,7 +153,7 @@ def draft_greedily(base_logits, anchor, bias):
     return torch.stack(tokens)
 
 
-exercises.check_left_to_right(draft_greedily)
+done = exercises.check_left_to_right(draft_greedily)
 
 # %% [markdown]
 # ## Why a low rank
@@ -270,7 +270,7 @@ def gated_bias(hidden, embedded, gate_proj, w2):
     ...
 
 
-exercises.check_gate(gated_bias)
+done = exercises.check_gate(gated_bias)
 
 
 # %% tags=["solution"]
@@ -280,7 +280,7 @@ def gated_bias(hidden, embedded, gate_proj, w2):
     return w2 @ (gate * embedded)
 
 
-exercises.check_gate(gated_bias)
+done = exercises.check_gate(gated_bias)
 
 # %% [markdown]
 # ### Exercise 4 · The state
@@ -293,7 +293,7 @@ def rnn_state(state, joint):
     ...
 
 
-exercises.check_state(rnn_state)
+done = exercises.check_state(rnn_state)
 
 
 # %% tags=["solution"]
@@ -304,7 +304,7 @@ def rnn_state(state, joint):
     return gate * state + (1 - gate) * torch.tanh(candidate)
 
 
-exercises.check_state(rnn_state)
+done = exercises.check_state(rnn_state)
 
 # %% [markdown]
 # ### What each can see
@@ -365,7 +365,7 @@ work = {"backbone, one pass": lambda: dspark.block_hidden(state, anchor),
         f"draw {gamma} tokens independently": lambda: draw(probabilities(dspark.lm_head(hidden), 1.0), lab.generator()),
         f"draw {gamma} tokens with the head": lambda: dspark.draw_block(hidden, anchor, 1.0, lab.generator()),
         "target, verify the block": verify_and_forget}
-cost = {name: milliseconds(run, lab.device, repeats=40) for name, run in work.items()}
+cost = milliseconds(work, lab.device, repeats=40)
 picture = plots.costs(cost, lab.device_name)
 backbone, independent, with_head, verify = cost.values()
 print(f"the head adds {with_head - independent:.2f} ms to a round of {backbone + independent + verify:.2f} ms: "
