@@ -35,10 +35,10 @@ import torch
 import torch.nn.functional as F
 
 from dspark_lite import generate, plots, widgets
-from dspark_lite.decoding import clock
 from dspark_lite.exercises.lesson_01 import check_break_even_tau, check_cache_bytes, check_draft_budget
 from dspark_lite.lab import setup
 from dspark_lite.ties import same_or_tied
+from dspark_lite.timing import milliseconds
 
 torch.set_grad_enabled(False)  # nothing is trained here
 lab = setup()
@@ -106,20 +106,9 @@ assert same_or_tied(lab.target, ids, slow, fast)
 
 # %% [markdown]
 # How much time does it save? We take contexts of several lengths and time the *next* token both ways. Which tokens
-# stand in the context makes no difference to the cost, so we fill it with random ones.
-
-# %%
-def milliseconds(work):
-    """The time of one call of work(), in milliseconds, device included."""
-    started = clock(lab.device)
-    work()
-    return 1e3 * (clock(lab.device) - started)
-
-
-def median_milliseconds(works, repeats):
-    """Median time of each of `works`; they take turns, so that a busy moment of the machine meets all of them."""
-    rounds = [[milliseconds(work) for work in works] for _ in range(repeats + 1)]
-    return np.median(rounds[1:], 0)  # the first round pays for memory
+# stand in the context makes no difference to the cost, so we fill it with random ones. `milliseconds` gives the
+# median time of each of several pieces of work that take turns, so that a busy moment of the machine meets all of
+# them.
 
 # %%
 def read(tokens, cache):
@@ -130,15 +119,15 @@ def read(tokens, cache):
 
 contexts = [64, 128, 256, 512, 1024]
 text = torch.randint(lab.target.vocab_size, (1, 1025), device=lab.device, generator=lab.generator())
-everything = [partial(model, input_ids=text[:, :n + 1], use_cache=False, logits_to_keep=1) for n in contexts]
-one_token = [partial(read, text[:, n:n + 1], lab.target.prefill(text[:, :n])[1]) for n in contexts]
-without_cache = median_milliseconds(everything, repeats=5)
-with_cache = median_milliseconds(one_token, repeats=15)
+everything = {n: partial(model, input_ids=text[:, :n + 1], use_cache=False, logits_to_keep=1) for n in contexts}
+one_token = {n: partial(read, text[:, n:n + 1], lab.target.prefill(text[:, :n])[1]) for n in contexts}
+without_cache = milliseconds(everything, lab.device, repeats=5)
+with_cache = milliseconds(one_token, lab.device, repeats=15)
 
 # %%
-plots.context_cost_figure(contexts, without_cache, with_cache, lab.device_name)
-print(f"At {contexts[-1]} tokens of context the next token costs {without_cache[-1]:.1f} ms without the cache and "
-      f"{with_cache[-1]:.1f} ms with it.")
+picture = plots.context_cost_figure(contexts, list(without_cache.values()), list(with_cache.values()), lab.device_name)
+print(f"At 1,024 tokens of context the next token costs {without_cache[1024]:.1f} ms without the cache and "
+      f"{with_cache[1024]:.1f} ms with it.")
 
 # %% [markdown]
 # Without a cache the price of a token grows with everything written so far; the price of a whole answer grows with
@@ -164,7 +153,7 @@ def cache_bytes(config, context, bytes_per_number):
     return ...
 
 
-check_cache_bytes(cache_bytes)
+done = check_cache_bytes(cache_bytes)
 
 # %% tags=["solution"]
 def cache_bytes(config, context, bytes_per_number):
@@ -173,7 +162,7 @@ def cache_bytes(config, context, bytes_per_number):
     return numbers_per_token * context * bytes_per_number
 
 
-check_cache_bytes(cache_bytes)
+done = check_cache_bytes(cache_bytes)
 
 # %% [markdown]
 # ## What one pass costs as it carries more positions
@@ -199,11 +188,11 @@ assert same_or_tied(lab.target, ids, fast[:1] + together, fast[:9])
 # %%
 positions = [1, 2, 4, 8, 12, 16, 24, 32]
 _, cache = lab.target.prefill(ids)
-pass_ms = median_milliseconds([partial(read, text[:, :k], cache) for k in positions], repeats=25)
-plots.pass_cost_figure(positions, pass_ms, lab.device_name)
-eight = pass_ms[positions.index(8)] / pass_ms[0]
+pass_ms = milliseconds({k: partial(read, text[:, :k], cache) for k in positions}, lab.device, repeats=25)
+picture = plots.pass_cost_figure(positions, list(pass_ms.values()), lab.device_name)
+eight = pass_ms[8] / pass_ms[1]
 print(f"8 positions in one pass: {eight:.2f} times the cost of 1 position; in 8 passes: 8 times.")
-assert pass_ms[-1] / positions[-1] < pass_ms[0]  # the price of a position falls
+assert pass_ms[32] / 32 < pass_ms[1]  # the price of a position falls
 
 # %% [markdown]
 # The dotted line is what a pass would cost if every position had to be paid in full. The measured pass stays far
@@ -248,26 +237,27 @@ def multiply(k):
 
 
 many = [1, 2, 4, 8, 16, 32, 64, 128, 256]
-bare_ms = median_milliseconds([partial(multiply, k) for k in many], repeats=9)
-speed = np.array(many) * weights / bare_ms / 1e6  # billions of multiply-adds a second
+bare_ms = milliseconds({k: partial(multiply, k) for k in many}, lab.device, repeats=9)
+speed = [k * weights / bare_ms[k] / 1e6 for k in many]  # billions of multiply-adds a second
+pass_speed = [k * weights / pass_ms[k] / 1e6 for k in positions]
 
 # %%
-bandwidth, peak = weight_bytes / bare_ms[0] / 1e6, speed.max()  # billions of bytes, of multiply-adds, a second
-pass_speed = np.array(positions) * weights / pass_ms / 1e6
-plots.roofline_figure(bandwidth, peak, weights / weight_bytes, many, speed, positions, pass_speed, lab.device_name)
+bandwidth, peak = weight_bytes / bare_ms[1] / 1e6, max(speed)  # billions of bytes, of multiply-adds, a second
+picture = plots.roofline_figure(bandwidth, peak, weights / weight_bytes, many, speed, positions, pass_speed,
+                                lab.device_name)
 print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds a second: "
       f"the roof bends at {peak / bandwidth:.1f} multiply-adds a byte.")
 
 # %% [markdown]
-# Left of the bend the machine waits for weights: intensity grows with $k$ and speed grows with it, at little extra time.
-# Right of the bend it waits for the multiplications, and each position costs its full share. Real passes (squares)
-# lie below the roof: they also compute norms and attention, and they start hundreds of small operations one after the
-# other. How much of a pass is that, here?
+# Left of the bend the machine waits for weights: intensity grows with $k$ and speed grows with it, at little extra
+# time. Right of the bend it waits for the multiplications, and each position costs its full share. Real kernels round
+# the corner. Real passes (squares) lie below the roof: they also compute norms and attention, and they start hundreds
+# of small operations one after the other. How much of a pass is that, here?
 
 # %%
 for k in (1, 8, 32):
-    whole, bare = pass_ms[positions.index(k)], bare_ms[many.index(k)]
-    print(f"{k:2} positions: pass {whole:5.2f} ms = matrix products {bare:5.2f} ms + everything else {whole - bare:5.2f} ms")
+    print(f"{k:2} positions: pass {pass_ms[k]:5.2f} ms = matrix products {bare_ms[k]:5.2f} ms "
+          f"+ everything else {pass_ms[k] - bare_ms[k]:5.2f} ms")
 
 # %% [markdown]
 # For a small model "everything else" is a large part, and it too is paid once a pass and hardly grows with the
@@ -343,7 +333,7 @@ def draft_budget(tau, verify, plain, wanted):
     return ...
 
 
-check_draft_budget(draft_budget)
+done = check_draft_budget(draft_budget)
 
 # %% tags=["solution"]
 def draft_budget(tau, verify, plain, wanted):
@@ -352,7 +342,7 @@ def draft_budget(tau, verify, plain, wanted):
     return tau * latency - verify
 
 
-check_draft_budget(draft_budget)
+done = check_draft_budget(draft_budget)
 
 # %% [markdown]
 # **Exercise 3.** Guessing ahead can also lose. At which accepted length does speculation break even with plain
@@ -364,7 +354,7 @@ def break_even_tau(draft, verify, plain):
     return ...
 
 
-check_break_even_tau(break_even_tau)
+done = check_break_even_tau(break_even_tau)
 
 # %% tags=["solution"]
 def break_even_tau(draft, verify, plain):
@@ -372,7 +362,7 @@ def break_even_tau(draft, verify, plain):
     return (draft + verify) / plain
 
 
-check_break_even_tau(break_even_tau)
+done = check_break_even_tau(break_even_tau)
 
 # %% [markdown]
 # ## Choose the three numbers
@@ -383,14 +373,12 @@ check_break_even_tau(break_even_tau)
 # much as the target.
 
 # %%
-plain_ms = 1e3 * np.mean([r.verify_seconds for r in runs["plain"].rounds])
-start = {name: round(float(value), 2) for name, value in
-         (("tau", tau), ("draft", draft_ms / plain_ms), ("verify", verify_ms / plain_ms))}
+plain_ms = 1e3 * np.mean([r.verify_seconds for r in runs["plain"].rounds])  # tau, draft_ms and verify_ms are DSpark's
 panel = widgets.explore(
     plots.round_cost_figure,
-    tau=widgets.slider("accepted length τ", start["tau"], 1.0, 8.0, 0.01),
-    draft=widgets.slider("T_draft (plain passes)", start["draft"], 0.0, 4.0, 0.01),
-    verify=widgets.slider("T_verify (plain passes)", start["verify"], 1.0, 4.0, 0.01),
+    tau=widgets.slider("accepted length τ", float(tau), 1.0, 8.0, 0.01),
+    draft=widgets.slider("T_draft (plain passes)", float(draft_ms / plain_ms), 0.0, 4.0, 0.01),
+    verify=widgets.slider("T_verify (plain passes)", float(verify_ms / plain_ms), 1.0, 4.0, 0.01),
 )
 
 # %% [markdown]

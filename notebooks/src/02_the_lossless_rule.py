@@ -61,7 +61,7 @@ def keep_probability(p, q):
     return ...
 
 
-check_keep(keep_probability)
+done = check_keep(keep_probability)
 
 # %% tags=["solution"]
 def keep_probability(p, q):
@@ -69,7 +69,7 @@ def keep_probability(p, q):
     return (p / q).clamp(max=1)
 
 
-check_keep(keep_probability)
+done = check_keep(keep_probability)
 
 # %% [markdown]
 # The share is $\min(1, p(x)/q(x))$. A token reaches the output this way if it is drafted *and* kept, which has
@@ -126,7 +126,7 @@ def replacement(p, q):
     return ...
 
 
-check_residual(replacement)
+done = check_residual(replacement)
 
 # %% tags=["solution"]
 def replacement(p, q):
@@ -135,7 +135,7 @@ def replacement(p, q):
     return owed / owed.sum()
 
 
-check_residual(replacement)
+done = check_residual(replacement)
 
 # %% [markdown]
 # It must be the blue area: what $p$ wants beyond $\min(p, q)$, scaled to be a distribution. That is the **residual**
@@ -269,7 +269,7 @@ def next_distribution(target_probs, draft_probs, accepted):
     return ...
 
 
-check_next_distribution(next_distribution)
+done = check_next_distribution(next_distribution)
 
 # %% tags=["solution"]
 def next_distribution(target_probs, draft_probs, accepted):
@@ -282,7 +282,7 @@ def next_distribution(target_probs, draft_probs, accepted):
     return residual(target_probs[accepted], draft_probs[accepted])
 
 
-check_next_distribution(next_distribution)
+done = check_next_distribution(next_distribution)
 
 # %% [markdown]
 # ## The whole decoder
@@ -367,12 +367,12 @@ assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
 # %% tags=["exercise"]
 lossy = ...
 
-check_lossy_policies(lossy)
+done = check_lossy_policies(lossy)
 
 # %% tags=["solution"]
 lossy = {"C", "D"}
 
-check_lossy_policies(lossy)
+done = check_lossy_policies(lossy)
 
 # %% [markdown]
 # ## Five ways to break the verifier
@@ -481,7 +481,7 @@ measured["policy: unlikely draws withheld"] = distance_with(accept, policy=unlik
 # another distribution.
 
 # %%
-figure = plots.total_variation_figure(measured)
+picture = plots.total_variation_figure(measured)
 for name, distance in measured.items():
     print(f"{name:36} {distance:.1e}")
 broken = [name for name, distance in measured.items() if distance > 1e-5]
@@ -540,7 +540,7 @@ report("planted error", planted)
 # %%
 shown = {"DSpark, exact rule": counts["dspark"], "DSpark, p and q swapped": planted}
 shown = {label: count[likely].tolist() for label, count in shown.items()}
-figure = plots.counts_figure([lab.decode([token]) for token in likely], target_next[likely].tolist(), draws, shown)
+picture = plots.counts_figure([lab.decode([token]) for token in likely], target_next[likely].tolist(), draws, shown)
 
 # %% [markdown]
 # A count can acquit only up to its resolution: a few thousand draws find an error of some percent, never one of a
