@@ -260,8 +260,8 @@ for k in (1, 8, 32):
           f"+ everything else {pass_ms[k] - bare_ms[k]:5.2f} ms")
 
 # %% [markdown]
-# For a small model "everything else" is a large part, and it too is paid once a pass and hardly grows with the
-# positions. For a model of billions of weights the matrix products are nearly all of it. Either way the pass has a
+# For a small model "everything else" is a large part, and it too is paid once a pass and grows far less than the
+# positions do. For a model of billions of weights the matrix products are nearly all of it. Either way the pass has a
 # floor that one position pays as fully as eight.
 #
 # Where does the room end? Put $k$ where both terms are equal:
