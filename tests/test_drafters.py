@@ -194,6 +194,17 @@ def test_a_block_is_drawn_from_base_logits_plus_the_bias_of_the_token_before(nam
     torch.testing.assert_close(proposal.confidence, confidence, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_drafted_tokens_come_from_the_distributions_claimed(name):
+    drafter, ids, anchor = DRAFTERS[name], torch.tensor([[1, 2, 3, 4, 5, 6, 1]]), torch.tensor([2])
+    cold = proposal_of(drafter, fresh_state(ids, drafter), anchor, temperature=0)
+    assert cold.tokens.equal(cold.probs.argmax(-1)) and cold.probs.sum(-1).eq(1).all()
+    warm = [proposal_of(drafter, fresh_state(ids, drafter), anchor, seed=seed) for seed in range(100)]
+    assert all((p.probs.gather(-1, p.tokens.unsqueeze(-1)) > 0).all() and p.probs.dtype == torch.float32 for p in warm)
+    first = torch.stack([p.tokens[0, 0] for p in warm]).bincount(minlength=VOCAB) / len(warm)
+    torch.testing.assert_close(first, warm[0].probs[0, 0], atol=0.2, rtol=0)
+
+
 def test_dflash_draws_every_position_by_itself():
     drafter, anchor = DRAFTERS["dflash"], torch.tensor([2])
     state = fresh_state(random_ids(6), drafter)

@@ -182,7 +182,7 @@ def watch(domain, number, temperature, round_number):
 
 
 panel = widgets.explore(
-    watch, domain=widgets.menu("domain", list(lab.prompts)), number=widgets.slider("prompt", 1, 1, 20),
+    watch, domain=widgets.menu("domain", list(lab.prompts)[::-1]), number=widgets.slider("prompt", 1, 1, 20),
     temperature=widgets.slider("temperature", 0.0, 0.0, 1.5, 0.1), round_number=widgets.slider("round", 4, 1, 30))
 
 # %% [markdown]
@@ -229,8 +229,8 @@ for domain in lab.prompts:
     rounds = [r for found in runs["dspark", domain] for r in found.rounds]
     draft, verify = (sum(getattr(r, f"{part}_seconds") for r in rounds) / len(rounds) * 1e3 for part in ("draft", "verify"))
     tau = sum(r.committed for r in rounds) / len(rounds)
-    print(f"{domain:5} ({draft:.1f} ms draft + {verify:.1f} ms verify) / {tau:.2f} tokens = {(draft + verify) / tau:.2f} ms a token, "
-          f"plain {1e3 / speeds['plain'][domain]:.2f} ms")
+    print(f"{domain:5} ({draft:.1f} ms draft + {verify:.1f} ms verify) / {tau:.2f} tokens = {(draft + verify) / tau:.2f} ms, "
+          f"plain {1e3 / speeds['plain'][domain]:.2f} ms a token")
 
 # %% [markdown]
 # ### Exercise 1 · Accepted length
