@@ -78,13 +78,23 @@ picture = plots.rounds_figure(lab, answer, count=12)
 # the target's own: it stands where the first wrong guess (×) stood, or behind a block that was right to its end. So every round
 # yields at least one token, and no round yields a wrong one.
 #
+# A worked sum leaves little choice of words. Here is a question with many good answers.
+
+# %%
+chat_ids = lab.encode(lab.prompts["chat"][0])
+advice = dspark_lite.generate(target, drafter, chat_ids, max_new_tokens=lab.max_new_tokens)
+print(lab.prompts["chat"][0])
+picture = plots.rounds_figure(lab, advice, count=12)
+
+# %% [markdown]
 # The mean number of tokens a round is the **accepted length**, written $\tau$.
 
 # %%
-committed = [r.committed for r in answer.rounds]
-tau = sum(committed) / len(committed)
-assert tau == answer.accepted_length
-print(f"committed by round {committed}: tau = {tau:.2f} out of at most {drafter.gamma + 1}")
+for name, found in (("sum", answer), ("advice", advice)):
+    committed = [r.committed for r in found.rounds]
+    tau = sum(committed) / len(committed)
+    assert tau == found.accepted_length
+    print(f"{name:6} committed by round {committed}: tau = {tau:.2f} of at most {drafter.gamma + 1}")
 
 # %% [markdown]
 # ## One round, slowly
@@ -95,18 +105,17 @@ print(f"committed by round {committed}: tau = {tau:.2f} out of at most {drafter.
 picture = plots.round_picture()
 
 # %% [markdown]
-# Now we walk it by hand on a prompt of the chat domain, at temperature 1, where there are many good ways to go on.
+# Now we walk it by hand for the question above, at temperature 1, where the tokens are drawn and not the likeliest ones taken.
 #
 # **Prefill.** The target reads the prompt once. Out come the next-token distribution, from which we draw the *anchor*, and the
 # hidden states of a few layers, the *context features*, which the drafter will look at.
 
 # %%
 generator = lab.generator(4)
-chat_ids = lab.encode(lab.prompts["chat"][0])
 step, target_cache = target.prefill(chat_ids, drafter.taps)
 anchor = draw(probabilities(step.logits[:, -1], 1.0), generator)  # [1]
 state = drafter.begin(chat_ids, step.features)
-print(lab.prompts["chat"][0], "->", repr(lab.decode(anchor)))
+print(f"the anchor is {lab.decode(anchor)!r}; {len(drafter.taps)} tapped layers give features {tuple(step.features.shape)}")
 
 # %% [markdown]
 # **Draft.** The parallel backbone makes one pass over the anchor and masks, the sequential head draws the tokens from left to
@@ -148,7 +157,8 @@ picture = plots.block_figure(drafts, p, q, proposal.confidence[0].tolist(), acce
 
 # %% [markdown]
 # A draft with a small $q$ can be a safe one: what counts is that $p$ is not much smaller. That is also what the confidence
-# foretells. It is the chance that the target keeps the token, not the chance that the drafter draws it.
+# foretells. It is the chance that the target keeps the token, not the chance that the drafter draws it. Behind the first refusal
+# nothing counts: there $p$ was computed after a token that is not in the answer.
 
 # %% [markdown]
 # **Commit.** The accepted prefix and one token more join the answer. The target's cache forgets the refused drafts, the
@@ -276,11 +286,11 @@ done = exercises.check_speedup(speedup)
 # | | lesson | figure of the paper | |
 # |---|---|---|---|
 # | 00 | Start here | 1 | you are here |
-# | 01 | Why decoding is slow: the K/V cache, what a pass costs as it carries more positions | | ready |
-# | 02 | The lossless rule, proved by enumeration, and how it breaks | | ready |
-# | 03 | A first speculative decoder: small LM, prompt lookup, and when speculation loses | | ready |
-# | 04 | Draft a block at once: DFlash's parallel backbone | | ready |
-# | 05 | A little autoregression: Markov, gated and RNN heads | | ready |
+# | 01 | [Why decoding is slow](01_why_decoding_is_slow.ipynb): the K/V cache, what a pass costs as it carries more positions | | ready |
+# | 02 | [The lossless rule](02_the_lossless_rule.ipynb), proved by enumeration; how it breaks | | ready |
+# | 03 | [A first speculative decoder](03_a_first_speculative_decoder.ipynb): small LM, prompt lookup, and when speculation loses | | ready |
+# | 04 | [Draft a block at once](04_draft_a_block_at_once.ipynb): DFlash's parallel backbone | | ready |
+# | 05 | [A little autoregression](05_a_little_autoregression.ipynb): Markov, gated and RNN heads | | ready |
 # | 06 | Autoregressive rivals: Eagle3, MTP; acceptance by position | 2 | planned |
 # | 07 | Train a drafter: anchors, packing, target cache, three losses | | planned |
 # | 08 | The released weights: load, prove, measure on a T4 | | planned |

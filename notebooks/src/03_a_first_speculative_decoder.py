@@ -290,8 +290,9 @@ for index, prompt in enumerate([lab.prompts["math"][0], *lab.prompts["math"][:4]
         generations = rollouts(lab, chosen, [prompt], temperature=1.0)
         found += generations if index else []
 speedup = tokens_per_second(mirrored) / tokens_per_second(plain_runs)
-print(f"{sum(r.accepted for g in mirrored for r in g.rounds)} drafts accepted, {parts(mirrored)[0]:.2f} tokens a round, "
-      f"{speedup:.2f} times plain decoding; the formula gives {8 / (7 + v):.2f}")
+accepted = [r.accepted for g in mirrored for r in g.rounds]
+print(f"accepted by round {accepted}")
+print(f"{parts(mirrored)[0]:.2f} tokens a round, {speedup:.2f} times plain decoding; the formula gives {8 / (7 + v):.2f}")
 
 # %% [markdown]
 # Its guesses are right, and nothing is won. A drafter has to be cheap before it has to be good.
@@ -421,9 +422,9 @@ for domain in lab.prompts:
           + ("" if speedup > 1 else ": here the small LM loses at every length"))
 
 # %% [markdown]
-# On the left, longer blocks accept more, with less and less to gain where $a$ is small. Filled marks off the hollow ones show
-# what one number $a$ misses. On the right they cost more, the same step with every draft. Where the curve is below 1 the text
-# is still right, and plain decoding would have been faster.
+# On the left, longer blocks accept more, with less and less to gain where $a$ is small. Where filled and hollow marks part, one
+# number $a$ says too little; besides, the end of an answer cuts its last round short. On the right longer blocks cost more, the
+# same step with every draft. Where the curve is below 1 the text is still right, and plain decoding would have been faster.
 #
 # > **Paper and figures.** In the paper's Table 1, as in $\tau$ here, the target's own token counts. Its Figure 2, as
 # > `conditional_acceptance` here, counts drafts only. Lay numbers of one kind beside each other.
