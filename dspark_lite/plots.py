@@ -4,6 +4,7 @@ Colours are Okabe and Ito's, told apart by colour-blind readers; markers and lin
 The paper's values are hollow, ours are filled.
 """
 
+import matplotlib
 import matplotlib.pyplot as plt
 from matplotlib.patches import FancyBboxPatch
 import numpy as np
@@ -24,6 +25,8 @@ DOMAINS = {"math": (BLUE, "o", "-"), "code": (GREEN, "s", "--"), "chat": (RED, "
 POLICIES = {"all": ("whole block", BLUE, "o"), "fixed": ("fixed length", ORANGE, "s"), "threshold": ("confidence threshold", GREEN, "D"),
             "retrospective": ("retrospective", RED, "X")}
 ACCEPTED, REJECTED, NEXT = GREEN, RED, BLUE  # a draft kept, a draft refused, the token the target adds
+# A notebook's backend turns interactive mode on when it is loaded; loaded inside rc_context, that would be undone again.
+plt.switch_backend(matplotlib.get_backend())
 RC = {"figure.dpi": 110, "figure.constrained_layout.use": True, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
       "grid.alpha": 0.25, "font.size": 10, "legend.frameon": False, "lines.linewidth": 1.8, "lines.markersize": 6}
 

@@ -90,6 +90,19 @@ def test_no_round_is_needed_for_one_token():
     assert run.rounds == [] and math.isnan(run.accepted_length) and math.isnan(Generation().accepted_length)
 
 
+def test_the_drafter_is_given_what_was_committed_with_its_features(monkeypatch):
+    drafter, given = DRAFTERS["dspark"], []
+    begin, extend = drafter.begin, drafter.extend
+    monkeypatch.setattr(drafter, "begin", lambda ids, features: given.append((ids, features)) or begin(ids, features))
+    monkeypatch.setattr(drafter, "extend", lambda state, ids, features: given.append((ids, features)) or extend(state, ids, features))
+    run = text(drafter, PROMPTS[0], temperature=1.0, generator=torch.Generator().manual_seed(3))
+    assert len(given) == 1 + len(run.rounds) and len({ids.shape[1] for ids, _ in given[1:]}) > 1
+    ids, features = (torch.cat(part, 1) for part in zip(*given, strict=True))
+    known = PROMPTS[0][0].tolist() + run.token_ids[:-1]  # the last token is the next anchor: its features are not there yet
+    assert ids[0, :len(known)].tolist() == known
+    torch.testing.assert_close(features, TARGET.prefill(ids, drafter.taps)[0].features, atol=1e-4, rtol=1e-4)
+
+
 # Stop tokens ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Lesson 00: its checkers accept the solution, remind of a stub and name mistakes; its figures and its equality hold."""
 
+import re
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
@@ -71,6 +72,11 @@ def test_mistakes_about_accepted_length_are_named(mistake, sentence, capsys):
 def test_mistakes_about_speedup_are_named(mistake, sentence, capsys):
     assert not exercises.check_speedup(mistake)
     assert sentence in capsys.readouterr().out
+
+
+def test_the_map_links_to_every_lesson_there_is():
+    linked = re.findall(r"\]\((\w+)\.ipynb\)", SOURCE.read_text())
+    assert linked == [source.stem for source in notebooks.lesson_sources() if source != SOURCE]
 
 
 @pytest.mark.parametrize("ours, theirs, at", [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 3], 1), ([], [], None)])
