@@ -471,8 +471,10 @@ def test_a_draft_recipe_stopped_at_every_stage_resumes_to_the_same_files(mini, t
 def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_path, monkeypatch):
     small_pieces(monkeypatch)
     target, counts = load_target(str(mini / "mini")), DRAFT["data"]["prompts"]
+    work, seeds = answers.write_answers, []
+    monkeypatch.setattr(answers, "write_answers", lambda *given: seeds.append(given[-1]) or work(*given))
     whole = answers.answered_rows(target, counts, 7, 12, tmp_path / "whole.jsonl")
-    assert len(whole) == 14
+    assert len(whole) == 14 and len(seeds) == len(set(seeds)) == 3  # every chunk has its own
     allowed = {tuple(chat_ids(target.tokenizer, example.prompt)) for d, n in counts.items() for example in examples(d, n, 7)}
     assert {tuple(ids[:length]) for ids, length in whole} <= allowed
     path = tmp_path / "half.jsonl"
@@ -483,7 +485,11 @@ def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_pat
 def test_answers_in_a_batch_equal_answers_alone(mini):
     target = load_target(str(mini / "mini"))
     prompts = [chat_ids(target.tokenizer, text) for text in ("Hi", "How can I sleep better as a student?", "Write a function.")]
-    for prompt, answer in zip(prompts, answers.write_answers(target, prompts, 0.0, 12, seed=0), strict=True):
+    stop = generate(target, None, torch.tensor([prompts[1]]), max_new_tokens=12).token_ids[3]
+    target.model.generation_config.eos_token_id = stop
+    found = answers.write_answers(target, prompts, 0.0, 12, seed=0)
+    assert found[1][-1] == stop and len(found[1]) <= 4
+    for prompt, answer in zip(prompts, found, strict=True):
         assert answer == generate(target, None, torch.tensor([prompt]), max_new_tokens=12).token_ids
 
 
@@ -492,10 +498,10 @@ def test_the_cache_holds_what_the_target_computes(mini, tmp_path, monkeypatch):
     target = load_target(str(mini / "mini"))
     rows = [([1, 2, 3, 4, 5], 2), ([9, 8, 7], 1), ([4, 4, 4, 4, 4, 4, 4], 5)]
     held = cache.build_cache(target, rows, (0, 1), tmp_path)
-    ids, supervised, features, last = held.batch([2, 0], "cpu")
-    assert ids.tolist() == [[4] * 7, [1, 2, 3, 4, 5, 0, 0]]
-    assert supervised.int().tolist() == [[0, 0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 0, 0]]
-    for row, (tokens, _) in enumerate([rows[2], rows[0]]):
+    ids, supervised, features, last = held.batch([2, 1], "cpu")
+    assert ids.tolist() == [[4] * 7, [9, 8, 7, 0, 0, 0, 0]]
+    assert supervised.int().tolist() == [[0, 0, 0, 0, 0, 1, 1], [0, 1, 1, 0, 0, 0, 0]]
+    for row, (tokens, _) in enumerate([rows[2], rows[1]]):  # row 1 was padded beside a longer one
         wanted_last, wanted = target.last_hidden(torch.tensor([tokens]), (0, 1))
         for found, right in ((features, wanted), (last, wanted_last)):
             torch.testing.assert_close(found[row, :len(tokens)], right[0].detach(), atol=0.05, rtol=0.02)  # kept in 16 bit
