@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from dspark_lite.checkpoints import load_drafter, load_target
 from dspark_lite.decoding import generate
 from dspark_lite.drafters.heads import transition_biases
-from dspark_lite.errors import CheckpointError
+from dspark_lite.errors import CheckpointError, DSparkLiteError
 from dspark_lite.lab import held_out
 from dspark_lite.losslessness import toy_models
 from dspark_lite.training import answers, cache, drafts, language_model, loop, recipes
@@ -540,3 +540,13 @@ def test_batches_hold_every_row_once_and_rows_of_one_length():
     assert all(max(map(len, batch)) - min(map(len, batch)) == 3 for batch in batches)
     assert batches == language_model.by_length(rows, 4, seed=3, length_of=len)
     assert batches != language_model.by_length(rows, 4, seed=4, length_of=len)
+
+
+def test_a_recipe_is_laid_over_the_one_it_extends(tmp_path, monkeypatch):
+    monkeypatch.setattr("dspark_lite.training.recipes.RECIPES", tmp_path)
+    (tmp_path / "base.json").write_text('{"name": "base", "seed": 1, "config": {"depth": 3, "rank": 64}}')
+    (tmp_path / "thin.json").write_text('{"name": "thin", "extends": "base", "config": {"depth": 1}}')
+    assert recipes.load_recipe("thin") == {"name": "thin", "seed": 1, "config": {"depth": 1, "rank": 64}}
+    (tmp_path / "base.json").write_text('{"name": "base", "extends": "thin"}')
+    with pytest.raises(DSparkLiteError, match="extends"):
+        recipes.load_recipe("thin")

@@ -21,7 +21,14 @@ BUILD = ROOT / "build" / "training"
 
 
 def load_recipe(name: str) -> dict:
-    """A recipe by its name in recipes/ or by the path of a JSON file; raises DSparkLiteError where there is none."""
+    """A recipe by its name in recipes/ or by the path of a JSON file; what it `extends` is filled in.
+
+    Raises DSparkLiteError where there is none, or where a recipe extends itself.
+    """
+    return _extended(_find_recipe(name), Path(name).stem, ())
+
+
+def _find_recipe(name: str) -> dict:
     for path in (RECIPES / f"{name}.json", Path(name)):
         if path.is_file():
             try:
@@ -30,6 +37,21 @@ def load_recipe(name: str) -> dict:
                 raise DSparkLiteError(f"{path.name} is not JSON ({error}); see recipes/ for examples") from None
     known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.json")))
     raise DSparkLiteError(f"there is no recipe {name!r}; recipes are {known}, or the path of a JSON file")
+
+
+def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
+    """The recipe laid over the one it extends; the inner objects (config, loss, data) are merged field by field."""
+    if "extends" not in recipe:
+        return recipe
+    base = recipe["extends"]
+    if base in (name, *below):
+        raise DSparkLiteError(f"recipe {name} extends {base}, which extends it in turn; one of them must stand by itself")
+    merged = _extended(_find_recipe(base), base, (*below, name))
+    for key, value in recipe.items():
+        inner = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = {**merged[key], **value} if inner else value
+    del merged["extends"]
+    return merged
 
 
 def train(name: str, *, device: str | None = None, out: Path | None = None, build: Path | None = None) -> Path:
@@ -74,9 +96,15 @@ def fingerprint(target) -> str:
     return hashlib.sha256(last.detach().float().cpu().numpy().tobytes()).hexdigest()[:8]
 
 
+def data_name(recipe: dict, target) -> str:
+    """The folder of a recipe's answers and caches: another target or other prompts never find them."""
+    data = hashlib.sha256(json.dumps(recipe["data"], sort_keys=True).encode()).hexdigest()[:8]
+    return f"data-{recipe['target'].replace('/', '--')}-{fingerprint(target)}-{data}"
+
+
 def _draft(recipe: dict, folder: Path, out: Path, device) -> None:
     target = load_target(recipe["target"], device=device, dtype=torch.float32)
-    shared = folder.parent / f"data-{recipe['target'].replace('/', '--')}-{fingerprint(target)}-seed{recipe['data']['seed']}"
+    shared = folder.parent / data_name(recipe, target)
     rows = answered_rows(target, recipe["data"]["prompts"], recipe["data"]["seed"], recipe["data"]["max_new_tokens"], shared / "answers.jsonl")
     taps = recipe["config"]["target_layer_ids"]
     cache = build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
