@@ -288,8 +288,8 @@ class Regression:
 
     def run(self, stop_at=None):
         """The log of the run; stops before the loss of step `stop_at`."""
-        return loop.optimise(self.model, lambda step: (step, self.batch(step)), partial(self.loss, stop_at), self.plan, self.folder,
-                             title="test")
+        return loop.optimise(self.model, lambda step: (torch.full((16,), step), self.batch(step)), partial(self.loss, stop_at), self.plan,
+                             self.folder, title="test")
 
     @staticmethod
     def batch(step):
@@ -297,10 +297,10 @@ class Regression:
 
     def loss(self, stop_at, batch):
         step, inputs = batch
-        if step == stop_at:
+        if step[0] == stop_at:
             raise Stop
-        loss = F.mse_loss(self.model(inputs).squeeze(-1), inputs.sum(-1))
-        return loss, {"loss": loss.detach()}
+        loss = F.mse_loss(self.model(inputs).squeeze(-1), inputs.sum(-1), reduction="sum")
+        return loss, torch.tensor(len(inputs)), {"loss": loss.detach()}
 
 
 @pytest.fixture

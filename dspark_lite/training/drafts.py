@@ -53,9 +53,8 @@ def train_draft(recipe: dict, target, cache: TargetCache, folder: Path) -> DSpar
                 # The LM head is applied at the sampled positions only: logits are never stored.
                 target_logits = lm_head(last_hidden[torch.arange(len(ids), device=device)[:, None, None], before])
         losses = block_losses(logits, target_logits, tokens, counted, confidence)
-        record = {"cross_entropy": losses.cross_entropy / losses.weight, "l1": losses.l1 / losses.weight,
-                  "confidence": losses.confidence / losses.weight}
-        return losses.total(**recipe["loss"]), record
+        terms = {name: getattr(losses, name) for name in ("cross_entropy", "l1", "confidence")}
+        return sum(recipe["loss"][name] * term for name, term in terms.items()), losses.weight, terms
 
     plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"])
     optimise(drafter, batch_at, loss_of, plan, folder, title=recipe["name"])

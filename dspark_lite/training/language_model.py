@@ -72,13 +72,13 @@ def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder:
     batches = by_length(rows, recipe["batch"], seed, lambda row: len(row[0]))
 
     def loss_of(batch):
-        ids, weight = pad(batch, model.device)
+        ids, weight = batch
         with autocast(model.device, recipe["precision"]):
             logits = model(input_ids=ids[:, :-1], use_cache=False).logits
         each = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(ids[:, 1:])
         weight = weight[:, 1:]
-        answer = (weight == 1.0).float()
-        return (each * weight).sum() / weight.sum(), {"loss": (each * answer).sum() / answer.sum()}
+        answer, total = (weight == 1.0).float(), weight.sum()
+        return (each * weight).sum(), total, {"loss": (each * answer).sum() / answer.sum() * total}
 
     plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], weight_decay=recipe["weight_decay"], final_share=0.02)
-    optimise(model, lambda step: batches[step], loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")
+    optimise(model, lambda step: pad(batches[step], model.device), loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")

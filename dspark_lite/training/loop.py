@@ -73,8 +73,9 @@ def _restore(path: Path, model, optimiser) -> int:
 def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) -> list[dict]:
     """Runs the plan and returns its log, one record of named losses a step.
 
-    `batch_at(step)` gives the batch of a step, so that a resumed run sees the batches it would have seen;
-    `loss_of(batch)` gives the loss and a dict of named values to record. Progress is saved in `folder`.
+    `batch_at(step)` gives the batch of a step, a tuple of tensors whose first dimension is the row, so that a resumed run
+    sees the batches it would have seen. `loss_of(batch)` gives the numerator of the loss, the weight it is divided by (no
+    gradient) and a dict of named numerators to record. Progress is saved in `folder`.
     """
     optimiser = torch.optim.AdamW(trainable(model).values(), lr=plan.learning_rate, betas=(0.9, 0.98),
                                   weight_decay=plan.weight_decay)
@@ -86,8 +87,8 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
         for step in range(first, plan.steps):
             for group in optimiser.param_groups:
                 group["lr"] = plan.rate(step)
-            loss, record = loss_of(batch_at(step))
-            loss.backward()
+            numerator, weight, record = loss_of(batch_at(step))
+            (numerator / weight).backward()
             torch.nn.utils.clip_grad_norm_(trainable(model).values(), 1.0)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
