@@ -40,9 +40,9 @@ def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens
     The confidence label is the chance that the token is accepted: sum of min(p, q) = 1 - L1 / 2, held constant.
     """
     weight = position_weights(tokens.shape[-1], tokens.device) * counted
-    cross_entropy = F.cross_entropy(draft_logits.float().flatten(0, 2), tokens.flatten(), reduction="none").view_as(weight)
-    draft_probs, target_probs = torch.softmax(draft_logits.float(), -1), torch.softmax(target_logits.float(), -1)
-    distance = (draft_probs - target_probs).abs().sum(-1)
+    log_probs = torch.log_softmax(draft_logits.float(), -1)
+    cross_entropy = -log_probs.gather(-1, tokens[..., None]).squeeze(-1)
+    distance = F.l1_loss(log_probs.exp(), torch.softmax(target_logits.float(), -1), reduction="none").sum(-1)
     confidence = torch.zeros_like(weight)
     if confidence_logits is not None:
         label = (1 - distance.detach() / 2).clamp(0, 1)
