@@ -1,0 +1,76 @@
+"""Train every drafter of the paper's table and figures from its recipe and measure it: `make experiments`.
+
+Work in progress lies in build/experiments, so a stopped run goes on; finished measurements are moved to
+assets/measurements/experiments, where lessons 06 and 12 read them.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tqdm import tqdm  # noqa: E402
+
+from dspark_lite.errors import DSparkLiteError  # noqa: E402
+from dspark_lite.evaluation import evaluate  # noqa: E402
+from dspark_lite.lab import setup  # noqa: E402
+from dspark_lite.latency import round_latency  # noqa: E402
+from dspark_lite.measurements import journal_path, write_json  # noqa: E402
+from dspark_lite.miniature import MEASUREMENTS, RECIPES  # noqa: E402
+from dspark_lite.training.loop import read_log  # noqa: E402
+from dspark_lite.training.recipes import BUILD, load_recipe, train  # noqa: E402
+
+WORK = ROOT / "build" / "experiments"
+LAST = 50  # steps over which the final loss is averaged
+
+
+def checkpoint(recipe):
+    """Train a recipe's drafter unless it was; return the folder of its checkpoint."""
+    folder = WORK / "checkpoints" / recipe
+    if not (folder / "config.json").exists():
+        train(recipe, out=folder)
+    return folder
+
+
+def training_summary(recipe):
+    """Return the number of steps and the losses at the end, means over the last steps of the log."""
+    log = read_log(BUILD / recipe / "log.jsonl", sys.maxsize)
+    names = [name for name in log[-1] if name != "step"] if log else []
+    return {"steps": len(log), "final_losses": {name: sum(entry[name] for entry in log[-LAST:]) / LAST for name in names}}
+
+
+def measure(recipe, prompts):
+    """Measure one recipe's drafter; return what goes into its file."""
+    folder, path = checkpoint(recipe), WORK / f"{recipe}.json"
+    lab = setup("tiny", prompts=prompts)
+    found = evaluate(lab, {recipe: folder}, lab.prompts, path=path)
+    write_json(path, {**found, "recipe": load_recipe(recipe), "training": training_summary(recipe)})
+    journal_path(path).unlink()
+    return path
+
+
+def main():
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recipes", nargs="*", help="default: all, then the latency of a round")
+    parser.add_argument("--prompts", type=int, default=200, help="held-out prompts a domain (default: %(default)s)")
+    options = parser.parse_args()
+    try:
+        for recipe in tqdm(options.recipes or RECIPES, desc="experiments", unit="drafter"):
+            path = WORK / f"{recipe}.json"
+            if not path.exists():
+                measure(recipe, options.prompts)
+            write_json(MEASUREMENTS / path.name, json.loads(path.read_text()))
+        if not options.recipes:
+            write_json(MEASUREMENTS / "round_latency.json", round_latency(setup("tiny")))
+    except DSparkLiteError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
