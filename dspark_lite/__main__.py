@@ -39,14 +39,24 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--gamma", type=int, help="drafts a round (default: the whole block)")
     demo.add_argument("--seed", type=int, default=0)
 
-    for name, run, description, count in (("evaluate", _evaluate, "accepted length by domain, with intervals", 200),
-                                          ("bench", _bench, "decoding speed against plain decoding, batch 1", 20)):
-        measure = command(name, run, description)
+    evaluate = command("evaluate", _evaluate, "accepted length by domain or benchmark, with intervals")
+    evaluate.add_argument("--benchmark", nargs="+", metavar="NAME",
+                          help="benchmarks of Table 1 instead of the embedded prompts; 'all' for the nine")
+    evaluate.add_argument("--benchmark-dir", type=Path, metavar="DIR",
+                          help="folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)")
+    evaluate.add_argument("--target", help="embedded checkpoint, folder or Hub id (default: that of the profile)")
+    evaluate.add_argument("--max-new-tokens", type=int, metavar="N",
+                          help="longest answer (default: 2048 on benchmarks, else that of the profile)")
+    bench = command("bench", _bench, "decoding speed against plain decoding, batch 1")
+    for measure, prompts, seed in (
+            (evaluate, "200 a domain, the paper's count a benchmark", "0, on benchmarks the paper's"),
+            (bench, "20 a domain", "0")):
         measure.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
-        measure.add_argument("--prompts", type=int, default=count, metavar="N", help="held-out prompts a domain (default: %(default)s)")
-        measure.add_argument("--drafters", nargs="+", metavar="NAME", help="default: all of the profile")
+        measure.add_argument("--prompts", type=int, metavar="N", help=f"default: {prompts}")
+        measure.add_argument("--drafters", nargs="+", metavar="NAME",
+                             help="names, folders or Hub ids (default: all of the profile)")
         measure.add_argument("--temperature", type=float, default=1.0)
-        measure.add_argument("--seed", type=int, default=0)
+        measure.add_argument("--seed", type=int, help=f"default: {seed}")
 
     quality = command("quality", _quality, "is the target right, and how uncertain is it?")
     quality.add_argument("--json", type=Path, metavar="FILE")
@@ -64,49 +74,55 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _lab(prompts: int, seed: int):
+def _lab(prompts: int, seed: int, target: str | None = None):
     from .lab import setup
 
     if prompts < 1:
         raise RequestError(f"--prompts is {prompts}; at least one prompt a domain is needed")
-    return setup(seed=seed, prompts=prompts)
+    return setup(seed=seed, prompts=prompts, target=target)
 
 
 def _demo(options) -> None:
     from .decoding import generate
-    from .lab import PROFILES, Lab, choose_profile, setup
-    from .checkpoints import load_drafter, load_target
+    from .lab import setup
     from .sampling import check_temperature
 
     check_temperature(options.temperature)
-    lab = setup(seed=options.seed, prompts=1)
-    if options.target:
-        lab = Lab(lab.profile, load_target(options.target), lab.prompts, options.seed)
-    known = PROFILES[choose_profile()]
-    drafter = None if options.drafter == "plain" else load_drafter(known.get(options.drafter, options.drafter), lab.target)
+    lab = setup(seed=options.seed, prompts=1, target=options.target)
+    drafter = None if options.drafter == "plain" else lab.drafter(options.drafter)
     prompt = lab.prompts["math"][0] if options.prompt is None else options.prompt
     if not prompt.strip():
         raise RequestError("the prompt is empty; give at least one word")
-    if lab.tokenizer is None:
-        raise RequestError(f"{options.target} has no tokenizer.json, so it cannot read text; use it from Python with token ids")
-    result = generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=lab.max_new_tokens, temperature=options.temperature,
-                      generator=lab.generator(), gamma=options.gamma)
+    result = generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=lab.max_new_tokens,
+                      temperature=options.temperature, generator=lab.generator(), gamma=options.gamma)
     print(f"{prompt}\n\n{lab.decode(result.token_ids)}\n")
     for number, r in enumerate(result.rounds, 1):
-        kept = lab.tokenizer.decode(r.draft_tokens[:r.accepted])
-        print(f"round {number:2}: {r.accepted} of {r.proposed} accepted  {kept!r} + {lab.tokenizer.decode(r.tokens[r.accepted:])!r}")
-    print(f"\naccepted length {result.accepted_length:.2f}, {len(result.token_ids)} tokens in {result.decode_seconds:.2f} s on {lab.device_name}")
+        kept, added = (lab.tokenizer.decode(tokens) for tokens in (r.draft_tokens[:r.accepted], r.tokens[r.accepted:]))
+        print(f"round {number:2}: {r.accepted} of {r.proposed} accepted  {kept!r} + {added!r}")
+    print(f"\naccepted length {result.accepted_length:.2f}, {len(result.token_ids)} tokens in "
+          f"{result.decode_seconds:.2f} s on {lab.device_name}")
 
 
 def _evaluate(options) -> None:
-    from .evaluation import evaluate, write_json
+    from . import benchmarks
+    from .evaluation import evaluate
+    from .measurements import write_json
 
-    lab = _lab(options.prompts, options.seed)
-    measured = evaluate(lab, options.drafters or lab.drafters, prompts=options.prompts, temperature=options.temperature)
+    names = list(benchmarks.BENCHMARKS) if options.benchmark == ["all"] else options.benchmark or []
+    for name in names:
+        benchmarks.check_benchmark(name)
+    if options.benchmark_dir and not names:
+        raise RequestError("--benchmark-dir is given without --benchmark; name the benchmarks to take from it")
+    if options.target and not options.drafters:
+        raise RequestError("--target is given without --drafters; name the drafters that belong to it")
+    embedded = 200 if options.prompts is None else options.prompts
+    lab = _lab(embedded, (benchmarks.SEED if names else 0) if options.seed is None else options.seed, options.target)
+    prompts = {name: benchmarks.load_benchmark(name, options.benchmark_dir, options.prompts) for name in names}
+    longest = benchmarks.MAX_NEW_TOKENS if names and options.max_new_tokens is None else options.max_new_tokens
+    measured = evaluate(lab, options.drafters or lab.drafters, prompts or lab.prompts, temperature=options.temperature,
+                        max_new_tokens=longest, path=options.json)
     for row in measured["rows"]:
-        rates = " ".join("  - " if rate is None else f"{rate:.2f}" for rate in row["conditional_acceptance"])
-        length = f"{row['accepted_length']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-        print(f"{row['drafter']:14} {row['domain']:5} accepted length {length}  by position {rates}")
+        print(_evaluation_line(row))
     if "dspark_over_dflash" in measured:
         gain = measured["dspark_over_dflash"]
         print(f"DSpark over DFlash, macro-average: {gain['value']:+.1%} [{gain['low']:+.1%}, {gain['high']:+.1%}]")
@@ -114,30 +130,44 @@ def _evaluate(options) -> None:
         write_json(options.json, measured)
 
 
-def _bench(options) -> None:
-    from .evaluation import bench, write_json
+def _evaluation_line(row: dict) -> str:
+    """A row of `evaluate` for a reader."""
+    rates = " ".join("  - " if rate is None else f"{rate:.2f}" for rate in row["conditional_acceptance"])
+    length = "no round" if row["accepted_length"] is None else \
+        f"accepted length {row['accepted_length']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+    skipped = f"  {row['skipped']} prompts too long" if row["skipped"] else ""
+    return f"{row['drafter']:14} {row.get('benchmark', row['domain']):5} {length}  by position {rates}{skipped}"
 
-    lab = _lab(options.prompts, options.seed)
-    measured = bench(lab, options.drafters or lab.drafters, prompts=options.prompts, temperature=options.temperature)
+
+def _bench(options) -> None:
+    from .bench import bench
+    from .measurements import write_json
+
+    prompts = 20 if options.prompts is None else options.prompts
+    lab = _lab(prompts, options.seed or 0)
+    measured = bench(lab, options.drafters or lab.drafters, prompts=prompts, temperature=options.temperature)
     for row in measured["rows"]:
-        print(f"{row['drafter']:14} {row['domain']:5} {row['tokens_per_second']:8.1f} tokens/s  {row['speedup']:.2f} x plain  "
-              f"accepted length {row['accepted_length']:.2f}")
+        print(f"{row['drafter']:14} {row['domain']:5} {row['tokens_per_second']:8.1f} tokens/s  "
+              f"{row['speedup']:.2f} x plain  accepted length {row['accepted_length']:.2f}")
     for name, speedup in measured["macro_speedup"].items():
         print(f"{name:14} macro-average {speedup:.2f} x plain")
     for name, times in measured["draft_milliseconds_by_context"].items():
-        print(f"{name:14} draft time a round: " + ", ".join(f"{value:.2f} ms at {context} tokens" for context, value in times.items()))
+        costs = ", ".join(f"{value:.2f} ms at {context} tokens" for context, value in times.items())
+        print(f"{name:14} draft time a round: {costs}")
     print(f"on {measured['device']}, temperature {options.temperature}, decoding only")
     if options.json:
         write_json(options.json, measured)
 
 
 def _quality(options) -> None:
-    from .evaluation import target_quality, write_json
+    from .measurements import write_json
+    from .quality import target_quality
 
     measured = target_quality(_lab(options.prompts, 0), options.prompts)
     for row in measured["rows"]:
         right = f"{row['right']:.1%} right (greedy), " if "right" in row else ""
-        print(f"{row['domain']:5} {right}{row['entropy_nats']:.3f} nats a token, {row['answer_tokens']:.1f} tokens an answer")
+        answers = f"{row['entropy_nats']:.3f} nats a token, {row['answer_tokens']:.1f} tokens an answer"
+        print(f"{row['domain']:5} {right}{answers}")
     if options.json:
         write_json(options.json, measured)
 

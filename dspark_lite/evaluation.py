@@ -1,65 +1,110 @@
-"""Measuring: accepted length and conditional acceptance by domain, speed against plain decoding, the target's own quality.
+"""Accepted length and conditional acceptance, by domain or by benchmark, with intervals.
 
-Everything comes from rollouts of `generate`, never from teacher forcing. Intervals are percentile bootstraps over prompts.
+Everything comes from rollouts of `generate`, never from teacher forcing. Intervals are percentile bootstraps over
+prompts.
 """
 
-import json
+import hashlib
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
-from .checkpoints import write_atomically
-from .decoding import Generation, generate
-from .lab import Lab, held_out
-from .sampling import check_temperature, probabilities
-from .training.answers import is_right, write_answers
-from .training.tokenizer import chat_ids
+from .benchmarks import BENCHMARKS
+from .decoding import Generation, Round, generate
+from .errors import RequestError
+from .lab import Lab
+from .measurements import Journal, fingerprint, header, journal_path
+from .sampling import check_temperature
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+LEAST_ROUNDS = 10  # below, a share says nothing
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over rounds and its bootstrap interval over prompts."""
+    """A mean over rounds and its bootstrap interval over prompts; nan where there was nothing to count."""
 
     value: float
     low: float
     high: float
 
 
-def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float, policy=None, gamma: int | None = None, bar=None) -> list[Generation]:
-    """One generation a prompt, each with its own seed, so that a longer list begins with the same generations."""
-    found = []
-    for index, prompt in enumerate(prompts):
-        found.append(generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=lab.max_new_tokens, temperature=temperature,
-                              policy=policy, gamma=gamma, generator=lab.generator(lab.seed + index)))
-        if bar is not None:
-            bar.update(1)
-    return found
+def rollout(lab: Lab, drafter, prompt: str, index: int, *, temperature: float, policy=None, gamma: int | None = None,
+            max_new_tokens: int | None = None) -> Generation:
+    """`generate` on a prompt; the seed is the lab's plus `index`, so that a longer list begins with the same ones."""
+    return generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=max_new_tokens or lab.max_new_tokens,
+                    temperature=temperature, policy=policy, gamma=gamma, generator=lab.generator(lab.seed + index))
+
+
+def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float, policy=None,
+             gamma: int | None = None) -> list[Generation]:
+    """One generation a prompt."""
+    return [rollout(lab, drafter, prompt, index, temperature=temperature, policy=policy, gamma=gamma)
+            for index, prompt in enumerate(prompts)]
 
 
 def tally(generations: list[Generation]) -> np.ndarray:
-    """Committed tokens and rounds of each generation, [N, 2]."""
-    return np.array([[sum(r.committed for r in g.rounds), len(g.rounds)] for g in generations], dtype=float)
+    """Committed tokens and rounds of each generation, [N, 2].
+
+    A round commits the accepted drafts and the one token after them, the correction or bonus. As in the paper's
+    evaluation, a round whose drafts held an accepted stop token counts them up to it and no bonus, and the first token,
+    which the prompt's pass gives, belongs to no round. Tokens beyond the length limit are not counted.
+    """
+    counts = [[sum(r.committed for r in g.rounds), len(g.rounds)] for g in generations]
+    return np.array(counts, dtype=float).reshape(-1, 2)
+
+
+def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
+    """How many rounds of each generation kept the draft at a position, and how many reached it, [N, gamma, 2].
+
+    Drafts behind a stop token or the length limit are not counted: the answer has ended there.
+    """
+    counts = np.zeros((len(generations), gamma, 2))
+    for row, generation in zip(counts, generations):
+        for r in generation.rounds:
+            cut_short = r.committed <= r.accepted
+            row[:min(r.accepted, r.committed), 0] += 1
+            row[:r.committed if cut_short else min(r.accepted + 1, r.proposed), 1] += 1
+    return counts
+
+
+def _ratio(kept: float, count: float) -> float:
+    return float(kept / count) if count else float("nan")
+
+
+def conditional_acceptance(generations: list[Generation], gamma: int) -> list[float | None]:
+    """Of the rounds that reached position k, the share that accepted it; None where no round did."""
+    return [_ratio(kept, reached) if reached else None for kept, reached in position_counts(generations, gamma).sum(0)]
+
+
+def position_estimates(generations: list[Generation], gamma: int) -> list[Estimate | None]:
+    """`conditional_acceptance` with intervals; None where hardly a round came so far."""
+    counts = position_counts(generations, gamma)
+    return [bootstrap(lambda groups: _ratio(*groups[0].sum(0)), [counts[:, k]])
+            if counts[:, k, 1].sum() >= LEAST_ROUNDS else None for k in range(gamma)]
 
 
 def bootstrap(statistic, groups: list[np.ndarray], seed: int = 0) -> Estimate:
-    """A statistic of several groups of rows with its percentile interval; each resample redraws the rows of every group."""
+    """A statistic of several groups of rows with its percentile interval; a resample redraws the rows of every group.
+
+    A resample without a round (the statistic is nan) says nothing and is left out.
+    """
+    value = float(statistic(groups))
+    if np.isnan(value):
+        return Estimate(value, value, value)
     rng = np.random.default_rng(seed)
     draws = [statistic([group[rng.integers(0, len(group), len(group))] for group in groups]) for _ in range(RESAMPLES)]
-    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(float(statistic(groups)), float(low), float(high))
+    low, high = np.nanquantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Estimate(value, float(low), float(high))
 
 
 def mean_accepted_length(groups: list[np.ndarray]) -> float:
     """Committed tokens per round of each group of rows, averaged over the groups."""
-    return float(np.mean([group[:, 0].sum() / group[:, 1].sum() for group in groups]))
+    return float(np.mean([_ratio(group[:, 0].sum(), group[:, 1].sum()) for group in groups]))
 
 
 def macro_gain(ours: list[np.ndarray], theirs: list[np.ndarray], seed: int = 0) -> Estimate:
@@ -75,129 +120,87 @@ def macro_gain(ours: list[np.ndarray], theirs: list[np.ndarray], seed: int = 0) 
     return bootstrap(gain, paired, seed)
 
 
-def conditional_acceptance(generations: list[Generation], gamma: int) -> list[float | None]:
-    """Of the rounds that reached position k, the share that accepted it; None where no round did.
+def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: float = 1.0, gamma: int | None = None,
+             max_new_tokens: int | None = None, path: Path | None = None) -> dict:
+    """One row a drafter and domain or benchmark, and the gain of DSpark over DFlash where both are there.
 
-    Rounds cut short by a stop token or the length limit count the positions they decided.
+    A row holds the accepted length with its interval, the conditional acceptance by position, committed tokens and
+    rounds of each prompt, and how many prompts were skipped because the target has no position left for an answer
+    (where a few are left, the answer is that short); None stands where no prompt gave a round.
+    `drafters` are names, folders or Hub ids, or {label: one of these or a drafter}; `prompts` are keyed by domain or by
+    the name of a benchmark; `max_new_tokens` defaults to the lab's. With a `path`, that of the JSON to be, finished
+    prompts are kept in a journal beside it, and the same call goes on where it was stopped.
+    Raises DSparkLiteError for settings other than the journal's, CheckpointError for a drafter that does not fit.
     """
-    reached, kept = np.zeros(gamma), np.zeros(gamma)
-    for r in (r for g in generations for r in g.rounds):
-        kept[:r.accepted] += 1
-        reached[:min(r.accepted + 1, r.proposed)] += 1
-    return [float(k / n) if n else None for k, n in zip(kept, reached)]
-
-
-def evaluate(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1.0, gamma: int | None = None) -> dict:
-    """Accepted length by drafter and domain with intervals, and the gain of DSpark over DFlash where both are there."""
-    _check(lab, drafters, temperature)
-    rows, tallies = [], {}
-    with tqdm(total=len(drafters) * len(lab.prompts) * prompts, desc="evaluate", unit="prompt", file=sys.stderr) as bar:
-        for name in drafters:
-            drafter = lab.drafter(name)
-            for domain, texts in lab.prompts.items():
-                bar.set_postfix_str(f"{name} {domain}")
-                generations = rollouts(lab, drafter, texts[:prompts], temperature=temperature, gamma=gamma, bar=bar)
-                counts = tallies[name, domain] = tally(generations)
-                length = bootstrap(mean_accepted_length, [counts])
-                rows.append({"drafter": name, "domain": domain, "accepted_length": length.value, "low": length.low, "high": length.high,
-                             "conditional_acceptance": conditional_acceptance(generations, gamma or drafter.gamma)})
-    result = {**header(lab), "temperature": temperature, "prompts": prompts, "rows": rows}
-    if {"dspark", "dflash"} <= set(drafters):
-        gain = macro_gain([tallies["dspark", d] for d in lab.prompts], [tallies["dflash", d] for d in lab.prompts])
-        result["dspark_over_dflash"] = vars(gain)
+    check_temperature(temperature)
+    max_new_tokens = lab.max_new_tokens if max_new_tokens is None else max_new_tokens
+    if max_new_tokens < 1:
+        raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
+    labelled = drafters if isinstance(drafters, dict) else {name: name for name in drafters}
+    weights = {label: fingerprint(_loaded(lab, drafter)) for label, drafter in labelled.items()}  # none fails midway
+    settings = {"target": lab.target.name, "drafters": sorted(labelled), "temperature": temperature, "gamma": gamma,
+                "max_new_tokens": max_new_tokens, "seed": lab.seed,
+                "weights": {"target": fingerprint(lab.target), **weights}}
+    journal = Journal(journal_path(path) if path else None, settings)
+    keys = {(label, name): [_key(label, name, index, text) for index, text in enumerate(texts)]
+            for label in labelled for name, texts in prompts.items()}
+    finished = sum(key in journal for some in keys.values() for key in some)
+    rows = []
+    total = sum(map(len, keys.values()))
+    with tqdm(total=total, initial=finished, desc="evaluate", unit="prompt", file=sys.stderr) as bar:
+        for (label, name), some in keys.items():
+            bar.set_postfix_str(f"{label} {name}")
+            drafter = _loaded(lab, labelled[label])
+            for key, text in zip(some, prompts[name]):
+                if key not in journal:
+                    journal.add(key, _counts(lab, drafter, text, key[2], temperature, gamma, max_new_tokens))
+                    bar.update(1)
+            rows.append(_row(label, name, [journal[key] for key in some], gamma or drafter.gamma))
+    result = {**header(lab), "temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens,
+              "prompts": {name: len(texts) for name, texts in prompts.items()}, "rows": rows}
+    if {"dspark", "dflash"} <= set(labelled):
+        ours, theirs = ([row_tally(row) for row in rows if row["drafter"] == label] for label in ("dspark", "dflash"))
+        result["dspark_over_dflash"] = vars(macro_gain(ours, theirs))
     return result
 
 
-def _check(lab: Lab, drafters: list[str], temperature: float) -> None:
-    """Raises for what would otherwise stop a long measurement midway."""
-    check_temperature(temperature)
-    for name in drafters:
-        lab.check_drafter(name)
+def row_tally(row: dict) -> np.ndarray:
+    """The `tally` [N, 2] that a row of an evaluation carries, for intervals of any comparison."""
+    return np.array([row["committed"], row["rounds"]], dtype=float).T
 
 
-def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1.0) -> dict:
-    """Tokens a second in decoding alone, batch 1, and the ratio to plain decoding in the same run.
+def _loaded(lab: Lab, drafter):
+    return lab.drafter(str(drafter)) if isinstance(drafter, (str, Path)) else drafter
 
-    Drafters take turns prompt by prompt, so that a slow moment of the machine meets all of them.
-    """
-    _check(lab, drafters, temperature)
-    held = {"plain": None, **{name: lab.drafter(name) for name in drafters}}
-    rows = []
-    with tqdm(total=len(held) * len(lab.prompts) * prompts, desc="bench", unit="prompt", file=sys.stderr) as bar:
-        for domain, texts in lab.prompts.items():
-            runs = {name: [] for name in held}
-            for drafter in held.values():
-                rollouts(lab, drafter, texts[:1], temperature=temperature)  # the first run of a shape pays for memory
-            for index, text in enumerate(texts[:prompts]):
-                for name, drafter in held.items():
-                    runs[name].append(generate(lab.target, drafter, lab.encode(text), max_new_tokens=lab.max_new_tokens, temperature=temperature,
-                                               generator=lab.generator(lab.seed + index)))
-                    bar.update(1)
-            speeds = {name: tokens_per_second(found) for name, found in runs.items()}
-            for name, found in runs.items():
-                rows.append({"drafter": name, "domain": domain, "tokens_per_second": speeds[name], "speedup": speeds[name] / speeds["plain"],
-                             "accepted_length": mean_accepted_length([tally(found)])})
-    macro = {name: float(np.mean([row["speedup"] for row in rows if row["drafter"] == name])) for name in held}
-    return {**header(lab), "temperature": temperature, "prompts": prompts, "rows": rows, "macro_speedup": macro,
-            "draft_milliseconds_by_context": {name: draft_time(lab, held[name]) for name in drafters if held[name].taps}}
+
+def _key(label: str, name: str, index: int, text: str) -> tuple:
+    """What a prompt is called in the journal; another text in the same place is another prompt."""
+    return label, name, index, hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _counts(lab, drafter, text, index, temperature, gamma, max_new_tokens) -> list[list[int]] | None:
+    """[proposed, accepted, committed] of each round; None for a prompt that leaves no room for an answer."""
+    room = min(max_new_tokens, lab.target.max_positions - lab.encode(text).shape[1])
+    if room < 1:
+        return None
+    answer = rollout(lab, drafter, text, index, temperature=temperature, gamma=gamma, max_new_tokens=room)
+    return [[r.proposed, r.accepted, r.committed] for r in answer.rounds]
+
+
+def _row(label: str, name: str, found: list, gamma: int) -> dict:
+    """A row of what `_counts` gave for each prompt of a domain or benchmark."""
+    generations = [Generation(rounds=[Round(*counts, [], [], 0.0, 0.0) for counts in rounds])
+                   for rounds in found if rounds is not None]
+    counts = tally(generations)
+    length = bootstrap(mean_accepted_length, [counts])
+    value, low, high = (None if np.isnan(number) else number for number in (length.value, length.low, length.high))
+    where = {"benchmark": name, "domain": BENCHMARKS[name].domain} if name in BENCHMARKS else {"domain": name}
+    return {"drafter": label, **where, "accepted_length": value, "low": low, "high": high,
+            "conditional_acceptance": conditional_acceptance(generations, gamma),
+            "committed": counts[:, 0].astype(int).tolist(), "rounds": counts[:, 1].astype(int).tolist(),
+            "skipped": len(found) - len(generations)}
 
 
 def tokens_per_second(generations: list[Generation]) -> float:
     """Tokens committed in rounds over the seconds of all rounds; the prompt's pass is not decoding."""
     return sum(r.committed for g in generations for r in g.rounds) / sum(g.decode_seconds for g in generations)
-
-
-@torch.inference_mode()
-def draft_time(lab: Lab, drafter, contexts=(100, 1500), repeats: int = 40) -> dict[str, float]:
-    """Median milliseconds of one round's draft work (propose, then extend by four tokens) at several context lengths."""
-    width, found = len(drafter.taps) * lab.target.hidden_size, {}
-    generator = lab.generator()
-    for context in contexts:
-        features = torch.randn(1, context, width, device=lab.device, dtype=lab.target.dtype, generator=generator)
-        ids = torch.zeros(1, context, dtype=torch.long, device=lab.device)
-        state, seconds = drafter.begin(ids, features), []
-        for _ in range(repeats):
-            started = time.perf_counter()
-            drafter.propose(state, ids[:, 0], temperature=1.0, generator=generator).tokens.tolist()
-            drafter.extend(state, ids[:, :4], features[:, :4])
-            seconds.append(time.perf_counter() - started)
-        found[str(context)] = float(np.median(seconds) * 1e3)
-    return found
-
-
-@torch.inference_mode()
-def target_quality(lab: Lab, prompts: int) -> dict:
-    """Greedy answers of the target that are right (math, code), and its mean entropy in nats a token at temperature 1."""
-    rows = []
-    for domain in tqdm(lab.prompts, desc="target quality", unit="domain", file=sys.stderr):
-        wanted = held_out(domain, prompts)
-        ids = [chat_ids(lab.tokenizer, example.prompt) for example in wanted]
-        row = {"domain": domain, "prompts": prompts}
-        if domain != "chat":
-            greedy = write_answers(lab.target, ids, 0.0, lab.max_new_tokens, lab.seed)
-            row["right"] = sum(is_right(example, lab.decode(answer)) for example, answer in zip(wanted, greedy)) / prompts
-        answers = write_answers(lab.target, ids, 1.0, lab.max_new_tokens, lab.seed)
-        row["entropy_nats"], row["answer_tokens"] = answer_entropy(lab.target, ids, answers), float(np.mean([len(a) for a in answers]))
-        rows.append(row)
-    return {**header(lab), "rows": rows}
-
-
-def answer_entropy(target, prompts: list[list[int]], answers: list[list[int]]) -> float:
-    """Mean entropy in nats of the target's next-token distribution over all answer tokens."""
-    total, count = 0.0, 0
-    for prompt, answer in zip(prompts, answers):
-        step = target.model(input_ids=torch.tensor([prompt + answer], device=target.device))
-        probs = probabilities(step.logits[0, len(prompt) - 1:-1], 1.0)
-        total += torch.special.entr(probs).sum().item()
-        count += len(answer)
-    return total / count
-
-
-def header(lab: Lab) -> dict:
-    """What every measurement carries: device, versions, seed, profile."""
-    return {"device": lab.device_name, "versions": lab.versions, "seed": lab.seed, "profile": lab.profile}
-
-
-def write_json(path: Path, measured: dict) -> None:
-    """Writes a measurement, whole or not at all."""
-    write_atomically(path, lambda temporary: temporary.write_text(json.dumps(measured, indent=1) + "\n"))

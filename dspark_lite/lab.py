@@ -3,11 +3,12 @@
 import os
 import platform
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from .checkpoints import default_dtype, load_drafter, load_target
-from .errors import DSparkLiteError
+from .checkpoints import EMBEDDED, default_dtype, load_drafter, load_target
+from .errors import DSparkLiteError, RequestError
 from .target import Target
 from .training.corpus import DOMAINS, examples
 from .training.tokenizer import chat_ids
@@ -44,20 +45,25 @@ class Lab:
         return [name for name in PROFILES[self.profile] if name != "target"]
 
     def drafter(self, name: str):
-        """The drafter of this name; the one held before is let go, so two never share the memory."""
+        """The drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory."""
         self.check_drafter(name)
         if self._held is None or self._held[0] != name:
             self._held = None
-            self._held = (name, load_drafter(PROFILES[self.profile][name], self.target))
+            self._held = (name, load_drafter(PROFILES[self.profile].get(name, name), self.target))
         return self._held[1]
 
     def check_drafter(self, name: str) -> None:
         """Raises DSparkLiteError for a name that `drafter` does not take."""
-        if name not in self.drafters:
-            raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}")
+        elsewhere = "/" in name or Path(name).is_dir() or (EMBEDDED / name).is_dir()
+        if name not in self.drafters and not elsewhere:
+            raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}, "
+                                  "a folder or a Hub id (org/name)")
 
     def encode(self, prompt: str) -> torch.Tensor:
         """Token ids [1, n] of a user's first turn, chat template applied, thinking off."""
+        if self.tokenizer is None:
+            raise RequestError(f"{self.target.name} has no tokenizer.json, so it cannot read text; use it from Python "
+                               "with token ids")
         return torch.tensor([chat_ids(self.tokenizer, prompt)], device=self.device)
 
     def decode(self, token_ids) -> str:
@@ -73,7 +79,8 @@ class Lab:
         """What the device calls itself, for labels of measurements."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return f"CPU ({torch.get_num_threads()} threads)"
+        threads = torch.get_num_threads()
+        return f"CPU ({threads} {'thread' if threads == 1 else 'threads'})"
 
     @property
     def versions(self) -> dict[str, str]:
@@ -87,7 +94,8 @@ def versions() -> dict[str, str]:
 
     from .about import VERSION
 
-    return {"dspark_lite": VERSION, "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+    return {"dspark_lite": VERSION, "python": platform.python_version(), "torch": torch.__version__,
+            "transformers": transformers.__version__}
 
 
 def choose_profile(profile: str | None = None) -> str:
@@ -106,13 +114,14 @@ def held_out(domain: str, count: int):
     return examples(domain, count, HELD_OUT_SEED, held_out=True, distinct=True)
 
 
-def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40) -> Lab:
-    """Loads the target of the profile and `prompts` held-out prompts a domain; seeds torch.
+def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None) -> Lab:
+    """Loads the target of the profile, or another `target`, and `prompts` held-out prompts a domain; seeds torch.
 
     Raises DSparkLiteError for an unknown profile and CheckpointError where weights cannot be had.
     """
     profile = choose_profile(profile)
     torch.manual_seed(seed)
     device = torch.device("cuda" if profile == "released" and torch.cuda.is_available() else "cpu")
-    target = load_target(PROFILES[profile]["target"], device=device, dtype=default_dtype(device))
-    return Lab(profile, target, {domain: [example.prompt for example in held_out(domain, prompts)] for domain in DOMAINS}, seed)
+    loaded = load_target(target or PROFILES[profile]["target"], device=device, dtype=default_dtype(device))
+    texts = {domain: [example.prompt for example in held_out(domain, prompts)] for domain in DOMAINS}
+    return Lab(profile, loaded, texts, seed)

@@ -78,6 +78,39 @@ def test_a_measurement_is_refused_before_it_starts(capfd, command, arguments, se
     assert sentence in refused(capfd, command, *arguments)
 
 
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (["--benchmark", "mmlu"], "there is no benchmark 'mmlu'"),
+    (["--benchmark", "gsm8k", "--benchmark-dir", "nowhere"], "gsm8k.jsonl is missing"),
+    (["--benchmark-dir", "nowhere"], "--benchmark-dir is given without --benchmark"),
+    (["--target", "tiny-target"], "--target is given without --drafters"),
+    (["--target", "nonsense", "--drafters", "dspark"], "there is no checkpoint 'nonsense'"),
+    (["--max-new-tokens", "0"], "max_new_tokens is 0; it must be 1 or more"),
+    (["--drafters", "org/"], "there is no checkpoint 'org/'"),
+])
+def test_an_evaluation_is_refused_before_it_starts(capfd, arguments, sentence):
+    assert sentence in refused(capfd, "evaluate", *arguments, "--prompts", "1")
+
+
+def test_an_evaluation_on_benchmarks_names_the_broken_line_and_resumes(capfd, tmp_path, toys):
+    lines = [json.dumps({"turns": [f"What is {number} plus 2?"]}) for number in range(3)]
+    (tmp_path / "humaneval.jsonl").write_text("\n".join(lines))
+    (tmp_path / "mt-bench.jsonl").write_text(lines[0] + "\n{")
+    called = ["evaluate", "--benchmark-dir", tmp_path, "--max-new-tokens", "8", "--target", "tiny-target", "--draft",
+              str(EMBEDDED / "tiny-dspark"), "--json", tmp_path / "e.json", "--prompts", "2", "--benchmark"]
+    assert "mt-bench.jsonl, line 2 is not JSON" in refused(capfd, *called, "humaneval", "mt-bench")
+    assert main([str(word) for word in [*called, "humaneval"]]) == 0
+    assert capfd.readouterr().out.count("humaneval") == 1
+    measured = json.loads((tmp_path / "e.json").read_text())
+    assert measured["seed"] == 980406 and measured["target"] == "tiny-target" and measured["max_new_tokens"] == 8
+    row, = measured["rows"]
+    assert row["benchmark"] == "humaneval" and row["domain"] == "code" and len(row["committed"]) == 2
+    assert main([str(word) for word in [*called, "humaneval"]]) == 0
+    assert json.loads((tmp_path / "e.json").read_text()) == measured
+    capfd.readouterr()
+    assert "was begun with seed 980406, not 1" in refused(capfd, *called, "humaneval", "--seed", "1")
+    assert "no positions" not in refused(capfd, "evaluate", "--target", toys / "target", "--drafters", "prompt_lookup")
+
+
 def test_other_commands(capfd, tmp_path, monkeypatch):
     assert "--prompts is 0" in refused(capfd, "quality", "--prompts", "0")
     assert "there is no recipe 'nonsense'" in refused(capfd, "train", "nonsense")

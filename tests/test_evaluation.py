@@ -7,20 +7,29 @@ import numpy as np
 import pytest
 import torch
 
+from dspark_lite import evaluation, measurements
 from dspark_lite.__main__ import main
+from dspark_lite.bench import draft_time
+from dspark_lite.checkpoints import EMBEDDED
 from dspark_lite.decoding import Generation, Round
+from dspark_lite.errors import DSparkLiteError
 from dspark_lite.evaluation import (
-    answer_entropy,
     bootstrap,
     conditional_acceptance,
+    evaluate,
     macro_gain,
     mean_accepted_length,
+    position_counts,
+    position_estimates,
     rollouts,
+    row_tally,
     tally,
     tokens_per_second,
 )
 from dspark_lite.lab import setup
 from dspark_lite.losslessness import toy_models
+from dspark_lite.measurements import Journal, commit, fingerprint
+from dspark_lite.quality import answer_entropy
 from dspark_lite.training.corpus import DOMAINS
 
 
@@ -43,9 +52,26 @@ def test_accepted_length_is_over_all_rounds_of_a_domain_and_averaged_over_domain
     assert mean_accepted_length([tally(TEXTS), tally(TEXTS[:1])]) == pytest.approx((11 / 5 + 7 / 3) / 2)
 
 
-def test_conditional_acceptance_counts_who_reached_a_position():
-    assert conditional_acceptance(TEXTS, 4) == [4 / 5, 3 / 4, 2 / 3, None]
+def test_conditional_acceptance_counts_who_reached_a_position_and_nothing_behind_the_end_of_an_answer():
+    assert position_counts(TEXTS, 4).tolist() == [[[2, 3], [1, 2], [1, 1], [0, 0]], [[2, 2], [1, 1], [0, 1], [0, 0]]]
+    assert conditional_acceptance(TEXTS, 4) == [4 / 5, 2 / 3, 1 / 2, None]
     assert conditional_acceptance([generation((0, 0))], 1) == [None]  # nothing was proposed
+    assert conditional_acceptance([generation((3, 2, 2))], 3) == [1, 1, None]  # the second draft was the stop token
+    assert conditional_acceptance([generation((3, 2, 3))], 3) == [1, 1, 0]  # the correction was, or came last
+
+
+def test_position_estimates_are_the_shares_with_intervals():
+    estimates = position_estimates(TEXTS * 5, 4)
+    assert [e and e.value for e in estimates] == conditional_acceptance(TEXTS, 4)
+    assert all(0 <= e.low <= e.value <= e.high <= 1 for e in estimates[:3])
+    assert position_estimates(TEXTS, 2) == [None, None]  # too few rounds
+
+
+def test_a_prompt_without_a_round_counts_for_nothing():
+    """Half of the resamples of two prompts hold a round, the others say nothing."""
+    found = bootstrap(mean_accepted_length, [np.array([[0.0, 0.0], [6.0, 2.0]])])
+    assert (found.value, found.low, found.high) == (3.0, 3.0, 3.0)
+    assert math.isnan(bootstrap(mean_accepted_length, [tally([])]).low)
 
 
 def test_speed_is_tokens_of_rounds_over_seconds_of_decoding():
@@ -83,7 +109,8 @@ def test_entropy_of_answer_tokens_is_in_nats():
 
 # On the tiny profile -------------------------------------------------------------------------------------------------
 
-HEADER = {"device", "versions", "seed", "profile", "temperature", "prompts", "rows"}
+HEADER = {"device", "versions", "commit", "seed", "profile", "target", "temperature", "prompts", "rows"}
+ROW = {"drafter", "domain", "accepted_length", "low", "high", "conditional_acceptance", "committed", "rounds", "skipped"}
 
 
 def run(command, path, *arguments):
@@ -97,11 +124,13 @@ def run(command, path, *arguments):
 
 def test_evaluate_writes_its_rows(tmp_path, capsys):
     measured = run("evaluate", tmp_path / "new" / "e.json", "--prompts", "2", "--drafters", "dspark", "dflash", "prompt_lookup", "--seed", "3")
-    assert measured["seed"] == 3 and measured["prompts"] == 2 and measured["temperature"] == 1.0
+    assert measured["seed"] == 3 and measured["prompts"] == dict.fromkeys(DOMAINS, 2) and measured["temperature"] == 1.0
+    assert measured["commit"] == commit() and measured["max_new_tokens"] == 160
     assert [(row["drafter"], row["domain"]) for row in measured["rows"]] == [
         (drafter, domain) for drafter in ("dspark", "dflash", "prompt_lookup") for domain in ("math", "code", "chat")]
     for row in measured["rows"]:
-        assert set(row) == {"drafter", "domain", "accepted_length", "low", "high", "conditional_acceptance"}
+        assert set(row) == ROW and len(row["committed"]) == len(row["rounds"]) == 2 and row["skipped"] == 0
+        assert row["accepted_length"] == sum(row["committed"]) / sum(row["rounds"])
         assert 1 <= row["low"] <= row["accepted_length"] <= row["high"] <= 8
         assert len(row["conditional_acceptance"]) == 7
         assert all(rate is None or 0 <= rate <= 1 for rate in row["conditional_acceptance"])
@@ -150,3 +179,129 @@ def test_the_lab_holds_one_drafter_and_repeats_itself():
     ids = lab.encode("Hi")
     assert ids.shape[0] == 1 and lab.decode(ids[0]).startswith("user\nHi\nassistant")
     assert torch.rand(1, generator=lab.generator(3)) == torch.rand(1, generator=lab.generator(3))
+
+
+# Resuming --------------------------------------------------------------------------------------------------------------
+
+SHORT = {"max_new_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def lab():
+    return setup(prompts=3, seed=4)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """The prompts that were decoded, in order."""
+    seen, decode = [], evaluation.rollout
+
+    def watched(lab, drafter, prompt, *arguments, **options):
+        seen.append(prompt)
+        return decode(lab, drafter, prompt, *arguments, **options)
+
+    monkeypatch.setattr(evaluation, "rollout", watched)
+    return seen
+
+
+def prompts_of(lab, count):
+    return {"math": lab.prompts["math"][:count], "humaneval": lab.prompts["code"][:count]}
+
+
+def test_a_resumed_evaluation_equals_an_uninterrupted_one(lab, tmp_path, decoded):
+    drafters = {"dspark": "dspark", "lookup": "prompt_lookup"}
+    whole = evaluate(lab, drafters, prompts_of(lab, 3), **SHORT, path=tmp_path / "whole.json")
+    assert len(decoded) == 12
+    assert [(row["drafter"], row.get("benchmark"), row["domain"]) for row in whole["rows"]] == [
+        ("dspark", None, "math"), ("dspark", "humaneval", "code"), ("lookup", None, "math"), ("lookup", "humaneval", "code")]
+    lines = (tmp_path / "whole.journal.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 13
+    for kept in (0, 1, 5, 12):  # settings and finished prompts, then half a line
+        (tmp_path / "cut.journal.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:-2])
+        decoded.clear()
+        assert evaluate(lab, drafters, prompts_of(lab, 3), **SHORT, path=tmp_path / "cut.json") == whole
+        assert len(decoded) == 12 - max(0, kept - 1)
+        assert (tmp_path / "cut.journal.jsonl").read_bytes() == b"".join(lines)
+    assert evaluate(lab, drafters, prompts_of(lab, 3), **SHORT) == whole  # and without a journal
+
+
+def test_more_prompts_and_other_texts_are_decoded_and_the_rest_is_not(lab, tmp_path, decoded):
+    path = tmp_path / "e.json"
+    first = evaluate(lab, ["prompt_lookup"], prompts_of(lab, 2), **SHORT, path=path)
+    decoded.clear()
+    more = evaluate(lab, ["prompt_lookup"], prompts_of(lab, 3), **SHORT, path=path)
+    assert decoded == [lab.prompts["math"][2], lab.prompts["code"][2]]
+    assert [row["committed"][:2] for row in more["rows"]] == [row["committed"] for row in first["rows"]]
+    decoded.clear()
+    evaluate(lab, ["prompt_lookup"], {"math": [lab.prompts["math"][0], "Another?"]}, **SHORT, path=path)
+    assert decoded == ["Another?"]
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"temperature": 0.5}, "temperature 1.0, not 0.5"), ({"max_new_tokens": 13}, "max_new_tokens 12, not 13"),
+    ({"gamma": 3}, "gamma None, not 3"), ({"drafters": ["dspark"]}, r"drafters \['prompt_lookup'\], not \['dspark'\]"),
+    ({"seed": 5}, "seed 4, not 5"), ({"drafters": {"prompt_lookup": "dflash"}}, "weights "),
+])
+def test_a_journal_of_other_settings_is_refused(lab, tmp_path, monkeypatch, decoded, change, sentence):
+    path, prompts = tmp_path / "e.json", {"chat": lab.prompts["chat"][:1]}
+    evaluate(lab, ["prompt_lookup"], prompts, **SHORT, path=path)
+    monkeypatch.setattr(lab, "seed", change.get("seed", 4))
+    options = {**SHORT, **{name: value for name, value in change.items() if name not in ("drafters", "seed")}}
+    with pytest.raises(DSparkLiteError, match=rf"e.journal.jsonl was begun with {sentence}"):
+        evaluate(lab, change.get("drafters", ["prompt_lookup"]), prompts, **options, path=path)
+    assert len(decoded) == 1
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path):
+    for text in ("{}\n", "[1]\n", "nothing\n", '{"settings": {}}\n{"a": 1}\n', '{"settings": {}}\n[1]\n'):
+        (tmp_path / "x").write_text(text)
+        with pytest.raises(DSparkLiteError, match="is not the journal of a measurement"):
+            Journal(tmp_path / "x", {})
+        assert (tmp_path / "x").read_text() == text
+
+
+def test_a_drafter_may_be_an_object_or_a_folder(lab, tmp_path):
+    given = {"name": "dspark", "folder": EMBEDDED / "tiny-dspark", "object": lab.drafter("dspark")}
+    rows = evaluate(lab, given, {"math": lab.prompts["math"][:2]}, **SHORT)["rows"]
+    assert [row.pop("drafter") for row in rows] == list(given) and rows[0] == rows[1] == rows[2]
+    answers = rollouts(lab, lab.drafter("dspark"), lab.prompts["math"][:2], temperature=1.0)
+    full = evaluate(lab, ["dspark"], {"math": lab.prompts["math"][:2]})["rows"][0]
+    assert row_tally(full).tolist() == tally(answers).tolist()
+    assert full["conditional_acceptance"] == conditional_acceptance(answers, 7)
+
+
+def test_a_long_prompt_gets_a_short_answer_and_a_longer_one_is_skipped(lab, monkeypatch, decoded):
+    texts = lab.prompts["math"]
+    monkeypatch.setattr(lab.target, "max_positions", lab.encode(texts[0]).shape[1] + 5)
+    longer = texts[0] + " " + texts[0]
+    row, = evaluate(lab, ["prompt_lookup"], {"math": [longer, texts[0], longer]}, max_new_tokens=2048)["rows"]
+    assert decoded == [texts[0]] and row["skipped"] == 2
+    assert len(row["rounds"]) == 1 and row["committed"][0] <= 4  # the first of five belongs to no round
+    row, = evaluate(lab, ["prompt_lookup"], {"math": [longer]}, max_new_tokens=2048)["rows"]
+    assert (row["accepted_length"], row["low"], row["high"], row["skipped"]) == (None, None, None, 1)
+    assert row["conditional_acceptance"] == [None] * 7
+
+
+def test_a_fingerprint_tells_weights_apart(lab):
+    marks = [fingerprint(lab.drafter(name)) for name in ("dspark", "dflash", "small_lm")] + [fingerprint(lab.target)]
+    assert len(set(marks)) == 4 and fingerprint(lab.drafter("dspark")) == marks[0]
+    assert fingerprint(lab.drafter("prompt_lookup")) is None
+
+
+def test_the_commit_is_that_of_the_clone_and_none_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(measurements, "ROOT", tmp_path)
+    assert commit() is None
+    (tmp_path / ".git").mkdir()
+    assert commit() is None  # no repository after all
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit() is None  # no git
+
+
+def test_draft_time_is_given_for_each_context(lab):
+    found = draft_time(lab, lab.drafter("dspark"), contexts=(10, 20), repeats=2)
+    assert list(found) == ["10", "20"] and min(found.values()) > 0
+
+
+def test_one_thread_is_one_thread(lab, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert lab.device_name == "CPU (1 thread)"

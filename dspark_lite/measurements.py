@@ -1,0 +1,102 @@
+"""Files of measurements: what each says of where it was made, and the journal from which a stopped one resumes."""
+
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from torch import nn
+
+from .checkpoints import ROOT, write_atomically
+from .errors import DSparkLiteError
+
+
+def header(lab) -> dict:
+    """What every measurement carries: device, versions, commit, seed, profile and target."""
+    return {"device": lab.device_name, "versions": lab.versions, "commit": commit(), "seed": lab.seed,
+            "profile": lab.profile, "target": lab.target.name}
+
+
+def commit() -> str | None:
+    """The short hash of the checkout that this package runs from; None outside a clone or without git."""
+    if not (ROOT / ".git").exists():
+        return None
+    try:
+        asked = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    except OSError:
+        return None
+    return asked.stdout.strip() if asked.returncode == 0 else None
+
+
+def write_json(path: Path, measured: dict) -> None:
+    """Writes a measurement, whole or not at all."""
+    write_atomically(path, lambda temporary: temporary.write_text(json.dumps(measured, indent=1) + "\n"))
+
+
+def journal_path(path: Path) -> Path:
+    """Where the journal of the measurement `path` lies: beside it, FILE.json having FILE.journal.jsonl."""
+    return path.with_suffix(".journal.jsonl")
+
+
+def fingerprint(model) -> str | None:
+    """A digest of the first numbers of every parameter of a target or drafter, which tells weights under the same name
+    apart; None for a drafter without weights."""
+    while not isinstance(model, nn.Module) and hasattr(model, "model"):
+        model = model.model  # a target holds its model, a small language model holds a target
+    if not isinstance(model, nn.Module):
+        return None
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().flatten()[:16].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+class Journal:
+    """Finished pieces of a long measurement, a JSON line each, appended as they finish.
+
+    The first line holds the settings; a journal of other settings is refused with DSparkLiteError. A last line that was
+    half written is dropped. Without a path nothing is kept beyond this object.
+    """
+
+    def __init__(self, path: Path | None, settings: dict):
+        self.path, self._done = path, {}
+        if path is not None and not self._resume(settings):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._append({"settings": settings})
+
+    def __contains__(self, key: tuple) -> bool:
+        return key in self._done
+
+    def __getitem__(self, key: tuple):
+        return self._done[key]
+
+    def add(self, key: tuple, value) -> None:
+        """Keeps what `key` (strings and numbers) gave, as JSON knows it."""
+        self._done[key] = value
+        if self.path is not None:
+            self._append([key, value])
+
+    def _append(self, entry) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _resume(self, settings: dict) -> bool:
+        """Reads what the file holds; False where there is nothing."""
+        held = self.path.read_bytes() if self.path.exists() else b""
+        whole = held[:held.rfind(b"\n") + 1]
+        if len(whole) < len(held):
+            os.truncate(self.path, len(whole))
+        if not whole:
+            return False
+        try:
+            first, *entries = [json.loads(line) for line in whole.splitlines()]
+            kept = first["settings"]
+            self._done = {tuple(key): value for key, value in entries}
+        except (ValueError, TypeError, KeyError) as error:
+            raise DSparkLiteError(f"{self.path} is not the journal of a measurement ({error}); move it away") from None
+        for name, wanted in settings.items():
+            if kept.get(name) != wanted:
+                raise DSparkLiteError(f"{self.path} was begun with {name} {kept.get(name)}, not {wanted}; write to "
+                                      "another file, or delete that one to begin again")
+        return True
