@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
 
-from .evaluation import bootstrap
-
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00",
                                                         "#CC79A7")
 GREY = "#8A8A8A"
@@ -261,34 +259,14 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
     return fig
 
 
-LEAST_ROUNDS = 10  # below, a share says nothing
-
-
-def position_estimates(generations, gamma: int) -> list:
-    """Conditional acceptance at each draft position with its bootstrap interval over prompts; None where hardly a round came so far.
-
-    Of the rounds that reached a position, the share that accepted it (evaluation.conditional_acceptance gives the shares).
-    """
-    counts = np.zeros((len(generations), gamma, 2))  # kept, reached
-    for row, generation in zip(counts, generations):
-        for r in generation.rounds:
-            row[:r.accepted, 0] += 1
-            row[:min(r.accepted + 1, r.proposed), 1] += 1
-
-    def share(groups):
-        kept, reached = groups[0].sum(0)
-        return kept / reached if reached else np.nan
-
-    return [bootstrap(share, [counts[:, k]]) if counts[:, k, 1].sum() >= LEAST_ROUNDS else None for k in range(gamma)]
-
-
-def draw_positions(axes, generations, gamma: int, style: dict, shift: float = 0.0) -> None:
-    """Conditional acceptance by draft position as a line with intervals; `shift` keeps the bars of several lines apart."""
-    found = [(k + 1 + shift, estimate) for k, estimate in enumerate(position_estimates(generations, gamma)) if estimate]
-    x, estimates = [x for x, _ in found], [estimate for _, estimate in found]
-    low, high = [max(0, e.value - e.low) for e in estimates], [max(0, e.high - e.value) for e in estimates]
-    axes.errorbar(x, [e.value for e in estimates], [low, high], elinewidth=1, capsize=2, **style)
-    axes.set(xlabel="draft position", ylabel="accepted, given that all before were", xticks=range(1, gamma + 1), ylim=(0, 1.02))
+def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> None:
+    """Conditional acceptance by draft position (evaluation.position_estimates) as a line with intervals; `shift` moves it
+    off other lines' bars."""
+    x, found = [k + shift for k, e in enumerate(estimates, 1) if e], [e for e in estimates if e]
+    low, high = [max(0, e.value - e.low) for e in found], [max(0, e.high - e.value) for e in found]
+    axes.errorbar(x, [e.value for e in found], [low, high], elinewidth=1, capsize=2, **style)
+    axes.set(xlabel="draft position", ylabel="accepted, given that all before were", xticks=range(1, len(estimates) + 1),
+             ylim=(0, 1.02))
 
 
 def accepted_by_domain(ours: dict, paper: dict):

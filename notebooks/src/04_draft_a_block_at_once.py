@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
-from dspark_lite import collisions, evaluation, plots, widgets
+from dspark_lite import bench, collisions, evaluation, plots, widgets
 from dspark_lite.drafters.backbone import rotate
 from dspark_lite.exercises import lesson_04 as exercises
 from dspark_lite.sampling import draw, probabilities
@@ -319,7 +319,7 @@ print(f"{len(answer.token_ids)} tokens in {len(answer.rounds)} rounds, accepted 
 
 # %%
 contexts = (100, 400, 800, 1600)
-turns = [evaluation.draft_time(lab, dflash, contexts) for _ in range(5)]  # milliseconds by context length
+turns = [bench.draft_time(lab, dflash, contexts) for _ in range(5)]  # milliseconds by context length
 cached = {count: min(turn[str(count)] for turn in turns) for count in contexts}  # the least: a busy machine only adds
 many = torch.randn(1, max(contexts), features.shape[-1], device=lab.device, dtype=lab.target.dtype)
 projecting = milliseconds({count: partial(dflash.begin, None, many[:, :count]) for count in contexts}, lab.device)
@@ -488,7 +488,8 @@ for title, table in tables.items():
 runs = {domain: evaluation.rollouts(lab, dflash, texts[:10], temperature=1.0) for domain, texts in lab.prompts.items()}
 fig, axes = plots.figure()
 for index, (domain, generations) in enumerate(runs.items()):
-    plots.draw_positions(axes, generations, gamma, plots.domain_style(domain), shift=0.08 * (index - 1))
+    estimates = evaluation.position_estimates(generations, gamma)
+    plots.draw_positions(axes, estimates, plots.domain_style(domain), shift=0.08 * (index - 1))
 axes.legend()
 for domain, generations in runs.items():
     rates = [rate for rate in evaluation.conditional_acceptance(generations, gamma) if rate is not None]

@@ -207,7 +207,8 @@ styles = {"dspark": plots.drafter_style("dspark"), "dflash": plots.drafter_style
 fig, panels = plots.figure(3, width=4.2, sharey=True)
 for axes, domain in zip(panels, few):
     for index, (name, style) in enumerate(styles.items()):
-        plots.draw_positions(axes, runs[name][domain], gamma, style, shift=0.1 * (index - 1))
+        estimates = evaluation.position_estimates(runs[name][domain], gamma)
+        plots.draw_positions(axes, estimates, style, shift=0.1 * (index - 1))
     axes.set_title(domain)
 legend = panels[0].legend(loc="lower left", fontsize=8)
 
