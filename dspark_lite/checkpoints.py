@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from .drafters import DSpark, DSparkConfig, PromptLookup, SmallLM
+from .drafters import MTP, DraftConfig, DSpark, Eagle3, PromptLookup, SmallLM
 from .drafters.heads import SEQUENTIAL_HEADS
 from .errors import CheckpointError
 from .target import Target
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EMBEDDED = ROOT / "assets" / "checkpoints"
 FILES = ["*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*", "vocab.json", "merges.txt",
          "*.jinja"]
-BLOCK_DRAFTS = ("Qwen3DSparkModel",)
+DRAFTS = {kind.architecture: kind for kind in (DSpark, Eagle3, MTP)}
 LANGUAGE_MODELS = ("Qwen3ForCausalLM",)
 SHARED_WITH_TARGET = ("embed_tokens.weight", "lm_head.weight")
 
@@ -140,7 +140,7 @@ def default_dtype(device: torch.device) -> torch.dtype:
 
 
 def load_drafter(name: str, target):
-    """Loads the drafter `name` for `target`: a block draft, a small language model, or "prompt_lookup".
+    """Loads the drafter `name` for `target`: a trained draft, a small language model, or "prompt_lookup".
 
     Raises CheckpointError for a drafter of another target or a layout that is not drafted here.
     """
@@ -153,15 +153,20 @@ def load_drafter(name: str, target):
         small = load_target(name, device=target.device, dtype=target.dtype)
         _check_equal("a vocabulary of", small.vocab_size, target.vocab_size, "tokens")
         return SmallLM(small)
-    if architecture not in BLOCK_DRAFTS:
-        raise CheckpointError(f"{name} is a {architecture}, which is not drafted here; drafters are {', '.join(BLOCK_DRAFTS + LANGUAGE_MODELS)}")
-    parsed = parse_draft_config(config)
-    check_pair(parsed, target)
-    return _load_block_draft(folder, parsed, target)
+    if architecture not in DRAFTS:
+        known = ", ".join([*DRAFTS, *LANGUAGE_MODELS])
+        raise CheckpointError(f"{name} is a {architecture}, which is not drafted here; drafters are {known}")
+    kind = DRAFTS[architecture]
+    parsed = parse_draft_config(kind, config)
+    check_pair(kind, parsed, target)
+    return _load_draft(folder, kind, parsed, target)
 
 
-def parse_draft_config(config: dict) -> DSparkConfig:
-    """The drafting fields of a config.json, also where a publisher nests them; raises CheckpointError for other layouts."""
+def parse_draft_config(kind: type, config: dict) -> DraftConfig:
+    """The fields of a config.json that a drafter class `kind` needs, also where a publisher nests them.
+
+    Raises CheckpointError for layouts that are not drafted here.
+    """
     flat = {**config, **(config.get("dflash_config") or {}), **(config.get("dspark_config") or {})}
     if flat.get("sample_from_anchor") is False:
         raise CheckpointError("this draft does not predict from its anchor slot (sample_from_anchor: false); only blocks whose "
@@ -172,26 +177,34 @@ def parse_draft_config(config: dict) -> DSparkConfig:
     if rope.get("rope_type", "default") != "default":
         raise CheckpointError(f"this draft scales its positions ({rope['rope_type']}); only the default rotary embedding is drafted here")
     flat["rope_theta"] = flat.get("rope_theta") or rope.get("rope_theta")
+    if kind is DSpark:
+        _read_heads(flat)
+    elif flat.get("num_hidden_layers", 1) != 1:
+        raise CheckpointError(f"this draft has {flat['num_hidden_layers']} layers; a {kind.architecture} is drafted here with one")
+    try:
+        flat["target_layer_ids"] = tuple(flat["target_layer_ids"])
+        return kind.config_class(**{name: flat[name] for name in kind.config_class.__dataclass_fields__ if flat.get(name) is not None})
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"config.json of the draft lacks a field ({error}); the released layout names all of them") from None
+
+
+def _read_heads(flat: dict) -> None:
+    """Fills in what a config of a block draft may leave out of its heads; raises CheckpointError for an unknown one."""
     flat["markov_rank"] = flat.get("markov_rank") or 0
     flat["markov_head_type"] = flat.get("markov_head_type") or "vanilla"
     if flat["markov_head_type"] not in SEQUENTIAL_HEADS:
         raise CheckpointError(f"this draft has a sequential head of type {flat['markov_head_type']!r}; heads are {', '.join(SEQUENTIAL_HEADS)}")
     flat["enable_confidence_head"] = bool(flat.get("enable_confidence_head"))
     flat["confidence_head_with_markov"] = bool(flat.get("confidence_head_with_markov")) and flat["markov_rank"] > 0
-    try:
-        flat["target_layer_ids"] = tuple(flat["target_layer_ids"])
-        return DSparkConfig(**{name: flat[name] for name in DSparkConfig.__dataclass_fields__ if flat.get(name) is not None})
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"config.json of the draft lacks a field ({error}); the released layout names all of them") from None
 
 
-def check_pair(config: DSparkConfig, target) -> None:
+def check_pair(kind: type, config: DraftConfig, target) -> None:
     """Raises CheckpointError unless a drafter of this config was made for a target of this shape."""
     _check_equal("a vocabulary of", config.vocab_size, target.vocab_size, "tokens")
     _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
     _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
-    target.check_taps(config.target_layer_ids)
-    if not 0 <= config.mask_token_id < config.vocab_size:
+    target.check_taps(config.target_layer_ids, after_norm=kind is MTP)
+    if kind is DSpark and not 0 <= config.mask_token_id < config.vocab_size:
         raise CheckpointError(f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens")
 
 
@@ -201,9 +214,9 @@ def _check_equal(what: str, drafter, target, unit: str) -> None:
                               "drafter that belongs to it")
 
 
-def _load_block_draft(folder: Path, config: DSparkConfig, target) -> DSpark:
+def _load_draft(folder: Path, kind: type, config: DraftConfig, target):
     with torch.device("meta"):
-        drafter = DSpark(config)
+        drafter = kind(config)
     tensors = {}
     for path in weight_files(folder):
         with safe_open(path, "pt", device=str(target.device)) as weights:
@@ -227,11 +240,11 @@ def _share_with_target(tensors: dict, target) -> None:
             tensors[name] = own[name].detach()
 
 
-def save_draft(folder: Path, model: DSpark, target, extra: dict | None = None) -> None:
+def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
     """Writes a draft in the released format: config.json and bfloat16 model.safetensors, each moved into place."""
     config = asdict(model.config)
     theta = config.pop("rope_theta")
-    config |= {"architectures": ["Qwen3DSparkModel"], "model_type": "qwen3", "dtype": "bfloat16", "hidden_act": "silu",
+    config |= {"architectures": [model.architecture], "model_type": "qwen3", "dtype": "bfloat16", "hidden_act": "silu",
                "layer_types": ["full_attention"] * model.config.num_hidden_layers, "tie_word_embeddings": False,
                "max_position_embeddings": target.max_positions, "rope_parameters": {"rope_type": "default", "rope_theta": theta},
                "target_layer_ids": list(model.config.target_layer_ids), **(extra or {})}

@@ -9,7 +9,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from .decoding import generate
-from .drafters import DSpark, DSparkConfig, PromptLookup, Proposal, SmallLM
+from .drafters import MTP, DraftConfig, DSpark, DSparkConfig, Eagle3, Eagle3Config, PromptLookup, Proposal, SmallLM
 from .errors import RequestError
 from .sampling import Chooser, draw
 from .target import Step, Target
@@ -151,12 +151,14 @@ def toy_models(seed: int = 0, vocab_size: int = 2, gamma: int = 2) -> tuple[Targ
     target = Target(_random_language_model(3, shape, generator))
     drafters = {"small_lm": SmallLM(Target(_random_language_model(1, shape, generator)), gamma),
                 "prompt_lookup": PromptLookup(vocab_size, gamma)}
+    shape |= dict(num_hidden_layers=1, rms_norm_eps=1e-6, rope_theta=1e4, num_target_layers=3)
+    untrained = {}
     for name, rank, head in (("dflash", 0, "vanilla"), ("dspark", 4, "vanilla"), ("dspark_gated", 4, "gated"), ("dspark_rnn", 4, "rnn")):
-        config = DSparkConfig(**shape, num_hidden_layers=1, rms_norm_eps=1e-6, rope_theta=1e4, block_size=gamma, mask_token_id=vocab_size - 1,
-                              target_layer_ids=(0, 1), num_target_layers=3, markov_rank=rank, markov_head_type=head,
-                              enable_confidence_head=rank > 0)
-        drafters[name] = _randomised(DSpark(config).requires_grad_(False).eval(), generator)
-    return target, drafters
+        untrained[name] = DSpark(DSparkConfig(**shape, target_layer_ids=(0, 1), block_size=gamma, mask_token_id=vocab_size - 1,
+                                              markov_rank=rank, markov_head_type=head, enable_confidence_head=rank > 0))
+    untrained["eagle3"] = Eagle3(Eagle3Config(**shape, target_layer_ids=(0, 1), ttt_length=gamma))
+    untrained["mtp"] = MTP(DraftConfig(**shape, target_layer_ids=(2,)))
+    return target, drafters | {name: _randomised(drafter.requires_grad_(False).eval(), generator) for name, drafter in untrained.items()}
 
 
 def _random_language_model(layers: int, shape: dict, generator) -> Qwen3ForCausalLM:

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from . import scheduling
 from .checkpoints import load_drafter, load_target, read_config
 from .decoding import generate
+from .drafters.autoregressive import Autoregressive
 from .errors import CheckpointError
 from .training.anchors import block_mask
 from .training.losses import block_losses, training_forward
@@ -52,8 +53,12 @@ def check_case(folder: Path) -> Report:
     drafter = load_drafter(str(folder / "draft"), target)
     reference, expected = _read_reference(folder)
     report = Report(folder.name)
-    _drafting(report, target, drafter, reference)
-    _training(report, target, drafter, reference, expected)
+    _context(report, target, drafter, reference)
+    if isinstance(drafter, Autoregressive):
+        _chain(report, drafter, reference)
+    else:
+        _block(report, drafter, reference)
+        _training(report, target, drafter, reference, expected)
     for run in expected["greedy_runs"]:
         report.runs += 1
         report.equal_runs += _same_run(target, drafter, run)
@@ -67,11 +72,23 @@ def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
         raise CheckpointError(f"the reference tensors or runs of {folder} are damaged ({error}); copy them again") from None
 
 
-def _drafting(report: Report, target, drafter, reference) -> None:
+def _context(report: Report, target, drafter, reference) -> None:
     step, _ = target.prefill(reference["prompt_ids"], drafter.taps)
     report.compare("context_features", step.features, reference["context_features"])
     anchor = step.logits[:, -1].argmax(-1)
     report.compare("anchor", anchor, reference["anchor"])
+
+
+def _chain(report: Report, drafter, reference) -> None:
+    state = drafter.begin(reference["prompt_ids"], reference["context_features"])
+    tokens, logits, _ = drafter.draw_chain(state, reference["anchor"], drafter.gamma, 0.0, None)
+    report.compare("draft_tokens", tokens, reference["draft_tokens"])
+    report.compare("draft_logits", logits, reference["draft_logits"])
+    hidden = drafter.advance(state.cache, reference["anchor"], state.waiting)
+    report.compare("prefill_hidden", hidden, reference["prefill_hidden"])
+
+
+def _block(report: Report, drafter, reference) -> None:
     state = drafter.begin(reference["prompt_ids"], reference["context_features"])
     hidden = drafter.block_hidden(state, reference["anchor"])
     tokens, logits, _ = drafter.draw_block(hidden, reference["anchor"], 0.0, None)

@@ -34,12 +34,17 @@ class Target:
         stop = self.model.generation_config.eos_token_id
         return () if stop is None else (stop,) if isinstance(stop, int) else tuple(stop)
 
-    def check_taps(self, taps) -> None:
-        """Raises CheckpointError unless every tapped layer exists and is read before the final norm."""
-        for layer in taps:
-            if not -1 <= layer < self.num_layers - 1:
+    def check_taps(self, taps, after_norm: bool = False) -> None:
+        """Raises CheckpointError unless every tapped layer exists and is read before the final norm; a drafter made for the
+        hidden state `after_norm` (MTP) taps the last layer and no other."""
+        last = self.num_layers - 1
+        if after_norm and tuple(taps) != (last,):
+            raise CheckpointError(f"the drafter taps layers {', '.join(map(str, taps))}, but it is made for the hidden state after the "
+                                  f"final norm, which this target has at layer {last} alone")
+        for layer in () if after_norm else taps:
+            if not -1 <= layer < last:
                 raise CheckpointError(f"the drafter taps layer {layer}, but this target can be tapped at -1 (the embedding) to "
-                                      f"{self.num_layers - 2}: it has {self.num_layers} layers and the last is read after the norm")
+                                      f"{last - 1}: it has {self.num_layers} layers and the last is read after the norm")
 
     @torch.inference_mode()
     def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, DynamicCache]:

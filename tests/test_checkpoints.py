@@ -227,7 +227,7 @@ def test_a_draft_is_no_target(pair):
     ({"block_size": ...}, "lacks a field .*block_size"),
     ({"target_layer_ids": ...}, "lacks a field .*target_layer_ids"),
     ({"rope_parameters": ...}, "lacks a field .*rope_theta"),
-    ({"architectures": ["Qwen3Eagle3Model"]}, "is a Qwen3Eagle3Model, which is not drafted here"),
+    ({"architectures": ["Gemma4Eagle3Model"]}, "is a Gemma4Eagle3Model, which is not drafted here; drafters are .*Qwen3Eagle3Model"),
     ({"architectures": ...}, r"is a \?, which is not drafted here"),
 ])
 def test_a_drafter_that_does_not_fit_is_refused(copy, target, fields, sentence):

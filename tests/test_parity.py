@@ -12,7 +12,7 @@ from dspark_lite.__main__ import main
 from dspark_lite.parity import TOLERANCE
 
 GOLDEN = Path(__file__).parent.parent / "assets" / "reference" / "golden"
-CASES = ["dflash", "dspark_conf_plain", "dspark_gated", "dspark_rnn", "dspark_vanilla"]
+CASES = ["dflash", "dspark_conf_plain", "dspark_gated", "dspark_rnn", "dspark_vanilla", "eagle3"]
 GIVEN = {"prompt_ids", "cycle2_anchor", "cycle2_new_features", "cycle2_full_features", "train_input_ids", "train_anchors",
          "train_loss_mask"}
 
@@ -44,8 +44,8 @@ def test_all_cases_pass(capsys):
         assert f"greedy runs equal {runs}/{runs}" in line
         errors = errors_of(line)
         assert set(load_file(GOLDEN / name / "tensors.safetensors")) - GIVEN <= set(errors), "a reference tensor is not compared"
-        assert {"ce_loss_num", "l1_loss_num", "l1_loss_den", "loss_total"} <= set(errors)
-        assert ("confidence_loss_num" in errors) == (name != "dflash")
+        assert name == "eagle3" or {"ce_loss_num", "l1_loss_num", "l1_loss_den", "loss_total"} <= set(errors)
+        assert ("confidence_loss_num" in errors) == (name not in ("dflash", "eagle3"))
         assert max(errors.values()) <= TOLERANCE == 2e-4
 
 

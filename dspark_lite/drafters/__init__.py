@@ -1,8 +1,10 @@
 """Drafters, one a file. Each has `name`, `gamma`, `taps`, and begin / propose / extend."""
 
-from .base import Proposal
+from .base import DraftConfig, Proposal
 from .dspark import DSpark, DSparkConfig
+from .eagle3 import Eagle3, Eagle3Config
+from .mtp import MTP
 from .prompt_lookup import PromptLookup
 from .small_lm import SmallLM
 
-__all__ = ["DSpark", "DSparkConfig", "PromptLookup", "Proposal", "SmallLM"]
+__all__ = ["MTP", "DSpark", "DSparkConfig", "DraftConfig", "Eagle3", "Eagle3Config", "PromptLookup", "Proposal", "SmallLM"]

@@ -56,16 +56,16 @@ class ContextCache:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with normed queries and keys, as in Qwen3."""
+    """Grouped-query attention with normed queries and keys, as in Qwen3; its input is `width` hidden sizes wide."""
 
-    def __init__(self, config):
+    def __init__(self, config, width: int = 1):
         super().__init__()
-        hidden, bias = config.hidden_size, config.attention_bias
+        inputs, bias = width * config.hidden_size, config.attention_bias
         self.heads, self.key_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        self.q_proj = nn.Linear(hidden, self.heads * self.size, bias=bias)
-        self.k_proj = nn.Linear(hidden, self.key_heads * self.size, bias=bias)
-        self.v_proj = nn.Linear(hidden, self.key_heads * self.size, bias=bias)
-        self.o_proj = nn.Linear(self.heads * self.size, hidden, bias=bias)
+        self.q_proj = nn.Linear(inputs, self.heads * self.size, bias=bias)
+        self.k_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
+        self.v_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
+        self.o_proj = nn.Linear(self.heads * self.size, config.hidden_size, bias=bias)
         self.q_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps)
         self.k_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps)
 
@@ -73,13 +73,17 @@ class Attention(nn.Module):
         """[B, T, heads * d] -> [B, heads, T, d]."""
         return x.unflatten(-1, (-1, self.size)).transpose(1, 2)
 
+    def queries(self, x: torch.Tensor, rope) -> torch.Tensor:
+        """Queries [B, n, T, d] of x [B, T, width * H]."""
+        return rotate(self.q_norm(self.split(self.q_proj(x))), rope)
+
     def keys_values(self, x: torch.Tensor, rope) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [B, m, T, d] of x [B, T, H]."""
+        """Keys and values [B, m, T, d] of x [B, T, width * H]."""
         return rotate(self.k_norm(self.split(self.k_proj(x))), rope), self.split(self.v_proj(x))
 
     def forward(self, x: torch.Tensor, rope, join, mask) -> torch.Tensor:
-        """x [B, T, H] attends to what `join(keys, values)` makes of its own keys and the context's."""
-        queries = rotate(self.q_norm(self.split(self.q_proj(x))), rope)  # [B, n, T, d]
+        """x [B, T, width * H] attends to what `join(keys, values)` makes of its own keys and the context's; [B, T, H]."""
+        queries = self.queries(x, rope)  # [B, n, T, d]
         keys, values = join(*self.keys_values(x, rope))  # [B, m, S, d]
         tokens = x.shape[1]
         # The n/m queries that share a key head stand below one another, so keys are never copied.
@@ -107,18 +111,22 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """One pre-norm transformer layer."""
+    """One pre-norm transformer layer, whose attention may read an input `width` hidden sizes wide."""
 
-    def __init__(self, config):
+    def __init__(self, config, width: int = 1):
         super().__init__()
-        self.self_attn = Attention(config)
+        self.self_attn = Attention(config, width)
         self.mlp = MLP(config)
         self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, x: torch.Tensor, rope, join, mask=None) -> torch.Tensor:
         """[B, T, H] -> [B, T, H]."""
-        x = x + self.self_attn(self.input_layernorm(x), rope, join, mask)
+        return self.after_attention(x, self.self_attn(self.input_layernorm(x), rope, join, mask))
+
+    def after_attention(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
+        """The residual stream x [..., H], what attention adds to it, and what the feed-forward network adds to both."""
+        x = x + mixed
         return x + self.mlp(self.post_attention_layernorm(x))
 
 

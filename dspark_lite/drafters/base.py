@@ -1,4 +1,4 @@
-"""What every drafter shares: the proposal it returns and the draft length it may be asked for."""
+"""What drafters share: the proposal they return, the draft length they may be asked for, the fields of their config."""
 
 from dataclasses import dataclass
 
@@ -20,6 +20,24 @@ class Proposal:
         """The first `length` positions."""
         confidence = None if self.confidence is None else self.confidence[:, :length]
         return Proposal(self.tokens[:, :length], self.probs[:, :length], confidence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftConfig:
+    """The fields of a released draft's `config.json` that every trained drafter has (checkpoints.py reads them)."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    target_layer_ids: tuple[int, ...]
+    num_target_layers: int
+    attention_bias: bool = False
 
 
 def draft_length(gamma: int | None, longest: int) -> int:

@@ -9,36 +9,26 @@ import torch
 
 from ..sampling import draw, probabilities
 from .backbone import Backbone, ContextCache
-from .base import Proposal, draft_length
+from .base import DraftConfig, Proposal, draft_length
 from .heads import SEQUENTIAL_HEADS, ConfidenceHead
 
 
-@dataclass(frozen=True)
-class DSparkConfig:
-    """The fields of a released `config.json` that drafting needs (facts of the format: checkpoints.py reads them)."""
+@dataclass(frozen=True, kw_only=True)
+class DSparkConfig(DraftConfig):
+    """A block draft's own fields: the block, the sequential head (rank 0: none) and the confidence head."""
 
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    rms_norm_eps: float
-    rope_theta: float
     block_size: int
     mask_token_id: int
-    target_layer_ids: tuple[int, ...]
-    num_target_layers: int
     markov_rank: int = 0
     markov_head_type: str = "vanilla"
     enable_confidence_head: bool = False
     confidence_head_with_markov: bool = True
-    attention_bias: bool = False
 
 
 class DSpark(Backbone):
     """A block drafter; `name` is "dspark" with a sequential head and "dflash" without."""
+
+    architecture, config_class = "Qwen3DSparkModel", DSparkConfig
 
     def __init__(self, config: DSparkConfig):
         super().__init__(config)

@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from ..checkpoints import EMBEDDED, ROOT, load_target, save_draft, write_atomically
+from ..drafters import DSpark
 from ..errors import DSparkLiteError
 from .answers import answered_rows
 from .cache import build_cache
@@ -106,7 +107,8 @@ def _draft(recipe: dict, folder: Path, out: Path, device) -> None:
     target = load_target(recipe["target"], device=device, dtype=torch.float32)
     shared = folder.parent / data_name(recipe, target)
     rows = answered_rows(target, recipe["data"]["prompts"], recipe["data"]["seed"], recipe["data"]["max_new_tokens"], shared / "answers.jsonl")
-    taps = recipe["config"]["target_layer_ids"]
+    # Every cache holds the last hidden states beside the taps, so MTP, which reads nothing else, shares one made for others.
+    taps = recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])
     cache = build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
     drafter = train_draft(recipe, target, cache, folder)
-    save_draft(out, drafter, target, {"num_anchors": recipe["config"]["num_anchors"]})
+    save_draft(out, drafter, target, {"num_anchors": recipe["config"]["num_anchors"]} if isinstance(drafter, DSpark) else None)

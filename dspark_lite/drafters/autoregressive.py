@@ -1,0 +1,93 @@
+"""What Eagle3 and MTP share: one layer that reads a feature of the target together with the token that followed it.
+
+Position i of the layer takes the feature of token i and the embedding of token i + 1, and its output predicts token
+i + 2. The newest feature therefore waits until the token after it, the anchor, is known. While drafting, the layer's own
+output takes the feature's place, a token at a time; whatever that leaves in the cache is forgotten, and what was
+committed is entered again with the target's features. Shapes: B rows, T tokens, H hidden size, V vocabulary.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ..sampling import draw, probabilities
+from .backbone import ContextCache, Layer, rotary
+from .base import DraftConfig, Proposal, draft_length
+
+
+@dataclass
+class ChainState:
+    """Keys and values of every committed pair of feature and next token, and the feature [B, 1, H] `waiting` for its own."""
+
+    cache: ContextCache
+    waiting: torch.Tensor
+
+
+class Autoregressive(nn.Module):
+    """A drafter of one layer, named as in the released files; `project` and `enter` are what its kinds differ in."""
+
+    def __init__(self, config: DraftConfig, layer: Layer, gamma: int):
+        super().__init__()
+        self.config, self.gamma, self.taps = config, gamma, config.target_layer_ids
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList([layer])
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def project(self, features: torch.Tensor) -> torch.Tensor:
+        """Features [..., H] that the layer reads, of tapped hidden states [..., taps * H]."""
+        raise NotImplementedError
+
+    def enter(self, token_ids: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The residual stream [..., H] and the attention's input [..., width * H] of features [..., H], each with the token
+        that followed it, token_ids [...]."""
+        raise NotImplementedError
+
+    def rope(self, positions: torch.Tensor):
+        """Rotary cosines and sines of absolute positions [B, T]."""
+        return rotary(positions, self.config.head_dim, self.config.rope_theta)
+
+    def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ChainState:
+        """The state after a prompt [B, n] with features [B, n, taps * H]."""
+        state = ChainState(ContextCache(1), self.project(features[:, :1]))
+        self.extend(state, prompt_ids[:, 1:], features[:, 1:])
+        return state
+
+    def extend(self, state: ChainState, token_ids: torch.Tensor, features: torch.Tensor) -> None:
+        """Enters newly committed tokens [B, t], each with the feature before it; the last of their features waits."""
+        hidden = torch.cat([state.waiting, self.project(features)], 1)
+        _, inputs = self.enter(token_ids, hidden[:, :-1])
+        state.cache.put(0, *self.layers[0].self_attn.keys_values(inputs, self._rope_behind(state.cache, token_ids)))
+        state.cache.length += token_ids.shape[1]
+        state.waiting = hidden[:, -1:]
+
+    def propose(self, state: ChainState, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
+                generator: torch.Generator | None) -> Proposal:
+        """Drafts `gamma` tokens (all it was trained for unless fewer are asked for) after `anchor` [B], a pass each."""
+        tokens, _, probs = self.draw_chain(state, anchor, draft_length(gamma, self.gamma), temperature, generator)
+        return Proposal(tokens, probs)
+
+    def draw_chain(self, state: ChainState, anchor: torch.Tensor, length: int, temperature: float, generator):
+        """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V]."""
+        committed, token, hidden, drawn = state.cache.length, anchor, state.waiting, []
+        for _ in range(length):
+            hidden = self.advance(state.cache, token, hidden)
+            logits = self.lm_head(self.norm(hidden[:, 0]))
+            probs = probabilities(logits, temperature)
+            token = draw(probs, generator)
+            drawn.append((token, logits, probs))
+        state.cache.length = committed
+        return tuple(torch.stack(part, 1) for part in zip(*drawn))
+
+    def advance(self, cache: ContextCache, token: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """The layer's output [B, 1, H] for a feature [B, 1, H] and the token [B] after it, which are left in the cache."""
+        token_ids, layer = token[:, None], self.layers[0]
+        residual, inputs = self.enter(token_ids, hidden)
+        mixed = layer.self_attn(inputs, self._rope_behind(cache, token_ids), lambda keys, values: cache.put(0, keys, values), None)
+        cache.length += 1
+        return layer.after_attention(residual, mixed)
+
+    def _rope_behind(self, cache: ContextCache, token_ids: torch.Tensor):
+        positions = torch.arange(cache.length, cache.length + token_ids.shape[1], device=token_ids.device)
+        return self.rope(positions.expand_as(token_ids))

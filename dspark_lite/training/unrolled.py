@@ -1,0 +1,82 @@
+"""Training Eagle3 and MTP: all chains of drafts of a sequence unrolled side by side, and their losses.
+
+A chain starts at an anchor, as a block does. Its first pass reads the target's feature before the anchor and the anchor
+itself; pass k reads its own output of pass k - 1 and the text's token k - 1 behind the anchor (the training-time test of
+Li et al. 2025). It sees what it will see when drafting: every pair of a feature and its next token up to its own, then
+its own passes. MTP is a chain of one pass. Shapes: B sequences of n tokens, K anchors, g passes, N chains that count.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from .anchors import block_targets
+
+
+def unrolled_hidden(drafter, features: torch.Tensor, ids: torch.Tensor, tokens: torch.Tensor, anchors: torch.Tensor):
+    """Yields the normed hidden states [B, K, H] of every pass over features [B, n, taps * H] and ids [B, n].
+
+    The chains start at the positions anchors [B, K], from 1; tokens [B, K, g] are the anchors and the text behind them.
+    """
+    layer, hidden = drafter.layers[0], drafter.project(features)
+    _, inputs = drafter.enter(ids[:, 1:], hidden[:, :-1])
+    positions = torch.arange(inputs.shape[1], device=ids.device)
+    context = layer.self_attn.keys_values(inputs, drafter.rope(positions[None]))
+    hidden_from = torch.zeros(anchors.shape + positions.shape, device=ids.device)
+    hidden_from.masked_fill_(positions >= anchors[..., None], float("-inf"))  # [B, K, n - 1]
+    hidden = hidden[torch.arange(len(ids), device=ids.device)[:, None], anchors - 1]
+    own = []
+    for k in range(tokens.shape[-1]):
+        residual, inputs = drafter.enter(tokens[..., k], hidden)
+        rope = drafter.rope(anchors - 1 + k)
+        if k:
+            own.append(layer.self_attn.keys_values(inputs, rope))
+        mixed = chain_attention(layer.self_attn.queries(inputs, rope), context, own, hidden_from)
+        hidden = layer.after_attention(residual, layer.self_attn.o_proj(mixed))
+        yield drafter.norm(hidden)
+
+
+def chain_attention(queries: torch.Tensor, context, own: list, hidden_from: torch.Tensor) -> torch.Tensor:
+    """What queries [B, heads, K, d], one a chain, mix of the shared context and of their own chain's passes; [B, K, heads * d].
+
+    `context` and each of `own` are keys and values [B, key heads, n or K, d]; `hidden_from` [B, K, n] is -inf where a
+    chain must not look.
+    """
+    keys, values = context
+    grouped = queries.unflatten(1, (keys.shape[1], -1)) * queries.shape[-1] ** -0.5  # [B, m, heads / m, K, d]
+    scores = (grouped.flatten(2, 3) @ keys.mT).unflatten(2, grouped.shape[2:4]) + hidden_from[:, None, None]
+    own_scores = [(grouped * own_keys[:, :, None]).sum(-1, keepdim=True) for own_keys, _ in own]
+    weights = torch.softmax(torch.cat([scores, *own_scores], -1), -1).to(values.dtype)  # [B, m, heads / m, K, n + len(own)]
+    mixed = (weights[..., :keys.shape[2]].flatten(2, 3) @ values).unflatten(2, grouped.shape[2:4])
+    for index, (_, own_values) in enumerate(own, keys.shape[2]):
+        mixed = mixed + weights[..., index, None] * own_values[:, :, None]
+    return mixed.flatten(1, 2).transpose(1, 2).flatten(2)
+
+
+def eagle3_loss(drafter, batch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
+    """Cross-entropy with the target's distribution in every pass, each weighing `step_loss_decay` of the one before."""
+    ids, supervised, features, last_hidden, anchors, valid = batch
+    tokens, counted, before = block_targets(ids, supervised, anchors, valid, drafter.gamma)
+    rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(anchors)
+    # What a counted slot imitates is the target after some anchor: every position between two supervised tokens is one.
+    place = torch.zeros_like(ids)
+    place[rows[valid], anchors[valid]] = torch.arange(int(valid.sum()), device=ids.device)
+    with torch.no_grad():
+        target_probs = torch.softmax(drafter.lm_head(last_hidden[rows[valid], anchors[valid]]).float(), -1)  # [N, V]
+    numerator, weight, decay = 0.0, 0.0, 1.0
+    for k, hidden in enumerate(unrolled_hidden(drafter, features, ids, tokens[..., :-1], anchors.clamp(min=1))):
+        chosen = counted[..., k]
+        logits = drafter.lm_head(hidden[chosen]).float()
+        wanted = target_probs[place[rows, before[..., k]][chosen]]
+        numerator = numerator + decay * F.cross_entropy(logits, wanted, reduction="sum")
+        weight, decay = weight + decay * chosen.sum(), decay * drafter.config.step_loss_decay
+    return numerator, weight, {"cross_entropy": numerator}
+
+
+def mtp_loss(drafter, batch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
+    """Cross-entropy with the text."""
+    ids, supervised, _, last_hidden, anchors, valid = batch
+    tokens, counted, _ = block_targets(ids, supervised, anchors, valid, drafter.gamma)
+    hidden, = unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))
+    chosen = counted[..., 0]
+    numerator = F.cross_entropy(drafter.lm_head(hidden[chosen]).float(), tokens[..., 1][chosen], reduction="sum")
+    return numerator, chosen.sum(), {"cross_entropy": numerator}
