@@ -1,6 +1,6 @@
 """Figures of the lessons. A drafter, a domain and a policy have one colour and one marker each, everywhere.
 
-Colours are Okabe and Ito's, told apart by colour-blind readers; markers and line styles say the same a second time.
+Colours are Okabe and Ito's, wine is Tol's, all told apart by colour-blind readers; markers and line styles say the same a second time.
 The paper's values are hollow, ours are filled.
 """
 
@@ -13,11 +13,12 @@ from matplotlib.colors import ListedColormap
 
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00",
                                                         "#CC79A7")
-GREY = "#8A8A8A"
+GREY, WINE = "#8A8A8A", "#882255"
 DRAFTERS = {  # name: (label, colour, marker)
     "plain": ("plain decoding", GREY, "s"), "dspark": ("DSpark", BLUE, "o"), "dspark_gated": ("DSpark, gated head", SKY, "P"),
     "dspark_rnn": ("DSpark, RNN head", BLACK, "X"), "dflash": ("DFlash", ORANGE, "^"), "small_lm": ("small LM", GREEN, "D"),
     "prompt_lookup": ("prompt lookup", PURPLE, "v"),
+    "eagle3": ("Eagle3", RED, "*"), "mtp": ("MTP-1", WINE, "<"),
 }
 DOMAINS = {"math": (BLUE, "o", "-"), "code": (GREEN, "s", "--"), "chat": (RED, "^", ":")}  # name: (colour, marker, line style)
 POLICIES = {"all": ("whole block", BLUE, "o"), "fixed": ("fixed length", ORANGE, "s"), "threshold": ("confidence threshold", GREEN, "D"),
