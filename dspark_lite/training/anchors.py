@@ -1,13 +1,16 @@
 """Anchors and packing: many blocks of one sequence are trained in one pass behind one shared context.
 
 A block starts at an anchor; its slot k (from 1) predicts the token k places behind the anchor. Blocks see the context
-before their anchor and themselves, never one another (paper, section 3.4). Shapes: B sequences of n tokens, K anchors, g slots.
+before their anchor and themselves, never one another (paper, section 3.4). Shapes: B sequences of n tokens, K anchors,
+g slots.
 """
 
 import torch
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 
-def draw_anchors(supervised: torch.Tensor, count: int, generator: torch.Generator | None) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_anchors(supervised: torch.Tensor, count: int,
+                 generator: torch.Generator | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions [B, K] of up to `count` random anchors a sequence, ascending, and which of them are `valid` [B, K].
 
     An anchor is a position that is supervised and followed by a supervised one; supervised [B, n] is boolean.
@@ -22,17 +25,43 @@ def draw_anchors(supervised: torch.Tensor, count: int, generator: torch.Generato
     return anchors.masked_fill(~valid, 0), valid
 
 
-def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> torch.Tensor:
-    """What each block slot may see, boolean [B, 1, K * g, n + K * g]: the context before its anchor, then its own block."""
+def visible(anchors: torch.Tensor, length: int, gamma: int):
+    """The predicate of what a slot may see: the context before its block's anchor, and its own block.
+
+    It is called with index tensors of row, head, query slot and key, as FlexAttention asks for.
+    """
+    def sees(row, head, query, key):
+        block = query // gamma
+        return (key < anchors[row, block]) | ((key >= length) & ((key - length) // gamma == block))
+
+    return sees
+
+
+def dense_mask(anchors: torch.Tensor, length: int, gamma: int) -> torch.Tensor:
+    """What each block slot may see as a boolean tensor [B, 1, K * g, n + K * g] (SDPA)."""
     batch, count = anchors.shape
-    owner = torch.arange(count, device=anchors.device).repeat_interleave(gamma)  # [K * g]
-    context = torch.arange(length, device=anchors.device) < anchors[:, owner, None]  # [B, K * g, n]
-    block = (owner[:, None] == owner).expand(batch, -1, -1)  # [B, K * g, K * g]
-    return torch.cat([context, block], -1)[:, None]
+    sizes = (batch, count * gamma, length + count * gamma)
+    rows, slots, keys = (torch.arange(size, device=anchors.device) for size in sizes)
+    return visible(anchors, length, gamma)(rows[:, None, None, None], None, slots[:, None], keys)
 
 
-def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Tensor, valid: torch.Tensor, gamma: int):
-    """What each slot has to predict: `tokens` [B, K, g + 1] from the anchor on, `counted` [B, K, g], `before` [B, K, g].
+def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
+    """The same for FlexAttention, which leaves out every tile of 128 x 128 that nobody sees."""
+    batch, count = anchors.shape
+    slots = count * gamma
+    return create_block_mask(visible(anchors, length, gamma), batch, None, slots, length + slots, device=anchors.device)
+
+
+def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> torch.Tensor | BlockMask:
+    """The sparse mask on a GPU; the dense one elsewhere, and on a T4, whose shared memory the kernel may outgrow."""
+    if anchors.device.type == "cuda" and torch.cuda.get_device_capability(anchors.device) >= (8, 0):
+        return sparse_mask(anchors, length, gamma)
+    return dense_mask(anchors, length, gamma)
+
+
+def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Tensor, valid: torch.Tensor,
+                  gamma: int):
+    """What each slot has to predict: `tokens` [B, K, g + 1] from the anchor on, `counted` and `before` [B, K, g].
 
     A slot counts while every token from the anchor's successor up to its own is supervised; `before` is the position
     whose target distribution the slot imitates.

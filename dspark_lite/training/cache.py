@@ -1,101 +1,165 @@
 """The target cache: hidden states of the tapped layers and the last one, never logits (a vocabulary is far wider).
 
-Sharded safetensors, a shard of sequences a file, written whole or not at all, so a stopped run goes on where it was.
+Sharded safetensors, written whole or not at all, so a stopped run goes on where it was. The files are memory-mapped and
+a row is read where it lies, so a cache may be far larger than memory; every read is checked against the row's checksum.
 """
 
+import bisect
+import hashlib
 import json
+import zlib
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tqdm import tqdm
 
 from ..checkpoints import write_atomically
 from ..errors import CheckpointError
 
-SHARD = 512  # sequences in a shard
-PARALLEL = 32  # sequences in a pass of the target
+SHARD = 512  # sequences in a shard, at most
+SHARD_BYTES = 2**30  # about the largest shard: it is held in memory while it is written
+PARALLEL = 32  # sequences in a pass of the target, at most
+PASS_TOKENS = 16384  # tokens in a pass of the target, at most: the hidden states of all layers are held at once
+PARTS = ("features", "last_hidden")
+
+
+def token_bytes(taps: int, hidden_size: int) -> int:
+    """Bytes that a token takes in the cache: (taps + 1) hidden states of 16-bit numbers."""
+    return (taps + 1) * hidden_size * 2
+
+
+def shard_spans(lengths: list[int], bytes_per_token: int) -> list[tuple[int, int]]:
+    """First row and end of every shard: SHARD rows of these lengths, or fewer that fill SHARD_BYTES."""
+    spans, start, size = [], 0, 0
+    for row, length in enumerate(lengths):
+        if row - start == SHARD or (row > start and size + length * bytes_per_token > SHARD_BYTES):
+            spans.append((start, row))
+            start, size = row, 0
+        size += length * bytes_per_token
+    return spans + [(start, len(lengths))] if lengths else []
+
+
+def fingerprint(target) -> str:
+    """Eight hexadecimal digits that change with the target's weights: data of an earlier target is never taken."""
+    last = target.model.model.layers[-1].mlp.down_proj.weight
+    return hashlib.sha256(last.detach().float().cpu().numpy().tobytes()).hexdigest()[:8]
+
+
+def digest(value) -> str:
+    """SHA-256 of a value's JSON."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+class Shard:
+    """One file of the cache, memory-mapped; `identity` says whose hidden states of which rows it must hold.
+
+    Raises CheckpointError where the file is truncated, no safetensors file or another shard, and where a row that is
+    read is not what was written.
+    """
+
+    def __init__(self, path: Path, identity: str, lengths: list[int]):
+        self.path = path
+        self.ends = [0, *torch.tensor(lengths).cumsum(0).tolist()]
+        try:
+            saved = safe_open(path, "pt")
+            if (saved.metadata() or {}).get("identity") != identity:
+                raise self._refused("is not the shard of these rows and this target")
+            self.checksums = saved.get_tensor("checksums").tolist()
+            self.slices = {name: saved.get_slice(name) for name in PARTS}
+        except (SafetensorError, OSError) as error:
+            raise self._refused(f"cannot be read ({error})") from None
+
+    def row(self, index: int) -> list[torch.Tensor]:
+        """Features [n, taps * H] and last hidden states [n, H] of the shard's row `index`, bfloat16."""
+        found = [self.slices[name][self.ends[index]:self.ends[index + 1]] for name in PARTS]
+        if checksum(*found) != self.checksums[index]:
+            raise self._refused("is damaged")
+        return found
+
+    def _refused(self, reason: str) -> CheckpointError:
+        return CheckpointError(f"{self.path} of the target cache {reason}; delete this file and train again: it alone "
+                               "is then written anew")
+
+
+def checksum(*tensors: torch.Tensor) -> int:
+    """CRC-32 over the bytes of 16-bit tensors."""
+    found = 0
+    for tensor in tensors:
+        found = zlib.crc32(tensor.contiguous().view(torch.uint8).numpy(), found)
+    return found
 
 
 class TargetCache:
-    """`rows` of (ids, prompt length) with their tapped features and last hidden states, read shard by shard."""
+    """`rows` of (ids, prompt length) with tapped features and last hidden states, read row by row from `shards`."""
 
-    def __init__(self, folder: Path, rows: list[tuple[list[int], int]]):
-        self.folder, self.rows = folder, rows
-        self.shards = [self._open(shard) for shard in range(-(-len(rows) // SHARD))]
-
-    def _open(self, shard: int) -> dict[str, torch.Tensor]:
-        path = self.folder / f"shard_{shard:05d}.safetensors"
-        try:
-            with safe_open(path, "pt") as saved:
-                return {name: saved.get_tensor(name) for name in saved.keys()}
-        except Exception as error:
-            raise CheckpointError(f"{path.name} of the target cache cannot be read ({error}); delete it and train again: it is then "
-                                  "written anew") from None
+    def __init__(self, rows: list[tuple[list[int], int]], shards: list[Shard], starts: list[int]):
+        self.rows, self.shards, self.starts = rows, shards, starts
 
     def batch(self, indices: list[int], device):
-        """Padded ids [B, n], supervised [B, n], features [B, n, taps * H] and last hidden states [B, n, H] of some rows."""
+        """Padded ids, supervised [B, n], features [B, n, taps * H] and last hidden states [B, n, H] of some rows."""
         longest = max(len(self.rows[index][0]) for index in indices)
         ids = torch.zeros(len(indices), longest, dtype=torch.long)
         supervised = torch.zeros(len(indices), longest, dtype=torch.bool)
-        parts = {"features": [], "last_hidden": []}
+        features, last_hidden = [], []
         for row, index in enumerate(indices):
             tokens, prompt_length = self.rows[index]
             ids[row, :len(tokens)] = torch.tensor(tokens)
             # The last prompt token can be an anchor's predecessor but is nothing to be drafted.
             supervised[row, prompt_length:len(tokens)] = True
-            for name, stack in parts.items():
-                stack.append(self._tensor(name, index, longest))
-        return ids.to(device), supervised.to(device), torch.stack(parts["features"]).to(device), torch.stack(parts["last_hidden"]).to(device)
-
-    def _tensor(self, name: str, index: int, length: int) -> torch.Tensor:
-        shard = self.shards[index // SHARD]
-        start, end = shard["ends"][index % SHARD].item(), shard["ends"][index % SHARD + 1].item()
-        return torch.nn.functional.pad(shard[name][start:end].float(), (0, 0, 0, length - (end - start)))
+            shard = bisect.bisect_right(self.starts, index) - 1
+            for stack, found in zip((features, last_hidden), self.shards[shard].row(index - self.starts[shard])):
+                stack.append(F.pad(found.float(), (0, 0, 0, longest - len(tokens))))
+        return tuple(part.to(device) for part in (ids, supervised, torch.stack(features), torch.stack(last_hidden)))
 
 
 @torch.no_grad()
 def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -> TargetCache:
     """Runs the target once over every row and returns the cache in `folder`; shards that exist are kept.
 
-    Raises CheckpointError where `folder` holds a cache of another target, other taps or other rows.
+    Raises CheckpointError where `folder` holds a cache of another target, other taps or other rows, or a damaged shard.
     """
-    _check_identity(folder, {"target": target.name, "taps": list(taps), "rows": len(rows)})
-    starts = range(0, len(rows), SHARD)
-    with tqdm(starts, desc="target cache", unit="shard") as bar:
-        for shard, start in enumerate(bar):
-            path = folder / f"shard_{shard:05d}.safetensors"
+    source = {"target": target.name, "fingerprint": fingerprint(target), "taps": list(taps)}
+    _check_identity(folder, {**source, "rows": len(rows), "digest": digest(rows)})
+    lengths = [len(ids) for ids, _ in rows]
+    spans, shards = shard_spans(lengths, token_bytes(len(taps), target.hidden_size)), []
+    with tqdm(spans, desc="target cache", unit="shard") as bar:
+        for number, (start, end) in enumerate(bar):
+            path, identity = folder / f"shard_{number:05d}.safetensors", digest([source, rows[start:end]])
             if not path.exists():
-                _write_shard(path, _hidden_states(target, rows[start:start + SHARD], taps))
-    return TargetCache(folder, rows)
+                _write_shard(path, _hidden_states(target, rows[start:end], taps), identity)
+            shards.append(Shard(path, identity, lengths[start:end]))
+    return TargetCache(rows, shards, [start for start, _ in spans])
 
 
-def _write_shard(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    write_atomically(path, lambda temporary: save_file(tensors, temporary))
+def _write_shard(path: Path, tensors: dict[str, torch.Tensor], identity: str) -> None:
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata={"identity": identity}))
 
 
 def _check_identity(folder: Path, identity: dict) -> None:
     path = folder / "cache.json"
-    if path.exists() and json.loads(path.read_text()) != identity:
+    if path.exists() and path.read_text() != json.dumps(identity):
         raise CheckpointError(f"{folder.name} holds a target cache made for {path.read_text().strip()}, not for "
-                              f"{json.dumps(identity)}; use another folder")
+                              f"{json.dumps(identity)}; use another folder, or delete {folder}")
     write_atomically(path, lambda temporary: temporary.write_text(json.dumps(identity)))
 
 
 def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
-    """Concatenated bfloat16 hidden states of the rows and where each row ends."""
-    features, last = [None] * len(rows), [None] * len(rows)
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index][0]))
-    for start in range(0, len(order), PARALLEL):
-        group = order[start:start + PARALLEL]
-        longest = max(len(rows[index][0]) for index in group)
+    """Concatenated bfloat16 hidden states of the rows and the checksum of each row."""
+    found = [None] * len(rows)
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index][0]), reverse=True)
+    while order:
+        longest = len(rows[order[0]][0])
+        count = max(1, min(PARALLEL, PASS_TOKENS // longest))
+        group, order = order[:count], order[count:]
         # Padding stands on the right, where a causal target cannot see it from any real token.
-        ids = torch.tensor([rows[index][0] + [0] * (longest - len(rows[index][0])) for index in group], device=target.device)
-        hidden, tapped = target.last_hidden(ids, taps)
+        padded = [rows[index][0] + [0] * (longest - len(rows[index][0])) for index in group]
+        ids = torch.tensor(padded, device=target.device)
+        last_hidden, features = target.last_hidden(ids, taps)
         for row, index in enumerate(group):
             length = len(rows[index][0])
-            features[index] = tapped[row, :length].to("cpu", torch.bfloat16)
-            last[index] = hidden[row, :length].to("cpu", torch.bfloat16)
-    ends = torch.tensor([0] + [len(ids) for ids, _ in rows]).cumsum(0)
-    return {"features": torch.cat(features), "last_hidden": torch.cat(last), "ends": ends}
+            found[index] = [part[row, :length].to("cpu", torch.bfloat16) for part in (features, last_hidden)]
+    return {**{name: torch.cat(parts) for name, parts in zip(PARTS, zip(*found))},
+            "checksums": torch.tensor([checksum(*parts) for parts in found])}

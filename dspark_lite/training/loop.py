@@ -13,11 +13,13 @@ from tqdm import tqdm
 
 from ..checkpoints import write_atomically
 from ..errors import CheckpointError
+from .parallel import Objective, gather, own_rows, processes, sharded_like, whole
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to optimise: `steps` updates, peak learning rate, share of warm-up, decay of the weights, seconds between saves."""
+    """How to optimise: `steps` updates, peak learning rate, share of warm-up, decay of the weights, seconds between
+    saves, and the number format of the matrix products (float16 gradients would vanish, so its loss is scaled)."""
 
     steps: int
     learning_rate: float
@@ -25,6 +27,7 @@ class Plan:
     weight_decay: float = 0.0
     final_share: float = 0.0
     save_seconds: float = 60.0
+    precision: str = "float32"
 
     def rate(self, step: int) -> float:
         """Learning rate of update `step` (from 0): linear warm-up, then a cosine down to `final_share` of the peak."""
@@ -40,67 +43,108 @@ def trainable(model) -> dict[str, torch.nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def save_progress(path: Path, model, optimiser, step: int) -> None:
-    """Parameters, optimiser moments and the number of finished steps in one safetensors file."""
+def save_progress(path: Path, model, optimiser, scaler, step: int, *, write: bool = True) -> None:
+    """Parameters, optimiser moments, loss scale and the number of finished steps in one safetensors file.
+
+    Every process has to call this, because sharded tensors are gathered; only the one told to `write` does.
+    """
     tensors = {}
     for name, parameter in trainable(model).items():
-        tensors[f"model.{name}"] = parameter.detach().contiguous()
+        tensors[f"model.{name}"] = whole(parameter.detach()).contiguous()
         for key, value in optimiser.state.get(parameter, {}).items():
-            tensors[f"optimiser.{key}.{name}"] = value.detach().contiguous()
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata={"step": str(step)}))
+            tensors[f"optimiser.{key}.{name}"] = whole(value.detach()).contiguous()
+    metadata = {"step": str(step), "scaler": json.dumps(scaler.state_dict())}
+    if write:
+        write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
 
 
-def load_progress(path: Path, model, optimiser) -> int:
+def load_progress(path: Path, model, optimiser, scaler) -> int:
     """Restores what `save_progress` wrote; returns the number of finished steps, 0 where there is no save."""
     if not path.exists():
         return 0
     try:
-        return _restore(path, model, optimiser)
+        return _restore(path, model, optimiser, scaler)
     except (SafetensorError, RuntimeError) as error:
-        raise CheckpointError(f"{path} cannot be resumed from ({error}); delete its folder to train from the start") from None
+        reason = " ".join(str(error).split())
+        advice = "delete its folder to train from the start"
+        raise CheckpointError(f"{path} cannot be resumed from ({reason}); {advice}") from None
 
 
-def _restore(path: Path, model, optimiser) -> int:
+@torch.no_grad()
+def _restore(path: Path, model, optimiser, scaler) -> int:
     with safe_open(path, "pt") as saved:
         keys = set(saved.keys())
         for name, parameter in trainable(model).items():
-            parameter.data.copy_(saved.get_tensor(f"model.{name}"))
-            optimiser.state[parameter] = {key: saved.get_tensor(f"optimiser.{key}.{name}")
-                                          for key in ("step", "exp_avg", "exp_avg_sq") if f"optimiser.{key}.{name}" in keys}
+            parameter.copy_(sharded_like(saved.get_tensor(f"model.{name}"), parameter))
+            moments = {key: saved.get_tensor(f"optimiser.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")
+                       if f"optimiser.{key}.{name}" in keys}
+            for key in moments.keys() - {"step"}:
+                moments[key] = sharded_like(moments[key], parameter).to(parameter.device)
+            optimiser.state[parameter] = moments
+        scaler.load_state_dict(json.loads(saved.metadata().get("scaler", "{}")))
         return int(saved.metadata()["step"])
 
 
 def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) -> list[dict]:
     """Runs the plan and returns its log, one record of named losses a step.
 
-    `batch_at(step)` gives the batch of a step, a tuple of tensors whose first dimension is the row, so that a resumed run
-    sees the batches it would have seen. `loss_of(batch)` gives the numerator of the loss, the weight it is divided by (no
-    gradient) and a dict of named numerators to record. Progress is saved in `folder`.
+    `batch_at(step)` gives the batch of a step, a tuple of tensors whose first dimension is the row, so that a resumed
+    run sees the batches it would have seen. `loss_of(batch)` gives the numerator of the loss, the weight it is divided
+    by (no gradient) and a dict of named numerators to record. Progress is saved in `folder`. Launched as several
+    processes (training/parallel.py), each takes its share of the rows: the update is that of one process.
     """
+    accelerator = processes()
+    device = next(model.parameters()).device
     optimiser = torch.optim.AdamW(trainable(model).values(), lr=plan.learning_rate, betas=(0.9, 0.98),
                                   weight_decay=plan.weight_decay)
+    objective, optimiser = accelerator.prepare(Objective(model, loss_of), optimiser)
+    scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "float16")
     progress, log_path = folder / "progress.safetensors", folder / "log.jsonl"
-    first = load_progress(progress, model, optimiser)
+    first = load_progress(progress, model, optimiser, scaler)
     log = read_log(log_path, first)
     saved_at = time.monotonic()
-    with tqdm(total=plan.steps, initial=first, desc=title, unit="step") as bar:
+    with tqdm(total=plan.steps, initial=first, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
         for step in range(first, plan.steps):
             for group in optimiser.param_groups:
                 group["lr"] = plan.rate(step)
-            numerator, weight, record = loss_of(batch_at(step))
-            (numerator / weight).backward()
+            record = backward(accelerator, objective, batch_at(step), scaler)
+            scaler.unscale_(optimiser)
             torch.nn.utils.clip_grad_norm_(trainable(model).values(), 1.0)
-            optimiser.step()
+            scaler.step(optimiser)
+            scaler.update()
             optimiser.zero_grad(set_to_none=True)
-            log.append({"step": step, **{key: round(float(value), 5) for key, value in record.items()}})
+            log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
             bar.update(1)
-            bar.set_postfix({key: f"{value:.3f}" for key, value in log[-1].items() if key != "step"}, refresh=False)
-            if time.monotonic() - saved_at > plan.save_seconds or step + 1 == plan.steps:
+            bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
+            if step + 1 == plan.steps or agreed(accelerator, time.monotonic() - saved_at > plan.save_seconds):
                 # The log first: it may hold more steps than the save (a resumed run drops them), never fewer.
-                write_lines(log_path, log)
-                save_progress(progress, model, optimiser, step + 1)
+                if accelerator.is_main_process:
+                    write_lines(log_path, log)
+                save_progress(progress, model, optimiser, scaler, step + 1, write=accelerator.is_main_process)
                 saved_at = time.monotonic()
+    gather(model)
+    accelerator.wait_for_everyone()
     return log
+
+
+def backward(accelerator, objective, batch: tuple[torch.Tensor, ...], scaler) -> dict[str, float]:
+    """Leaves the gradient of the whole batch's loss in the parameters and returns the losses to record.
+
+    Processes average their gradients, so each one's numerator is multiplied by their number; the weight is that of all.
+    """
+    numerator, weight, record = objective(*own_rows(accelerator, batch))
+    total, *sums = accelerator.reduce(torch.stack([weight, *record.values()]).detach(), "sum")
+    total = total.clamp(min=1e-6)  # a batch with nothing to predict
+    scaler.scale(numerator * accelerator.num_processes / total).backward()
+    return {name: (value / total).item() for name, value in zip(record, sums)}
+
+
+def agreed(accelerator, wish: bool) -> bool:
+    """What the main process wishes, known to all of them (their clocks differ, and all must save at once)."""
+    if accelerator.num_processes == 1:
+        return wish
+    wished = torch.tensor(float(wish and accelerator.is_main_process), device=accelerator.device)
+    return bool(accelerator.reduce(wished, "sum"))
 
 
 def write_lines(path: Path, rows: list) -> None:

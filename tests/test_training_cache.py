@@ -1,0 +1,123 @@
+"""The target cache on disk: what is damaged is named and refused, and nothing else is lost."""
+
+import json
+
+import pytest
+import torch
+
+from dspark_lite.errors import CheckpointError
+from dspark_lite.losslessness import toy_models
+from dspark_lite.training import cache
+
+TAPS = (0, 1)
+ROWS = [([1, 0, 1, 1, 0][:length], 1) for length in (5, 2, 4, 3, 5, 1, 2)]
+
+
+@pytest.fixture
+def target():
+    return toy_models(seed=3)[0]
+
+
+@pytest.fixture
+def folder(target, tmp_path, monkeypatch):
+    """A cache of seven rows in three shards."""
+    monkeypatch.setattr(cache, "SHARD", 3)
+    cache.build_cache(target, ROWS, TAPS, tmp_path)
+    return tmp_path
+
+
+def read_all(target, folder):
+    """Every row of the cache, padded."""
+    return cache.build_cache(target, ROWS, TAPS, folder).batch(list(range(len(ROWS))), "cpu")
+
+
+def shard(folder, number):
+    return folder / f"shard_{number:05d}.safetensors"
+
+
+def damage(path, how):
+    """Spoils a shard in one way."""
+    held = path.read_bytes()
+    header = 8 + int.from_bytes(held[:8], "little")
+    if how == "truncated":
+        path.write_bytes(held[:-3])
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "half a header":
+        path.write_bytes(held[:header // 2])
+    elif how == "another shard":
+        path.write_bytes(shard(path.parent, 0).read_bytes())
+    else:  # one bit of the hidden states, or of the checksums, which stand first because they are the widest numbers
+        at = {"a flipped bit": len(held) - 5, "a flipped checksum": header + 1, "a flipped identity": held.index(b"identity") + 14}[how]
+        path.write_bytes(held[:at] + bytes([held[at] ^ 1]) + held[at + 1:])
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "half a header", "another shard", "a flipped bit", "a flipped checksum",
+                                 "a flipped identity"])
+def test_a_damaged_shard_is_named_and_it_alone_is_written_anew(target, folder, how):
+    whole = read_all(target, folder)
+    others = {path: path.stat().st_mtime_ns for path in (shard(folder, 0), shard(folder, 2))}
+    damage(shard(folder, 1), how)
+    with pytest.raises(CheckpointError, match="shard_00001.safetensors of the target cache .* delete this file and train again") as caught:
+        read_all(target, folder)
+    assert "\n" not in str(caught.value)
+    shard(folder, 1).unlink()
+    for found, wanted in zip(read_all(target, folder), whole, strict=True):
+        assert found.equal(wanted)
+    assert {path: path.stat().st_mtime_ns for path in others} == others
+
+
+def test_every_flipped_byte_of_a_shard_is_noticed_or_without_effect(target, folder):
+    """Also in the header, where a name or an offset may change into another one."""
+    path, whole = shard(folder, 1), read_all(target, folder)
+    held = path.read_bytes()
+    for at in range(0, len(held), 7):
+        path.write_bytes(held[:at] + bytes([held[at] ^ 0x10]) + held[at + 1:])
+        try:
+            found = read_all(target, folder)
+        except CheckpointError as error:
+            assert path.name in str(error)
+        else:
+            assert all(ours.equal(theirs) for ours, theirs in zip(found, whole)), at
+
+
+def test_a_half_written_shard_is_not_taken_for_one(target, folder):
+    whole = read_all(target, folder)
+    shard(folder, 2).rename(folder / "shard_00002.safetensors.tmp")
+    for found, wanted in zip(read_all(target, folder), whole, strict=True):
+        assert found.equal(wanted)
+    assert sorted(path.name for path in folder.glob("shard*")) == [f"shard_{n:05d}.safetensors" for n in range(3)]
+
+
+@pytest.mark.parametrize("damaged", ["", "{", '{"target": 1}'])
+def test_a_folder_whose_identity_is_damaged_is_refused(target, folder, damaged):
+    (folder / "cache.json").write_text(damaged)
+    with pytest.raises(CheckpointError, match="holds a target cache made for .*, not for"):
+        read_all(target, folder)
+
+
+def test_a_cache_of_other_weights_or_other_rows_of_the_same_number_is_refused(target, folder):
+    with pytest.raises(CheckpointError, match="use another folder"):
+        cache.build_cache(toy_models(seed=4)[0], ROWS, TAPS, folder)
+    with pytest.raises(CheckpointError, match="use another folder"):
+        cache.build_cache(target, [*ROWS[:-1], ([0, 0], 1)], TAPS, folder)
+    assert json.loads((folder / "cache.json").read_text())["rows"] == 7
+
+
+def test_shards_end_at_a_number_of_rows_or_of_bytes(monkeypatch):
+    monkeypatch.setattr(cache, "SHARD", 3)
+    monkeypatch.setattr(cache, "SHARD_BYTES", 100)
+    assert cache.shard_spans([1] * 7, 10) == [(0, 3), (3, 6), (6, 7)]
+    assert cache.shard_spans([4, 6, 1, 11, 2, 2], 10) == [(0, 2), (2, 3), (3, 4), (4, 6)]  # one row may be too long for any
+    assert cache.shard_spans([], 10) == []
+    assert cache.token_bytes(5, 2560) == 30_720
+
+
+def test_rows_are_read_where_they_lie(target, folder):
+    """Features and last hidden states of one row, as the target computes them, rounded to 16 bits."""
+    held = cache.build_cache(target, ROWS, TAPS, folder)
+    for index, (ids, _) in enumerate(ROWS):
+        _, _, features, last = held.batch([index], "cpu")
+        wanted_last, wanted = target.last_hidden(torch.tensor([ids]), TAPS)
+        torch.testing.assert_close(features, wanted.bfloat16().float(), atol=1e-2, rtol=1e-2)
+        torch.testing.assert_close(last, wanted_last.bfloat16().float(), atol=1e-2, rtol=1e-2)
