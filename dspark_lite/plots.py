@@ -1,39 +1,43 @@
 """Figures of the lessons. A drafter, a domain and a policy have one colour and one marker each, everywhere.
 
-Colours are Okabe and Ito's, wine is Tol's, all told apart by colour-blind readers; markers and line styles say the same a second time.
-The paper's values are hollow, ours are filled.
+Colours are Okabe and Ito's, wine is Tol's, all told apart by colour-blind readers; markers and line styles say the same
+a second time.
+The paper's values are hollow, ours are filled. Importing this module puts matplotlib in the house style.
 """
 
-import matplotlib
 import matplotlib.pyplot as plt
-from matplotlib.patches import FancyBboxPatch
 import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
+from matplotlib.patches import FancyBboxPatch
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00",
-                                                        "#CC79A7")
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, WINE = "#8A8A8A", "#882255"
 DRAFTERS = {  # name: (label, colour, marker)
-    "plain": ("plain decoding", GREY, "s"), "dspark": ("DSpark", BLUE, "o"), "dspark_gated": ("DSpark, gated head", SKY, "P"),
-    "dspark_rnn": ("DSpark, RNN head", BLACK, "X"), "dflash": ("DFlash", ORANGE, "^"), "small_lm": ("small LM", GREEN, "D"),
+    "plain": ("plain decoding", GREY, "s"), "dspark": ("DSpark", BLUE, "o"),
+    "dspark_gated": ("DSpark, gated head", SKY, "P"), "dspark_rnn": ("DSpark, RNN head", BLACK, "X"),
+    "dflash": ("DFlash", ORANGE, "^"), "small_lm": ("small LM", GREEN, "D"),
     "prompt_lookup": ("prompt lookup", PURPLE, "v"),
     "eagle3": ("Eagle3", RED, "*"), "mtp": ("MTP-1", WINE, "<"),
 }
-DOMAINS = {"math": (BLUE, "o", "-"), "code": (GREEN, "s", "--"), "chat": (RED, "^", ":")}  # name: (colour, marker, line style)
-POLICIES = {"all": ("whole block", BLUE, "o"), "fixed": ("fixed length", ORANGE, "s"), "threshold": ("confidence threshold", GREEN, "D"),
-            "retrospective": ("retrospective", RED, "X")}
+DOMAINS = {  # name: (colour, marker, line style)
+    "math": (BLUE, "o", "-"), "code": (GREEN, "s", "--"), "chat": (RED, "^", ":"),
+}
+POLICIES = {  # name: (label, colour, marker)
+    "all": ("whole block", BLUE, "o"), "fixed": ("fixed length", ORANGE, "s"),
+    "threshold": ("confidence threshold", GREEN, "D"), "retrospective": ("retrospective", RED, "X"),
+}
 ACCEPTED, REJECTED, NEXT = GREEN, RED, BLUE  # a draft kept, a draft refused, the token the target adds
-# A notebook's backend turns interactive mode on when it is loaded; loaded inside rc_context, that would be undone again.
-plt.switch_backend(matplotlib.get_backend())
-RC = {"figure.dpi": 110, "figure.constrained_layout.use": True, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-      "grid.alpha": 0.25, "font.size": 10, "legend.frameon": False, "lines.linewidth": 1.8, "lines.markersize": 6}
+plt.rcParams.update({
+    "figure.dpi": 110, "figure.constrained_layout.use": True, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "grid.alpha": 0.25, "font.size": 10, "legend.frameon": False, "lines.linewidth": 1.8,
+    "lines.markersize": 6})
 
 
 def figure(columns: int = 1, rows: int = 1, *, width: float = 5.2, height: float = 3.4, **options):
-    """A figure of equal panels in the house style: (figure, axes)."""
-    with plt.rc_context(RC):
-        return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
+    """A figure of equal panels, each `width` by `height` inches: (figure, axes)."""
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
 
 
 def drafter_style(name: str) -> dict:
@@ -56,14 +60,14 @@ def policy_style(name: str) -> dict:
 
 def measured_on(axes, device: str) -> None:
     """Writes the device of a measurement small under the axes' right end."""
-    axes.annotate(f"measured on {device}", (1, 0), (0, -34), xycoords="axes fraction", textcoords="offset points", ha="right", va="top",
-                  fontsize=7, color=GREY)
+    axes.annotate(f"measured on {device}", (1, 0), (0, -34), xycoords="axes fraction", textcoords="offset points",
+                  ha="right", va="top", fontsize=7, color=GREY)
 
 
 LETTERS = 9  # points
 KINDS = {  # what became of a drafted token: (colour, filled, mark)
-    "drafted": (GREY, False, ""), "kept": (ACCEPTED, True, ""), "refused": (REJECTED, False, "×"), "unread": (GREY, False, ""),
-    "added": (NEXT, True, "+"), "anchor": (BLACK, True, ""),
+    "drafted": (GREY, False, ""), "kept": (ACCEPTED, True, ""), "refused": (REJECTED, False, "×"),
+    "unread": (GREY, False, ""), "added": (NEXT, True, "+"), "anchor": (BLACK, True, ""),
 }
 
 
@@ -80,8 +84,8 @@ def box_width(text: str, kind: str) -> float:
 def draw_box(axes, x: float, y: float, text: str, kind: str) -> float:
     """One token in a box at x, y (inches); returns where the next box begins."""
     colour, filled, mark = KINDS[kind]
-    axes.text(x + 0.5 * LETTERS / 72, y, mark + visible(text), family="DejaVu Sans Mono", fontsize=LETTERS, va="center_baseline",
-              color="white" if filled else colour,
+    axes.text(x + 0.5 * LETTERS / 72, y, mark + visible(text), family="DejaVu Sans Mono", fontsize=LETTERS,
+              va="center_baseline", color="white" if filled else colour,
               bbox={"boxstyle": "round,pad=0.3", "facecolor": colour if filled else "white", "edgecolor": colour,
                     "linestyle": ":" if kind == "unread" else "-"})
     return x + box_width(text, kind)
@@ -89,7 +93,7 @@ def draw_box(axes, x: float, y: float, text: str, kind: str) -> float:
 
 def inch_canvas(width: float, height: float):
     """A figure without frame whose data units are inches, y downwards from 0: (figure, axes)."""
-    fig = plt.figure(figsize=(width, height), dpi=RC["figure.dpi"])
+    fig = plt.figure(figsize=(width, height), layout="none")
     axes = fig.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(-height, 0))
     axes.set_axis_off()
@@ -111,8 +115,11 @@ def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]
 
 
 def rounds_figure(lab, generation, first: int = 0, count: int = 8):
-    """The rounds of a generation as rows of tokens: kept drafts filled green, the target's own token filled blue with a
-    plus, then what came to nothing: the refused draft red with a cross, those behind it dotted. `lab` decodes the ids."""
+    """The rounds of a generation as rows of tokens; `lab` decodes the ids.
+
+    Kept drafts are filled green and the target's own token blue with a plus; then comes what came to nothing: the
+    refused draft red with a cross, those behind it dotted.
+    """
     rounds = generation.rounds[first:first + count]
     rows = [judged_tokens(lab, r) for r in rounds]
     label, gap, line = 0.85, 0.25, 0.31
@@ -150,12 +157,14 @@ def round_figure(lab, generation, number: int):
     committed, lost = judged_tokens(lab, r)
     judged = [token for token in committed if token[1] == "kept"] + lost
     rows = {"drafted": [(text, "drafted") for text, _ in judged], "verified": judged, "committed": committed}
-    columns = [max(box_width(*row[k]) for row in rows.values() if k < len(row)) for k in range(max(map(len, rows.values())))]
+    columns = [max(box_width(*row[k]) for row in rows.values() if k < len(row))
+               for k in range(max(map(len, rows.values())))]
     label, line, letters = 0.95, 0.36, 78
     fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 8.2), 2.1)
     so_far = visible(lab.tokenizer.decode(before[:-1]))
     outcome = f"{r.accepted} of {r.proposed} drafts accepted, {r.committed} token{'s' * (r.committed != 1)} committed"
-    axes.text(0.02, -0.15, f"round {number} of {len(generation.rounds)}: {outcome}", fontsize=10.5, weight="bold", va="center_baseline")
+    axes.text(0.02, -0.15, f"round {number} of {len(generation.rounds)}: {outcome}", fontsize=10.5, weight="bold",
+              va="center_baseline")
     axes.text(0.02, -0.5, "so far", fontsize=LETTERS, va="center_baseline", color=GREY)
     so_far = ("…" if len(so_far) > letters else "") + so_far[-letters:]
     axes.text(label, -0.5, so_far, family="DejaVu Sans Mono", fontsize=LETTERS - 1, va="center_baseline", color=GREY)
@@ -169,8 +178,9 @@ def round_figure(lab, generation, number: int):
     return fig
 
 
-def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[float], confidence: list[float], accepted: int):
-    """Each drafted token under the drafter's and under the target's probability of it, with the confidence it was given.
+def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[float], confidence: list[float],
+                 accepted: int):
+    """Each drafted token with the drafter's and the target's probability of it, and the confidence it was given.
 
     All lists have one entry a position; the first `accepted` tokens were kept.
     """
@@ -186,7 +196,7 @@ def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[
     axes.set(xticks=position, xticklabels=[f"{k + 1}\n{visible(text)}" for k, text in enumerate(texts)], ylim=(0, 1.14),
              xlim=(-0.5, len(texts) - 0.5), xlabel="position in the block, drafted token", ylabel="probability")
     axes.grid(axis="x", visible=False)
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9, frameon=False)
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)
     return fig
 
 
@@ -201,7 +211,7 @@ def token_labels(lab, token_ids) -> list[str]:
 
 
 def attention_picture(context: int, gamma: int):
-    """Who sees what, query rows against key columns: the target verifying a block (causal), the drafter drafting one."""
+    """Who sees what, query rows against key columns: the target verifying a block (causal), the drafter drafting it."""
     keys = [*(f"{-n}" for n in range(context, 0, -1)), "anchor", *(f"{k}" for k in range(1, gamma))]
     verifying = np.tril(np.ones((gamma, context + gamma)), context)
     drafting = np.ones((gamma, context + gamma))
@@ -252,7 +262,8 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
                 if value >= 0.005:
                     axes.text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=7.5,
                               color="white" if value > 0.6 * highest else BLACK)
-        axes.set(title=title, xlabel="second token", xticks=range(len(second)), yticks=range(len(first)), yticklabels=first)
+        axes.set(title=title, xlabel="second token", xticks=range(len(second)), yticks=range(len(first)),
+                 yticklabels=first)
         axes.set_xticklabels(second, rotation=60, ha="right")
         axes.grid(False)
     panels[0].set_ylabel("first token")
@@ -261,18 +272,18 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
 
 
 def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> None:
-    """Conditional acceptance by draft position (evaluation.position_estimates) as a line with intervals; `shift` moves it
-    off other lines' bars."""
+    """Conditional acceptance by draft position (evaluation.position_estimates) as a line with intervals; `shift` moves
+    it off other lines' bars."""
     x, found = [k + shift for k, e in enumerate(estimates, 1) if e], [e for e in estimates if e]
     low, high = [max(0, e.value - e.low) for e in found], [max(0, e.high - e.value) for e in found]
     axes.errorbar(x, [e.value for e in found], [low, high], elinewidth=1, capsize=2, **style)
-    axes.set(xlabel="draft position", ylabel="accepted, given that all before were", xticks=range(1, len(estimates) + 1),
-             ylim=(0, 1.02))
+    axes.set(xlabel="draft position", ylabel="accepted, given that all before were", ylim=(0, 1.02),
+             xticks=range(1, len(estimates) + 1))
 
 
 def accepted_by_domain(ours: dict, paper: dict):
-    """Accepted length by domain: ours {drafter: {domain: Estimate}} filled, with intervals; the paper's {drafter: {domain: value}}
-    hollow."""
+    """Accepted length by domain: ours {drafter: {domain: Estimate}} filled, with intervals, and the paper's
+    {drafter: {domain: value}} hollow."""
     fig, axes = figure(width=6.4)
     domains = list(next(iter(ours.values())))
     for index, name in enumerate(ours):
@@ -280,9 +291,10 @@ def accepted_by_domain(ours: dict, paper: dict):
         x = np.arange(len(domains)) + 0.22 * (index - (len(ours) - 1) / 2)
         estimates = [ours[name][domain] for domain in domains]
         bars = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
-        here, there = {**style, "label": f"{style['label']}, here"}, {**style, "label": f"{style['label']}, paper (Qwen3-4B)"}
+        here = {**style, "label": f"{style['label']}, here"}
+        there = {**style, "label": f"{style['label']}, paper (Qwen3-4B)", "markerfacecolor": "none"}
         axes.errorbar(x, [e.value for e in estimates], bars, linestyle="none", capsize=3, **here)
-        axes.plot(x + 0.07, [paper[name][domain] for domain in domains], linestyle="none", markerfacecolor="none", **there)
+        axes.plot(x + 0.07, [paper[name][domain] for domain in domains], linestyle="none", **there)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="accepted length (tokens a round)")
     axes.set_ylim(bottom=1)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -292,7 +304,8 @@ def accepted_by_domain(ours: dict, paper: dict):
 def corrected_distribution(labels: list[str], base, bias, corrected, previous: str):
     """Three bars a token: base probability, transition bias (logits) after `previous`, corrected probability."""
     fig, panels = figure(3, width=3.1, height=0.3 * len(labels) + 1.0, sharey=True)
-    parts = ((base, "base, without the head", ORANGE), (bias, f"bias after '{shown(previous)}'", GREY), (corrected, "corrected", BLUE))
+    parts = ((base, "base, without the head", ORANGE), (bias, f"bias after '{shown(previous)}'", GREY),
+             (corrected, "corrected", BLUE))
     for axes, (values, title, colour) in zip(panels, parts):
         axes.barh(range(len(labels)), values, color=colour)
         axes.set(title=title, yticks=range(len(labels)), yticklabels=labels)
@@ -305,18 +318,19 @@ def corrected_distribution(labels: list[str], base, bias, corrected, previous: s
 
 
 def round_picture():
-    """One round of speculative decoding as a corridor: who does what, what is handed on, and a block on its way through."""
+    """One round of speculative decoding as a corridor: who does what, what is handed on, a block on its way through."""
     fig, axes = inch_canvas(11, 4.9)
     for x, y, width, name, work, who in [*ROUND_STEPS, *ROUND_LEGEND]:
         colour, letters = {"target": (BLACK, "white"), "drafter": (BLUE, "white"), "rule": ("white", BLACK)}[who]
         height = 0.72 if work else 0.32
         axes.add_patch(FancyBboxPatch((x, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.08",
                                       facecolor=colour, edgecolor=BLACK if who == "rule" else colour, lw=1.4))
-        axes.text(x + width / 2, y + (0.12 if work else 0), name, color=letters, fontsize=12 if work else 9, weight="bold",
-                  ha="center", va="center")
+        axes.text(x + width / 2, y + (0.12 if work else 0), name, color=letters, fontsize=12 if work else 9,
+                  weight="bold", ha="center", va="center")
         axes.text(x + width / 2, y - 0.16, work, color=letters, fontsize=8, ha="center", va="center")
     for start, end, handed, (x, y) in ROUND_ARROWS:
-        axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "lw": 1.6, "color": BLACK, "shrinkA": 0, "shrinkB": 0})
+        axes.annotate("", end, start,
+                      arrowprops={"arrowstyle": "-|>", "lw": 1.6, "color": BLACK, "shrinkA": 0, "shrinkB": 0})
         axes.text(x, y, handed, fontsize=8.5, color=BLACK, ha="center", va="center", backgroundcolor="white")
     for y, name, first, row in ROUND_TOKENS:
         axes.text(3.3, y, name, fontsize=9.5, color=GREY, ha="right", va="center_baseline")
@@ -355,14 +369,15 @@ ROUND_DRAFTS = ["·has", "·1", "2", "·pears", "·now", ".", "·So"]
 # The block on its way: where its rows stand, and what becomes of its tokens.
 ROUND_TOKENS = [
     (-2.8, "drafted", 0, [("Ada", "anchor"), *[(text, "drafted") for text in ROUND_DRAFTS]]),
-    (-3.15, "verified", 0, [("Ada", "anchor"), *[(text, "kept") for text in ROUND_DRAFTS[:4]], (ROUND_DRAFTS[4], "refused"),
-                            *[(text, "unread") for text in ROUND_DRAFTS[5:]]]),
-    (-3.5, "committed", box_width("Ada", "anchor"), [*[(text, "kept") for text in ROUND_DRAFTS[:4]], ("·left", "added")]),
+    (-3.15, "verified", 0, [("Ada", "anchor"), *[(text, "kept") for text in ROUND_DRAFTS[:4]],
+                            (ROUND_DRAFTS[4], "refused"), *[(text, "unread") for text in ROUND_DRAFTS[5:]]]),
+    (-3.5, "committed", box_width("Ada", "anchor"),
+     [*[(text, "kept") for text in ROUND_DRAFTS[:4]], ("·left", "added")]),
 ]
 
 
 def mistakes(runs: dict, gamma: int):
-    """Share of rounds that accept at least k drafts, one line a variant {label: generations}; the first is the right one."""
+    """Share of rounds that accept at least k drafts, one line a variant {label: generations}, the right one first."""
     fig, axes = figure(width=6.2)
     looks = ((BLUE, "o", "-"), (GREEN, "s", "--"), (RED, "X", ":"), (BLACK, "D", "-."))
     for (label, generations), (colour, marker, line) in zip(runs.items(), looks):
@@ -375,7 +390,7 @@ def mistakes(runs: dict, gamma: int):
 
 
 def speed_bars(speeds: dict[str, dict[str, float]], device: str):
-    """Tokens a second, {drafter: {domain: value}}, "plain" among them; above each other bar how many times plain it is."""
+    """Tokens a second, {drafter: {domain: value}}, "plain" among them; the other bars say how many times plain."""
     fig, axes = figure(width=6.6)
     domains = list(speeds["plain"])
     width = 0.8 / len(speeds)
@@ -385,11 +400,12 @@ def speed_bars(speeds: dict[str, dict[str, float]], device: str):
         axes.bar(x, [values[domain] for domain in domains], width * 0.92, color=colour, label=label)
         for at, domain in zip(x, domains):
             if name != "plain":
-                axes.text(at, values[domain], f"× {values[domain] / speeds['plain'][domain]:.2f}", ha="center", va="bottom", fontsize=9)
+                ratio = values[domain] / speeds["plain"][domain]
+                axes.text(at, values[domain], f"× {ratio:.2f}", ha="center", va="bottom", fontsize=9)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per second")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.1)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     measured_on(axes, device)
     return fig
 
@@ -409,7 +425,8 @@ def pass_cost_figure(positions, milliseconds, device: str):
     """Two panels: milliseconds of one target pass by the positions it carries, and the same for each position."""
     fig, (whole, each) = figure(2)
     whole.plot(positions, milliseconds, color=BLUE, marker="o", label="measured")
-    whole.plot(positions, [milliseconds[0] * k for k in positions], color=GREY, linestyle=":", label="if every position cost the same")
+    whole.plot(positions, [milliseconds[0] * k for k in positions], color=GREY, linestyle=":",
+               label="if every position cost the same")
     whole.set(xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(0, 3 * max(milliseconds)))
     whole.legend()
     each.plot(positions, [time / k for time, k in zip(milliseconds, positions)], color=BLUE, marker="o")
@@ -428,11 +445,14 @@ def roofline_figure(bandwidth, peak, intensity, many, speed, positions, pass_spe
     bend, ends = peak / bandwidth, (intensity * many[0] / 1.5, intensity * many[-1] * 1.5)
     axes.plot([ends[0], bend, ends[1]], [bandwidth * ends[0], peak, peak], color=BLACK, linewidth=1, label="roof")
     axes.plot([intensity * k for k in many], speed, color=BLUE, marker="o", linestyle="", label="matrix products alone")
-    axes.plot([intensity * k for k in positions], pass_speed, color=ORANGE, marker="s", linestyle="", label="whole pass")
+    axes.plot([intensity * k for k in positions], pass_speed, color=ORANGE, marker="s", linestyle="",
+              label="whole pass")
     for k, height in zip(many, speed):
-        axes.annotate(k, (intensity * k, height), (0, 6), textcoords="offset points", ha="center", fontsize=7, color=BLUE)
+        axes.annotate(k, (intensity * k, height), (0, 6), textcoords="offset points", ha="center", fontsize=7,
+                      color=BLUE)
     axes.axvline(bend, color=GREY, linestyle=":", linewidth=1)
-    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",
+    axes.set(xscale="log", yscale="log",
+             xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",
              ylabel="billion multiply-adds per second")
     axes.legend(loc="lower right")
     measured_on(axes, device)
@@ -472,9 +492,9 @@ def costs(parts: dict[str, float], device: str):
 
 
 def latency_bars(costs: dict[tuple[str, str], tuple[float, float, float]], device: str):
-    """Milliseconds of one token by domain: {(drafter, domain): (accepted length, draft seconds, verify seconds) of a round}.
+    """Milliseconds of one token by domain, from {(drafter, domain): (accepted length, draft seconds, verify seconds)}.
 
-    A bar is L, its hatched part the drafting; the number above it is the accepted length.
+    Seconds are those of a round. A bar is L, its hatched part the drafting; above it stands the accepted length.
     """
     fig, axes = figure(width=7.4)
     names, domains = list(dict.fromkeys(name for name, _ in costs)), list(dict.fromkeys(domain for _, domain in costs))
@@ -490,13 +510,13 @@ def latency_bars(costs: dict[tuple[str, str], tuple[float, float, float]], devic
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="time of one token, L (ms)")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.1)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     measured_on(axes, device)
     return fig
 
 
 def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
-    """Speed-up of a drafter whose drafts are accepted with a constant chance: over the draft length, and over the acceptance.
+    """Speed-up of a drafter whose drafts are accepted with a constant chance, by draft length and by acceptance.
 
     `cost` is that of drafting one token and `verify` that of verifying a block, both in plain passes of the target.
     """
@@ -508,8 +528,10 @@ def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
     curve = [speedup(acceptance, length) for length in lengths]
     best = max(lengths, key=lambda length: speedup(acceptance, length))
     left.plot(lengths, curve, color=BLUE, marker=".")
-    left.plot(best, speedup(acceptance, best), linestyle="", marker="*", markersize=14, color=ORANGE, label=f"best: γ = {best}")
-    left.set(xlabel="draft length γ (tokens)", xticks=lengths[::3], title=f"a = {acceptance:.2f}, c = {cost:.2f}, v = {verify:.1f}")
+    left.plot(best, speedup(acceptance, best), linestyle="", marker="*", markersize=14, color=ORANGE,
+              label=f"best: γ = {best}")
+    left.set(xlabel="draft length γ (tokens)", xticks=lengths[::3],
+             title=f"a = {acceptance:.2f}, c = {cost:.2f}, v = {verify:.1f}")
     right.plot(chances, [speedup(a, gamma) for a in chances], color=BLUE)
     even = next((a for a in chances if speedup(a, gamma) >= 1), None)
     if even is not None:
@@ -521,54 +543,57 @@ def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
         axes.text(0.98, 0.03, "slower than plain decoding", transform=axes.transAxes, ha="right", fontsize=8, color=RED)
         axes.plot(x, here, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {here:.2f}")
         axes.set(ylabel="speed-up over plain decoding", ylim=(0, 1.15 * max([1.2, here, *curve])))
-        axes.legend(fontsize=8, loc="best", frameon=False)
+        axes.legend(fontsize=8, loc="best")
     return fig
 
 
-def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], model: dict[str, list[float]], device: str):
-    """Measured {(domain, draft length): (accepted length, speed-up)}; on the left beside the accepted length of a model."""
+def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], model: dict[str, list[float]],
+                       device: str):
+    """Measured {(domain, draft length): (accepted length, speed-up)}, beside the accepted lengths of a model (left)."""
     fig, (left, right) = figure(2, width=4.5)
     for domain, expected in model.items():
         lengths = sorted(length for name, length in measured if name == domain)
         taus, speedups = zip(*(measured[domain, length] for length in lengths))
         style = domain_style(domain)
         left.plot(lengths, taus, **style)
-        left.plot(lengths, expected, linestyle="", marker=style["marker"], markerfacecolor="white", color=style["color"], markersize=10,
-                  zorder=1, label=f"{domain}, formula")
+        left.plot(lengths, expected, linestyle="", marker=style["marker"], markerfacecolor="white", markersize=10,
+                  color=style["color"], zorder=1, label=f"{domain}, formula")
         right.plot(lengths, speedups, **style)
     right.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
     right.text(0.98, 0.03, "slower than plain decoding", transform=right.transAxes, ha="right", fontsize=8, color=RED)
-    left.set(xlabel="draft length γ (tokens)", ylabel="accepted length τ (tokens a round)", xticks=lengths, ylim=(1, None))
+    left.set(xlabel="draft length γ (tokens)", ylabel="accepted length τ (tokens a round)", xticks=lengths,
+             ylim=(1, None))
     right.set(xlabel="draft length γ (tokens)", ylabel="speed-up over plain decoding", xticks=lengths, ylim=(0, None))
-    left.legend(fontsize=8, frameon=False)
-    right.legend(fontsize=8, frameon=False)
+    left.legend(fontsize=8)
+    right.legend(fontsize=8)
     measured_on(right, device)
     return fig
 
 
 def overlap_panel(axes, p, q, names) -> None:
-    """Two distributions over a few tokens, p [V] of the target and q [V] of the drafter, as three areas: kept (green, the
-    smaller of both), refused (red, what q has more) and owed (blue, what p has more)."""
+    """Two distributions over a few tokens, p [V] of the target and q [V] of the drafter, as three areas: kept (green,
+    the smaller of both), refused (red, what q has more) and owed (blue, what p has more)."""
     x, p, q = np.arange(len(names)), np.asarray(p), np.asarray(q)
     kept, owed, refused = np.minimum(p, q), np.maximum(p - q, 0), np.maximum(q - p, 0)
-    with plt.rc_context(RC):
-        axes.bar(x, kept, color=ACCEPTED, label=f"kept: {kept.sum():.2f}")
-        axes.bar(x, refused, bottom=kept, color="white", edgecolor=REJECTED, hatch="xxx", label=f"refused: {refused.sum():.2f}")
-        axes.bar(x, owed, bottom=kept, color="white", edgecolor=NEXT, hatch="///", label=f"owed: {owed.sum():.2f}")
-        for values, style, label in ((p, "-", "p, target"), (q, ":", "q, drafter")):
-            axes.hlines(values, x - 0.45, x + 0.45, color=BLACK, linestyle=style, linewidth=2, label=label)
-        axes.set(xticks=x, xticklabels=names, xlabel="token", ylabel="probability", ylim=(0, 1.4 * max(p.max(), q.max())))
-        axes.legend(ncols=2, fontsize=8, loc="upper right")
+    axes.bar(x, kept, color=ACCEPTED, label=f"kept: {kept.sum():.2f}")
+    axes.bar(x, refused, bottom=kept, color="white", edgecolor=REJECTED, hatch="xxx",
+             label=f"refused: {refused.sum():.2f}")
+    axes.bar(x, owed, bottom=kept, color="white", edgecolor=NEXT, hatch="///", label=f"owed: {owed.sum():.2f}")
+    for values, style, label in ((p, "-", "p, target"), (q, ":", "q, drafter")):
+        axes.hlines(values, x - 0.45, x + 0.45, color=BLACK, linestyle=style, linewidth=2, label=label)
+    axes.set(xticks=x, xticklabels=names, xlabel="token", ylabel="probability", ylim=(0, 1.4 * max(p.max(), q.max())))
+    axes.legend(ncols=2, fontsize=8, loc="upper right")
 
 
 def overlap_figure(p, q, names):
-    """The three areas of `overlap_panel` with the acceptance probability, and beside them the residual of p and q [V]."""
+    """The three areas of `overlap_panel` with the acceptance probability, and the residual of p and q [V] beside it."""
     fig, (left, right) = figure(2, width=4.8, height=3.2, gridspec_kw={"width_ratios": [3, 2]})
     overlap_panel(left, p, q, names)
     owed = np.maximum(np.asarray(p) - np.asarray(q), 0)
     total = owed.sum()
     right.bar(names, owed / total if total > 0 else 0 * owed, color=NEXT)
-    right.set(xlabel="token", ylabel="probability", ylim=(0, 1.05), title="residual" if total > 0 else "no residual: nothing is refused")
+    right.set(xlabel="token", ylabel="probability", ylim=(0, 1.05),
+              title="residual" if total > 0 else "no residual: nothing is refused")
     left.set_title(f"acceptance probability {1 - total:.2f}")
     return fig
 
@@ -581,8 +606,8 @@ def total_variation_figure(distances: dict[str, float]):
         look = {"color": ACCEPTED, "marker": "o"} if exact else {"color": REJECTED, "marker": "X"}
         axes.plot(max(distance, 1e-9), -row, markersize=9, **look)
     axes.axvline(np.finfo(np.float32).eps, color=GREY, linestyle=":")
-    axes.set(xscale="log", xlim=(5e-10, 1), xlabel="total variation from the target's distribution", yticks=-np.arange(len(distances)),
-             yticklabels=distances.keys(), ylim=(0.6 - len(distances), 0.4))
+    axes.set(xscale="log", xlim=(5e-10, 1), xlabel="total variation from the target's distribution",
+             yticks=-np.arange(len(distances)), yticklabels=distances.keys(), ylim=(0.6 - len(distances), 0.4))
     return fig
 
 
