@@ -13,22 +13,24 @@ MOST_LOGITS = 2**25  # logits in one batch: a vocabulary of 150,000 tokens leave
 
 @torch.inference_mode()
 def up_to_a_fork(target, drafter, prompt_ids: torch.Tensor, max_new_tokens: int = 40) -> torch.Tensor:
-    """The prompt [1, n] with the beginning of its greedy answer, cut before the anchor behind which the target hesitates
-    and the drafter disagrees with it most (entropy times total variation): there a wrong decoder shows soonest."""
+    """The prompt [1, n] with the beginning of its greedy answer, cut before the anchor behind which the target
+    hesitates and the drafter disagrees with it most (entropy times total variation): there a wrong decoder shows
+    soonest."""
     answer = generate(target, None, prompt_ids, max_new_tokens=max_new_tokens, stop_token_ids=()).token_ids
     text, best = torch.cat([prompt_ids, torch.tensor([answer], device=prompt_ids.device)], 1), (-1.0, 0)
     for length in range(prompt_ids.shape[1], text.shape[1]):
         anchor = text[:, length]
         step, cache = target.prefill(text[:, :length], drafter.taps)
         p = probabilities(target.verify(anchor[:, None], cache).logits[0, -1], 1.0)
-        q = drafter.propose(drafter.begin(text[:, :length], step.features), anchor, temperature=1.0, generator=None).probs[0, 0]
+        state = drafter.begin(text[:, :length], step.features)
+        q = drafter.propose(state, anchor, temperature=1.0, generator=None).probs[0, 0]
         best = max(best, (float(torch.special.entr(p).sum() * (p - q).abs().sum()), length))
     return text[:, :best[1]]
 
 
 @torch.inference_mode()
 def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[int, torch.Tensor]:
-    """The anchor, the most probable token after prompt_ids [1, n], and the target's probabilities [V] of what follows it."""
+    """The anchor, the most probable token after prompt_ids [1, n], and the target's probabilities [V] of the next."""
     step, cache = target.prefill(prompt_ids)
     anchor = step.logits[:, -1].argmax(-1)
     return anchor.item(), probabilities(target.verify(anchor[:, None], cache).logits[0, -1], temperature)

@@ -11,7 +11,8 @@ from .sampling import probabilities
 
 class Reading(NamedTuple):
     """A sampled answer and what the target made of it: `ids` [1, n + T] of prompt and answer, tapped `features`
-    [1, n + T, taps * H], the target's `probs` [1, n + T, V] of the token after each, and `start`, the answer's first place."""
+    [1, n + T, taps * H], the target's `probs` [1, n + T, V] of the token after each, and `start`, where the answer
+    begins."""
 
     ids: torch.Tensor
     features: torch.Tensor
@@ -30,7 +31,7 @@ def read_answer(lab, drafter, prompt: str, seed: int) -> Reading:
 
 
 def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `count` likeliest tokens after ids [1, n], and the joint probability [count, V] of each with every token after it."""
+    """The `count` likeliest tokens after ids [1, n] and the joint probability [count, V] of each and the next."""
     step, _ = target.prefill(ids)
     first_probs, first = probabilities(step.logits[0, -1], 1.0).topk(count)
     step, _ = target.prefill(torch.cat([ids.expand(count, -1), first[:, None]], 1))

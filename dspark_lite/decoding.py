@@ -54,8 +54,8 @@ def check_request(target, input_ids: torch.Tensor, max_new_tokens: int, temperat
         raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
     longest = target.max_positions - max_new_tokens
     if input_ids.shape[1] > longest:
-        raise RequestError(f"the prompt has {input_ids.shape[1]} tokens; with {max_new_tokens} new ones this target has "
-                           f"positions for at most {longest}")
+        raise RequestError(f"the prompt has {input_ids.shape[1]} tokens; with {max_new_tokens} new ones this target "
+                           f"has positions for at most {longest}")
 
 
 def clock(device: torch.device) -> float:
@@ -111,7 +111,8 @@ def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int, t
         anchor = verdict.next_token
         finished = clock(target.device)
         result.token_ids += tokens
-        result.rounds.append(Round(proposed, accepted, len(tokens), drafts, tokens, verifying - drafting, finished - verifying))
+        result.rounds.append(Round(proposed, accepted, len(tokens), drafts, tokens, verifying - drafting,
+                                   finished - verifying))
     result.decode_seconds = clock(target.device) - started
     return result
 

@@ -1,4 +1,4 @@
-"""From logits to tokens: probabilities, draws, and the lossless accept rule (paper, section 2; Leviathan et al. 2023)."""
+"""From logits to tokens: probabilities, draws, the lossless accept rule (paper, section 2; Leviathan et al. 2023)."""
 
 from typing import NamedTuple
 

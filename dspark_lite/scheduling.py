@@ -23,7 +23,7 @@ def fixed(length: int):
 
 
 def survival(confidence: torch.Tensor) -> torch.Tensor:
-    """The chance [B, g] that the whole prefix up to each position survives: the product of confidences (section 3.3)."""
+    """The chance [B, g] that the prefix up to each position survives: the product of confidences (section 3.3)."""
     return confidence.cumprod(-1)
 
 
@@ -48,7 +48,8 @@ def retrospective(steps_per_second):
     def policy(proposal: Proposal) -> torch.Tensor:
         alive = survival(_confidence(proposal))
         if len(speed) < alive.shape[1] + 1:
-            raise RequestError(f"SPS has {len(speed)} entries; a block of {alive.shape[1]} drafts needs {alive.shape[1] + 1}")
+            raise RequestError(f"SPS has {len(speed)} entries; a block of {alive.shape[1]} drafts needs "
+                               f"{alive.shape[1] + 1}")
         expected = torch.cat([torch.ones_like(alive[:, :1]), alive], 1).cumsum(1)
         return (expected * speed[:expected.shape[1]].to(alive.device)).argmax(1)
 
@@ -57,5 +58,6 @@ def retrospective(steps_per_second):
 
 def _confidence(proposal: Proposal) -> torch.Tensor:
     if proposal.confidence is None:
-        raise RequestError("this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a fixed length")
+        raise RequestError("this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a "
+                           "fixed length")
     return proposal.confidence

@@ -14,7 +14,7 @@ class Unfinished(Exception):
 
 
 def checker(check):
-    """Turns a function that raises Mistake into a checker that prints one line and returns whether the answer is right."""
+    """Makes a checker of a function that raises Mistake: it prints one line and returns whether the answer is right."""
 
     @functools.wraps(check)
     def run(*answers) -> bool:
@@ -48,7 +48,7 @@ def same(answer, right, tolerance: float = 1e-5) -> bool:
 
 
 def name_mistake(answer, right, mistakes: dict[str, object], otherwise: str) -> None:
-    """Raises Mistake unless `answer` equals `right`: with the sentence of the wrong answer that it equals, or `otherwise`.
+    """Raises Mistake unless `answer` equals `right`, with the sentence of the wrong answer it equals or `otherwise`.
 
     `mistakes` maps a sentence to the value that this mistake gives.
     """

@@ -36,7 +36,7 @@ def check_forget(function):
 
 @checker
 def check_expected_tau(function):
-    """Checks `function(a, gamma)`: expected tokens a round if a draft behind accepted ones is accepted with chance a."""
+    """Checks `function(a, gamma)`: expected tokens a round if a draft behind kept ones is kept with chance a."""
     def truth(a, g):
         return (1 - a ** (g + 1)) / (1 - a)
 
@@ -45,7 +45,8 @@ def check_expected_tau(function):
             _over(TAU_CASES, lambda a, g: (1 - a**g) / (1 - a)),
         "you counted the drafts only; the target adds a token to every round":
             _over(TAU_CASES, lambda a, g: truth(a, g) - 1),
-        "a draft counts only if all before it were kept: its chance is a ** k, not a": _over(TAU_CASES, lambda a, g: 1 + g * a),
+        "a draft counts only if all before it were kept: its chance is a ** k, not a":
+            _over(TAU_CASES, lambda a, g: 1 + g * a),
         "that is the limit of an endless block": _over(TAU_CASES, lambda a, g: 1 / (1 - a)),
         "that is the chance that the whole block is kept, not a number of tokens": _over(TAU_CASES, lambda a, g: a**g),
     }, "add up 1 + a + a ** 2 + ... + a ** gamma")
@@ -54,12 +55,13 @@ def check_expected_tau(function):
     except ZeroDivisionError:
         certain = None
     if certain != 4:
-        raise Mistake("right for a < 1; at a = 1 the fraction is 0 / 0, but every draft is kept: return gamma + 1 there")
+        raise Mistake("right for a < 1; at a = 1 the fraction is 0 / 0, but every draft is kept: return gamma + 1 "
+                      "there")
 
 
 @checker
 def check_best_gamma(function):
-    """Checks `function(a, c)`: the gamma from 0 to LONGEST with the largest speed-up, verifying at the price of a plain pass."""
+    """Checks `function(a, c)`: the gamma from 0 to LONGEST with the largest speed-up; verifying costs a plain pass."""
     def tau(a, g):
         return (1 - a ** (g + 1)) / (1 - a)
 
@@ -76,7 +78,8 @@ def check_best_gamma(function):
             _over(GAMMA_CASES, lambda a, c: LONGEST),
         "a round also verifies: its cost is gamma * c + 1 plain passes":
             _over(GAMMA_CASES, best(lambda a, c, g: tau(a, g) / (g * c), 1)),
-        "you found the draft length with the smallest speed-up": _over(GAMMA_CASES, best(lambda a, c, g: -speedup(a, c, g))),
+        "you found the draft length with the smallest speed-up":
+            _over(GAMMA_CASES, best(lambda a, c, g: -speedup(a, c, g))),
         "that is the largest speed-up; return the gamma that reaches it":
             _over(GAMMA_CASES, lambda a, c: max(speedup(a, c, g) for g in range(LONGEST + 1))),
         "one too few: is your list of speed-ups counted from gamma = 1?":

@@ -32,8 +32,8 @@ def check_block_ids(block_ids):
     name_mistake(finished(block_ids(anchor, 4, MASK)), right, {
         "the anchor is missing: slot 0 holds a mask, so the block does not know which token it continues.":
             torch.full((2, 4), MASK),
-        "you put gamma masks behind the anchor, gamma + 1 slots; here the anchor's own slot predicts, so gamma slots draft gamma "
-        "tokens.": torch.cat([right, right[:, 1:2]], 1),
+        "you put gamma masks behind the anchor, gamma + 1 slots; here the anchor's own slot predicts, so gamma slots "
+        "draft gamma tokens.": torch.cat([right, right[:, 1:2]], 1),
         "the anchor stands at the end; it comes first, and the masks wait for what follows it.": right.flip(1),
         "every slot holds the anchor; only slot 0 does, the others hold the mask.": anchor[:, None].expand(2, 4),
     }, "the ids are not the anchor followed by gamma - 1 masks, [B, gamma].")
@@ -44,9 +44,9 @@ def check_positions(block_positions):
     """`block_positions(context_length, gamma)`: RoPE positions [gamma] of a block behind the context."""
     slots = torch.arange(4)
     name_mistake(finished(block_positions(11, 4)), 11 + slots, {
-        "the positions restart at 0; the context's keys were turned by absolute positions, so the block must go on counting.":
+        "the positions restart at 0; the context's keys were turned by absolute positions, so the block must count on.":
             slots,
-        "the anchor stands one place too far right: with n context tokens they fill 0 to n - 1, and the anchor stands at n.":
+        "the anchor stands one place too far right: n context tokens fill 0 to n - 1, and the anchor stands at n.":
             12 + slots,
         "the anchor shares the last context token's position; it stands one behind it, at n.": 10 + slots,
         "all slots stand at one position; slot k stands k places behind the anchor.": torch.full((4,), 11),

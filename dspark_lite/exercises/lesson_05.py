@@ -15,7 +15,7 @@ def check_transition_bias(transition_bias):
     w1, w2, previous = _random(6, 2, seed=1), _random(6, 2, seed=2), torch.tensor([4, 0])
     right = w1[previous] @ w2.T
     name_mistake(finished(transition_bias(w1, w2, previous)), right, {
-        "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the previous token.":
+        "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the token before.":
             w2[previous] @ w1.T,
         "this is W1[x], a vector of rank r; W2 still has to turn it into one number a token.": w1[previous],
         "you made probabilities of it; the bias is added to logits, and softmax comes once, after the sum.":
