@@ -62,12 +62,14 @@ def eagle3_loss(drafter, batch, recipe: dict) -> tuple[torch.Tensor, torch.Tenso
     place[rows[valid], anchors[valid]] = torch.arange(int(valid.sum()), device=ids.device)
     with torch.no_grad():
         target_probs = torch.softmax(drafter.lm_head(last_hidden[rows[valid], anchors[valid]]).float(), -1)  # [N, V]
+        # p . logits = p . (W h) = (p W) . h, so that a pass handles its [N, V] logits once and gathers [N, H] only.
+        wanted = target_probs @ drafter.lm_head.weight
     numerator, weight, decay = 0.0, 0.0, 1.0
     for k, hidden in enumerate(unrolled_hidden(drafter, features, ids, tokens[..., :-1], anchors.clamp(min=1))):
         chosen = counted[..., k]
-        logits = drafter.lm_head(hidden[chosen]).float()
-        wanted = target_probs[place[rows, before[..., k]][chosen]]
-        numerator = numerator + decay * F.cross_entropy(logits, wanted, reduction="sum")
+        hidden = hidden[chosen]  # [N, H]
+        imitated = (hidden * wanted[place[rows, before[..., k]][chosen]]).sum(dtype=torch.float32)
+        numerator = numerator + decay * (drafter.lm_head(hidden).float().logsumexp(-1).sum() - imitated)
         weight, decay = weight + decay * chosen.sum(), decay * drafter.config.step_loss_decay
     return numerator, weight, {"cross_entropy": numerator}
 
