@@ -125,8 +125,8 @@ def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: 
     """One row a drafter and domain or benchmark, and the gain of DSpark over DFlash where both are there.
 
     A row holds the accepted length with its interval, the conditional acceptance by position, committed tokens and
-    rounds of each prompt, and how many prompts were skipped because the target has no position left for an answer
-    (where a few are left, the answer is that short); None stands where no prompt gave a round.
+    rounds of each prompt, its `position_counts`, and how many prompts were skipped because the target has no position
+    left for an answer (where a few are left, the answer is that short); None stands where no prompt gave a round.
     `drafters` are names, folders or Hub ids, or {label: one of these or a drafter}; `prompts` are keyed by domain or by
     the name of a benchmark; `max_new_tokens` defaults to the lab's. With a `path`, that of the JSON to be, finished
     prompts are kept in a journal beside it, and the same call goes on where it was stopped.
@@ -198,6 +198,7 @@ def _row(label: str, name: str, found: list, gamma: int) -> dict:
     return {"drafter": label, **where, "accepted_length": value, "low": low, "high": high,
             "conditional_acceptance": conditional_acceptance(generations, gamma),
             "committed": counts[:, 0].astype(int).tolist(), "rounds": counts[:, 1].astype(int).tolist(),
+            "position_counts": position_counts(generations, gamma).astype(int).tolist(),
             "skipped": len(found) - len(generations)}
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -30,8 +31,10 @@ def commit() -> str | None:
 
 
 def write_json(path: Path, measured: dict) -> None:
-    """Writes a measurement, whole or not at all."""
-    write_atomically(path, lambda temporary: temporary.write_text(json.dumps(measured, indent=1) + "\n"))
+    """Writes a measurement, whole or not at all; lists of numbers stand on one line each."""
+    indented = json.dumps(measured, indent=1)
+    text = re.sub(r"\[[\s\d.,+e\-]+\]", lambda numbers: re.sub(r"\s+", " ", numbers[0]), indented)
+    write_atomically(path, lambda temporary: temporary.write_text(text + "\n"))
 
 
 def journal_path(path: Path) -> Path:

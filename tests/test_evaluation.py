@@ -110,7 +110,8 @@ def test_entropy_of_answer_tokens_is_in_nats():
 # On the tiny profile -------------------------------------------------------------------------------------------------
 
 HEADER = {"device", "versions", "commit", "seed", "profile", "target", "temperature", "prompts", "rows"}
-ROW = {"drafter", "domain", "accepted_length", "low", "high", "conditional_acceptance", "committed", "rounds", "skipped"}
+ROW = {"drafter", "domain", "accepted_length", "low", "high", "conditional_acceptance", "committed", "rounds",
+       "position_counts", "skipped"}
 
 
 def run(command, path, *arguments):
@@ -132,7 +133,8 @@ def test_evaluate_writes_its_rows(tmp_path, capsys):
         assert set(row) == ROW and len(row["committed"]) == len(row["rounds"]) == 2 and row["skipped"] == 0
         assert row["accepted_length"] == sum(row["committed"]) / sum(row["rounds"])
         assert 1 <= row["low"] <= row["accepted_length"] <= row["high"] <= 8
-        assert len(row["conditional_acceptance"]) == 7
+        kept, reached = np.array(row["position_counts"]).sum(0).T
+        assert row["conditional_acceptance"] == [k / n if n else None for k, n in zip(kept, reached)] and len(kept) == 7
         assert all(rate is None or 0 <= rate <= 1 for rate in row["conditional_acceptance"])
     assert set(measured["dspark_over_dflash"]) == {"value", "low", "high"}
     out = capsys.readouterr().out.splitlines()
