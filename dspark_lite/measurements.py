@@ -31,9 +31,9 @@ def commit() -> str | None:
 
 
 def write_json(path: Path, measured: dict) -> None:
-    """Writes a measurement, whole or not at all; lists of numbers stand on one line each."""
+    """Writes a measurement, whole or not at all; lists of numbers, also nested ones, stand on one line each."""
     indented = json.dumps(measured, indent=1)
-    text = re.sub(r"\[[\s\d.,+e\-]+\]", lambda numbers: re.sub(r"\s+", " ", numbers[0]), indented)
+    text = re.sub(r"\[[\s\d.,+e\-\[\]]+\]", lambda numbers: re.sub(r"\s+", " ", numbers[0]), indented)
     write_atomically(path, lambda temporary: temporary.write_text(text + "\n"))
 
 
