@@ -61,9 +61,6 @@ class Lab:
 
     def encode(self, prompt: str) -> torch.Tensor:
         """Token ids [1, n] of a user's first turn, chat template applied, thinking off."""
-        if self.tokenizer is None:
-            raise RequestError(f"{self.target.name} has no tokenizer.json, so it cannot read text; use it from Python "
-                               "with token ids")
         return torch.tensor([chat_ids(self.tokenizer, prompt)], device=self.device)
 
     def decode(self, token_ids) -> str:
@@ -117,11 +114,15 @@ def held_out(domain: str, count: int):
 def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None) -> Lab:
     """Loads the target of the profile, or another `target`, and `prompts` held-out prompts a domain; seeds torch.
 
-    Raises DSparkLiteError for an unknown profile and CheckpointError where weights cannot be had.
+    Raises DSparkLiteError for an unknown profile or a target that cannot read text, and CheckpointError where weights
+    cannot be had.
     """
     profile = choose_profile(profile)
     torch.manual_seed(seed)
     device = torch.device("cuda" if profile == "released" and torch.cuda.is_available() else "cpu")
     loaded = load_target(target or PROFILES[profile]["target"], device=device, dtype=default_dtype(device))
+    if loaded.tokenizer is None:
+        raise RequestError(f"{loaded.name} has no tokenizer.json, so it cannot read text; use it from Python with token "
+                           "ids")
     texts = {domain: [example.prompt for example in held_out(domain, prompts)] for domain in DOMAINS}
     return Lab(profile, loaded, texts, seed)

@@ -85,7 +85,7 @@ def test_a_measurement_is_refused_before_it_starts(capfd, command, arguments, se
     (["--target", "tiny-target"], "--target is given without --drafters"),
     (["--target", "nonsense", "--drafters", "dspark"], "there is no checkpoint 'nonsense'"),
     (["--max-new-tokens", "0"], "max_new_tokens is 0; it must be 1 or more"),
-    (["--drafters", "org/"], "there is no checkpoint 'org/'"),
+    (["--drafters", "./nowhere"], "there is no checkpoint './nowhere'"),
 ])
 def test_an_evaluation_is_refused_before_it_starts(capfd, arguments, sentence):
     assert sentence in refused(capfd, "evaluate", *arguments, "--prompts", "1")
@@ -108,7 +108,8 @@ def test_an_evaluation_on_benchmarks_names_the_broken_line_and_resumes(capfd, tm
     assert json.loads((tmp_path / "e.json").read_text()) == measured
     capfd.readouterr()
     assert "was begun with seed 980406, not 1" in refused(capfd, *called, "humaneval", "--seed", "1")
-    assert "no positions" not in refused(capfd, "evaluate", "--target", toys / "target", "--drafters", "prompt_lookup")
+    unread = refused(capfd, "evaluate", "--target", toys / "target", "--drafters", "prompt_lookup", "--prompts", "1")
+    assert "has no tokenizer.json" in unread
 
 
 def test_other_commands(capfd, tmp_path, monkeypatch):
