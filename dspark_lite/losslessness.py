@@ -47,23 +47,35 @@ class Path(Chooser):
         return torch.tensor(kept, device=keep.device)
 
 
-def output_distribution(target, drafter, policy, length: int, *, prompt=(0,), temperature: float = 1.0,
-                        gamma: int | None = None) -> dict[tuple[int, ...], float]:
-    """Exact probability of every sequence of `length` new tokens after `prompt`, as `generate` produces them.
+def outcomes(work):
+    """Yields (result, probability) of `work(path)` for every way its random decisions can fall.
 
-    `drafter=None` gives the target's own distribution. Raises RequestError where there are too many paths to visit.
+    Raises RequestError where there are too many paths to visit.
     """
-    found: dict[tuple[int, ...], float] = {}
     waiting, visited = [[]], 0
     while waiting:
         visited += 1
         if visited > MOST_PATHS:
             raise RequestError(f"more than {MOST_PATHS} paths; use a smaller vocabulary, block or length")
         path = Path(waiting.pop())
-        tokens = tuple(generate(target, drafter, torch.tensor([list(prompt)]), max_new_tokens=length, temperature=temperature,
-                                policy=policy, stop_token_ids=(), generator=path, gamma=gamma).token_ids)
-        found[tokens] = found.get(tokens, 0.0) + path.probability
+        result = work(path)
         waiting += path.open
+        yield result, path.probability
+
+
+def output_distribution(target, drafter, policy, length: int, *, prompt=(0,), temperature: float = 1.0,
+                        gamma: int | None = None) -> dict[tuple[int, ...], float]:
+    """Exact probability of every sequence of `length` new tokens after `prompt`, as `generate` produces them.
+
+    `drafter=None` gives the target's own distribution. Raises RequestError where there are too many paths to visit.
+    """
+    def answer(path):
+        return tuple(generate(target, drafter, torch.tensor([list(prompt)]), max_new_tokens=length, policy=policy,
+                              temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma).token_ids)
+
+    found: dict[tuple[int, ...], float] = {}
+    for tokens, probability in outcomes(answer):
+        found[tokens] = found.get(tokens, 0.0) + probability
     return found
 
 

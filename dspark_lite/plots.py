@@ -31,8 +31,8 @@ POLICIES = {  # name: (label, colour, marker)
 ACCEPTED, REJECTED, NEXT = GREEN, RED, BLUE  # a draft kept, a draft refused, the token the target adds
 plt.rcParams.update({
     "figure.dpi": 110, "figure.constrained_layout.use": True, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.alpha": 0.25, "font.size": 10, "legend.frameon": False, "lines.linewidth": 1.8,
-    "lines.markersize": 6})
+    "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.25, "font.size": 10, "legend.frameon": False,
+    "lines.linewidth": 1.8, "lines.markersize": 6})
 
 
 def figure(columns: int = 1, rows: int = 1, *, width: float = 5.2, height: float = 3.4, **options):
@@ -60,7 +60,7 @@ def policy_style(name: str) -> dict:
 
 def measured_on(axes, device: str) -> None:
     """Writes the device of a measurement small under the axes' right end."""
-    axes.annotate(f"measured on {device}", (1, 0), (0, -34), xycoords="axes fraction", textcoords="offset points",
+    axes.annotate(f"measured on {device}", (1, 0), (0, -36), xycoords="axes fraction", textcoords="offset points",
                   ha="right", va="top", fontsize=7, color=GREY)
 
 
@@ -219,7 +219,7 @@ def attention_picture(context: int, gamma: int):
     views = ((verifying, "target, verifying the block", "draft"), (drafting, "drafter, drafting it", "mask"))
     for axes, (seen, title, slot) in zip(panels, views):
         seen[:, context:] *= 2  # context and block in two colours
-        axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="equal")
+        axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="auto")
         axes.set(title=title, xlabel="key: context | block", xticks=range(context + gamma), yticks=range(gamma),
                  yticklabels=["anchor", *(f"{slot} {k}" for k in range(1, gamma))])
         axes.set_xticklabels(keys, rotation=90, fontsize=8)
@@ -309,7 +309,7 @@ def corrected_distribution(labels: list[str], base, bias, corrected, previous: s
     for axes, (values, title, colour) in zip(panels, parts):
         axes.barh(range(len(labels)), values, color=colour)
         axes.set(title=title, yticks=range(len(labels)), yticklabels=labels)
-    panels[0].set(xlabel="probability", xlim=(0, 1))
+    panels[0].set(xlabel="probability", xlim=(0, 1), ylabel="token")
     panels[1].set_xlabel("added to the logit")
     panels[1].axvline(0, color=BLACK, linewidth=0.8)
     panels[2].set(xlabel="probability", xlim=(0, 1))
@@ -376,10 +376,12 @@ ROUND_TOKENS = [
 ]
 
 
-def mistakes(runs: dict, gamma: int):
-    """Share of rounds that accept at least k drafts, one line a variant {label: generations}, the right one first."""
+def mistakes(runs: dict, gamma: int, drafter: str):
+    """Share of rounds that accept at least k drafts, one line a variant {label: generations}; the first is `drafter`
+    as it should be and looks as in every figure."""
     fig, axes = figure(width=6.2)
-    looks = ((BLUE, "o", "-"), (GREEN, "s", "--"), (RED, "X", ":"), (BLACK, "D", "-."))
+    _, own_colour, own_marker = DRAFTERS[drafter]
+    looks = ((own_colour, own_marker, "-"), (PURPLE, "s", "--"), (RED, "X", ":"), (BLACK, "D", "-."))
     for (label, generations), (colour, marker, line) in zip(runs.items(), looks):
         accepted = np.array([r.accepted for g in generations for r in g.rounds])
         shares = [(accepted >= k).mean() for k in range(1, gamma + 1)]
@@ -448,8 +450,7 @@ def roofline_figure(bandwidth, peak, intensity, many, speed, positions, pass_spe
     axes.plot([intensity * k for k in positions], pass_speed, color=ORANGE, marker="s", linestyle="",
               label="whole pass")
     for k, height in zip(many, speed):
-        axes.annotate(k, (intensity * k, height), (0, 6), textcoords="offset points", ha="center", fontsize=7,
-                      color=BLUE)
+        axes.annotate(k, (intensity * k, height), (5, -9), textcoords="offset points", fontsize=7, color=BLUE)
     axes.axvline(bend, color=GREY, linestyle=":", linewidth=1)
     axes.set(xscale="log", yscale="log",
              xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",
@@ -466,9 +467,9 @@ def round_cost_figure(tau: float, draft: float, verify: float):
         axes.barh(1, min(1, tau - token), left=token, color=GREY, edgecolor="white")
     axes.barh(0, draft, color=ORANGE, edgecolor="white")
     axes.barh(0, verify, left=draft, color=BLUE, edgecolor="white")
-    for left, width, text in ((0, draft, "draft"), (draft, verify, "verify")):
+    for left, width, text, letters in ((0, draft, "draft", BLACK), (draft, verify, "verify", "white")):
         if width > 0.4:
-            axes.text(left + width / 2, 0, text, ha="center", va="center", color="white", fontsize=9)
+            axes.text(left + width / 2, 0, text, ha="center", va="center", color=letters, fontsize=9)
     ratio = tau / (draft + verify)
     axes.set(yticks=[0, 1], yticklabels=["one round", "plain"], xlim=(0, max(8.2, draft + verify + 0.2)),
              xlabel=f"time to commit {tau:.2f} tokens (plain passes)",
@@ -624,4 +625,93 @@ def counts_figure(tokens, probs, draws: int, counts: dict[str, list[int]]):
     axes.set(xticks=x, xticklabels=[token.replace(" ", "·") for token in tokens], xlabel="token after the anchor",
              ylabel=f"count in {draws:,} draws")
     axes.legend()
+    return fig
+
+
+def packing_picture(mask, anchors: list[int], length: int):
+    """Who sees what when blocks are packed: mask [K * g, n + K * g], slot rows against keys, for `anchors` [K] in a context
+    of `length` tokens."""
+    seen = np.array(mask, dtype=float)
+    slots = len(seen)
+    gamma = slots // len(anchors)
+    seen[:, length:] *= 2  # context and blocks in two colours
+    fig, axes = figure(width=min(0.16 * (length + slots) + 1.6, 10), height=min(0.16 * slots + 1.1, 7))
+    axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="auto")
+    axes.axvline(length - 0.5, color=BLACK, linewidth=1.5)
+    for block in range(1, len(anchors)):
+        axes.axhline(block * gamma - 0.5, color=GREY, linewidth=0.6)
+    step = max(1, length // 12)
+    centres = [block * gamma + (gamma - 1) / 2 for block in range(len(anchors))]
+    axes.set(xticks=[*range(0, length, step), *(length + centre for centre in centres)], yticks=centres,
+             xticklabels=[*range(0, length, step), *(f"block {block + 1}" for block in range(len(anchors)))],
+             yticklabels=[f"block {block + 1}, anchor {anchor}" for block, anchor in enumerate(anchors)],
+             xlabel="key: context position | slots of the blocks", ylabel="query: slots of the blocks", xlim=(-0.5, length + slots - 0.5), ylim=(slots - 0.5, -0.5))
+    axes.set_title(f"{slots} predictions in one pass, {np.mean(seen > 0):.0%} of the table visible", fontsize=9)
+    axes.set_xticks([x - 0.5 for x in range(length + slots)], minor=True)
+    axes.set_yticks([y - 0.5 for y in range(slots)], minor=True)
+    axes.grid(False)
+    axes.grid(which="minor", color="white", alpha=1, linewidth=0.5)
+    axes.tick_params(which="minor", length=0)
+    axes.tick_params(axis="x", rotation=90, labelsize=8)
+    axes.tick_params(axis="y", labelsize=8)
+    return fig
+
+
+def who_notices(moved, places: list[int], anchors: list[int]):
+    """How much each block's hidden states move when one token of the text is changed: moved [P, K], by the changed place
+    and the block; white is not at all. A line stands behind each block's anchor."""
+    moved = torch.as_tensor(moved).float().cpu().T  # [K, P]
+    fig, axes = figure(width=8.2, height=0.5 * len(anchors) + 1.0)
+    image = axes.imshow(moved / moved.max(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for block, anchor in enumerate(anchors):
+        edge = sum(place <= anchor for place in places) - 0.5
+        axes.plot([edge, edge], [block - 0.5, block + 0.5], color=RED, linewidth=2.5,
+                  label="everything to the right is the future" if block == 0 else None)
+        for column, value in enumerate(moved[block].tolist()):
+            axes.text(column, block, f"{value:.1f}" if value > 0 else "0", ha="center", va="center", fontsize=7,
+                      color="white" if value > 0.6 * moved.max() else BLACK)
+    axes.set(xticks=range(len(places)), xticklabels=places, yticks=range(len(anchors)),
+             yticklabels=[f"block {block + 1}, anchor {anchor}" for block, anchor in enumerate(anchors)],
+             xlabel="position of the changed token")
+    axes.tick_params(axis="x", rotation=90, labelsize=8)
+    axes.grid(False)
+    fig.colorbar(image, ax=axes, label="largest change (share)")
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", fontsize=8)
+    return fig
+
+
+def label_scatter(labels, accepted):
+    """The share of drawn drafts that were accepted against the label 1 - L1/2, a dot a slot, and the line 1 - TV/2."""
+    fig, axes = figure(width=4.4, height=4.0)
+    labels, accepted = (torch.as_tensor(values).float().cpu() for values in (labels, accepted))
+    axes.plot([0, 1], [0.5, 1], color=RED, linestyle="--", label="1 − TV/2")
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, label="equal")
+    axes.plot(labels, accepted, color=BLUE, marker="o", markersize=4, alpha=0.5, linestyle="", label="slots")
+    axes.set(xlabel="label: 1 − L1/2", ylabel="share of drawn drafts accepted", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    axes.legend(loc="lower right", fontsize=8)
+    return fig
+
+
+def position_weights(weights: list[float], reached: list[float]):
+    """Weights of the losses and the share of rounds that reach a position, by draft position."""
+    fig, axes = figure()
+    position = range(1, len(weights) + 1)
+    axes.plot(position, weights, color=BLACK, marker="s", linestyle="--", label="weight in the losses")
+    axes.plot(position, reached, **{**drafter_style("dspark"), "label": "share of rounds that reach it"})
+    axes.set(xlabel="draft position", xticks=position, ylim=(0, 1.05))
+    axes.legend()
+    return fig
+
+
+def loss_curves(log: list[dict], window: int = 10):
+    """One panel for every loss in the records of a training log: each step, and the mean over `window` steps."""
+    names = [name for name in log[0] if name != "step"]
+    fig, panels = figure(len(names), width=3.6, height=2.9, squeeze=False)
+    for axes, name in zip(panels[0], names):
+        steps, values = [entry["step"] + 1 for entry in log], np.array([entry[name] for entry in log])
+        axes.plot(steps, values, color=SKY, linewidth=0.8, alpha=0.7)
+        means = np.convolve(values, np.ones(window) / window, "valid") if len(values) >= window else values
+        axes.plot(steps[-len(means):], means, color=BLUE)
+        axes.set(title=name.replace("_", "-").replace("l1", "L1"), xlabel="step", ylim=(0, None))
+    panels[0][0].set_ylabel("loss")
     return fig
