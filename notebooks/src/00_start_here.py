@@ -14,8 +14,8 @@
 # - how fast it is on the machine in front of you, and which two numbers decide that
 # - what the course covers, and where to go next
 #
-# **What you need**: Python, and the idea that a language model gives a probability to every possible next token. No lesson
-# comes before this one. It opens with Figure 1 of the paper: one round.
+# **What you need**: Python, and the idea that a language model gives a probability to every possible next token. No
+# lesson comes before this one. It opens with Figure 1 of the paper: one round.
 
 # %% tags=["setup"]
 pass
@@ -34,12 +34,13 @@ from dspark_lite.ties import same_or_tied
 
 lab = dspark_lite.setup()
 target = lab.target
-print(f"profile {lab.profile!r} on {lab.device_name}: a target of {target.num_layers} layers and {target.vocab_size} tokens")
+print(f"profile {lab.profile!r} on {lab.device_name}: "
+      f"a target of {target.num_layers} layers and {target.vocab_size} tokens")
 
 # %% [markdown]
-# `setup()` gives a *lab*: a **target** (the language model whose answers we want), **drafters** for it, and prompts from three
-# domains. Without a GPU these are the tiny models of this repository. On a GPU with 14 GB free they are Qwen3-4B and the
-# weights that DeepSeek released. The code below is the same for both.
+# `setup()` gives a *lab*: a **target** (the language model whose answers we want), **drafters** for it, and prompts
+# from three domains. Without a GPU these are the tiny models of this repository. On a GPU with 14 GB free they are
+# Qwen3-4B and the weights that DeepSeek released. The code below is the same for both.
 #
 # ## One prompt, decoded twice
 #
@@ -60,12 +61,13 @@ drafter = lab.drafter("dspark")
 answer = dspark_lite.generate(target, drafter, prompt_ids, max_new_tokens=lab.max_new_tokens)
 assert same_or_tied(target, prompt_ids, answer.token_ids, plain.token_ids)
 print(lab.decode(answer.token_ids))
-print(f"\n{len(answer.token_ids)} tokens: one pass over the prompt and {len(answer.rounds)} passes of the target after it")
+print(f"\n{len(answer.token_ids)} tokens: one pass over the prompt and {len(answer.rounds)} passes after it")
 
 # %% [markdown]
 # The `assert` is the promise that the whole course keeps testing: **speculation changes the time, not the answer.**
-# `same_or_tied` compares the two answers token for token. In float32 they are equal. In 16 bits a block and a single token
-# round differently, so there it lets the answers part at one kind of place only: where the target's two best logits are a tie.
+# `same_or_tied` compares the two answers token for token. In float32 they are equal. In 16 bits a block and a single
+# token round differently, so there it lets the answers part at one kind of place only: where the target's two best
+# logits are a tie.
 #
 # Here is every round. A row is a block of drafts in the order in which they were guessed.
 
@@ -73,10 +75,10 @@ print(f"\n{len(answer.token_ids)} tokens: one pass over the prompt and {len(answ
 picture = plots.rounds_figure(lab, answer, count=12)
 
 # %% [markdown]
-# `·` is a blank and `↵` a line end. Read the filled boxes from left to right and from top to bottom: that is the answer,
-# without its first token, which came from the prompt's own pass. Green tokens were guessed right. The blue one with a plus is
-# the target's own: it stands where the first wrong guess (×) stood, or behind a block that was right to its end. So every round
-# yields at least one token, and no round yields a wrong one.
+# `·` is a blank and `↵` a line end. Read the filled boxes from left to right and from top to bottom: that is the
+# answer, without its first token, which came from the prompt's own pass. Green tokens were guessed right. The blue one
+# with a plus is the target's own: it stands where the first wrong guess (×) stood, or behind a block that was right to
+# its end. So every round yields at least one token, and no round yields a wrong one.
 #
 # A worked sum leaves little choice of words. Here is a question with many good answers.
 
@@ -105,21 +107,23 @@ for name, found in (("sum", answer), ("advice", advice)):
 picture = plots.round_picture()
 
 # %% [markdown]
-# Now we walk it by hand for the question above, at temperature 1, where the tokens are drawn and not the likeliest ones taken.
+# Now we walk it by hand for the question above, at temperature 1, where the tokens are drawn and not the likeliest ones
+# taken.
 #
-# **Prefill.** The target reads the prompt once. Out come the next-token distribution, from which we draw the *anchor*, and the
-# hidden states of a few layers, the *context features*, which the drafter will look at.
+# **Prefill.** The target reads the prompt once. Out come the next-token distribution, from which we draw the *anchor*,
+# and the hidden states of a few layers, the *context features*, which the drafter will look at.
 
 # %%
 generator = lab.generator(4)
 step, target_cache = target.prefill(chat_ids, drafter.taps)
 anchor = draw(probabilities(step.logits[:, -1], 1.0), generator)  # [1]
 state = drafter.begin(chat_ids, step.features)
-print(f"the anchor is {lab.decode(anchor)!r}; {len(drafter.taps)} tapped layers give features {tuple(step.features.shape)}")
+print(f"the anchor is {lab.decode(anchor)!r}; "
+      f"{len(drafter.taps)} tapped layers give features {tuple(step.features.shape)}")
 
 # %% [markdown]
-# **Draft.** The parallel backbone makes one pass over the anchor and masks, the sequential head draws the tokens from left to
-# right, the confidence head says for each token how likely it is to survive.
+# **Draft.** The parallel backbone makes one pass over the anchor and masks, the sequential head draws the tokens from
+# left to right, the confidence head says for each token how likely it is to survive.
 
 # %%
 proposal = drafter.propose(state, anchor, temperature=1.0, generator=generator)
@@ -146,19 +150,20 @@ print("the target's distribution after each of", entering.shape[1], "tokens:", t
 
 # %% [markdown]
 # **Accept.** Draft $x$ is kept with probability $\min(1, p(x)/q(x))$, where $q$ is the drafter's and $p$ the target's
-# probability of it. At the first refusal the rest of the block falls. Lesson 02 shows why this leaves the target's distribution
-# untouched.
+# probability of it. At the first refusal the rest of the block falls. Lesson 02 shows why this leaves the target's
+# distribution untouched.
 
 # %%
 verdict = accept(target_probs, proposal.probs, proposal.tokens, None, generator)
 accepted = verdict.accepted.item()
-p, q = (table[0, :len(drafts)].gather(-1, proposal.tokens[0, :, None])[:, 0].tolist() for table in (target_probs, proposal.probs))
+p, q = (table[0, :len(drafts)].gather(-1, proposal.tokens[0, :, None])[:, 0].tolist()
+        for table in (target_probs, proposal.probs))
 picture = plots.block_figure(drafts, p, q, proposal.confidence[0].tolist(), accepted)
 
 # %% [markdown]
-# A draft with a small $q$ can be a safe one: what counts is that $p$ is not much smaller. That is also what the confidence
-# foretells. It is the chance that the target keeps the token, not the chance that the drafter draws it. Behind the first refusal
-# nothing counts: there $p$ was computed after a token that is not in the answer.
+# A draft with a small $q$ can be a safe one: what counts is that $p$ is not much smaller. That is also what the
+# confidence foretells. It is the chance that the target keeps the token, not the chance that the drafter draws it.
+# Behind the first refusal nothing counts: there $p$ was computed after a token that is not in the answer.
 
 # %% [markdown]
 # **Commit.** The accepted prefix and one token more join the answer. The target's cache forgets the refused drafts, the
@@ -167,22 +172,23 @@ picture = plots.block_figure(drafts, p, q, proposal.confidence[0].tolist(), acce
 # %%
 target.roll_back(target_cache, len(drafts) - accepted)
 drafter.extend(state, entering[:, :accepted + 1], step.features[:, :accepted + 1])
-print(f"accepted {drafts[:accepted]}, then {lab.decode(verdict.next_token)!r}: {accepted + 1} tokens for one pass of the target")
+print(f"accepted {drafts[:accepted]}, then {lab.decode(verdict.next_token)!r}: "
+      f"{accepted + 1} token{'s' * (accepted > 0)} for one pass of the target")
 assert target_cache.get_seq_length() == chat_ids.shape[1] + 1 + accepted
 
 # %% [markdown]
 # ## Watch any block
 #
-# Choose a domain, a prompt, a temperature and a round. Try this: in which domain do whole blocks survive, and what does a
-# higher temperature do to them?
+# Choose a domain, a prompt, a temperature and a round. Try this: in which domain do whole blocks survive, and what does
+# a higher temperature do to them?
 
 
 # %%
 @cache
 def decoded(domain, number, temperature):
     """The answer to a prompt, decoded once for each setting of the controls."""
-    return dspark_lite.generate(target, drafter, lab.encode(lab.prompts[domain][number - 1]), max_new_tokens=lab.max_new_tokens,
-                                temperature=temperature, generator=lab.generator())
+    return dspark_lite.generate(target, drafter, lab.encode(lab.prompts[domain][number - 1]), temperature=temperature,
+                                max_new_tokens=lab.max_new_tokens, generator=lab.generator())
 
 
 def watch(domain, number, temperature, round_number):
@@ -198,22 +204,22 @@ panel = widgets.explore(
 # %% [markdown]
 # ## How fast is it here?
 #
-# Four prompts a domain, plain decoding and DSpark by turns, so that a slow moment of the machine meets both. The clock runs
-# from the end of the prompt's pass to the end of the answer.
+# Four prompts a domain, plain decoding and DSpark by turns, so that a slow moment of the machine meets both. Both have
+# run above, so no first run is in the count. The clock runs from the end of the prompt's pass to the end of the answer.
 
 # %%
 runs = {}
 for domain, prompts in lab.prompts.items():
-    for prompt in [prompts[0], *prompts[:4]]:  # the first one is there to warm up
+    for prompt in prompts[:4]:
         for name, chosen in {"plain": None, "dspark": drafter}.items():
             found = dspark_lite.generate(target, chosen, lab.encode(prompt), max_new_tokens=lab.max_new_tokens)
             runs.setdefault((name, domain), []).append(found)
-runs = {key: found[1:] for key, found in runs.items()}
-speeds = {name: {domain: tokens_per_second(runs[name, domain]) for domain in lab.prompts} for name in ("plain", "dspark")}
+speeds = {name: {domain: tokens_per_second(runs[name, domain]) for domain in lab.prompts}
+          for name in ("plain", "dspark")}
 picture = plots.speed_bars(speeds, lab.device_name)
 
 # %% [markdown]
-# And the answers? Equal again, all of them.
+# And the answers? The same comparison as above, for each of them.
 
 # %%
 equal = 0
@@ -230,22 +236,23 @@ print(f"{equal} of {sum(map(len, runs.values())) // 2} greedy answers are equal 
 #
 # $$L = \frac{T_\text{draft} + T_\text{verify}}{\tau}.$$
 #
-# Plain decoding is the case without drafts: $T_\text{draft} = 0$ and $\tau = 1$. All of DSpark serves this fraction: the
-# parallel backbone keeps $T_\text{draft}$ small, the sequential head makes $\tau$ larger, confidence and policy spend
-# $T_\text{verify}$ where it pays.
+# Plain decoding is the case without drafts: $T_\text{draft} = 0$ and $\tau = 1$. All of DSpark serves this fraction:
+# the parallel backbone keeps $T_\text{draft}$ small, the sequential head makes $\tau$ larger, confidence and policy
+# spend $T_\text{verify}$ where it pays.
 
 # %%
 for domain in lab.prompts:
     rounds = [r for found in runs["dspark", domain] for r in found.rounds]
-    draft, verify = (sum(getattr(r, f"{part}_seconds") for r in rounds) / len(rounds) * 1e3 for part in ("draft", "verify"))
+    draft = sum(r.draft_seconds for r in rounds) / len(rounds) * 1e3
+    verify = sum(r.verify_seconds for r in rounds) / len(rounds) * 1e3
     tau = sum(r.committed for r in rounds) / len(rounds)
-    print(f"{domain:5} ({draft:.1f} ms draft + {verify:.1f} ms verify) / {tau:.2f} tokens = {(draft + verify) / tau:.2f} ms, "
-          f"plain {1e3 / speeds['plain'][domain]:.2f} ms a token")
+    print(f"{domain:5} ({draft:.1f} ms draft + {verify:.1f} ms verify) / {tau:.2f} tokens = "
+          f"{(draft + verify) / tau:.2f} ms, plain {1e3 / speeds['plain'][domain]:.2f} ms a token")
 
 # %% [markdown]
 # ### Exercise 1 · Accepted length
-# `rounds` is a list like `answer.rounds`: each has `.proposed`, `.accepted` and `.committed`. The end of an answer can cut its
-# last round short. Return $\tau$.
+# `rounds` is a list like `answer.rounds`: each has `.proposed`, `.accepted` and `.committed`. The end of an answer can
+# cut its last round short. Return $\tau$.
 
 
 # %% tags=["exercise"]
@@ -263,8 +270,8 @@ done = exercises.check_accepted_length(accepted_length)
 
 # %% [markdown]
 # ### Exercise 2 · Speed-up
-# From $\tau$, the seconds that a round spends drafting and verifying, and the seconds of one pass of plain decoding: how many
-# times as fast as plain decoding is speculation?
+# From $\tau$, the seconds that a round spends drafting and verifying, and the seconds of one pass of plain decoding:
+# how many times as fast as plain decoding is speculation?
 
 
 # %% tags=["exercise"]
@@ -286,9 +293,9 @@ done = exercises.check_speedup(speedup)
 # | | lesson | figure of the paper | |
 # |---|---|---|---|
 # | 00 | Start here | 1 | you are here |
-# | 01 | [Why decoding is slow](01_why_decoding_is_slow.ipynb): the K/V cache, what a pass costs as it carries more positions | | ready |
+# | 01 | [Why decoding is slow](01_why_decoding_is_slow.ipynb): the K/V cache, what a pass costs | | ready |
 # | 02 | [The lossless rule](02_the_lossless_rule.ipynb), proved by enumeration; how it breaks | | ready |
-# | 03 | [A first speculative decoder](03_a_first_speculative_decoder.ipynb): small LM, prompt lookup, and when speculation loses | | ready |
+# | 03 | [A first speculative decoder](03_a_first_speculative_decoder.ipynb): small LM, prompt lookup | | ready |
 # | 04 | [Draft a block at once](04_draft_a_block_at_once.ipynb): DFlash's parallel backbone | | ready |
 # | 05 | [A little autoregression](05_a_little_autoregression.ipynb): Markov, gated and RNN heads | | ready |
 # | 06 | Autoregressive rivals: Eagle3, MTP; acceptance by position | 2 | planned |
@@ -301,16 +308,16 @@ done = exercises.check_speedup(speedup)
 # | 13 | Production: V4's drafter, deploying, limits | | planned |
 # | 14 | Clinic: silent failures and how the accepted length gives them away | | planned |
 #
-# The lessons build on one another; 01 and 02 can be read in either order. A function is derived in a lesson once, proved equal
-# to the one in `dspark_lite`, and imported from there afterwards.
+# The lessons build on one another; 01 and 02 can be read in either order. A function is derived in a lesson once,
+# proved equal to the one in `dspark_lite`, and imported from there afterwards.
 #
 # ## Recap
 #
-# - A drafter guesses a block, the target reads it in one pass, and the longest prefix that the rule allows is committed with
-#   one token more.
+# - A drafter guesses a block, the target reads it in one pass, and the longest prefix that the rule allows is committed
+#   with one token more.
 # - The answer is the target's own; only the time changes.
-# - $L = (T_\text{draft} + T_\text{verify})/\tau$ says how long a token takes. $\tau$ depends on the text: compare the three
-#   domains above.
+# - $L = (T_\text{draft} + T_\text{verify})/\tau$ says how long a token takes. $\tau$ depends on the text: compare the
+#   three domains above.
 #
-# **Next:** lesson 01 takes the numerator apart: where the time of a pass goes, and what a pass over eight tokens costs beside a
-# pass over one.
+# **Next:** lesson 01 takes the numerator apart: where the time of a pass goes, and what a pass over eight tokens costs
+# beside a pass over one.

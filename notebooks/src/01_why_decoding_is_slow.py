@@ -195,8 +195,8 @@ print(f"8 positions in one pass: {eight:.2f} times the cost of 1 position; in 8 
 assert pass_ms[32] / 32 < pass_ms[1]  # the price of a position falls
 
 # %% [markdown]
-# The dotted line is what a pass would cost if every position had to be paid in full. The measured pass stays far
-# below it, and the price of a single position falls as the pass gets longer. The first position is the expensive one.
+# The dotted line is what a pass would cost if every position had to be paid in full. The measured pass stays below
+# it, and the price of a single position falls as the pass gets longer. The first position is the expensive one.
 #
 # ## Why: reading weights against multiplying
 #
@@ -260,9 +260,9 @@ for k in (1, 8, 32):
           f"+ everything else {pass_ms[k] - bare_ms[k]:5.2f} ms")
 
 # %% [markdown]
-# For a small model "everything else" is a large part, and it too is paid once a pass and grows far less than the
-# positions do. For a model of billions of weights the matrix products are nearly all of it. Either way the pass has a
-# floor that one position pays as fully as eight.
+# For a small model "everything else" can be a large part, and it too is paid once a pass and grows less than the
+# positions do. For a model of billions of weights the matrix products are most of it. Either way the pass has a floor
+# that one position pays as fully as eight.
 #
 # Where does the room end? Put $k$ where both terms are equal:
 #
@@ -319,7 +319,8 @@ for name, run in runs.items():
     verify_ms = 1e3 * np.mean([r.verify_seconds for r in run.rounds])
     tau = run.accepted_length
     clocked = 1e3 * run.decode_seconds / (tau * len(run.rounds))
-    print(f"{name:8}{draft_ms:7.2f} ms{verify_ms:7.2f} ms{tau:7.2f}{(draft_ms + verify_ms) / tau:16.2f} ms{clocked:14.2f} ms")
+    formula = (draft_ms + verify_ms) / tau
+    print(f"{name:8}{draft_ms:7.2f} ms{verify_ms:7.2f} ms{tau:7.2f}{formula:16.2f} ms{clocked:14.2f} ms")
 
 # %% [markdown]
 # Formula and clock agree: it is an identity, not a model. The ratio of the two $L$ is the speed-up.
@@ -397,6 +398,6 @@ print(f"A pass over 8 positions costs {eight:.2f} times a pass over one on {lab.
 print("that is the room speculation lives in.")
 
 # %% [markdown]
-# **Next:** the target can check eight guesses for little more than the price of one token. But when it draws its
-# tokens at random, what does it mean for a guess to be right? [Lesson 02](02_the_lossless_rule.ipynb) derives the
-# rule that keeps the output distribution exactly the target's.
+# **Next:** the target can check eight guesses in one pass, at the price above. But when it draws its tokens at random,
+# what does it mean for a guess to be right? [Lesson 02](02_the_lossless_rule.ipynb) derives the rule that keeps the
+# output distribution exactly the target's.

@@ -32,6 +32,7 @@ pass
 # Five words and two distributions to think with:
 
 # %%
+import inspect
 from unittest.mock import patch
 
 import torch
@@ -40,8 +41,8 @@ from dspark_lite import decoding, plots, scheduling, widgets
 from dspark_lite.drafters import Proposal
 from dspark_lite.exercises.lesson_02 import check_keep, check_lossy_policies, check_next_distribution, check_residual
 from dspark_lite.lab import setup
-from dspark_lite.losslessness import Path, ToyDrafter, ToyTarget, appendix_a, toy_models
-from dspark_lite.losslessness import marginal, output_distribution, total_variation
+from dspark_lite.losslessness import ToyDrafter, ToyTarget, appendix_a, toy_models
+from dspark_lite.losslessness import marginal, outcomes, output_distribution, total_variation
 from dspark_lite.sampling import Verdict, accept, draw, kept_prefix, probabilities, residual
 
 torch.set_grad_enabled(False)
@@ -144,7 +145,8 @@ done = check_residual(replacement)
 #
 # A refusal happens with probability TV, and TV is also the denominator, so the two cancel:
 #
-# $$\underbrace{\min(p, q)}_{\text{kept}} + \underbrace{\text{TV}\cdot r}_{\text{replaced}} = \min(p, q) + \max(p - q, 0) = p.$$
+# $$\underbrace{\min(p, q)}_{\text{kept}} + \underbrace{\text{TV}\cdot r}_{\text{replaced}} =
+# \min(p, q) + \max(p - q, 0) = p.$$
 #
 # We said *any* $p$ and $q$. One cell to fail if that were false, with distributions of every shape, zeros included:
 
@@ -201,22 +203,15 @@ panel = widgets.explore(
 # The argument above is about formulas. Code can still get it wrong, so we test the code itself. Its random decisions
 # are few: which token was drawn, how many drafts were kept. Instead of drawing, we hand it a `Path`, which takes one
 # outcome of each decision, remembers its probability and what else could have happened. Following every open branch
-# visits all outcomes. No sampling, no noise.
+# visits all outcomes. No sampling, no noise. The package does it in a few lines:
 
 # %%
-def outcomes(work):
-    """Yields (result, probability) of work(path) for every way its random decisions can fall."""
-    waiting = [[]]
-    while waiting:
-        path = Path(waiting.pop())
-        result = work(path)
-        waiting += path.open
-        yield result, path.probability
+print(inspect.getsource(outcomes))
 
 # %% [markdown]
-# The package's `accept` takes blocks, `target_probs` [B, g+1, V] and `draft_probs` [B, g, V]. With one row and a
-# block of one draft it is the rule we just derived. (The second target row is used after an accepted draft only; we
-# come to it.)
+# Now the rule. The package's `accept` takes blocks, `target_probs` [B, g+1, V] and `draft_probs` [B, g, V]. With one
+# row and a block of one draft it is the rule we just derived. (The second target row is used after an accepted draft
+# only; we come to it.)
 
 # %%
 target_probs = torch.stack([p, p])[None]  # [1, 2, V]
@@ -544,7 +539,7 @@ picture = plots.counts_figure([lab.decode([token]) for token in likely], target_
 
 # %% [markdown]
 # A count can acquit only up to its resolution: a few thousand draws find an error of some percent, never one of a
-# millionth. That is why the proof by enumeration comes first. The course's tests run both, with 20,000 draws here.
+# millionth. That is why the proof by enumeration comes first. The course's tests run both.
 #
 # ## Recap
 #
