@@ -16,9 +16,10 @@ from .training.tokenizer import chat_ids
 LEAST_MEMORY = 14 * 2**30  # bytes free on a GPU before the released weights are chosen
 HELD_OUT_SEED = 2026
 PROFILES = {
-    "tiny": {"target": "tiny-target", "dspark": "tiny-dspark", "dflash": "tiny-dflash", "small_lm": "tiny-small-lm",
-             "prompt_lookup": "prompt_lookup"},
-    "released": {"target": "Qwen/Qwen3-4B", "dspark": "deepseek-ai/dspark_qwen3_4b_block7", "dflash": "deepseek-ai/dflash_qwen3_4b_block7",
+    "tiny": {"target": "tiny-target", "dspark": "tiny-dspark", "dflash": "tiny-dflash", "eagle3": "tiny-eagle3", "mtp": "tiny-mtp",
+             "small_lm": "tiny-small-lm", "prompt_lookup": "prompt_lookup"},
+    "released": {"target": "Qwen/Qwen3-4B", "dspark": "deepseek-ai/dspark_qwen3_4b_block7",
+                 "dflash": "deepseek-ai/dflash_qwen3_4b_block7", "eagle3": "deepseek-ai/eagle3_qwen3_4b_ttt7",
                  "small_lm": "Qwen/Qwen3-0.6B", "prompt_lookup": "prompt_lookup"},
 }
 NEW_TOKENS = {"tiny": 160, "released": 256}

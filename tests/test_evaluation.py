@@ -173,7 +173,8 @@ def test_more_prompts_begin_with_the_same_generations():
 
 def test_the_lab_holds_one_drafter_and_repeats_itself():
     lab = setup(prompts=3)
-    assert lab.drafter("dspark") is lab.drafter("dspark") and lab.drafters == ["dspark", "dflash", "small_lm", "prompt_lookup"]
+    assert lab.drafter("dspark") is lab.drafter("dspark")
+    assert lab.drafters == ["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"]
     first = lab.drafter("dspark")
     lab.drafter("dflash")
     assert lab.drafter("dspark") is not first
