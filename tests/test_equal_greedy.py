@@ -13,7 +13,7 @@ from dspark_lite.lab import setup
 from dspark_lite.training.corpus import DOMAINS
 
 PROMPTS = 100 if os.environ.get("DSPARK_THOROUGH") == "1" else 12
-DRAFTERS = ["dspark", "dflash", "small_lm", "prompt_lookup"]
+DRAFTERS = ["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"]
 
 
 @pytest.fixture(scope="module")
