@@ -8,6 +8,7 @@ from dspark_lite.errors import RequestError
 from dspark_lite.lab import setup
 from dspark_lite.sampling import Verdict, accept, draw
 
+OTHERS = ("dflash", "eagle3", "mtp", "small_lm", "prompt_lookup")
 DRAWS, FALSE_ALARM = 20_000, 1e-3
 TEMPERATURE = 1.0
 
@@ -47,7 +48,7 @@ def p_value(lab, name, prompt_ids, draws, rule=accept):
     return chi_square(counts, probs)
 
 
-@pytest.mark.parametrize(("name", "draws"), [("dspark", DRAWS), ("dflash", 4000), ("small_lm", 4000), ("prompt_lookup", 4000)])
+@pytest.mark.parametrize(("name", "draws"), [("dspark", DRAWS), *((name, 4000) for name in OTHERS)])
 def test_exact_rounds_are_not_rejected(lab, prompt_ids, name, draws):
     assert p_value(lab, name, prompt_ids, draws) > FALSE_ALARM
 
