@@ -34,8 +34,8 @@ lab = dspark_lite.setup()
 few = {domain: texts[:15] for domain, texts in lab.prompts.items()}
 
 # %% [markdown]
-# The lab holds one drafter at a time. So DFlash goes first: it decodes a few prompts of each domain at temperature 1, and we
-# keep the rounds to compare with.
+# The lab holds one drafter at a time. So DFlash goes first: it decodes a few prompts of each domain at temperature 1,
+# and we keep the rounds to compare with.
 
 
 # %%
@@ -51,19 +51,20 @@ gamma = dspark.gamma
 # %% [markdown]
 # ## The missing glance
 #
-# Lesson 04 ended with a block that began one phrasing and went on with another, because no slot knew what the slot before had
-# drawn. The hidden states of all slots must come from one pass, or the draft is slow again. But the *logits* can wait. DSpark
-# adds a bias to them that depends on one thing only, the token just drawn (equation 5 of the paper):
+# Lesson 04 ended with a block that began one phrasing and went on with another, because no slot knew what the slot
+# before had drawn. The hidden states of all slots must come from one pass, or the draft is slow again. But the *logits*
+# can wait. DSpark adds a bias to them that depends on one thing only, the token just drawn (equation 5 of the paper):
 #
 # $$\text{logits}_k = \underbrace{\text{LM head}(h_k)}_{\text{base logits, all slots at once}}
 # + \underbrace{W_2\, W_1[x_{k-1}]}_{\text{transition bias}}, \qquad x_0 = \text{anchor}$$
 #
-# $W_1$ is an embedding: it looks up a vector of $r$ numbers for the previous token. $W_2$ turns it into one number for every
-# possible next token. First we find a place in a chat answer where the next two tokens depend on each other, as in lesson 04,
-# and let the backbone run once.
+# $W_1$ is an embedding: it looks up a vector of $r$ numbers for the previous token. $W_2$ turns it into one number for
+# every possible next token. First we find a place in a chat answer where the next two tokens depend on each other, as
+# in lesson 04, and let the backbone run once.
 
 # %%
-readings = [collisions.read_answer(lab, dspark, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:6])]
+readings = [collisions.read_answer(lab, dspark, prompt, seed)
+            for seed, prompt in enumerate(lab.prompts["chat"][:6])]
 reading, place = collisions.strongest(lab.target, readings)
 ids, anchor = reading.ids[:, :place + 1], reading.ids[:, place]  # [1, n + 1], [1]
 state = dspark.begin(ids[:, :place], reading.features[:, :place])
@@ -72,8 +73,8 @@ base_logits = dspark.lm_head(hidden)  # [1, g, V]
 print("...", repr(lab.decode(reading.ids[0, reading.start:place + 1])), " base logits", tuple(base_logits.shape))
 
 # %% [markdown]
-# Now the block is drawn left to right. Each step is a lookup, a product of $r \times V$ numbers, a softmax and a draw: the
-# backbone does not run again.
+# Now the block is drawn left to right. Each step is a lookup, a product of $r \times V$ numbers, a softmax and a draw:
+# the backbone does not run again.
 
 # %%
 w1, w2 = dspark.markov_head.markov_w1.weight, dspark.markov_head.markov_w2.weight  # [V, r], [V, r]
@@ -87,18 +88,19 @@ assert torch.equal(tokens, dspark.draw_block(hidden, anchor, 1.0, lab.generator(
 print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(tokens[0])!r}, as the package draws it")
 
 # %% [markdown]
-# The distribution that each token was drawn from is known when it is drawn. So the accept rule of lesson 02 works as before,
-# and decoding stays lossless.
+# The distribution that each token was drawn from is known when it is drawn. So the accept rule of lesson 02 works as
+# before, and decoding stays lossless.
 #
-# Does the glance help? The pair of the next two tokens again: what the target would write, what this backbone draws without
-# its head, and with it.
+# Does the glance help? The pair of the next two tokens again: what the target would write, what this backbone draws
+# without its head, and with it.
 
 # %%
 first, joint = collisions.target_pairs(lab.target, ids)  # [5], [5, V]
 second = joint.sum(0).topk(5).indices  # [5]
 anchor_bias = F.linear(F.embedding(anchor, w1), w2)[0]  # [V]
 first_probs = probabilities(base_logits[0, 0] + anchor_bias, 1.0)[first]  # [5]
-with_head = first_probs[:, None] * probabilities(base_logits[0, 1] + F.linear(F.embedding(first, w1), w2), 1.0)  # [5, V]
+second_bias = F.linear(F.embedding(first, w1), w2)  # [5, V]
+with_head = first_probs[:, None] * probabilities(base_logits[0, 1] + second_bias, 1.0)  # [5, V]
 without = probabilities(base_logits[0, :2], 1.0)  # [2, V]
 tables = {"target": joint, "DSpark, head off": without[0, first][:, None] * without[1], "DSpark": with_head}
 shown = {title: table[:, second] for title, table in tables.items()}  # [5, 5] each
@@ -131,7 +133,8 @@ done = exercises.check_transition_bias(transition_bias)
 
 # %% [markdown]
 # ### Exercise 2 · Left to right
-# A greedy block: at every slot the token with the largest corrected logit. `bias(token)` gives the bias [V] after a token.
+# A greedy block: at every slot the token with the largest corrected logit. `bias(token)` gives the bias [V] after a
+# token.
 
 
 # %% tags=["exercise"]
@@ -158,12 +161,13 @@ done = exercises.check_left_to_right(draft_greedily)
 # %% [markdown]
 # ## Why a low rank
 #
-# $W_2 W_1$ is a table of $V \times V$ transition scores, a bigram model. Written out it would be larger than the target. As a
-# product of two thin matrices of rank $r$ it has $2 V r$ parameters. The second line has the sizes of the draft that was
-# released for Qwen3-4B.
+# $W_2 W_1$ is a table of $V \times V$ transition scores, a bigram model. Written out it would be larger than the
+# target. As a product of two thin matrices of rank $r$ it has $2 V r$ parameters. The second line has the sizes of the
+# draft that was released for Qwen3-4B.
 
 # %%
-sizes = {"this lab": (lab.target.vocab_size, dspark.config.markov_rank), "draft of Qwen3-4B": (151_936, 256)}  # V and r
+sizes = {"this lab": (lab.target.vocab_size, dspark.config.markov_rank),  # V and r
+         "draft of Qwen3-4B": (151_936, 256)}
 for name, (vocabulary, rank) in sizes.items():
     table, factors = vocabulary**2, 2 * vocabulary * rank
     print(f"{name:18} V = {vocabulary:7,}  r = {rank:3}   table {table / 1e6:10,.2f} M parameters, "
@@ -172,8 +176,9 @@ for name, (vocabulary, rank) in sizes.items():
 # %% [markdown]
 # ## What the head has learned
 #
-# The head was trained together with the backbone; nobody told it about phrases. We list previous tokens that occur at least 8
-# times in the answers above and raise several next tokens strongly, with those next tokens and what is added to their logits.
+# The head was trained together with the backbone; nobody told it about phrases. We list previous tokens that occur at
+# least 8 times in the answers above and raise several next tokens strongly, with those next tokens and what is added to
+# their logits.
 
 # %%
 counts = torch.zeros(lab.target.vocab_size, dtype=torch.long)
@@ -185,7 +190,8 @@ biases = F.linear(F.embedding(known, w1), w2[known]).float()  # [K, K], previous
 fourth = biases.topk(4).values[:, -1] * (counts[counts > 0] >= 8).to(lab.device)
 for row in fourth.topk(14).indices.tolist():
     raised = biases[row].topk(5)
-    nexts = [f"{lab.tokenizer.decode(known[[i]])!r} {value:+.1f}" for value, i in zip(*map(torch.Tensor.tolist, raised))]
+    nexts = [f"{lab.tokenizer.decode(known[[i]])!r} {value:+.1f}"
+             for value, i in zip(raised.values.tolist(), raised.indices.tolist())]
     print(f"after {lab.tokenizer.decode(known[[row]])!r:12}", "  ".join(nexts))
 
 # %% [markdown]
@@ -210,6 +216,7 @@ for axes, domain in zip(panels, few):
         estimates = evaluation.position_estimates(runs[name][domain], gamma)
         plots.draw_positions(axes, estimates, style, shift=0.1 * (index - 1))
     axes.set_title(domain)
+    axes.label_outer()
 legend = panels[0].legend(loc="lower left", fontsize=8)
 
 # %%
@@ -219,15 +226,16 @@ for domain in few:
         print(f"{domain:5} {name:9}", "  ".join("  - " if rate is None else f"{rate:.2f}" for rate in rates))
 
 # %% [markdown]
-# Compare the second and third positions, where all three have many rounds. Without its head DSpark's backbone is no DFlash:
-# it has been trained to leave the choice between phrasings to the head. With the head a slot knows its predecessor, and
-# conditional acceptance stays up. The bars are 95 % bootstrap intervals over the prompts.
+# Compare the second and third positions, where all three have many rounds. Without its head DSpark's backbone is no
+# DFlash: it has been trained to leave the choice between phrasings to the head. With the head a slot knows its
+# predecessor: see how far DSpark's line falls, and how far DFlash's. The bars are 95 % bootstrap intervals over the
+# prompts.
 #
 # ## Heads that see more
 #
-# The Markov head's bias depends on the previous token alone. The paper tries two richer heads. The *gated* head lets the
-# hidden state decide how much of $W_1[x]$ passes. With $[\cdot\,;\cdot]$ for one vector behind the other and $\odot$ for the
-# product entry by entry:
+# The Markov head's bias depends on the previous token alone. The paper tries two richer heads. The *gated* head lets
+# the hidden state decide how much of $W_1[x]$ passes. With $[\cdot\,;\cdot]$ for one vector behind the other and
+# $\odot$ for the product entry by entry:
 #
 # $$b_k = W_2\,\big(\sigma(G\,[h_k; W_1[x_{k-1}]]) \odot W_1[x_{k-1}]\big)$$
 #
@@ -245,8 +253,8 @@ bias = gated.markov_w2(gate * embedded)  # [g, V]
 assert torch.allclose(bias, transition_biases(gated, previous, h), atol=1e-5)
 
 # %% [markdown]
-# The *RNN* head carries a state $s$ of $r$ numbers from slot to slot. One linear layer on state, previous token and hidden
-# state gives three parts, a gate $g$, a candidate $c$ and an output $o$:
+# The *RNN* head carries a state $s$ of $r$ numbers from slot to slot. One linear layer on state, previous token and
+# hidden state gives three parts, a gate $g$, a candidate $c$ and an output $o$:
 #
 # $$[g; c; o] = J\,[s_{k-1}; W_1[x_{k-1}]; h_k]$$
 # $$s_k = \sigma(g) \odot s_{k-1} + (1 - \sigma(g)) \odot \tanh(c), \qquad b_k = W_2 \tanh(o), \qquad s_0 = 0$$
@@ -262,7 +270,8 @@ assert torch.allclose(torch.stack(biases), transition_biases(rnn, previous, h), 
 
 # %% [markdown]
 # ### Exercise 3 · The gate
-# The gated head's bias at one slot, from `hidden` [H], `embedded` $= W_1[x]$ [r], the layer `gate_proj` ($G$) and `w2` [V, r].
+# The gated head's bias at one slot, from `hidden` [H], `embedded` $= W_1[x]$ [r], the layer `gate_proj` ($G$) and `w2`
+# [V, r].
 
 
 # %% tags=["exercise"]
@@ -285,7 +294,8 @@ done = exercises.check_gate(gated_bias)
 
 # %% [markdown]
 # ### Exercise 4 · The state
-# The RNN head's next state [r] from the old one and `joint` [3 r], which holds gate, candidate and output in this order.
+# The RNN head's next state [r] from the old one and `joint` [3 r], which holds gate, candidate and output in this
+# order.
 
 
 # %% tags=["exercise"]
@@ -310,23 +320,23 @@ done = exercises.check_state(rnn_state)
 # %% [markdown]
 # ### What each can see
 #
-# Three small worlds, each with a rule for the next token. A draft has already drawn two tokens, "a" or "b", then "as" or
-# "so"; the hidden state tells one of two places in a text. In the third world, think of "as soon as" and "as well as": what
-# follows the second "as" depends on a word further back. We train each head, and base logits beside it, for a moment on each
-# rule, and ask how much probability the right next token gets. Chance is 50 %.
+# Three small worlds, each with a rule for the next token. A draft has already drawn two tokens, "a" or "b", then "as"
+# or "so"; the hidden state tells one of two places in a text. In the third world, think of "as soon as" and "as well
+# as": what follows the second "as" depends on a word further back. We train each head, and base logits beside it, for a
+# moment on each rule, and ask how much probability the right next token gets. Chance is 50 %.
 
 
 # %%
-drawn = torch.cartesian_prod(torch.arange(2), torch.arange(2, 4), torch.arange(2))  # [8, 3]: token before last, last token, place
+drawn = torch.cartesian_prod(torch.arange(2), torch.arange(2, 4), torch.arange(2))  # [8, 3]: far, last, place
 far, last, where = drawn[:, 0], drawn[:, 1] - 2, drawn[:, 2]
 rules = {"the last token": last, "the last token, read by place": last ^ where, "the token before the last": far}
 
 
 def learned(kind, answer, steps=250):
-    """Mean probability of the right next token after training a head of this kind on the 8 cases; answer [8] is 0 or 1."""
+    """Mean probability of the right next token after training such a head on the 8 cases; answer [8] is 0 or 1."""
     torch.manual_seed(1)
     head, base = SEQUENTIAL_HEADS[kind](4, 6, 2), torch.nn.Linear(2, 4)
-    hidden = torch.stack([torch.zeros(8, 2), F.one_hot(where, 2).float()], 1)  # [8, 2, H]: the rule speaks of the second slot
+    hidden = torch.stack([torch.zeros(8, 2), F.one_hot(where, 2).float()], 1)  # [8, 2, H], the place in the second slot
     optimiser = torch.optim.Adam([*head.parameters(), *base.parameters()], 0.05)
     for _ in range(steps):
         logits = base(hidden[:, 1]) + transition_biases(head, drawn[:, :2], hidden)[:, 1]
@@ -342,14 +352,16 @@ for rule, answer in rules.items():
     print(f"{rule:32}" + "".join(f"{learned(kind, answer):10.0%}" for kind in SEQUENTIAL_HEADS))
 
 # %% [markdown]
-# The Markov head ("vanilla") learns the first rule only. Base logits see the place and the bias sees the token, but they are
-# added, and no sum makes one reverse the other. The gate multiplies, so the second rule is within its reach. The third needs
-# memory of more than one token, and only the RNN head has it. On real text such cases are rarer: at this block length the paper's
-# RNN head accepts 2 to 3 % more than its Markov head (Figure 4), and the released drafts carry the Markov head.
+# The Markov head ("vanilla") learns the first rule only. Base logits see the place and the bias sees the token, but
+# they are added, and no sum makes one reverse the other. The gate multiplies, so the second rule is within its reach.
+# The third needs memory of more than one token, and only the RNN head has it. On real text such cases are rarer: at
+# this block length the paper's RNN head accepts 2 to 3 % more than its Markov head (Figure 4), and the released drafts
+# carry the Markov head.
 #
 # ## What the sequential step costs
 #
-# Seven dependent steps sound slow. We time them against the backbone's pass, and against the target's verification of the block.
+# Seven dependent steps sound slow. We time them against the backbone's pass, and against the target's verification of
+# the block.
 
 # %%
 block = torch.cat([anchor[:, None], tokens], 1)  # [1, g + 1]
@@ -373,19 +385,19 @@ print(f"the head adds {with_head - independent:.2f} ms to a round of {backbone +
       f"{(with_head - independent) / (backbone + independent + verify):.1%}")
 
 # %% [markdown]
-# On a large model and a GPU the share is smaller: the paper measures 0.6 % of a round for a block of this length (Figure 4,
-# batch 128), because the target's pass grows with the model and the head's only with $r\,V$. Here the model is small, and the
+# For a large model at batch 128 the paper measures 0.6 % of a round for a block of this length (Figure 4): the target's
+# pass grows with the model and the batch, the head's only with $r\,V$ and the batch. In a small model at batch 1 the
 # overhead of starting each small operation weighs more.
 #
 # ## What it gains
 #
-# Accepted length by domain, with 95 % intervals over the prompts, beside Table 1 of the paper (Qwen3-4B; ours are filled, the
-# paper's hollow).
+# Accepted length by domain, with 95 % intervals over the prompts, beside Table 1 of the paper (Qwen3-4B; ours are
+# filled, the paper's hollow).
 
 # %%
 tallies = {name: [evaluation.tally(runs[name][domain]) for domain in few] for name in ("dflash", "dspark")}
-lengths = {name: {domain: evaluation.bootstrap(evaluation.mean_accepted_length, [counts]) for domain, counts in zip(few, groups)}
-           for name, groups in tallies.items()}
+lengths = {name: {domain: evaluation.bootstrap(evaluation.mean_accepted_length, [counts])
+                  for domain, counts in zip(few, groups)} for name, groups in tallies.items()}
 picture = plots.accepted_by_domain(lengths, {name: paper.domain_means("Qwen3-4B", name) for name in lengths})
 
 # %%
@@ -396,19 +408,19 @@ print(f"DSpark over DFlash, mean over the domains, {len(few['math'])} prompts ea
 print(f"in the paper {min(theirs):+.1%} to {max(theirs):+.1%} over {len(theirs)} targets, nine benchmarks each")
 
 # %% [markdown]
-# The two are not the same experiment. The paper's targets write free text, our tiny one writes three narrow domains; what
-# should agree is the order of the drafters and of the domains. With so few prompts the interval is wide; `python -m
-# dspark_lite evaluate` measures it on more.
+# The two are not the same experiment. The paper's prompts are nine benchmarks, ours a few from three narrow domains;
+# what should agree is the order of the drafters. With so few prompts the interval is wide;
+# `python -m dspark_lite evaluate` measures it on more.
 #
 # ## Explore
 #
-# The block of the chat answer from above. Choose a slot and the token drawn before it: what the backbone proposes, what the
-# head adds, and what comes out. The first slot's previous token is always the anchor; the menu offers the anchor and the
-# tokens that the slots find likely.
+# The block of the chat answer from above. Choose a slot and the token drawn before it: what the backbone proposes, what
+# the head adds, and what comes out. The first slot's previous token is always the anchor; the menu offers the anchor
+# and the tokens that the slots find likely.
 
 # %%
 likely = probabilities(base_logits[0], 1.0).topk(3, -1).indices  # [g, 3]
-candidates = dict.fromkeys([*first[:1].tolist(), *anchor.tolist(), *likely.flatten().tolist()])  # each once, in this order
+candidates = dict.fromkeys([*first[:1].tolist(), *anchor.tolist(), *likely.flatten().tolist()])  # each once, in order
 choices = [(plots.visible(lab.tokenizer.decode(token)), token) for token in candidates]
 
 
@@ -417,8 +429,8 @@ def explore_bias(slot, previous):
     logits, bias = base_logits[0, slot - 1].float(), F.linear(w1[previous], w2).float()
     base, corrected = probabilities(logits, 1.0), probabilities(logits + bias, 1.0)
     top = torch.maximum(base, corrected).topk(9).indices
-    return plots.corrected_distribution(plots.token_labels(lab, top), base[top].cpu(), bias[top].cpu(), corrected[top].cpu(),
-                                        lab.tokenizer.decode(previous))
+    return plots.corrected_distribution(plots.token_labels(lab, top), base[top].cpu(), bias[top].cpu(),
+                                        corrected[top].cpu(), lab.tokenizer.decode(previous))
 
 
 panel = widgets.explore(explore_bias, slot=widgets.slider("slot", 2, 1, gamma),
@@ -426,12 +438,13 @@ panel = widgets.explore(explore_bias, slot=widgets.slider("slot", 2, 1, gamma),
 
 # %% [markdown]
 # ## Recap
-# - The backbone gives all base logits in one pass; the head adds $W_2 W_1[x_{k-1}]$ and the block is drawn left to right.
+# - The backbone gives all base logits in one pass; the head adds $W_2 W_1[x_{k-1}]$ and the block is drawn left to
+#   right.
 # - A bigram table of rank $r$ costs $2Vr$ parameters, and each step only a thin product.
 # - It repairs what independent slots cannot: conditional acceptance from the second position on.
 # - A gate reads the transition by place, a recurrent state remembers more than one token.
 #
-# *Where paper and code differ*: section 4.3.1 of the paper gives 0.93 for DSpark's first position on math, its Figure 2 shows
-# 0.905, and only the latter reproduces Table 1.
+# *Where paper and code differ*: section 4.3.1 of the paper gives 0.93 for DSpark's first position on math, its Figure 2
+# shows 0.905, and only the latter reproduces Table 1.
 #
 # **Next**: lesson 06 sets DSpark beside drafters that are autoregressive throughout, Eagle3 and MTP.
