@@ -9,15 +9,21 @@ from dspark_lite.errors import RequestError
 from dspark_lite.losslessness import ToyDrafter, ToyTarget, appendix_a, marginal, output_distribution, total_variation
 from dspark_lite.sampling import Verdict, accept, draw, kept_prefix, residual
 
-LENGTH = 3
+LENGTH = 4  # one token from the prompt's pass, a whole block of two, and its bonus
+PROMPT = (0, 1, 1, 0)  # prompt lookup finds whole blocks to copy
 TARGET, DRAFTERS = losslessness.toy_models()
 WITH_CONFIDENCE = [name for name, drafter in DRAFTERS.items() if getattr(drafter, "confidence_head", None)]
 
 
+def distribution(drafter, policy=None, **options):
+    """The distribution of LENGTH tokens after PROMPT; the target's own without a drafter."""
+    return output_distribution(TARGET, drafter, policy, LENGTH, prompt=PROMPT, **options)
+
+
 @pytest.fixture(scope="module")
 def plain():
-    """The target's own distribution of three tokens."""
-    return output_distribution(TARGET, None, None, LENGTH)
+    """The target's own distribution."""
+    return distribution(None)
 
 
 def test_the_targets_own_distribution_is_spread_and_sums_to_one(plain):
@@ -28,7 +34,7 @@ def test_the_targets_own_distribution_is_spread_and_sums_to_one(plain):
 @pytest.mark.parametrize("policy", [None, scheduling.fixed(1)], ids=["all", "fixed"])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_every_drafter_gives_the_targets_distribution(plain, name, policy):
-    assert total_variation(output_distribution(TARGET, DRAFTERS[name], policy, LENGTH), plain) < 1e-5
+    assert total_variation(distribution(DRAFTERS[name], policy), plain) < 1e-5
 
 
 @pytest.mark.parametrize("name", WITH_CONFIDENCE)
@@ -44,15 +50,15 @@ def test_a_threshold_on_confidence_changes_nothing(plain, name):
         lengths.add(length.item())
         return length
 
-    output_distribution(TARGET, DRAFTERS[name], whole, 2)
+    output_distribution(TARGET, DRAFTERS[name], whole, 2, prompt=PROMPT)
     threshold = scheduling.threshold(torch.cat(seen).median())
-    assert total_variation(output_distribution(TARGET, DRAFTERS[name], cut, LENGTH), plain) < 1e-5
+    assert total_variation(distribution(DRAFTERS[name], cut), plain) < 1e-5
     assert len(lengths) > 1, "the threshold treated all blocks alike, so nothing was tested"
 
 
 def test_another_temperature_is_exact_too():
-    wanted = output_distribution(TARGET, None, None, LENGTH, temperature=0.5)
-    found = output_distribution(TARGET, DRAFTERS["dspark"], None, LENGTH, temperature=0.5)
+    wanted = distribution(None, temperature=0.5)
+    found = distribution(DRAFTERS["dspark"], temperature=0.5)
     assert total_variation(found, wanted) < 1e-5
 
 
@@ -140,14 +146,20 @@ def test_a_planted_error_of_the_verifier_is_lossy(error, monkeypatch):
     assert total_variation(output_distribution(target, drafter, None, 4), exact) > 0.01
 
 
+@pytest.mark.parametrize("name", ["small_lm", "prompt_lookup", "dspark"])
+def test_a_wrong_bonus_behind_a_whole_block_is_lossy(plain, name, monkeypatch):
+    monkeypatch.setattr(decoding, "accept", takes_the_bonus_from_the_first_row)
+    assert total_variation(distribution(DRAFTERS[name]), plain) > 1e-3
+
+
 def test_rejected_tokens_left_in_the_targets_cache_are_lossy(plain, monkeypatch):
     monkeypatch.setattr(TARGET, "roll_back", lambda cache, dropped: None)
-    assert total_variation(output_distribution(TARGET, DRAFTERS["dspark"], None, LENGTH), plain) > 0.01
+    assert total_variation(distribution(DRAFTERS["dspark"]), plain) > 0.01
 
 
 def test_a_drafter_that_forgets_to_extend_is_slow_but_exact(plain, monkeypatch):
     monkeypatch.setattr(DRAFTERS["dspark"], "extend", lambda state, token_ids, features: None)
-    assert total_variation(output_distribution(TARGET, DRAFTERS["dspark"], None, LENGTH), plain) < 1e-5
+    assert total_variation(distribution(DRAFTERS["dspark"]), plain) < 1e-5
 
 
 def test_too_many_paths_are_refused(monkeypatch):
