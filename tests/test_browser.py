@@ -1,0 +1,95 @@
+"""A lesson's widget in JupyterLab and a real browser: moving a control redraws the picture, once.
+
+Skipped where playwright (`pip install playwright`) or a Chromium that the system brings is missing; no browser is
+downloaded.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import nbformat
+import notebooks
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]
+PATIENCE = 120_000  # milliseconds
+CELL = """from dspark_lite import plots, widgets
+
+
+def draw(height, shape):
+    fig, axes = plots.figure()
+    axes.plot([0, height], marker=shape)
+    return fig
+
+
+panel = widgets.explore(draw, height=widgets.slider("height", 1, 0, 5), shape=widgets.menu("shape", ["o", "s"]))"""
+DONE = """() => {
+    const panel = window.jupyterapp?.shell.currentWidget;
+    return panel?.content?.widgets?.length && panel.content.widgets.every(cell => cell.model.executionCount)
+        && panel.sessionContext.session.kernel.status == "idle";
+}"""
+
+
+@pytest.fixture
+def address(tmp_path):
+    """The address of a JupyterLab that shows a notebook with one widget."""
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)],
+                                            metadata=notebooks.NOTEBOOK_METADATA), tmp_path / "widget.ipynb")
+    folders = {f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "RUNTIME", "DATA")}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
+               "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True", f"--ServerApp.root_dir={tmp_path}"]
+    environment = {**os.environ, **folders, "JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "settings")}
+    log = tmp_path / "server.log"
+    with log.open("w") as out, subprocess.Popen(command, env=environment, stdout=out, stderr=out) as server:
+        try:
+            assert answers(f"http://127.0.0.1:{port}/api"), log.read_text()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+
+
+def answers(address, deadline=PATIENCE / 1000):
+    """Whether the address answers within `deadline` seconds."""
+    end = time.monotonic() + deadline
+    while time.monotonic() < end:
+        try:
+            return urllib.request.urlopen(address).status == 200
+        except OSError:
+            time.sleep(0.2)
+    return False
+
+
+def test_a_control_redraws_the_picture_once(address):
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(f"{address}/lab/tree/widget.ipynb?reset")
+        page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel")
+        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+        page.wait_for_function(DONE)
+        twin, picture = page.locator(".jp-OutputArea-output img").all()
+        before = {"twin": twin.get_attribute("src"), "picture": picture.get_attribute("src")}
+        assert before["twin"] == before["picture"]
+        seen = [before["picture"]]
+        for move in (lambda: page.locator(".noUi-handle").press("ArrowRight"),
+                     lambda: page.locator(".jp-OutputArea-output select").select_option(index=1)):
+            move()
+            page.wait_for_function("old => [...document.querySelectorAll('.jp-OutputArea-output img')]"
+                                   ".filter(image => !old.includes(image.src)).length == 1", arg=seen)
+            images = [image.get_attribute("src") for image in page.locator(".jp-OutputArea-output img").all()]
+            assert images[0] == before["twin"] and len(images) == 2
+            seen.append(images[1])
+        browser.close()
