@@ -34,4 +34,5 @@ def slider(description: str, value, low, high, step=1):
 
 def menu(description: str, options):
     """A Dropdown."""
-    return ipywidgets.Dropdown(description=description, options=options, style={"description_width": "initial"})
+    return ipywidgets.Dropdown(description=description, options=options, style={"description_width": "initial"},
+                               layout=ipywidgets.Layout(width="420px"))

@@ -322,7 +322,7 @@ picture = plots.rounds_figure(lab, answer)
 print(f"{len(answer.token_ids)} tokens in {len(answer.rounds)} rounds, accepted length {answer.accepted_length:.2f}")
 
 # %% [markdown]
-# ## The time of a draft does not grow with the context
+# ## The time of a draft hardly grows with the context
 #
 # A round drafts a block and appends a few committed tokens to the cache. Both are the same amount of matrix work after
 # 100 tokens and after 1,600: only the attention's sum over keys gets longer. We measure it, and beside it what a
@@ -541,8 +541,8 @@ panel = widgets.explore(explore_block, answer=widgets.menu("answer to", prompts)
 #   vector a token, and each draft layer projects it once to keys and values.
 # - The block `[anchor, mask, ..., mask]` stands at positions n, n + 1, ...; its slots see the context and one another;
 #   slot $k$ predicts token $k + 1$.
-# - One pass drafts all tokens, and its cost does not grow with the context.
-# - Mistakes in taps, anchor or positions stay silent; the accepted length by position names them.
+# - One pass drafts all tokens, and its cost hardly grows with the context.
+# - Mistakes in taps, anchor or positions stay silent; what tells of them is the accepted length by position.
 # - Slots drawn independently mix phrasings. No training removes that.
 #
 # *Where paper and others differ*: the original DFlash puts gamma masks behind the anchor and predicts from the masks
