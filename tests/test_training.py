@@ -550,3 +550,14 @@ def test_a_recipe_is_laid_over_the_one_it_extends(tmp_path, monkeypatch):
     (tmp_path / "base.json").write_text('{"name": "base", "extends": "thin"}')
     with pytest.raises(DSparkLiteError, match="extends"):
         recipes.load_recipe("thin")
+
+
+def test_a_training_begins_from_another_block_size():
+    lab_target = load_target("tiny-target")
+    recipe = recipes.load_recipe("tiny-dspark-length-4")
+    drafter, initial = drafts.new_draft(recipe, lab_target), load_drafter("tiny-dspark", lab_target)
+    assert (drafter.gamma, initial.gamma) == (3, 7)
+    assert all(torch.equal(value, initial.state_dict()[name]) for name, value in drafter.state_dict().items())
+    assert drafter.fc.weight.requires_grad and not drafter.lm_head.weight.requires_grad
+    with pytest.raises(CheckpointError, match="only the block size may differ"):
+        drafts.new_draft({**recipe, "initial": "tiny-dflash"}, lab_target)

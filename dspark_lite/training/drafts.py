@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoints import parse_draft_config
+from ..checkpoints import load_drafter, parse_draft_config
 from ..drafters import MTP, DSpark, Eagle3
-from ..errors import DSparkLiteError
+from ..errors import CheckpointError, DSparkLiteError
 from .anchors import block_mask, draw_anchors
 from .cache import TargetCache
 from .language_model import autocast, by_length
@@ -40,22 +40,39 @@ def objective(recipe: dict):
 
 
 def new_draft(recipe: dict, target):
-    """A freshly initialised drafter whose embedding and LM head are the target's, frozen."""
+    """The drafter as its training begins: random, or the recipe's `initial`; embedding and LM head are the target's, frozen."""
     kind, _ = objective(recipe)
     torch.manual_seed(recipe["seed"])
     source = target.config
     inherited = {name: getattr(source, name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
                                                           "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters")}
     drafter = kind(parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe["config"]}))
-    for module in drafter.modules():
-        if isinstance(module, (torch.nn.Linear, torch.nn.Embedding)):
-            torch.nn.init.normal_(module.weight, std=source.initializer_range)
-    if kind is DSpark and drafter.markov_head is not None:
-        torch.nn.init.zeros_(drafter.markov_head.markov_w2.weight)  # begins as DFlash, learns the transitions
+    if "initial" in recipe:
+        _begin_from(drafter, recipe["initial"], target)
+    else:
+        _begin_anew(drafter, source.initializer_range)
     for ours, theirs in ((drafter.embed_tokens, target.model.get_input_embeddings()), (drafter.lm_head, target.model.get_output_embeddings())):
         ours.weight.data.copy_(theirs.weight)
         ours.weight.requires_grad_(False)
     return drafter.to(target.device)
+
+
+def _begin_anew(drafter, deviation: float) -> None:
+    """Random weights; a sequential head begins without a say and learns the transitions."""
+    for module in drafter.modules():
+        if isinstance(module, (torch.nn.Linear, torch.nn.Embedding)):
+            torch.nn.init.normal_(module.weight, std=deviation)
+    if getattr(drafter, "markov_head", None) is not None:
+        torch.nn.init.zeros_(drafter.markov_head.markov_w2.weight)
+
+
+def _begin_from(drafter, name: str, target) -> None:
+    """The weights of a trained drafter, which may have another block size; raises CheckpointError where the rest differs."""
+    try:
+        drafter.load_state_dict(load_drafter(name, target).state_dict())
+    except RuntimeError as error:
+        raise CheckpointError(f"{name} cannot be trained on as this recipe's drafter ({' '.join(str(error).split())}); only "
+                              "the block size may differ") from None
 
 
 def train_draft(recipe: dict, target, cache: TargetCache, folder: Path):
