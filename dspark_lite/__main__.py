@@ -66,6 +66,9 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("recipe", help="a name in recipes/ or a JSON file")
     train.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
     train.add_argument("--out", type=Path, help="checkpoint folder (default: assets/checkpoints/NAME)")
+    train.add_argument("--endpoint", metavar="URL",
+                       help="an OpenAI-compatible server that has the target writes the answers")
+    train.add_argument("--estimate", action="store_true", help="only print what it would take: disk, memory, time")
 
     parity = command("parity", _parity, "compare with folders of reference tensors")
     parity.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
@@ -173,9 +176,32 @@ def _quality(options) -> None:
 
 
 def _train(options) -> None:
-    from .training.recipes import train
+    from .training.estimate import estimate
+    from .training.parallel import processes, training_device
+    from .training.recipes import BUILD, check_recipe, load_recipe, train
 
-    print(f"written to {train(options.recipe, device=options.device, out=options.out)}")
+    recipe = load_recipe(options.recipe)
+    check_recipe(recipe)
+    main_process = processes().is_main_process
+    if recipe["kind"] == "draft" and main_process:
+        print(*estimate(recipe, training_device(options.device), processes().num_processes), sep="\n", flush=True)
+    if options.estimate:
+        return
+    written = train(options.recipe, device=options.device, out=options.out, endpoint=options.endpoint)
+    if main_process:
+        print(f"written to {written}")
+        for log in sorted((BUILD / recipe["name"]).rglob("log.jsonl")):
+            print(f"loss curves: {_draw_losses(log)}")
+
+
+def _draw_losses(log: Path) -> Path:
+    """Draws the losses of a log beside it and returns the picture's path."""
+    from .plots import loss_curves
+    from .training.loop import read_log
+
+    picture = log.with_name("loss.png")
+    loss_curves(read_log(log)).savefig(picture)
+    return picture
 
 
 def _parity(options) -> int:

@@ -470,16 +470,18 @@ def test_a_draft_recipe_stopped_at_every_stage_resumes_to_the_same_files(mini, t
 
 def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_path, monkeypatch):
     small_pieces(monkeypatch)
-    target, counts = load_target(str(mini / "mini")), DRAFT["data"]["prompts"]
+    target, data = load_target(str(mini / "mini")), DRAFT["data"]
     work, seeds = answers.write_answers, []
     monkeypatch.setattr(answers, "write_answers", lambda *given: seeds.append(given[-1]) or work(*given))
-    whole = answers.answered_rows(target, counts, 7, 12, tmp_path / "whole.jsonl")
+    whole = answers.answered_rows(target, data, tmp_path / "whole.jsonl")
     assert len(whole) == 14 and len(seeds) == len(set(seeds)) == 3  # every chunk has its own
-    allowed = {tuple(chat_ids(target.tokenizer, example.prompt)) for d, n in counts.items() for example in examples(d, n, 7)}
+    allowed = {tuple(chat_ids(target.tokenizer, example.prompt)) for d, n in data["prompts"].items()
+               for example in examples(d, n, 7)}
     assert {tuple(ids[:length]) for ids, length in whole} <= allowed
     path = tmp_path / "half.jsonl"
-    path.write_text("".join((tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)[:5]))
-    assert answers.answered_rows(target, counts, 7, 12, path) == whole
+    for kept in (5, 7):  # after a chunk, and within one
+        path.write_text("".join((tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)[:kept]))
+        assert answers.answered_rows(target, data, path) == whole
 
 
 def test_answers_in_a_batch_equal_answers_alone(mini):

@@ -48,17 +48,18 @@ def damage(path, how):
     elif how == "another shard":
         path.write_bytes(shard(path.parent, 0).read_bytes())
     else:  # one bit of the hidden states, or of the checksums, which stand first because they are the widest numbers
-        at = {"a flipped bit": len(held) - 5, "a flipped checksum": header + 1, "a flipped identity": held.index(b"identity") + 14}[how]
+        at = {"a flipped bit": len(held) - 5, "a flipped checksum": header + 1,
+              "a flipped identity": held.index(b"identity") + 14}[how]
         path.write_bytes(held[:at] + bytes([held[at] ^ 1]) + held[at + 1:])
 
 
-@pytest.mark.parametrize("how", ["truncated", "empty", "half a header", "another shard", "a flipped bit", "a flipped checksum",
-                                 "a flipped identity"])
+@pytest.mark.parametrize("how", ["truncated", "empty", "half a header", "another shard", "a flipped bit",
+                                 "a flipped checksum", "a flipped identity"])
 def test_a_damaged_shard_is_named_and_it_alone_is_written_anew(target, folder, how):
     whole = read_all(target, folder)
     others = {path: path.stat().st_mtime_ns for path in (shard(folder, 0), shard(folder, 2))}
     damage(shard(folder, 1), how)
-    with pytest.raises(CheckpointError, match="shard_00001.safetensors of the target cache .* delete this file and train again") as caught:
+    with pytest.raises(CheckpointError, match="shard_00001.safetensors of the target cache .* delete this") as caught:
         read_all(target, folder)
     assert "\n" not in str(caught.value)
     shard(folder, 1).unlink()
@@ -108,7 +109,7 @@ def test_shards_end_at_a_number_of_rows_or_of_bytes(monkeypatch):
     monkeypatch.setattr(cache, "SHARD", 3)
     monkeypatch.setattr(cache, "SHARD_BYTES", 100)
     assert cache.shard_spans([1] * 7, 10) == [(0, 3), (3, 6), (6, 7)]
-    assert cache.shard_spans([4, 6, 1, 11, 2, 2], 10) == [(0, 2), (2, 3), (3, 4), (4, 6)]  # one row may be too long for any
+    assert cache.shard_spans([4, 6, 1, 11, 2, 2], 10) == [(0, 2), (2, 3), (3, 4), (4, 6)]  # one row is too long for any
     assert cache.shard_spans([], 10) == []
     assert cache.token_bytes(5, 2560) == 30_720
 

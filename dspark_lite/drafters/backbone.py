@@ -5,6 +5,8 @@ in every layer's cache. The block [anchor, mask, ..., mask] then attends to the 
 itself (paper, section 3.1). Shapes: B rows, T tokens, H hidden size, n query heads, m key heads, d head size.
 """
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -23,6 +25,15 @@ def rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Te
     cos, sin = rope
     left, right = x.chunk(2, -1)
     return x * cos.to(x.dtype) + torch.cat([-right, left], -1) * sin.to(x.dtype)
+
+
+@functools.cache
+def flex_attention(device: str):
+    """FlexAttention, compiled for a GPU: only there does it leave out what the mask hides."""
+    from torch.nn.attention import flex_attention  # a slow import, of which drafting needs nothing
+
+    attention = flex_attention.flex_attention
+    return torch.compile(attention) if device == "cuda" else attention
 
 
 class ContextCache:
@@ -85,14 +96,20 @@ class Attention(nn.Module):
         """x [B, T, width * H] attends to what `join(keys, values)` makes of its own keys and the context's; [B, T, H]."""
         queries = self.queries(x, rope)  # [B, n, T, d]
         keys, values = join(*self.keys_values(x, rope))  # [B, m, S, d]
-        tokens = x.shape[1]
+        return self.o_proj(self.attend(queries, keys, values, mask).transpose(1, 2).flatten(2))
+
+    def attend(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask) -> torch.Tensor:
+        """Mixed values [B, n, T, d]; `mask` is None, boolean [B, 1, T, S], or a block-sparse one (training on a GPU)."""
+        if mask is not None and not isinstance(mask, torch.Tensor):
+            queries, keys = queries.to(values.dtype), keys.to(values.dtype)
+            return flex_attention(queries.device.type)(queries, keys, values, block_mask=mask, enable_gqa=True)
+        tokens = queries.shape[2]
         # The n/m queries that share a key head stand below one another, so keys are never copied.
         stacked = queries.unflatten(1, (self.key_heads, -1)).flatten(2, 3)  # [B, m, n/m * T, d]
         if mask is not None:
             mask = mask.repeat(1, 1, self.heads // self.key_heads, 1)  # [B, 1, n/m * T, S]
         mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask)
-        mixed = mixed.unflatten(2, (-1, tokens)).flatten(1, 2)  # [B, n, T, d]
-        return self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return mixed.unflatten(2, (-1, tokens)).flatten(1, 2)  # [B, n, T, d]
 
 
 class MLP(nn.Module):
@@ -178,11 +195,11 @@ class Backbone(nn.Module):
         return self.norm(x)
 
     def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor,
-                      mask: torch.Tensor) -> torch.Tensor:
+                      mask) -> torch.Tensor:
         """Hidden states [B, K, g, H] of K blocks packed behind one context (training).
 
         features [B, n, taps * H]; anchor_ids and anchors [B, K] are the anchor tokens and their positions;
-        mask [B, 1, K * g, n + K * g] says what each block slot may see (training/anchors.py).
+        mask [B, 1, K * g, n + K * g], dense or block-sparse, says what each slot may see (training/anchors.py).
         """
         context = self.context(features)
         batch, length, _ = context.shape

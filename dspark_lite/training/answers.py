@@ -8,53 +8,105 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from .corpus import Example, examples
-from .loop import write_lines
-from .tokenizer import chat_ids
+from ..checkpoints import write_atomically
+from ..errors import DSparkLiteError
+from .corpus import Example
+from .endpoint import Endpoint
+from .prompts import prompt_ids
 
-PARALLEL = 192  # answers written at once
+PARALLEL = 192  # answers written at once, at most
 CHUNK = 1536  # answers between two saves
 
 
+def together(target, tokens: int) -> int:
+    """Answers to write at once: PARALLEL, or as many rows of so many `tokens` as have keys and values in half of what a
+    GPU has free."""
+    if target.device.type != "cuda":
+        return PARALLEL
+    config = target.config
+    token_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * target.dtype.itemsize
+    return max(1, min(PARALLEL, torch.cuda.mem_get_info(target.device)[0] // (2 * tokens * token_bytes)))
+
+
 @torch.inference_mode()
-def write_answers(target, prompts: list[list[int]], temperature: float, max_new_tokens: int, seed: int) -> list[list[int]]:
+def write_answers(target, prompts: list[list[int]], temperature: float, max_new_tokens: int,
+                  seed: int) -> list[list[int]]:
     """Answers of the target (token ids, stop token included) to tokenised prompts, many at once, by transformers."""
     torch.manual_seed(seed)
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     answers: list[list[int]] = [[] for _ in prompts]
-    for start in range(0, len(order), PARALLEL):
-        rows = order[start:start + PARALLEL]
-        padded = target.tokenizer.pad({"input_ids": [prompts[row] for row in rows]}, return_tensors="pt").to(target.device)
-        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {"do_sample": False}
-        out = target.model.generate(**padded, max_new_tokens=max_new_tokens, pad_token_id=target.tokenizer.pad_token_id, **sampling)
+    count = together(target, max(map(len, prompts)) + max_new_tokens)
+    for start in range(0, len(order), count):
+        rows = order[start:start + count]
+        padded = target.tokenizer.pad({"input_ids": [prompts[row] for row in rows]}, return_tensors="pt")
+        sampling = {"do_sample": False}
+        if temperature:
+            sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        out = target.model.generate(**padded.to(target.device), max_new_tokens=max_new_tokens,
+                                    pad_token_id=target.tokenizer.pad_token_id, **sampling)
         for row, tokens in zip(rows, out[:, padded["input_ids"].shape[1]:].tolist()):
             stops = [at for at, token in enumerate(tokens) if token in target.stop_token_ids]
             answers[row] = tokens[:stops[0] + 1] if stops else tokens
     return answers
 
 
-def answered_rows(target, counts: dict[str, int], seed: int, max_new_tokens: int, path: Path) -> list[tuple[list[int], int]]:
-    """(token ids, prompt length) of `counts` training prompts a domain with the target's own answers.
+def answered_rows(target, data: dict, path: Path, endpoint: str | None = None) -> list[tuple[list[int], int]]:
+    """(token ids, prompt length) of a recipe's prompts with the target's own answers at temperature 1.
 
-    Kept in `path` as JSON lines, a chunk at a time, so that a stopped run goes on where it was.
+    The answers are written by `target` in this process, or by the server at the URL `endpoint`. They are appended to
+    `path` as JSON lines as they come, in any order, so that a stopped run goes on where it was and loses nothing.
     """
-    prompts = [chat_ids(target.tokenizer, example.prompt) for domain, count in counts.items() for example in examples(domain, count, seed)]
-    # Domains are interleaved, so that every chunk (and every prefix of the file) holds all of them.
-    order = torch.randperm(len(prompts), generator=torch.Generator().manual_seed(seed)).tolist()
-    prompts = [prompts[index] for index in order]
-    rows = [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-    with tqdm(total=len(prompts), initial=len(rows), desc=f"answers at temperature 1 ({path.stem})", unit="answer") as bar:
-        while len(rows) < len(prompts):
-            chunk = prompts[len(rows):len(rows) + CHUNK]
-            answers = write_answers(target, chunk, 1.0, max_new_tokens, seed + len(rows))
-            rows += [(prompt + answer, len(prompt)) for prompt, answer in zip(chunk, answers)]
-            write_lines(path, rows)
-            bar.update(len(chunk))
+    prompts = prompt_ids(target.tokenizer, data)
+    server = endpoint and Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer)
+    rows = read_answers(path, prompts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file, tqdm(total=len(prompts), initial=len(rows), desc="answers", unit="answer") as bar:
+        for start in range(0, len(prompts), CHUNK):
+            chunk = range(start, min(start + CHUNK, len(prompts)))
+            missing = {index: prompts[index] for index in chunk if index not in rows}
+            if not missing:
+                continue
+            if server:
+                written = server.write(missing, data["max_new_tokens"], data["seed"])
+            else:  # always the whole chunk: its random draws are shared
+                written = enumerate(write_answers(target, [prompts[index] for index in chunk], 1.0,
+                                                  data["max_new_tokens"], data["seed"] + start), start)
+            for index, answer in written:
+                if index not in rows:
+                    rows[index] = (prompts[index] + answer, len(prompts[index]))
+                    file.write(json.dumps(rows[index]) + "\n")
+                    file.flush()
+                    bar.update()
+    return [rows[index] for index in range(len(prompts))]
+
+
+def read_answers(path: Path, prompts: list[list[int]]) -> dict[int, tuple[list[int], int]]:
+    """The answers kept in `path` by the index of their prompt; a last line that was only half written is cut off.
+
+    Raises DSparkLiteError for a line that is no answer to one of the prompts.
+    """
+    if not path.exists():
+        return {}
+    text = path.read_text()
+    whole = text[:text.rfind("\n") + 1]
+    if whole != text:
+        write_atomically(path, lambda temporary: temporary.write_text(whole))
+    waiting: dict[tuple[int, ...], list[int]] = {}
+    for index, ids in enumerate(prompts):
+        waiting.setdefault(tuple(ids), []).append(index)
+    rows = {}
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            ids, length = json.loads(line)
+            rows[waiting[tuple(ids[:length])].pop(0)] = (ids, length)
+        except (ValueError, KeyError, IndexError, TypeError):
+            raise DSparkLiteError(f"line {number} of {path} is no answer to a prompt of this recipe; delete this line "
+                                  "and train again: it alone is then written anew") from None
     return rows
 
 
 def is_right(example: Example, answer: str) -> bool:
-    """Whether an answer shows what its example asks for: the final number, or a function that returns the right results."""
+    """Whether an answer shows what its example asks for: the final number, or a function with the right results."""
     if example.domain == "math":
         last_line = answer.strip().splitlines()[-1] if answer.strip() else ""
         return str(example.check) in last_line.replace(".", " ").split()
@@ -65,9 +117,11 @@ def is_right(example: Example, answer: str) -> bool:
 
 def _runs_right(code: str, name: str, cases: list) -> bool:
     """Runs a generated function in a process of its own, isolated from this one and stopped after five seconds."""
-    program = f"{code}\nimport json, sys\ncases = json.loads(sys.stdin.read())\nassert all({name}(given) == wanted for given, wanted in cases)\n"
+    program = (f"{code}\nimport json, sys\ncases = json.loads(sys.stdin.read())\n"
+               f"assert all({name}(given) == wanted for given, wanted in cases)\n")
     try:
-        done = subprocess.run([sys.executable, "-I", "-S", "-c", program], input=json.dumps(cases), text=True, capture_output=True, timeout=5)
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", program], input=json.dumps(cases), text=True,
+                              capture_output=True, timeout=5)
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0

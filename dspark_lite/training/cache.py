@@ -7,6 +7,7 @@ a row is read where it lies, so a cache may be far larger than memory; every rea
 import bisect
 import hashlib
 import json
+import shutil
 import zlib
 from pathlib import Path
 
@@ -125,13 +126,23 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
     _check_identity(folder, {**source, "rows": len(rows), "digest": digest(rows)})
     lengths = [len(ids) for ids, _ in rows]
     spans, shards = shard_spans(lengths, token_bytes(len(taps), target.hidden_size)), []
+    paths = [folder / f"shard_{number:05d}.safetensors" for number in range(len(spans))]
+    _check_space(folder, sum(sum(lengths[start:end]) for path, (start, end) in zip(paths, spans) if not path.exists())
+                 * token_bytes(len(taps), target.hidden_size))
     with tqdm(spans, desc="target cache", unit="shard") as bar:
-        for number, (start, end) in enumerate(bar):
-            path, identity = folder / f"shard_{number:05d}.safetensors", digest([source, rows[start:end]])
+        for path, (start, end) in zip(paths, bar):
+            identity = digest([source, rows[start:end]])
             if not path.exists():
                 _write_shard(path, _hidden_states(target, rows[start:end], taps), identity)
             shards.append(Shard(path, identity, lengths[start:end]))
     return TargetCache(rows, shards, [start for start, _ in spans])
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise CheckpointError(f"the target cache needs {needed / 1e9:.1f} GB more in {folder}, which has "
+                              f"{free / 1e9:.1f} GB free; make room, or let the recipe have fewer prompts or taps")
 
 
 def _write_shard(path: Path, tensors: dict[str, torch.Tensor], identity: str) -> None:

@@ -94,6 +94,6 @@ def train_draft(recipe: dict, target, cache: TargetCache, folder: Path):
         with autocast(device, recipe["precision"]):
             return loss(drafter, batch, recipe)
 
-    plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"])
+    plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"], precision=recipe["precision"])
     optimise(drafter, batch_at, loss_of, plan, folder, title=recipe["name"])
     return drafter.eval()

@@ -40,8 +40,8 @@ def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
 
 
 def autocast(device: torch.device, precision: str):
-    """bfloat16 matrix products where the recipe asks for them, plain float32 otherwise."""
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
+    """16-bit matrix products, "bfloat16" or "float16", where the recipe asks for them, plain float32 otherwise."""
+    return nullcontext() if precision == "float32" else torch.autocast(device.type, getattr(torch, precision))
 
 
 def pad(batch: list[tuple[list[int], int]], device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,5 +80,6 @@ def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder:
         answer, total = (weight == 1.0).float(), weight.sum()
         return (each * weight).sum(), total, {"loss": (each * answer).sum() / answer.sum() * total}
 
-    plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], weight_decay=recipe["weight_decay"], final_share=0.02)
+    plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], weight_decay=recipe["weight_decay"],
+                final_share=0.02, precision=recipe["precision"])
     optimise(model, lambda step: pad(batches[step], model.device), loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")

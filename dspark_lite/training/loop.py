@@ -76,11 +76,11 @@ def _restore(path: Path, model, optimiser, scaler) -> int:
         keys = set(saved.keys())
         for name, parameter in trainable(model).items():
             parameter.copy_(sharded_like(saved.get_tensor(f"model.{name}"), parameter))
-            moments = {key: saved.get_tensor(f"optimiser.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")
-                       if f"optimiser.{key}.{name}" in keys}
-            for key in moments.keys() - {"step"}:
-                moments[key] = sharded_like(moments[key], parameter).to(parameter.device)
-            optimiser.state[parameter] = moments
+            if f"optimiser.step.{name}" in keys:
+                # In the same order everywhere: to share a tensor out is a step of all processes together.
+                moments = {key: sharded_like(saved.get_tensor(f"optimiser.{key}.{name}"), parameter).to(parameter.device)
+                           for key in ("exp_avg", "exp_avg_sq")}
+                optimiser.state[parameter] = {"step": saved.get_tensor(f"optimiser.step.{name}"), **moments}
         scaler.load_state_dict(json.loads(saved.metadata().get("scaler", "{}")))
         return int(saved.metadata()["step"])
 
@@ -152,8 +152,8 @@ def write_lines(path: Path, rows: list) -> None:
     write_atomically(path, lambda temporary: temporary.write_text("".join(json.dumps(row) + "\n" for row in rows)))
 
 
-def read_log(path: Path, steps: int) -> list[dict]:
-    """The first `steps` records of an earlier run's log."""
+def read_log(path: Path, steps: int | None = None) -> list[dict]:
+    """The first `steps` records of an earlier run's log, or all of them."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()][:steps]

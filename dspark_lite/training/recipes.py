@@ -8,13 +8,14 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from ..checkpoints import EMBEDDED, ROOT, load_target, save_draft, write_atomically
+from ..checkpoints import EMBEDDED, ROOT, default_dtype, load_target, save_draft, write_atomically
 from ..drafters import DSpark
 from ..errors import DSparkLiteError
 from .answers import answered_rows
-from .cache import build_cache
+from .cache import build_cache, fingerprint
 from .drafts import train_draft
 from .language_model import train_language_model
+from .parallel import processes, training_device
 from .tokenizer import save_tokenizer, train_tokenizer
 
 RECIPES = ROOT / "recipes"
@@ -46,7 +47,7 @@ def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
         return recipe
     base = recipe["extends"]
     if base in (name, *below):
-        raise DSparkLiteError(f"recipe {name} extends {base}, which extends it in turn; one of them must stand by itself")
+        raise DSparkLiteError(f"recipe {name} extends {base}, which extends it in turn; one of them must stand alone")
     merged = _extended(_find_recipe(base), base, (*below, name))
     for key, value in recipe.items():
         inner = isinstance(value, dict) and isinstance(merged.get(key), dict)
@@ -55,25 +56,33 @@ def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
     return merged
 
 
-def train(name: str, *, device: str | None = None, out: Path | None = None, build: Path | None = None) -> Path:
+def check_recipe(recipe: dict) -> None:
+    """Raises DSparkLiteError for a recipe of a kind that is not trained here, or of a number format that is none."""
+    for field, known in (("kind", tuple(MAKERS)), ("precision", PRECISIONS)):
+        if recipe.get(field) not in known:
+            found = recipe.get(field)
+            raise DSparkLiteError(f"the recipe's {field} is {found!r}; it must be one of {', '.join(known)}")
+
+
+def train(name: str, *, device: str | None = None, out: Path | None = None, build: Path | None = None,
+          endpoint: str | None = None) -> Path:
     """Trains what the recipe describes and writes the checkpoint to `out` (the embedded ones by default).
 
-    What is needed to resume is kept in `build`; a second call after a stop goes on from the last save.
+    What is needed to resume is kept in `build`; a second call after a stop goes on from the last save. A drafter's
+    answers are written by its target in this process, or by a server that has it at the URL `endpoint`.
     """
     recipe = load_recipe(name)
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    folder = (build or BUILD) / recipe["name"]
+    check_recipe(recipe)
     out = out or EMBEDDED / recipe["name"]
-    makers = {"language_model": _language_model, "draft": _draft}
-    if recipe.get("kind") not in makers:
-        raise DSparkLiteError(f"the recipe's kind is {recipe.get('kind')!r}; it must be one of {', '.join(makers)}")
-    makers[recipe["kind"]](recipe, folder, out, device)
+    MAKERS[recipe["kind"]](recipe, (build or BUILD) / recipe["name"], out, training_device(device), endpoint)
     return out
 
 
-def _language_model(recipe: dict, folder: Path, out: Path, device) -> None:
+def _language_model(recipe: dict, folder: Path, out: Path, device, endpoint) -> None:
     tokenizer = _tokenizer(recipe, out)
     model = train_language_model(recipe, tokenizer, folder, device)
+    if not processes().is_main_process:
+        return
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
         model.to("cpu", torch.bfloat16).save_pretrained(temporary)
@@ -83,18 +92,12 @@ def _language_model(recipe: dict, folder: Path, out: Path, device) -> None:
 
 
 def _tokenizer(recipe: dict, out: Path):
-    """The tokenizer of another checkpoint, the one that `out` already has (drafters rely on its vocabulary), or a new one."""
+    """The tokenizer of another checkpoint, the one that `out` has (drafters rely on its vocabulary), or a new one."""
     if "tokenizer_of" in recipe:
         return load_target(recipe["tokenizer_of"]).tokenizer
     if (out / "tokenizer.json").exists():
         return PreTrainedTokenizerFast.from_pretrained(out)
     return train_tokenizer(**recipe["tokenizer"])
-
-
-def fingerprint(target) -> str:
-    """Eight hexadecimal digits that change with the target's weights, so that data of an earlier target is never taken."""
-    last = target.model.model.layers[-1].mlp.down_proj.weight
-    return hashlib.sha256(last.detach().float().cpu().numpy().tobytes()).hexdigest()[:8]
 
 
 def data_name(recipe: dict, target) -> str:
@@ -103,12 +106,19 @@ def data_name(recipe: dict, target) -> str:
     return f"data-{recipe['target'].replace('/', '--')}-{fingerprint(target)}-{data}"
 
 
-def _draft(recipe: dict, folder: Path, out: Path, device) -> None:
-    target = load_target(recipe["target"], device=device, dtype=torch.float32)
+def _draft(recipe: dict, folder: Path, out: Path, device, endpoint) -> None:
+    target = load_target(recipe["target"], device=device, dtype=default_dtype(device))
     shared = folder.parent / data_name(recipe, target)
-    rows = answered_rows(target, recipe["data"]["prompts"], recipe["data"]["seed"], recipe["data"]["max_new_tokens"], shared / "answers.jsonl")
-    # Every cache holds the last hidden states beside the taps, so MTP, which reads nothing else, shares one made for others.
+    # Every cache holds the last hidden states beside the taps, so MTP, which reads nothing else, shares one of others.
     taps = recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])
-    cache = build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
+    with processes().main_process_first():  # which writes what is missing; the others then find it
+        rows = answered_rows(target, recipe["data"], shared / "answers.jsonl", endpoint)
+        cache = build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
     drafter = train_draft(recipe, target, cache, folder)
-    save_draft(out, drafter, target, {"num_anchors": recipe["config"]["num_anchors"]} if isinstance(drafter, DSpark) else None)
+    if processes().is_main_process:
+        anchors = {"num_anchors": recipe["config"]["num_anchors"]} if isinstance(drafter, DSpark) else None
+        save_draft(out, drafter, target, anchors)
+
+
+MAKERS = {"language_model": _language_model, "draft": _draft}
+PRECISIONS = ("float32", "bfloat16", "float16")

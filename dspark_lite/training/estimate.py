@@ -1,0 +1,212 @@
+"""What a training will take, before it starts: disk, memory and time, from the recipe and the target's config alone.
+
+One step is run with tensors that have shapes and no numbers (the meta device), so that its memory and its arithmetic
+are counted and nothing is downloaded but the config. The time follows from how fast this device multiplies matrices: an
+order of magnitude.
+"""
+
+import math
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from ..checkpoints import EMBEDDED, default_dtype, read_config
+from ..drafters import DSpark
+from ..errors import CheckpointError
+from ..target import Target
+from .anchors import draw_anchors
+from .answers import PARALLEL
+from .cache import shard_spans, token_bytes
+from .drafts import new_draft, objective
+
+TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
+REACHED = 0.4  # share of the fastest matrix product that a pass reaches
+LAYER_SECONDS = 0.001  # of Python and kernel launches for one layer when a token is decoded
+
+
+class Step(NamedTuple):
+    """What one sample takes in one update: parameters trained and frozen, those of the target and of its layers alone,
+    bytes kept for the backward pass, and arithmetic operations."""
+
+    trained: int
+    frozen: int
+    target: int
+    target_layers: int
+    activations: int
+    operations: int
+
+
+def estimate(recipe: dict, device: torch.device, processes: int = 1) -> list[str]:
+    """Lines that say what training a drafter by this recipe takes on `processes` devices of this kind.
+
+    Raises CheckpointError where the target's config cannot be had.
+    """
+    config, data = target_config(recipe), recipe["data"]
+    samples = data["prompts"] if "dataset" in data else sum(data["prompts"].values())
+    tokens = recipe.get("mean_tokens", TINY_WORLD_TOKENS)
+    per_epoch = math.ceil(samples / recipe["batch"])
+    step, rows = dry_step(recipe, config, tokens), math.ceil(recipe["batch"] / processes)
+    return [f"{recipe['name']}: {samples:,} samples of {recipe['target']}, {recipe['epochs']} epochs of {per_epoch:,} "
+            f"steps, {recipe['batch']} samples a step",
+            *cache_lines(recipe, config, samples, tokens),
+            f"drafter        {step.trained / 1e6:,.1f} M parameters trained, {step.frozen / 1e6:,.1f} M frozen (the "
+            "target's embedding and LM head)",
+            memory_line(step, rows, device),
+            time_line(recipe, config, step, samples, tokens, recipe["epochs"] * per_epoch, rows, device)]
+
+
+def target_config(recipe: dict) -> dict:
+    """The target's config: the recipe's own copy, or config.json of an embedded target, a folder or a Hub id."""
+    name = recipe["target"]
+    if "target_config" in recipe:
+        return recipe["target_config"]
+    for folder in (EMBEDDED / name, Path(name)):
+        if folder.is_dir():
+            return read_config(folder)
+    from huggingface_hub import hf_hub_download  # offline use must not pay for, or fail on, the hub client
+
+    repository, _, revision = name.partition("@")
+    try:
+        return read_config(Path(hf_hub_download(repository, "config.json", revision=revision or None)).parent)
+    except CheckpointError:
+        raise
+    except Exception as error:  # the client raises many kinds; the reader needs one sentence
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"config.json of {name!r} could not be fetched ({reason}); check the name and the "
+                              "network, or give the recipe a \"target_config\"") from error
+
+
+def cache_lines(recipe: dict, config: dict, samples: int, tokens: int) -> list[str]:
+    """The size of the target cache: (taps + 1) x hidden size x 2 bytes a token, at the mean and the largest length."""
+    taps, hidden = len(recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])), config["hidden_size"]
+    a_token = token_bytes(taps, hidden)
+    start, end = shard_spans([tokens] * min(samples, 2**16), a_token)[0]
+    shards = math.ceil(samples / (end - start))
+    lines = [f"target cache   ({taps} taps + 1) x {hidden:,} x 2 bytes = {a_token:,} bytes a token; {samples:,} "
+             f"samples x {tokens:,} tokens: {size(samples * tokens * a_token)} in {shards:,} shards of at most "
+             f"{size((end - start) * tokens * a_token)}"]
+    longest = recipe["data"].get("max_length")
+    if longest:
+        lines.append(f"               were every sample as long as allowed, {longest:,} tokens: "
+                     f"{size(samples * longest * a_token)}")
+    if "published_cache_bytes" in recipe:
+        published = recipe["published_cache_bytes"]
+        mean = published / a_token / samples
+        lines.append(f"               published: {size(published)} = {published / a_token / 1e9:.2f} billion tokens = "
+                     f"{mean:,.0f} a sample, {mean / longest:.0%} of the longest")
+    return lines
+
+
+def dry_step(recipe: dict, config: dict, tokens: int) -> Step:
+    """Counts one sample of `tokens` tokens in one update.
+
+    Blocks are counted with tensors that hold no numbers. What a chain (Eagle3, MTP) computes depends on numbers, so
+    there the step is run on random ones; such a drafter is one layer.
+    """
+    kind, loss = objective(recipe)
+    recipe = {key: value for key, value in recipe.items() if key != "initial"}  # as large as random weights
+    with torch.random.fork_rng(devices=[]), torch.device("meta" if kind is DSpark else "cpu"):
+        target = Target(Qwen3ForCausalLM(Qwen3Config(**config)))
+        drafter = new_draft(recipe, target)
+        ids = torch.zeros(1, tokens, dtype=torch.long)
+        widths = (len(drafter.taps) * config["hidden_size"], config["hidden_size"])
+        features, last_hidden = (torch.zeros(1, tokens, width) for width in widths)
+        anchors, valid = draw_anchors(ids == 0, recipe["config"]["num_anchors"] if kind is DSpark else tokens, None)
+        saved = SavedBytes(drafter.parameters())
+        with FlopCounterMode(display=False) as operations:
+            with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda tensor: tensor):
+                numerator, _, _ = loss(drafter, (ids, ids == 0, features, last_hidden, anchors, valid), recipe)
+            numerator.backward()
+    return Step(parameters(drafter, True), parameters(drafter, False), parameters(target.model),
+                parameters(target.model.model.layers), saved.total, operations.get_total_flops())
+
+
+def parameters(model, trained: bool | None = None) -> int:
+    """The number of a model's parameters, or of those that are trained or not."""
+    return sum(p.numel() for p in model.parameters() if trained is None or p.requires_grad == trained)
+
+
+class SavedBytes:
+    """Adds up what autograd keeps for the backward pass, each storage once, the parameters left out."""
+
+    def __init__(self, parameters):
+        self.seen = {parameter.untyped_storage()._cdata: parameter for parameter in parameters}
+        self.total = 0
+
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Counts a tensor that is saved and hands it on; it is held, so that no later one has its address."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.seen:
+            self.seen[storage._cdata] = tensor
+            self.total += storage.nbytes()
+        return tensor
+
+
+def memory_line(step: Step, rows: int, device: torch.device) -> str:
+    """Memory of a process with `rows` samples a step: float32 weights, gradients and AdamW's two moments of what is
+    trained, activations in float32 (fewer in 16 bit), and the target."""
+    weights, trained, activations = 4 * (step.trained + step.frozen), 12 * step.trained, rows * step.activations
+    target = default_dtype(device).itemsize * step.target
+    return (f"memory         weights {size(weights)}, gradients and AdamW {size(trained)}, activations at most "
+            f"{size(activations)} ({size(step.activations)} a sample), target {size(target)}: "
+            f"{size(weights + trained + activations + target)} a process")
+
+
+def time_line(recipe: dict, config: dict, step: Step, samples: int, tokens: int, steps: int, rows: int,
+              device: torch.device) -> str:
+    """Answers, cache and updates at the speed this device multiplies matrices and reads memory."""
+    dtype = default_dtype(device)
+    reading = dtype.itemsize * step.target / bytes_a_second(device)
+    decoding = math.ceil(samples / PARALLEL) * recipe["data"]["max_new_tokens"]  # steps of PARALLEL answers each
+    answers = decoding * (reading + LAYER_SECONDS * config["num_hidden_layers"])
+    cache = 2 * step.target_layers * samples * tokens / operations_a_second(device, dtype)
+    reached = operations_a_second(device, getattr(torch, recipe["precision"]))
+    training = steps * rows * step.operations / reached
+    return (f"time           about {duration(answers)} for answers (in process), {duration(cache)} for the cache, "
+            f"{duration(training)} for {steps:,} steps, at {reached / 1e9:.3g} GFLOP/s in {recipe['precision']} on "
+            f"{device.type}")
+
+
+def operations_a_second(device: torch.device, dtype: torch.dtype) -> float:
+    """Arithmetic operations a second that a pass reaches on this device: a share of what a matrix product reaches."""
+    side = 4096 if device.type == "cuda" else 256
+    matrix = torch.randn(side, side, device=device, dtype=dtype)
+    return REACHED * 2 * side**3 / fastest(lambda: matrix @ matrix, device)
+
+
+def bytes_a_second(device: torch.device) -> float:
+    """How fast this device reads its memory."""
+    long = torch.zeros(2**28 if device.type == "cuda" else 2**24, device=device)
+    return long.nbytes / fastest(long.sum, device)
+
+
+def fastest(work, device: torch.device) -> float:
+    """Seconds of the fastest of ten calls, after one that warms up."""
+    found = []
+    for _ in range(11):
+        started = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        found.append(time.perf_counter() - started)
+    return min(found[1:])
+
+
+def size(count: float) -> str:
+    """Bytes for a reader, in powers of ten as disks are sold: "38.0 TB"."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+        count /= 1000
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a reader: "4 min", "2.5 h", "30 d"."""
+    for unit, length, limit in (("s", 1, 90), ("min", 60, 90 * 60), ("h", 3600, 48 * 3600)):
+        if seconds < limit:
+            return f"{seconds / length:.1f} h" if unit == "h" else f"{math.ceil(seconds / length)} {unit}"
+    return f"{seconds / 86400:,.0f} d"
