@@ -299,7 +299,7 @@ done = exercises.check_speedup(speedup)
 # | 04 | [Draft a block at once](04_draft_a_block_at_once.ipynb): DFlash's parallel backbone | | ready |
 # | 05 | [A little autoregression](05_a_little_autoregression.ipynb): Markov, gated and RNN heads | | ready |
 # | 06 | Autoregressive rivals: Eagle3, MTP; acceptance by position | 2 | planned |
-# | 07 | Train a drafter: anchors, packing, target cache, three losses | | planned |
+# | 07 | [Train a drafter](07_train_a_drafter.ipynb): anchors, packing, target cache, three losses | | ready |
 # | 08 | The released weights: load, prove, measure on a T4 | | planned |
 # | 09 | Confidence: reliability, calibration, thresholds | 5, 6 | planned |
 # | 10 | The scheduler: Algorithm 1, why it must stop early, lagged budgets | Appendix A | planned |
