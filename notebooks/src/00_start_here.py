@@ -298,7 +298,7 @@ done = exercises.check_speedup(speedup)
 # | 03 | [A first speculative decoder](03_a_first_speculative_decoder.ipynb): small LM, prompt lookup | | ready |
 # | 04 | [Draft a block at once](04_draft_a_block_at_once.ipynb): DFlash's parallel backbone | | ready |
 # | 05 | [A little autoregression](05_a_little_autoregression.ipynb): Markov, gated and RNN heads | | ready |
-# | 06 | Autoregressive rivals: Eagle3, MTP; acceptance by position | 2 | planned |
+# | 06 | [Autoregressive rivals](06_autoregressive_rivals.ipynb): Eagle3, MTP; acceptance by position | 2 | ready |
 # | 07 | [Train a drafter](07_train_a_drafter.ipynb): anchors, packing, target cache, three losses | | ready |
 # | 08 | The released weights: load, prove, measure on a T4 | | planned |
 # | 09 | Confidence: reliability, calibration, thresholds | 5, 6 | planned |
