@@ -39,7 +39,7 @@ def refused(capfd, *arguments):
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (["--target", "nonsense"], "there is no checkpoint 'nonsense'"),
-    (["--drafter", "nonsense"], "there is no checkpoint 'nonsense'"),
+    (["--drafter", "nonsense"], "there is no drafter 'nonsense' in this lab; drafters are dspark,"),
     (["--temperature", "-1"], "the temperature is -1.0; it must be 0"),
     (["--temperature", "nan"], "the temperature is nan"),
     (["--gamma", "8"], "gamma is 8; this drafter drafts between 1 and 7"),
