@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 PYTEST := -m pytest -n 2 --nbmake --nbmake-timeout=300 tests notebooks
 
-.PHONY: run lab test notebooks record test-matrix
+.PHONY: run lab test notebooks record test-matrix figures experiments
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -24,6 +24,14 @@ notebooks: .venv/course.stamp
 # Measure the lessons' minutes on this machine; `make notebooks` then writes them into headers and table.
 record: .venv/course.stamp
 	$(BIN)/python scripts/run_course.py --record
+
+# Every figure and table of lessons 06 and 12, from assets/measurements, in seconds.
+figures: .venv/course.stamp
+	$(BIN)/python scripts/figures.py
+
+# Train every drafter of those figures from its recipe and measure it: hours. A stopped run goes on.
+experiments: .venv/course.stamp
+	$(BIN)/python scripts/experiments.py
 
 # The oldest supported transformers, and the newest that the package index has for this Python.
 test-matrix: .venv-oldest/tests.stamp .venv-newest/tests.stamp

@@ -83,9 +83,13 @@ def conditional_acceptance(generations: list[Generation], gamma: int) -> list[fl
 
 def position_estimates(generations: list[Generation], gamma: int) -> list[Estimate | None]:
     """`conditional_acceptance` with intervals; None where hardly a round came so far."""
-    counts = position_counts(generations, gamma)
+    return count_estimates(position_counts(generations, gamma))
+
+
+def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
+    """`position_estimates` from `position_counts` [N, gamma, 2], which a row of `evaluate` carries."""
     return [bootstrap(lambda groups: _ratio(*groups[0].sum(0)), [counts[:, k]])
-            if counts[:, k, 1].sum() >= LEAST_ROUNDS else None for k in range(gamma)]
+            if counts[:, k, 1].sum() >= LEAST_ROUNDS else None for k in range(counts.shape[1])]
 
 
 def bootstrap(statistic, groups: list[np.ndarray], seed: int = 0) -> Estimate:

@@ -1,4 +1,5 @@
-"""What a round costs a batch as drafts grow longer (Figure 4, right): one verification, the parallel pass, the sequential loop."""
+"""What a round costs a batch as drafts grow longer (Figure 4, right): one verification, the parallel pass, the
+sequential loop."""
 
 import sys
 from functools import partial
@@ -7,10 +8,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from .evaluation import Estimate, bootstrap
 from .lab import Lab
 from .measurements import header
 from .miniature import LENGTH_STUDY, LENGTHS
-from .timing import milliseconds
+from .timing import turns
 from .training.drafts import new_draft
 from .training.recipes import load_recipe
 
@@ -21,7 +23,7 @@ REPEATS = 12
 
 @torch.inference_mode()
 def round_latency(lab: Lab, batch: int = BATCH, contexts=CONTEXTS) -> dict:
-    """Median milliseconds of the target's and the drafter's part of a round, by drafter, draft length and context.
+    """Milliseconds of the target's and the drafter's part of a round, by drafter, draft length and context: one a turn.
 
     Weights and contexts are random: only shapes matter here. All drafters and lengths take turns in one run.
     """
@@ -37,8 +39,8 @@ def round_latency(lab: Lab, batch: int = BATCH, contexts=CONTEXTS) -> dict:
                                    device=lab.device, dtype=lab.target.dtype)
             works[study] = partial(drafter.propose, drafter.begin(ids, features), ids[:, 0], temperature=1.0,
                                    generator=generator)
-        for (part, length), found in milliseconds(works, lab.device, REPEATS).items():
-            rows.append({"part": part, "length": length, "context": context, "milliseconds": found})
+        for (part, length), spent in turns(works, lab.device, REPEATS).items():
+            rows.append({"part": part, "length": length, "context": context, "milliseconds": spent})
     return {**header(lab), "batch": batch, "rows": rows}
 
 
@@ -48,9 +50,23 @@ def _verify(target, cache, token_ids: torch.Tensor) -> None:
     target.roll_back(cache, token_ids.shape[1])
 
 
-def full_round(measured: dict, drafter: str) -> dict[int, float]:
-    """Milliseconds of a full round by draft length: target and drafter, the mean over contexts."""
-    by_part = {}
-    for row in measured["rows"]:
-        by_part.setdefault((row["part"], row["length"]), []).append(row["milliseconds"])
-    return {length: float(np.mean(by_part["target", length]) + np.mean(by_part[drafter, length])) for length in LENGTHS}
+def round_times(measured: dict, drafter: str, length: int) -> np.ndarray:
+    """Milliseconds of a full round, target and drafter, by turn and context: [turns, contexts]."""
+    def part(name):
+        return [row["milliseconds"] for row in measured["rows"] if (row["part"], row["length"]) == (name, length)]
+
+    return np.add(part("target"), part(drafter)).T
+
+
+def full_round(times: np.ndarray) -> float:
+    """Milliseconds of a full round from those by turn and context: the median turn, the mean over contexts."""
+    return float(np.median(times, 0).mean())
+
+
+def overhead(measured: dict, drafter: str, length: int) -> Estimate:
+    """How much longer a full round of `drafter` takes than DFlash's, as a fraction.
+
+    All took the same turns, so a resample draws the same turns for both.
+    """
+    both = np.stack([round_times(measured, name, length) for name in (drafter, "dflash")], 1)  # [turns, 2, contexts]
+    return bootstrap(lambda groups: full_round(groups[0][:, 0]) / full_round(groups[0][:, 1]) - 1, [both])

@@ -1,6 +1,7 @@
 """Our measurements in the shape of the paper's table and figures: assets/measurements/experiments, one file a drafter.
 
 `paper.py` has the paper's numbers; here are ours, with intervals over prompts. scripts/experiments.py measures them.
+All drafters answered the same prompts, so whatever compares them draws the same prompts for both: `paired`.
 """
 
 import json
@@ -10,31 +11,32 @@ import numpy as np
 
 from .checkpoints import ROOT
 from .errors import DSparkLiteError
-from .evaluation import Estimate, bootstrap, macro_gain, mean_accepted_length, row_tally
+from .evaluation import Estimate, bootstrap, count_estimates, macro_gain, mean_accepted_length, row_tally
 from .training.corpus import DOMAINS
 
 MEASUREMENTS = ROOT / "assets" / "measurements" / "experiments"
+LATENCY = "round_latency"
 TABLE_1 = {"small_lm": "tiny-small-lm", "mtp": "tiny-mtp", "eagle3": "tiny-eagle3", "dflash": "tiny-dflash",
            "dspark": "tiny-dspark"}  # drafter: recipe
 HEADS = {"dspark": "tiny-dspark", "dspark_gated": "tiny-dspark-gated", "dspark_rnn": "tiny-dspark-rnn"}
 DEPTHS = {1: "tiny-dspark-1-layer", 2: "tiny-dspark-2-layers", 3: "tiny-dspark"}  # layers of DSpark: recipe
 LENGTHS = (4, 8, 12, 16)  # the anchor counts: gamma is one less
 LENGTH_STUDY = {(drafter, length): f"{recipe}-length-{length}" for length in LENGTHS
-                for drafter, recipe in (("dflash", "tiny-dflash"), ("dspark", "tiny-dspark"), ("dspark_rnn", "tiny-dspark-rnn"))}
+                for drafter, recipe in {"dflash": TABLE_1["dflash"], **HEADS}.items() if drafter != "dspark_gated"}
 RECIPES = tuple(dict.fromkeys([*TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values()]))
 
 
 @cache
-def measured(recipe: str) -> dict:
-    """What scripts/experiments.py wrote of a recipe; raises DSparkLiteError where it was not measured."""
-    path = MEASUREMENTS / f"{recipe}.json"
+def measured(name: str) -> dict:
+    """What scripts/experiments.py wrote of a recipe, or of LATENCY; raises DSparkLiteError where it is missing."""
+    path = MEASUREMENTS / f"{name}.json"
     if not path.exists():
-        raise DSparkLiteError(f"{recipe} was not measured: there is no {path.name}; `make experiments` writes it")
+        raise DSparkLiteError(f"{name} was not measured: there is no {path.name}; `make experiments` writes it")
     return json.loads(path.read_text())
 
 
 def row(recipe: str, domain: str) -> dict:
-    """The row of a domain: accepted length with its interval, conditional acceptance, committed tokens and rounds a prompt."""
+    """The row of a domain: accepted length with its interval, conditional acceptance, and each prompt's counts."""
     return next(found for found in measured(recipe)["rows"] if found["domain"] == domain)
 
 
@@ -43,17 +45,40 @@ def tallies(recipe: str) -> list[np.ndarray]:
     return [row_tally(row(recipe, domain)) for domain in DOMAINS]
 
 
+def position_counts(recipe: str, domain: str) -> np.ndarray:
+    """How many rounds of each prompt accepted the draft at a position, and how many reached it: [N, gamma, 2]."""
+    return np.array(row(recipe, domain)["position_counts"], dtype=float)
+
+
+@cache
 def accepted_lengths(recipe: str) -> dict[str, Estimate]:
     """Accepted length of each domain and, as "all", its macro-average."""
-    by_domain = {domain: Estimate(*(row(recipe, domain)[key] for key in ("accepted_length", "low", "high"))) for domain in DOMAINS}
+    keys = ("accepted_length", "low", "high")
+    by_domain = {domain: Estimate(*(row(recipe, domain)[key] for key in keys)) for domain in DOMAINS}
     return {**by_domain, "all": bootstrap(mean_accepted_length, tallies(recipe))}
 
 
+@cache
 def gains(ours: str, theirs: str) -> dict[str, Estimate]:
-    """How much longer recipe `ours` accepts than `theirs`, as a fraction, for each domain and, as "all", the macro-average.
-
-    Both were measured on the same prompts, so the intervals are paired.
-    """
+    """How much longer recipe `ours` accepts than `theirs`, as a fraction, for each domain and, as "all", the
+    macro-average."""
     pairs = list(zip(tallies(ours), tallies(theirs)))
     by_domain = {domain: macro_gain([a], [b]) for domain, (a, b) in zip(DOMAINS, pairs)}
     return {**by_domain, "all": macro_gain(*map(list, zip(*pairs)))}
+
+
+@cache
+def conditional_acceptance(recipe: str, domain: str) -> list[Estimate | None]:
+    """Of the rounds that reached a position, the share that accepted it, with its interval; None where few did."""
+    return count_estimates(position_counts(recipe, domain))
+
+
+def paired(statistic, *measured_on_the_same: list[np.ndarray]) -> Estimate:
+    """A statistic of several measurements with its interval; a resample draws the same prompts for all of them.
+
+    A measurement is a list of arrays [N, ...], one a domain; the statistic takes as many such lists.
+    """
+    def resampled(chosen):
+        return statistic(*([rows[index] for rows, index in zip(groups, chosen)] for groups in measured_on_the_same))
+
+    return bootstrap(resampled, [np.arange(len(rows)) for rows in measured_on_the_same[0]])

@@ -6,15 +6,20 @@ import torch
 from .decoding import clock
 
 
-def milliseconds(works: dict, device: torch.device, repeats: int = 20) -> dict:
-    """Median milliseconds of each `work()` of {name: work}, the device's own work included.
+def turns(works: dict, device: torch.device, repeats: int = 20) -> dict[object, list[float]]:
+    """Milliseconds of each `work()` of {name: work} in each of `repeats` turns, the device's own work included.
 
-    The works take turns, so that a busy moment of the machine meets all of them; the first turn is not counted.
+    The works take turns, so that a busy moment of the machine meets all of them; one more before them is not counted.
     """
     found = {name: [] for name in works}
     for _ in range(repeats + 1):
         for name, work in works.items():
             started = clock(device)
             work()
-            found[name].append(clock(device) - started)
-    return {name: float(np.median(seconds[1:]) * 1e3) for name, seconds in found.items()}
+            found[name].append((clock(device) - started) * 1e3)
+    return {name: spent[1:] for name, spent in found.items()}
+
+
+def milliseconds(works: dict, device: torch.device, repeats: int = 20) -> dict:
+    """Median milliseconds of each `work()` of {name: work} over `repeats` turns."""
+    return {name: float(np.median(spent)) for name, spent in turns(works, device, repeats).items()}

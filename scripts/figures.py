@@ -1,4 +1,8 @@
-"""Write the README's picture, assets/figures/round.png: one round, as lesson 00 draws it."""
+"""Write every figure and table of lessons 06 and 12 from the measurements, and the README's picture: `make figures`.
+
+Figures go to assets/figures as PNG, tables and the ledger to assets/figures/tables.md. Nothing is measured here: what
+was not measured is named in one sentence, on the screen and in tables.md.
+"""
 
 import sys
 from pathlib import Path
@@ -8,18 +12,70 @@ import matplotlib
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tqdm import tqdm  # noqa: E402
+
+from dspark_lite import ledger, paper_plots, tables  # noqa: E402
+from dspark_lite.checkpoints import write_atomically  # noqa: E402
+from dspark_lite.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.plots import round_picture  # noqa: E402
 
-PICTURE = ROOT / "assets" / "figures" / "round.png"
+FOLDER = ROOT / "assets" / "figures"
+PICTURE = FOLDER / "round.png"
+FIGURES = {"figure_2": paper_plots.figure_2, "table_1": paper_plots.table_1, "figure_3": paper_plots.figure_3,
+           "figure_4": paper_plots.figure_4, "figure_4_latency": paper_plots.figure_4_latency}
+TABLES = {
+    "Table 1: accepted length (tokens a round, bonus included)": tables.table_1,
+    "Table 1: gains of DSpark": tables.table_1_gains,
+    "Figure 2: conditional acceptance by draft position": tables.figure_2,
+    "Figure 3: accepted length by depth of the drafter": tables.figure_3,
+    "Figure 4: accepted length by draft length (anchor and drafts)": tables.figure_4,
+    "Figure 4: a full round against DFlash's": tables.figure_4_latency,
+    "The ledger of claims": ledger.ledger_table,
+    "Settings": ledger.settings_table,
+}
 
 
-def main():
-    """Draw the picture and save it; returns where."""
+def save(figure, path):
+    """Write a figure as a PNG whose bytes depend on nothing but the figure."""
+    options = {"dpi": 150, "format": "png", "metadata": {"Software": None}}
+    write_atomically(path, lambda temporary: figure.savefig(temporary, **options))
+
+
+def draw(folder):
+    """Write the figures; return a sentence for each that lacks a measurement."""
+    missing = []
+    for name, figure in tqdm(FIGURES.items(), desc="figures", unit="figure"):
+        try:
+            save(figure(), folder / f"{name}.png")
+        except DSparkLiteError as error:
+            missing.append(f"{name}.png was not drawn: {error}")
+    return missing
+
+
+def table_page():
+    """Return the markdown of all tables; one that lacks a measurement is a sentence."""
+    parts = ["# Tables of lessons 06 and 12", "Written by `make figures` from assets/measurements/. Brackets hold 95 % "
+             "bootstrap intervals over prompts, or over turns where rounds were timed."]
+    for title, table in TABLES.items():
+        parts.append(f"## {title}")
+        try:
+            parts.append(table())
+        except DSparkLiteError as error:
+            parts.append(f"Not there: {error}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def main(folder=FOLDER):
+    """Write everything; returns the exit code, 1 where a measurement is missing."""
     matplotlib.use("Agg")
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    round_picture().savefig(PICTURE, dpi=150, metadata={"Software": None})
-    return PICTURE
+    folder.mkdir(parents=True, exist_ok=True)
+    save(round_picture(), folder / PICTURE.name)
+    missing = draw(folder)
+    write_atomically(folder / "tables.md", lambda temporary: temporary.write_text(table_page(), encoding="utf-8"))
+    for sentence in missing:
+        print(sentence, file=sys.stderr)
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":
-    print(main().relative_to(ROOT))
+    sys.exit(main())

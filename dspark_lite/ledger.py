@@ -1,0 +1,99 @@
+"""The ledger: each claim of sections 3 and 4 of the paper, its value, ours with its interval, and a verdict.
+
+A claim is an inequality: this is longer than that, this falls less than that. Written as margins that must be above
+zero, it *replicates* if the 95 % intervals of all its margins lie above zero, and else *does not in miniature*. Sizes
+are another matter and stand in a column of their own. A claim that needs what is not here *cannot be tested here*; one
+whose measurement is missing is *not measured yet*.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+from . import paper
+from .claims import CLAIMS, SETTINGS, Claim, listed
+from .errors import DSparkLiteError
+from .evaluation import Estimate
+from .tables import interval, markdown, number
+
+REPLICATES, DOES_NOT = "replicates", "does not in miniature"
+UNTESTABLE, MISSING = "cannot be tested here", "not measured yet"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the ledger: a claim, the paper's values, ours (none where it was not tested), the verdict and why."""
+
+    claim: Claim
+    paper: dict[str, float]
+    ours: dict[str, Estimate]
+    verdict: str
+    why: str
+
+
+def verdict(margins: dict[str, Estimate]) -> str:
+    """REPLICATES if every margin's interval lies above zero, else DOES_NOT."""
+    return REPLICATES if all(margin.low > 0 for margin in margins.values()) else DOES_NOT
+
+
+def shortfall(margins: dict[str, Estimate]) -> str:
+    """Which margins do not lie above zero, and whether they are below it or not told apart from it."""
+    below = [label.strip(":") for label, margin in margins.items() if margin.high < 0]
+    undecided = [label.strip(":") for label, margin in margins.items() if margin.low <= 0 <= margin.high]
+    parts = (("the other way round", below), ("the interval holds zero", undecided))
+    return "; ".join(words + (f" ({', '.join(labels)})" if any(labels) else "") for words, labels in parts if labels)
+
+
+def size(theirs: float, ours: Estimate) -> str:
+    """How our value lies to the paper's: "same" where its interval holds the paper's."""
+    if ours.low <= theirs <= ours.high:
+        return "same"
+    return "larger" if ours.value > theirs else "smaller"
+
+
+def judge(claim: Claim) -> Entry:
+    """The line of a claim; a measurement that is missing is named."""
+    if claim.ours is None:
+        return Entry(claim, claim.paper(), {}, UNTESTABLE, claim.reason())
+    try:
+        ours = claim.ours()
+        margins = claim.margins() if claim.margins else ours
+        found = verdict(margins)
+        why = [] if found == REPLICATES else [shortfall(margins), claim.reason and claim.reason()]
+    except DSparkLiteError as error:
+        return Entry(claim, claim.paper(), {}, MISSING, str(error))
+    return Entry(claim, claim.paper(), ours, found, ": ".join(filter(None, why)))
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """All lines, in the order of the paper."""
+    return tuple(map(judge, CLAIMS))
+
+
+def ledger_table() -> str:
+    """The ledger as a markdown table; in its margin stands where the paper contradicts itself."""
+    head = ["§", "the paper says", "paper", "here [95 %]", "verdict", "ours is", "why", "margin"]
+    return markdown(head, [_cells(entry) for entry in entries()])
+
+
+def _cells(entry: Entry) -> list[str]:
+    claim, unit = entry.claim, entry.claim.unit
+    theirs = [f"{label} {number(value, unit)}" for label, value in entry.paper.items()]
+    ours = [f"{label} {interval(found, unit)}" for label, found in entry.ours.items()]
+    sizes = [f"{label} {size(entry.paper[label], found)}" for label, found in entry.ours.items()]
+    margin = [f"*{paper.discrepancy(words)}*" for words in claim.discrepancies]
+    return [claim.section, claim.says, "<br>".join(theirs), "<br>".join(ours), f"**{entry.verdict}**",
+            "<br>".join(sizes), entry.why, "<br>".join(margin)]
+
+
+def settings_table() -> str:
+    """The settings of sections 3 and 4, the paper's and ours."""
+    rows = [[setting.section, setting.key, listed(paper.claim(setting.key)), _ours(setting)] for setting in SETTINGS]
+    return markdown(["§", "setting", "paper", "here"], rows)
+
+
+def _ours(setting) -> str:
+    try:
+        return setting.ours()
+    except DSparkLiteError as error:
+        return str(error)

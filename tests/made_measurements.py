@@ -1,0 +1,82 @@
+"""A folder of measurements in the format of scripts/experiments.py, drawn by chance from known acceptance rates."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from dspark_lite import evaluation, ledger, miniature
+from dspark_lite.evaluation import _row
+from dspark_lite.measurements import write_json
+from dspark_lite.training.corpus import DOMAINS
+from dspark_lite.training.recipes import load_recipe
+
+PROMPTS, ROUNDS, TURNS = 30, 6, 8
+HEADER = {"device": "a made device", "versions": {}, "commit": None, "seed": 0, "profile": "tiny", "target": "tiny-target"}
+RATES = {"dflash": 0.7, "eagle3": 0.75, "mtp": 0.5, "small_lm": 0.5}  # others: 0.85
+
+
+def rate(recipe: str) -> float:
+    """The acceptance rate at every position."""
+    return next((value for name, value in RATES.items() if name.replace("_", "-") in recipe), 0.85)
+
+
+def rounds(rng, gamma: int, acceptance: float) -> list[list[int]]:
+    """[proposed, accepted, committed] of the rounds of a prompt."""
+    accepted = [int((rng.random(gamma) < acceptance).cumprod().sum()) for _ in range(ROUNDS)]
+    return [[gamma, count, count + 1] for count in accepted]
+
+
+def measurement(recipe: str, acceptance: float, seed: int = 0) -> dict:
+    """What scripts/experiments.py writes of a recipe."""
+    rng, made = np.random.default_rng(seed), load_recipe(recipe)
+    gamma = 1 if "mtp" in recipe else made["config"].get("block_size", 7)
+    rows = [_row(recipe, domain, [rounds(rng, gamma, acceptance) for _ in range(PROMPTS)], gamma) for domain in DOMAINS]
+    return {**HEADER, "temperature": 1.0, "recipe": made, "rows": rows}
+
+
+def latency(extra: dict[str, float], seed: int = 0) -> dict:
+    """What latency.round_latency gives: the target takes 90 ms, a drafter 10 ms and `extra`, and some turns are slow."""
+    slow = np.random.default_rng(seed).uniform(1, 1.5, TURNS)
+    parts = {"target": 90.0, **{name: 10.0 + extra.get(name, 0.0) for name in ("dflash", "dspark", "dspark_rnn")}}
+    rows = [{"part": part, "length": length, "context": context, "milliseconds": (time * slow).tolist()}
+            for part, time in parts.items() for length in miniature.LENGTHS for context in (256, 512)]
+    return {**HEADER, "batch": 2, "rows": rows}
+
+
+def write_all(folder) -> None:
+    """Every measurement that figures and ledger read."""
+    for seed, recipe in enumerate(miniature.RECIPES):
+        write_json(folder / f"{recipe}.json", measurement(recipe, rate(recipe), seed))
+    write_json(folder / f"{miniature.LATENCY}.json", latency({"dspark": 1.0, "dspark_rnn": 2.0}))
+
+
+def read_from(folder, monkeypatch) -> None:
+    """Makes the package read `folder` in place of assets/measurements/experiments, with fewer resamples."""
+    monkeypatch.setattr(miniature, "MEASUREMENTS", folder)
+    monkeypatch.setattr(evaluation, "RESAMPLES", 100)
+    forget()
+
+
+def forget() -> None:
+    """Empties what was kept of the measurements read so far."""
+    for kept in (miniature.measured, miniature.accepted_lengths, miniature.gains, miniature.conditional_acceptance,
+                 ledger.entries):
+        kept.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def all_made(tmp_path_factory):
+    """A folder with every measurement, to copy from."""
+    folder = tmp_path_factory.mktemp("made")
+    write_all(folder)
+    return folder
+
+
+@pytest.fixture
+def made(all_made, tmp_path, monkeypatch):
+    """A folder of made measurements that the package reads."""
+    folder = shutil.copytree(all_made, tmp_path / "experiments")
+    read_from(folder, monkeypatch)
+    yield folder
+    forget()

@@ -1,0 +1,147 @@
+"""The ledger: the rule of its verdicts on constructed cases, and that no claim of sections 3 and 4 is left out."""
+
+import json
+import re
+
+import pytest
+from made_measurements import forget, measurement, read_from
+
+from dspark_lite import claims, ledger, miniature, paper
+from dspark_lite.errors import DSparkLiteError
+from dspark_lite.evaluation import Estimate
+from dspark_lite.measurements import write_json
+
+ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Estimate(0.1, -0.1, 0.3)
+
+
+@pytest.mark.parametrize(("margins", "verdict"), [
+    ([ABOVE], "replicates"), ([ABOVE, ABOVE], "replicates"), ([AROUND], "does not in miniature"),
+    ([BELOW], "does not in miniature"), ([ABOVE, AROUND], "does not in miniature"),
+    ([Estimate(0.1, 0.0, 0.2)], "does not in miniature"),  # an interval that touches zero holds it
+])
+def test_verdict(margins, verdict):
+    assert ledger.verdict(dict(enumerate(margins))) == verdict
+
+
+def test_shortfall_tells_the_contrary_from_the_undecided():
+    assert ledger.shortfall({"math:": ABOVE, "code:": BELOW, "chat:": AROUND}) == \
+        "the other way round (code); the interval holds zero (chat)"
+    assert ledger.shortfall({"": AROUND}) == "the interval holds zero"
+
+
+def test_size_is_apart_from_the_verdict():
+    assert [ledger.size(theirs, ABOVE) for theirs in (0.05, 0.1, 0.25, 0.4)] == ["larger", "same", "same", "smaller"]
+    assert ledger.size(0.3, BELOW) == "smaller"
+
+
+def constructed(**changes):
+    """A claim whose paper says 0.3 and whose measurement says 0.2 ± 0.1."""
+    return claims.Claim(**{"section": "9", "says": "more", "unit": "percent", "paper": lambda: {"": 0.3},
+                           "ours": lambda: {"": ABOVE}, "reason": lambda: "because of the test", **changes})
+
+
+def test_judged_claims():
+    entry = ledger.judge(constructed())
+    assert (entry.verdict, entry.why) == ("replicates", "")
+    entry = ledger.judge(constructed(ours=lambda: {"": AROUND}))
+    assert (entry.verdict, entry.why) == ("does not in miniature", "the interval holds zero: because of the test")
+    entry = ledger.judge(constructed(margins=lambda: {"a": BELOW}, reason=None))
+    assert (entry.verdict, entry.why) == ("does not in miniature", "the other way round (a)")
+    entry = ledger.judge(constructed(ours=None))
+    assert (entry.verdict, entry.ours, entry.why) == ("cannot be tested here", {}, "because of the test")
+
+
+def test_what_was_not_measured_is_named():
+    def missing():
+        raise DSparkLiteError("there is no x.json")
+
+    entry = ledger.judge(constructed(ours=missing))
+    assert (entry.verdict, entry.ours, entry.why) == ("not measured yet", {}, "there is no x.json")
+
+
+def test_every_claim_of_sections_3_and_4_is_there_once_and_no_other():
+    covered = [key for claim in claims.CLAIMS for key in claim.keys] + [setting.key for setting in claims.SETTINGS]
+    named = {claim["claim"] for claim in paper.claims("3", "4")}
+    assert len(named) > 40 and set(covered) == named
+    twice = {key for key in covered if covered.count(key) > 1}
+    assert all(key.startswith("conditional acceptance") for key in twice)  # compared with more than one other
+
+
+def test_the_papers_contradictions_in_these_sections_stand_in_the_margin():
+    words = [words for claim in claims.CLAIMS for words in claim.discrepancies]
+    concerned = [text for text in paper.numbers()["meta"]["discrepancies"] if re.search(r"section 4|figure [2-6]", text)]
+    assert sorted(paper.discrepancy(one) for one in words) == sorted(concerned)
+
+
+def test_the_papers_values_are_those_of_its_text(made):
+    """Typed in once more here, from the paper, to see that keys and units were not mixed up."""
+    by_words = {entry.claim.says: entry.paper for entry in ledger.entries()}
+    assert by_words["DSpark accepts longer than Eagle3 in the mean over the benchmarks (Qwen3-4B)"] == {"": 0.309}
+    assert by_words["at draft length 16 DSpark accepts longer than DFlash on math"] == {"": 0.30}
+    falls = by_words["Eagle3's conditional acceptance rises along the block on chat"]
+    assert falls == {"Eagle3 at 7:": 0.74, "Eagle3 at 1:": 0.53}
+    cost = by_words["the sequential head makes a round longer than DFlash's by no more than"]
+    assert cost == pytest.approx({"length 4:": 0.002, "length 16:": 0.013})
+
+
+def test_the_paper_holds_its_own_claims():
+    """What the claims compare is in the paper's own figures on the side that its text says."""
+    for claim in (claims.half("", {"": ("math", "code", "chat")}), claims.half("", {d: (d,) for d in ("math", "code", "chat")})):
+        dflash, dspark = list(claim.paper().values())[::2], list(claim.paper().values())[1::2]
+        assert all(ours < theirs / 2 for ours, theirs in zip(dspark, dflash))
+    for claim in (claims.shallow(), claims.growing(), claims.every_domain("eagle3"), claims.every_domain("dflash")):
+        assert min(claim.paper().values()) > 0
+    steps = claims.depth().paper()
+    assert steps["1 to 2 layers:"] > steps["2 to full:"] > 0
+
+
+def test_made_measurements_give_the_verdicts_that_they_were_made_for(made):
+    longer = claims.macro("dflash")  # made with rates 0.85 and 0.7
+    assert ledger.judge(longer).verdict == "replicates"
+    write_json(made / "tiny-dspark.json", measurement("tiny-dspark", 0.3))
+    forget()
+    entry = ledger.judge(claims.every_domain("dflash"))
+    assert entry.verdict == "does not in miniature" and entry.why.startswith("the other way round (math, code, chat): ")
+    assert ledger.judge(claims.cheap()).why.startswith("the other way round (length 4)")  # made 1 %: above 0.2, below 1.3
+
+
+def test_ledger_table_has_a_line_a_claim_and_all_verdicts_are_known(made):
+    lines = ledger.ledger_table().splitlines()
+    assert len(lines) == 2 + len(claims.CLAIMS) and len({line.count(" | ") for line in lines[2:]}) == 1
+    known = {ledger.REPLICATES, ledger.DOES_NOT, ledger.UNTESTABLE, ledger.MISSING}
+    assert {entry.verdict for entry in ledger.entries()} <= known
+    assert all(entry.why for entry in ledger.entries() if entry.verdict != ledger.REPLICATES)
+
+
+def test_a_position_that_hardly_a_round_reached_is_no_number(made):
+    write_json(made / "tiny-eagle3.json", measurement("tiny-eagle3", 0.2))
+    forget()
+    rise = next(claim for claim in claims.CLAIMS if "Eagle3's conditional acceptance rises" in claim.says)
+    assert ledger.judge(rise).why == "hardly a round of Eagle3 came to position 7 on chat; measure more prompts"
+
+
+def test_settings_are_those_of_the_measured_recipes(made):
+    table = ledger.settings_table()
+    assert "| 3.1 | Markov head rank | 256 | 64 |" in table
+    assert "| 4.1 | training samples | 1,300,000 | 14,000 |" in table
+    (made / "round_latency.json").unlink()
+    forget()
+    assert "round_latency was not measured" in ledger.settings_table()
+
+
+def test_an_empty_folder_gives_a_ledger_of_what_is_missing(tmp_path, monkeypatch):
+    read_from(tmp_path, monkeypatch)
+    found = {entry.verdict for entry in ledger.entries()}
+    forget()
+    assert found == {"not measured yet", "cannot be tested here"}
+
+
+COMMITTED = sorted(miniature.MEASUREMENTS.glob("*.json"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_committed_measurements_say_where_they_were_made(path):
+    measured = json.loads(path.read_text())
+    assert measured["device"] and measured["versions"]["torch"] and measured["commit"] and "seed" in measured
+    if path.stem in miniature.RECIPES:
+        assert measured["recipe"]["name"] == path.stem and [row["domain"] for row in measured["rows"]] == ["math", "code", "chat"]
