@@ -629,8 +629,8 @@ def counts_figure(tokens, probs, draws: int, counts: dict[str, list[int]]):
 
 
 def packing_picture(mask, anchors: list[int], length: int):
-    """Who sees what when blocks are packed: mask [K * g, n + K * g], slot rows against keys, for `anchors` [K] in a context
-    of `length` tokens."""
+    """Who sees what when blocks are packed: mask [K * g, n + K * g], slot rows against keys, for `anchors` [K] in a
+    context of `length` tokens."""
     seen = np.array(mask, dtype=float)
     slots = len(seen)
     gamma = slots // len(anchors)
@@ -645,7 +645,8 @@ def packing_picture(mask, anchors: list[int], length: int):
     axes.set(xticks=[*range(0, length, step), *(length + centre for centre in centres)], yticks=centres,
              xticklabels=[*range(0, length, step), *(f"block {block + 1}" for block in range(len(anchors)))],
              yticklabels=[f"block {block + 1}, anchor {anchor}" for block, anchor in enumerate(anchors)],
-             xlabel="key: context position | slots of the blocks", ylabel="query: slots of the blocks", xlim=(-0.5, length + slots - 0.5), ylim=(slots - 0.5, -0.5))
+             xlabel="key: context position | slots of the blocks", ylabel="query: slots of the blocks",
+             xlim=(-0.5, length + slots - 0.5), ylim=(slots - 0.5, -0.5))
     axes.set_title(f"{slots} predictions in one pass, {np.mean(seen > 0):.0%} of the table visible", fontsize=9)
     axes.set_xticks([x - 0.5 for x in range(length + slots)], minor=True)
     axes.set_yticks([y - 0.5 for y in range(slots)], minor=True)
@@ -658,8 +659,8 @@ def packing_picture(mask, anchors: list[int], length: int):
 
 
 def who_notices(moved, places: list[int], anchors: list[int]):
-    """How much each block's hidden states move when one token of the text is changed: moved [P, K], by the changed place
-    and the block; white is not at all. A line stands behind each block's anchor."""
+    """How much each block's hidden states move when one token of the text is changed: moved [P, K], by the changed
+    place and the block; white is not at all. A line stands behind each block's anchor."""
     moved = torch.as_tensor(moved).float().cpu().T  # [K, P]
     fig, axes = figure(width=8.2, height=0.5 * len(anchors) + 1.0)
     image = axes.imshow(moved / moved.max(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -714,4 +715,44 @@ def loss_curves(log: list[dict], window: int = 10):
         axes.plot(steps[-len(means):], means, color=BLUE)
         axes.set(title=name.replace("_", "-").replace("l1", "L1"), xlabel="step", ylim=(0, None))
     panels[0][0].set_ylabel("loss")
+    return fig
+
+
+def chain_figure(lab, before: list[int], drafts: list[int]):
+    """The passes of an autoregressive draft as columns: whose feature is read, with which token, what is drafted.
+
+    `before` are the last context token and the anchor, `drafts` what was drafted behind them; `lab` decodes the ids.
+    What comes from the target is black, what the drafter has made itself is grey.
+    """
+    texts = [lab.tokenizer.decode([token]) for token in [*before, *drafts]]
+    passes = range(len(drafts))
+    rows = {"feature of": [(texts[k], "drafted" if k else "anchor") for k in passes],
+            "next token": [(texts[k + 1], "drafted" if k else "anchor") for k in passes],
+            "drafts": [(texts[k + 2], "drafted") for k in passes]}
+    columns = [max(0.62, *(box_width(*row[k]) for row in rows.values())) + 0.1 for k in passes]
+    label, line = 0.95, 0.36
+    fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 6), line * 4 + 0.15)
+    for k in passes:
+        axes.text(label + sum(columns[:k]), -line / 2, f"pass {k + 1}", fontsize=LETTERS, va="center_baseline",
+                  color=GREY)
+    for index, (name, row) in enumerate(rows.items(), 1):
+        axes.text(0.02, -line * (index + 0.5), name, fontsize=LETTERS, va="center_baseline", color=GREY)
+        for column, token in enumerate(row):
+            draw_box(axes, label + sum(columns[:column]), -line * (index + 0.5), *token)
+    return fig
+
+
+def token_cost(curves: dict[str, list[float]], plain: float, title: str):
+    """Milliseconds a token by draft length (from 1) for every drafter, its best length ringed, and plain decoding."""
+    fig, axes = figure(width=6.0)
+    for name, values in curves.items():
+        style, best = drafter_style(name), int(np.argmin(values))
+        style["label"] += f", best {values[best]:.2f} ms"
+        axes.plot(range(1, len(values) + 1), values, **style)
+        axes.plot(best + 1, values[best], linestyle="", marker="o", markersize=13, markerfacecolor="none",
+                  color=style["color"])
+    axes.axhline(plain, color=GREY, linestyle="--", label=f"plain decoding, {plain:.2f} ms")
+    axes.set(xlabel="draft length (tokens)", ylabel="time of a token (ms)", ylim=(0, None), title=title,
+             xticks=range(1, max(map(len, curves.values())) + 1))
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
