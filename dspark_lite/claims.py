@@ -81,10 +81,15 @@ def memory() -> str:
             f"remembers more, {interval(rnn, 'percent')}")
 
 
+def answer_entropy() -> dict[str, float]:
+    """How much choice the target's answers leave, by domain: the mean entropy in nats a token at temperature 1."""
+    rows = json.loads((ROOT / "assets" / "measurements" / "target_quality.json").read_text())["rows"]
+    return {row["domain"]: row["entropy_nats"] for row in rows}
+
+
 def little_choice() -> str:
     """What the head and what the third layer bring by domain, beside how uncertain the target's answers are."""
-    rows = json.loads((ROOT / "assets" / "measurements" / "target_quality.json").read_text())["rows"]
-    entropy = {row["domain"]: row["entropy_nats"] for row in rows}
+    entropy = answer_entropy()
     head, layer = gains(TABLE_1["dspark"], TABLE_1["dflash"]), gains(DEPTHS[3], DEPTHS[2])
     parts = [f"on {domain} {head[domain].value:+.0%}, {layer[domain].value:+.0%}, {entropy[domain]:.2f} nats a token"
              for domain in DOMAINS]

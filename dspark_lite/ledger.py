@@ -78,9 +78,9 @@ def ledger_table() -> str:
 
 def _cells(entry: Entry) -> list[str]:
     claim, unit = entry.claim, entry.claim.unit
-    theirs = [f"{label} {number(value, unit)}" for label, value in entry.paper.items()]
-    ours = [f"{label} {interval(found, unit)}" for label, found in entry.ours.items()]
-    sizes = [f"{label} {size(entry.paper[label], found)}" for label, found in entry.ours.items()]
+    theirs = [f"{label} {number(value, unit)}".strip() for label, value in entry.paper.items()]
+    ours = [f"{label} {interval(found, unit)}".strip() for label, found in entry.ours.items()]
+    sizes = [f"{label} {size(entry.paper[label], found)}".strip() for label, found in entry.ours.items()]
     margin = [f"*{paper.discrepancy(words)}*" for words in claim.discrepancies]
     return [claim.section, claim.says, "<br>".join(theirs), "<br>".join(ours), f"**{entry.verdict}**",
             "<br>".join(sizes), entry.why, "<br>".join(margin)]

@@ -12,7 +12,8 @@ from dspark_lite.training.corpus import DOMAINS
 from dspark_lite.training.recipes import load_recipe
 
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
-HEADER = {"device": "a made device", "versions": {}, "commit": None, "seed": 0, "profile": "tiny", "target": "tiny-target"}
+HEADER = {"device": "a made device", "versions": {}, "commit": None, "seed": 0, "profile": "tiny",
+          "target": "tiny-target"}
 RATES = {"dflash": 0.7, "eagle3": 0.75, "mtp": 0.5, "small_lm": 0.5}  # others: 0.85
 
 
@@ -36,7 +37,7 @@ def measurement(recipe: str, acceptance: float, seed: int = 0) -> dict:
 
 
 def latency(extra: dict[str, float], seed: int = 0) -> dict:
-    """What latency.round_latency gives: the target takes 90 ms, a drafter 10 ms and `extra`, and some turns are slow."""
+    """What latency.round_latency gives: the target takes 90 ms, a drafter 10 ms and `extra`; some turns are slow."""
     slow = np.random.default_rng(seed).uniform(1, 1.5, TURNS)
     parts = {"target": 90.0, **{name: 10.0 + extra.get(name, 0.0) for name in ("dflash", "dspark", "dspark_rnn")}}
     rows = [{"part": part, "length": length, "context": context, "milliseconds": (time * slow).tolist()}

@@ -1,4 +1,4 @@
-"""Our measurements in the shape of the paper's figures: read back as they were made, compared prompt by prompt, drawn."""
+"""Our measurements in the shape of the paper's figures: read as they were made, compared prompt by prompt, drawn."""
 
 import figures
 import numpy as np
@@ -41,8 +41,9 @@ def test_conditional_acceptance_is_that_of_the_row_with_intervals(made):
 def test_gains_are_paired(made):
     same = miniature.gains("tiny-dspark", "tiny-dspark")
     assert {(e.value, e.low, e.high) for e in same.values()} == {(0.0, 0.0, 0.0)}
-    gain, lengths = miniature.gains("tiny-dspark", "tiny-dflash"), map(miniature.accepted_lengths, ("tiny-dspark", "tiny-dflash"))
-    ours, theirs = lengths
+    pair = "tiny-dspark", "tiny-dflash"
+    gain = miniature.gains(*pair)
+    ours, theirs = map(miniature.accepted_lengths, pair)
     assert gain["code"].value == pytest.approx(ours["code"].value / theirs["code"].value - 1)
     assert gain["all"].value == pytest.approx(ours["all"].value / theirs["all"].value - 1)
 
@@ -58,7 +59,8 @@ def test_paired_draws_the_same_prompts_for_all(made):
 
 def test_a_missing_measurement_is_named(made):
     (made / "tiny-mtp.json").unlink()
-    with pytest.raises(DSparkLiteError, match=r"tiny-mtp was not measured: there is no tiny-mtp\.json; `make experiments`"):
+    sentence = r"tiny-mtp was not measured: there is no tiny-mtp\.json; `make experiments` writes it"
+    with pytest.raises(DSparkLiteError, match=sentence):
         miniature.accepted_lengths("tiny-mtp")
 
 
@@ -89,7 +91,8 @@ def test_tables_escape_and_align():
 def test_filled_is_ours_and_hollow_the_papers(made):
     panel = paper_plots.figure_2().axes[0]
     lines = [line for line in panel.lines if line.get_marker() == "o" and len(line.get_xdata()) == 7]
-    filled, hollow = ([line for line in lines if (line.get_markerfacecolor() == "none") == empty] for empty in (False, True))
+    filled, hollow = ([line for line in lines if (line.get_markerfacecolor() == "none") == empty]
+                      for empty in (False, True))
     ours = [e.value for e in miniature.conditional_acceptance("tiny-dspark", "math")]
     assert [list(line.get_ydata()) for line in filled] == [ours]
     assert [list(line.get_ydata()) for line in hollow] == [paper.conditional_acceptance("dspark", "math")]
