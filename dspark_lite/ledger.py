@@ -57,11 +57,18 @@ def judge(claim: Claim) -> Entry:
     try:
         ours = claim.ours()
         margins = claim.margins() if claim.margins else ours
-        found = verdict(margins)
-        why = [] if found == REPLICATES else [shortfall(margins), claim.reason and claim.reason()]
     except DSparkLiteError as error:
         return Entry(claim, claim.paper(), {}, MISSING, str(error))
+    found = verdict(margins)
+    why = [] if found == REPLICATES else [shortfall(margins), _reason(claim)]
     return Entry(claim, claim.paper(), ours, found, ": ".join(filter(None, why)))
+
+
+def _reason(claim: Claim) -> str:
+    try:
+        return claim.reason() if claim.reason else ""
+    except DSparkLiteError as error:
+        return f"what may lie behind it cannot be said yet, {error}"
 
 
 @cache

@@ -39,7 +39,8 @@ def training_summary(recipe):
     """Return the number of steps and the losses at the end, means over the last steps of the log."""
     log = read_log(BUILD / recipe / "log.jsonl", sys.maxsize)
     names = [name for name in log[-1] if name != "step"] if log else []
-    return {"steps": len(log), "final_losses": {name: sum(entry[name] for entry in log[-LAST:]) / LAST for name in names}}
+    final = {name: sum(entry[name] for entry in log[-LAST:]) / LAST for name in names}
+    return {"steps": len(log), "final_losses": final}
 
 
 def measure(recipe, prompts):
@@ -52,17 +53,27 @@ def measure(recipe, prompts):
     return path
 
 
-def main():
+def finished(recipe):
+    """Return the path of a recipe's measurement, None where it is still to be made; refuse one of an earlier recipe."""
+    path = WORK / f"{recipe}.json"
+    if not path.exists():
+        return None
+    if json.loads(path.read_text())["recipe"] != load_recipe(recipe):
+        made = [path, WORK / "checkpoints" / recipe, BUILD / recipe]
+        raise DSparkLiteError(f"{path.name} was measured before recipes/{recipe}.json was changed; to begin again, delete "
+                              + ", ".join(str(one.relative_to(ROOT)) for one in made))
+    return path
+
+
+def main(arguments=None):
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipes", nargs="*", help="default: all, then the latency of a round")
     parser.add_argument("--prompts", type=int, default=200, help="held-out prompts a domain (default: %(default)s)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         for recipe in tqdm(options.recipes or RECIPES, desc="experiments", unit="drafter"):
-            path = WORK / f"{recipe}.json"
-            if not path.exists():
-                measure(recipe, options.prompts)
+            path = finished(recipe) or measure(recipe, options.prompts)
             write_json(MEASUREMENTS / path.name, json.loads(path.read_text()))
         if not options.recipes:
             write_json(MEASUREMENTS / "round_latency.json", round_latency(setup("tiny")))

@@ -59,6 +59,8 @@ def test_what_was_not_measured_is_named():
 
     entry = ledger.judge(constructed(ours=missing))
     assert (entry.verdict, entry.ours, entry.why) == ("not measured yet", {}, "there is no x.json")
+    entry = ledger.judge(constructed(ours=lambda: {"": BELOW}, reason=missing))
+    assert entry.verdict == "does not in miniature" and entry.why.endswith("cannot be said yet, there is no x.json")
 
 
 def test_every_claim_of_sections_3_and_4_is_there_once_and_no_other():

@@ -1,0 +1,59 @@
+"""The script of the experiments goes on where it was stopped, and refuses what an earlier recipe gave."""
+
+import json
+
+import experiments
+import pytest
+from made_measurements import latency, measurement
+
+from dspark_lite.measurements import write_json
+from dspark_lite.training.recipes import load_recipe
+
+
+def no_training(recipe, out):
+    """Stands for the training, which none of these tests may need."""
+    pytest.fail(f"{load_recipe(recipe)['name']} was trained again")
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A root with two finished measurements and nothing else."""
+    monkeypatch.setattr(experiments, "ROOT", tmp_path)
+    monkeypatch.setattr(experiments, "WORK", tmp_path / "build" / "experiments")
+    monkeypatch.setattr(experiments, "BUILD", tmp_path / "build" / "training")
+    monkeypatch.setattr(experiments, "MEASUREMENTS", tmp_path / "assets")
+    monkeypatch.setattr(experiments, "RECIPES", ("tiny-dflash", "tiny-dspark"))
+    monkeypatch.setattr(experiments, "train", no_training)
+    monkeypatch.setattr(experiments, "round_latency", lambda lab: latency({}))
+    for recipe in experiments.RECIPES:
+        write_json(experiments.WORK / f"{recipe}.json", measurement(recipe, 0.8))
+    return tmp_path
+
+
+def test_what_was_measured_is_not_measured_again(work):
+    assert experiments.main([]) == 0
+    for recipe in experiments.RECIPES:
+        kept = (work / "assets" / f"{recipe}.json").read_bytes()
+        assert kept == (experiments.WORK / f"{recipe}.json").read_bytes()
+    assert json.loads((work / "assets" / "round_latency.json").read_text())["batch"] == 2
+
+
+def test_one_recipe_does_not_time_rounds(work):
+    assert experiments.main(["tiny-dspark"]) == 0
+    assert [path.name for path in (work / "assets").iterdir()] == ["tiny-dspark.json"]
+
+
+def test_a_measurement_of_an_earlier_recipe_is_refused(work, capsys):
+    path = experiments.WORK / "tiny-dspark.json"
+    stale = json.loads(path.read_text())
+    stale["recipe"]["epochs"] += 1
+    write_json(path, stale)
+    assert experiments.main(["tiny-dspark"]) == 2
+    said = capsys.readouterr().err
+    assert "tiny-dspark.json was measured before recipes/tiny-dspark.json was changed" in said
+    assert not (work / "assets").exists()
+
+
+def test_an_unknown_recipe_is_one_sentence(work, capsys):
+    assert experiments.main(["tiny-nothing"]) == 2
+    assert "there is no recipe 'tiny-nothing'" in capsys.readouterr().err
