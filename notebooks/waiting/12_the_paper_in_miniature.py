@@ -1,0 +1,468 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+# ---
+
+# %% [markdown] tags=["header"]
+# # 12 · The paper in miniature
+#
+# **What you will learn**
+# - how Table 1 and Figures 2 to 4 of the paper were repeated with small models, and read off raw counts
+# - how to put an interval on a comparison of two drafters that answered the same prompts
+# - what depth and draft length do to the accepted length, and what a longer round takes back
+# - which of the paper's claims hold here, which do not, and which cannot be tested: a ledger
+#
+# **What you need**: lessons 05 and 06. Nothing is trained here; the measurements are files of this repository.
+
+# %% tags=["setup"]
+pass
+
+# %%
+import numpy as np
+from IPython.display import Markdown
+
+import dspark_lite
+from dspark_lite import claims, evaluation, latency, ledger, miniature, paper, paper_plots, plots, tables, widgets
+from dspark_lite.exercises import lesson_12 as exercises
+from dspark_lite.training.corpus import DOMAINS
+
+recipes = miniature.TABLE_1  # drafter: the recipe it was trained from
+made = {name: miniature.measured(recipe) for name, recipe in recipes.items()}
+
+# %% [markdown]
+# ## How it was made
+#
+# The paper trains its drafters on the same answers of the target, for the same number of epochs, and lets each decode
+# at temperature 1. So did we, with a target of a few million parameters and drafters to match. A file holds what a
+# recipe gave; it says where and with what it was measured.
+
+# %%
+dspark = made["dspark"]
+for key in ("device", "versions", "commit", "seed", "target", "temperature", "max_new_tokens", "prompts"):
+    print(f"{key:15} {dspark[key]}")
+
+# %%
+drafters = {name: found["recipe"] for name, found in made.items() if found["recipe"]["kind"] == "draft"}
+for name, recipe in drafters.items():
+    print(f"{plots.DRAFTERS[name][0]:8} layers {recipe['config']['num_hidden_layers']}, epochs {recipe['epochs']}, "
+          f"steps {made[name]['training']['steps']:,} of {recipe['batch']}; prompts {recipe['data']['prompts']}")
+for key in ("data", "epochs", "batch", "target"):
+    assert all(recipe[key] == drafters["dspark"][key] for recipe in drafters.values())
+assert all(found["prompts"] == dspark["prompts"] for found in made.values())
+
+# %% [markdown]
+# Equal data, equal epochs, the same held-out prompts: the conditions under which a comparison says something about
+# drafters. The small LM is no drafter of this target; it was trained on the same kind of text, as an ordinary language
+# model.
+#
+# `make experiments` trains and measures all of it again, and goes on where it was stopped. `make figures` draws the
+# figures of this lesson from the files.
+#
+# ## Table 1
+#
+# A row of a file has, for each prompt, the tokens committed in rounds and the number of rounds.
+
+# %%
+row = miniature.row(recipes["dspark"], "chat")
+print("committed", row["committed"][:10], "...")
+print("rounds   ", row["rounds"][:10], "...")
+
+# %% [markdown]
+# The accepted length of a domain is all its tokens over all its rounds. A mean of the prompts' own ratios would be
+# another number: it lets a prompt of three rounds weigh as much as one of thirty.
+
+# %%
+tallies = {name: dict(zip(DOMAINS, miniature.tallies(recipe))) for name, recipe in recipes.items()}  # [N, 2] each
+tokens, rounds = tallies["dspark"]["chat"].sum(0)
+assert tokens / rounds == miniature.accepted_lengths(recipes["dspark"])["chat"].value
+by_prompt = tallies["dspark"]["chat"][:, 0] / tallies["dspark"]["chat"][:, 1]
+print(f"{tokens / rounds:.3f} tokens a round; the mean of the prompts' ratios is {by_prompt.mean():.3f}")
+
+# %% [markdown]
+# ### Exercise 1 · The macro-average
+# The paper averages its benchmarks, each with the same weight. Do the same with domains: `tallies` maps a domain to an
+# array [N, 2] of committed tokens and rounds.
+
+
+# %% tags=["exercise"]
+def macro_average(tallies):
+    """The accepted length, averaged over the domains."""
+    ...
+
+
+done = exercises.check_macro_average(macro_average)
+
+
+# %% tags=["solution"]
+def macro_average(tallies):
+    """The accepted length, averaged over the domains."""
+    sums = [tally.sum(0) for tally in tallies.values()]
+    return np.mean([tokens / rounds for tokens, rounds in sums])
+
+
+done = exercises.check_macro_average(macro_average)
+
+# %% [markdown]
+# ## An interval for a comparison
+#
+# With other prompts DSpark's gain over DFlash would have been another. How different? We cannot draw new prompts for
+# ever, but we can draw from those we have, with replacement, and compute the gain again: the bootstrap of lesson 05.
+#
+# Both drafters answered the *same* prompts, and an easy prompt is easy for both. So a resample takes the same prompts
+# for both. What happens if we forget that?
+
+# %%
+def length(tally):
+    """Tokens a round of a tally [N, 2]."""
+    return tally[:, 0].sum() / tally[:, 1].sum()
+
+
+def bounds(ours, theirs, paired):
+    """The 95 % interval of the gain of ours over theirs."""
+    rng, other, count = np.random.default_rng(0), np.random.default_rng(1), len(ours)
+    draws = []
+    for _ in range(evaluation.RESAMPLES):
+        first = rng.integers(0, count, count)
+        second = first if paired else other.integers(0, count, count)
+        draws.append(length(ours[first]) / length(theirs[second]) - 1)
+    return np.quantile(draws, [0.025, 0.975])
+
+
+for domain in DOMAINS:
+    pair = tallies["dspark"][domain], tallies["dflash"][domain]
+    for paired in (True, False):
+        low, high = bounds(*pair, paired)
+        print(f"{domain:5} {'paired' if paired else 'unpaired':9} {length(pair[0]) / length(pair[1]) - 1:+6.1%} "
+              f"[{low:+6.1%}, {high:+6.1%}], {high - low:.1%} wide")
+
+# %% [markdown]
+# The package does the same with the same draws:
+
+# %%
+gain = miniature.gains(recipes["dspark"], recipes["dflash"])
+for domain in DOMAINS:
+    low, high = bounds(tallies["dspark"][domain], tallies["dflash"][domain], paired=True)
+    assert np.allclose([low, high], [gain[domain].low, gain[domain].high])
+
+# %% [markdown]
+# How much pairing brings depends on how alike the two drafters find the prompts:
+
+# %%
+for domain in DOMAINS:
+    lengths = [tallies[name][domain][:, 0] / tallies[name][domain][:, 1] for name in ("dspark", "dflash")]
+    print(f"{domain:5} correlation of the accepted lengths over the prompts: {np.corrcoef(lengths)[0, 1]:.2f}")
+
+# %% [markdown]
+# ### Exercise 2 · One resample
+# The gain on the prompts that `index` [N] names.
+
+
+# %% tags=["exercise"]
+def resampled_gain(ours, theirs, index):
+    """How much longer ours accepts than theirs, as a fraction, on the prompts `index`; both are [N, 2]."""
+    ...
+
+
+done = exercises.check_resampled_gain(resampled_gain)
+
+
+# %% tags=["solution"]
+def resampled_gain(ours, theirs, index):
+    """How much longer ours accepts than theirs, as a fraction, on the prompts `index`; both are [N, 2]."""
+    tokens, rounds = ours[index].sum(0)
+    their_tokens, their_rounds = theirs[index].sum(0)
+    return (tokens / rounds) / (their_tokens / their_rounds) - 1
+
+
+done = exercises.check_resampled_gain(resampled_gain)
+
+# %% [markdown]
+# Table 1, ours and the paper's. The paper has no MTP-1 and no small LM in its table.
+
+# %%
+picture = paper_plots.table_1()
+
+# %%
+Markdown(tables.table_1_gains())
+
+# %% [markdown]
+# Look at signs first, at sizes later: one target of a few million parameters is another world than Qwen3-4B. Where a
+# sign differs from the paper's, the ledger below says so and what we could find out about it.
+#
+# Accepted length is also not speed. MTP-1 proposes one token a round, so it cannot exceed 2. Eagle3 runs its layer once
+# a token; DSpark's layers run once a block (lesson 06).
+#
+# ## Figure 2: conditional acceptance by position
+#
+# A row also has, for each prompt and position, how many rounds accepted the draft there and how many reached it.
+
+# %%
+counts = np.array(miniature.row(recipes["dspark"], "chat")["position_counts"])  # [N, gamma, 2]
+accepted, reached = counts.sum(0).T  # [gamma] each
+rates = accepted / reached
+assert np.allclose(rates, [e.value for e in miniature.conditional_acceptance(recipes["dspark"], "chat")])
+print("reached ", reached)
+print("accepted", accepted)
+print("rate    ", rates.round(3))
+
+# %%
+picture = paper_plots.figure_2()
+
+# %% [markdown]
+# The rates and the accepted length belong together. A round keeps its draft at $k$ if all up to $k$ are accepted, so
+#
+# $$\tau = 1 + \sum_{k=1}^{\gamma} \prod_{j=1}^{k} c_j.$$
+#
+# The last round of an answer ends inside a block and commits fewer tokens, while the rates leave out the drafts behind
+# the end. So the sum comes out above the measured length, the more the fewer rounds an answer has; ours are short.
+
+# %%
+for name in ("dspark", "dflash", "eagle3"):
+    for domain in DOMAINS:
+        rates = [e.value for e in miniature.conditional_acceptance(recipes[name], domain)]
+        implied, found = 1 + np.cumprod(rates).sum(), length(tallies[name][domain])
+        theirs = 1 + np.cumprod(paper.conditional_acceptance(name, domain)).sum()
+        print(f"{plots.DRAFTERS[name][0]:7} {domain:5} here {implied:.2f} from the rates, {found:.2f} measured; "
+              f"paper {theirs:.2f} and {paper.domain_means('Qwen3-4B', name)[domain]:.2f}")
+
+# %% [markdown]
+# > **Margin note.** The paper's text gives 0.93 for DSpark's first position on math, its Figure 2 shows 0.905. The last
+# > column settles it: 0.905 reproduces its Table 1.
+#
+# ### Exercise 3 · From rounds to rates
+# Conditional acceptance by position, from the number of accepted drafts of each round.
+
+
+# %% tags=["exercise"]
+def conditional_acceptance(accepted, gamma):
+    """Of the rounds that reached position k = 1, ..., gamma, the share that accepted it: [gamma]; accepted [R]."""
+    ...
+
+
+done = exercises.check_conditional_acceptance(conditional_acceptance)
+
+
+# %% tags=["solution"]
+def conditional_acceptance(accepted, gamma):
+    """Of the rounds that reached position k = 1, ..., gamma, the share that accepted it: [gamma]; accepted [R]."""
+    at_least = np.array([(accepted >= k).sum() for k in range(gamma + 1)])
+    return at_least[1:] / at_least[:-1]
+
+
+done = exercises.check_conditional_acceptance(conditional_acceptance)
+
+# %% [markdown]
+# How far do the lines fall from the first to the last position? The claim to test: DSpark's falls less than half as
+# much as DFlash's.
+
+# %%
+for domain in DOMAINS:
+    fall = {}
+    for name in ("dflash", "dspark"):
+        rates = [e.value for e in miniature.conditional_acceptance(recipes[name], domain)]
+        theirs = paper.conditional_acceptance(name, domain)
+        fall[name] = (rates[0] - rates[-1], theirs[0] - theirs[-1])
+    print(f"{domain:5} DFlash {fall['dflash'][0]:+.3f}, DSpark {fall['dspark'][0]:+.3f}   "
+          f"(paper: {fall['dflash'][1]:+.3f}, {fall['dspark'][1]:+.3f})")
+
+# %% [markdown]
+# ## Figure 3: depth
+#
+# DSpark with one, two and all layers, beside a DFlash of full depth (the horizontal lines). In the paper two layers
+# with a sequential head are worth more than five without.
+
+# %%
+picture = paper_plots.figure_3()
+
+# %%
+gain = miniature.gains(miniature.DEPTHS[2], recipes["dflash"])
+for place, e in gain.items():
+    print(f"2 layers of DSpark against {drafters['dflash']['config']['num_hidden_layers']} of DFlash, {place:5} "
+          f"{e.value:+.1%} [{e.low:+.1%}, {e.high:+.1%}]")
+
+# %% [markdown]
+# The head can repair only what independence breaks. Lesson 05 showed where that is: where an answer can go on in many
+# ways. How much choice the target's answers leave is their entropy; beside it, what the head and the third layer bring:
+
+# %%
+head = miniature.gains(recipes["dspark"], recipes["dflash"])
+layer = miniature.gains(miniature.DEPTHS[3], miniature.DEPTHS[2])
+for domain, entropy in claims.answer_entropy().items():
+    print(f"{domain:5} {entropy:.2f} nats a token: the head brings {head[domain].value:+.1%} at full depth, "
+          f"the third layer {layer[domain].value:+.1%}")
+
+# %% [markdown]
+# ## Figure 4: draft length
+#
+# The longer the draft, the more positions lean on each other. These drafters have blocks of other lengths. All go on
+# from their namesakes above, for as many epochs each:
+
+# %%
+study = {key: miniature.measured(recipe)["recipe"] for key, recipe in miniature.LENGTH_STUDY.items()}
+for (name, draft_length), recipe in study.items():
+    assert recipe["config"]["block_size"] == draft_length - 1
+    assert recipe["initial"] == miniature.HEADS.get(name, recipes["dflash"])
+    assert all(recipe[key] == study["dflash", 8][key] for key in ("data", "epochs", "batch"))
+    label = plots.DRAFTERS[name][0]
+    print(f"{label:17} gamma {draft_length - 1:2}, from {recipe['initial']}, epochs {recipe['epochs']}")
+
+# %%
+picture = paper_plots.figure_4()
+
+# %% [markdown]
+# Black are our gains of DSpark over DFlash, grey the paper's. From length 8 to length 16 the gain grows by
+
+# %%
+for domain in DOMAINS:
+    e = claims.gain_growth((domain,), 8, 16)
+    theirs = claims.paper_gain(domain, 16) - claims.paper_gain(domain, 8)
+    value, low, high = 100 * e.value, 100 * e.low, 100 * e.high
+    print(f"{domain:5} {value:+5.1f} percent points [{low:+.1f}, {high:+.1f}]   paper {100 * theirs:+.1f}")
+
+# %% [markdown]
+# ### What it costs
+#
+# The head's steps run one after the other, so a round takes longer than DFlash's. A full round has one verification,
+# the parallel pass and the sequential loop; they were timed for a whole batch of requests, all drafters by turns.
+
+# %%
+measured = miniature.measured(miniature.LATENCY)
+picture = paper_plots.figure_4_latency()
+
+# %% [markdown]
+# The paper's target is so large that seven or fifteen small steps drown in its pass. Ours is not, so these percents
+# are no forecast for a large one.
+#
+# ### Exercise 4 · What is left
+# A round commits `gain` more tokens and takes `overhead` longer, both fractions. How much faster do tokens come?
+
+
+# %% tags=["exercise"]
+def net_gain(gain, overhead):
+    """How much faster tokens come, as a fraction."""
+    ...
+
+
+done = exercises.check_net_gain(net_gain)
+
+
+# %% tags=["solution"]
+def net_gain(gain, overhead):
+    """How much faster tokens come, as a fraction."""
+    return (1 + gain) / (1 + overhead) - 1
+
+
+done = exercises.check_net_gain(net_gain)
+
+# %%
+for draft_length in miniature.LENGTHS:
+    gain = claims.length_gain("all", draft_length).value
+    overhead = latency.overhead(measured, "dspark", draft_length).value
+    net = (1 + gain) / (1 + overhead) - 1
+    theirs = (1 + claims.paper_gain("all", draft_length)) / (1 + paper.overhead("dspark")[draft_length]) - 1
+    print(f"draft length {draft_length:2}: {gain:+6.1%} tokens a round, {overhead:+5.1%} time, {net:+6.1%} tokens a "
+          f"second (paper {theirs:+.1%})")
+
+# %% [markdown]
+# ## Measure a row yourself
+#
+# A stored row is worth what its repetition shows. We take every tenth of its prompts. First with the same seeds, which
+# are the places of the prompts in the list: where versions and device are those of the file, the counts are the same;
+# elsewhere a rounding error may turn a draw, and that prompt goes another way from there.
+
+# %%
+lab = dspark_lite.setup("tiny", prompts=dspark["prompts"]["chat"])
+drafter, places = lab.drafter("dspark"), range(0, len(lab.prompts["chat"]), 10)
+
+
+def measure(lab):
+    """Committed tokens and rounds [N, 2] of DSpark on the chosen chat prompts."""
+    prompts = lab.prompts["chat"]
+    return evaluation.tally([evaluation.rollout(lab, drafter, prompts[i], i, temperature=1.0) for i in places])
+
+
+again, stored = measure(lab), tallies["dspark"]["chat"][::10]
+print(f"{(again == stored).all(1).sum()} of {len(again)} prompts give the stored counts; tokens a round "
+      f"{length(again):.2f}, stored {length(stored):.2f} on these prompts")
+
+# %% [markdown]
+# Then with other seeds. So few prompts give a wide interval. If we did this a hundred times, each time with other
+# prompts, about 95 of the intervals would hold the accepted length of the whole domain (a few less: a bootstrap of so
+# few is a little too narrow). We do it once, and compare with the stored estimate of all prompts.
+
+# %%
+lab.seed = 1000
+fresh = measure(lab)
+once = evaluation.bootstrap(evaluation.mean_accepted_length, [fresh])
+whole = miniature.accepted_lengths(recipes["dspark"])["chat"]
+print(f"{len(fresh):3} prompts, other seeds: {once.value:.2f} [{once.low:.2f}, {once.high:.2f}]")
+print(f"{dspark['prompts']['chat']:3} prompts, stored:      {whole.value:.2f} [{whole.low:.2f}, {whole.high:.2f}], "
+      f"{'inside' if once.low <= whole.value <= once.high else 'outside'} the interval of the few")
+
+# %% [markdown]
+# ## Explore
+#
+# Any drafter of Table 1 against any other, beside the paper's on one of its four targets. On which target is Eagle3
+# strongest in the paper? The paper's values show where its table has both drafters.
+
+# %%
+labels = {name: plots.DRAFTERS[name][0] for name in recipes}
+choices = [(labels[name], name) for name in ("dspark", "dflash", "eagle3", "mtp", "small_lm")]
+panel = widgets.explore(
+    paper_plots.gain_by_domain,
+    ours=widgets.menu("drafter", choices),
+    theirs=widgets.menu("against", [*choices[1:], choices[0]]),
+    target=widgets.menu("paper's target", paper.TARGETS))
+
+# %% [markdown]
+# ## The ledger
+#
+# Each claim of sections 3 and 4 that has a number in it. To be tested, a claim must say what would refute it; so each
+# is written as an inequality, as margins that must be above zero:
+#
+# - *replicates*: the 95 % intervals of all its margins lie above zero;
+# - *does not in miniature*: one of them does not. "The other way round" means that its interval lies below zero, "the
+#   interval holds zero" that our prompts cannot tell;
+# - *cannot be tested here*: it needs what a small world does not have;
+# - *not measured yet*: there is no file.
+#
+# That is the rule of the package, in two lines:
+
+# %%
+for entry in ledger.entries():
+    margins = entry.claim.margins or entry.claim.ours
+    if entry.ours:
+        above = all(margin.low > 0 for margin in margins().values())
+        assert entry.verdict == (ledger.REPLICATES if above else ledger.DOES_NOT)
+for verdict in (ledger.REPLICATES, ledger.DOES_NOT, ledger.UNTESTABLE, ledger.MISSING):
+    print(f"{sum(entry.verdict == verdict for entry in ledger.entries()):3} {verdict}")
+
+# %% [markdown]
+# How large a difference is says less: it depends on target, text and training. The column "ours is" tells whether our
+# interval holds the paper's number. In the margin stands where the paper contradicts itself.
+
+# %%
+Markdown(ledger.ledger_table())
+
+# %% [markdown]
+# Where there is no difference at all, one margin in forty still lands above zero by chance. Read a verdict together
+# with its interval.
+#
+# The rest of the numbers in these sections are settings. A setting is a choice, there is nothing in it to replicate
+# (it cannot be tested here); but a reader should know where ours differ.
+
+# %%
+Markdown(ledger.settings_table())
+
+# %% [markdown]
+# ## Recap
+# - A comparison is fair if data, epochs, prompts and temperature are the same; the files say so and the cells check it.
+# - Tokens over rounds within a domain, then the mean over domains, each with the same weight.
+# - Two drafters on the same prompts: redraw the same prompts for both.
+# - Conditional acceptance and accepted length are two views of the same counts.
+# - A claim becomes testable as an inequality. Its sign and its size are two questions, and "we cannot tell" is an
+#   answer.
+#
+# **Next**: lesson 13 leaves the miniature for production: V4's drafter, serving engines, limits.
