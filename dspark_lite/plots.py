@@ -645,11 +645,12 @@ def packing_picture(mask, anchors: list[int], length: int):
     axes.set(xticks=[*range(0, length, step), *(length + centre for centre in centres)], yticks=centres,
              xticklabels=[*range(0, length, step), *(f"block {block + 1}" for block in range(len(anchors)))],
              yticklabels=[f"block {block + 1}, anchor {anchor}" for block, anchor in enumerate(anchors)],
-             xlabel="key: context position | slots of the blocks", ylabel="query: slots of the blocks",
+             xlabel="key: context position | slots of the blocks", ylabel="query",
              xlim=(-0.5, length + slots - 0.5), ylim=(slots - 0.5, -0.5))
-    axes.set_title(f"{slots} predictions in one pass, {np.mean(seen > 0):.0%} of the table visible", fontsize=9)
-    axes.set_xticks([x - 0.5 for x in range(length + slots)], minor=True)
-    axes.set_yticks([y - 0.5 for y in range(slots)], minor=True)
+    axes.set_title(f"{slots} slots in one pass, {np.mean(seen > 0):.0%} of the table visible", fontsize=9)
+    for axis, count in ((axes.xaxis, length + slots), (axes.yaxis, slots)):
+        axis.remove_overlapping_locs = False  # a label may stand on a line of the grid
+        axis.set_ticks([k - 0.5 for k in range(count)], minor=True)
     axes.grid(False)
     axes.grid(which="minor", color="white", alpha=1, linewidth=0.5)
     axes.tick_params(which="minor", length=0)
@@ -704,16 +705,18 @@ def position_weights(weights: list[float], reached: list[float]):
     return fig
 
 
-def loss_curves(log: list[dict], window: int = 10):
-    """One panel for every loss in the records of a training log: each step, and the mean over `window` steps."""
+def loss_curves(log: list[dict]):
+    """One panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps."""
+    window = max(1, len(log) // 40)
     names = [name for name in log[0] if name != "step"]
     fig, panels = figure(len(names), width=3.6, height=2.9, squeeze=False)
     for axes, name in zip(panels[0], names):
         steps, values = [entry["step"] + 1 for entry in log], np.array([entry[name] for entry in log])
         axes.plot(steps, values, color=SKY, linewidth=0.8, alpha=0.7)
-        means = np.convolve(values, np.ones(window) / window, "valid") if len(values) >= window else values
+        means = np.convolve(values, np.ones(window) / window, "valid")
         axes.plot(steps[-len(means):], means, color=BLUE)
-        axes.set(title=name.replace("_", "-").replace("l1", "L1"), xlabel="step", ylim=(0, None))
+        highest = 1.2 * np.quantile(values, 0.98)  # the first steps may be far off
+        axes.set(title=name.replace("_", "-").replace("l1", "L1"), xlabel="step", ylim=(0, highest))
     panels[0][0].set_ylabel("loss")
     return fig
 
