@@ -588,8 +588,8 @@ print(f"\nthe answer of plain decoding, in {len(drafted.rounds)} passes instead 
 # %% [markdown]
 # ## Explore
 #
-# The packing mask for your own anchors: how many blocks, how long, drawn how. Above the picture stands how many slots
-# one pass fills. Watch what happens when there are more anchors than places for them.
+# The packing mask for your own anchors: how many blocks, how long, drawn how. Above the picture stands how many
+# predictions one pass gets to learn from. Watch what happens when there are more anchors than places for them.
 
 
 # %%
@@ -600,8 +600,8 @@ def explore_packing(count, gamma, seed):
     return plots.packing_picture(dense_mask(drawn[valid][None], 24, gamma)[0, 0], drawn[valid].tolist(), 24)
 
 
-panel = widgets.explore(explore_packing, count=widgets.slider("anchors", 4, 2, 20),
-                        gamma=widgets.slider("slots a block", 4, 2, 7), seed=widgets.slider("seed", 0, 0, 9))
+panel = widgets.explore(explore_packing, count=widgets.slider("anchors", 4, 1, 20),
+                        gamma=widgets.slider("slots a block", 4, 1, 7), seed=widgets.slider("seed", 0, 0, 9))
 
 # %% [markdown]
 # ## Recap
