@@ -25,7 +25,7 @@ REPEATS = 12
 def round_latency(lab: Lab, batch: int = BATCH, contexts=CONTEXTS) -> dict:
     """Milliseconds of the target's and the drafter's part of a round, by drafter, draft length and context: one a turn.
 
-    Weights and contexts are random: only shapes matter here. All drafters and lengths take turns in one run.
+    Contexts are random, drafters as their training begins: only shapes matter here. All drafters and lengths take turns in one run.
     """
     rows = []
     for context in tqdm(contexts, desc="round latency", unit="context", file=sys.stderr):

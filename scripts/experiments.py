@@ -19,7 +19,7 @@ from dspark_lite.evaluation import evaluate  # noqa: E402
 from dspark_lite.lab import setup  # noqa: E402
 from dspark_lite.latency import round_latency  # noqa: E402
 from dspark_lite.measurements import journal_path, write_json  # noqa: E402
-from dspark_lite.miniature import MEASUREMENTS, RECIPES  # noqa: E402
+from dspark_lite.miniature import LATENCY, MEASUREMENTS, RECIPES  # noqa: E402
 from dspark_lite.training.loop import read_log  # noqa: E402
 from dspark_lite.training.recipes import BUILD, load_recipe, train  # noqa: E402
 
@@ -36,33 +36,36 @@ def checkpoint(recipe):
 
 
 def training_summary(recipe):
-    """Return the number of steps and the losses at the end, means over the last steps of the log."""
-    log = read_log(BUILD / recipe / "log.jsonl", sys.maxsize)
-    names = [name for name in log[-1] if name != "step"] if log else []
-    final = {name: sum(entry[name] for entry in log[-LAST:]) / LAST for name in names}
-    return {"steps": len(log), "final_losses": final}
+    """Return the number of steps in all phases and the losses at the end, means over the last steps of the last log."""
+    logs = [read_log(path) for path in sorted((BUILD / recipe).rglob("log.jsonl"))]
+    last = logs[-1][-LAST:] if logs else []
+    names = [name for name in last[-1] if name != "step"] if last else []
+    final = {name: sum(entry[name] for entry in last) / len(last) for name in names}
+    return {"steps": sum(map(len, logs)), "final_losses": final}
 
 
 def measure(recipe, prompts):
-    """Measure one recipe's drafter; return what goes into its file."""
+    """Measure one recipe's drafter, keep what goes into its file among the work, and return it."""
     folder, path = checkpoint(recipe), WORK / f"{recipe}.json"
     lab = setup("tiny", prompts=prompts)
     found = evaluate(lab, {recipe: folder}, lab.prompts, path=path)
-    write_json(path, {**found, "recipe": load_recipe(recipe), "training": training_summary(recipe)})
+    measured = {**found, "recipe": load_recipe(recipe), "training": training_summary(recipe)}
+    write_json(path, measured)
     journal_path(path).unlink()
-    return path
+    return measured
 
 
 def finished(recipe):
-    """Return the path of a recipe's measurement, None where it is still to be made; refuse one of an earlier recipe."""
+    """Return a recipe's measurement, None where it is still to be made; refuse one of an earlier recipe."""
     path = WORK / f"{recipe}.json"
     if not path.exists():
         return None
-    if json.loads(path.read_text())["recipe"] != load_recipe(recipe):
+    measured = json.loads(path.read_text())
+    if measured["recipe"] != load_recipe(recipe):
         made = [path, WORK / "checkpoints" / recipe, BUILD / recipe]
         raise DSparkLiteError(f"{path.name} was measured before recipes/{recipe}.json was changed; to begin again, delete "
                               + ", ".join(str(one.relative_to(ROOT)) for one in made))
-    return path
+    return measured
 
 
 def main(arguments=None):
@@ -73,10 +76,9 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     try:
         for recipe in tqdm(options.recipes or RECIPES, desc="experiments", unit="drafter"):
-            path = finished(recipe) or measure(recipe, options.prompts)
-            write_json(MEASUREMENTS / path.name, json.loads(path.read_text()))
+            write_json(MEASUREMENTS / f"{recipe}.json", finished(recipe) or measure(recipe, options.prompts))
         if not options.recipes:
-            write_json(MEASUREMENTS / "round_latency.json", round_latency(setup("tiny")))
+            write_json(MEASUREMENTS / f"{LATENCY}.json", round_latency(setup("tiny")))
     except DSparkLiteError as error:
         print(error, file=sys.stderr)
         return 2

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from ..checkpoints import write_atomically
 from ..errors import CheckpointError
+from ..measurements import fingerprint
 
 SHARD = 512  # sequences in a shard, at most
 SHARD_BYTES = 2**30  # about the largest shard: it is held in memory while it is written
@@ -41,12 +42,6 @@ def shard_spans(lengths: list[int], bytes_per_token: int) -> list[tuple[int, int
             start, size = row, 0
         size += length * bytes_per_token
     return spans + [(start, len(lengths))] if lengths else []
-
-
-def fingerprint(target) -> str:
-    """Eight hexadecimal digits that change with the target's weights: data of an earlier target is never taken."""
-    last = target.model.model.layers[-1].mlp.down_proj.weight
-    return hashlib.sha256(last.detach().float().cpu().numpy().tobytes()).hexdigest()[:8]
 
 
 def digest(value) -> str:

@@ -11,8 +11,9 @@ from transformers import PreTrainedTokenizerFast
 from ..checkpoints import EMBEDDED, ROOT, default_dtype, load_target, save_draft, write_atomically
 from ..drafters import DSpark
 from ..errors import DSparkLiteError
+from ..measurements import fingerprint
 from .answers import answered_rows
-from .cache import build_cache, fingerprint
+from .cache import build_cache
 from .drafts import train_draft
 from .language_model import train_language_model
 from .parallel import processes, training_device
