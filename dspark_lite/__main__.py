@@ -1,4 +1,4 @@
-"""python -m dspark_lite demo | bench | evaluate | quality | train | parity | doctor"""
+"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | train | parity | doctor"""
 
 import argparse
 import sys
@@ -48,6 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--max-new-tokens", type=int, metavar="N",
                           help="longest answer (default: 2048 on benchmarks, else that of the profile)")
     bench = command("bench", _bench, "decoding speed against plain decoding, batch 1")
+    bench.add_argument("--scheduler", action="store_true", help="only the scheduler: Algorithm 1 against a literal loop")
     for measure, prompts, seed in (
             (evaluate, "200 a domain, the paper's count a benchmark", "0, on benchmarks the paper's"),
             (bench, "20 a domain", "0")):
@@ -61,6 +62,24 @@ def build_parser() -> argparse.ArgumentParser:
     quality = command("quality", _quality, "is the target right, and how uncertain is it?")
     quality.add_argument("--json", type=Path, metavar="FILE")
     quality.add_argument("--prompts", type=int, default=200, metavar="N")
+
+    profile = command("profile", _profile, "measure the cost table SPS(B) of a target; a file for SGLang")
+    profile.add_argument("--out", type=Path, required=True, metavar="FILE", help="cost table in SGLang's format")
+    profile.add_argument("--json", type=Path, metavar="FILE", help="also write device, versions and every repeat here")
+    profile.add_argument("--sizes", nargs="+", type=int, metavar="B", help="tokens in a batch (default: 1 to 64, then every 8th to 256)")
+    profile.add_argument("--context", type=int, metavar="N", help="committed tokens before them (default: 256)")
+    profile.add_argument("--monotone", action="store_true", help="write the nearest table that never rises with B")
+
+    calibrate = command("calibrate", _calibrate, "fit temperatures to a confidence head, or check stored ones")
+    calibrate.add_argument("--out", type=Path, metavar="FILE", help="write the calibration in SGLang's format")
+    calibrate.add_argument("--check", type=Path, metavar="FILE", help="does this calibration fit fresh rollouts? Exit code 1 if not")
+    calibrate.add_argument("--json", type=Path, metavar="FILE", help="also write ECE, AUC and Brier by position here")
+    calibrate.add_argument("--drafter", default="dspark", help="embedded drafter, folder or Hub id")
+    calibrate.add_argument("--prompts", type=int, default=100, metavar="N", help="a domain, to fit on and again to report on (default: 100)")
+    calibrate.add_argument("--temperature", type=float, default=1.0)
+    calibrate.add_argument("--seed", type=int, default=0)
+    for measure in (profile, calibrate):
+        measure.add_argument("--target", help="embedded checkpoint, folder or Hub id (default: that of the profile)")
 
     train = command("train", _train, "train what a recipe describes; a stopped run resumes")
     train.add_argument("recipe", help="a name in recipes/ or a JSON file")
@@ -143,9 +162,17 @@ def _evaluation_line(row: dict) -> str:
 
 
 def _bench(options) -> None:
-    from .bench import bench
+    from .bench import bench, bench_scheduler
     from .measurements import write_json
 
+    if options.scheduler:
+        rows = bench_scheduler()
+        for row in rows:
+            print(f"{row['requests']:5} requests, gamma {row['gamma']}: {row['milliseconds']:.3f} ms, literal loop "
+                  f"{row['loop_milliseconds']:.1f} ms, {row['ratio']:.0f} times faster")
+        if options.json:
+            write_json(options.json, {"rows": rows})
+        return
     prompts = 20 if options.prompts is None else options.prompts
     lab = _lab(prompts, options.seed or 0)
     measured = bench(lab, options.drafters or lab.drafters, prompts=prompts, temperature=options.temperature)
@@ -173,6 +200,45 @@ def _quality(options) -> None:
         print(f"{row['domain']:5} {right}{answers}")
     if options.json:
         write_json(options.json, measured)
+
+
+def _profile(options) -> None:
+    from .cost_table import CONTEXT, PROFILED, profile
+    from .measurements import header, write_json
+
+    lab = _lab(1, 0, options.target)
+    context = CONTEXT if options.context is None else options.context
+    table, spent = profile(lab.target, options.sizes or PROFILED, context=context)
+    for size, speed in zip(table.batch_tokens.tolist(), table.steps_per_second.tolist()):
+        print(f"{size:5} tokens: {1e3 / speed:8.3f} ms, {speed:8.1f} steps/s, {size * speed:9.1f} tokens/s")
+    print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context")
+    (table.monotone() if options.monotone else table).save(options.out)
+    if options.json:
+        write_json(options.json, {**header(lab), "context": context, "milliseconds": spent})
+
+
+def _calibrate(options) -> int:
+    from .calibration_report import calibrate, check_stored
+    from .calibration import STS
+    from .measurements import write_json
+
+    if (options.out is None) == (options.check is None):
+        raise RequestError("give either --out FILE to fit a calibration or --check FILE to check one")
+    stored = STS.load(options.check) if options.check else None
+    lab = _lab(2 * options.prompts, options.seed, options.target)
+    drafter = lab.drafter(options.drafter)
+    if stored is None:
+        sts, measured = calibrate(lab, drafter, temperature=options.temperature)
+        sts.save(options.out)
+    else:
+        measured = check_stored(lab, drafter, stored, temperature=options.temperature)
+    for row in measured["rows"]:
+        print(f"{row['domain']:5} position {row['position']}: temperature {row['temperature']:.2f}  ECE {row['ece_before']:.2%} -> "
+              f"{row['ece_after']:.2%}  AUC {row['auc_before']:.3f} -> {row['auc_after']:.3f}  Brier {row['brier_after']:.3f}")
+    print(measured["verdict"])
+    if options.json:
+        write_json(options.json, measured)
+    return 0 if measured["fits"] else 1
 
 
 def _train(options) -> None:

@@ -1,4 +1,4 @@
-"""Decoding speed against plain decoding, and what a round's draft work costs as the context grows."""
+"""Decoding speed against plain decoding, what a round's draft work costs as the context grows, the scheduler's speed."""
 
 import sys
 from functools import partial
@@ -7,10 +7,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from .cost_table import CostTable
 from .evaluation import mean_accepted_length, rollout, rollouts, tally, tokens_per_second
 from .lab import Lab
 from .measurements import header
 from .sampling import check_temperature
+from .scheduling import schedule
 from .timing import milliseconds
 
 
@@ -57,3 +59,45 @@ def draft_time(lab: Lab, drafter, contexts=(100, 1500), repeats: int = 40) -> di
         ids = torch.zeros(1, context, dtype=torch.long, device=lab.device)
         works[str(context)] = partial(one_round, drafter.begin(ids, features), ids[:, 0], ids[:, :4], features[:, :4])
     return milliseconds(works, lab.device, repeats)
+
+
+def literal_schedule(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
+    """Algorithm 1 as the paper prints it, a token at a time; `schedule` without the vectors, [R, g] to [R]."""
+    requests, drafted = survival.shape
+    candidates = sorted(((survival[r, j].item(), j, r) for r in range(requests) for j in range(drafted)),
+                        key=lambda candidate: (-candidate[0], *candidate[1:]))
+    lengths = torch.zeros(requests, dtype=torch.long)
+    tokens, expected = requests, float(requests)
+    if tokens > cost_table.max_batch_tokens:
+        return lengths
+    best = expected * cost_table(tokens)
+    for alive, _, r in candidates:
+        longer = lengths.clone()
+        longer[r] += 1
+        tokens, expected = tokens + 1, expected + alive
+        if tokens > cost_table.max_batch_tokens or (theta := expected * cost_table(tokens)) <= best:
+            break
+        best, lengths = theta, longer
+    return lengths
+
+
+def bench_scheduler(requests=(16, 64, 256, 1024), gamma: int = 7, seed: int = 0) -> list[dict]:
+    """Milliseconds of `schedule` and of the literal loop on one thread, and their ratio, by number of requests.
+
+    Blocks are random, and the table makes nearly every token worth its place, so that the loop runs to its end. Raises
+    RuntimeError where the two disagree.
+    """
+    threads, generator, rows = torch.get_num_threads(), torch.Generator().manual_seed(seed), []
+    torch.set_num_threads(1)
+    try:
+        for count in tqdm(requests, desc="scheduler", unit="size", file=sys.stderr):
+            survival = (0.8 + 0.2 * torch.rand(count, gamma, generator=generator)).cumprod(1)
+            table = CostTable([1, count * (gamma + 1)], [2.0, 1.0])
+            if not torch.equal(schedule(survival, table), literal_schedule(survival, table)):
+                raise RuntimeError(f"the vectorised scheduler and the literal one disagree on {count} requests")
+            loop = milliseconds({"loop": partial(literal_schedule, survival, table)}, survival.device, repeats=3)["loop"]
+            fast = milliseconds({"fast": partial(schedule, survival, table)}, survival.device, repeats=100)["fast"]
+            rows.append({"requests": count, "gamma": gamma, "milliseconds": fast, "loop_milliseconds": loop, "ratio": loop / fast})
+    finally:
+        torch.set_num_threads(threads)
+    return rows

@@ -53,12 +53,15 @@ def read_config(folder: Path) -> dict:
     """The parsed config.json of a checkpoint folder."""
     if not (folder / "config.json").exists():
         raise CheckpointError(f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors")
-    return _read_object(folder / "config.json")
+    return read_object(folder / "config.json")
 
 
-def _read_object(path: Path) -> dict:
+def read_object(path: Path) -> dict:
+    """The JSON object in a file; raises CheckpointError for a file that is missing or holds something else."""
     try:
         found = json.loads(path.read_text())
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror}); check the path") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} is not JSON ({error}); copy or download it again") from None
     if not isinstance(found, dict):
@@ -70,7 +73,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a checkpoint, one or the shards that the index names; all are checked to be readable."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        shards = _read_object(index).get("weight_map")
+        shards = read_object(index).get("weight_map")
         if not shards:
             raise CheckpointError(f"{index} has no weight_map; copy or download it again")
         files = [folder / shard for shard in sorted(set(shards.values()))]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .drafters.base import Proposal
+from .drafters.base import Proposal, together
 from .errors import RequestError
 from .sampling import Randomness, accept, check_temperature, draw, probabilities
 
@@ -73,7 +73,63 @@ def until_stop(tokens: list[int], stop_token_ids) -> list[int]:
     return tokens
 
 
-@torch.inference_mode()
+class _Request:
+    """What one request carries from round to round: both caches, the anchor, and the answer so far."""
+
+    def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature, stop_token_ids, generator, gamma):
+        check_request(target, input_ids, max_new_tokens, temperature)
+        self.target, self.drafter, self.taps = target, drafter, drafter.taps if drafter else ()
+        self.max_new_tokens, self.temperature, self.gamma, self.generator = max_new_tokens, temperature, gamma, generator
+        self.stop = set(target.stop_token_ids if stop_token_ids is None else stop_token_ids)
+        started = clock(target.device)
+        step, self.cache = target.prefill(input_ids, self.taps)
+        self.anchor = draw(probabilities(step.logits[:, -1], temperature), generator)  # [1]
+        self.result = Generation(token_ids=self.anchor.tolist())
+        self.result.prefill_seconds = clock(target.device) - started
+        self.prompt, self.state = (input_ids, step.features), None
+
+    def begin(self) -> None:
+        """Has the drafter read the prompt, which counts as decoding: plain decoding does without."""
+        if self.drafter:
+            self.state = self.drafter.begin(*self.prompt)
+        self.prompt = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the answer has its last token."""
+        return len(self.result.token_ids) >= self.max_new_tokens or self.result.token_ids[-1] in self.stop
+
+    def draft(self) -> Proposal:
+        """The drafted block; an empty one for plain decoding."""
+        self.drafting = clock(self.target.device)
+        if self.drafter is None:
+            empty = self.anchor.new_empty(1, 0)
+            return Proposal(empty, torch.empty(1, 0, self.target.vocab_size, device=self.anchor.device))
+        return self.drafter.propose(self.state, self.anchor, gamma=self.gamma, temperature=self.temperature,
+                                    generator=self.generator)
+
+    def verify(self, proposal: Proposal) -> None:
+        """Verifies a block, commits what is accepted and the token after it, and notes the round."""
+        verifying = clock(self.target.device)
+        entering = torch.cat([self.anchor[:, None], proposal.tokens], 1)  # [1, g+1]
+        step = self.target.verify(entering, self.cache, self.taps)
+        verdict = accept(probabilities(step.logits, self.temperature), proposal.probs, proposal.tokens, None, self.generator)
+        proposed = proposal.tokens.shape[1]
+        # The one question to the host: how many were accepted, what follows them, and what they were.
+        accepted, following, *drafts = torch.cat([verdict.accepted, verdict.next_token, proposal.tokens[0]]).tolist()
+        room = self.max_new_tokens - len(self.result.token_ids)
+        tokens = until_stop(drafts[:accepted] + [following], self.stop)[:room]
+        self.target.roll_back(self.cache, proposed - accepted)
+        if self.drafter:
+            features = None if step.features is None else step.features[:, :accepted + 1]
+            self.drafter.extend(self.state, entering[:, :accepted + 1], features)
+        self.anchor = verdict.next_token
+        finished = clock(self.target.device)
+        self.result.token_ids += tokens
+        self.result.rounds.append(Round(proposed, accepted, len(tokens), drafts, tokens, verifying - self.drafting,
+                                        finished - verifying))
+
+
 def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int, temperature: float = 0.0, policy=None,
              stop_token_ids=None, generator: Randomness = None, gamma: int | None = None) -> Generation:
     """Decodes one request, input_ids [1, n]; `drafter=None` is plain decoding, one token a round.
@@ -82,45 +138,33 @@ def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int, t
     drafter's block; `stop_token_ids` defaults to the target's. Raises RequestError for input that cannot be decoded.
     The host is asked once a round for the outcome, and once more where a policy chooses a length.
     """
-    check_request(target, input_ids, max_new_tokens, temperature)
-    stop = set(target.stop_token_ids if stop_token_ids is None else stop_token_ids)
-    taps = drafter.taps if drafter else ()
+    return generate_together(target, drafter, [input_ids], max_new_tokens=max_new_tokens, temperature=temperature,
+                             policy=policy, stop_token_ids=stop_token_ids, generator=generator, gamma=gamma)[0]
+
+
+@torch.inference_mode()
+def generate_together(target, drafter, prompts: list[torch.Tensor], *, max_new_tokens: int, temperature: float = 0.0,
+                      policy=None, stop_token_ids=None, generator: Randomness = None,
+                      gamma: int | None = None) -> list[Generation]:
+    """Decodes requests [1, n] side by side, one round of each a step; arguments as of `generate`.
+
+    The policy sees the blocks of all unfinished requests at once and gives each its length; each is then verified by
+    itself. A request's seconds include its waiting for the others.
+    """
+    if hasattr(policy, "begin"):
+        policy.begin()  # a policy that remembers earlier steps starts anew
+    requests = [_Request(target, drafter, prompt, max_new_tokens=max_new_tokens, temperature=temperature, gamma=gamma,
+                         stop_token_ids=stop_token_ids, generator=generator) for prompt in prompts]
     started = clock(target.device)
-    step, cache = target.prefill(input_ids, taps)
-    anchor = draw(probabilities(step.logits[:, -1], temperature), generator)  # [1]
-    result = Generation(token_ids=anchor.tolist())
-    result.prefill_seconds = clock(target.device) - started
-
-    started = clock(target.device)
-    state = drafter.begin(input_ids, step.features) if drafter else None
-    while len(result.token_ids) < max_new_tokens and result.token_ids[-1] not in stop:
-        drafting = clock(target.device)
-        proposal = _propose(target, drafter, state, anchor, gamma, temperature, policy, generator)
-        verifying = clock(target.device)
-        entering = torch.cat([anchor[:, None], proposal.tokens], 1)  # [1, g+1]
-        step = target.verify(entering, cache, taps)
-        verdict = accept(probabilities(step.logits, temperature), proposal.probs, proposal.tokens, None, generator)
-        proposed = proposal.tokens.shape[1]
-        # The one question to the host: how many were accepted, what follows them, and what they were.
-        accepted, following, *drafts = torch.cat([verdict.accepted, verdict.next_token, proposal.tokens[0]]).tolist()
-        tokens = until_stop(drafts[:accepted] + [following], stop)[:max_new_tokens - len(result.token_ids)]
-        target.roll_back(cache, proposed - accepted)
-        if drafter:
-            features = None if step.features is None else step.features[:, :accepted + 1]
-            drafter.extend(state, entering[:, :accepted + 1], features)
-        anchor = verdict.next_token
-        finished = clock(target.device)
-        result.token_ids += tokens
-        result.rounds.append(Round(proposed, accepted, len(tokens), drafts, tokens, verifying - drafting,
-                                   finished - verifying))
-    result.decode_seconds = clock(target.device) - started
-    return result
-
-
-def _propose(target, drafter, state, anchor, gamma, temperature, policy, generator) -> Proposal:
-    """The drafted block cut to its verification length; an empty block for plain decoding."""
-    if drafter is None:
-        empty = torch.empty(1, 0, dtype=torch.long, device=anchor.device)
-        return Proposal(empty, torch.empty(1, 0, target.vocab_size, device=anchor.device))
-    proposal = drafter.propose(state, anchor, gamma=gamma, temperature=temperature, generator=generator)
-    return proposal if policy is None else proposal.cut(int(policy(proposal)))
+    for request in requests:
+        request.begin()
+    while active := [request for request in requests if not request.finished]:
+        proposals = [request.draft() for request in active]
+        if policy is not None and drafter is not None:
+            lengths = policy(together(proposals)).tolist()
+            proposals = [proposal.cut(length) for proposal, length in zip(proposals, lengths)]
+        for request, proposal in zip(active, proposals):
+            request.verify(proposal)
+        for request in active:
+            request.result.decode_seconds = clock(target.device) - started
+    return [request.result for request in requests]

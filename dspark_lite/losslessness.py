@@ -1,20 +1,24 @@
 """The exact output distribution of a speculative decoder, by visiting every outcome of every random decision.
 
-`generate` itself is run once for every path of choices (drawn tokens, accepted prefixes); the probability of a path is
+The decoder itself is run once for every path of choices (drawn tokens, accepted prefixes); the probability of a path is
 the product of the probabilities of its choices. Nothing is sampled and nothing is modelled a second time, so what holds
 here holds of the code that decodes. Feasible for vocabularies of a few tokens and a few rounds.
 """
 
+from typing import NamedTuple
+
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from .decoding import generate
+from .cost_table import CostTable
+from .decoding import generate_together
 from .drafters import MTP, DraftConfig, DSpark, DSparkConfig, Eagle3, Eagle3Config, PromptLookup, Proposal, SmallLM
 from .errors import RequestError
 from .sampling import Chooser, draw
 from .target import Step, Target
 
 MOST_PATHS = 200_000
+LOSSY = 1e-5  # total variation beyond what float32 probabilities leave
 
 
 class Path(Chooser):
@@ -69,12 +73,20 @@ def output_distribution(target, drafter, policy, length: int, *, prompt=(0,), te
 
     `drafter=None` gives the target's own distribution. Raises RequestError where there are too many paths to visit.
     """
-    def answer(path):
-        return tuple(generate(target, drafter, torch.tensor([list(prompt)]), max_new_tokens=length, policy=policy,
-                              temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma).token_ids)
+    joint = joint_distribution(target, drafter, policy, length, [prompt], temperature=temperature, gamma=gamma)
+    return {tokens: probability for (tokens,), probability in joint.items()}
 
-    found: dict[tuple[int, ...], float] = {}
-    for tokens, probability in outcomes(answer):
+
+def joint_distribution(target, drafter, policy, length: int, prompts, *, temperature: float = 1.0,
+                       gamma: int | None = None) -> dict[tuple[tuple[int, ...], ...], float]:
+    """`output_distribution` of requests that share every step: probability of each tuple of their answers."""
+    def answers(path):
+        found = generate_together(target, drafter, [torch.tensor([list(prompt)]) for prompt in prompts], policy=policy,
+                                  max_new_tokens=length, temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma)
+        return tuple(tuple(generation.token_ids) for generation in found)
+
+    found: dict[tuple, float] = {}
+    for tokens, probability in outcomes(answers):
         found[tokens] = found.get(tokens, 0.0) + probability
     return found
 
@@ -129,12 +141,12 @@ class ToyDrafter:
         for _ in range(gamma or self.gamma):
             probs = self.table[previous]
             previous = draw(probs, generator)
-            drawn.append((previous, probs, confidence))
+            drawn.append((previous, probs, confidence.logit()))
             confidence = self.confidence[previous]
         return Proposal(*(torch.stack(part, 1) for part in zip(*drawn)))
 
 
-def appendix_a() -> tuple[ToyTarget, ToyDrafter, list[float]]:
+def appendix_a() -> tuple[ToyTarget, ToyDrafter, CostTable]:
     """The example of the paper's Appendix A: target (0.7, 0.3), a drafter accepted with probability 0.8, and SPS(1..3).
 
     After a drafted 0 the second position is trusted (0.9), after a drafted 1 it is not, so the drafted token itself tips
@@ -142,7 +154,7 @@ def appendix_a() -> tuple[ToyTarget, ToyDrafter, list[float]]:
     """
     target = ToyTarget([[0.7, 0.3]] * 2)
     drafter = ToyDrafter([[0.5, 0.5]] * 2, first_confidence=0.8, confidence=[0.9, 0.0], gamma=2)
-    return target, drafter, [1.0, 0.5, 0.45]
+    return target, drafter, CostTable([1, 2, 3], [1.0, 0.5, 0.45])
 
 
 def marginal(distribution: dict, position: int) -> dict[int, float]:
@@ -151,6 +163,49 @@ def marginal(distribution: dict, position: int) -> dict[int, float]:
     for tokens, probability in distribution.items():
         found[tokens[position]] = found.get(tokens[position], 0.0) + probability
     return found
+
+
+class Violation(NamedTuple):
+    """A small case in which a policy changes the output: its number, how far (total variation), and the case itself."""
+
+    number: int
+    distance: float
+    target: ToyTarget
+    drafter: ToyDrafter
+    cost_table: CostTable
+
+
+def find_violation(policy_of, *, cases: int = 100, seed: int = 0, requests: int = 1, length: int = 2) -> Violation | None:
+    """Searches random cases of two tokens and blocks of two for one in which `policy_of(cost_table)` is lossy.
+
+    A case has a random target, drafter, confidences and jagged cost table; `requests` share its steps. None where every
+    case gave the target's distribution up to rounding.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for number in range(cases):
+        target, drafter, cost_table = random_case(generator, requests)
+        prompts = [(request % 2,) for request in range(requests)]
+        exact = joint_distribution(target, None, None, length, prompts)
+        found = joint_distribution(target, drafter, policy_of(cost_table), length, prompts)
+        if (distance := total_variation(found, exact)) > LOSSY:
+            return Violation(number, distance, target, drafter, cost_table)
+    return None
+
+
+def random_case(generator: torch.Generator, requests: int = 1) -> tuple[ToyTarget, ToyDrafter, CostTable]:
+    """A random target and drafter of two tokens with blocks of two, and a cost table for so many requests."""
+    def uniform(*shape):
+        return torch.rand(shape, generator=generator)
+
+    target, table = ToyTarget(_pairs(0.1 + 0.8 * uniform(2))), _pairs(0.1 + 0.8 * uniform(2))
+    drafter = ToyDrafter(table, uniform(1).item(), uniform(2).round(decimals=1), gamma=2)
+    sizes = torch.arange(1, 3 * requests + 1)
+    return target, drafter, CostTable(sizes, 1 / (1 + uniform(len(sizes)).cumsum(0) * uniform(1)) * (0.8 + 0.4 * uniform(len(sizes))))
+
+
+def _pairs(first: torch.Tensor) -> torch.Tensor:
+    """Distributions [n, 2] over two tokens from the first one's shares [n]."""
+    return torch.stack([first, 1 - first], 1)
 
 
 def toy_models(seed: int = 0, vocab_size: int = 2, gamma: int = 2) -> tuple[Target, dict[str, object]]:

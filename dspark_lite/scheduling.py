@@ -1,13 +1,19 @@
-"""Which part of a drafted block is worth verifying: policies that turn a proposal into verification lengths.
+"""Which part of a drafted block is worth verifying: policies that turn proposals into verification lengths.
 
-A policy is a function `policy(proposal) -> lengths` [B], each between 0 and the drafted length. It keeps the output
-distribution exact when the decision about position k looks at nothing drawn at k or later (paper, Appendix A).
+A policy is a function `policy(proposal) -> lengths` [B], each between 0 and the drafted length; the proposal holds the
+blocks of all requests that share a step. It keeps the output distribution exact when the decision about position k of a
+request looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
 """
+
+from collections import deque
 
 import torch
 
+from .cost_table import CostTable
 from .drafters.base import Proposal
 from .errors import RequestError
+
+LAG = 2  # steps between the confidences that set a budget and the step that spends it (paper, section 5.2)
 
 
 def fixed(length: int):
@@ -22,11 +28,6 @@ def fixed(length: int):
     return policy
 
 
-def survival(confidence: torch.Tensor) -> torch.Tensor:
-    """The chance [B, g] that the prefix up to each position survives: the product of confidences (section 3.3)."""
-    return confidence.cumprod(-1)
-
-
 def threshold(least: float):
     """Cuts the block at the first position whose confidence is below `least`."""
 
@@ -36,28 +37,121 @@ def threshold(least: float):
     return policy
 
 
-def retrospective(steps_per_second):
-    """The tempting mistake of Appendix A: the length that maximises expected tokens a second over the whole block.
+def algorithm1(cost_table: CostTable):
+    """The paper's scheduler: `schedule` on the survival of all requests of the step."""
+    return lambda proposal: schedule(survival(_confidence(proposal)), cost_table)
 
-    `steps_per_second[B - 1]` is SPS(B), one entry for each batch of 1 to g + 1 tokens. Keeping k drafts is worth
-    (1 + survival_1 + ... + survival_k) * SPS(k + 1). Survival behind position 1 was computed from the token drawn
-    there, so that token takes part in deciding whether it is verified at all: lossy.
+
+def retrospective(cost_table: CostTable):
+    """The tempting mistake of Appendix A: the lengths that maximise expected tokens a second over the whole blocks.
+
+    Survival behind a position was computed from the token drawn there, so that token takes part in deciding whether it
+    is verified at all: lossy.
     """
-    speed = torch.as_tensor(steps_per_second, dtype=torch.float32)
+    return lambda proposal: global_optimum(survival(_confidence(proposal)), cost_table)
 
-    def policy(proposal: Proposal) -> torch.Tensor:
-        alive = survival(_confidence(proposal))
-        if len(speed) < alive.shape[1] + 1:
-            raise RequestError(f"SPS has {len(speed)} entries; a block of {alive.shape[1]} drafts needs "
-                               f"{alive.shape[1] + 1}")
-        expected = torch.cat([torch.ones_like(alive[:, :1]), alive], 1).cumsum(1)
-        return (expected * speed[:expected.shape[1]].to(alive.device)).argmax(1)
 
-    return policy
+class LaggedTopK:
+    """The scheduler of the production system (section 5.2): how much to verify is decided from confidences two steps
+    old, so that the step can be prepared in time; what to verify, from the current ones.
+
+    The budget is the optimum of the old survivals, found without an early stop; the draws of this step take no part in
+    it. The tokens with the highest current survival fill it. While there are no old confidences, the budget is that of
+    drafts which all survive.
+    """
+
+    def __init__(self, cost_table: CostTable, lag: int = LAG):
+        if lag < 1:
+            raise RequestError(f"the lag is {lag} steps; at 0 a draw would decide about itself, so it must be 1 or more")
+        self.cost_table, self.lag = cost_table, lag
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets what earlier requests left; `generate` calls it before its first round."""
+        self._past: deque[torch.Tensor] = deque(maxlen=self.lag)
+
+    def __call__(self, proposal: Proposal) -> torch.Tensor:
+        current = survival(_confidence(proposal))
+        old = self._past[0] if len(self._past) == self.lag else torch.ones_like(current)
+        self._past.append(current)
+        return top_k(current, global_optimum(old, self.cost_table).sum())
+
+
+def survival(confidence: torch.Tensor) -> torch.Tensor:
+    """The chance [R, g] that the prefix up to each position survives: the product of confidences (section 3.2.2)."""
+    return confidence.cumprod(-1)
+
+
+def schedule(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
+    """Algorithm 1: verification lengths [R] for survival probabilities [R, g].
+
+    Tokens are admitted in the order of their survival as long as each one raises the expected throughput
+    theta = (R + sum of admitted survivals) * SPS(R + admitted); the first that does not ends it, so that no later, lower
+    survival, which may know what was drawn, can bring it back. Ties are admitted by position, then by request.
+    A batch never grows beyond what the table covers; where it does not even cover the anchors, nothing is verified.
+    Raises RequestError for survivals that are not probabilities or grow along a block.
+    """
+    order, theta = throughput(survival, cost_table)
+    rises = (theta[1:] > theta[:-1]).long()
+    return _lengths(order, rises.cumprod(0).sum(), survival.shape)
+
+
+def global_optimum(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
+    """Verification lengths [R] with the highest expected throughput of all, the smallest batch where several have it.
+
+    Lossy when the survivals are those of the step's own draws (`retrospective`).
+    """
+    order, theta = throughput(survival, cost_table)
+    return _lengths(order, theta.argmax(), survival.shape)
+
+
+def top_k(survival: torch.Tensor, budget) -> torch.Tensor:
+    """Verification lengths [R] that give `budget` tokens, an int or a scalar tensor, to the highest survivals [R, g]."""
+    check_survival(survival)
+    order, _ = _by_survival(survival)
+    return _lengths(order, budget, survival.shape)
+
+
+def throughput(survival: torch.Tensor, cost_table: CostTable) -> tuple[torch.Tensor, torch.Tensor]:
+    """The order in which tokens would be admitted, and the expected tokens a second (float64) after 0, 1, ... of them.
+
+    The order holds indices into the positions-first view, position * R + request.
+    """
+    check_survival(survival)
+    requests, drafted = survival.shape
+    order, ranked = _by_survival(survival)
+    covered = min(requests * drafted, max(cost_table.max_batch_tokens - requests, 0))
+    expected = torch.cat([ranked.new_tensor([requests]), ranked[:covered]]).cumsum(0)
+    if requests > cost_table.max_batch_tokens:
+        return order, expected
+    return order, expected * cost_table.between(requests, requests + covered, survival.device)
+
+
+def check_survival(survival: torch.Tensor) -> None:
+    """Raises RequestError unless survival [R, g] holds probabilities that never grow along a block."""
+    if survival.ndim != 2:
+        raise RequestError(f"survival has shape {tuple(survival.shape)}; it must be [requests, positions]")
+    falls = torch.ones_like(survival[:, :1])
+    if not bool(((survival <= torch.cat([falls, survival[:, :-1]], 1)) & (survival >= 0)).all()):
+        raise RequestError("survival holds a number that is not a probability or is larger than the one before it; give "
+                           "the running product of confidences between 0 and 1")
+
+
+def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions-first indices and float64 survivals, highest first; ties by position, so a prefix never has holes."""
+    ranked, order = survival.t().flatten().double().sort(descending=True, stable=True)
+    return order, ranked
+
+
+def _lengths(order: torch.Tensor, admitted, shape) -> torch.Tensor:
+    """How many of the first `admitted` tokens belong to each request, [R]."""
+    requests, drafted = shape
+    kept = (torch.arange(requests * drafted, device=order.device) < admitted).long()
+    return torch.zeros(requests, dtype=torch.long, device=order.device).scatter_add_(0, order % max(requests, 1), kept)
 
 
 def _confidence(proposal: Proposal) -> torch.Tensor:
-    if proposal.confidence is None:
+    if proposal.confidence_logits is None:
         raise RequestError("this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a "
                            "fixed length")
     return proposal.confidence

@@ -143,8 +143,8 @@ def test_a_batch_of_two_is_two_rows(name):
     both = proposal_of(drafter, fresh_state(ids, drafter), anchor, temperature=0)
     for row in range(2):
         alone = proposal_of(drafter, fresh_state(ids[row:row + 1], drafter), anchor[row:row + 1], temperature=0)
-        confidence = None if both.confidence is None else both.confidence[row:row + 1]
-        shared = type(both)(both.tokens[row:row + 1], both.probs[row:row + 1], confidence)
+        logits = None if both.confidence_logits is None else both.confidence_logits[row:row + 1]
+        shared = type(both)(both.tokens[row:row + 1], both.probs[row:row + 1], logits)
         assert_same(shared, alone.cut(both.tokens.shape[1]))
 
 

@@ -9,17 +9,29 @@ from ..errors import RequestError
 
 @dataclass
 class Proposal:
-    """A drafted block: `tokens` [B, g], the float32 distribution `probs` [B, g, V] each was drawn from, and
-    `confidence` [B, g], the chance that a token survives given that its predecessors did (None without such a head)."""
+    """A drafted block: `tokens` [B, g], the float32 distribution `probs` [B, g, V] each was drawn from, and the float32
+    `confidence_logits` [B, g] of a confidence head (None without one)."""
 
     tokens: torch.Tensor
     probs: torch.Tensor
-    confidence: torch.Tensor | None = None
+    confidence_logits: torch.Tensor | None = None
+
+    @property
+    def confidence(self) -> torch.Tensor | None:
+        """The chance [B, g] that a token survives given that its predecessors did; None without a confidence head."""
+        return None if self.confidence_logits is None else torch.sigmoid(self.confidence_logits)
 
     def cut(self, length: int) -> "Proposal":
         """The first `length` positions."""
-        confidence = None if self.confidence is None else self.confidence[:, :length]
-        return Proposal(self.tokens[:, :length], self.probs[:, :length], confidence)
+        logits = None if self.confidence_logits is None else self.confidence_logits[:, :length]
+        return Proposal(self.tokens[:, :length], self.probs[:, :length], logits)
+
+
+def together(proposals: list[Proposal]) -> Proposal:
+    """The blocks of several requests as one proposal, for a policy that decides about all of them."""
+    tokens, probs = (torch.cat([getattr(one, part) for one in proposals]) for part in ("tokens", "probs"))
+    logits = None if proposals[0].confidence_logits is None else torch.cat([one.confidence_logits for one in proposals])
+    return Proposal(tokens, probs, logits)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,7 @@ class DSpark(Backbone):
         if config.enable_confidence_head:
             with_markov = config.markov_rank if config.confidence_head_with_markov else 0
             self.confidence_head = ConfidenceHead(config.hidden_size + with_markov)
+        self.temperatures: torch.Tensor | None = None  # [g], of the confidence logits; calibration.py fits them
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ContextCache:
         """A fresh context cache holding the prompt, features [B, n, taps * H]."""
@@ -59,8 +60,14 @@ class DSpark(Backbone):
         length = draft_length(gamma, self.gamma)
         hidden = self.block_hidden(state, anchor)[:, :length]
         tokens, _, probs = self.draw_block(hidden, anchor, temperature, generator)
-        confidence = self.confidence_logits(hidden, self.previous(anchor, tokens))
-        return Proposal(tokens, probs, None if confidence is None else torch.sigmoid(confidence.float()))
+        logits = self.confidence_logits(hidden, self.previous(anchor, tokens))
+        return Proposal(tokens, probs, None if logits is None else self.calibrated(logits.float()))
+
+    def calibrated(self, confidence_logits: torch.Tensor) -> torch.Tensor:
+        """Float32 logits [B, g] over the temperature of each position; as they are where none were fitted."""
+        if self.temperatures is None:
+            return confidence_logits
+        return confidence_logits / self.temperatures[:confidence_logits.shape[1]].to(confidence_logits.device)
 
     def draw_block(self, hidden: torch.Tensor, anchor: torch.Tensor, temperature: float, generator):
         """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V].

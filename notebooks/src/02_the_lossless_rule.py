@@ -324,12 +324,12 @@ assert max(distances.values()) < 1e-5
 # The tempting policy looks at the finished block and keeps the length that promises the most tokens a second.
 
 # %%
-target_a, drafter_a, steps_per_second = appendix_a()
-retrospective = scheduling.retrospective(steps_per_second)
-print("SPS(1..3):", steps_per_second)
+target_a, drafter_a, cost_table = appendix_a()
+retrospective = scheduling.retrospective(cost_table)
+print("SPS(1..3):", cost_table.between(1, 3).tolist())
 for first in (0, 1):
     confidence = [0.8, 0.9 if first == 0 else 0.0]
-    proposal = Proposal(torch.tensor([[first, 0]]), torch.full((1, 2, 2), 0.5), torch.tensor([confidence]))
+    proposal = Proposal(torch.tensor([[first, 0]]), torch.full((1, 2, 2), 0.5), torch.tensor([confidence]).logit())
     print(f"first draft {first}: confidence {confidence} -> verify {int(retrospective(proposal))} drafts")
 
 # %%
@@ -440,7 +440,7 @@ class Claiming(ToyDrafter):
     def propose(self, state, anchor, **how):
         proposal = super().propose(state, anchor, **how)
         before = torch.cat([anchor[:, None], proposal.tokens[:, :-1]], 1)
-        return Proposal(proposal.tokens, self.claimed[before], proposal.confidence)
+        return Proposal(proposal.tokens, self.claimed[before], proposal.confidence_logits)
 
 
 def claiming(drawn, claimed):

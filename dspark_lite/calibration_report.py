@@ -1,0 +1,53 @@
+"""Calibrating a drafter on one half of a lab's prompts and reporting on the other; checking a stored calibration."""
+
+import numpy as np
+
+from .calibration import STS, Observations, by_position, check, fit_sts, observe
+from .lab import Lab
+from .measurements import header
+
+
+def observe_domains(lab: Lab, drafter, part: slice, *, temperature: float = 1.0) -> dict[str, Observations]:
+    """Observations of each domain from the prompts of the lab that `part` selects."""
+    return {domain: observe(lab, drafter, texts[part], temperature=temperature) for domain, texts in lab.prompts.items()}
+
+
+def pooled(observations: dict[str, Observations]) -> Observations:
+    """Those of all domains as one; the numbers of prompts then tell prompts of a domain apart, not domains."""
+    return Observations(*map(np.concatenate, zip(*observations.values())))
+
+
+def calibrate(lab: Lab, drafter, *, temperature: float = 1.0) -> tuple[STS, dict]:
+    """Fits on the second half of each domain's prompts, all domains together; measures on the first: (STS, report)."""
+    half = len(next(iter(lab.prompts.values()))) // 2
+    fitted_on = pooled(observe_domains(lab, drafter, slice(half, None), temperature=temperature))
+    name = f"{lab.target.name}, {', '.join(lab.prompts)}, {len(lab.prompts) * half} prompts, temperature {temperature}"
+    sts = fit_sts(fitted_on.logits, fitted_on.accepted, dataset=name)
+    measured = report(lab, drafter, sts, observe_domains(lab, drafter, slice(half), temperature=temperature))
+    return sts, measured | {"temperature": temperature, "num_samples": sts.num_samples}
+
+
+def check_stored(lab: Lab, drafter, sts: STS, *, temperature: float = 1.0) -> dict:
+    """Whether a stored calibration still fits fresh rollouts on the first half of each domain's prompts."""
+    half = len(next(iter(lab.prompts.values()))) // 2
+    return report(lab, drafter, sts, observe_domains(lab, drafter, slice(half), temperature=temperature)) | {"temperature": temperature}
+
+
+def report(lab: Lab, drafter, sts: STS, observations: dict[str, Observations]) -> dict:
+    """ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits."""
+    together = pooled(observations)
+    rows = [row for domain, found in {"all": together, **observations}.items() for row in _rows(domain, found, sts)]
+    found = check(sts, together.logits, together.accepted)
+    says = "fits" if found.fits else "does not fit any more: calibrate again"
+    return {**header(lab), "drafter": drafter.name, "blocks": len(together.logits), "temperatures": sts.temperatures, "rows": rows,
+            "mean_ece": found._asdict(), "fits": found.fits,
+            "verdict": f"mean ECE of {len(together.logits)} blocks: {found.raw:.2%} raw, {found.stored:.2%} calibrated, "
+                       f"{found.fresh:.2%} with temperatures fitted to these very blocks; the calibration {says}"}
+
+
+def _rows(domain: str, found: Observations, sts: STS) -> list[dict]:
+    before = by_position(found.logits, found.accepted)
+    after = by_position(found.logits, found.accepted, sts.temperatures)
+    return [{"domain": domain, "position": k + 1, "temperature": temperature, "survived": float((found.accepted > k).mean()),
+             **{f"{name}_before": before[name][k] for name in before}, **{f"{name}_after": after[name][k] for name in after}}
+            for k, temperature in enumerate(sts.temperatures)]

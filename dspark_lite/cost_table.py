@@ -1,0 +1,127 @@
+"""The cost table SPS(B): how many steps a second a target makes when a step verifies B tokens (paper, section 3.2.2).
+
+B counts every token that enters the pass: one anchor a request and the drafts to verify. Files are those that SGLang
+reads with --speculative-dspark-sps-table-path.
+"""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from .checkpoints import read_object, write_atomically
+from .errors import CheckpointError, RequestError
+from .timing import turns
+
+CONTEXT = 256  # committed tokens that a profiled pass looks back at
+PROFILED = (*range(1, 65), *range(72, 257, 8))  # sizes measured unless others are asked for
+REPEATS = 15
+
+
+class CostTable:
+    """Steps a second by tokens in the batch, a step function: between two measured sizes the smaller one's speed holds.
+
+    Below the first measured size its speed holds too. Nothing is known above `max_batch_tokens` (the largest measured
+    size unless told), so a scheduler never fills a batch beyond it. Raises RequestError for sizes that do not increase,
+    speeds that are not positive numbers, lists of different lengths.
+    """
+
+    def __init__(self, batch_tokens, steps_per_second, max_batch_tokens: int | None = None):
+        self.batch_tokens = torch.as_tensor(batch_tokens, dtype=torch.long)
+        self.steps_per_second = torch.as_tensor(steps_per_second, dtype=torch.float64)
+        self._check()
+        self.max_batch_tokens = int(self.batch_tokens[-1]) if max_batch_tokens is None else int(max_batch_tokens)
+        if self.max_batch_tokens < self.batch_tokens[-1]:
+            raise RequestError(f"max_batch_tokens is {self.max_batch_tokens}; it must be at least the largest measured "
+                               f"size, {int(self.batch_tokens[-1])}")
+        sizes = torch.arange(self.max_batch_tokens + 1)
+        above = torch.searchsorted(self.batch_tokens, sizes, right=True)
+        self._by_size = self.steps_per_second[(above - 1).clamp(min=0)]  # SPS(0..max_batch_tokens)
+
+    def _check(self) -> None:
+        sizes, speeds = self.batch_tokens, self.steps_per_second
+        if sizes.ndim != 1 or sizes.shape != speeds.shape or not len(sizes):
+            raise RequestError(f"the cost table has {sizes.numel()} sizes and {speeds.numel()} speeds; it needs one "
+                               "speed a size, and at least one")
+        if sizes[0] < 1 or (sizes.diff() <= 0).any():
+            raise RequestError("the sizes of the cost table do not increase from 1 or more; sort them and drop repeats")
+        if not (speeds.isfinite() & (speeds > 0)).all():
+            raise RequestError("a speed of the cost table is not a positive number of steps a second; measure it again")
+
+    def between(self, first: int, last: int, device=None) -> torch.Tensor:
+        """SPS(first..last), float64 [last - first + 1]; raises RequestError beyond `max_batch_tokens`."""
+        if first < 0 or last > self.max_batch_tokens:
+            raise RequestError(f"the cost table covers batches of up to {self.max_batch_tokens} tokens; {last} were "
+                               "asked for, so profile larger batches")
+        return self._by_size[first:last + 1].to(device)
+
+    def __call__(self, tokens: int) -> float:
+        """SPS(tokens); raises RequestError beyond `max_batch_tokens`."""
+        return self.between(tokens, tokens).item()
+
+    def monotone(self) -> "CostTable":
+        """The nearest table (least squares in seconds a step) in which a larger batch never makes a step shorter."""
+        from scipy.optimize import isotonic_regression
+
+        seconds = isotonic_regression((1 / self.steps_per_second).numpy()).x
+        return CostTable(self.batch_tokens, 1 / seconds, self.max_batch_tokens)
+
+    def save(self, path: Path | str) -> None:
+        """Writes SGLang's file."""
+        fields = {"sample_batch_tokens": self.batch_tokens.tolist(),
+                  "sample_steps_per_sec": self.steps_per_second.tolist(), "max_batch_tokens": self.max_batch_tokens}
+        write_atomically(Path(path), lambda temporary: temporary.write_text(json.dumps(fields) + "\n"))
+
+    @classmethod
+    def load(cls, path: Path | str) -> "CostTable":
+        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field."""
+        fields = read_fields(path, "sample_batch_tokens", "sample_steps_per_sec", "max_batch_tokens")
+        try:
+            return cls(*fields)
+        except (RequestError, ValueError, TypeError) as error:
+            raise CheckpointError(f"{path}: {error}") from None
+
+
+def read_fields(path: Path | str, *names: str) -> list:
+    """The named fields of a JSON object in a file; raises CheckpointError where the file or a field is missing."""
+    held = read_object(Path(path))
+    missing = [name for name in names if name not in held]
+    if missing:
+        raise CheckpointError(f"{path} has no field {', '.join(missing)}; it must have {', '.join(names)}")
+    return [held[name] for name in names]
+
+
+@torch.inference_mode()
+def profile(target, sizes=PROFILED, *, context: int = CONTEXT, repeats: int = REPEATS) -> tuple[CostTable, dict]:
+    """Measures SPS(B) of `target` for B in `sizes`: (table of medians, milliseconds of every repeat by size).
+
+    One pass carries B tokens behind `context` committed ones and is rolled back; sizes take turns, so that a busy moment
+    of the machine meets all of them. Raises RequestError where the target has no position for the largest size.
+    """
+    sizes = sorted(set(sizes))
+    if not sizes or sizes[0] < 1:
+        raise RequestError("a batch size is below 1; a step carries at least one token")
+    if context + sizes[-1] > target.max_positions:
+        raise RequestError(f"{context} context tokens and a batch of {sizes[-1]} exceed the {target.max_positions} "
+                           "positions of this target; ask for smaller batches")
+    generator = torch.Generator(target.device).manual_seed(0)
+    ids = torch.randint(target.vocab_size, (1, context + sizes[-1]), generator=generator, device=target.device)
+    _, cache = target.prefill(ids[:, :context])
+
+    def step(size):
+        target.verify(ids[:, context:context + size], cache)
+        target.roll_back(cache, size)
+
+    bar = tqdm(total=len(sizes) * (repeats + 1), desc="profile", unit="step", file=sys.stderr)
+
+    def counted(size):
+        step(size)
+        bar.update(1)
+
+    with bar:
+        spent = turns({size: partial(counted, size) for size in sizes}, target.device, repeats)
+    return CostTable(sizes, [1e3 / float(np.median(spent[size])) for size in sizes]), spent
