@@ -39,8 +39,10 @@ def report(lab: Lab, drafter, sts: STS, observations: dict[str, Observations]) -
     rows = [row for domain, found in {"all": together, **observations}.items() for row in _rows(domain, found, sts)]
     found = check(sts, together.logits, together.accepted)
     says = "fits" if found.fits else "does not fit any more: calibrate again"
+    kept = {domain: {"logits": found.logits.round(3).tolist(), "accepted": found.accepted.tolist(), "prompts": found.prompts.tolist()}
+            for domain, found in observations.items()}
     return {**header(lab), "drafter": drafter.name, "blocks": len(together.logits), "temperatures": sts.temperatures, "rows": rows,
-            "mean_ece": found._asdict(), "fits": found.fits,
+            "mean_ece": found._asdict(), "fits": found.fits, "observations": kept,
             "verdict": f"mean ECE of {len(together.logits)} blocks: {found.raw:.2%} raw, {found.stored:.2%} calibrated, "
                        f"{found.fresh:.2%} with temperatures fitted to these very blocks; the calibration {says}"}
 

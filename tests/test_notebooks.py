@@ -1,6 +1,7 @@
 """The committed notebooks are what their sources give, executed; and the generator sees what is wrong."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -44,9 +45,13 @@ def names(path):
     return f"{path.parent.name}/{path.stem}"
 
 
-def test_lessons_are_numbered_from_00_without_gap():
-    numbers = [int(source.name[:2]) for source in SOURCES]
-    assert numbers and numbers == list(range(len(numbers)))
+def test_the_map_of_lesson_00_links_every_lesson_that_is_there_and_no_other():
+    numbers = [source.name[:2] for source in SOURCES]
+    assert numbers[0] == "00" and len(set(numbers)) == len(numbers)
+    rows = re.findall(r"^# \| (\d\d) \| (.*) \|$", SOURCES[0].read_text(), re.M)
+    linked = {number: re.search(r"\]\((.*?)\.ipynb\)", row) for number, row in rows}
+    assert {number: link[1] for number, link in linked.items() if link} == {source.name[:2]: source.stem for source in SOURCES[1:]}
+    assert all(row.endswith("| ready" if linked[number] else ("| you are here", "| planned")) for number, row in rows)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=names)

@@ -17,7 +17,7 @@ from dspark_lite.drafters.heads import transition_biases
 from dspark_lite.errors import CheckpointError, DSparkLiteError
 from dspark_lite.lab import held_out
 from dspark_lite.losslessness import toy_models
-from dspark_lite.training import answers, cache, drafts, language_model, loop, recipes
+from dspark_lite.training import answers, cache, drafts, language_model, loop, precision, recipes
 from dspark_lite.training.anchors import block_mask, block_targets, draw_anchors
 from dspark_lite.training.corpus import DOMAINS, Example, examples, expand, is_held_out
 from dspark_lite.training.losses import block_losses, position_weights, training_forward
@@ -355,6 +355,18 @@ def test_a_damaged_or_foreign_save_is_told(tmp_path, unstopped):
     with pytest.raises(CheckpointError, match="progress.safetensors cannot be resumed from .*; delete its folder") as caught:
         Regression(run.folder).run()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("speed", "asked", "taken"), [(0.01, "bfloat16", "float32"), (2.0, "bfloat16", "bfloat16"),
+                                                       (0.5, "float16", "float32"), (9.0, "float32", "float32")])
+def test_sixteen_bits_are_taken_on_a_cpu_only_where_they_are_faster(monkeypatch, speed, asked, taken):
+    monkeypatch.setattr(precision, "operations_a_second", lambda device, dtype: 1.0 if dtype == torch.float32 else speed)
+    precision.precision_on.cache_clear()
+    try:
+        assert precision.precision_on(torch.device("cpu"), asked) == taken
+        assert precision.precision_on(torch.device("cuda"), asked) == asked
+    finally:
+        precision.precision_on.cache_clear()
 
 
 def test_the_learning_rate_warms_up_and_comes_down():

@@ -9,9 +9,10 @@ from ..drafters import MTP, DSpark, Eagle3
 from ..errors import CheckpointError, DSparkLiteError
 from .anchors import block_mask, draw_anchors
 from .cache import TargetCache
-from .language_model import autocast, by_length
+from .language_model import by_length
 from .loop import Plan, optimise
 from .losses import block_losses, training_forward
+from .precision import autocast, precision_on
 from .unrolled import eagle3_loss, mtp_loss
 
 
@@ -79,6 +80,7 @@ def train_draft(recipe: dict, target, cache: TargetCache, folder: Path):
     """Trains the drafter that `recipe` describes over the cached rows; resumes from `folder`."""
     drafter, device = new_draft(recipe, target), target.device
     kind, loss = objective(recipe)
+    precision = precision_on(device, recipe["precision"])
     batches = [batch for epoch in range(recipe["epochs"])
                for batch in by_length(list(range(len(cache.rows))), recipe["batch"], recipe["seed"] + epoch, lambda index: len(cache.rows[index][0]))]
 
@@ -91,9 +93,9 @@ def train_draft(recipe: dict, target, cache: TargetCache, folder: Path):
         return tuple(tensor.to(device) for tensor in (ids, supervised, features, last_hidden, anchors, valid))
 
     def loss_of(batch):
-        with autocast(device, recipe["precision"]):
+        with autocast(device, precision):
             return loss(drafter, batch, recipe)
 
-    plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"], precision=recipe["precision"])
+    plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"], precision=precision)
     optimise(drafter, batch_at, loss_of, plan, folder, title=recipe["name"])
     return drafter.eval()

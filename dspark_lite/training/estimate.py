@@ -6,7 +6,6 @@ order of magnitude.
 """
 
 import math
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +21,9 @@ from .anchors import draw_anchors
 from .answers import PARALLEL
 from .cache import shard_spans, token_bytes
 from .drafts import new_draft, objective
+from .precision import fastest, operations_a_second, precision_on
 
 TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
-REACHED = 0.4  # share of the fastest matrix product that a pass reaches
 LAYER_SECONDS = 0.001  # of Python and kernel launches for one layer when a token is decoded
 
 
@@ -164,36 +163,18 @@ def time_line(recipe: dict, config: dict, step: Step, samples: int, tokens: int,
     decoding = math.ceil(samples / PARALLEL) * recipe["data"]["max_new_tokens"]  # steps of PARALLEL answers each
     answers = decoding * (reading + LAYER_SECONDS * config["num_hidden_layers"])
     cache = 2 * step.target_layers * samples * tokens / operations_a_second(device, dtype)
-    reached = operations_a_second(device, getattr(torch, recipe["precision"]))
+    precision = precision_on(device, recipe["precision"])
+    reached = operations_a_second(device, getattr(torch, precision))
     training = steps * rows * step.operations / reached
     return (f"time           about {duration(answers)} for answers (in process), {duration(cache)} for the cache, "
-            f"{duration(training)} for {steps:,} steps, at {reached / 1e9:.3g} GFLOP/s in {recipe['precision']} on "
+            f"{duration(training)} for {steps:,} steps, at {reached / 1e9:.3g} GFLOP/s in {precision} on "
             f"{device.type}")
-
-
-def operations_a_second(device: torch.device, dtype: torch.dtype) -> float:
-    """Arithmetic operations a second that a pass reaches on this device: a share of what a matrix product reaches."""
-    side = 4096 if device.type == "cuda" else 256
-    matrix = torch.randn(side, side, device=device, dtype=dtype)
-    return REACHED * 2 * side**3 / fastest(lambda: matrix @ matrix, device)
 
 
 def bytes_a_second(device: torch.device) -> float:
     """How fast this device reads its memory."""
     long = torch.zeros(2**28 if device.type == "cuda" else 2**24, device=device)
     return long.nbytes / fastest(long.sum, device)
-
-
-def fastest(work, device: torch.device) -> float:
-    """Seconds of the fastest of ten calls, after one that warms up."""
-    found = []
-    for _ in range(11):
-        started = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        found.append(time.perf_counter() - started)
-    return min(found[1:])
 
 
 def size(count: float) -> str:

@@ -1,7 +1,6 @@
 """Trains a Qwen3 language model (the target, the small LM) on examples of the tiny world."""
 
 import random
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -10,6 +9,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from .corpus import examples
 from .loop import Plan, optimise
+from .precision import autocast, precision_on
 from .tokenizer import chat_ids
 
 PROMPT_WEIGHT = 0.1  # prompts are random by construction: learn to read them, do not spend capacity on writing them
@@ -39,11 +39,6 @@ def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
     return batches
 
 
-def autocast(device: torch.device, precision: str):
-    """16-bit matrix products, "bfloat16" or "float16", where the recipe asks for them, plain float32 otherwise."""
-    return nullcontext() if precision == "float32" else torch.autocast(device.type, getattr(torch, precision))
-
-
 def pad(batch: list[tuple[list[int], int]], device) -> tuple[torch.Tensor, torch.Tensor]:
     """Right-padded ids [B, n] and the weight [B, n] of each token as something to be predicted."""
     longest = max(len(ids) for ids, _ in batch)
@@ -70,10 +65,11 @@ def train_language_model(recipe: dict, tokenizer, folder: Path, device: torch.de
 def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder: Path) -> None:
     rows = corpus_rows(tokenizer, phase["examples"], seed, phase.get("habits", {}))
     batches = by_length(rows, recipe["batch"], seed, lambda row: len(row[0]))
+    precision = precision_on(model.device, recipe["precision"])
 
     def loss_of(batch):
         ids, weight = batch
-        with autocast(model.device, recipe["precision"]):
+        with autocast(model.device, precision):
             logits = model(input_ids=ids[:, :-1], use_cache=False).logits
         each = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(ids[:, 1:])
         weight = weight[:, 1:]
@@ -81,5 +77,5 @@ def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder:
         return (each * weight).sum(), total, {"loss": (each * answer).sum() / answer.sum() * total}
 
     plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], weight_decay=recipe["weight_decay"],
-                final_share=0.02, precision=recipe["precision"])
+                final_share=0.02, precision=precision)
     optimise(model, lambda step: pad(batches[step], model.device), loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")

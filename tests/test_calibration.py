@@ -1,0 +1,246 @@
+"""Sequential temperature scaling equals the reference; reliability, ECE, AUC and Brier are what their names say."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from dspark_lite import calibration, calibration_report, confidence
+from dspark_lite.__main__ import main
+from dspark_lite.calibration import STS, auc, brier, by_position, check, ece, fit_sts, observe, reliability, survivals, survived
+from dspark_lite.checkpoints import ROOT
+from dspark_lite.decoding import Round
+from dspark_lite.errors import CheckpointError, RequestError
+from dspark_lite.lab import Lab, setup
+from dspark_lite.threshold_sweep import replay, step_counts, sweep
+
+REFERENCE = json.loads((ROOT / "assets" / "reference" / "golden" / "sts_reference.json").read_text())
+GAMMA = 4
+
+
+def made(count=2000, gamma=GAMMA, heat=2.0, seed=0):
+    """Logits [N, gamma] that are `heat` times too far from zero, and accepted counts [N] drawn from the true ones."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal(1.5, 1.2, (count, gamma))
+    accepted = (rng.random((count, gamma)) < expit(true)).cumprod(1).sum(1)
+    return true * heat, accepted
+
+
+@pytest.mark.parametrize("case", REFERENCE, ids=lambda case: f"gamma {case['gamma']}")
+def test_the_fit_equals_the_reference(case):
+    found = fit_sts(case["logits"], case["accepted"], bins=case["num_bins"])
+    assert np.all(np.array(found.ece_after) <= np.array(case["ece_after"]) + 1e-3)
+    assert found.ece_before == pytest.approx(case["ece_before"], abs=1e-6)
+    assert len(set(calibration.GRID)) == 41
+    assert found.temperatures == case["temperatures"]
+
+
+def test_a_known_temperature_is_found_at_every_position():
+    logits, accepted = made(20_000)
+    assert fit_sts(logits, accepted, grid=[0.5, 1.0, 2.0, 4.0]).temperatures == [2.0] * GAMMA
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([0.5, 1.0, 3.0]))
+def test_a_fit_never_makes_the_first_position_worse_where_one_is_on_the_grid(seed, heat):
+    found = fit_sts(*made(200, heat=heat, seed=seed))
+    assert 1.0 in [float(t) for t in calibration.GRID]
+    assert found.ece_after[0] <= found.ece_before[0]
+
+
+def test_reliability_and_ece_by_hand():
+    predicted, observed = [0.05, 0.15, 0.15, 1.0], [0, 1, 0, 1]
+    bins = reliability(predicted, observed, bins=10)
+    assert bins[0] == (0.05, 0.0, 1) and bins[9] == (1.0, 1.0, 1) and bins[5] is None
+    assert bins[1] == (pytest.approx(0.15), 0.5, 2)
+    assert ece(predicted, observed, bins=10) == pytest.approx((0.05 + 2 * 0.35 + 0) / 4)
+    assert brier(predicted, observed) == pytest.approx((0.05**2 + 0.85**2 + 0.15**2) / 4)
+
+
+def test_auc_is_the_share_of_pairs_in_the_right_order():
+    predicted, observed = np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, True, False, True])
+    pairs = [(up > down) + 0.5 * (up == down) for up in predicted[observed] for down in predicted[~observed]]
+    assert auc(predicted, observed) == pytest.approx(np.mean(pairs))
+    assert np.isnan(auc([0.5, 0.6], [True, True]))
+
+
+def test_survival_is_the_product_and_a_prefix_survives_with_all_its_tokens():
+    np.testing.assert_allclose(survivals([[0.0, 0.0, 2.0]], [1.0, 1.0, 2.0]), [[0.5, 0.25, 0.25 * expit(1)]])
+    assert survived([0, 2, 3], 3).tolist() == [[False] * 3, [True, True, False], [True] * 3]
+
+
+def test_by_position_is_about_survival():
+    logits, accepted = made()
+    found = by_position(logits, accepted)
+    assert found["ece"][1] == pytest.approx(ece(survivals(logits)[:, 1], accepted >= 2))
+    assert found["auc"][2] == pytest.approx(auc(survivals(logits)[:, 2], accepted >= 3))
+
+
+def test_a_stale_calibration_is_told_from_one_that_fits():
+    logits, accepted = made()
+    sts = fit_sts(logits, accepted)
+    assert check(sts, *made(seed=1)).fits
+    stale = check(sts, *made(seed=1, heat=0.5))
+    assert not stale.fits and stale.stored > stale.fresh + calibration.STALE
+    with pytest.raises(RequestError, match="blocks of 4 drafts, and these have 7"):
+        check(sts, *made(gamma=7))
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    (lambda logits, accepted: (logits * np.nan, accepted), "not a finite number"),
+    (lambda logits, accepted: (logits + np.inf, accepted), "not a finite number"),
+    (lambda logits, accepted: (logits, accepted + GAMMA), "they lie between 0 and 4"),
+    (lambda logits, accepted: (logits, accepted - 5), "they lie between 0 and 4"),
+    (lambda logits, accepted: (logits, accepted[1:]), "with at least one block"),
+    (lambda logits, accepted: (logits[:0], accepted[:0]), "with at least one block")])
+def test_observations_that_cannot_be_fitted_are_refused(change, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        fit_sts(*change(*made(50)))
+
+
+def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
+    sts = fit_sts(*made(), dataset="made")
+    sts.save(tmp_path / "sts.json")
+    held = json.loads((tmp_path / "sts.json").read_text())
+    assert set(held) == {"temperatures", "dataset", "num_samples", "ece_before", "ece_after"}
+    assert isinstance(held["dataset"], str) and isinstance(held["num_samples"], int) and held["num_samples"] == 2000
+    for name in ("temperatures", "ece_before", "ece_after"):
+        assert len(held[name]) == GAMMA and all(isinstance(value, float) for value in held[name])
+    assert all(temperature > 0 for temperature in held["temperatures"])
+    assert STS.load(tmp_path / "sts.json") == sts
+
+
+@pytest.mark.parametrize(("held", "sentence"), [
+    ({"temperatures": [1.0, 0.0]}, "one positive number a position"), ({"temperatures": [1.0, float("nan")]}, "one positive number"),
+    ({"temperatures": []}, "one positive number"), ({"temperatures": ["a"]}, "sts.json"), ({"dataset": None, "temperatures": None}, "sts.json")])
+def test_a_broken_calibration_is_refused(tmp_path, held, sentence):
+    whole = {"temperatures": [1.0], "dataset": "", "num_samples": 1, "ece_before": [0.1], "ece_after": [0.1]}
+    path = tmp_path / "sts.json"
+    path.write_text(json.dumps(whole | held))
+    with pytest.raises(CheckpointError, match=sentence):
+        STS.load(path)
+    path.write_text(json.dumps({"temperatures": [1.0]}))
+    with pytest.raises(CheckpointError, match="has no field dataset"):
+        STS.load(path)
+    path.write_text("[1]")
+    with pytest.raises(CheckpointError, match="not a JSON object"):
+        STS.load(path)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        STS.load(tmp_path / "missing.json")
+
+
+@pytest.fixture(scope="module")
+def lab() -> Lab:
+    """The tiny lab with six prompts a domain."""
+    return setup("tiny", prompts=6)
+
+
+def test_observations_come_from_whole_blocks_of_rollouts(lab):
+    drafter = lab.drafter("dspark")
+    STS([3.0] * 7).attach(drafter)
+    try:
+        found = observe(lab, drafter, lab.prompts["math"][:3])
+        assert drafter.temperatures is not None
+    finally:
+        drafter.temperatures = None
+    again = observe(lab, drafter, lab.prompts["math"][:3])
+    assert found.logits.shape == (len(found.accepted), 7) and set(found.prompts) == {0, 1, 2}
+    np.testing.assert_array_equal(found.logits, again.logits)
+    assert found.accepted.min() >= 0 and found.accepted.max() <= 7
+
+
+def test_an_attached_calibration_divides_the_logits_and_nothing_else(lab):
+    drafter, ids = lab.drafter("dspark"), lab.encode(lab.prompts["chat"][0])
+    step, _ = lab.target.prefill(ids, drafter.taps)
+
+    def propose():
+        with torch.inference_mode():
+            return drafter.propose(drafter.begin(ids, step.features), ids[:, -1], temperature=1.0, generator=lab.generator())
+
+    raw = propose()
+    STS([2.0, 1.0, 4.0, 1.0, 1.0, 1.0, 0.5]).attach(drafter)
+    try:
+        fitted = propose()
+    finally:
+        drafter.temperatures = None
+    torch.testing.assert_close(fitted.confidence_logits, raw.confidence_logits / torch.tensor([2.0, 1.0, 4.0, 1.0, 1.0, 1.0, 0.5]))
+    assert torch.equal(raw.tokens, fitted.tokens) and torch.equal(raw.probs, fitted.probs)
+
+
+def test_a_calibration_for_another_drafter_is_refused(lab):
+    with pytest.raises(RequestError, match="blocks of 5 drafts, and dspark drafts 7"):
+        STS([1.0] * 5).attach(lab.drafter("dspark"))
+    dflash = lab.drafter("dflash")
+    for attempt in (lambda: STS([1.0] * 7).attach(dflash), lambda: observe(lab, dflash, ["x"])):
+        with pytest.raises(RequestError, match="has no confidence head"):
+            attempt()
+
+
+def test_a_report_counts_every_domain(lab):
+    sts, measured = calibration_report.calibrate(lab, lab.drafter("dspark"))
+    assert len(sts.temperatures) == 7 and measured["num_samples"] == sts.num_samples > 0
+    assert [(row["domain"], row["position"]) for row in measured["rows"][:8]] == [*(("all", k) for k in range(1, 8)), ("math", 1)]
+    assert measured["blocks"] == sum(len(found["accepted"]) for found in measured["observations"].values())
+    assert measured["fits"] == (measured["mean_ece"]["stored"] <= measured["mean_ece"]["fresh"] + calibration.STALE)
+
+
+def test_the_command_says_whether_a_stored_calibration_fits(capsys, tmp_path, monkeypatch):
+    logits, accepted = made(gamma=7)
+    fake = calibration.Observations(logits, accepted, np.zeros(len(accepted), dtype=int))
+    monkeypatch.setattr(calibration_report, "observe", lambda *arguments, **options: fake)
+    fit_sts(logits, accepted).save(tmp_path / "good.json")
+    STS([0.2] * 7, [0.1] * 7, [0.1] * 7).save(tmp_path / "stale.json")
+    assert main(["calibrate", "--check", str(tmp_path / "good.json"), "--prompts", "1"]) == 0
+    assert "the calibration fits" in capsys.readouterr().out
+    assert main(["calibrate", "--check", str(tmp_path / "stale.json"), "--prompts", "1"]) == 1
+    assert "does not fit any more" in capsys.readouterr().out
+    assert main(["calibrate", "--prompts", "1"]) == 2
+    assert "either --out FILE" in capsys.readouterr().err
+
+
+def test_a_sweep_counts_rounds_and_its_replay_agrees_where_nothing_is_cut(lab):
+    drafter = lab.drafter("dspark")
+    few = Lab("tiny", lab.target, {"math": lab.prompts["math"][:3]}, lab.seed)
+    rows = {row["threshold"]: row for row in sweep(few, drafter, thresholds=(0.0, 1.1))["rows"]}
+    assert rows[1.1]["accepted"] == rows[1.1]["total"] == 1 and rows[1.1]["rate"] == 1
+    seen = observe(few, drafter, few.prompts["math"])
+    accepted, rejected = replay(seen, expit(seen.logits), 0.0)
+    assert (accepted, rejected) == pytest.approx((rows[0.0]["accepted"], rows[0.0]["rejected"]))
+    assert rows[0.0]["total"] == pytest.approx(8) and rows[0.0]["low"] <= rows[0.0]["rate"] <= rows[0.0]["high"]
+
+
+def test_step_counts_leave_out_a_round_that_the_end_cut_short():
+    rounds = [Round(7, 3, 4, [], [], 0.0, 0.0), Round(5, 5, 6, [], [], 0.0, 0.0), Round(7, 4, 2, [], [], 0.0, 0.0)]
+    assert step_counts(rounds) == [4 + 6, 4 + 0, 2]
+
+
+# What is committed (assets/measurements/confidence): the acceptance of the issue that asked for it.
+
+
+def test_the_stored_calibration_leaves_little_error():
+    measured = confidence.report()
+    assert measured["fits"]
+    before, after = measured["mean_ece"]["raw"], measured["mean_ece"]["stored"]
+    assert after <= before / 3 or after < 0.015
+    assert confidence.stored_sts().temperatures == measured["temperatures"]
+
+
+def test_the_stored_report_follows_from_its_observations():
+    measured = confidence.report()
+    for domain, found in confidence.observations().items():
+        again = by_position(found.logits, found.accepted, measured["temperatures"])["ece"]
+        rows = [row for row in measured["rows"] if row["domain"] == domain]
+        assert [row["ece_after"] for row in rows] == pytest.approx(again, abs=2e-3)
+
+
+def test_the_acceptance_rate_rises_with_the_threshold_most_in_chat():
+    rise = {}
+    for domain in ("math", "code", "chat"):
+        rates = [row["rate"] for row in confidence.threshold_sweep()["rows"] if row["domain"] == domain]
+        rise[domain] = rates[-1] - rates[0]
+        assert rise[domain] > 0 and np.polyfit(range(len(rates)), rates, 1)[0] > 0
+    assert max(rise, key=rise.get) == "chat"

@@ -1,0 +1,97 @@
+"""The cost table: looked up, saved in SGLang's format, measured, refused where it makes no sense."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dspark_lite import confidence
+from dspark_lite.__main__ import main
+from dspark_lite.cost_table import CostTable, profile
+from dspark_lite.errors import CheckpointError, RequestError
+from dspark_lite.losslessness import toy_models
+
+
+def test_a_look_up_takes_the_largest_measured_size_not_above():
+    table = CostTable([2, 4, 8], [10.0, 9.0, 5.0], 12)
+    assert [table(size) for size in (1, 2, 3, 4, 7, 8, 12)] == [10, 10, 10, 9, 9, 5, 5]
+    assert table.between(3, 5).tolist() == [10, 9, 9]
+    with pytest.raises(RequestError, match="covers batches of up to 12 tokens; 13 were asked for"):
+        table(13)
+
+
+@pytest.mark.parametrize(("sizes", "speeds", "most", "sentence"), [
+    ([], [], None, "needs one speed a size, and at least one"), ([1, 2], [1.0], None, "2 sizes and 1 speeds"),
+    ([2, 1], [1.0, 1.0], None, "do not increase"), ([1, 1], [1.0, 1.0], None, "do not increase"), ([0, 1], [1.0, 1.0], None, "do not increase"),
+    ([1, 2], [1.0, 0.0], None, "not a positive number"), ([1, 2], [1.0, float("nan")], None, "not a positive number"),
+    ([1, 2], [1.0, 1.0], 1, "max_batch_tokens is 1; it must be at least")])
+def test_tables_that_make_no_sense_are_refused(sizes, speeds, most, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        CostTable(sizes, speeds, most)
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=1, max_size=30))
+def test_the_monotone_view_never_speeds_up_and_keeps_the_total(seconds):
+    table = CostTable(range(1, len(seconds) + 1), 1 / torch.tensor(seconds, dtype=torch.float64))
+    monotone = 1 / table.monotone().steps_per_second
+    assert (monotone.diff() >= -1e-9).all() and float(monotone.sum()) == pytest.approx(sum(seconds))
+    torch.testing.assert_close(1 / table.monotone().monotone().steps_per_second, monotone)
+
+
+def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
+    CostTable([8, 16, 32], [1000.0, 950.5, 500.0], 128).save(tmp_path / "sps.json")
+    held = json.loads((tmp_path / "sps.json").read_text())
+    assert held == {"sample_batch_tokens": [8, 16, 32], "sample_steps_per_sec": [1000.0, 950.5, 500.0], "max_batch_tokens": 128}
+    assert all(type(size) is int for size in [*held["sample_batch_tokens"], held["max_batch_tokens"]])
+    assert all(type(speed) is float for speed in held["sample_steps_per_sec"])
+    again = CostTable.load(tmp_path / "sps.json")
+    assert again.between(1, 128).tolist() == CostTable([8, 16, 32], [1000.0, 950.5, 500.0], 128).between(1, 128).tolist()
+
+
+@pytest.mark.parametrize(("held", "sentence"), [
+    ("{}", "has no field sample_batch_tokens, sample_steps_per_sec, max_batch_tokens"), ("nonsense", "is not JSON"),
+    ('{"sample_batch_tokens": [2, 1], "sample_steps_per_sec": [1, 1], "max_batch_tokens": 2}', "do not increase"),
+    ('{"sample_batch_tokens": ["a"], "sample_steps_per_sec": [1], "max_batch_tokens": 2}', "sps.json")])
+def test_a_broken_file_is_refused(tmp_path, held, sentence):
+    (tmp_path / "sps.json").write_text(held)
+    with pytest.raises(CheckpointError, match=sentence):
+        CostTable.load(tmp_path / "sps.json")
+
+
+def test_a_profile_measures_every_size_and_leaves_the_cache_alone(monkeypatch):
+    target, _ = toy_models()
+    sizes = []
+    verify = target.verify
+    monkeypatch.setattr(target, "verify", lambda ids, cache: (sizes.append((ids.shape[1], cache.get_seq_length())), verify(ids, cache))[1])
+    table, spent = profile(target, [3, 1, 2, 3], context=8, repeats=2)
+    assert table.batch_tokens.tolist() == [1, 2, 3] and sizes == [(1, 8), (2, 8), (3, 8)] * 3
+    assert {size: len(times) for size, times in spent.items()} == {1: 2, 2: 2, 3: 2}
+    assert table(2) == pytest.approx(2e3 / sum(spent[2]))
+
+
+def test_sizes_that_cannot_be_profiled_are_refused():
+    target, _ = toy_models()
+    with pytest.raises(RequestError, match="exceed the 64 positions of this target"):
+        profile(target, [60], context=8)
+    with pytest.raises(RequestError, match="a step carries at least one token"):
+        profile(target, [0, 1], context=8)
+
+
+def test_the_command_writes_both_files(capsys, tmp_path):
+    assert main(["profile", "--sizes", "1", "4", "--context", "16", "--out", str(tmp_path / "sps.json"), "--json",
+                 str(tmp_path / "steps.json")]) == 0
+    assert "4 tokens:" in capsys.readouterr().out
+    assert CostTable.load(tmp_path / "sps.json").batch_tokens.tolist() == [1, 4]
+    assert set(json.loads((tmp_path / "steps.json").read_text())) >= {"device", "versions", "context", "milliseconds"}
+    assert main(["profile", "--sizes", "9999", "--out", str(tmp_path / "never.json")]) == 2
+    assert not (tmp_path / "never.json").exists()
+
+
+def test_the_stored_table_follows_from_its_single_measurements():
+    table, steps = confidence.stored_cost_table(), confidence.steps()
+    medians = [1e3 / np.median(steps["milliseconds"][str(size)]) for size in table.batch_tokens.tolist()]
+    assert table.steps_per_second.tolist() == pytest.approx(medians)
+    assert steps["device"] and (np.diff(medians) > 0).any(), "a measured table is jagged"

@@ -1,0 +1,176 @@
+"""Algorithm 1 equals the paper's loop, and every policy but the retrospective one leaves the output distribution alone."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dspark_lite.bench import bench_scheduler, literal_schedule
+from dspark_lite.cost_table import CostTable
+from dspark_lite.drafters import Proposal
+from dspark_lite.errors import RequestError
+from dspark_lite.losslessness import appendix_a, find_violation, joint_distribution, marginal, output_distribution, total_variation
+from dspark_lite.scheduling import LaggedTopK, algorithm1, global_optimum, retrospective, schedule, survival, threshold, throughput, top_k
+
+LOSSLESS = {"all": lambda table: None, "threshold": lambda table: threshold(0.5), "algorithm 1": algorithm1,
+            "lagged top-K": lambda table: LaggedTopK(table, lag=1)}
+
+
+@st.composite
+def instances(draw, requests=64, gamma=16):
+    """Survivals with ties, ones and zeros, and a cost table that is flat, smooth, jagged or short."""
+    count, length = draw(st.integers(1, requests)), draw(st.integers(1, gamma))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    confidence = torch.rand(count, length, generator=generator) ** draw(st.sampled_from([0.05, 0.3, 1.0]))
+    if draw(st.booleans()):
+        confidence = (confidence * 4).round() / 4  # ties, zeros and ones
+    sizes = torch.arange(1, count * (length + 1) + 1)
+    kind = draw(st.sampled_from(["flat", "smooth", "jagged", "steps"]))
+    seconds = {"flat": torch.ones(len(sizes)), "smooth": 20 + sizes,
+               "jagged": (20 + sizes) * (0.7 + 0.6 * torch.rand(len(sizes), generator=generator)),
+               "steps": 20.0 + 8 * (sizes // 8)}[kind]
+    covered = draw(st.integers(1, len(sizes))) if draw(st.booleans()) else len(sizes)
+    return survival(confidence), CostTable(sizes[:covered], 1 / seconds[:covered].double())
+
+
+@settings(max_examples=10_000, deadline=None)
+@given(instances())
+def test_algorithm_1_equals_its_literal_transcription(instance):
+    assert torch.equal(schedule(*instance), literal_schedule(*instance))
+
+
+@settings(max_examples=300, deadline=None)
+@given(instances(requests=3, gamma=4))
+def test_the_global_optimum_is_the_best_of_all_lengths(instance):
+    alive, table = instance
+    requests, gamma = alive.shape
+    if requests > table.max_batch_tokens:
+        assert global_optimum(alive, table).sum() == 0
+        return
+
+    def value(lengths):
+        tokens = requests + int(lengths.sum())
+        expected = requests + sum(alive[r, :length].double().sum() for r, length in enumerate(lengths.tolist()))
+        return float(expected) * table(tokens) if tokens <= table.max_batch_tokens else 0.0
+
+    every = torch.cartesian_prod(*[torch.arange(gamma + 1)] * requests).view(-1, requests)
+    assert value(global_optimum(alive, table)) == pytest.approx(max(map(value, every)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(instances(), st.integers(0, 100))
+def test_top_k_spends_its_budget_on_the_highest_survivals(instance, budget):
+    alive, _ = instance
+    lengths = top_k(alive, budget)
+    assert lengths.sum() == min(budget, alive.numel())
+    kept = torch.arange(alive.shape[1]) < lengths[:, None]
+    if kept.any() and not kept.all():
+        assert alive[kept].min() >= alive[~kept].max()
+
+
+@settings(max_examples=300, deadline=None)
+@given(instances())
+def test_algorithm_1_stops_at_the_first_token_that_does_not_pay(instance):
+    admitted = int(schedule(*instance).sum())
+    _, theta = throughput(*instance)
+    assert (theta[1:admitted + 1] > theta[:admitted]).all()
+    assert admitted == len(theta) - 1 or theta[admitted + 1] <= theta[admitted]
+
+
+def test_ties_are_broken_by_position_then_by_request():
+    alive = torch.full((3, 4), 0.8)
+    assert [top_k(alive, budget).tolist() for budget in (1, 4, 5)] == [[1, 0, 0], [2, 1, 1], [2, 2, 1]]
+
+
+def test_appendix_a_exactly():
+    target, drafter, table = appendix_a()
+    for first, lengths in ((0.9, [0.8, 0.72]), (0.0, [0.8, 0.0])):
+        proposal = Proposal(torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2, 2) / 2, torch.tensor([[0.8, first]]).logit())
+        assert algorithm1(table)(proposal).tolist() == [0]
+        torch.testing.assert_close(survival(proposal.confidence), torch.tensor([lengths]))
+    _, theta = throughput(torch.tensor([[0.8, 0.72]]), table)
+    assert theta.tolist() == pytest.approx([1.0, 0.9, 1.134])
+    exact = marginal(output_distribution(target, drafter, algorithm1(table), 3), 1)
+    lossy = marginal(output_distribution(target, drafter, retrospective(table), 3), 1)
+    assert exact == pytest.approx({0: 0.7, 1: 0.3}) and lossy == pytest.approx({0: 0.85, 1: 0.15})
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_no_small_case_violates_a_lossless_policy(name):
+    assert find_violation(LOSSLESS[name], cases=12) is None
+    assert find_violation(LOSSLESS[name], cases=3, length=3, seed=1) is None
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_two_requests_in_one_batch_are_exact_and_independent(name):
+    assert find_violation(LOSSLESS[name], cases=2, requests=2) is None
+
+
+def test_the_search_finds_the_retrospective_policy():
+    found = find_violation(retrospective)
+    assert found is not None and found.distance > 1e-3
+    exact = output_distribution(found.target, None, None, 2)
+    again = output_distribution(found.target, found.drafter, retrospective(found.cost_table), 2)
+    assert total_variation(again, exact) == pytest.approx(found.distance)
+
+
+def test_a_shared_batch_gives_lossy_policies_away():
+    target, drafter, table = appendix_a()
+    table = CostTable([1, 2, 3, 4, 5, 6], [1.0, 1.0, 0.5, 0.45, 0.45, 0.45])
+    exact = joint_distribution(target, None, None, 2, [(0,), (1,)])
+    assert total_variation(joint_distribution(target, drafter, algorithm1(table), 2, [(0,), (1,)]), exact) < 1e-5
+    assert total_variation(joint_distribution(target, drafter, retrospective(table), 2, [(0,), (1,)]), exact) > 1e-2
+
+
+def block(*confidence):
+    """A proposal with these confidences [R, g]."""
+    logits = torch.tensor(confidence).logit()
+    return Proposal(torch.zeros(logits.shape, dtype=torch.long), torch.ones(*logits.shape, 2) / 2, logits)
+
+
+def test_the_lagged_budget_is_that_of_two_steps_before():
+    table = CostTable([1, 2, 3, 4], [1.0, 0.9, 0.8, 0.7])
+    sure, doubtful = block([0.99, 0.99, 0.99]), block([0.05, 0.05, 0.05])
+    policy = LaggedTopK(table)
+    assert [policy(one).item() for one in (doubtful, doubtful, doubtful, sure, sure, sure)] == [3, 3, 0, 0, 0, 3]
+    policy.begin()
+    assert policy(doubtful).item() == 3, "begin forgets what was seen"
+
+
+def test_the_lagged_budget_goes_to_the_current_confidences():
+    policy = LaggedTopK(CostTable([1, 8], [1.0, 0.2]), lag=1)
+    policy(block([0.9, 0.9], [0.1, 0.1]))
+    budget = int(global_optimum(survival(torch.tensor([[0.9, 0.9], [0.1, 0.1]])), policy.cost_table).sum())
+    now = block([0.1, 0.1], [0.9, 0.9])
+    assert policy(now).tolist() == top_k(survival(now.confidence), budget).tolist()
+    with pytest.raises(RequestError, match="lag is 0 steps"):
+        LaggedTopK(policy.cost_table, lag=0)
+
+
+@pytest.mark.parametrize("values", [[[0.5, float("nan")]], [[1.2, 0.5]], [[-0.1, -0.2]], [[0.5, 0.6]], [[float("inf"), 0.5]]])
+def test_survivals_that_are_none_are_refused(values):
+    table = CostTable([1, 8], [1.0, 0.5])
+    for decide in (lambda alive: schedule(alive, table), lambda alive: global_optimum(alive, table), lambda alive: top_k(alive, 1)):
+        with pytest.raises(RequestError, match="not a probability or is larger than the one before"):
+            decide(torch.tensor(values))
+    with pytest.raises(RequestError, match=r"it must be \[requests, positions\]"):
+        schedule(torch.tensor([0.5]), table)
+
+
+def test_an_empty_batch_gets_no_lengths():
+    table = CostTable([1], [1.0])
+    assert schedule(torch.empty(0, 7), table).tolist() == []
+    assert top_k(torch.empty(0, 7), 5).tolist() == [] and global_optimum(torch.empty(0, 7), table).tolist() == []
+
+
+def test_a_table_that_does_not_cover_the_batch_stops_it_there():
+    sure = torch.full((4, 7), 1.0)
+    assert schedule(sure, CostTable([1], [1.0], 10)).sum() == 6, "the batch grew beyond the table"
+    assert schedule(sure, CostTable([1], [1.0], 4)).sum() == 0
+    assert schedule(sure, CostTable([1], [1.0], 3)).sum() == 0, "not even the anchors are covered"
+
+
+def test_the_benchmark_compares_equal_results():
+    rows = bench_scheduler(requests=(3, 9), gamma=4)
+    assert [row["requests"] for row in rows] == [3, 9]
+    assert all(row["ratio"] == row["loop_milliseconds"] / row["milliseconds"] for row in rows)
