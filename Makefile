@@ -6,7 +6,7 @@ PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 NOTEBOOKS := --nbmake --nbmake-timeout=300 --reruns 1 --only-rerun NotebookFailedException
 PYTEST := -m pytest -n 2 $(NOTEBOOKS) tests notebooks
 
-.PHONY: run lab test notebooks record test-matrix figures experiments
+.PHONY: run lab test notebooks record test-matrix figures experiments confidence
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -34,6 +34,10 @@ figures: .venv/course.stamp
 # Train every drafter of those figures from its recipe and measure it: hours. A stopped run goes on.
 experiments: .venv/course.stamp
 	$(BIN)/python scripts/experiments.py
+
+# Calibration, threshold sweep and cost table of the tiny models, which lessons 09 and 10 show: half an hour.
+confidence: .venv/course.stamp
+	$(BIN)/python scripts/confidence.py
 
 # The oldest supported transformers, and the newest that the package index has for this Python.
 test-matrix: .venv-oldest/tests.stamp .venv-newest/tests.stamp

@@ -100,6 +100,12 @@ def ece(predicted, observed, bins: int = BINS) -> float:
     return sum(abs(found.predicted - found.observed) * found.count for found in held) / len(predicted)
 
 
+def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -> float:
+    """The ECE that predictions [N] which are exactly right show on average, for N outcomes are never exactly their share."""
+    rng, predicted = np.random.default_rng(seed), np.asarray(predicted, dtype=np.float64)
+    return float(np.mean([ece(predicted, rng.random(len(predicted)) < predicted, bins) for _ in range(draws)]))
+
+
 def auc(predicted, observed) -> float:
     """The chance that a survivor was given a higher prediction than one that fell (area under the ROC curve); nan where
     all survived or all fell."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .calibration import STS, Observations, by_position, check, fit_sts, observe
+from .calibration import STS, Observations, by_position, check, ece_floor, fit_sts, observe, survivals
 from .lab import Lab
 from .measurements import header
 
@@ -50,6 +50,7 @@ def report(lab: Lab, drafter, sts: STS, observations: dict[str, Observations]) -
 def _rows(domain: str, found: Observations, sts: STS) -> list[dict]:
     before = by_position(found.logits, found.accepted)
     after = by_position(found.logits, found.accepted, sts.temperatures)
-    return [{"domain": domain, "position": k + 1, "temperature": temperature, "survived": float((found.accepted > k).mean()),
+    floor = [ece_floor(predicted) for predicted in survivals(found.logits, sts.temperatures).T]
+    return [{"domain": domain, "position": k + 1, "temperature": temperature, "survived": float((found.accepted > k).mean()), "ece_floor": floor[k],
              **{f"{name}_before": before[name][k] for name in before}, **{f"{name}_after": after[name][k] for name in after}}
             for k, temperature in enumerate(sts.temperatures)]

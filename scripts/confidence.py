@@ -17,7 +17,7 @@ from dspark_lite.lab import setup  # noqa: E402
 from dspark_lite.measurements import header, write_json  # noqa: E402
 from dspark_lite.threshold_sweep import sweep  # noqa: E402
 
-PROMPTS = 100  # a domain, to fit on and again to report on
+PROMPTS = 400  # a domain, to fit on and again to report on
 SWEPT = 60  # a domain
 
 

@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from dspark_lite import scheduling
 from dspark_lite.cost_table import CostTable
-from dspark_lite.decoding import Generation, generate
+from dspark_lite.decoding import Generation, generate, generate_together
 from dspark_lite.drafters import SmallLM
 from dspark_lite.errors import RequestError
 from dspark_lite.losslessness import toy_models
@@ -49,6 +49,37 @@ def test_greedy_text_equals_plain_decoding(plain, name):
 @pytest.mark.parametrize("policy", [scheduling.fixed(0), scheduling.fixed(2), scheduling.threshold(0.5)], ids=["0", "2", "confidence"])
 def test_greedy_text_is_the_same_under_every_policy(plain, policy):
     assert [text(DRAFTERS["dspark"], prompt, policy=policy).token_ids for prompt in PROMPTS] == plain
+
+
+TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])  # covers 12 whole blocks
+POLICIES = {"none": None, "fixed": scheduling.fixed(2), "threshold": scheduling.threshold(0.5), "algorithm 1": scheduling.algorithm1(TABLE),
+            "lagged": scheduling.LaggedTopK(TABLE), "retrospective": scheduling.retrospective(TABLE)}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_requests_side_by_side_write_what_each_writes_alone(plain, policy):
+    runs = generate_together(TARGET, DRAFTERS["dspark"], PROMPTS, max_new_tokens=20, policy=POLICIES[policy], stop_token_ids=())
+    assert [run.token_ids for run in runs] == plain
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_drafter_takes_part_in_a_shared_step(plain, name):
+    runs = generate_together(TARGET, DRAFTERS[name], PROMPTS[:3], max_new_tokens=20, policy=scheduling.fixed(2), stop_token_ids=())
+    assert [run.token_ids for run in runs] == plain[:3]
+    assert max(r.proposed for run in runs for r in run.rounds) == min(2, DRAFTERS[name].gamma)
+
+
+def test_a_policy_sees_all_unfinished_requests_at_once():
+    seen = []
+
+    def policy(proposal):
+        seen.append(len(proposal.tokens))
+        return torch.arange(len(proposal.tokens)) % (GAMMA + 1)
+
+    stop = generate(TARGET, None, PROMPTS[0], max_new_tokens=3, stop_token_ids=()).token_ids[-1:]
+    runs = generate_together(TARGET, DRAFTERS["dspark"], PROMPTS[:5], max_new_tokens=12, policy=policy, stop_token_ids=stop)
+    assert seen[0] == 5 and seen == sorted(seen, reverse=True) and seen[-1] < 5
+    assert sum(seen) == sum(len(run.rounds) for run in runs)
 
 
 def test_a_drafter_that_is_always_right_commits_a_whole_block_and_the_bonus(plain):

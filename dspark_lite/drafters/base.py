@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from ..errors import RequestError
 
@@ -28,10 +29,14 @@ class Proposal:
 
 
 def together(proposals: list[Proposal]) -> Proposal:
-    """The blocks of several requests as one proposal, for a policy that decides about all of them."""
-    tokens, probs = (torch.cat([getattr(one, part) for one in proposals]) for part in ("tokens", "probs"))
-    logits = None if proposals[0].confidence_logits is None else torch.cat([one.confidence_logits for one in proposals])
-    return Proposal(tokens, probs, logits)
+    """The blocks [1, g] of several requests as one proposal, for a policy that decides about all of them; a shorter
+    block is filled up with tokens that nobody trusts, and cutting it to a longer length leaves it as it is."""
+    def stacked(parts, filling=0.0):
+        return pad_sequence([part[0] for part in parts], batch_first=True, padding_value=filling)
+
+    logits = [one.confidence_logits for one in proposals]
+    return Proposal(stacked([one.tokens for one in proposals]), stacked([one.probs for one in proposals]),
+                    None if logits[0] is None else stacked(logits, -torch.inf))
 
 
 @dataclass(frozen=True, kw_only=True)
