@@ -114,7 +114,7 @@ def full_training() -> str:
     found = gains(HEADS["dspark_rnn"], HEADS["dspark"])["all"]
     epochs = recipe(HEADS["dspark_rnn"])["epochs"]
     return (f"trained as for Table 1 ({epochs} epochs at draft length 8) the RNN head's gain over the Markov head is "
-            f" {interval(found, 'percent')}")
+            f"{interval(found, 'percent')}")
 
 
 def small_target() -> str:

@@ -139,8 +139,8 @@ def check_survival(survival: torch.Tensor) -> None:
 
 def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions-first indices and float64 survivals, highest first; ties by position, so a prefix never has holes."""
-    ranked, order = survival.t().flatten().double().sort(descending=True, stable=True)
-    return order, ranked
+    ranked, order = survival.t().flatten().sort(descending=True, stable=True)
+    return order, ranked.double()
 
 
 def _lengths(order: torch.Tensor, admitted, shape) -> torch.Tensor:
