@@ -163,6 +163,7 @@ def _evaluation_line(row: dict) -> str:
 
 def _bench(options) -> None:
     from .bench import bench, bench_scheduler
+    from .lab import versions
     from .measurements import write_json
 
     if options.scheduler:
@@ -171,7 +172,7 @@ def _bench(options) -> None:
             print(f"{row['requests']:5} requests, gamma {row['gamma']}: {row['milliseconds']:.3f} ms, literal loop "
                   f"{row['loop_milliseconds']:.1f} ms, {row['ratio']:.0f} times faster")
         if options.json:
-            write_json(options.json, {"rows": rows})
+            write_json(options.json, {"device": "CPU (1 thread)", "versions": versions(), "rows": rows})
         return
     prompts = 20 if options.prompts is None else options.prompts
     lab = _lab(prompts, options.seed or 0)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from dspark_lite import bench
 from dspark_lite.__main__ import main
 from dspark_lite.checkpoints import EMBEDDED, save_draft
 from dspark_lite.losslessness import toy_models
@@ -122,6 +123,14 @@ def test_other_commands(capfd, tmp_path, monkeypatch):
     assert "has no draft" in refused(capfd, "parity", tmp_path)
     monkeypatch.setenv("DSPARK_PROFILE", "huge")
     assert "the profile is 'huge'; it must be one of tiny, released" in refused(capfd, "demo")
+
+
+def test_the_scheduler_is_benchmarked_by_itself(capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "bench_scheduler", lambda: [{"requests": 4, "gamma": 7, "milliseconds": 0.5, "loop_milliseconds": 60.0,
+                                                            "ratio": 120.0}])
+    assert main(["bench", "--scheduler", "--json", str(tmp_path / "scheduler.json")]) == 0
+    assert "4 requests, gamma 7: 0.500 ms, literal loop 60.0 ms, 120 times faster" in capfd.readouterr().out
+    assert json.loads((tmp_path / "scheduler.json").read_text())["rows"][0]["ratio"] == 120
 
 
 def test_a_stop_by_the_keyboard_is_no_traceback(capfd, monkeypatch):
