@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from .drafters import MTP, DraftConfig, DSpark, Eagle3, PromptLookup, SmallLM
+from .drafters import MTP, DraftConfig, DSpark, Eagle3, Gemma4DSpark, PromptLookup, SmallLM
 from .drafters.heads import SEQUENTIAL_HEADS
 from .errors import CheckpointError
 from .target import Target
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EMBEDDED = ROOT / "assets" / "checkpoints"
 FILES = ["*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*", "vocab.json", "merges.txt",
          "*.jinja"]
-DRAFTS = {kind.architecture: kind for kind in (DSpark, Eagle3, MTP)}
+DRAFTS = {kind.architecture: kind for kind in (DSpark, Gemma4DSpark, Eagle3, MTP)}
 LANGUAGE_MODELS = ("Qwen3ForCausalLM",)
 SHARED_WITH_TARGET = ("embed_tokens.weight", "lm_head.weight")
 
@@ -165,6 +165,18 @@ def load_drafter(name: str, target):
     return _load_draft(folder, kind, parsed, target)
 
 
+def load_draft_alone(folder: Path):
+    """Loads a trained draft without its target, in float32 on the CPU; it cannot decode, but its passes can be compared.
+
+    Raises CheckpointError for a folder that holds none.
+    """
+    config = read_config(folder)
+    architecture = (config.get("architectures") or ["?"])[0]
+    if architecture not in DRAFTS:
+        raise CheckpointError(f"{folder} holds a {architecture}, which is not a draft; drafts are {', '.join(DRAFTS)}")
+    return _load_draft(folder, DRAFTS[architecture], parse_draft_config(DRAFTS[architecture], config), None)
+
+
 def parse_draft_config(kind: type, config: dict) -> DraftConfig:
     """The fields of a config.json that a drafter class `kind` needs, also where a publisher nests them.
 
@@ -177,10 +189,12 @@ def parse_draft_config(kind: type, config: dict) -> DraftConfig:
     if any(kind != "full_attention" for kind in flat.get("layer_types") or []):
         raise CheckpointError(f"this draft has layers of type {sorted(set(flat['layer_types']))}; only full_attention is drafted here")
     rope = flat.get("rope_parameters") or {}
-    if rope.get("rope_type", "default") != "default":
+    if kind is Gemma4DSpark:
+        rope = _read_gemma4(flat, rope)
+    elif rope.get("rope_type", "default") != "default":
         raise CheckpointError(f"this draft scales its positions ({rope['rope_type']}); only the default rotary embedding is drafted here")
     flat["rope_theta"] = flat.get("rope_theta") or rope.get("rope_theta")
-    if kind is DSpark:
+    if issubclass(kind, DSpark):
         _read_heads(flat)
     elif flat.get("num_hidden_layers", 1) != 1:
         raise CheckpointError(f"this draft has {flat['num_hidden_layers']} layers; a {kind.architecture} is drafted here with one")
@@ -189,6 +203,25 @@ def parse_draft_config(kind: type, config: dict) -> DraftConfig:
         return kind.config_class(**{name: flat[name] for name in kind.config_class.__dataclass_fields__ if flat.get(name) is not None})
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"config.json of the draft lacks a field ({error}); the released layout names all of them") from None
+
+
+def _read_gemma4(flat: dict, rope: dict) -> dict:
+    """Names the full-attention sizes of a Gemma 4 draft as others name theirs and returns its rotary parameters.
+
+    Raises CheckpointError for parts of Gemma 4 that the reference tensors do not pin.
+    """
+    for part in ("final_logit_softcapping", "hidden_size_per_layer_input", "enable_moe_block", "num_kv_shared_layers"):
+        if flat.get(part):
+            raise CheckpointError(f"this draft has {part} {flat[part]}; only Gemma 4 drafts without it are drafted here")
+    flat["head_dim"] = flat.get("global_head_dim") or flat.get("head_dim")
+    if flat.get("attention_k_eq_v"):
+        flat["num_key_value_heads"] = flat.get("num_global_key_value_heads") or flat.get("num_key_value_heads")
+    rope = rope.get("full_attention") or rope
+    if rope.get("rope_type") not in ("proportional", "default"):
+        raise CheckpointError(f"this draft scales its positions ({rope.get('rope_type')}); a Gemma 4 draft is drafted here with the "
+                              "proportional or the default rotary embedding")
+    flat["partial_rotary_factor"] = rope.get("partial_rotary_factor", 1.0)
+    return rope
 
 
 def _read_heads(flat: dict) -> None:
@@ -207,7 +240,7 @@ def check_pair(kind: type, config: DraftConfig, target) -> None:
     _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
     _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
     target.check_taps(config.target_layer_ids, after_norm=kind is MTP)
-    if kind is DSpark and not 0 <= config.mask_token_id < config.vocab_size:
+    if issubclass(kind, DSpark) and not 0 <= config.mask_token_id < config.vocab_size:
         raise CheckpointError(f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens")
 
 
@@ -218,13 +251,15 @@ def _check_equal(what: str, drafter, target, unit: str) -> None:
 
 
 def _load_draft(folder: Path, kind: type, config: DraftConfig, target):
+    device, dtype = (target.device, target.dtype) if target else (torch.device("cpu"), torch.float32)
     with torch.device("meta"):
         drafter = kind(config)
     tensors = {}
     for path in weight_files(folder):
-        with safe_open(path, "pt", device=str(target.device)) as weights:
-            tensors.update({name: weights.get_tensor(name).to(target.dtype) for name in weights.keys()})
-    _share_with_target(tensors, target)
+        with safe_open(path, "pt", device=str(device)) as weights:
+            tensors.update({name: weights.get_tensor(name).to(dtype) for name in weights.keys()})
+    if target:
+        _share_with_target(tensors, target)
     expected = {name: tuple(value.shape) for name, value in drafter.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in tensors.items()}
     if expected != found:

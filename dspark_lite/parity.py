@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from . import scheduling
-from .checkpoints import load_drafter, load_target, read_config
+from .checkpoints import load_draft_alone, load_drafter, load_target
 from .decoding import generate
 from .drafters.autoregressive import Autoregressive
 from .errors import CheckpointError
@@ -42,17 +42,23 @@ class Report:
 
 @torch.inference_mode()
 def check_case(folder: Path) -> Report:
-    """Compares one case folder (draft/, target/, tensors.safetensors, expected.json); raises CheckpointError if it is not one."""
-    for part in ("draft", "target", "tensors.safetensors", "expected.json"):
+    """Compares one case folder (draft/, tensors.safetensors, expected.json, and target/ where there are greedy runs).
+
+    Raises CheckpointError if it is not one.
+    """
+    for part in ("draft", "tensors.safetensors", "expected.json"):
         if not (folder / part).exists():
-            if part == "target" and (folder / "draft").exists():
-                architecture = read_config(folder / "draft").get("architectures", ["?"])[0]
-                raise CheckpointError(f"{folder} has no target/; a {architecture} case without its target is not compared here")
-            raise CheckpointError(f"{folder} has no {part}; a case folder holds draft/, target/, tensors.safetensors and expected.json")
-    target = load_target(str(folder / "target"))
-    drafter = load_drafter(str(folder / "draft"), target)
+            raise CheckpointError(f"{folder} has no {part}; a case folder holds draft/, tensors.safetensors, expected.json and, for greedy "
+                                  "runs, target/")
     reference, expected = _read_reference(folder)
     report = Report(folder.name)
+    if not (folder / "target").exists():
+        if expected.get("greedy_runs"):
+            raise CheckpointError(f"{folder} has greedy runs and no target/ to make them with; copy it again")
+        _block(report, load_draft_alone(folder / "draft"), reference)
+        return report
+    target = load_target(str(folder / "target"))
+    drafter = load_drafter(str(folder / "draft"), target)
     _context(report, target, drafter, reference)
     if isinstance(drafter, Autoregressive):
         _chain(report, drafter, reference)
@@ -89,7 +95,7 @@ def _chain(report: Report, drafter, reference) -> None:
 
 
 def _block(report: Report, drafter, reference) -> None:
-    state = drafter.begin(reference["prompt_ids"], reference["context_features"])
+    state = drafter.begin(None, reference["context_features"])
     hidden = drafter.block_hidden(state, reference["anchor"])
     tokens, logits, _ = drafter.draw_block(hidden, reference["anchor"], 0.0, None)
     report.compare("block_hidden", hidden, reference["block_hidden"])
@@ -101,8 +107,9 @@ def _block(report: Report, drafter, reference) -> None:
         report.compare("confidence_logits", confidence, reference["confidence_logits"])
     drafter.extend(state, None, reference["cycle2_new_features"])
     report.compare("cycle2_block_hidden", drafter.block_hidden(state, reference["cycle2_anchor"]), reference["cycle2_block_hidden"])
-    fresh = drafter.begin(None, reference["cycle2_full_features"])
-    report.compare("cycle2_block_hidden", drafter.block_hidden(fresh, reference["cycle2_anchor"]), reference["cycle2_block_hidden"])
+    if "cycle2_full_features" in reference:
+        fresh = drafter.begin(None, reference["cycle2_full_features"])
+        report.compare("cycle2_block_hidden", drafter.block_hidden(fresh, reference["cycle2_anchor"]), reference["cycle2_block_hidden"])
 
 
 def _training(report: Report, target, drafter, reference, expected) -> None:

@@ -91,6 +91,11 @@ def prefix(confidence, least):
     return (confidence >= least).cumprod(1).sum(1)
 
 
+def counting(rule):
+    """An answer to the fourth exercise from the drafts kept of each block and the length it was cut to."""
+    return lambda c, a, least: rule(np.minimum(a, prefix(c, least)), prefix(c, least))
+
+
 WRONG = {
     lesson_09.check_outcome: {
         predicted(lambda c: c): "the confidence of each position by itself",
@@ -119,12 +124,12 @@ WRONG = {
         of_gaps(lambda gap, count: 1.0): "the sum over bins",
     },
     lesson_09.check_sequential: {
-        fitted(lambda z, t, k, chosen: before(z, k, [1.0] * 3) * expit(z[:, k] / t)): "the positions before are still raw",
+        fitted(lambda z, t, k, chosen: before(z, k, [1.0] * 3) * expit(z[:, k] / t)): "the positions before are still",
         fitted(lambda z, t, k, chosen: expit(z[:, k] / t)): "fitted by itself",
         one_for_all: "one temperature; each position",
         fitted(lambda z, t, k, chosen: before(z, k, [1 / c for c in chosen]) * expit(z[:, k] * t)): "divide by it",
-        lambda logits, outcome, grid, error: right_fit(logits, outcome, grid, lambda *both: -error(*both)): "largest error",
-        lambda logits, outcome, grid, error: np.searchsorted(grid, right_fit(logits, outcome, grid, error)): "places in the grid",
+        lambda z, outcome, grid, error: right_fit(z, outcome, grid, lambda *both: -error(*both)): "largest error",
+        lambda z, outcome, grid, error: np.searchsorted(grid, right_fit(z, outcome, grid, error)): "places in the grid",
         among_reached: "among the blocks that reached it",
         lambda logits, outcome, grid, error: [1.0]: "1 temperatures for 3",
         lambda logits, outcome, grid, error: [7.0] * 3: "try every temperature",
@@ -134,11 +139,9 @@ WRONG = {
         cutting(lambda c, least: (c.cumprod(1) >= least).sum(1)): "a threshold looks at each confidence",
         cutting(prefix, lambda accepted, length: accepted): "behind the cut are not verified",
         cutting(prefix, bonus=0): "the bonus is missing",
-        lambda c, a, least: (np.minimum(a, prefix(c, least)).mean() + 1, (4 - np.minimum(a, prefix(c, least))).mean()): "never verified",
-        lambda c, a, least: (np.minimum(a, prefix(c, least)).sum() + 5, (prefix(c, least) - np.minimum(a, prefix(c, least))).sum()):
-            "means",
-        lambda c, a, least: (np.minimum(a, prefix(c, least)).mean() + 1, (prefix(c, least) + 1 - np.minimum(a, prefix(c, least))).mean()):
-            "never rejected",
+        counting(lambda kept, length: (kept.mean() + 1, (4 - kept).mean())): "never verified",
+        counting(lambda kept, length: (kept.sum() + 5, (length - kept).sum())): "means",
+        counting(lambda kept, length: (kept.mean() + 1, (length + 1 - kept).mean())): "never rejected",
         cutting(lambda c, least: (c < least).cumprod(1).sum(1)): "cut what lies above",
         lambda c, a, least: (0.0, 0.0): "cut each block at the first",
     },

@@ -98,13 +98,15 @@ def proposals(requests):
 
 
 FALLING = CostTable(range(1, 9), [100, 90, 85, 80, 75, 50, 49, 48])
-POLICIES = {"all": scheduling.fixed(3), "threshold": scheduling.threshold(0.5), "algorithm1": scheduling.algorithm1(FALLING),
-            "retrospective": scheduling.retrospective(FALLING), "lagged": scheduling.LaggedTopK(FALLING)}
+POLICIES = {"all": scheduling.fixed(3), "threshold": scheduling.threshold(0.5),
+            **{name: policy_of(FALLING) for name, policy_of in (
+                ("algorithm1", scheduling.algorithm1), ("retrospective", scheduling.retrospective),
+                ("lagged", scheduling.LaggedTopK))}}
 
 
 @pytest.mark.parametrize(("name", "says"), [
     ("all", "everything is verified"), ("threshold", "the threshold"), ("algorithm1", "stopped: draft 2 of request 2"),
-    ("retrospective", "the same as Algorithm 1"), ("lagged", "a budget of 6 drafts")])
+    ("retrospective", "the same as Algorithm 1"), ("lagged", "a budget of 3 drafts")])
 def test_the_board_says_why_it_stopped(name, says):
     figure = scheduler_plots.board(proposals(2), 2, name, POLICIES[name], FALLING, "two requests")
     assert says in figure.axes[1].get_title()

@@ -13,6 +13,7 @@ from dspark_lite.parity import TOLERANCE
 
 GOLDEN = Path(__file__).parent.parent / "assets" / "reference" / "golden"
 CASES = ["dflash", "dspark_conf_plain", "dspark_gated", "dspark_rnn", "dspark_vanilla", "eagle3"]
+ALONE = ["dspark_gemma4", "dspark_gemma4_kv"]  # drafts without a target
 GIVEN = {"prompt_ids", "cycle2_anchor", "cycle2_new_features", "cycle2_full_features", "train_input_ids", "train_anchors",
          "train_loss_mask"}
 
@@ -49,6 +50,17 @@ def test_all_cases_pass(capsys):
         assert max(errors.values()) <= TOLERANCE == 2e-4
 
 
+def test_drafts_without_a_target_pass_and_fail(capsys, tmp_path):
+    assert main(["parity", *(str(GOLDEN / name) for name in ALONE)]) == 0
+    for name, line in zip(ALONE, capsys.readouterr().out.splitlines(), strict=True):
+        assert set(load_file(GOLDEN / name / "tensors.safetensors")) - GIVEN - {"anchor", "context_features"} == set(errors_of(line)), name
+        assert line.startswith(f"ok   {name}")
+        assert max(errors_of(line).values()) <= TOLERANCE
+    altered = Path(shutil.copytree(GOLDEN / ALONE[0], tmp_path / ALONE[0]))
+    alter(altered, "confidence_logits", lambda t: t + 1e-3)
+    assert main(["parity", str(altered)]) == 1
+
+
 @pytest.mark.parametrize(("tensor", "change"), [
     ("block_hidden", lambda t: t + 1e-3), ("cycle2_block_hidden", lambda t: t * 1.01), ("draft_tokens", lambda t: t.roll(1, -1)),
     ("train_draft_logits", lambda t: t[:, :, :-1].contiguous()), ("train_target_ids", lambda t: t + 1)])
@@ -80,7 +92,7 @@ def test_a_loss_that_differs_fails(case, capsys):
 
 @pytest.mark.parametrize(("damage", "sentence"), [
     (lambda case: shutil.rmtree(case), "has no draft"),
-    (lambda case: shutil.rmtree(case / "target"), "a Qwen3DSparkModel case without its target is not compared here"),
+    (lambda case: shutil.rmtree(case / "target"), "has greedy runs and no target/ to make them with"),
     (lambda case: (case / "tensors.safetensors").unlink(), "has no tensors.safetensors; a case folder holds"),
     (lambda case: (case / "expected.json").write_text("{"), "are damaged"),
     (lambda case: (case / "tensors.safetensors").write_bytes((case / "tensors.safetensors").read_bytes()[:-9]), "are damaged"),

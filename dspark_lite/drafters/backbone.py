@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def rotary(positions: torch.Tensor, head_dim: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines [B, 1, T, d] of absolute positions [B, T]."""
+def rotary(positions: torch.Tensor, head_dim: int, theta: float, turned: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines [B, 1, T, d] of absolute positions [B, T]; a share `turned` of the pairs turns, the first ones."""
     frequency = theta ** -(torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim)
+    frequency[int(turned * head_dim // 2):] = 0
     angle = positions[:, None, :, None].float() * frequency  # [B, 1, T, d/2]
     angle = torch.cat([angle, angle], -1)
     return angle.cos(), angle.sin()
@@ -67,9 +68,10 @@ class ContextCache:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with normed queries and keys, as in Qwen3; its input is `width` hidden sizes wide."""
+    """Grouped-query attention with normed queries and keys, as in Qwen3; its input is `width` hidden sizes wide, and
+    scores are multiplied by `scale`, one over the root of the head size unless told."""
 
-    def __init__(self, config, width: int = 1):
+    def __init__(self, config, width: int = 1, scale: float | None = None):
         super().__init__()
         inputs, bias = width * config.hidden_size, config.attention_bias
         self.heads, self.key_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
@@ -77,6 +79,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
         self.v_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
         self.o_proj = nn.Linear(self.heads * self.size, config.hidden_size, bias=bias)
+        self.scale = self.size**-0.5 if scale is None else scale
         self.q_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps)
         self.k_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps)
 
@@ -102,18 +105,20 @@ class Attention(nn.Module):
         """Mixed values [B, n, T, d]; `mask` is None, boolean [B, 1, T, S], or a block-sparse one (training on a GPU)."""
         if mask is not None and not isinstance(mask, torch.Tensor):
             queries, keys = queries.to(values.dtype), keys.to(values.dtype)
-            return flex_attention(queries.device.type)(queries, keys, values, block_mask=mask, enable_gqa=True)
+            return flex_attention(queries.device.type)(queries, keys, values, block_mask=mask, enable_gqa=True, scale=self.scale)
         tokens = queries.shape[2]
         # The n/m queries that share a key head stand below one another, so keys are never copied.
         stacked = queries.unflatten(1, (self.key_heads, -1)).flatten(2, 3)  # [B, m, n/m * T, d]
         if mask is not None:
             mask = mask.repeat(1, 1, self.heads // self.key_heads, 1)  # [B, 1, n/m * T, S]
-        mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask)
+        mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=self.scale)
         return mixed.unflatten(2, (-1, tokens)).flatten(1, 2)  # [B, n, T, d]
 
 
 class MLP(nn.Module):
     """Qwen3's gated feed-forward network."""
+
+    activation = staticmethod(F.silu)
 
     def __init__(self, config):
         super().__init__()
@@ -124,7 +129,7 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, T, H] -> [B, T, H]."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Layer(nn.Module):
@@ -150,6 +155,8 @@ class Layer(nn.Module):
 class Backbone(nn.Module):
     """Embedding, context projection, layers, final norm and LM head of a block drafter, named as in the released files."""
 
+    layer_class = Layer
+
     def __init__(self, config):
         super().__init__()
         hidden = config.hidden_size
@@ -157,9 +164,13 @@ class Backbone(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.fc = nn.Linear(len(config.target_layer_ids) * hidden, hidden, bias=False)
         self.hidden_norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(self.layer_class(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, config.vocab_size, bias=False)
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Token embeddings [..., H] of ids."""
+        return self.embed_tokens(ids)
 
     def rope(self, positions: torch.Tensor):
         """Rotary cosines and sines of absolute positions [B, T]."""
@@ -189,7 +200,7 @@ class Backbone(nn.Module):
         """Hidden states [B, g, H] of one parallel pass over [anchor, mask, ..., mask] behind the cached context."""
         ids = self.block_ids(anchor)
         positions = torch.arange(cache.length, cache.length + ids.shape[1], device=ids.device).expand_as(ids)
-        rope, x = self.rope(positions), self.embed_tokens(ids)
+        rope, x = self.rope(positions), self.embed(ids)
         for index, layer in enumerate(self.layers):
             x = layer(x, rope, lambda keys, values, index=index: cache.put(index, keys, values))
         return self.norm(x)
@@ -206,7 +217,7 @@ class Backbone(nn.Module):
         context_rope = self.rope(torch.arange(length, device=context.device).expand(batch, -1))
         ids = self.block_ids(anchor_ids)  # [B, K, g]
         positions = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
-        rope, x = self.rope(positions.flatten(1)), self.embed_tokens(ids.flatten(1))
+        rope, x = self.rope(positions.flatten(1)), self.embed(ids.flatten(1))
         for layer in self.layers:
             past = layer.self_attn.keys_values(context, context_rope)
             x = layer(x, rope, lambda keys, values, past=past: (torch.cat([past[0], keys], 2), torch.cat([past[1], values], 2)), mask)

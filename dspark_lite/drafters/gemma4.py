@@ -1,0 +1,76 @@
+"""DSpark for Gemma 4: the same block drafter on Gemma's layers.
+
+The embedding is scaled, both sublayers are normed before and after, a scalar weighs each layer's output, attention has
+scale 1, values are normed without a weight (and are the raw keys where `attention_k_eq_v`), positions turn a part of each
+head only.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .backbone import MLP, Attention, Layer, rotary, rotate
+from .dspark import DSpark, DSparkConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma4DSparkConfig(DSparkConfig):
+    """A block draft for Gemma 4; `head_dim` and `num_key_value_heads` are those of its full-attention layers."""
+
+    partial_rotary_factor: float
+    attention_k_eq_v: bool = False
+
+
+class Gemma4Attention(Attention):
+    """Grouped-query attention with normed queries, keys and values, and scale 1."""
+
+    def __init__(self, config: Gemma4DSparkConfig):
+        super().__init__(config, scale=1.0)
+        self.v_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps, elementwise_affine=False)
+        if config.attention_k_eq_v:
+            self.v_proj = None
+
+    def keys_values(self, x: torch.Tensor, rope) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [B, m, T, d] of x [B, T, H]."""
+        raw = self.split(self.k_proj(x))
+        values = raw if self.v_proj is None else self.split(self.v_proj(x))
+        return rotate(self.k_norm(raw), rope), self.v_norm(values)
+
+
+class Gemma4MLP(MLP):
+    """The gated feed-forward network with GELU."""
+
+    activation = staticmethod(lambda x: F.gelu(x, approximate="tanh"))
+
+
+class Gemma4Layer(Layer):
+    """One layer, normed before and behind each sublayer, its output weighed by a scalar."""
+
+    def __init__(self, config: Gemma4DSparkConfig):
+        super().__init__(config)
+        self.self_attn, self.mlp = Gemma4Attention(config), Gemma4MLP(config)
+        self.pre_feedforward_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_feedforward_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.register_buffer("layer_scalar", torch.ones(1))
+
+    def after_attention(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
+        """The residual stream x [..., H], what attention adds to it, and what the feed-forward network adds to both."""
+        x = x + self.post_attention_layernorm(mixed)
+        return (x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))) * self.layer_scalar
+
+
+class Gemma4DSpark(DSpark):
+    """A block drafter for a Gemma 4 target."""
+
+    architecture, config_class, layer_class = "Gemma4DSparkModel", Gemma4DSparkConfig, Gemma4Layer
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Token embeddings [..., H], times the root of H in the embedding's own data type."""
+        weight = self.embed_tokens.weight
+        return self.embed_tokens(ids) * torch.tensor(self.config.hidden_size**0.5, dtype=weight.dtype, device=weight.device)
+
+    def rope(self, positions: torch.Tensor):
+        """Cosines and sines [B, 1, T, d]; of each head's pairs only the first share turns."""
+        return rotary(positions, self.config.head_dim, self.config.rope_theta, self.config.partial_rotary_factor)
