@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.special import expit
-from scipy.stats import mannwhitneyu
+from scipy.stats import rankdata
 from tqdm import tqdm
 
 from .checkpoints import write_atomically
@@ -110,8 +110,10 @@ def auc(predicted, observed) -> float:
     """The chance that a survivor was given a higher prediction than one that fell (area under the ROC curve); nan where
     all survived or all fell."""
     predicted, observed = np.asarray(predicted), np.asarray(observed, dtype=bool)
-    up, down = predicted[observed], predicted[~observed]
-    return float(mannwhitneyu(up, down).statistic / (len(up) * len(down))) if len(up) and len(down) else float("nan")
+    up, down = int(observed.sum()), int((~observed).sum())
+    if not up or not down:
+        return float("nan")
+    return float((rankdata(predicted)[observed].sum() - up * (up + 1) / 2) / (up * down))
 
 
 def brier(predicted, observed) -> float:
@@ -124,9 +126,8 @@ def by_position(logits, accepted, temperatures=None, bins: int = BINS) -> dict[s
     check_observations(logits, accepted)
     predicted = survivals(logits, temperatures).T
     observed = survived(accepted, len(predicted)).T
-    return {"ece": [ece(p, o, bins) for p, o in zip(predicted, observed)],
-            "auc": [auc(p, o) for p, o in zip(predicted, observed)],
-            "brier": [brier(p, o) for p, o in zip(predicted, observed)]}
+    measures = {"ece": lambda p, o: ece(p, o, bins), "auc": auc, "brier": brier}
+    return {name: [measure(p, o) for p, o in zip(predicted, observed)] for name, measure in measures.items()}
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from safetensors.torch import save_file
 from .drafters import MTP, DraftConfig, DSpark, Eagle3, Gemma4DSpark, PromptLookup, SmallLM
 from .drafters.heads import SEQUENTIAL_HEADS
 from .errors import CheckpointError
+from .hub import download
 from .target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
 EMBEDDED = ROOT / "assets" / "checkpoints"
-FILES = ["*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*", "vocab.json", "merges.txt",
-         "*.jinja"]
 DRAFTS = {kind.architecture: kind for kind in (DSpark, Gemma4DSpark, Eagle3, MTP)}
 LANGUAGE_MODELS = ("Qwen3ForCausalLM",)
 SHARED_WITH_TARGET = ("embed_tokens.weight", "lm_head.weight")
@@ -31,22 +30,11 @@ def resolve(name: str) -> Path:
         return EMBEDDED / name
     if Path(name).is_dir():
         return Path(name)
-    if name.count("/") == 1 and not name.startswith((".", "/")):
-        return _download(name)
+    if name.partition("@")[0].count("/") == 1 and not name.startswith((".", "/")):
+        return download(name)
     known = sorted(folder.name for folder in EMBEDDED.glob("*") if folder.is_dir())
     raise CheckpointError(f"there is no checkpoint {name!r}: it is neither a folder nor a Hub id (org/name) nor one of the embedded "
                           f"{', '.join(known) or 'checkpoints, of which there are none'}")
-
-
-def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download  # offline use must not pay for, or fail on, the hub client
-
-    repository, _, revision = name.partition("@")
-    try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=FILES))
-    except Exception as error:  # the client raises many kinds; the reader needs one sentence
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(f"{name!r} could not be fetched from the Hub ({reason}); check the name and the network, or give a folder") from error
 
 
 def read_config(folder: Path) -> dict:

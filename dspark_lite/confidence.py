@@ -1,21 +1,33 @@
 """What was measured of the tiny profile's confidences: assets/measurements/confidence, written by scripts/confidence.py."""
 
 import json
+from functools import cache
 
 import numpy as np
 
-from .calibration import STS, Observations
+from .calibration import STS, Observations, auc, ece, survivals, survived
 from .checkpoints import ROOT
 from .cost_table import CostTable
+from .errors import DSparkLiteError
+from .evaluation import Estimate, bootstrap
 
 CONFIDENCE = ROOT / "assets" / "measurements" / "confidence"
 STS_FILE, COST_TABLE = CONFIDENCE / "tiny-dspark-sts.json", CONFIDENCE / "tiny-target-sps.json"
 STEPS = CONFIDENCE / "tiny-target-steps.json"
+MEASURES = {"ece": ece, "auc": auc}
+
+
+@cache
+def _measured(name: str) -> dict:
+    path = CONFIDENCE / name
+    if not path.exists():
+        raise DSparkLiteError(f"{path.stem} was not measured: there is no {path.name}; `make confidence` writes it")
+    return json.loads(path.read_text())
 
 
 def report() -> dict:
     """The calibration report: device, rows by domain and position, mean ECE, observations (`observations` reads them)."""
-    return json.loads((CONFIDENCE / "calibration.json").read_text())
+    return _measured("calibration.json")
 
 
 def observations() -> dict[str, Observations]:
@@ -26,7 +38,7 @@ def observations() -> dict[str, Observations]:
 
 def threshold_sweep() -> dict:
     """The recorded threshold sweep: device, rows by domain and threshold."""
-    return json.loads((CONFIDENCE / "threshold_sweep.json").read_text())
+    return _measured("threshold_sweep.json")
 
 
 def stored_sts() -> STS:
@@ -41,4 +53,43 @@ def stored_cost_table() -> CostTable:
 
 def steps() -> dict:
     """The cost table's single measurements: device, context, milliseconds of every repeat by batch size."""
-    return json.loads(STEPS.read_text())
+    return _measured(STEPS.name)
+
+
+def rate(domain: str, least: float) -> Estimate:
+    """The share of verified tokens that were accepted at a threshold, bonus included (Figure 5)."""
+    row = next(row for row in threshold_sweep()["rows"] if (row["domain"], row["threshold"]) == (domain, least))
+    return Estimate(row["rate"], row["low"], row["high"])
+
+
+@cache
+def over_positions(measure: str, summary, calibrated: bool = False) -> Estimate:
+    """`summary` (min, max, np.mean) over the positions of "ece" or "auc", with its interval over prompts."""
+    return _over_prompts(lambda *blocks: _summary(measure, summary, calibrated, *blocks))
+
+
+@cache
+def gain_in_ece() -> Estimate:
+    """How much lower the mean ECE is behind the calibration, on prompts that it was not fitted on."""
+    return _over_prompts(lambda *blocks: _summary("ece", np.mean, False, *blocks) - _summary("ece", np.mean, True, *blocks))
+
+
+def _summary(measure: str, summary, calibrated: bool, logits, accepted) -> float:
+    predicted = survivals(logits, stored_sts().temperatures if calibrated else None).T
+    return summary([MEASURES[measure](p, o) for p, o in zip(predicted, survived(accepted, len(predicted)).T)])
+
+
+def _over_prompts(statistic) -> Estimate:
+    """A statistic of (logits, accepted) of all recorded blocks; a resample draws prompts and takes all their blocks.
+
+    An ECE grows by resampling, so the interval has the width of the bootstrap's and our value in its middle.
+    """
+    prompts = [(found.logits[own], found.accepted[own]) for found in observations().values()
+               for own in (found.prompts == prompt for prompt in np.unique(found.prompts))]
+
+    def of_chosen(groups):
+        return statistic(*(np.concatenate(part) for part in zip(*(prompts[index] for index in groups[0]))))
+
+    found = bootstrap(of_chosen, [np.arange(len(prompts))], resamples=100)
+    half = (found.high - found.low) / 2
+    return Estimate(found.value, found.value - half, found.value + half)

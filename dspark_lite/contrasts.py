@@ -6,7 +6,7 @@ Ours come from `miniature`, of drafters that answered the same prompts; the pape
 
 import numpy as np
 
-from . import latency, miniature, paper
+from . import confidence, latency, miniature, paper
 from .errors import DSparkLiteError
 from .evaluation import Estimate, bootstrap, mean_accepted_length
 from .miniature import DEPTHS, LENGTH_STUDY, TABLE_1, gains, paired
@@ -131,3 +131,16 @@ def room_under(theirs: dict[str, float], ours: dict[str, Estimate]) -> dict[str,
     """By how much ours stay under the paper's values."""
     return {label: Estimate(theirs[label] - found.value, theirs[label] - found.high, theirs[label] - found.low)
             for label, found in ours.items()}
+
+
+def rate_rise(domain: str) -> Estimate:
+    """How much a confidence threshold of 0.9 raises a domain's acceptance rate; the interval is the widest that both
+    ends' intervals leave, as they were measured apart."""
+    low, high = confidence.rate(domain, 0), confidence.rate(domain, 0.9)
+    return Estimate(high.value - low.value, high.low - low.high, high.high - low.low)
+
+
+def above_chance() -> Estimate:
+    """How far the lowest area under the ROC curve of all positions is above that of a guess."""
+    least = confidence.over_positions("auc", min)
+    return Estimate(*(end - 0.5 for end in (least.value, least.low, least.high)))

@@ -31,7 +31,7 @@ class CostTable:
     """
 
     def __init__(self, batch_tokens, steps_per_second, max_batch_tokens: int | None = None):
-        self.batch_tokens = torch.as_tensor(batch_tokens, dtype=torch.long)
+        self.batch_tokens = torch.as_tensor(batch_tokens, dtype=torch.long).contiguous()
         self.steps_per_second = torch.as_tensor(steps_per_second, dtype=torch.float64)
         self._check()
         self.max_batch_tokens = int(self.batch_tokens[-1]) if max_batch_tokens is None else int(max_batch_tokens)

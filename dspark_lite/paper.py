@@ -86,3 +86,21 @@ def discrepancy(words: str) -> str:
     """The place where the paper contradicts itself that these words of its description name."""
     (found,) = [text for text in numbers()["meta"]["discrepancies"] if words in text]
     return found
+
+
+def threshold_sweep(domain: str) -> dict[str, np.ndarray]:
+    """Figure 5, by "threshold": tokens "accepted" a step (bonus included), drafts "rejected" a step, and the acceptance
+    "rate", accepted over both, as a fraction."""
+    figure = numbers()["figure5"]
+    found = figure["values"][domain]
+    return {"threshold": np.array(figure["x"]["values"]), "accepted": np.array(found["accepted"]),
+            "rejected": np.array(found["rejected"]), "rate": np.array(found["acceptance_rate_pct"]) / 100}
+
+
+def calibration(position: int) -> dict:
+    """Figure 6 at draft position 1, 3, 5 or 7: "before" and "after" as {"predicted", "observed"} by bin (before also
+    the "count" of each), "ece_before" and "ece_after" as fractions, and "auc", as printed."""
+    found = numbers()["figure6"]["positions"][str(position)]
+    kept = {"before": ("predicted", "observed", "count"), "after": ("predicted", "observed")}
+    curves = {when: {name: np.array(found[when][name]) for name in names} for when, names in kept.items()}
+    return {**curves, **{f"ece_{when}": found["ece_pct"][when] / 100 for when in curves}, "auc": found["auc"]}

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from dspark_lite import evaluation, ledger, miniature
+from dspark_lite import confidence, evaluation, ledger, miniature
 from dspark_lite.evaluation import _row
 from dspark_lite.measurements import write_json
 from dspark_lite.training.corpus import DOMAINS
@@ -53,8 +53,9 @@ def write_all(folder) -> None:
 
 
 def read_from(folder, monkeypatch) -> None:
-    """Makes the package read `folder` in place of assets/measurements/experiments, with fewer resamples."""
+    """Makes the package read `folder` in place of assets/measurements/experiments and confidence, with fewer resamples."""
     monkeypatch.setattr(miniature, "MEASUREMENTS", folder)
+    monkeypatch.setattr(confidence, "CONFIDENCE", folder)
     monkeypatch.setattr(evaluation, "RESAMPLES", 100)
     forget()
 
@@ -62,7 +63,7 @@ def read_from(folder, monkeypatch) -> None:
 def forget() -> None:
     """Empties what was kept of the measurements read so far."""
     for kept in (miniature.measured, miniature.accepted_lengths, miniature.gains, miniature.conditional_acceptance,
-                 ledger.entries):
+                 ledger.entries, confidence._measured, confidence.over_positions, confidence.gain_in_ece):
         kept.cache_clear()
 
 

@@ -1,14 +1,9 @@
-"""Loading: what fits loads and is the same model, from a folder or a Hub; what does not is told in one sentence."""
+"""Loading: what fits loads and is the same model; what does not is told in one sentence. (From a Hub: test_hub.py.)"""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 import torch
@@ -246,107 +241,3 @@ def test_nothing_of_a_checkpoint_is_executed(copy, tmp_path):
     (copy / "target" / "modeling.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
     load_target(str(copy / "target"))
     assert not (tmp_path / "ran").exists()
-
-
-# A Hub on loopback ---------------------------------------------------------------------------------------------------
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub(BaseHTTPRequestHandler):
-    """The part of the Hub's interface that a snapshot needs: facts of a model, its files, and each file."""
-
-    folder: Path
-    asked: list
-
-    def do_GET(self):
-        self.answer(with_body=True)
-
-    def do_HEAD(self):
-        self.answer(with_body=False)
-
-    def answer(self, with_body):
-        path = self.path.split("?")[0]
-        self.asked.append(path)
-        facts = re.fullmatch(r"/api/models/org/(target|draft)(?:/revision/(\w+))?", path)
-        tree = re.fullmatch(r"/api/models/org/(target|draft)/tree/(\w+)", path)
-        file = re.fullmatch(r"/org/(target|draft)/resolve/(\w+)/([\w.]+)", path)
-        if not (facts or tree or file):
-            return self.reply(404, b"", {"X-Error-Code": "RepoNotFound"}, with_body)
-        name, revision = (facts or tree or file).group(1, 2)
-        if revision not in (None, "main", "v1", COMMIT):
-            return self.reply(404, b"", {"X-Error-Code": "RevisionNotFound"}, with_body)
-        files = sorted((self.folder / name).iterdir())
-        if facts:
-            body = {"id": f"org/{name}", "sha": COMMIT, "siblings": [{"rfilename": path.name} for path in files], "tags": [],
-                    "private": False, "downloads": 0}
-            return self.reply(200, json.dumps(body).encode(), {}, with_body)
-        if tree:
-            body = [{"type": "file", "path": path.name, "size": path.stat().st_size, "oid": path.name} for path in files]
-            return self.reply(200, json.dumps(body).encode(), {}, with_body)
-        return self.reply(200, (self.folder / name / file.group(3)).read_bytes(),
-                          {"ETag": f'"{name}-{file.group(3)}"', "X-Repo-Commit": COMMIT}, with_body)
-
-    def reply(self, status, body, headers, with_body):
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        """Quiet."""
-
-
-LOADING = """
-import json, sys
-from dspark_lite import DSparkLiteError, generate, load_drafter, load_target
-import torch
-
-found = {}
-for name in sys.argv[1:]:
-    try:
-        if name.startswith("org/draft"):
-            drafter = load_drafter(name, target)
-        else:
-            target, drafter = load_target(name), None
-        found[name] = generate(target, drafter, torch.tensor([[1, 2, 3, 4, 1, 2]]), max_new_tokens=16, stop_token_ids=()).token_ids
-    except DSparkLiteError as error:
-        found[name] = str(error)
-print(json.dumps(found))
-"""
-
-
-def load_from_hub(endpoint, home, *names):
-    """What loading each name in a fresh process with this Hub gives: the greedy ids, or the sentence of the error."""
-    environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1",
-                   "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    environment = {name: value for name, value in environment.items() if name != "HF_HUB_OFFLINE"}
-    finished = subprocess.run([sys.executable, "-c", LOADING, *names], env=environment, capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    return json.loads(finished.stdout.splitlines()[-1])
-
-
-def test_a_hub_is_asked_for_safetensors_of_the_pinned_revision_and_may_be_gone_later(copy, target, tmp_path):
-    for name in ("target", "draft"):
-        (copy / name / "pytorch_model.bin").write_bytes(b"never fetched")
-        (copy / name / "modeling.py").write_text("never fetched")
-    handler = type("ThisHub", (Hub,), {"folder": copy, "asked": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    endpoint = f"http://127.0.0.1:{server.server_port}"
-
-    found = load_from_hub(endpoint, tmp_path / "home", "org/target", "org/draft@v1", "org/nobody", "org/draft@v2")
-    assert found["org/target"] == found["org/draft@v1"] == greedy(target)
-    assert "/api/models/org/draft/revision/v1" in handler.asked
-    assert not [path for path in handler.asked if "never" in path or path.endswith((".bin", ".py"))]
-    for name in ("org/nobody", "org/draft@v2"):
-        assert re.match(rf"'{name}' could not be fetched from the Hub .*; check the name and the network", found[name])
-        assert "\n" not in found[name]
-
-    server.shutdown()
-    server.server_close()
-    later = load_from_hub(endpoint, tmp_path / "home", "org/target", "org/draft@v1", "org/new")
-    assert later["org/target"] == later["org/draft@v1"] == greedy(target)
-    assert "'org/new' could not be fetched from the Hub" in later["org/new"] and "\n" not in later["org/new"]

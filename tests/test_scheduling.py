@@ -106,6 +106,10 @@ def test_two_requests_in_one_batch_are_exact_and_independent(name):
     assert find_violation(LOSSLESS[name], cases=2, requests=2) is None
 
 
+def test_a_lagged_budget_that_two_requests_share_is_exact_in_later_steps():
+    assert find_violation(LOSSLESS["lagged top-K"], cases=1, requests=2, length=3) is None
+
+
 def test_the_search_finds_the_retrospective_policy():
     found = find_violation(retrospective)
     assert found is not None and found.distance > 1e-3

@@ -301,10 +301,10 @@ done = exercises.check_speedup(speedup)
 # | 06 | [Autoregressive rivals](06_autoregressive_rivals.ipynb): Eagle3, MTP; acceptance by position | 2 | ready |
 # | 07 | [Train a drafter](07_train_a_drafter.ipynb): anchors, packing, target cache, three losses | | ready |
 # | 08 | The released weights: load, prove, measure on a T4 | | planned |
-# | 09 | Confidence: reliability, calibration, thresholds | 5, 6 | planned |
-# | 10 | The scheduler: Algorithm 1, why it must stop early, lagged budgets | Appendix A | planned |
+# | 09 | [Confidence](09_confidence.ipynb): reliability, calibration, thresholds | 5, 6 | ready |
+# | 10 | [The scheduler](10_the_scheduler.ipynb): Algorithm 1, why it must stop early, lagged budgets | Appendix A | ready |
 # | 11 | Serving under load: ragged batches, budgets that shrink | 7, 8 | planned |
-# | 12 | The paper in miniature: ours beside theirs | Table 1, 3, 4 | planned |
+# | 12 | [The paper in miniature](12_the_paper_in_miniature.ipynb): ours beside theirs | Table 1, 3, 4 | ready |
 # | 13 | Production: V4's drafter, deploying, limits | | planned |
 # | 14 | Clinic: silent failures and how the accepted length gives them away | | planned |
 #

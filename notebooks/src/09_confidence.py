@@ -1,0 +1,666 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+# ---
+
+# %% [markdown] tags=["header"]
+# # 09 · Confidence: reliability, calibration, thresholds
+#
+# **What you will learn**
+# - what the confidence head reads, what it was taught to say, and what it does not look at
+# - how confidences multiply along a block to the chance that a prefix survives
+# - how to judge such a number (reliability, ECE, ROC-AUC, Brier), and how much of an error is chance
+# - sequential temperature scaling (Figure 6 of the paper), judged on blocks that it was not fitted on
+# - what a confidence threshold saves and what it costs (Figure 5)
+#
+# **What you need**: lesson 02 (the accept rule), lesson 05 (the sequential head), lesson 07 (the label).
+
+# %% tags=["setup"]
+pass
+
+# %%
+import numpy as np
+import torch
+from ipywidgets import ToggleButtons
+from scipy.special import expit
+
+import dspark_lite
+from dspark_lite import calibration, confidence, confidence_plots, paper, widgets
+from dspark_lite.calibration_report import pooled
+from dspark_lite.errors import RequestError
+from dspark_lite.exercises import lesson_09 as exercises
+from dspark_lite.rounding import agree
+from dspark_lite.sampling import accept, draw, probabilities
+from dspark_lite.threshold_sweep import replay
+
+lab = dspark_lite.setup()
+target, dspark = lab.target, lab.drafter("dspark")
+gamma, domains = dspark.gamma, list(lab.prompts)
+print(f"{lab.device_name}: {dspark.name} drafts {gamma} tokens a block for {target.name}")
+
+# %% [markdown]
+# A block is drafted, and the target will keep a prefix of it. Verifying a token that falls takes a place in the batch
+# and gives nothing. So DSpark has a third part, a very small one: a head that says of every drafted token how likely
+# the target keeps it, before the target has seen it.
+#
+# ## What the head reads
+#
+# $$c_k = \sigma\big(w^\top [\,h_k\,;\,W_1[x_{k-1}]\,]\big)$$
+#
+# $h_k$ is the hidden state of slot $k$ in the backbone. $W_1[x_{k-1}]$ is the row that the sequential head has looked
+# up for the token before (lesson 05). Both are there when the block has been drawn. We draft a block and compute it by
+# hand. (The formula leaves out the bias that the checkpoints have.)
+
+
+# %%
+@torch.inference_mode()
+def first_block(text, seed):
+    """The first block after a prompt: anchor [1], hidden [1, g, H], proposal, target's probabilities [1, g+1, V]."""
+    ids, generator = lab.encode(text), lab.generator(seed)
+    step, cache = target.prefill(ids, dspark.taps)
+    anchor = draw(probabilities(step.logits[:, -1], 1.0), generator)
+    state = dspark.begin(ids, step.features)
+    proposal = dspark.propose(state, anchor, temperature=1.0, generator=generator)
+    verified = target.verify(torch.cat([anchor[:, None], proposal.tokens], 1), cache)
+    return anchor, dspark.block_hidden(state, anchor), proposal, probabilities(verified.logits, 1.0)
+
+
+anchor, hidden, proposal, target_probs = first_block(lab.prompts["chat"][0], seed=0)
+previous = torch.cat([anchor[:, None], proposal.tokens[:, :-1]], 1)  # [1, g], x_{k-1}
+with torch.inference_mode():
+    inputs = torch.cat([hidden, dspark.markov_head.markov_w1(previous)], -1)  # [1, g, H + r]
+    w, bias = dspark.confidence_head.proj.weight[0], dspark.confidence_head.proj.bias
+    logits = inputs @ w + bias  # [1, g]
+said = torch.sigmoid(logits.float())  # [1, g], c
+assert agree(logits, proposal.confidence_logits.to(logits.dtype))
+print(f"{w.numel()} weights and a bias; c =", " ".join(f"{c:.2f}" for c in said[0].tolist()))
+
+# %% [markdown]
+# $c_k$ reads $x_{k-1}$ and **not** $x_k$, the token it speaks of. We put another token at position 3: the confidence in
+# positions 1 to 3 stays, that in position 4 moves.
+
+# %%
+other = proposal.tokens.clone()
+other[0, 2] = (other[0, 2] + 1) % target.vocab_size
+with torch.inference_mode():
+    moved = dspark.confidence_logits(hidden, dspark.previous(anchor, other))
+assert agree(moved[:, :3], logits[:, :3]) and moved[0, 3] != logits[0, 3]
+change = moved.float().sigmoid() - said
+print("position 3 changed: confidence moves by", " ".join(f"{by:+.3f}" for by in change[0].tolist()))
+
+# %% [markdown]
+# That is on purpose. Whoever cuts a block at position $k$ because of $c_k$ has not looked at what was drawn there, and
+# lesson 02 proved that such a cut keeps the output exact. A head that read $x_k$ would be better informed, and using it
+# would be lossy.
+#
+# ## What it was taught
+#
+# The label is the chance that the token is kept, taken over what might be drawn there (lessons 02 and 07):
+# $\sum_x \min(p, q) = 1 - \text{TV}(p, q)$. The target has verified our block, so $p$ is known after the fact.
+
+# %%
+label = 1 - (target_probs[:, :-1] - proposal.probs).abs().sum(-1) / 2  # [1, g]
+accepted = accept(target_probs, proposal.probs, proposal.tokens, None, lab.generator(1)).accepted.item()
+texts = [lab.tokenizer.decode([token]) for token in proposal.tokens[0].tolist()]
+picture = confidence_plots.block(texts, said[0].tolist(), label[0].tolist(), accepted)
+
+# %% [markdown]
+# The head answers a question about the target without running the target. Here are the first blocks of more prompts: a
+# dot is a slot, and on the line the head is right.
+
+# %%
+slots = {domain: [] for domain in domains}
+for domain in domains:
+    for seed, text in enumerate(lab.prompts[domain][:16]):
+        _, _, block, target_probs = first_block(text, seed)
+        label = 1 - (target_probs[:, :-1] - block.probs).abs().sum(-1) / 2
+        slots[domain].append(torch.cat([block.confidence, label]).cpu())
+slots = {domain: torch.cat(found, 1).numpy() for domain, found in slots.items()}  # [2, M]: confidence, label
+picture = confidence_plots.label_scatter(slots)
+
+# %%
+for domain, (said, label) in slots.items():
+    blind = np.abs(label.mean() - label).mean()
+    print(f"{domain:5} mean confidence {said.mean():.2f}, mean label {label.mean():.2f}; off by "
+          f"{np.abs(said - label).mean():.2f} on average (always saying the mean: {blind:.2f}), "
+          f"correlation {np.corrcoef(said, label)[0, 1]:.2f}")
+
+# %% [markdown]
+# Where "off by" is smaller than for somebody who always says the mean, the head knows easy places from hard ones. It
+# need not be right about every slot. What a scheduler needs is that of all blocks with "0.8" eight in ten survive.
+#
+# ## Confidence decays along a block
+#
+# $c_k$ is conditional: it holds *given that the tokens before it survive*. The chance that the prefix up to $k$
+# survives is the product, $a_k = \prod_{j \le k} c_j$. What becomes of it we see when the whole block is verified.
+#
+# ### Exercise 1 · Prediction and outcome
+# From the confidences of $N$ blocks and the number of drafts that each kept: what is predicted for every prefix, and
+# what happened to it.
+
+
+# %% tags=["exercise"]
+def prediction_and_outcome(confidence, accepted):
+    """(predicted survival [N, g], whether the prefix of 1, ..., g drafts survived [N, g]) of arrays [N, g] and [N]."""
+    ...
+
+
+done = exercises.check_outcome(prediction_and_outcome)
+
+
+# %% tags=["solution"]
+def prediction_and_outcome(confidence, accepted):
+    """(predicted survival [N, g], whether the prefix of 1, ..., g drafts survived [N, g]) of arrays [N, g] and [N]."""
+    return confidence.cumprod(1), accepted[:, None] >= np.arange(1, confidence.shape[1] + 1)
+
+
+done = exercises.check_outcome(prediction_and_outcome)
+
+# %% [markdown]
+# `calibration.observe` decodes prompts, verifies whole blocks and keeps the raw logits $z$ of the confidence head
+# ($c = \sigma(z)$) and the accepted counts. A few prompts, now:
+
+# %%
+live = {domain: calibration.observe(lab, dspark, texts[:6]) for domain, texts in lab.prompts.items()}
+for domain, found in live.items():
+    predicted, outcome = calibration.survivals(found.logits), calibration.survived(found.accepted, gamma)
+    rows = {"mean confidence": expit(found.logits), "survival, predicted": predicted, "survival, observed": outcome}
+    print(f"{domain}, {len(outcome)} blocks" + "".join(f"{k:>7}" for k in range(1, gamma + 1)))
+    for name, values in rows.items():
+        print(f"  {name:20}" + "".join(f"{mean:7.2f}" for mean in values.mean(0)))
+
+# %% [markdown]
+# The package has recorded the same for many prompts of each domain. These recordings, made on the device that the
+# figure names, serve us from now on: what follows needs more blocks than a lesson can wait for.
+
+# %%
+recorded = confidence.observations()
+picture = confidence_plots.decay(recorded, f"{confidence.report()['device']}, {confidence.report()['target']}")
+
+# %% [markdown]
+# Confidence (orange) answers for one token, survival for all up to it, so survival falls even where confidence stays.
+# Two things can be computed from the orange points and the blocks behind them, and they are not the same:
+
+# %%
+for domain, found in recorded.items():
+    chances = expit(found.logits)
+    multiplied, averaged = chances.mean(0).prod(), chances.cumprod(1)[:, -1].mean()
+    observed = (found.accepted == chances.shape[1]).mean()
+    print(f"{domain:5} whole block survives: {observed:.3f} observed, {averaged:.3f} = mean of the products, "
+          f"{multiplied:.3f} = product of the means")
+    assert multiplied < averaged
+
+# %% [markdown]
+# Blocks differ as a whole: in an easy place all tokens are easy. The product of the means forgets that and comes out
+# too low. So survival is multiplied in every block, and averaged afterwards if at all.
+#
+# ## Is it true? Reliability
+#
+# A forecast of 0.8 is true if eight in ten come true. One block cannot tell, so blocks with about the same prediction
+# are put in a bin: mean prediction against the share that survived. Position 3, bins of equal width:
+
+# %%
+together = pooled(recorded)
+predicted = calibration.survivals(together.logits)  # [N, g]
+outcome = calibration.survived(together.accepted, predicted.shape[1])
+said, true, bins = predicted[:, 2], outcome[:, 2], calibration.BINS
+place = np.minimum((said * bins).astype(int), bins - 1)
+held = [place == b for b in range(bins) if (place == b).any()]
+curve = [(said[inside].mean(), true[inside].mean(), inside.sum()) for inside in held]
+assert np.allclose(curve, [found for found in calibration.reliability(said, true) if found])
+picture = confidence_plots.gaps(curve, f"position 3, {len(said)} blocks")
+
+# %% [markdown]
+# One number for the whole curve is the *expected calibration error*, the mean gap over all blocks:
+#
+# $$\text{ECE} = \sum_b \frac{n_b}{N}\, \big|\,\text{predicted}_b - \text{observed}_b\,\big|$$
+#
+# ### Exercise 2 · ECE
+# From the points of a curve: mean prediction, share that survived, and number of blocks of each bin.
+
+
+# %% tags=["exercise"]
+def calibration_error(predicted, observed, count):
+    """ECE of bins, arrays [m] each."""
+    ...
+
+
+done = exercises.check_ece(calibration_error)
+
+
+# %% tags=["solution"]
+def calibration_error(predicted, observed, count):
+    """ECE of bins, arrays [m] each."""
+    return np.sum(count * np.abs(predicted - observed)) / np.sum(count)
+
+
+done = exercises.check_ece(calibration_error)
+
+# %% [markdown]
+# ECE alone does not make a good forecast. Two more numbers: **ROC-AUC** is the chance that a block that survived was
+# ranked above one that fell (ties count half); **Brier** is the mean squared difference to what happened.
+
+# %%
+x, y, n = np.array(curve).T
+assert np.isclose(np.sum(n * np.abs(x - y)) / len(said), calibration.ece(said, true))
+
+survivors, fallen = said[true], said[~true]
+higher = (survivors[:, None] > fallen).mean() + 0.5 * (survivors[:, None] == fallen).mean()
+assert np.isclose(higher, calibration.auc(said, true))
+assert np.isclose(np.mean((said - true) ** 2), calibration.brier(said, true))
+
+doubled = calibration.survivals(2 * together.logits)
+forecasts = {"the head": said, "always the mean": np.full_like(said, true.mean()),
+             "the head, logits doubled": doubled[:, 2],
+             "the head, shuffled": np.random.default_rng(0).permutation(said)}
+for name, forecast in forecasts.items():
+    print(f"{name:26} ECE {calibration.ece(forecast, true):6.2%}   AUC {calibration.auc(forecast, true):.3f}   "
+          f"Brier {calibration.brier(forecast, true):.3f}")
+
+# %% [markdown]
+# Always saying the mean is perfectly calibrated and knows nothing (AUC 0.5). Doubled logits rank almost as well and are
+# too sure of themselves; that is the kind of error a calibration can mend. At position 1, where the survival is one
+# sigmoid, they rank exactly as well: no monotone change of a number changes an order.
+
+# %%
+assert np.isclose(calibration.auc(doubled[:, 0], outcome[:, 0]), calibration.auc(predicted[:, 0], outcome[:, 0]))
+mean = forecasts["always the mean"]
+assert calibration.ece(mean, true) < 1e-9 and calibration.auc(mean, true) == 0.5
+
+# %% [markdown]
+# ## How much of it is chance
+#
+# Toss a fair coin ten times and the share of heads is rarely 0.5. So the ECE of a *perfect* forecast is not 0 either:
+# gaps count without their sign and cannot cancel. How large it is we learn by drawing outcomes that follow the
+# predictions exactly. That is the floor below which no head and no calibration gets, but by luck.
+
+# %%
+rng = np.random.default_rng(0)
+drawn = [calibration.ece(said, rng.random(len(said)) < said) for _ in range(100)]
+assert np.isclose(np.mean(drawn), calibration.ece_floor(said))
+print(f"position 3: ECE {calibration.ece(said, true):.2%}; a perfect forecast has {np.mean(drawn):.2%} on average, "
+      f"19 times in 20 less than {np.quantile(drawn, 0.95):.2%}")
+
+# %% [markdown]
+# The means over all positions, on more and more of the blocks:
+
+
+# %%
+def mean_floor(logits, temperatures=None):
+    """The floor of the ECE of survival, the mean over positions, for confidence logits [N, g]."""
+    return np.mean([calibration.ece_floor(said) for said in calibration.survivals(logits, temperatures).T])
+
+
+z = together.logits  # [N, g]
+shuffled, floors = np.random.default_rng(0).permutation(len(z)), {}
+for count in (100, 300, 1000, len(z)):
+    some = shuffled[:count]
+    error = np.mean(calibration.by_position(z[some], together.accepted[some])["ece"])
+    floors[count] = mean_floor(z[some])
+    print(f"{count:6} blocks: mean ECE {error:6.2%}, floor {floors[count]:6.2%}")
+assert list(floors.values()) == sorted(floors.values(), reverse=True)
+
+# %% [markdown]
+# The floor falls with the root of the number of blocks; on a hundred blocks nearly all of the ECE is chance. So two
+# ECEs can only be compared on equally many blocks, and one ECE means something beside its floor only. (Blocks of one
+# answer resemble one another, so the true floor is a little higher than this one.)
+#
+# ## Sequential temperature scaling
+#
+# A head that is too sure or not sure enough is mended without training: divide its logit by a temperature,
+# $c_k = \sigma(z_k / T_k)$. Above 1 it becomes less sure. The paper chooses the $T_k$ **one after the other**: survival
+# is a product, so an error at position 1 is in all of them. First the $T_1$ with the least ECE of
+# $a_1 = \sigma(z_1/T_1)$; with it fixed, the $T_2$ with the least ECE of $a_2 = \sigma(z_1/T_1)\,\sigma(z_2/T_2)$; and
+# so on.
+
+# %%
+grid = calibration.GRID.tolist()  # 0.1 to 10
+
+
+def errors(alive, z, true):
+    """ECE at every temperature of the grid where `alive` [N] is the survival of the positions before; z, true [N]."""
+    return np.array([calibration.ece(alive * expit(z / temperature), true) for temperature in grid])
+
+
+at_1 = errors(1.0, z[:, 0], outcome[:, 0])
+T_1 = grid[np.argmin(at_1)]
+alive = expit(z[:, 0] / T_1)  # fixed from here on
+T_2 = grid[np.argmin(errors(alive, z[:, 1], outcome[:, 1]))]
+assert calibration.fit_sts(z, together.accepted).temperatures[:2] == [T_1, T_2]
+picture = confidence_plots.temperature_search(
+    grid, {"the head": at_1, "logits doubled": errors(1.0, 2 * z[:, 0], outcome[:, 0])}, calibration.ece_floor(alive))
+
+# %% [markdown]
+# The curve has a valley, and the valley cannot reach below the dashed floor but by luck. How far the head's own
+# temperature lies from 1, and how deep the valley is, says whether there was anything to mend. The head with doubled
+# logits has the same valley at twice the temperature, as it must.
+#
+# ### Exercise 3 · Position by position
+# All temperatures. `error(predicted, survived)` is the ECE of two arrays [N].
+
+
+# %% tags=["exercise"]
+def sequential(logits, outcome, grid, error):
+    """Temperatures [g] for logits [N, g] and outcomes [N, g]; each is one of `grid`."""
+    ...
+
+
+done = exercises.check_sequential(sequential)
+
+
+# %% tags=["solution"]
+def sequential(logits, outcome, grid, error):
+    """Temperatures [g] for logits [N, g] and outcomes [N, g]; each is one of `grid`."""
+    alive, temperatures = np.ones(len(logits)), []
+    for z, true in zip(logits.T, outcome.T):
+        tried = [alive * expit(z / temperature) for temperature in grid]
+        best = int(np.argmin([error(survival, true) for survival in tried]))
+        temperatures.append(grid[best])
+        alive = tried[best]
+    return temperatures
+
+
+done = exercises.check_sequential(sequential)
+
+# %% [markdown]
+# ### Your own fit, judged on other prompts
+#
+# A temperature is fitted to blocks, and to their chance as well. So we fit on every second prompt and judge on the
+# others: first a head whose error we know, all logits doubled, then the head as it is.
+
+
+# %%
+def part(found, which):
+    """The blocks of even (0) or odd (1) prompts."""
+    return calibration.Observations(*(values[found.prompts % 2 == which] for values in found))
+
+
+def judged(found):
+    """Temperatures of the odd prompts; on the even ones mean ECE raw, scaled by them, and its floor."""
+    mine, others = part(found, 1), part(found, 0)
+    fit = calibration.fit_sts(mine.logits, mine.accepted)
+    before, after = (np.mean(calibration.by_position(others.logits, others.accepted, temperatures)["ece"])
+                     for temperatures in (None, fit.temperatures))
+    return fit.temperatures, before, after, mean_floor(others.logits, fit.temperatures)
+
+
+own = {"logits doubled": judged(together._replace(logits=2 * z)), "the head": judged(together)}
+for name, (temperatures, before, after, floor) in own.items():
+    print(f"{name:15} temperatures " + " ".join(f"{temperature:.2f}" for temperature in temperatures))
+    print(f"{'':15} mean ECE {before:.2%} -> {after:.2%}, floor {floor:.2%}")
+temperatures, before, after, floor = own["logits doubled"]
+assert after - floor < 0.5 * (before - floor) and 1.5 < np.median(temperatures) < 2.7
+
+# %% [markdown]
+# The known error is found: the temperatures are about two, and most of the ECE above the floor is gone. A head that is
+# near the floor already has nothing to gain, and a fit can make it worse: it has learnt the chance of its own half.
+#
+# ### Figure 6
+#
+# The stored calibration was fitted on other prompts than the blocks below come from. Paper: Alpaca questions on
+# Qwen3-4B, with a head trained on another mix of texts.
+
+# %%
+picture = confidence_plots.figure_6()
+
+# %%
+sts = confidence.stored_sts()
+before, after = (calibration.by_position(z, together.accepted, temperatures, confidence_plots.BINS)
+                 for temperatures in (None, sts.temperatures))
+print("position   T       ECE here          ECE paper      AUC here        AUC paper")
+for k, temperature in enumerate(sts.temperatures):
+    theirs = paper.calibration(k + 1) if k in (0, 2, 4, 6) else None
+    error = f"{theirs['ece_before']:.1%} -> {theirs['ece_after']:.1%}" if theirs else ""
+    print(f"{k + 1:5}    {temperature:.2f}  {before['ece'][k]:6.2%} -> {after['ece'][k]:6.2%}   {error:13}  "
+          f"{before['auc'][k]:.3f} -> {after['auc'][k]:.3f}  {theirs['auc'] if theirs else ''}")
+chat = calibration.by_position(recorded["chat"].logits, recorded["chat"].accepted)["auc"]
+print("AUC in chat alone:", " ".join(f"{value:.3f}" for value in chat))
+found = calibration.check(sts, z, together.accepted)
+print(f"mean ECE {np.mean(before['ece']):.2%} -> {np.mean(after['ece']):.2%} in {confidence_plots.BINS} bins; in the "
+      f"{calibration.BINS} of the fit {found.raw:.2%} -> {found.stored:.2%}, floor {mean_floor(z):.2%}")
+
+# %% [markdown]
+# Read the figure with two questions. *Does the head rank?* The AUC, ours and the paper's, is far above 0.5 at every
+# position. (Ours mixes easy texts with hard ones, which are not hard to tell apart; compare chat alone with the paper's
+# Alpaca.) *Are its numbers true?* The paper's raw curves lie below the diagonal nearly everywhere: that head is too
+# sure, and the scaling mends it. Ours was trained on texts of the very kind that it is judged on; what was left to
+# mend, you see in the means and their floor.
+#
+# > **Margin note.** About Figure 6 itself. The section names AUCs up to 0.90 where the figure prints 0.907. And the
+# > calibrated curves were computed on more blocks than the curves before and the histograms. What is sound: the printed
+# > ECE follows from the plotted bins in all four panels, and with so many blocks it is far above its floor.
+
+# %%
+for position in (1, 3, 5, 7):
+    theirs = paper.calibration(position)
+    said, true, count = (theirs["before"][name] for name in ("predicted", "observed", "count"))
+    recomputed = np.sum(count * np.abs(said - true)) / count.sum()
+    floor = calibration.ece_floor(np.repeat(said, count), confidence_plots.BINS, draws=20)
+    assert abs(recomputed - theirs["ece_before"]) < 0.0006 and floor < theirs["ece_before"] / 2
+    print(f"position {position}: {count.sum()} blocks, ECE {theirs['ece_before']:.1%}, from the bins {recomputed:.2%}, "
+          f"floor {floor:.2%}")
+assert paper.calibration(7)["auc"] > paper.claim("ROC-AUC range of the raw confidence")[1]
+for words in ("AUC up to 0.90", "larger sample than the uncalibrated"):
+    print("-", paper.discrepancy(words))
+
+# %% [markdown]
+# ## A threshold
+#
+# The simplest use of a confidence: cut the block at the first $c_k$ below a threshold. The target then verifies less.
+# Tokens *accepted* are those committed in a step, the bonus among them; *rejected* are drafts that were verified in
+# vain; the *acceptance rate* of Figure 5 is accepted over both.
+#
+# ### Exercise 4 · Cut a block
+# From the confidences of recorded blocks and the number of drafts that each would have kept when verified whole.
+
+
+# %% tags=["exercise"]
+def cut(confidence, accepted, least):
+    """(accepted tokens a step, rejected drafts a step) of blocks [N, g], [N] cut at `least`; the bonus is accepted."""
+    ...
+
+
+done = exercises.check_cut(cut)
+
+
+# %% tags=["solution"]
+def cut(confidence, accepted, least):
+    """(accepted tokens a step, rejected drafts a step) of blocks [N, g], [N] cut at `least`; the bonus is accepted."""
+    length = (confidence >= least).cumprod(1).sum(1)
+    kept = np.minimum(accepted, length)
+    return kept.mean() + 1, (length - kept).mean()
+
+
+done = exercises.check_cut(cut)
+
+# %% [markdown]
+# `replay` of the package does that with recorded blocks. It is exact for those steps. In a real run the next block
+# begins where the cut has ended the last one, so the package has also decoded every prompt at every threshold.
+
+# %%
+swept = {(row["domain"], row["threshold"]): row for row in confidence.threshold_sweep()["rows"]}
+for domain in domains:
+    for least in (0.0, 0.5, 0.9):
+        accepted, rejected = replay(recorded[domain], expit(recorded[domain].logits), least)
+        row = swept[domain, least]
+        print(f"{domain:5} threshold {least:.1f}: replayed {accepted:.2f} accepted, {rejected:.2f} rejected; "
+              f"decoded {row['accepted']:.2f}, {row['rejected']:.2f}")
+
+# %% [markdown]
+# ### Figure 5
+
+# %%
+picture = confidence_plots.figure_5()
+
+# %%
+thresholds = sorted({threshold for _, threshold in swept})
+for domain in domains:
+    first, last = swept[domain, thresholds[0]], swept[domain, thresholds[-1]]
+    theirs = paper.threshold_sweep(domain)
+    rates = [f"{first['rate']:.1%} -> {last['rate']:.1%}", f"{theirs['rate'][0]:.1%} -> {theirs['rate'][-1]:.1%}"]
+    less = {name: (1 - last[name] / first[name], 1 - theirs[name][-1] / theirs[name][0])
+            for name in ("rejected", "accepted")}
+    print(f"{domain:5} rate {rates[0]} (paper {rates[1]}); "
+          + ", ".join(f"{name} {ours:.0%} less ({there:.0%})" for name, (ours, there) in less.items()))
+gains = {domain: swept[domain, thresholds[-1]]["rate"] - swept[domain, thresholds[0]]["rate"] for domain in domains}
+assert all(gain > 0 for gain in gains.values())
+most = max(gains, key=gains.get)
+theirs = {domain: np.ptp(paper.threshold_sweep(domain)["rate"][[0, -1]]) for domain in domains}
+print(f"the rate rises in all three domains, most in {most} (paper: {max(theirs, key=theirs.get)})")
+
+# %% [markdown]
+# The rate rises because fewer drafts are verified in vain. But some of those cut would have been kept: accepted tokens
+# a step fall as well, and with every token that is not gained now a later step is needed. The rate does not show that
+# price. At a threshold of 1 it would be perfect, every step would commit the bonus alone, and we would have plain
+# decoding.
+#
+# > **Margin note.** Two things about Figure 5. Its panels are labelled by domain, and at threshold 0 they show one
+# > benchmark each. And its rate counts the bonus, which cannot be rejected: of the drafts alone a smaller share is
+# > accepted. Both follow from the paper's own numbers:
+
+# %%
+def plain(name):
+    """A benchmark's name as any of the figures writes it."""
+    return name.replace("-", "").lower()
+
+
+alone = paper.numbers()["figure3"]["values"]["DSpark_5L"]  # accepted length by benchmark
+for domain, benchmark in paper.numbers()["figure5"]["panels_match_single_benchmarks"].items():
+    theirs = paper.threshold_sweep(domain)
+    length = next(value for name, value in alone.items() if plain(name) == plain(benchmark))
+    drafts = (theirs["accepted"][0] - 1) / (theirs["accepted"][0] + theirs["rejected"][0] - 1)
+    assert abs(theirs["accepted"][0] - length) < 1e-4 and drafts < theirs["rate"][0]
+    print(f"{domain:5} at threshold 0: {benchmark}'s accepted length; rate {theirs['rate'][0]:.1%}, "
+          f"of the drafts alone {drafts:.1%}")
+
+# %% [markdown]
+# ## What a place in the batch costs
+#
+# A wasted token costs what it makes the step longer. The package has measured how long a pass takes that carries $B$
+# tokens (the cost table of lesson 10). With $R$ requests a step, each brings its anchor and its drafts, so
+# $B = R \cdot (\text{accepted} + \text{rejected})$, and the step commits $R \cdot \text{accepted}$ tokens. (Drafting is
+# left out. It is paid before anybody can cut.) Choose a domain, a threshold and the number of requests, and read what a
+# token costs.
+
+# %%
+table = confidence.stored_cost_table()
+most_requests = table.max_batch_tokens // (together.logits.shape[1] + 1)
+
+
+def explore_threshold(domain, scaling, least, requests):
+    """Recorded blocks of a domain cut at `least`, on raw or calibrated confidences: accepted, wasted, cost a token."""
+    found = recorded[domain]
+    said = expit(found.logits / (sts.temperatures if scaling == "calibrated" else 1.0))
+    return confidence_plots.threshold_explorer(found, said, least, table, requests, f"{domain}, {scaling}")
+
+
+panel = widgets.explore(
+    explore_threshold, domain=widgets.menu("domain", domains[::-1]),
+    scaling=ToggleButtons(options=["raw", "calibrated"]), least=widgets.slider("threshold", 0.5, 0.0, 0.95, 0.05),
+    requests=widgets.slider("requests", most_requests, 1, most_requests))
+
+# %% [markdown]
+# Move the number of requests and watch the star. (The curve has steps because the cost table has: some batch sizes suit
+# the machine better than others.) The best threshold is not a property of the drafter:
+
+# %%
+thresholds, best_at = confidence_plots.SWEPT, {}
+for domain in domains:
+    said = expit(recorded[domain].logits / sts.temperatures)
+    found = [replay(recorded[domain], said, least) for least in thresholds]
+    for requests in (1, most_requests // 4, most_requests):
+        cost = [confidence_plots.token_milliseconds(table, requests, *one) for one in found]
+        best = int(np.argmin(cost))
+        print(f"{domain:5} {requests:3} requests: best threshold {thresholds[best]:.2f}, {cost[best]:.3f} ms a token; "
+              f"whole blocks {cost[0]:.3f} ms, threshold 0.9 {np.interp(0.9, thresholds, cost):.3f} ms")
+        best_at[domain, requests] = thresholds[best]
+assert all(best_at[domain, 1] < best_at[domain, most_requests] for domain in domains)
+
+# %% [markdown]
+# While a step is bound by reading the weights, a place in it costs next to nothing and whole blocks are best. When the
+# batch is full, every place costs. A threshold knows neither the load nor what else wants the place: it keeps a token
+# with $c_k = 0.9$ behind five others whether or not the prefix has a chance, and it cuts the same block in an empty
+# batch. What decides is survival against cost, over all requests at once. That is the scheduler of lesson 10, and it
+# multiplies these confidences, so they had better be true.
+#
+# ## Does a stored calibration still fit?
+#
+# Temperatures are saved in the file that SGLang reads. Attached to a drafter, they divide its logits; our first block
+# again, with and without:
+
+# %%
+print(confidence.STS_FILE.read_text()[:230], "...")
+calibration.STS.load(confidence.STS_FILE).attach(dspark)
+_, _, scaled, _ = first_block(lab.prompts["chat"][0], seed=0)
+assert agree(scaled.confidence_logits * dspark.temperatures.to(lab.device), proposal.confidence_logits)
+dspark.temperatures = None  # raw again
+for name, block in {"raw": proposal, "calibrated": scaled}.items():
+    print(f"{name:10}", " ".join(f"{c:.2f}" for c in block.confidence[0].tolist()))
+
+# %% [markdown]
+# A calibration belongs to a drafter, a target, a sampling temperature and a kind of text. When one changes it may be
+# stale, and nothing would say so: answers stay right and only the schedule gets worse. So there is a command,
+#
+# ```
+# python -m dspark_lite calibrate --check FILE --prompts 100
+# ```
+#
+# which rolls out fresh prompts and compares the stored temperatures with a fresh fit to these very blocks (exit code 1
+# where a fresh fit would gain more than a percentage point of ECE). We check the recorded blocks, which the calibration
+# has not seen; the same blocks with temperatures of another head, the one with doubled logits; and the lab's drafter in
+# greedy decoding, live.
+
+# %%
+greedy = pooled({domain: calibration.observe(lab, dspark, texts[:12], temperature=0.0)
+                 for domain, texts in lab.prompts.items()})
+foreign = calibration.fit_sts(2 * z, together.accepted)
+for name, (stored, found) in {"fresh prompts": (sts, together), "another head's": (foreign, together),
+                              "greedy": (sts, greedy)}.items():
+    verdict = calibration.check(stored, found.logits, found.accepted)
+    print(f"{name:15} {len(found.logits):5} blocks: raw {verdict.raw:6.2%}, stored {verdict.stored:6.2%}, fresh fit "
+          f"{verdict.fresh:6.2%}: {'fits' if verdict.fits else 'does not fit, calibrate again'}")
+assert not calibration.check(foreign, z, together.accepted).fits
+try:
+    calibration.check(calibration.STS(sts.temperatures[:-2]), z, together.accepted)
+except RequestError as error:
+    print(f"{'another gamma':15} {error}")
+
+# %% [markdown]
+# Why greedy? The label was the chance over what *might* be drawn at temperature 1. Greedy decoding always drafts the
+# likeliest token and asks whether it is the target's likeliest: another question, to which the head gives the old
+# answer. Whether a fit on half of the greedy prompts helps on the other half:
+
+# %%
+predicted_now = calibration.survivals(greedy.logits).mean(0)
+observed_now = calibration.survived(greedy.accepted, gamma).mean(0)
+print("greedy: predicted", " ".join(f"{value:.2f}" for value in predicted_now))
+print("        observed ", " ".join(f"{value:.2f}" for value in observed_now))
+temperatures, before, after, floor = judged(greedy)
+print(f"fitted on half: mean ECE on the other half {before:.2%} -> {after:.2%}, floor {floor:.2%}")
+
+# %% [markdown]
+# One warning about the check. The fresh fit also learns the chance of its blocks, so on few blocks it looks better than
+# it is, and a good calibration looks stale. The recorded blocks, from fewer prompts:
+
+# %%
+for prompts in (4, 8, 16, 32, int(together.prompts.max()) + 1):
+    few = together.prompts < prompts
+    verdict = calibration.check(sts, z[few], together.accepted[few])
+    print(f"{prompts:4} prompts a domain, {few.sum():6} blocks: stored {verdict.stored:6.2%}, fresh fit "
+          f"{verdict.fresh:6.2%}: {'fits' if verdict.fits else 'stale?'}")
+
+# %% [markdown]
+# ## Recap
+# - $c_k = \sigma(w^\top[h_k; W_1[x_{k-1}]])$ foretells whether token $k$ is kept if all before it were, without a look
+#   at token $k$; it was taught $1 - \text{TV}$.
+# - Survival is the product along the block. Multiply in each block, then average.
+# - AUC says whether the head ranks, ECE whether its numbers are true. An ECE has a floor that falls with the number of
+#   blocks, and means something beside it only.
+# - Sequential temperature scaling fits one temperature a position on survival, the earlier ones fixed. Judge it on
+#   other prompts, and check it when the drafter, the texts or the sampling change.
+# - A threshold raises the acceptance rate and lowers the accepted length. What is best depends on what a place in the
+#   batch costs, which a threshold does not know.
+#
+# **Next**: lesson 10 gives each place in the batch to the token that is worth it.

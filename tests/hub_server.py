@@ -1,0 +1,244 @@
+"""A Hub on loopback that the real hub client talks to: models under any id, a CDN on a second port, and faults to order.
+
+It answers what snapshot_download of huggingface_hub asks: /api/models/ID[/revision/REVISION] names the commit,
+/api/models/ID/tree/COMMIT lists sizes and hashes, and /ID/resolve/COMMIT/FILE sends a small file itself and redirects to
+the CDN for a large one. As on the real Hub, an ETag is git's hash of a small file and the SHA-256 of a large one.
+"""
+
+import hashlib
+import json
+import os
+import re
+import socket
+import struct
+from contextlib import suppress
+from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread, Timer
+from typing import NamedTuple
+from urllib.parse import unquote
+
+LARGE = (".safetensors", ".bin", "tokenizer.json")  # endings of what the real Hub keeps in its large-file store
+MODEL = "([^/]+/[^/]+)"
+
+
+class Request(NamedTuple):
+    """A request as it came in: `at` is "hub" or "cdn", `path` is unquoted and without its query."""
+
+    at: str
+    method: str
+    path: str
+    range: str | None
+    token: str | None
+
+
+class Reply(NamedTuple):
+    """A status, headers and a body; `file` names the file that the body holds."""
+
+    status: int
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    file: str | None = None
+
+
+class Hub:
+    """The models {id: {revision: folder}} and the faults, all of which may be changed while it serves.
+
+    A folder is what a revision holds; the commit that it names is a hash of its files. Faults of files go by their names.
+    """
+
+    def __init__(self, models: dict[str, dict[str, Path]] | None = None):
+        self.models = models or {}
+        self.requests: list[Request] = []
+        self.cuts: dict[str, list[int]] = {}  # bytes after which the next transfers of a file break off
+        self.resets = False  # a transfer breaks off by a reset of the connection, not by its end
+        self.outage = 0.0  # seconds for which no server is there after a transfer broke off
+        self.spoiled: set[str] = set()  # files of which another byte is sent than is listed
+        self.shortened: set[str] = set()  # files of which fewer bytes are sent than are listed
+        self.missing: set[str] = set()  # files that are listed, but not there
+        self.gated: dict[str, str] = {}  # the token that may read the files of a model
+        self.expired: set[str] = set()  # tokens that are refused
+        self.down = 0  # the status that answers every request
+        self.hangs_up = False  # connections are closed without an answer
+        self._ports, self._servers = [0, 0], []
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def start(self) -> None:
+        """Listens, on the ports of the last time if it was stopped."""
+        self._servers = [_Server(self, name, port) for name, port in zip(("hub", "cdn"), self._ports)]
+        self._ports = [server.server_port for server in self._servers]
+        for server in self._servers:
+            Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Refuses connections from now on."""
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        self._servers = []
+
+    @property
+    def endpoint(self) -> str:
+        """What HF_ENDPOINT must be."""
+        return f"http://127.0.0.1:{self._ports[0]}"
+
+    def environment(self, home: Path, **others: str) -> dict[str, str]:
+        """The environment of a process whose Hub this is and whose HF_HOME is `home`; nothing else of HF_ is kept."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+        return kept | {"HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1",
+                       "no_proxy": "127.0.0.1", **others}
+
+    def use_here(self, monkeypatch, home: Path) -> None:
+        """Makes this the Hub of the client in this process, which has read its environment when it was imported."""
+        from huggingface_hub import close_session, constants
+
+        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, "127.0.0.1")
+        settings = {"ENDPOINT": self.endpoint, "HUGGINGFACE_CO_URL_TEMPLATE": self.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+                    "HF_HUB_CACHE": str(home / "hub"), "HF_TOKEN_PATH": str(home / "token"), "HF_HUB_OFFLINE": False,
+                    "HF_HUB_DISABLE_TELEMETRY": True}
+        for name, value in settings.items():
+            monkeypatch.setattr(constants, name, value)
+        close_session()
+
+    def sent(self) -> list[str]:
+        """Names of the files that were asked for in a GET, in order, from the hub or its CDN."""
+        found = [re.fullmatch(rf"/{MODEL}/(resolve|blob)/[^/]+/(.+)", request.path) for request in self.requests
+                 if request.method == "GET" and (request.at == "cdn" or not request.path.endswith(LARGE))]
+        return [match.group(3) for match in found if match]
+
+    def commit(self, model: str, revision: str) -> str:
+        """The commit hash of a revision."""
+        return hashlib.sha1(json.dumps(self._listing(self.models[model][revision])).encode()).hexdigest()
+
+    def answer(self, request: Request) -> Reply:
+        """The reply to a request, before a transfer breaks off."""
+        if self.down:
+            return Reply(self.down)
+        if request.at == "cdn":
+            model, commit, file = re.fullmatch(rf"/{MODEL}/blob/([^/]+)/(.+)", request.path).groups()
+            return Reply(200, {}, self._content(self._folder(model, commit) / file), file)
+        if request.token and request.token.removeprefix("Bearer ") in self.expired:
+            return Reply(401, {"X-Error-Message": "Invalid credentials in Authorization header"})
+        for pattern, reply in ((rf"/api/models/{MODEL}(?:/revision/(.+))?", self._facts), (rf"/api/models/{MODEL}/tree/([^/]+)", self._tree),
+                               (rf"/{MODEL}/resolve/([^/]+)/(.+)", self._file)):
+            if match := re.fullmatch(pattern, request.path):
+                model, revision = match.group(1), match.group(2) or "main"
+                if model not in self.models:  # the real one does not tell a stranger whether a model is private or not there
+                    return Reply(404 if request.token else 401, {"X-Error-Code": "RepoNotFound"})
+                folder = self._folder(model, revision)
+                return reply(request, model, folder, *match.groups()[2:]) if folder else Reply(404, {"X-Error-Code": "RevisionNotFound"})
+        return Reply(404)
+
+    def _facts(self, request, model, folder) -> Reply:
+        facts = {"id": model, "sha": self._commit_of(model, folder), "siblings": [{"rfilename": file["path"]} for file in self._listing(folder)],
+                 "tags": [], "private": False, "downloads": 0}
+        return Reply(200, {"Content-Type": "application/json"}, json.dumps(facts).encode())
+
+    def _tree(self, request, model, folder) -> Reply:
+        return Reply(200, {"Content-Type": "application/json"}, json.dumps(self._listing(folder)).encode())
+
+    def _file(self, request, model, folder, file) -> Reply:
+        if model in self.gated and request.token != f"Bearer {self.gated[model]}":
+            return Reply(403 if request.token else 401, {"X-Error-Code": "GatedRepo"})
+        commit = {"X-Repo-Commit": self._commit_of(model, folder)}
+        listed = {entry["path"]: entry for entry in self._listing(folder)}.get(file)
+        if listed is None or file in self.missing:
+            return Reply(404, {"X-Error-Code": "EntryNotFound", **commit})
+        if "lfs" not in listed:
+            return Reply(200, {"ETag": f'"{listed["oid"]}"', **commit}, self._content(folder / file), file)
+        cdn = f"http://127.0.0.1:{self._ports[1]}/{model}/blob/{commit['X-Repo-Commit']}/{file}"
+        return Reply(302, {"Location": cdn, "X-Linked-Etag": f'"{listed["lfs"]["oid"]}"', "X-Linked-Size": str(listed["size"]), **commit})
+
+    def _folder(self, model: str, revision: str) -> Path | None:
+        """What a revision, or the commit that one names, holds."""
+        revisions = self.models[model]
+        return revisions.get(revision) or {self.commit(model, name): folder for name, folder in revisions.items()}.get(revision)
+
+    def _commit_of(self, model: str, folder: Path) -> str:
+        return next(self.commit(model, revision) for revision, held in self.models[model].items() if held == folder)
+
+    def _listing(self, folder: Path) -> list[dict]:
+        """Path, size and hashes of each file, as the Hub lists them."""
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        return [self._entry(str(path.relative_to(folder)), *_size_and_hashes(path, path.stat().st_mtime_ns)) for path in paths]
+
+    @staticmethod
+    def _entry(path: str, size: int, sha1: str, sha256: str) -> dict:
+        entry = {"type": "file", "path": path, "size": size, "oid": sha1}
+        return entry | ({"lfs": {"oid": sha256, "size": size, "pointerSize": 130}} if path.endswith(LARGE) else {})
+
+    def _content(self, path: Path) -> bytes:
+        content = path.read_bytes()
+        if path.name in self.spoiled:
+            content = content[:-1] + bytes([content[-1] ^ 1])
+        return content[:-100] if path.name in self.shortened else content
+
+
+@lru_cache(maxsize=None)
+def _size_and_hashes(path: Path, changed: int) -> tuple[int, str, str]:
+    """Size, git's SHA-1 and SHA-256 of a file that was last `changed` then."""
+    content = path.read_bytes()
+    return len(content), hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest(), hashlib.sha256(content).hexdigest()
+
+
+class _Server(ThreadingHTTPServer):
+    """The hub or its CDN on one port."""
+
+    def __init__(self, hub: Hub, name: str, port: int):
+        self.hub, self.name = hub, name
+        super().__init__(("127.0.0.1", port), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Speaks HTTP for a Hub: ranges, bodies and their breaking off."""
+
+    def do_GET(self):
+        """Answers with a body."""
+        hub = self.server.hub
+        request = Request(self.server.name, self.command, unquote(self.path.split("?")[0]), self.headers.get("Range"),
+                          self.headers.get("Authorization"))
+        hub.requests.append(request)
+        if not hub.hangs_up:
+            with suppress(ConnectionError):  # a client may go before its answer has come
+                self._send(hub, request, self._part(hub.answer(request), request.range))
+
+    do_HEAD = do_GET
+
+    @staticmethod
+    def _part(reply: Reply, asked: str | None) -> Reply:
+        """What a Range header "bytes=N-" leaves of a reply."""
+        if reply.status != 200 or not asked:
+            return reply
+        start, size = int(re.fullmatch(r"bytes=(\d+)-", asked).group(1)), len(reply.body)
+        return reply._replace(status=206, body=reply.body[start:], headers={**reply.headers, "Content-Range": f"bytes {start}-{size - 1}/{size}"})
+
+    def _send(self, hub: Hub, request: Request, reply: Reply) -> None:
+        self.send_response(reply.status)
+        for name, value in {"Content-Length": str(len(reply.body)), "Accept-Ranges": "bytes", **reply.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if request.method == "HEAD":
+            return
+        if not hub.cuts.get(reply.file):
+            self.wfile.write(reply.body)
+            return
+        self.wfile.write(reply.body[:hub.cuts[reply.file].pop(0)])
+        if hub.outage:  # before the connection ends, so that the next one is refused
+            hub.stop()
+            Timer(hub.outage, hub.start).start()
+        if hub.resets:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
+
+    def log_message(self, *_):
+        """Quiet."""

@@ -1,0 +1,306 @@
+"""Loading from a Hub on loopback by the real client: what is fetched, what survives a bad network, and one sentence for the rest."""
+
+import os
+import re
+import shutil
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from hub_server import Hub
+from safetensors.torch import load_file
+from test_checkpoints import assert_refused, cut_short, greedy, pair, set_config, set_tensors, shard  # noqa: F401 (pair is a fixture)
+
+from dspark_lite import hub as hub_client
+from dspark_lite import setup
+from dspark_lite.checkpoints import EMBEDDED, load_drafter, load_target
+from dspark_lite.decoding import generate
+from dspark_lite.lab import PROFILES
+
+TARGET, DRAFT = PROFILES["released"]["target"], PROFILES["released"]["dspark"]
+WEIGHTS = "model.safetensors"
+NEEDED = ["config.json", "generation_config.json", WEIGHTS]
+
+
+@pytest.fixture
+def hub(pair, tmp_path, monkeypatch):  # noqa: F811
+    """The Hub of this process; it holds copies of the pair under released ids, the draft at "v2" with other weights."""
+    from huggingface_hub import constants
+
+    for name in ("target", "draft"):
+        shutil.copytree(pair / name, tmp_path / name)
+    shutil.copytree(tmp_path / "draft", tmp_path / "draft-v2")
+    set_tensors(tmp_path / "draft-v2", lambda tensors: {name: value * 2 for name, value in tensors.items()})
+    revisions = {"main": tmp_path / "draft", "v2": tmp_path / "draft-v2", "refs/pr/1": tmp_path / "draft-v2"}
+    with Hub({TARGET: {"main": tmp_path / "target"}, DRAFT: revisions}) as served:
+        served.use_here(monkeypatch, tmp_path / "home")
+        monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1024)  # what the client keeps of a broken transfer is whole chunks
+        yield served
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Lets the client wait a fiftieth of the seconds that it would wait before it tries again."""
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds / 50))
+
+
+@pytest.fixture(scope="module")
+def target(pair):  # noqa: F811
+    """The target of the pair, from its folder."""
+    return load_target(str(pair / "target"))
+
+
+def folder(hub, model=TARGET, revision="main"):
+    """The folder that a model of the Hub is served from, for a test to change."""
+    return hub.models[model][revision]
+
+
+# What is fetched -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_loads_by_its_ids_and_writes_what_the_folders_write(hub, target):
+    fetched = load_target(TARGET)
+    assert greedy(fetched) == greedy(target)
+    assert greedy(fetched, load_drafter(DRAFT, fetched)) == greedy(target)
+    assert fetched.name == TARGET
+
+
+def test_a_pinned_revision_is_the_one_that_loads(hub, target):
+    weights = {name: load_drafter(DRAFT + name, target).fc.weight
+               for name in ("", "@main", "@v2", "@refs/pr/1", "@" + hub.commit(DRAFT, "main"), "@" + hub.commit(DRAFT, "v2"))}
+    first = weights.pop("")
+    doubled = {name for name, value in weights.items() if value.equal(first * 2)}
+    assert doubled == {"@v2", "@refs/pr/1", "@" + hub.commit(DRAFT, "v2")}
+    assert all(weights[name].equal(first) for name in weights.keys() - doubled)
+
+
+def test_only_what_is_read_is_fetched_and_only_once(hub):
+    for name in ("pytorch_model.bin", "training_args.bin", "modeling.py", "tokenizer.py", "tokenizer.pkl", "optimizer.safetensors",
+                 "original/model.safetensors", "README.md"):
+        path = folder(hub) / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"never fetched")
+    load_target(TARGET)
+    assert sorted(hub.sent()) == NEEDED
+    hub.requests.clear()
+    load_target(TARGET)
+    assert hub.sent() == [] and all(request.path.startswith("/api/models/") for request in hub.requests)
+
+
+def test_sharded_checkpoints_are_fetched_shard_by_shard(hub, target):
+    shard(folder(hub))
+    shard(folder(hub, DRAFT))
+    fetched = load_target(TARGET)
+    assert greedy(fetched, load_drafter(DRAFT, fetched)) == greedy(target)
+    assert {"model-1.safetensors", "model-2.safetensors", "model.safetensors.index.json"} < set(hub.sent())
+
+
+def test_a_layout_that_is_not_drafted_is_refused_from_the_hub_too(hub, target):
+    set_config(folder(hub, DRAFT), dflash_config={"sample_from_anchor": False})
+    assert_refused("sample_from_anchor: false", load_drafter, DRAFT, target)
+
+
+def test_weights_of_other_formats_are_refused_and_stay_where_they_are(hub):
+    (folder(hub) / WEIGHTS).rename(folder(hub) / "pytorch_model.bin")
+    assert_refused(f"'{TARGET}' has no model.safetensors on the Hub; weights of other formats are not read", load_target, TARGET)
+    assert sorted(hub.sent()) == NEEDED[:2]
+
+
+# A bad network -------------------------------------------------------------------------------------------------------
+
+
+def ranges(hub):
+    """First bytes of the transfers of the weights that asked for a part."""
+    return [int(request.range[len("bytes="):-1]) for request in hub.requests if request.at == "cdn" and request.range]
+
+
+def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(hub, target, impatient):
+    hub.cuts[WEIGHTS] = [5000, 3000]
+    assert greedy(load_target(TARGET)) == greedy(target)
+    first, second = ranges(hub)
+    assert 0 < first <= 5000 and first < second <= first + 3000
+
+
+def test_a_server_that_dies_within_a_file_and_comes_back_is_waited_for(hub, target):
+    hub.missing.add(WEIGHTS)  # so that the other files are there when the server dies
+    assert_refused("a file that it lists is missing", load_target, TARGET)
+    hub.missing.clear()
+    hub.cuts[WEIGHTS], hub.outage = [5000], 0.3
+    assert greedy(load_target(TARGET)) == greedy(target)
+    assert len(ranges(hub)) == 1 and 0 < ranges(hub)[0] <= 5000
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_transfer_that_fails_for_good_is_told_and_the_next_call_fetches_the_rest(hub, target, impatient, resets):
+    hub.cuts[WEIGHTS], hub.resets = [0] * 6, resets
+    for name in ("", "@main"):  # at the first call nothing but small files comes; they are no whole checkpoint for the second
+        assert_refused(rf"'{TARGET}{name}' could not be fetched .*; check the network and the disk and load it again", load_target, TARGET + name)
+        hub.cuts[WEIGHTS] = [0] * 6
+    hub.cuts.clear()
+    hub.requests.clear()
+    assert greedy(load_target(TARGET)) == greedy(target)
+    assert hub.sent() == [WEIGHTS]
+
+
+@pytest.mark.parametrize("file", [WEIGHTS, "config.json"])
+def test_a_file_of_another_hash_is_never_used(hub, target, file):
+    hub.spoiled.add(file)
+    for _ in range(2):
+        assert_refused(f"{file} of '{TARGET}' is not the file that the Hub lists .*; load it again", load_target, TARGET)
+    hub.stop()
+    assert_refused("could not be fetched from the Hub", load_target, TARGET)
+    hub.start()
+    hub.spoiled.clear()
+    hub.requests.clear()
+    assert greedy(load_target(TARGET)) == greedy(target)
+    assert hub.sent() == [file]
+
+
+def test_a_file_that_another_program_has_fetched_is_checked_too(hub):
+    from huggingface_hub import snapshot_download
+
+    hub.spoiled.add(WEIGHTS)
+    snapshot_download(TARGET)
+    hub.stop()
+    assert_refused(f"{WEIGHTS} of '{TARGET}' is not the file that the Hub lists", load_target, TARGET)
+
+
+def test_hashes_are_computed_once_and_again_for_a_file_that_is_fetched_anew(hub, monkeypatch, tmp_path):
+    load_target(TARGET)
+    with monkeypatch.context() as patched:
+        patched.setattr(hub_client, "hashlib", None)
+        load_target(TARGET)
+        load_target(f"{TARGET}@{hub.commit(TARGET, 'main')}")
+    next((tmp_path / "home").rglob(WEIGHTS)).resolve().unlink()
+    hub.spoiled.add(WEIGHTS)
+    assert_refused("is not the file that the Hub lists", load_target, TARGET)
+
+
+def test_a_shortened_file_is_refused(hub):
+    hub.shortened.add(WEIGHTS)
+    assert_refused(f"'{TARGET}' could not be fetched .*should be of size", load_target, TARGET)
+    cut_short(folder(hub) / WEIGHTS)
+    hub.shortened.clear()
+    assert_refused("is not a whole safetensors file", load_target, TARGET)
+
+
+# Answers of the Hub --------------------------------------------------------------------------------------------------
+
+
+ANSWERS = {
+    "missing model": ("org/nobody", lambda hub: None, "no such model, or it is private.; check the name, or set HF_TOKEN"),
+    "no id": ("org/no body", lambda hub: None, "no name on the Hub.; a model is org/name or org/name@revision"),
+    "missing revision": (TARGET + "@v9", lambda hub: None, "no such revision.; check the branch, tag or commit after the @"),
+    "missing commit": (TARGET + "@" + "0" * 40, lambda hub: None, "no such revision"),
+    "missing file": (TARGET, lambda hub: hub.missing.add(WEIGHTS), "a file that it lists is missing.; try another revision"),
+    "gated": (TARGET, lambda hub: hub.gated.update({TARGET: "hf_good"}), "it is gated.; accept its terms .* HF_TOKEN"),
+    "down": (TARGET, lambda hub: setattr(hub, "down", 503), "503 .*, and the cache does not hold it whole.; check the network"),
+    "hangs up": (TARGET, lambda hub: setattr(hub, "hangs_up", True), "could not be fetched from the Hub .*; check the network"),
+    "gone": (TARGET, lambda hub: hub.stop(), "refused, and the cache does not hold it whole.; check the network"),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_what_the_hub_does_not_give_is_told_in_one_sentence(hub, target, impatient, case):
+    name, spoil, sentence = ANSWERS[case]
+    spoil(hub)
+    assert_refused(f"^'{re.escape(name)}' could not be fetched from the Hub", load_target, name)
+    assert_refused(sentence, load_drafter, name, target)
+
+
+def test_a_token_opens_a_gated_model_and_never_reaches_the_cdn(hub, target, monkeypatch):
+    hub.gated[TARGET] = "hf_good"
+    hub.expired.add("hf_old")
+    monkeypatch.setenv("HF_TOKEN", "hf_other")
+    assert_refused("it is gated", load_target, TARGET)
+    monkeypatch.setenv("HF_TOKEN", "hf_old")
+    assert_refused("the token is not accepted.; check HF_TOKEN", load_target, TARGET)
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    hub.requests.clear()
+    assert greedy(load_target(TARGET)) == greedy(target)
+    assert {request.token for request in hub.requests if request.at == "hub"} == {"Bearer hf_good"}
+    assert {request.token for request in hub.requests if request.at == "cdn"} == {None}
+
+
+# Without a network ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lose", ["stop", "hangs_up", "down", "offline"])
+def test_what_is_cached_loads_without_a_hub(hub, target, monkeypatch, impatient, lose):
+    from huggingface_hub import constants
+
+    load_target(TARGET)
+    load_drafter(DRAFT + "@v2", target)
+    hub.requests.clear()
+    if lose == "stop":
+        hub.stop()
+    elif lose == "offline":
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    else:
+        setattr(hub, lose, 503)
+    fetched = load_target(TARGET)
+    assert greedy(fetched, load_drafter(DRAFT + "@v2", fetched)) == greedy(target)
+    assert hub.sent() == [] and (lose != "offline" or hub.requests == [])
+
+
+def test_offline_what_is_not_cached_or_not_whole_is_told(hub, monkeypatch, impatient):
+    from huggingface_hub import constants
+
+    hub.cuts[WEIGHTS] = [0] * 6
+    assert_refused("could not be fetched", load_target, TARGET)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    for name in (TARGET, DRAFT, DRAFT + "@" + hub.commit(DRAFT, "v2")):
+        assert_refused(rf"^'{name}' could not be fetched from the Hub \(HF_HUB_OFFLINE is set and the cache does not hold it whole\); unset",
+                       load_target, name)
+
+
+@contextmanager
+def fresh_client(environment):
+    """Has the client imported anew, which is when it reads its environment; afterwards the one before is back."""
+    def imported():
+        return [name for name in sys.modules if name.split(".")[0] == "huggingface_hub"]
+
+    before = {name: sys.modules.pop(name) for name in imported()}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "environ", environment)
+        yield
+    for name in imported():
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+def test_hf_endpoint_hf_home_hf_token_and_hf_hub_offline_are_honoured(tmp_path, monkeypatch):
+    """The released profile with embedded checkpoints in the place of the released ones; offline it may not ask the Hub."""
+    with Hub({TARGET: {"main": EMBEDDED / "tiny-target"}, DRAFT: {"main": EMBEDDED / "tiny-dspark"}}) as hub:
+        hub.use_here(monkeypatch, tmp_path / "elsewhere")  # for what transformers would ask, which is nothing
+        hub.gated = dict.fromkeys((TARGET, DRAFT), "hf_good")
+        for others, tokens in (({"HF_TOKEN": "hf_good"}, {"Bearer hf_good"}), ({"HF_HUB_OFFLINE": "1"}, set())):
+            hub.requests.clear()
+            with fresh_client(hub.environment(tmp_path / "home", **others)):
+                lab = setup("released", prompts=1)
+                prompt, drafter = lab.encode(lab.prompts["math"][0]), lab.drafter("dspark")
+            drafted = generate(lab.target, drafter, prompt, max_new_tokens=12, stop_token_ids=()).token_ids
+            assert drafted == generate(lab.target, None, prompt, max_new_tokens=12, stop_token_ids=()).token_ids
+            assert {request.token for request in hub.requests if request.at == "hub"} == tokens
+    cached = sorted(path.name for path in (tmp_path / "home" / "hub").glob("models--*"))
+    assert cached == sorted("models--" + name.replace("/", "--") for name in (TARGET, DRAFT)) and not (tmp_path / "elsewhere").exists()
+    embedding = lab.target.model.get_input_embeddings().weight  # tied to the head, as that of Qwen3-4B is: one tensor for all four
+    assert {drafter.embed_tokens.weight.data_ptr(), drafter.lm_head.weight.data_ptr()} == {embedding.data_ptr()}
+
+
+# Embedding and LM head -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [(), ("embed_tokens.weight",), ("lm_head.weight",), ("embed_tokens.weight", "lm_head.weight")])
+def test_the_targets_embedding_and_head_are_held_once_where_they_are_equal(hub, target, shared):
+    own = {"embed_tokens.weight": target.model.get_input_embeddings().weight, "lm_head.weight": target.model.get_output_embeddings().weight}
+    set_tensors(folder(hub, DRAFT), lambda tensors: {
+        name: (own[name] if name in shared else own[name] + 1).bfloat16() if name in own else value for name, value in tensors.items()})
+    drafter = load_drafter(DRAFT, target)
+    held = load_file(folder(hub, DRAFT) / WEIGHTS)
+    for name, value in own.items():
+        loaded = drafter.get_parameter(name)
+        assert (loaded.data_ptr() == value.data_ptr()) == (name in shared) and loaded.equal(held[name].float())
+    assert greedy(target, drafter) == greedy(target)
