@@ -129,9 +129,10 @@ def figure_6(domain: str = "all"):
             theirs = paper.calibration(position)
             axes.plot(theirs[when]["predicted"], theirs[when]["observed"], **PAPER)
             label_panel(axes, found, predicted[:, position - 1], position, theirs, when)
-        row[0].set_ylabel(f"{when}: share that survived")
+        row[0].set_ylabel(when)
     for axes in panels[1]:
         axes.set_xlabel("predicted survival")
+    fig.supylabel("share that survived", fontsize="medium")
     measured_on(panels[1][-1], confidence.report()["device"])
     handles = [panels[0][0].plot([], [], **look)[0] for look in (
         {"color": BLUE, "marker": "o", "linestyle": ""}, PAPER, {"color": GREY, "linewidth": 6, "alpha": 0.4})]
