@@ -92,8 +92,9 @@ def schedule(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
     Raises RequestError for survivals that are not probabilities or grow along a block.
     """
     order, theta = throughput(survival, cost_table)
-    rises = (theta[1:] > theta[:-1]).long()
-    return _lengths(order, rises.cumprod(0).sum(), survival.shape)
+    fails = torch.ones_like(theta, dtype=torch.uint8)  # whatever is admitted last, behind it is the end
+    torch.le(theta[1:], theta[:-1], out=fails[:-1])
+    return _lengths(order, fails.argmax(), survival.shape)
 
 
 def global_optimum(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
@@ -107,7 +108,6 @@ def global_optimum(survival: torch.Tensor, cost_table: CostTable) -> torch.Tenso
 
 def top_k(survival: torch.Tensor, budget) -> torch.Tensor:
     """Verification lengths [R] that give `budget` tokens, an int or a scalar tensor, to the highest survivals [R, g]."""
-    check_survival(survival)
     order, _ = _by_survival(survival)
     return _lengths(order, budget, survival.shape)
 
@@ -117,9 +117,8 @@ def throughput(survival: torch.Tensor, cost_table: CostTable) -> tuple[torch.Ten
 
     The order holds indices into the positions-first view, position * R + request.
     """
-    check_survival(survival)
-    requests, drafted = survival.shape
     order, ranked = _by_survival(survival)
+    requests, drafted = survival.shape
     covered = min(requests * drafted, max(cost_table.max_batch_tokens - requests, 0))
     expected = torch.cat([ranked.new_tensor([requests]), ranked[:covered]]).cumsum(0)
     if requests > cost_table.max_batch_tokens:
@@ -127,27 +126,25 @@ def throughput(survival: torch.Tensor, cost_table: CostTable) -> tuple[torch.Ten
     return order, expected * cost_table.between(requests, requests + covered, survival.device)
 
 
-def check_survival(survival: torch.Tensor) -> None:
-    """Raises RequestError unless survival [R, g] holds probabilities that never grow along a block."""
+def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions-first indices and float64 survivals, highest first; ties by position, so a prefix never has holes.
+
+    Raises RequestError unless survival [R, g] holds probabilities that never grow along a block.
+    """
     if survival.ndim != 2:
         raise RequestError(f"survival has shape {tuple(survival.shape)}; it must be [requests, positions]")
-    falls = torch.ones_like(survival[:, :1])
-    if not bool(((survival <= torch.cat([falls, survival[:, :-1]], 1)) & (survival >= 0)).all()):
+    ranked, order = survival.t().flatten().sort(descending=True, stable=True)  # nan comes first
+    ranked = ranked.double()
+    falling = (survival[:, 1:] <= survival[:, :-1]).all()
+    if len(ranked) and not (falling and ranked[0] <= 1 and ranked[-1] >= 0):
         raise RequestError("survival holds a number that is not a probability or is larger than the one before it; give "
                            "the running product of confidences between 0 and 1")
-
-
-def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions-first indices and float64 survivals, highest first; ties by position, so a prefix never has holes."""
-    ranked, order = survival.t().flatten().sort(descending=True, stable=True)
-    return order, ranked.double()
+    return order, ranked
 
 
 def _lengths(order: torch.Tensor, admitted, shape) -> torch.Tensor:
     """How many of the first `admitted` tokens belong to each request, [R]."""
-    requests, drafted = shape
-    kept = (torch.arange(requests * drafted, device=order.device) < admitted).long()
-    return torch.zeros(requests, dtype=torch.long, device=order.device).scatter_add_(0, order % max(requests, 1), kept)
+    return torch.bincount(order[:admitted] % max(shape[0], 1), minlength=shape[0])
 
 
 def _confidence(proposal: Proposal) -> torch.Tensor:
