@@ -50,8 +50,7 @@ def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Obse
     Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind it. Raises
     RequestError for a drafter without a confidence head.
     """
-    if getattr(drafter, "confidence_head", None) is None:
-        raise RequestError(f"{drafter.name} has no confidence head, so there is nothing to calibrate; use a DSpark drafter")
+    _check_head(drafter)
     logits, accepted, prompts = [], [], []
     fitted, drafter.temperatures = drafter.temperatures, None  # raw logits, whatever is in use
     try:
@@ -64,6 +63,12 @@ def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Obse
     finally:
         drafter.temperatures = fitted
     return Observations(np.array(logits).reshape(-1, drafter.gamma), np.array(accepted, dtype=int), np.array(prompts, dtype=int))
+
+
+def _check_head(drafter) -> None:
+    """Raises RequestError for a drafter without a confidence head."""
+    if getattr(drafter, "confidence_head", None) is None:
+        raise RequestError(f"{drafter.name} has no confidence head, so there is nothing to calibrate; use a DSpark drafter")
 
 
 def _listening(said: list):
@@ -150,8 +155,7 @@ class STS:
     def attach(self, drafter) -> None:
         """Has the drafter divide its confidence logits by these temperatures; raises RequestError for another gamma or a
         drafter without a confidence head."""
-        if getattr(drafter, "confidence_head", None) is None:
-            raise RequestError(f"{drafter.name} has no confidence head, so it cannot be calibrated; use a DSpark drafter")
+        _check_head(drafter)
         if len(self.temperatures) != drafter.gamma:
             raise RequestError(f"the calibration is for blocks of {len(self.temperatures)} drafts, and {drafter.name} drafts "
                                f"{drafter.gamma}; fit one on its own rollouts")

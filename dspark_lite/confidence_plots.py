@@ -12,7 +12,7 @@ from .calibration import Observations, auc, ece, reliability, survivals, survive
 from .calibration_report import pooled
 from .cost_table import CostTable
 from .evaluation import CONFIDENCE, RESAMPLES
-from .plots import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, figure, measured_on, visible
+from .plots import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, along_block, domain_style, figure, measured_on
 from .threshold_sweep import replay
 
 BINS = 20  # of the paper's Figure 6
@@ -44,14 +44,7 @@ def block(texts: list[str], said, label, accepted: int):
     position = range(len(texts))
     axes.bar(position, label, 0.6, color="white", edgecolor=BLACK, hatch="///",
              label="chance of being kept, 1 − TV(p, q)")
-    axes.plot(position, said, linestyle="", marker="D", color=ORANGE, label="confidence")
-    axes.axvspan(accepted - 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
-    if accepted < len(texts):
-        axes.text(accepted - 0.45, 1.05, "refused", fontsize=8, color=REJECTED)
-    axes.set(xticks=position, xticklabels=[f"{k + 1}\n{visible(text)}" for k, text in enumerate(texts)], ylim=(0, 1.14),
-             xlim=(-0.5, len(texts) - 0.5), xlabel="position in the block, drafted token", ylabel="probability")
-    axes.grid(axis="x", visible=False)
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=9)
+    along_block(fig, axes, texts, said, accepted)
     return fig
 
 

@@ -92,7 +92,7 @@ def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
             if counts[:, k, 1].sum() >= LEAST_ROUNDS else None for k in range(counts.shape[1])]
 
 
-def bootstrap(statistic, groups: list[np.ndarray], seed: int = 0, resamples: int = RESAMPLES) -> Estimate:
+def bootstrap(statistic, groups: list[np.ndarray], seed: int = 0, resamples: int | None = None) -> Estimate:
     """A statistic of several groups of rows with its percentile interval; a resample redraws the rows of every group.
 
     A resample without a round (the statistic is nan) says nothing and is left out.
@@ -101,7 +101,7 @@ def bootstrap(statistic, groups: list[np.ndarray], seed: int = 0, resamples: int
     if np.isnan(value):
         return Estimate(value, value, value)
     rng = np.random.default_rng(seed)
-    draws = [statistic([group[rng.integers(0, len(group), len(group))] for group in groups]) for _ in range(resamples)]
+    draws = [statistic([group[rng.integers(0, len(group), len(group))] for group in groups]) for _ in range(resamples or RESAMPLES)]
     low, high = np.nanquantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Estimate(value, float(low), float(high))
 

@@ -27,6 +27,8 @@ DOMAINS = {  # name: (colour, marker, line style)
 POLICIES = {  # name: (label, colour, marker)
     "all": ("whole block", BLUE, "o"), "fixed": ("fixed length", ORANGE, "s"),
     "threshold": ("confidence threshold", GREEN, "D"), "retrospective": ("retrospective", RED, "X"),
+    "algorithm1": ("Algorithm 1", BLACK, "^"), "lagged": ("lagged top-K", PURPLE, "P"),
+    "convex": ("Algorithm 1, convex view", SKY, "v"),
 }
 ACCEPTED, REJECTED, NEXT = GREEN, RED, BLUE  # a draft kept, a draft refused, the token the target adds
 plt.rcParams.update({
@@ -189,6 +191,13 @@ def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[
     axes.bar([k - 0.2 for k in position], draft_probs, 0.38, color=BLUE, alpha=0.55, label="drafter's probability q")
     axes.bar([k + 0.2 for k in position], target_probs, 0.38, color="white", edgecolor=BLACK, hatch="///",
              label="target's probability p")
+    along_block(fig, axes, texts, confidence, accepted)
+    return fig
+
+
+def along_block(fig, axes, texts: list[str], confidence, accepted: int) -> None:
+    """Marks each position's confidence on a figure of one block, names the tokens and shades those that were refused."""
+    position = range(len(texts))
     axes.plot(position, confidence, linestyle="", marker="D", color=ORANGE, label="confidence")
     axes.axvspan(accepted - 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
     if accepted < len(texts):
@@ -197,7 +206,6 @@ def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[
              xlim=(-0.5, len(texts) - 0.5), xlabel="position in the block, drafted token", ylabel="probability")
     axes.grid(axis="x", visible=False)
     fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)
-    return fig
 
 
 def shown(text: str) -> str:

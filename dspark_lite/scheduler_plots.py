@@ -7,19 +7,12 @@ from matplotlib.patches import Patch, Rectangle
 from .cost_table import CostTable
 from .drafters import Proposal
 from .evaluation import Estimate
-from .plots import BLACK, GREEN, GREY, ORANGE, POLICIES, PURPLE, RED, SKY, figure, measured_on
+from .plots import BLACK, GREEN, GREY, ORANGE, POLICIES, RED, SKY, figure, measured_on
+from .plots import policy_style as look
 from .scheduling import LAG, survival, throughput
 
-LOOKS = {**POLICIES, "algorithm1": ("Algorithm 1", BLACK, "^"), "lagged": ("lagged top-K", PURPLE, "P"),
-         "convex": ("Algorithm 1, convex view", SKY, "v")}
 VIEWS = {"raw": (BLACK, "o", "-"), "monotone": (ORANGE, "s", "--"), "convex": (SKY, "v", ":")}
 THETA = "expected throughput θ\n(tokens/s)"
-
-
-def look(policy: str) -> dict:
-    """Keyword arguments of `plot` for a policy: label, colour, marker."""
-    label, colour, marker = LOOKS[policy]
-    return {"label": label, "color": colour, "marker": marker}
 
 
 def views(panels: dict[str, dict[str, CostTable]], spent: dict[str, list], devices: dict[str, str]):
@@ -140,7 +133,7 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str):
             x = [requests * 1.04 ** (index - (len(by_policy) - 1) / 2) for requests in values]
             bars = [[e.value - e.low for e in values.values()], [e.high - e.value for e in values.values()]]
             axes.errorbar(x, [e.value for e in values.values()], bars, elinewidth=1, capsize=2, **look(policy))
-        axes.axhline(1, color=LOOKS["all"][1], linewidth=1, label=base)
+        axes.axhline(1, color=POLICIES["all"][1], linewidth=1, label=base)
         axes.set(title=curve, xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
         axes.minorticks_off()
     measured_on(panels[-1], device)
@@ -169,7 +162,7 @@ def board(steps: list[Proposal], step: int, policy_name: str, policy, cost_table
     mark(curve, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
     if value is not None:
         curve.plot(int(lengths.sum()), value, linestyle="", marker="o", markersize=16, markerfacecolor="none",
-                   markeredgewidth=2, color=LOOKS[policy_name][1], label="this policy")
+                   markeredgewidth=2, color=POLICIES[policy_name][1], label="this policy")
     handles, _ = curve.get_legend_handles_labels()
     outlined = Patch(fill=False, edgecolor=ORANGE, lw=2, label="admitted")
     fig.legend(handles=[outlined, *handles], loc="outside lower center", ncols=len(handles) + 1, fontsize=8)

@@ -1,7 +1,7 @@
 """Measure what lessons 09 and 10 show of the tiny profile: calibration, threshold sweep, cost table.
 
-Everything goes to assets/measurements/confidence/. Without arguments all three are measured; the costs wants a
-machine that does nothing else.
+Everything goes to assets/measurements/confidence/. Without arguments all three are measured; the cost table
+wants a machine that does nothing else.
 """
 
 import argparse
