@@ -4,8 +4,9 @@ BIN := .venv/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 # A kernel's reply is lost once in a few hundred cells on a busy machine: a notebook, and nothing else, gets a second try.
 NOTEBOOKS := --nbmake --nbmake-timeout=300 --reruns 1 --only-rerun NotebookFailedException
-# The lessons with their solutions; without them, as readers get them, `make run` executes them.
-PYTEST := -m pytest -n 2 $(NOTEBOOKS) tests notebooks/solutions
+# A file's tests stay on one worker, which then loads its models once. The lessons come with their solutions; without
+# them, as readers get them, `make run` executes them.
+PYTEST := -m pytest -n 2 --dist loadfile $(NOTEBOOKS) tests notebooks/solutions
 
 .PHONY: run lab test notebooks record test-matrix figures experiments confidence
 .DELETE_ON_ERROR:

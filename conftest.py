@@ -13,6 +13,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from kernel_replies import wait_in_turns  # noqa: E402
+
+wait_in_turns()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import torch
 
 from .decoding import generate
+from .drafters.base import draft_length
 from .errors import RequestError
 from .sampling import Randomness, accept, probabilities
 
@@ -38,14 +39,16 @@ def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[
 
 @torch.inference_mode()
 def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, temperature: float, generator: Randomness,
-                      accept=accept) -> torch.Tensor:
+                      gamma: int | None = None, accept=accept) -> torch.Tensor:
     """How often each token [V] came after the anchor in `draws` rounds of drafting, verifying and accepting.
 
     The prompt [1, n] and the anchor, its most probable next token, are the same in every round; the first token that
-    a round commits is counted. `accept` is the rule under test. The prompt is read once and its cache shared out to
+    a round commits is counted, which a block of `gamma` drafts (None: whole ones) decides however short it is. `accept` is
+    the rule under test. The prompt is read once and its cache shared out to
     a batch of rounds, which are rolled back and run again.
     """
-    rows = max(1, min(draws, MOST_ROWS, MOST_LOGITS // (target.vocab_size * (drafter.gamma + 1))))
+    gamma = draft_length(gamma, drafter.gamma)
+    rows = max(1, min(draws, MOST_ROWS, MOST_LOGITS // (target.vocab_size * (gamma + 1))))
     step, cache = target.prefill(prompt_ids, drafter.taps)
     anchor = step.logits[:, -1].argmax(-1).expand(rows)  # [B]
     cache.batch_repeat_interleave(rows)
@@ -53,7 +56,7 @@ def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, tem
     state = drafter.begin(prompt_ids.expand(rows, -1), features)
     counts = torch.zeros(target.vocab_size, dtype=torch.long, device=prompt_ids.device)
     for start in range(0, draws, rows):
-        proposal = drafter.propose(state, anchor, temperature=temperature, generator=generator)
+        proposal = drafter.propose(state, anchor, gamma=gamma, temperature=temperature, generator=generator)
         entering = torch.cat([anchor[:, None], proposal.tokens], 1)  # [B, g+1]
         target_probs = probabilities(target.verify(entering, cache).logits, temperature)
         verdict = accept(target_probs, proposal.probs, proposal.tokens, None, generator)

@@ -73,6 +73,12 @@ def until_stop(tokens: list[int], stop_token_ids) -> list[int]:
     return tokens
 
 
+def nothing_drafted(anchor: torch.Tensor, vocab_size: int) -> Proposal:
+    """The empty block of plain decoding after `anchor` [B]."""
+    batch = len(anchor)
+    return Proposal(anchor.new_empty(batch, 0), torch.empty(batch, 0, vocab_size, device=anchor.device))
+
+
 class _Request:
     """What one request carries from round to round: both caches, the anchor, and the answer so far."""
 
@@ -90,6 +96,7 @@ class _Request:
 
     def begin(self) -> None:
         """Has the drafter read the prompt, which counts as decoding: plain decoding does without."""
+        self.begun = clock(self.target.device)
         if self.drafter:
             self.state = self.drafter.begin(*self.prompt)
         self.prompt = None
@@ -103,8 +110,7 @@ class _Request:
         """The drafted block; an empty one for plain decoding."""
         self.drafting = clock(self.target.device)
         if self.drafter is None:
-            empty = self.anchor.new_empty(1, 0)
-            return Proposal(empty, torch.empty(1, 0, self.target.vocab_size, device=self.anchor.device))
+            return nothing_drafted(self.anchor, self.target.vocab_size)
         return self.drafter.propose(self.state, self.anchor, gamma=self.gamma, temperature=self.temperature,
                                     generator=self.generator)
 
@@ -151,20 +157,34 @@ def generate_together(target, drafter, prompts: list[torch.Tensor], *, max_new_t
     The policy sees the blocks of all unfinished requests at once and gives each its length; each is then verified by
     itself. A request's seconds include its waiting for the others.
     """
+    requests = begin_together(target, drafter, prompts, max_new_tokens=max_new_tokens, temperature=temperature, policy=policy,
+                              stop_token_ids=stop_token_ids, generator=generator, gamma=gamma)
+    while not all(request.finished for request in requests):
+        step_together(requests, policy)
+    return [request.result for request in requests]
+
+
+@torch.inference_mode()
+def begin_together(target, drafter, prompts: list[torch.Tensor], *, policy=None, **options) -> list["_Request"]:
+    """Reads the prompts [1, n], draws the token after each, and has the drafter read them; a policy that remembers earlier
+    steps starts anew."""
     if hasattr(policy, "begin"):
-        policy.begin()  # a policy that remembers earlier steps starts anew
-    requests = [_Request(target, drafter, prompt, max_new_tokens=max_new_tokens, temperature=temperature, gamma=gamma,
-                         stop_token_ids=stop_token_ids, generator=generator) for prompt in prompts]
-    started = clock(target.device)
+        policy.begin()
+    requests = [_Request(target, drafter, prompt, **options) for prompt in prompts]
     for request in requests:
         request.begin()
-    while active := [request for request in requests if not request.finished]:
-        proposals = [request.draft() for request in active]
-        if policy is not None and drafter is not None:
-            lengths = policy(together(proposals)).tolist()
-            proposals = [proposal.cut(length) for proposal, length in zip(proposals, lengths)]
-        for request, proposal in zip(active, proposals):
-            request.verify(proposal)
-        for request in active:
-            request.result.decode_seconds = clock(target.device) - started
-    return [request.result for request in requests]
+    return requests
+
+
+@torch.inference_mode()
+def step_together(requests: list["_Request"], policy=None) -> None:
+    """One round of every request that is not finished."""
+    active = [request for request in requests if not request.finished]
+    proposals = [request.draft() for request in active]
+    if policy is not None and active[0].drafter is not None:
+        lengths = policy(together(proposals)).tolist()
+        proposals = [proposal.cut(length) for proposal, length in zip(proposals, lengths)]
+    for request, proposal in zip(active, proposals):
+        request.verify(proposal)
+    for request in active:
+        request.result.decode_seconds = clock(request.target.device) - request.begun

@@ -1,17 +1,20 @@
 """The exact output distribution of a speculative decoder, by visiting every outcome of every random decision.
 
-The decoder itself is run once for every path of choices (drawn tokens, accepted prefixes); the probability of a path is
-the product of the probabilities of its choices. Nothing is sampled and nothing is modelled a second time, so what holds
-here holds of the code that decodes. Feasible for vocabularies of a few tokens and a few rounds.
+The decoder itself is run, round by round: every round once for every path of choices (drawn tokens, accepted prefixes)
+through it, from a copy of all that was carried into it. The probability of an answer is the product of the probabilities
+of its choices. Nothing is sampled and nothing is modelled a second time, so what holds here holds of the code that
+decodes. Feasible for vocabularies of a few tokens and a few rounds.
 """
 
+import copy
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from .cost_table import CostTable
-from .decoding import generate_together
+from .decoding import begin_together, step_together
 from .drafters import MTP, DraftConfig, DSpark, DSparkConfig, Eagle3, Eagle3Config, PromptLookup, Proposal, SmallLM
 from .errors import RequestError
 from .sampling import Chooser, draw
@@ -59,12 +62,16 @@ def outcomes(work):
     waiting, visited = [[]], 0
     while waiting:
         visited += 1
-        if visited > MOST_PATHS:
-            raise RequestError(f"more than {MOST_PATHS} paths; use a smaller vocabulary, block or length")
+        _check_paths(visited)
         path = Path(waiting.pop())
         result = work(path)
         waiting += path.open
         yield result, path.probability
+
+
+def _check_paths(visited: int) -> None:
+    if visited > MOST_PATHS:
+        raise RequestError(f"more than {MOST_PATHS} paths; use a smaller vocabulary, block or length")
 
 
 def output_distribution(target, drafter, policy, length: int, *, prompt=(0,), temperature: float = 1.0,
@@ -80,15 +87,41 @@ def output_distribution(target, drafter, policy, length: int, *, prompt=(0,), te
 def joint_distribution(target, drafter, policy, length: int, prompts, *, temperature: float = 1.0,
                        gamma: int | None = None) -> dict[tuple[tuple[int, ...], ...], float]:
     """`output_distribution` of requests that share every step: probability of each tuple of their answers."""
-    def answers(path):
-        found = generate_together(target, drafter, [torch.tensor([list(prompt)]) for prompt in prompts], policy=policy,
-                                  max_new_tokens=length, temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma)
-        return tuple(tuple(generation.token_ids) for generation in found)
+    lasting = (target, drafter, getattr(policy, "cost_table", None))
+
+    def begin(path):
+        rule = _copied(policy, *lasting)
+        return begin_together(target, drafter, [torch.tensor([list(prompt)]) for prompt in prompts], policy=rule, max_new_tokens=length,
+                              temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma), rule
 
     found: dict[tuple, float] = {}
-    for tokens, probability in outcomes(answers):
-        found[tokens] = found.get(tokens, 0.0) + probability
+    waiting, followed = list(outcomes(begin)), 0
+    while waiting:
+        (requests, rule), probability = waiting.pop()
+        if all(request.finished for request in requests):
+            tokens = tuple(tuple(request.result.token_ids) for request in requests)
+            found[tokens] = found.get(tokens, 0.0) + probability
+            continue
+        after = [(state, probability * share) for state, share in outcomes(partial(_stepped, requests, rule, lasting))]
+        followed += len(after)
+        _check_paths(followed)
+        waiting += after
     return found
+
+
+def _stepped(requests: list, policy, lasting: tuple, path: Path) -> tuple[list, object]:
+    """Copies of requests and policy, all but what is `lasting`, after a step whose random decisions follow `path`."""
+    for request in requests:
+        request.generator = path
+        request.result.rounds.clear()  # nobody reads them, and copies take time
+    requests, policy = _copied((requests, policy), *lasting, path)
+    step_together(requests, policy)
+    return requests, policy
+
+
+def _copied(state, *lasting):
+    """A deep copy in which what is `lasting`, models above all, stays the very same object."""
+    return copy.deepcopy(state, {id(one): one for one in lasting})
 
 
 def total_variation(first: dict, second: dict) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from kernel_replies import wait_in_turns
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from tqdm import tqdm
@@ -183,12 +184,15 @@ def describe_failure(notebook, error):
     return f"cell {done[-1] if done else 1} or the one after it {kind}."
 
 
-def execute(notebook, lesson, folder, on_cell=lambda: None):
+def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
     """Run a notebook in a fresh kernel that starts in `folder`, in place; `on_cell` is called after each code cell.
 
-    Widget views and state are dropped afterwards: their ids are random, and each has a static figure beside it.
+    `environment` is the kernel's (default: this process's with KERNEL_SETTINGS). What another program has saved with the
+    notebook, such as the widgets of its last run, is dropped first. Widget views and state are dropped afterwards: their
+    ids are random, and each has a static figure beside it.
     Raises LessonError with the lesson, the cell and the error, errors inside widgets included.
     """
+    strip(notebook)
     client = NotebookClient(
         notebook,
         timeout=CELL_SECONDS,
@@ -199,8 +203,9 @@ def execute(notebook, lesson, folder, on_cell=lambda: None):
         resources={"metadata": {"path": str(folder)}},
         on_cell_executed=lambda **_: on_cell(),
     )
+    wait_in_turns()
     try:
-        client.execute(env={**os.environ, **KERNEL_SETTINGS})
+        client.execute(env=environment or {**os.environ, **KERNEL_SETTINGS})
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise LessonError(f"{lesson}, {describe_failure(notebook, error)}") from error
     finally:

@@ -40,9 +40,10 @@ def swaps_p_and_q(target_probs, draft_probs, draft_tokens, lengths, generator):
     return accept(swapped, target_probs[:, :-1], draft_tokens, lengths, generator)
 
 
-def p_value(lab, name, prompt_ids, draws, rule=accept):
-    """The chi-square test of `draws` rounds with a drafter and a verifier."""
-    counts = next_token_counts(lab.target, lab.drafter(name), prompt_ids, draws, TEMPERATURE, lab.generator(), accept=rule)
+def p_value(lab, name, prompt_ids, draws, rule=accept, gamma=1):
+    """The chi-square test of `draws` rounds with a drafter and a verifier; blocks of one draft cost least."""
+    counts = next_token_counts(lab.target, lab.drafter(name), prompt_ids, draws, TEMPERATURE, lab.generator(), gamma=gamma,
+                               accept=rule)
     assert counts.sum() == draws
     _, probs = after_anchor(lab.target, prompt_ids, TEMPERATURE)
     return chi_square(counts, probs)
@@ -53,7 +54,11 @@ def test_exact_rounds_are_not_rejected(lab, prompt_ids, name, draws):
     assert p_value(lab, name, prompt_ids, draws) > FALSE_ALARM
 
 
-@pytest.mark.parametrize(("error", "draws"), [(swaps_p_and_q, DRAWS), (corrects_from_the_target, 6000)])
+def test_exact_rounds_of_whole_blocks_are_not_rejected(lab, prompt_ids):
+    assert p_value(lab, "dspark", prompt_ids, 2000, gamma=None) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("error", "draws"), [(swaps_p_and_q, 2000), (corrects_from_the_target, 6000)])
 def test_a_planted_error_is_rejected(lab, prompt_ids, error, draws):
     assert p_value(lab, "dspark", prompt_ids, draws, error) < FALSE_ALARM
 

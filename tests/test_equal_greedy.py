@@ -1,6 +1,6 @@
 """Greedy text of every drafter equals the target's own on held-out prompts, in float32, token for token.
 
-Twelve prompts a domain; a hundred with DSPARK_THOROUGH=1 in the environment.
+Eight prompts a domain; a hundred with DSPARK_THOROUGH=1 in the environment.
 """
 
 import os
@@ -12,7 +12,7 @@ from dspark_lite.decoding import generate
 from dspark_lite.lab import setup
 from dspark_lite.training.corpus import DOMAINS
 
-PROMPTS = 100 if os.environ.get("DSPARK_THOROUGH") == "1" else 12
+PROMPTS = 100 if os.environ.get("DSPARK_THOROUGH") == "1" else 8
 DRAFTERS = ["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"]
 
 

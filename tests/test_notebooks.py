@@ -1,13 +1,17 @@
 """The committed notebooks are what their sources give, executed; and the generator sees what is wrong."""
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
+from queue import Empty
 
 import nbformat
 import notebooks
 import pytest
+from jupyter_client.channels import AsyncZMQSocketChannel
+from kernel_replies import in_turns
 
 SOURCES = notebooks.lesson_sources()
 COMMITTED = sorted(
@@ -129,6 +133,56 @@ def test_a_notebook_too_large_to_commit_is_refused(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def saved_by_colab(notebook):
+    """A copy of a notebook as Colab saves it after a run: its own metadata, widgets and outputs, one of them an error."""
+    saved = nbformat.from_dict(notebook)
+    state = {"model_module": "@jupyter-widgets/output", "model_name": "OutputModel", "model_module_version": "1.0.0",
+             "state": {"outputs": [nbformat.v4.new_output("error", ename="ValueError", evalue="of an earlier run", traceback=[])]}}
+    saved.metadata |= {"widgets": {notebooks.WIDGET_STATE: {"a1": state}}, "language_info": {"name": "python", "version": "3.13.5"},
+                       "kernelspec": {"name": "conda-env-colab-py", "display_name": "Python 3 (colab)"},
+                       "colab": {"provenance": [], "gpuType": "T4", "collapsed_sections": ["x"]}}
+    for number, cell in enumerate(saved.cells):
+        cell.id = f"colab{number}"
+        cell.metadata |= {"id": cell.id, "colab": {"base_uri": "https://localhost:8080/", "height": 17}, "outputId": "f3"}
+        if cell.cell_type == "code":
+            cell.metadata["executionInfo"] = {"status": "ok", "elapsed": 5, "user": {"displayName": "", "userId": ""}}
+            view = {notebooks.WIDGET_VIEW: {"model_id": "a1", "version_major": 2, "version_minor": 0}}
+            cell.execution_count, cell.outputs = 40 + number, [nbformat.v4.new_output("display_data", view)]
+    return saved
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A repository with one lesson, and nothing of the real one; returns the paths of its two notebooks."""
+    for folder in ("notebooks/src", "dspark_lite"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "dspark_lite" / "about.py").touch()
+    source = source_in(tmp_path / "notebooks" / "src")
+    monkeypatch.setattr(notebooks, "ROOT", tmp_path)
+    monkeypatch.setattr(notebooks, "SOURCES", source.parent)
+    return [notebooks.notebook_path(source, solutions) for solutions in (False, True)]
+
+
+def test_notebooks_saved_by_colab_are_seen_and_built_anew(clone):
+    assert notebooks.main(["build"]) == 0
+    built = [path.read_bytes() for path in clone]
+    for path in clone:
+        nbformat.write(saved_by_colab(nbformat.read(path, as_version=4)), path)
+    sentences = notebooks.check(notebooks.lesson_sources())
+    assert len(sentences) == 2 and all("the metadata differs" in sentence for sentence in sentences)
+    assert notebooks.main(["build", "--check"]) == 1
+    assert notebooks.main(["build"]) == 0
+    assert notebooks.main(["build", "--check"]) == 0 and [path.read_bytes() for path in clone] == built
+
+
+def test_a_notebook_saved_by_colab_runs_as_it_is(clone):
+    """`make run` executes what lies there, and what its last run left is no error of this one."""
+    notebook = saved_by_colab(notebooks.generate(notebooks.lesson_sources()[0], solutions=True))
+    notebooks.execute(notebook, "07", clone[0].parent)
+    assert [cell.outputs for cell in notebooks.code_cells(notebook)][-1] == [nbformat.v4.new_output("stream", text="42\n")]
+    assert notebook.metadata == notebooks.NOTEBOOK_METADATA
+
+
 WIDGET_ERROR = """import ipywidgets
 out = ipywidgets.Output()
 display(out)
@@ -191,3 +245,34 @@ def test_setup_cell_clones_on_colab(tmp_path):
         finished = run_setup_cell(content, before=colab, PATH=f"{git.parent}:{os.environ['PATH']}")
         assert finished.stdout.split() == ["notebooks", str(content / name)], finished.stderr
     assert finished.stderr == ""
+
+
+def test_a_message_that_a_client_missed_is_found_in_the_next_turn():
+    """The kernel's channel says nothing the first two times, as when its wake-up was missed; no real wait is needed."""
+    asked = []
+
+    async def get_msg(channel, timeout):
+        asked.append(timeout)
+        if len(asked) < 3:
+            raise Empty
+        return "late"
+
+    assert asyncio.run(in_turns(get_msg, turn=2.0)(None, timeout=300)) == "late"
+    assert asked == [2.0, 2.0, 2.0]
+
+
+def test_waiting_in_turns_ends_with_the_time_limit():
+    asked = []
+
+    async def get_msg(channel, timeout):
+        asked.append(timeout)
+        await asyncio.sleep(timeout)
+        raise Empty
+
+    with pytest.raises(Empty):
+        asyncio.run(in_turns(get_msg, turn=0.02)(None, timeout=0.05))
+    assert asked[:2] == [0.02, 0.02] and asked[-1] < 0.02
+
+
+def test_clients_of_kernels_wait_in_turns():
+    assert AsyncZMQSocketChannel.get_msg.__name__ == "patient", "conftest.py arranges it"

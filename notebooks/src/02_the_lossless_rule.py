@@ -283,10 +283,10 @@ done = check_next_distribution(next_distribution)
 # ## The whole decoder
 #
 # Now the same proof for everything at once: prompt, drafter with its cache, policy, verification, roll-back, several
-# rounds. `output_distribution` runs the package's `generate` once for each path and adds up the probabilities of the
-# texts. It is feasible for a toy: `toy_models` makes a random target with two tokens in its vocabulary and a real
-# drafter of each kind, random too, with blocks of two. Texts of four tokens have room for a whole block with its
-# bonus and for a second round after a refusal.
+# rounds. `output_distribution` runs the rounds of the package's `generate`, each once for every path through it and from
+# a copy of what the rounds before have left, and adds up the probabilities of the texts. It is feasible for a toy:
+# `toy_models` makes a random target with two tokens in its vocabulary and a real drafter of each kind, random too, with
+# blocks of two. Texts of four tokens have room for a whole block with its bonus and for a second round after a refusal.
 
 # %%
 target, drafters = toy_models()
@@ -491,7 +491,8 @@ assert len(broken) == 7
 # With a real vocabulary there are too many paths to visit, so we count instead. We take a place in an answer where
 # the target hesitates and the drafter disagrees with it. `next_token_counts` fixes the text and the anchor there,
 # runs one round of the package many times, and counts the token that comes after the anchor. The target's own
-# probabilities say how often each should come. The chi-square test turns the difference into a p-value: how probable
+# probabilities say how often each should come. Only the first token of a round is counted, and a block of one draft
+# already decides it. The chi-square test turns the difference into a p-value: how probable
 # are counts at least this far off, if the decoder is exact? We reject a decoder below $10^{-3}$, so an exact one is
 # accused once in a thousand tests.
 
@@ -515,7 +516,7 @@ def report(name, counts):
 
 draws, counts = 2000, {}
 for name in lab.drafters:
-    counts[name] = next_token_counts(lab.target, lab.drafter(name), ids, draws, 1.0, lab.generator())
+    counts[name] = next_token_counts(lab.target, lab.drafter(name), ids, draws, 1.0, lab.generator(), gamma=1)
     report(name, counts[name])
 
 # %% [markdown]
@@ -529,7 +530,7 @@ def swapped(target_probs, draft_probs, draft_tokens, lengths, generator):
 
 
 drafter = lab.drafter("dspark")
-planted = next_token_counts(lab.target, drafter, ids, draws, 1.0, lab.generator(), accept=swapped)
+planted = next_token_counts(lab.target, drafter, ids, draws, 1.0, lab.generator(), gamma=1, accept=swapped)
 report("planted error", planted)
 
 # %%
