@@ -8,7 +8,7 @@ NOTEBOOKS := --nbmake --nbmake-timeout=300 --reruns 1 --only-rerun NotebookFaile
 # them, as readers get them, `make run` executes them.
 PYTEST := -m pytest -n 2 --dist loadfile $(NOTEBOOKS) tests notebooks/solutions
 
-.PHONY: run lab test notebooks record test-matrix figures experiments confidence
+.PHONY: run lab test notebooks record test-matrix test-oldest test-newest figures experiments confidence
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -42,10 +42,14 @@ confidence: .venv/course.stamp
 	$(BIN)/python scripts/confidence.py
 
 # The oldest supported transformers, and the newest that the package index has for this Python.
-test-matrix: .venv-oldest/tests.stamp .venv-newest/tests.stamp
-	.venv-newest/bin/python $(PIP_INSTALL) --upgrade "transformers>=5.15" -c .venv-newest/constraints.txt
+test-matrix: test-oldest test-newest
+
+test-oldest: .venv-oldest/tests.stamp
 	.venv-oldest/bin/python -c "import transformers; print('transformers', transformers.__version__)"
 	.venv-oldest/bin/python $(PYTEST)
+
+test-newest: .venv-newest/tests.stamp
+	.venv-newest/bin/python $(PIP_INSTALL) --upgrade "transformers>=5.15" -c .venv-newest/constraints.txt
 	.venv-newest/bin/python -c "import transformers; print('transformers', transformers.__version__)"
 	.venv-newest/bin/python $(PYTEST)
 
