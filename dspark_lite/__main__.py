@@ -49,6 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
                           help="longest answer (default: 2048 on benchmarks, else that of the profile)")
     bench = command("bench", _bench, "decoding speed against plain decoding, batch 1")
     bench.add_argument("--scheduler", action="store_true", help="only the scheduler: Algorithm 1 against a literal loop")
+    bench.add_argument("--shapes", choices=("released", "tiny"),
+                       help="only memory and time of random weights: of the released shapes on a GPU, or of tiny ones")
     for measure, prompts, seed in (
             (evaluate, "200 a domain, the paper's count a benchmark", "0, on benchmarks the paper's"),
             (bench, "20 a domain", "0")):
@@ -92,7 +94,8 @@ def build_parser() -> argparse.ArgumentParser:
     parity = command("parity", _parity, "compare with folders of reference tensors")
     parity.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
 
-    command("doctor", _doctor, "what this machine has and which profile it gets")
+    doctor = command("doctor", _doctor, "what this machine has, what fits, how long downloads take; nothing is downloaded")
+    doctor.add_argument("--json", type=Path, metavar="FILE", help="also write it here")
     return parser
 
 
@@ -166,6 +169,9 @@ def _bench(options) -> None:
     from .lab import versions
     from .measurements import write_json
 
+    if options.shapes:
+        _bench_shapes(options)
+        return
     if options.scheduler:
         rows = bench_scheduler()
         for row in rows:
@@ -186,6 +192,16 @@ def _bench(options) -> None:
         costs = ", ".join(f"{value:.2f} ms at {context} tokens" for context, value in times.items())
         print(f"{name:14} draft time a round: {costs}")
     print(f"on {measured['device']}, temperature {options.temperature}, decoding only")
+    if options.json:
+        write_json(options.json, measured)
+
+
+def _bench_shapes(options) -> None:
+    from .measurements import write_json
+    from .released_bench import measure, report
+
+    measured = measure(options.shapes, options.drafters, seed=options.seed or 0)
+    print(*report(measured), sep="\n")
     if options.json:
         write_json(options.json, measured)
 
@@ -280,17 +296,13 @@ def _parity(options) -> int:
 
 
 def _doctor(options) -> None:
-    import torch
+    from .doctor import examine, report
+    from .measurements import write_json
 
-    from .lab import choose_profile, versions
-
-    print(" ".join(f"{name} {version}" for name, version in versions().items()))
-    if torch.cuda.is_available():
-        free, total = torch.cuda.mem_get_info()
-        print(f"GPU {torch.cuda.get_device_name()}: {free / 2**30:.1f} of {total / 2**30:.1f} GiB free")
-    else:
-        print(f"no GPU; {torch.get_num_threads()} CPU threads")
-    print(f"profile: {choose_profile()}")
+    found = examine()
+    print(*report(found), sep="\n")
+    if options.json:
+        write_json(options.json, found)
 
 
 if __name__ == "__main__":

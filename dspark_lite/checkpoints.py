@@ -21,17 +21,17 @@ ROOT = Path(__file__).resolve().parent.parent
 EMBEDDED = ROOT / "assets" / "checkpoints"
 DRAFTS = {kind.architecture: kind for kind in (DSpark, Gemma4DSpark, Eagle3, MTP)}
 LANGUAGE_MODELS = ("Qwen3ForCausalLM",)
-SHARED_WITH_TARGET = ("embed_tokens.weight", "lm_head.weight")
+COMPARED = 4096  # rows of a tensor that are read at a time to compare it
 
 
-def resolve(name: str) -> Path:
-    """The folder of a checkpoint, downloaded if `name` is a Hub id; raises CheckpointError where there is none."""
+def resolve(name: str, fetched=download) -> Path:
+    """The folder of a checkpoint, `fetched(name)` if `name` is a Hub id; raises CheckpointError where there is none."""
     if (EMBEDDED / name).is_dir():
         return EMBEDDED / name
     if Path(name).is_dir():
         return Path(name)
     if name.partition("@")[0].count("/") == 1 and not name.startswith((".", "/")):
-        return download(name)
+        return fetched(name)
     known = sorted(folder.name for folder in EMBEDDED.glob("*") if folder.is_dir())
     raise CheckpointError(f"there is no checkpoint {name!r}: it is neither a folder nor a Hub id (org/name) nor one of the embedded "
                           f"{', '.join(known) or 'checkpoints, of which there are none'}")
@@ -88,7 +88,8 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     """Loads a target by embedded name, folder or Hub id.
 
     `profile` "tiny" or "released" only sets what `device` and `dtype` default to: float32 on the CPU for tiny, the
-    widest 16-bit type that the GPU computes in for released. Raises CheckpointError for anything that cannot be loaded.
+    widest 16-bit type that the GPU computes in for released. Tensors go to the device one by one, each in its final type.
+    Raises CheckpointError for anything that cannot be loaded.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -100,19 +101,28 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     if sum(path.stat().st_size for path in weight_files(folder)) < 2**30:
         logging.disable_progress_bar()  # a small model is loaded before its bar could be read
     device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError(f"{name} cannot be loaded on a GPU, because torch finds none; load with device=\"cpu\"")
+    dtype = dtype or default_dtype(device)
+    _check_dtype(dtype, device)
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # what transformers would report of the weights is checked below
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype or default_dtype(device), trust_remote_code=False,
+        model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map={"": device}, trust_remote_code=False,
                                                              use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer.json").exists() else None
+    except torch.OutOfMemoryError as error:
+        raise _no_room(name) from error
     except Exception as error:  # configuration, weights and tokenizer each raise their own kinds; the reader needs one sentence
         reason = " ".join(str(error).split())
         raise CheckpointError(f"{name} does not load as {architecture} ({reason}); copy or download it again") from error
     finally:
         logging.set_verbosity(verbosity)
     _check_filled(name, report)
-    return Target(model.to(device), tokenizer, name)
+    if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
+        raise CheckpointError(f"the tokenizer of {name} knows {len(tokenizer)} tokens, its model {model.config.vocab_size}; copy or download "
+                              "both again")
+    return Target(model, tokenizer, name)
 
 
 def _check_filled(name: str, report: dict) -> None:
@@ -121,6 +131,19 @@ def _check_filled(name: str, report: dict) -> None:
     if mismatched or report["missing_keys"]:
         tensor = sorted([*mismatched, *report["missing_keys"]])[0]
         raise CheckpointError(f"tensor {tensor} of {name} is missing or has another shape than config.json asks for; copy or download it again")
+
+
+def _no_room(name: str) -> CheckpointError:
+    return CheckpointError(f"{name} does not fit beside what this GPU's memory holds; restart the kernel, end what else runs on the GPU, or "
+                           "set DSPARK_PROFILE=tiny (python -m dspark_lite doctor says what fits)")
+
+
+def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
+    """Raises CheckpointError for bfloat16 on a GPU that has none: what `is_bf16_supported` answers there is an emulation."""
+    if dtype == torch.bfloat16 and default_dtype(device) == torch.float16:
+        major, minor = torch.cuda.get_device_capability(device)
+        raise CheckpointError(f"this GPU (compute capability {major}.{minor}) has no bfloat16 and would emulate it several times slower; load with "
+                              "dtype=torch.float16")
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
@@ -171,17 +194,14 @@ def parse_draft_config(kind: type, config: dict) -> DraftConfig:
     Raises CheckpointError for layouts that are not drafted here.
     """
     flat = {**config, **(config.get("dflash_config") or {}), **(config.get("dspark_config") or {})}
-    if flat.get("sample_from_anchor") is False:
-        raise CheckpointError("this draft does not predict from its anchor slot (sample_from_anchor: false); only blocks whose "
-                              "anchor slot predicts the first token are drafted here")
     if any(kind != "full_attention" for kind in flat.get("layer_types") or []):
         raise CheckpointError(f"this draft has layers of type {sorted(set(flat['layer_types']))}; only full_attention is drafted here")
     rope = flat.get("rope_parameters") or {}
     if kind is Gemma4DSpark:
         rope = _read_gemma4(flat, rope)
-    elif rope.get("rope_type", "default") != "default":
-        raise CheckpointError(f"this draft scales its positions ({rope['rope_type']}); only the default rotary embedding is drafted here")
-    flat["rope_theta"] = flat.get("rope_theta") or rope.get("rope_theta")
+    else:
+        _check_plain(flat, rope)
+    flat["rope_theta"] = _one_theta(flat.get("rope_theta"), rope.get("rope_theta"))
     if issubclass(kind, DSpark):
         _read_heads(flat)
     elif flat.get("num_hidden_layers", 1) != 1:
@@ -191,6 +211,31 @@ def parse_draft_config(kind: type, config: dict) -> DraftConfig:
         return kind.config_class(**{name: flat[name] for name in kind.config_class.__dataclass_fields__ if flat.get(name) is not None})
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"config.json of the draft lacks a field ({error}); the released layout names all of them") from None
+
+
+def _check_plain(flat: dict, rope: dict) -> None:
+    """Raises CheckpointError for parts that a draft for Qwen3 may ask for and that are not drafted here."""
+    older = flat.get("rope_scaling") or {}
+    for scaling in (rope.get("rope_type"), older.get("rope_type"), older.get("type")):
+        if scaling not in (None, "default"):
+            raise CheckpointError(f"this draft scales its positions ({scaling}); only the default rotary embedding is drafted here")
+    for part in ("causal", "use_sliding_window"):
+        if flat.get(part):
+            raise CheckpointError(f"this draft has {part} {flat[part]}; only blocks whose slots see the whole context and one another are "
+                                  "drafted here")
+    if flat.get("hidden_act", "silu") != "silu":
+        raise CheckpointError(f"this draft has the activation {flat['hidden_act']!r}; only silu is drafted here")
+
+
+def _one_theta(older: float | None, newer: float | None) -> float | None:
+    """The base of the rotary embedding, which configs of before and after transformers 5 write in two places.
+
+    Raises CheckpointError where they differ.
+    """
+    if older and newer and older != newer:
+        raise CheckpointError(f"config.json of the draft names two bases of its rotary embedding, rope_theta {older} and, in rope_parameters, "
+                              f"{newer}; it must name one")
+    return older or newer
 
 
 def _read_gemma4(flat: dict, rope: dict) -> dict:
@@ -213,11 +258,23 @@ def _read_gemma4(flat: dict, rope: dict) -> dict:
 
 
 def _read_heads(flat: dict) -> None:
-    """Fills in what a config of a block draft may leave out of its heads; raises CheckpointError for an unknown one."""
+    """Fills in what a config of a block draft may leave out of its heads; raises CheckpointError for an unknown one.
+
+    Where nothing is said of the anchor, its slot predicts, as in all drafts that DeepSpec trains.
+    """
+    anchor = flat.setdefault("sample_from_anchor", True)
+    if not isinstance(anchor, bool):
+        raise CheckpointError(f"sample_from_anchor of this draft is {anchor!r}; it must be true (the anchor's slot predicts) or false (it does not)")
     flat["markov_rank"] = flat.get("markov_rank") or 0
     flat["markov_head_type"] = flat.get("markov_head_type") or "vanilla"
     if flat["markov_head_type"] not in SEQUENTIAL_HEADS:
         raise CheckpointError(f"this draft has a sequential head of type {flat['markov_head_type']!r}; heads are {', '.join(SEQUENTIAL_HEADS)}")
+    if not anchor and flat["markov_rank"] and flat["markov_head_type"] == "rnn":
+        raise CheckpointError("this draft has an RNN head and does not predict from its anchor slot (sample_from_anchor: false); where its state "
+                              "begins in that layout nobody fixes, so only a Markov or a gated head is drafted here")
+    if flat.get("block_size") == 1 and not anchor:
+        raise CheckpointError("this draft has blocks of one slot, the anchor's, which does not predict (sample_from_anchor: false); such a block "
+                              "needs at least two slots")
     flat["enable_confidence_head"] = bool(flat.get("enable_confidence_head"))
     flat["confidence_head_with_markov"] = bool(flat.get("confidence_head_with_markov")) and flat["markov_rank"] > 0
 
@@ -228,6 +285,8 @@ def check_pair(kind: type, config: DraftConfig, target) -> None:
     _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
     _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
     target.check_taps(config.target_layer_ids, after_norm=kind is MTP)
+    theta = (getattr(target.config, "rope_parameters", None) or {}).get("rope_theta", config.rope_theta)
+    _check_equal("positions of rope_theta", config.rope_theta, theta, "")
     if issubclass(kind, DSpark) and not 0 <= config.mask_token_id < config.vocab_size:
         raise CheckpointError(f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens")
 
@@ -242,28 +301,41 @@ def _load_draft(folder: Path, kind: type, config: DraftConfig, target):
     device, dtype = (target.device, target.dtype) if target else (torch.device("cpu"), torch.float32)
     with torch.device("meta"):
         drafter = kind(config)
-    tensors = {}
-    for path in weight_files(folder):
-        with safe_open(path, "pt", device=str(device)) as weights:
-            tensors.update({name: weights.get_tensor(name).to(dtype) for name in weights.keys()})
-    if target:
-        _share_with_target(tensors, target)
-    expected = {name: tuple(value.shape) for name, value in drafter.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in tensors.items()}
-    if expected != found:
-        name = sorted(set(expected.items()) ^ set(found.items()))[0][0]
-        raise CheckpointError(f"tensor {name} of {folder.name} has shape {found.get(name, 'none')}; its config.json asks for "
-                              f"{expected.get(name, 'none')}")
+    files, shared, tensors = weight_files(folder), of_target(target) if target else {}, {}
+    _check_shapes(folder, drafter, files)
+    try:
+        for path in files:
+            with safe_open(path, "pt", device=str(device)) as weights:
+                for name in weights.keys():
+                    is_copy = name in shared and _same_rows(weights.get_slice(name), shared[name])
+                    tensors[name] = shared[name] if is_copy else weights.get_tensor(name).to(dtype)
+    except torch.OutOfMemoryError as error:
+        raise _no_room(folder.name) from error
     drafter.load_state_dict(tensors, assign=True)
     return drafter.eval().requires_grad_(False)
 
 
-def _share_with_target(tensors: dict, target) -> None:
-    """Drops the draft's copies of the target's embedding and LM head where they are indeed copies (1.6 GB at 4B)."""
-    own = {"embed_tokens.weight": target.model.get_input_embeddings().weight, "lm_head.weight": target.model.get_output_embeddings().weight}
-    for name in SHARED_WITH_TARGET:
-        if name in tensors and tensors[name].shape == own[name].shape and torch.equal(tensors[name], own[name]):
-            tensors[name] = own[name].detach()
+def _check_shapes(folder: Path, drafter, files: list[Path]) -> None:
+    """Raises CheckpointError unless the files hold exactly a drafter's tensors; nothing of them is read."""
+    expected, found = {name: tuple(value.shape) for name, value in drafter.state_dict().items()}, {}
+    for path in files:
+        with safe_open(path, "pt") as weights:
+            found.update({name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()})
+    if expected != found:
+        name = sorted(set(expected.items()) ^ set(found.items()))[0][0]
+        raise CheckpointError(f"tensor {name} of {folder.name} has shape {found.get(name, 'none')}; its config.json asks for "
+                              f"{expected.get(name, 'none')}")
+
+
+def of_target(target) -> dict[str, torch.Tensor]:
+    """The embedding and the LM head of a target, by the names of a draft's copies of them."""
+    both = {"embed_tokens.weight": target.model.get_input_embeddings(), "lm_head.weight": target.model.get_output_embeddings()}
+    return {name: module.weight.detach() for name, module in both.items()}
+
+
+def _same_rows(stored, held: torch.Tensor) -> bool:
+    """Whether a stored tensor, of which a few rows are read at a time, is the one that is held (at 4B each is 0.8 GB)."""
+    return all(torch.equal(stored[start:start + COMPARED].to(held.dtype), held[start:start + COMPARED]) for start in range(0, len(held), COMPARED))
 
 
 def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:

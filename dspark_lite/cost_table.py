@@ -70,6 +70,12 @@ class CostTable:
         seconds = isotonic_regression((1 / self.steps_per_second).numpy()).x
         return CostTable(self.batch_tokens, 1 / seconds, self.max_batch_tokens)
 
+    def convex(self) -> "CostTable":
+        """The table of all sizes whose seconds a step are the largest convex curve nowhere above these: on it Algorithm 1
+        stops at the top (lesson 10)."""
+        sizes = np.arange(1, self.max_batch_tokens + 1)
+        return CostTable(sizes, 1 / convex_below(sizes, 1 / self._by_size[1:].numpy()))
+
     def save(self, path: Path | str) -> None:
         """Writes SGLang's file."""
         fields = {"sample_batch_tokens": self.batch_tokens.tolist(),
@@ -84,6 +90,20 @@ class CostTable:
             return cls(*fields)
         except (RequestError, ValueError, TypeError) as error:
             raise CheckpointError(f"{path}: {error}") from None
+
+
+def convex_below(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Values at increasing x [N] of the largest convex curve that is nowhere above y [N]."""
+    corners = []
+
+    def slope(one, other):
+        return (other[1] - one[1]) / (other[0] - one[0])
+
+    for corner in zip(x, y):
+        while len(corners) > 1 and slope(corners[-1], corner) <= slope(corners[-2], corners[-1]):
+            corners.pop()
+        corners.append(corner)
+    return np.interp(x, *zip(*corners))
 
 
 def read_fields(path: Path | str, *names: str) -> list:

@@ -5,6 +5,7 @@ HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are the client's, and honoured
 
 import hashlib
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from .errors import CheckpointError
 
 FILES = ["model*.safetensors", "model.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*.json", "vocab.json",
          "merges.txt", "*.jinja"]
+PROBED = 32e6  # bytes at most that are fetched to see how fast they come
 HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # git's SHA-1 of a small file, SHA-256 of a large one
 
 
@@ -20,19 +22,72 @@ def download(name: str) -> Path:
 
     Raises CheckpointError with cause and cure where it cannot be had whole, or without safetensors.
     """
-    repository, _, revision = name.partition("@")
-    try:
-        folder = _snapshot(repo_id=repository, revision=revision or None, allow_patterns=FILES, ignore_patterns="*/*")
-    except Exception as error:  # the client raises many kinds; the reader needs one sentence
-        cause, cure = _cause_and_cure(error)
-        raise CheckpointError(f"{name!r} could not be fetched from the Hub ({cause}); {cure}") from error
+    folder = fetch(name, FILES)
     if not any(folder.glob("model*.safetensors")):
         raise CheckpointError(f"{name!r} has no model.safetensors on the Hub; weights of other formats are not read, because a pickle can "
                               "execute code: name a model that has safetensors")
-    for pattern in FILES:
+    return folder
+
+
+def fetch(name: str, patterns: list[str]) -> Path:
+    """The folder in the Hub's cache that holds the files of a model that match `patterns`, each with the Hub's hash.
+
+    Raises CheckpointError with cause and cure where they cannot be had.
+    """
+    try:
+        folder = _snapshot(**_wanted(name, patterns))
+    except Exception as error:  # the client raises many kinds; the reader needs one sentence
+        cause, cure = _cause_and_cure(error)
+        raise CheckpointError(f"{name!r} could not be fetched from the Hub ({cause}); {cure}") from error
+    for pattern in patterns:
         for path in folder.glob(pattern):
             _check_hash(name, path)
     return folder
+
+
+def _wanted(name: str, patterns: list[str]) -> dict:
+    """What the client is asked for."""
+    repository, _, revision = name.partition("@")
+    return {"repo_id": repository, "revision": revision or None, "allow_patterns": patterns, "ignore_patterns": "*/*"}
+
+
+def cached(name: str) -> Path | None:
+    """The folder in the cache that holds a model whole, asked of the disk alone; None where it does not."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(**_wanted(name, FILES), local_files_only=True))
+    except Exception:  # whatever the reason, it would have to be downloaded
+        return None
+
+
+def file_sizes(name: str) -> dict[str, int]:
+    """Bytes of each file that `download` would fetch, as the Hub lists them; raises what the client raises."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import filter_repo_objects
+
+    wanted = _wanted(name, FILES)
+    listed = HfApi().model_info(wanted["repo_id"], revision=wanted["revision"], files_metadata=True)
+    sizes = {file.rfilename: file.size for file in listed.siblings}
+    return {path: sizes[path] for path in filter_repo_objects(sizes, allow_patterns=FILES, ignore_patterns="*/*")}
+
+
+def transfer_rate(name: str, file: str, seconds: float) -> float:
+    """Bytes a second in which the beginning of a file comes, given up after `seconds` or PROBED bytes; raises what the
+    client raises."""
+    from huggingface_hub import get_session, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers
+
+    wanted = _wanted(name, FILES)
+    url = hf_hub_url(wanted["repo_id"], file, revision=wanted["revision"])
+    with get_session().stream("GET", url, headers={**build_hf_headers(), "Range": "bytes=0-"}, follow_redirects=True) as reply:
+        reply.raise_for_status()
+        started, received = time.perf_counter(), 0
+        for piece in reply.iter_raw(2**16):
+            received += len(piece)
+            if received >= PROBED or time.perf_counter() - started >= seconds:
+                break
+    return received / (time.perf_counter() - started)
 
 
 def _snapshot(**wanted) -> Path:

@@ -75,15 +75,20 @@ class Lab:
     @property
     def device_name(self) -> str:
         """What the device calls itself, for labels of measurements."""
-        if self.device.type == "cuda":
-            return torch.cuda.get_device_name(self.device)
-        threads = torch.get_num_threads()
-        return f"CPU ({threads} {'thread' if threads == 1 else 'threads'})"
+        return device_name(self.device)
 
     @property
     def versions(self) -> dict[str, str]:
         """Versions that a measurement should carry."""
         return versions()
+
+
+def device_name(device: torch.device) -> str:
+    """What a device calls itself; a CPU is told apart by its threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"CPU ({threads} {'thread' if threads == 1 else 'threads'})"
 
 
 def versions() -> dict[str, str]:

@@ -57,7 +57,8 @@ class LaggedTopK:
 
     The budget is the optimum of the old survivals, found without an early stop; the draws of this step take no part in
     it. The tokens with the highest current survival fill it. While there are no old confidences, the budget is that of
-    drafts which all survive.
+    drafts which all survive. Where requests came or went in between, the old survivals are taken as those of as many
+    requests as there are now (`as_many`).
     """
 
     def __init__(self, cost_table: CostTable, lag: int = LAG):
@@ -74,7 +75,32 @@ class LaggedTopK:
         current = survival(_confidence(proposal))
         old = self._past[0] if len(self._past) == self.lag else torch.ones_like(current)
         self._past.append(current)
-        return top_k(current, global_optimum(old, self.cost_table).sum())
+        return top_k(current, global_optimum(as_many(old, len(current)), self.cost_table).sum())
+
+
+def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
+    """The survivals [R, g] of a step as if it had so many requests: rows in equal shares, left out or repeated."""
+    held = len(survival)
+    return survival[torch.arange(requests, device=survival.device) * held // requests] if held != requests else survival
+
+
+def chosen_lengths(policy, proposal: Proposal) -> torch.Tensor:
+    """Verification lengths [R] of a policy (None: whole blocks); raises RequestError where they are none."""
+    requests, drafted = proposal.tokens.shape
+    lengths = policy(proposal) if policy else torch.full((requests,), drafted, device=proposal.tokens.device)
+    if not isinstance(lengths, torch.Tensor) or lengths.shape != (requests,) or lengths.dtype not in (torch.int64, torch.int32):
+        shape = f" {lengths.dtype} of shape {tuple(lengths.shape)}" if isinstance(lengths, torch.Tensor) else ""
+        raise RequestError(f"the policy {_name(policy)} gave a {type(lengths).__name__}{shape}; a policy gives a tensor of whole numbers, one for each "
+                           f"of the {requests} requests")
+    if requests and not 0 <= (span := torch.stack(lengths.aminmax()).tolist())[0] <= span[1] <= drafted:
+        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {span[0]} to {span[1]}; for blocks of {drafted} drafts they lie "
+                           f"between 0 and {drafted}")
+    return lengths
+
+
+def _name(policy) -> str:
+    """What a policy is called in an error: the function that made it, or its class."""
+    return getattr(policy, "__qualname__", type(policy).__name__).partition(".<locals>")[0]
 
 
 def survival(confidence: torch.Tensor) -> torch.Tensor:

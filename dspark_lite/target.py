@@ -50,12 +50,12 @@ class Target:
     def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, DynamicCache]:
         """Reads prompts [B, n]; returns the logits [B, 1, V] after them with their features, and the new cache."""
         cache = DynamicCache(config=self.config)
-        return self._pass(input_ids, cache, taps, logits_to_keep=1), cache
+        return self.read(input_ids, cache, taps, logits_to_keep=1), cache
 
     @torch.inference_mode()
     def verify(self, token_ids: torch.Tensor, cache: DynamicCache, taps=()) -> Step:
         """Reads [anchor, drafts] [B, k] behind the cache in one pass; logits and features of all k positions."""
-        return self._pass(token_ids, cache, taps, logits_to_keep=0)
+        return self.read(token_ids, cache, taps)
 
     def roll_back(self, cache: DynamicCache, dropped: int) -> None:
         """Forgets the last `dropped` positions. A negative crop means "drop" in every supported transformers."""
@@ -68,9 +68,11 @@ class Target:
                                   output_hidden_states=True)
         return states.last_hidden_state, self._tap(states.hidden_states, taps)
 
-    def _pass(self, input_ids, cache, taps, logits_to_keep) -> Step:
+    def read(self, input_ids: torch.Tensor, cache, taps=(), logits_to_keep=0, **options) -> Step:
+        """One pass over tokens [B, n]: logits of all, of the last `logits_to_keep`, or at a tensor of indices; `options` go
+        to the model and its attention (slots.py)."""
         out = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep,
-                         output_hidden_states=bool(taps))
+                         output_hidden_states=bool(taps), **options)
         return Step(out.logits.float(), self._tap(out.hidden_states, taps) if taps else None)
 
     @staticmethod

@@ -53,7 +53,7 @@ class Hub:
         self.requests: list[Request] = []
         self.cuts: dict[str, list[int]] = {}  # bytes after which the next transfers of a file break off
         self.resets = False  # a transfer breaks off by a reset of the connection, not by its end
-        self.outage = 0.0  # seconds for which no server is there after a transfer broke off
+        self.outage = 0.0  # seconds for which no server is there after a transfer broke off; inf: until it is started
         self.spoiled: set[str] = set()  # files of which another byte is sent than is listed
         self.shortened: set[str] = set()  # files of which fewer bytes are sent than are listed
         self.missing: set[str] = set()  # files that are listed, but not there
@@ -140,8 +140,8 @@ class Hub:
         return Reply(404)
 
     def _facts(self, request, model, folder) -> Reply:
-        facts = {"id": model, "sha": self._commit_of(model, folder), "siblings": [{"rfilename": file["path"]} for file in self._listing(folder)],
-                 "tags": [], "private": False, "downloads": 0}
+        files = [{"rfilename": file["path"], "size": file["size"]} for file in self._listing(folder)]
+        facts = {"id": model, "sha": self._commit_of(model, folder), "tags": [], "siblings": files, "private": False, "downloads": 0}
         return Reply(200, {"Content-Type": "application/json"}, json.dumps(facts).encode())
 
     def _tree(self, request, model, folder) -> Reply:
@@ -156,7 +156,7 @@ class Hub:
             return Reply(404, {"X-Error-Code": "EntryNotFound", **commit})
         if "lfs" not in listed:
             return Reply(200, {"ETag": f'"{listed["oid"]}"', **commit}, self._content(folder / file), file)
-        cdn = f"http://127.0.0.1:{self._ports[1]}/{model}/blob/{commit['X-Repo-Commit']}/{file}"
+        cdn = f"http://localhost:{self._ports[1]}/{model}/blob/{commit['X-Repo-Commit']}/{file}"
         return Reply(302, {"Location": cdn, "X-Linked-Etag": f'"{listed["lfs"]["oid"]}"', "X-Linked-Size": str(listed["size"]), **commit})
 
     def _folder(self, model: str, revision: str) -> Path | None:
@@ -235,7 +235,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body[:hub.cuts[reply.file].pop(0)])
         if hub.outage:  # before the connection ends, so that the next one is refused
             hub.stop()
-            Timer(hub.outage, hub.start).start()
+            if hub.outage < float("inf"):
+                Timer(hub.outage, hub.start).start()
         if hub.resets:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             os.close(self.connection.detach())

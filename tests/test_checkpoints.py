@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dspark_lite import checkpoints
-from dspark_lite.checkpoints import load_drafter, load_target, save_draft
+from dspark_lite.checkpoints import EMBEDDED, load_drafter, load_target, save_draft
 from dspark_lite.decoding import generate
 from dspark_lite.errors import CheckpointError, DSparkLiteError
 from dspark_lite.losslessness import toy_models
+from dspark_lite.training.drafts import new_draft
 
 VOCAB, GAMMA = 11, 4
 PROMPT = torch.tensor([[1, 2, 3, 4, 1, 2]])
@@ -97,6 +98,17 @@ def test_copies_of_the_targets_embedding_are_shared_and_others_kept(pair, target
     assert drafter.lm_head.weight.data_ptr() != target.model.get_output_embeddings().weight.data_ptr()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_draft_to_be_trained_shares_them_where_no_number_changes(pair, dtype):
+    """What is trained computes in float32, so those of a 16-bit target have to be copied."""
+    target = load_target(str(pair / "target"), dtype=dtype)
+    fresh = new_draft({"seed": 0, "config": {"num_hidden_layers": 1, "block_size": 3, "mask_token_id": 1, "target_layer_ids": [0]}}, target)
+    for name, theirs in checkpoints.of_target(target).items():
+        ours = fresh.get_parameter(name)
+        assert (ours.data_ptr() == theirs.data_ptr()) == (dtype == torch.float32)
+        assert ours.dtype == torch.float32 and ours.equal(theirs.float()) and not ours.requires_grad
+
+
 def test_a_small_language_model_and_prompt_lookup_are_drafters(pair, target):
     small, lookup = load_drafter(str(pair / "small"), target), load_drafter("prompt_lookup", target)
     assert (small.name, lookup.name) == ("small_lm", "prompt_lookup")
@@ -112,8 +124,75 @@ def test_nested_fields_of_other_publishers_are_read(copy, target, field):
 
 
 def test_an_older_config_with_rope_theta_on_top_is_read(copy, target):
-    set_config(copy / "draft", rope_parameters=..., rope_theta=5e5)
-    assert load_drafter(str(copy / "draft"), target).config.rope_theta == 5e5
+    set_config(copy / "draft", rope_parameters=..., rope_scaling=None, rope_theta=1e4)
+    assert load_drafter(str(copy / "draft"), target).config.rope_theta == 1e4
+
+
+def test_a_draft_that_says_that_its_anchor_predicts_is_the_one_that_says_nothing(copy, target):
+    set_config(copy / "draft", sample_from_anchor=...)
+    silent = load_drafter(str(copy / "draft"), target)
+    set_config(copy / "draft", dspark_config={"sample_from_anchor": True})
+    assert load_drafter(str(copy / "draft"), target).config == silent.config and silent.gamma == GAMMA
+
+
+def test_no_tensor_is_held_twice_while_a_drafter_loads(copy, target, monkeypatch):
+    """At any time the bytes read are those of the drafter's own tensors, and of a few rows to compare."""
+    drafter = load_drafter(str(copy / "draft"), target)
+    own = sum(value.nbytes for name, value in drafter.named_parameters() if name != "embed_tokens.weight") // 2  # 16 bit in the file
+    read = []
+
+    class Counted:
+        def __init__(self, opened):
+            self.opened = opened
+
+        def __enter__(self):
+            self.weights = self.opened.__enter__()
+            return self
+
+        def __exit__(self, *error):
+            self.opened.__exit__(*error)
+
+        def keys(self):
+            return self.weights.keys()
+
+        def get_slice(self, name):
+            return self.weights.get_slice(name)
+
+        def get_tensor(self, name):
+            read.append(self.weights.get_tensor(name))
+            return read[-1]
+
+    opener = checkpoints.safe_open
+    monkeypatch.setattr(checkpoints, "safe_open", lambda *arguments, **options: Counted(opener(*arguments, **options)))
+    load_drafter(str(copy / "draft"), target)
+    assert sum(tensor.nbytes for tensor in read) == own
+
+
+@pytest.mark.parametrize("rows", [1, 3, VOCAB, 4096])
+@pytest.mark.parametrize("different", [None, 0, VOCAB - 1])
+def test_a_copy_is_told_from_the_target_by_its_last_row_too(copy, target, monkeypatch, rows, different):
+    monkeypatch.setattr(checkpoints, "COMPARED", rows)
+
+    def change(tensors):
+        if different is not None:
+            tensors["embed_tokens.weight"][different, -1] += 1
+        return tensors
+
+    set_tensors(copy / "draft", change)
+    loaded = load_drafter(str(copy / "draft"), target).embed_tokens.weight
+    assert (loaded.data_ptr() == target.model.get_input_embeddings().weight.data_ptr()) == (different is None)
+    assert loaded.equal(load_file(copy / "draft" / "model.safetensors")["embed_tokens.weight"].float())
+
+
+def test_a_drafter_that_shares_answers_as_one_that_does_not(pair, target):
+    shared, alone = load_drafter(str(pair / "draft"), target), checkpoints.load_draft_alone(pair / "draft")
+    step, _ = target.prefill(PROMPT, shared.taps)
+    anchor = step.logits[:, -1].argmax(-1)
+    blocks = [drafter.propose(drafter.begin(PROMPT, step.features), anchor, temperature=0.7, generator=torch.Generator().manual_seed(1))
+              for drafter in (shared, alone)]
+    assert shared.embed_tokens.weight.data_ptr() != alone.embed_tokens.weight.data_ptr()
+    for name in ("tokens", "probs", "confidence_logits"):
+        assert getattr(blocks[0], name).equal(getattr(blocks[1], name))
 
 
 def shard(folder):
@@ -202,6 +281,22 @@ def test_a_damaged_tokenizer_or_configuration_of_a_target_is_refused(copy):
     assert_refused("does not load as Qwen3ForCausalLM", load_target, str(copy / "small"))
 
 
+def test_a_tokenizer_that_knows_more_tokens_than_the_model_is_refused(copy):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(EMBEDDED / "tiny-target" / name, copy / "target")
+    assert_refused(f"tokenizer of .* knows [0-9]+ tokens, its model {VOCAB}; copy or download both", load_target, str(copy / "target"))
+
+
+@pytest.mark.parametrize("reader", ["transformers.AutoModelForCausalLM.from_pretrained", "dspark_lite.checkpoints._same_rows"])
+def test_a_gpu_without_room_is_told_and_what_to_do(pair, target, monkeypatch, reader):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+
+    monkeypatch.setattr(reader, full)
+    load = [load_target, str(pair / "target")] if "Auto" in reader else [load_drafter, str(pair / "draft"), target]
+    assert_refused("does not fit beside what this GPU's memory holds; restart the kernel, .*doctor says what fits", *load)
+
+
 def test_a_draft_is_no_target(pair):
     assert_refused("is a Qwen3DSparkModel, not a target; targets are Qwen3ForCausalLM", load_target, str(pair / "draft"))
 
@@ -214,10 +309,17 @@ def test_a_draft_is_no_target(pair):
     ({"target_layer_ids": [0, 7]}, "taps layer 7"),
     ({"target_layer_ids": [-2, 0]}, "taps layer -2"),
     ({"mask_token_id": 11}, "mask token is 11; it must be one of its 11 tokens"),
-    ({"sample_from_anchor": False}, "sample_from_anchor: false"),
-    ({"dflash_config": {"sample_from_anchor": False}}, "sample_from_anchor: false"),
+    ({"sample_from_anchor": "false"}, "sample_from_anchor of this draft is 'false'; it must be true .* or false"),
+    ({"dflash_config": {"sample_from_anchor": False}, "markov_head_type": "rnn"}, "has an RNN head and does not predict from its anchor slot"),
+    ({"sample_from_anchor": False, "block_size": 1}, "blocks of one slot, the anchor's, which does not predict"),
+    ({"dflash_config": {"causal": True}}, "this draft has causal True; only blocks whose slots see"),
+    ({"use_sliding_window": True}, "this draft has use_sliding_window True"),
+    ({"hidden_act": "gelu"}, "has the activation 'gelu'; only silu"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "only full_attention is drafted here"),
     ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, r"scales its positions \(yarn\)"),
+    ({"rope_scaling": {"type": "linear", "factor": 2.0}}, r"scales its positions \(linear\)"),
+    ({"rope_theta": 1e6}, "names two bases of its rotary embedding, rope_theta 1000000.0 and, in rope_parameters, 10000.0"),
+    ({"rope_parameters": {"rope_theta": 1e6}}, "made for positions of rope_theta 1000000.0, this target has 10000.0"),
     ({"markov_head_type": "lstm"}, "head of type 'lstm'; heads are vanilla, gated, rnn"),
     ({"block_size": ...}, "lacks a field .*block_size"),
     ({"target_layer_ids": ...}, "lacks a field .*target_layer_ids"),

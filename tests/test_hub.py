@@ -98,8 +98,8 @@ def test_sharded_checkpoints_are_fetched_shard_by_shard(hub, target):
 
 
 def test_a_layout_that_is_not_drafted_is_refused_from_the_hub_too(hub, target):
-    set_config(folder(hub, DRAFT), dflash_config={"sample_from_anchor": False})
-    assert_refused("sample_from_anchor: false", load_drafter, DRAFT, target)
+    set_config(folder(hub, DRAFT), dflash_config={"causal": True})
+    assert_refused("this draft has causal True", load_drafter, DRAFT, target)
 
 
 def test_weights_of_other_formats_are_refused_and_stay_where_they_are(hub):
@@ -208,6 +208,11 @@ def test_what_the_hub_does_not_give_is_told_in_one_sentence(hub, target, impatie
     spoil(hub)
     assert_refused(f"^'{re.escape(name)}' could not be fetched from the Hub", load_target, name)
     assert_refused(sentence, load_drafter, name, target)
+
+
+def test_a_model_that_is_not_there_is_told_to_whom_the_hub_knows_too(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_good")  # now the answer is 404, without a token it is 401
+    assert_refused("no such model, or it is private.; check the name", load_target, "org/nobody")
 
 
 def test_a_token_opens_a_gated_model_and_never_reaches_the_cdn(hub, target, monkeypatch):

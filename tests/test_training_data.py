@@ -321,13 +321,13 @@ def test_an_estimate_is_printed_and_nothing_is_trained(capsys, monkeypatch, name
         assert words in "\n".join(lines)
 
 
-def test_a_target_without_a_config_is_told(monkeypatch):
-    def fetch(*_, **__):
-        raise OSError("no\nnetwork")
-
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", fetch)
-    with pytest.raises(DSparkLiteError, match="config.json of 'org/model' could not be fetched .no network."):
+def test_a_target_without_a_config_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(DSparkLiteError, match="'org/model' could not be fetched .*HF_HUB_OFFLINE is set .* give the recipe a .target_config"):
         estimate.target_config({"target": "org/model"})
+    with pytest.raises(DSparkLiteError, match="there is no checkpoint 'nonsense'"):
+        estimate.target_config({"target": "nonsense"})
 
 
 def test_sizes_and_durations_for_a_reader():

@@ -18,10 +18,18 @@ from .base import DraftConfig, Proposal, draft_length
 
 @dataclass
 class ChainState:
-    """Keys and values of every committed pair of feature and next token, and the feature [B, 1, H] `waiting` for its own."""
+    """Keys and values of every committed pair of feature and next token, and the feature [B, 1, H] `waiting` for its own
+    (none, [B, 0, H], before the first token)."""
 
     cache: ContextCache
     waiting: torch.Tensor
+
+    def pair(self, token_ids: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Newly committed tokens [B, t] that have a feature before them, and those features; of their own features
+        [B, t, H] the last waits."""
+        hidden = torch.cat([self.waiting, features], 1)
+        before, self.waiting = hidden[:, :-1], hidden[:, -1:]
+        return token_ids[:, token_ids.shape[1] - before.shape[1]:], before
 
 
 class Autoregressive(nn.Module):
@@ -50,17 +58,16 @@ class Autoregressive(nn.Module):
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ChainState:
         """The state after a prompt [B, n] with features [B, n, taps * H]."""
-        state = ChainState(ContextCache(1), self.project(features[:, :1]))
-        self.extend(state, prompt_ids[:, 1:], features[:, 1:])
+        state = ChainState(ContextCache(1), features.new_empty(len(features), 0, self.config.hidden_size))
+        self.extend(state, prompt_ids, features)
         return state
 
     def extend(self, state: ChainState, token_ids: torch.Tensor, features: torch.Tensor) -> None:
         """Enters newly committed tokens [B, t], each with the feature before it; the last of their features waits."""
-        hidden = torch.cat([state.waiting, self.project(features)], 1)
-        _, inputs = self.enter(token_ids, hidden[:, :-1])
-        state.cache.put(0, *self.layers[0].self_attn.keys_values(inputs, self._rope_behind(state.cache, token_ids)))
-        state.cache.length += token_ids.shape[1]
-        state.waiting = hidden[:, -1:]
+        token_ids, before = state.pair(token_ids, self.project(features))
+        _, inputs = self.enter(token_ids, before)
+        state.cache.put(0, *self.layers[0].self_attn.keys_values(inputs, self.rope(state.cache.positions(token_ids))))
+        state.cache.grow(token_ids.shape[1])
 
     def propose(self, state: ChainState, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
                 generator: torch.Generator | None) -> Proposal:
@@ -70,24 +77,21 @@ class Autoregressive(nn.Module):
 
     def draw_chain(self, state: ChainState, anchor: torch.Tensor, length: int, temperature: float, generator):
         """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V]."""
-        committed, token, hidden, drawn = state.cache.length, anchor, state.waiting, []
+        token, hidden, drawn = anchor, state.waiting, []
         for _ in range(length):
             hidden = self.advance(state.cache, token, hidden)
             logits = self.lm_head(self.norm(hidden[:, 0]))
             probs = probabilities(logits, temperature)
             token = draw(probs, generator)
             drawn.append((token, logits, probs))
-        state.cache.length = committed
+        state.cache.grow(-length)
         return tuple(torch.stack(part, 1) for part in zip(*drawn))
 
     def advance(self, cache: ContextCache, token: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """The layer's output [B, 1, H] for a feature [B, 1, H] and the token [B] after it, which are left in the cache."""
         token_ids, layer = token[:, None], self.layers[0]
         residual, inputs = self.enter(token_ids, hidden)
-        mixed = layer.self_attn(inputs, self._rope_behind(cache, token_ids), lambda keys, values: cache.put(0, keys, values), None)
-        cache.length += 1
+        rope, mask = self.rope(cache.positions(token_ids)), cache.mask(1)
+        mixed = layer.self_attn(inputs, rope, lambda keys, values: cache.put(0, keys, values), mask)
+        cache.grow(1)
         return layer.after_attention(residual, mixed)
-
-    def _rope_behind(self, cache: ContextCache, token_ids: torch.Tensor):
-        positions = torch.arange(cache.length, cache.length + token_ids.shape[1], device=token_ids.device)
-        return self.rope(positions.expand_as(token_ids))

@@ -37,6 +37,19 @@ def flex_attention(device: str):
     return torch.compile(attention) if device == "cuda" else attention
 
 
+def grouped_attention(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None,
+                      scale: float) -> torch.Tensor:
+    """Mixed values [B, n, T, d] of queries [B, n, T, d], n/m of which share each of the keys and values [B, m, S, d].
+
+    The queries that share a key head stand below one another, so keys are never copied; a mask has a row for each query
+    so stacked, [B, 1, n/m * T, S], or one for all.
+    """
+    heads, tokens = queries.shape[1:3]
+    stacked = queries.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # [B, m, n/m * T, d]
+    mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=scale)
+    return mixed.reshape(len(queries), heads, tokens, values.shape[-1])  # a process may have no rows
+
+
 class ContextCache:
     """Keys and values of the committed context for every layer, with room for one block behind them.
 
@@ -48,6 +61,19 @@ class ContextCache:
         self.keys = [None] * layers
         self.values = [None] * layers
         self.length = 0
+
+    def positions(self, entering: torch.Tensor) -> torch.Tensor:
+        """Absolute positions [B, T] of what enters behind the context, [B, T, ...]."""
+        batch, tokens = entering.shape[:2]
+        return torch.arange(self.length, self.length + tokens, device=entering.device).expand(batch, -1)
+
+    def mask(self, tokens: int) -> torch.Tensor | None:
+        """What so many tokens behind the context must not see of it and of one another: nothing is hidden here."""
+        return None
+
+    def grow(self, tokens: int) -> None:
+        """Counts what was put behind the context as context; a negative number forgets the last ones."""
+        self.length += tokens
 
     def put(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes keys and values [B, m, T, d] behind the context and returns everything up to them."""
@@ -102,17 +128,13 @@ class Attention(nn.Module):
         return self.o_proj(self.attend(queries, keys, values, mask).transpose(1, 2).flatten(2))
 
     def attend(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask) -> torch.Tensor:
-        """Mixed values [B, n, T, d]; `mask` is None, boolean [B, 1, T, S], or a block-sparse one (training on a GPU)."""
+        """Mixed values [B, n, T, d]; `mask` is None, boolean [B, 1, T or 1, S], or a block-sparse one (training on a GPU)."""
         if mask is not None and not isinstance(mask, torch.Tensor):
             queries, keys = queries.to(values.dtype), keys.to(values.dtype)
             return flex_attention(queries.device.type)(queries, keys, values, block_mask=mask, enable_gqa=True, scale=self.scale)
-        tokens = queries.shape[2]
-        # The n/m queries that share a key head stand below one another, so keys are never copied.
-        stacked = queries.unflatten(1, (self.key_heads, -1)).flatten(2, 3)  # [B, m, n/m * T, d]
-        if mask is not None:
+        if mask is not None and mask.shape[2] > 1:
             mask = mask.repeat(1, 1, self.heads // self.key_heads, 1)  # [B, 1, n/m * T, S]
-        mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=self.scale)
-        return mixed.unflatten(2, (-1, tokens)).flatten(1, 2)  # [B, n, T, d]
+        return grouped_attention(queries, keys, values, mask, self.scale)
 
 
 class MLP(nn.Module):
@@ -161,6 +183,7 @@ class Backbone(nn.Module):
         super().__init__()
         hidden = config.hidden_size
         self.config = config
+        self.first_slot = 0 if config.sample_from_anchor else 1  # of those that predict
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.fc = nn.Linear(len(config.target_layer_ids) * hidden, hidden, bias=False)
         self.hidden_norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
@@ -183,27 +206,25 @@ class Backbone(nn.Module):
     def extend_context(self, cache: ContextCache, features: torch.Tensor) -> None:
         """Appends the keys and values of newly committed tokens, features [B, T, taps * H], to every layer's cache."""
         context = self.context(features)
-        batch, tokens, _ = context.shape
-        positions = torch.arange(cache.length, cache.length + tokens, device=features.device).expand(batch, -1)
-        rope = self.rope(positions)
+        rope = self.rope(cache.positions(context))
         for index, layer in enumerate(self.layers):
             cache.put(index, *layer.self_attn.keys_values(context, rope))
-        cache.length += tokens
+        cache.grow(context.shape[1])
 
     def block_ids(self, anchor: torch.Tensor) -> torch.Tensor:
-        """[..., g] ids of the block: the anchor [...], then masks."""
+        """[..., block size] ids of the block: the anchor [...], then masks."""
         ids = anchor.new_full((*anchor.shape, self.config.block_size), self.config.mask_token_id)
         ids[..., 0] = anchor
         return ids
 
     def block_hidden(self, cache: ContextCache, anchor: torch.Tensor) -> torch.Tensor:
-        """Hidden states [B, g, H] of one parallel pass over [anchor, mask, ..., mask] behind the cached context."""
+        """Hidden states [B, g, H] of the slots that predict, of one parallel pass over [anchor, mask, ..., mask] behind the
+        cached context."""
         ids = self.block_ids(anchor)
-        positions = torch.arange(cache.length, cache.length + ids.shape[1], device=ids.device).expand_as(ids)
-        rope, x = self.rope(positions), self.embed(ids)
+        rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)
         for index, layer in enumerate(self.layers):
-            x = layer(x, rope, lambda keys, values, index=index: cache.put(index, keys, values))
-        return self.norm(x)
+            x = layer(x, rope, lambda keys, values, index=index: cache.put(index, keys, values), mask)
+        return self.norm(x[:, self.first_slot:])
 
     def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor,
                       mask) -> torch.Tensor:

@@ -1,6 +1,8 @@
 """DSpark: the parallel backbone, a sequential head that draws the block left to right, a confidence head.
 
-Without heads the same class is DFlash, which draws every position by itself (paper, section 3).
+Without heads the same class is DFlash, which draws every position by itself (paper, section 3). In the released layout
+slot k of a block predicts the token k + 1 places behind the anchor; in the original DFlash layout (Chen et al. 2026,
+`sample_from_anchor` false) slot k fills in itself and the anchor's slot predicts nothing: one draft fewer a block.
 """
 
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ class DSparkConfig(DraftConfig):
 
     block_size: int
     mask_token_id: int
+    sample_from_anchor: bool = True
     markov_rank: int = 0
     markov_head_type: str = "vanilla"
     enable_confidence_head: bool = False
@@ -33,7 +36,7 @@ class DSpark(Backbone):
     def __init__(self, config: DSparkConfig):
         super().__init__(config)
         self.name = "dspark" if config.markov_rank else "dflash"
-        self.gamma = config.block_size
+        self.gamma = config.block_size - self.first_slot
         self.taps = config.target_layer_ids
         self.markov_head = self.confidence_head = None
         if config.markov_rank:

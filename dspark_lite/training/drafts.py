@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoints import load_drafter, parse_draft_config
+from ..checkpoints import load_drafter, of_target, parse_draft_config
 from ..drafters import MTP, DSpark, Eagle3
 from ..errors import CheckpointError, DSparkLiteError
 from .anchors import block_mask, draw_anchors
@@ -47,15 +47,21 @@ def new_draft(recipe: dict, target):
     source = target.config
     inherited = {name: getattr(source, name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
                                                           "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters")}
-    drafter = kind(parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe["config"]}))
+    config = parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe["config"]})
+    if kind is DSpark and not config.sample_from_anchor:
+        raise DSparkLiteError("the recipe asks for blocks whose anchor slot does not predict (sample_from_anchor: false); such drafts are read, "
+                              "but only those that predict from it are trained here")
+    drafter = kind(config)
     if "initial" in recipe:
         _begin_from(drafter, recipe["initial"], target)
     else:
         _begin_anew(drafter, source.initializer_range)
-    for ours, theirs in ((drafter.embed_tokens, target.model.get_input_embeddings()), (drafter.lm_head, target.model.get_output_embeddings())):
-        ours.weight.data.copy_(theirs.weight)
-        ours.weight.requires_grad_(False)
-    return drafter.to(target.device)
+    drafter.to(target.device)
+    for name, theirs in of_target(target).items():
+        # Shared where no number changes: a 16-bit target's are copied, because what is trained computes in float32.
+        held = theirs.to(drafter.get_parameter(name).dtype)
+        drafter.get_submodule(name.removesuffix(".weight")).weight = torch.nn.Parameter(held, requires_grad=False)
+    return drafter
 
 
 def _begin_anew(drafter, deviation: float) -> None:

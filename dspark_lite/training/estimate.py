@@ -6,16 +6,16 @@ order of magnitude.
 """
 
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from ..checkpoints import EMBEDDED, default_dtype, read_config
+from ..checkpoints import default_dtype, read_config, resolve
 from ..drafters import DSpark
 from ..errors import CheckpointError
+from ..hub import fetch
 from ..target import Target
 from .anchors import draw_anchors
 from .answers import PARALLEL
@@ -60,23 +60,12 @@ def estimate(recipe: dict, device: torch.device, processes: int = 1) -> list[str
 
 def target_config(recipe: dict) -> dict:
     """The target's config: the recipe's own copy, or config.json of an embedded target, a folder or a Hub id."""
-    name = recipe["target"]
     if "target_config" in recipe:
         return recipe["target_config"]
-    for folder in (EMBEDDED / name, Path(name)):
-        if folder.is_dir():
-            return read_config(folder)
-    from huggingface_hub import hf_hub_download  # offline use must not pay for, or fail on, the hub client
-
-    repository, _, revision = name.partition("@")
     try:
-        return read_config(Path(hf_hub_download(repository, "config.json", revision=revision or None)).parent)
-    except CheckpointError:
-        raise
-    except Exception as error:  # the client raises many kinds; the reader needs one sentence
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"config.json of {name!r} could not be fetched ({reason}); check the name and the "
-                              "network, or give the recipe a \"target_config\"") from error
+        return read_config(resolve(recipe["target"], lambda name: fetch(name, ["config.json"])))
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}, or give the recipe a \"target_config\"") from error
 
 
 def cache_lines(recipe: dict, config: dict, samples: int, tokens: int) -> list[str]:

@@ -1,0 +1,152 @@
+"""What was measured of the serving engine: assets/measurements/serving, written by scripts/serving.py; and whether the
+model of the engine, given what its steps cost, foretells what its policies do.
+
+A row holds the totals of turns of a few steps (serving_bench.py); a measure is a ratio of such totals, and its interval
+a bootstrap over turns.
+"""
+
+import json
+from functools import cache
+
+import numpy as np
+
+from . import confidence
+from .checkpoints import ROOT
+from .errors import DSparkLiteError
+from .evaluation import Estimate, bootstrap
+from .scheduling import fixed
+from .serving import PARTS, StepReport
+from .serving_bench import decoding_seconds, policy_of, step_costs
+from .serving_model import EngineModel, Record, simulate
+from .step_costs import StepCosts
+
+SERVING = ROOT / "assets" / "measurements" / "serving"
+VALIDATED = (1, 4, 16, 32, 64)  # concurrencies at which the model is compared with the engine
+SCHEDULED = ("algorithm1", "lagged")
+
+
+@cache
+def measured() -> dict:
+    """The measurement: device, steps and turns of a row, rows by part ("costs", "policies", "padded")."""
+    path = SERVING / "engine.json"
+    if not path.exists():
+        raise DSparkLiteError(f"the engine was not measured: there is no {path.name}; `make serving` writes it")
+    return json.loads(path.read_text())
+
+
+def rows(part: str, **wanted) -> list[dict]:
+    """The rows of a part whose fields have the wanted values."""
+    return [row for row in measured()[part] if all(row[name] == value for name, value in wanted.items())]
+
+
+def row(part: str, **wanted) -> dict:
+    """The one row of a part that has the wanted values."""
+    found = rows(part, **wanted)
+    if len(found) != 1:
+        raise DSparkLiteError(f"the measurement has {len(found)} rows of {part} with {wanted}, not one")
+    return found[0]
+
+
+# Measures of a row: each is the ratio of two totals.
+
+
+MEASURES = {
+    "throughput": lambda row: (row["committed"], decoding_seconds(row)),  # tokens a second, prompts left out
+    "whole_throughput": lambda row: (np.add(row["committed"], row["admitted"]), decoding_seconds(row) + row["prefill_seconds"]),
+    "per_user": lambda row: (row["committed"], np.multiply(decoding_seconds(row), row["concurrency"])),  # tokens a second and request
+    "budget": lambda row: (row["verified"], row["requests"]),  # tokens verified a request and step, anchor included (Figure 8)
+    "accepted_length": lambda row: (row["committed"], row["requests"]),
+    "waste": lambda row: (np.subtract(row["proposed"], row["accepted"]), row["verified"]),  # share of verified tokens rejected
+    "step_seconds": lambda row: (decoding_seconds(row), row["steps"]),
+    **{f"{part}_seconds": lambda row, part=part: (row[f"{part}_seconds"], row["steps"]) for part in PARTS},
+}
+
+
+def measure(name: str, row: dict) -> Estimate:
+    """A measure of a row and its interval over turns."""
+    turns = np.stack(MEASURES[name](row), 1)
+    return bootstrap(lambda groups: groups[0][:, 0].sum() / groups[0][:, 1].sum(), [turns])
+
+
+def gain(name: str, ours: dict, theirs: dict) -> Estimate:
+    """A measure of one row over that of another of the same load; a resample takes the same turns of both."""
+    turns = np.stack([*MEASURES[name](ours), *MEASURES[name](theirs)], 1)
+
+    def ratio(groups):
+        over, under, other_over, other_under = groups[0].sum(0)
+        return over / under / (other_over / other_under)
+
+    return bootstrap(ratio, [turns])
+
+
+def best_fixed(concurrency: int) -> dict:
+    """The row of the fixed length with the highest throughput at a load."""
+    lengths = [row for row in rows("policies", concurrency=concurrency) if row["policy"].startswith("fixed")]
+    return max(lengths, key=lambda row: measure("throughput", row).value)
+
+
+# What the model needs.
+
+
+def engine_costs(drafter: str) -> StepCosts:
+    """Seconds of a drafter's steps, prompts left out, by requests and verified tokens."""
+    return step_costs(rows("costs", drafter=drafter))
+
+
+def prefill_costs(drafter: str) -> tuple[float, float]:
+    """Seconds of a prefill pass, and of each prompt in it: least squares over the turns."""
+    turns = np.concatenate([np.stack([row["prefills"], row["admitted"], row["prefill_seconds"]], 1) for row in rows("costs", drafter=drafter)])
+    fitted, *_ = np.linalg.lstsq(turns[:, :2], turns[:, 2], rcond=None)
+    return float(fitted[0]), float(fitted[1])
+
+
+@cache
+def record() -> Record:
+    """The recorded blocks of lesson 09, all domains, calibrated."""
+    return Record.of(list(confidence.observations().values()), confidence.stored_sts())
+
+
+def modelled(drafter: str, name: str, concurrency: int, seed: int = 0) -> list[StepReport]:
+    """Steps of the model of a row of "policies", all slots taken."""
+    rng, costs, answers = np.random.default_rng(seed), engine_costs(drafter), record()
+    if drafter == "mtp":
+        accepted, proposed = (np.sum([row[part] for row in rows("costs", drafter="mtp")]) for part in ("accepted", "proposed"))
+        answers = answers.drafting_one(accepted / proposed, rng)
+    chosen = fixed(0) if drafter == "plain" else policy_of(name, costs)
+    model = EngineModel(answers, costs, chosen, slots=concurrency, prefill=prefill_costs(drafter))
+    steps = simulate(model, np.zeros(200 + 10 * concurrency), rng)
+    return [step for step in steps if step.requests == concurrency]
+
+
+def validation() -> list[dict]:
+    """Throughput of the engine and of its model, prompts left out and counted in, by load, drafter and policy."""
+    found = []
+    for row in measured()["policies"]:
+        if row["concurrency"] not in VALIDATED or row["policy"] not in ("all", "fixed 7", *SCHEDULED):
+            continue
+        steps = modelled(row["drafter"], row["policy"], row["concurrency"])
+        rounds, prefills = (sum(step.seconds[part] for step in steps) for part in ("round", "prefill"))
+        committed, admitted = (sum(getattr(step, name) for step in steps) for name in ("committed", "admitted"))
+        found.append({"concurrency": row["concurrency"], "drafter": row["drafter"], "policy": row["policy"],
+                      "throughput": measure("throughput", row), "modelled": committed / rounds,
+                      "whole_throughput": measure("whole_throughput", row), "whole_modelled": (committed + admitted) / (rounds + prefills)})
+    return found
+
+
+# The frontier.
+
+
+def frontier(drafter: str, policy: str) -> np.ndarray:
+    """(tokens a second and user, tokens a second in all) at each concurrency, [n, 2] (Figure 7)."""
+    found = sorted(rows("policies", drafter=drafter, policy=policy), key=lambda row: row["concurrency"])
+    return np.array([[measure(name, row).value for name in ("per_user", "throughput")] for row in found])
+
+
+def gain_at_matched_throughput(policy: str) -> list[tuple[float, float]]:
+    """(MTP-1's throughput, how much faster each user is under `policy` with DSpark at that throughput, a fraction), where
+    both reach it; between measured loads the frontier is straight."""
+    ours, theirs = frontier("dspark", policy), frontier("mtp", "all")
+    order = ours[:, 1].argsort()
+    within = (theirs[:, 1] >= ours[:, 1].min()) & (theirs[:, 1] <= ours[:, 1].max())
+    speeds = np.interp(theirs[within, 1], ours[order, 1], ours[order, 0])
+    return list(zip(theirs[within, 1].tolist(), (speeds / theirs[within, 0] - 1).tolist()))

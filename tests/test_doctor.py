@@ -1,0 +1,203 @@
+"""`doctor` with and without a network, with and without a GPU: what it finds, what fits, and that it never hangs or fails."""
+
+import json
+import shutil
+import time
+from collections import namedtuple
+
+import pytest
+import torch
+from hub_server import Hub
+from test_checkpoints import pair  # noqa: F401 (a fixture)
+
+from dspark_lite import doctor, hub, released
+from dspark_lite.__main__ import main
+from dspark_lite.checkpoints import load_target
+from dspark_lite.errors import CheckpointError
+from dspark_lite.lab import LEAST_MEMORY
+from dspark_lite.training import estimate
+
+WEIGHTS = "model.safetensors"
+GIB = 2**30
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    """No network, an empty cache, no profile asked for."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
+    monkeypatch.delenv("DSPARK_PROFILE")
+
+
+@pytest.fixture
+def served(pair, tmp_path, monkeypatch):  # noqa: F811
+    """The Hub of this process with something under each released id: the pair's target, or its draft."""
+    models = {}
+    for role, name in released.MODELS.items():
+        models[name] = {"main": tmp_path / role}
+        shutil.copytree(pair / ("target" if released.is_language_model(role) else "draft"), tmp_path / role)
+        (tmp_path / role / "pytorch_model.bin").write_bytes(b"never fetched, never counted")
+    with Hub(models) as found:
+        found.use_here(monkeypatch, tmp_path / "home")
+        yield found
+
+
+def gpu(monkeypatch, capability=(7, 5), free=14.6 * GIB, total=14.7 * GIB, name="Tesla T4"):
+    """Makes torch see a GPU; it says, as a T4's does, that it knows bfloat16."""
+    for function, answer in {"is_available": True, "get_device_capability": capability, "mem_get_info": (int(free), int(total)),
+                             "get_device_name": name, "is_bf16_supported": True}.items():
+        monkeypatch.setattr(torch.cuda, function, lambda *_, answer=answer, **__: answer)
+
+
+def model(found, role):
+    """The row of a model."""
+    return next(row for row in found["models"] if row["role"] == role)
+
+
+# Without a network, without a GPU ------------------------------------------------------------------------------------
+
+
+def test_offline_and_without_a_gpu_it_answers_from_what_is_known(offline, tmp_path, capsys):
+    assert main(["doctor", "--json", str(tmp_path / "found.json")]) == 0
+    out, found = capsys.readouterr().out, json.loads((tmp_path / "found.json").read_text())
+    assert found["device"]["free_bytes"] is None and found["dtype"]["name"] == "float32"
+    assert found["profile"] == {"name": "tiny", "why": "there is no GPU"} and "profile: tiny (there is no GPU)" in out
+    assert {"python", "torch", "transformers", "huggingface_hub", "ipywidgets"} <= found["versions"].keys()
+    assert [row["name"] for row in found["models"]] == list(released.MODELS.values())
+    assert not any(row["cached"] for row in found["models"]) and {row["size_from"] for row in found["models"]} == {"known"}
+    assert model(found, "dspark")["file_bytes"] == 2 * 1393133569 and model(found, "small_lm")["file_bytes"] == 1503300328
+    assert model(found, "dspark")["beside_bytes"] <= 1.3e9 < model(found, "dspark")["alone_bytes"]
+    assert {row["fits"] for row in found["models"]} == {None} and all(row["fits_t4"] for row in found["models"])
+    assert found["download"]["rate"] == "assumed" and found["download"]["missing_bytes"] == sum(map(released.file_bytes, released.MODELS))
+    for words in ("no GPU", "known sizes, the Hub did not answer", "12 min at 25.0 MB/s (assumed)", "whole in it: none"):
+        assert words in out
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_missing_library_is_named(offline, monkeypatch):
+    monkeypatch.setattr(doctor, "LIBRARIES", ("ipywidgets", "no-such-library"))
+    assert doctor.versions()["no-such-library"] == "not installed"
+
+
+@pytest.mark.parametrize(("asked", "words"), [("released", "profile: released (DSPARK_PROFILE says so)"),
+                                              ("huge", "DSPARK_PROFILE is set, but the profile is 'huge'; it must be one of tiny, released")])
+def test_a_profile_asked_for_is_told_and_a_wrong_one_is_no_failure(offline, monkeypatch, capsys, asked, words):
+    monkeypatch.setenv("DSPARK_PROFILE", asked)
+    assert main(["doctor"]) == 0
+    assert words in capsys.readouterr().out
+
+
+def test_a_disk_without_room_is_told(offline, monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(20e9, 10e9, 10e9))
+    assert main(["doctor"]) == 0
+    assert "the disk of the cache has no room for it: set HF_HOME" in capsys.readouterr().out
+
+
+def test_a_network_that_hangs_is_not_waited_for(offline, monkeypatch):
+    asked = []
+    monkeypatch.setattr(doctor, "HUB_SECONDS", 0.1)
+    monkeypatch.setattr(hub, "file_sizes", lambda name: asked.append(name) or time.sleep(20))
+    began = time.perf_counter()
+    assert doctor.ask_hub(doctor.HUB_SECONDS) == ({}, None)
+    assert asked and time.perf_counter() - began < 10
+
+
+# GPUs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_t4_gets_float16_and_the_released_profile(offline, monkeypatch, capsys):
+    gpu(monkeypatch)
+    found = doctor.examine()
+    assert found["dtype"]["name"] == "float16" and "is_bf16_supported" in found["dtype"]["why"]
+    assert found["profile"] == {"name": "released", "why": "the GPU has at least 14 GiB free"}
+    assert all(row["fits"] and row["fits_t4"] for row in found["models"])
+    assert "device: Tesla T4, compute capability 7.5, 15.7 GB of 15.8 GB free" in doctor.report(found)
+
+
+def test_an_ampere_gets_bfloat16(offline, monkeypatch):
+    gpu(monkeypatch, capability=(8, 0), free=39 * GIB, total=40 * GIB, name="A100")
+    assert doctor.examine()["dtype"]["name"] == "bfloat16"
+
+
+def test_a_gpu_that_is_taken_gets_the_tiny_profile_and_does_not_hold_the_pair(offline, monkeypatch):
+    gpu(monkeypatch, free=9 * GIB)
+    found = doctor.examine()
+    assert found["profile"] == {"name": "tiny", "why": "the GPU has less than 14 GiB free"} and 9 * GIB < LEAST_MEMORY
+    assert model(found, "target")["fits"] and not model(found, "dspark")["fits"] and model(found, "dspark")["fits_t4"]
+    assert "does not fit" in "\n".join(doctor.report(found))
+
+
+# With a Hub ----------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_and_rate_are_asked_of_the_hub_and_what_is_cached_is_not_counted(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "HUB_SECONDS", 60)
+    target = load_target(released.MODELS["target"])
+    assert target.vocab_size == 11
+    served.requests.clear()
+    found = doctor.examine()
+    kept = [path for path in (tmp_path / "dspark").iterdir() if path.suffix != ".bin"]
+    assert model(found, "dspark")["file_bytes"] == sum(path.stat().st_size for path in kept)
+    assert {row["size_from"] for row in found["models"]} == {"Hub"}
+    assert [row["role"] for row in found["models"] if row["cached"]] == ["target"]
+    assert found["download"]["rate"] == "measured" and found["download"]["bytes_per_second"] > 0
+    assert found["download"]["missing_bytes"] == sum(row["file_bytes"] for row in found["models"][1:])
+    assert served.sent() == [WEIGHTS]  # the beginning of one file
+    assert "as the Hub lists them" in "\n".join(doctor.report(found))
+
+
+def test_a_model_that_is_not_whole_is_not_called_cached(served, tmp_path, monkeypatch):
+    name = released.MODELS["target"]
+    hub.fetch(name, ["config.json"])
+    assert not doctor.is_cached(name)
+    load_target(name)
+    assert doctor.is_cached(name)
+    blob = next((tmp_path / "home").rglob(WEIGHTS)).resolve()
+    blob.write_bytes(blob.read_bytes()[:100])
+    assert not doctor.is_cached(name)
+
+
+def test_the_whole_cache_leaves_nothing_to_download(served, monkeypatch):
+    monkeypatch.setattr(doctor, "is_cached", lambda name: True)
+    monkeypatch.setattr(doctor, "ask_hub", lambda seconds: ({}, None))
+    assert "download: nothing, the cache holds all of them" in doctor.report(doctor.examine())
+
+
+def test_a_hub_that_refuses_is_no_failure(served, monkeypatch):
+    served.down = 404
+    sizes, rate = doctor.ask_hub(60)
+    assert (sizes, rate) == ({}, None)
+
+
+def test_the_token_of_a_probe_stays_with_the_hub(served, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    name = released.MODELS["target"]
+    served.gated[name] = "hf_good"
+    assert hub.transfer_rate(name, WEIGHTS, 1.0) > 0
+    assert {request.token for request in served.requests if request.at == "hub"} == {"Bearer hf_good"}
+    assert {request.token for request in served.requests if request.at == "cdn"} == {None}
+
+
+def test_a_probe_stops_at_its_size(served, monkeypatch):
+    monkeypatch.setattr(hub, "PROBED", 100)
+    assert hub.transfer_rate(released.MODELS["target"], WEIGHTS, 60.0) > 0
+
+
+# One way to the Hub --------------------------------------------------------------------------------------------------
+
+
+def test_an_estimate_fetches_a_config_and_nothing_else_and_leaves_no_half_checkpoint(served, monkeypatch):
+    from huggingface_hub import constants
+
+    name = released.MODELS["target"]
+    assert estimate.target_config({"target": name})["hidden_size"] == 16
+    assert served.sent() == ["config.json"]
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert estimate.target_config({"target": name})["hidden_size"] == 16
+    with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set and the cache does not hold it whole"):
+        load_target(name)
+    with pytest.raises(CheckpointError, match="'org/nobody' could not be fetched .*, or give the recipe a .target_config"):
+        estimate.target_config({"target": "org/nobody"})

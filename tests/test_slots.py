@@ -1,0 +1,216 @@
+"""Slots: a step of requests of different lengths is each of them read alone, for the target and for every drafter served."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dspark_lite.drafters import Proposal
+from dspark_lite.drafters.backbone import grouped_attention
+from dspark_lite.errors import RequestError
+from dspark_lite.losslessness import toy_models
+from dspark_lite.slots import Layout, SlotStore, drafter_slots, ragged_attention, ragged_step, sees, spans
+
+VOCAB, GAMMA, SLOTS, CAPACITY = 13, 4, 5, 40
+TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
+SERVED = ["dflash", "dspark", "dspark_gated", "dspark_rnn", "eagle3", "mtp"]
+CPU = torch.device("cpu")
+
+
+def random_ids(length, seed):
+    """Token ids [length]."""
+    return torch.randint(VOCAB, (length,), generator=torch.Generator().manual_seed(seed))
+
+
+def new_store(flex=False):
+    """A store for the toy target."""
+    store = SlotStore(TARGET.num_layers, SLOTS, CAPACITY, CPU)
+    store.flex = flex
+    return store
+
+
+def split(layout, flat):
+    """What belongs to each request of [1, N, ...]."""
+    return list(flat[0].split(layout.counts.tolist()))
+
+
+# The layout and its mask ---------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=6))
+def test_spans_count_within_each_stretch(counts):
+    row, place = spans(np.array(counts))
+    assert row.tolist() == [r for r, count in enumerate(counts) for _ in range(count)]
+    assert place.tolist() == [k for count in counts for k in range(count)]
+
+
+@st.composite
+def layouts(draw):
+    """Some of the slots in any order, each with a context and new tokens."""
+    slots = draw(st.permutations(range(SLOTS)))[:draw(st.integers(1, SLOTS))]
+    if draw(st.booleans()):
+        slots = list(range(len(slots)))  # then the store is read in place
+    lengths = st.lists(st.integers(0, 12), min_size=len(slots), max_size=len(slots))
+    return slots, draw(lengths), [1 + count for count in draw(lengths)]
+
+
+def dense_attention(layout, query, keys, values, scale):
+    """The reference: every token against the whole store, behind the whole block-diagonal mask."""
+    key = torch.arange(SLOTS * CAPACITY)
+    slot, position = layout.place[:, None] // CAPACITY, layout.position[:, None]
+    scores = query @ keys.repeat_interleave(query.shape[1] // keys.shape[1], 1).transpose(-1, -2) * scale
+    hidden = ~sees(slot, position, key // CAPACITY, key % CAPACITY)
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ values.repeat_interleave(query.shape[1] // values.shape[1], 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts(), st.integers(0, 1000))
+def test_the_diagonal_blocks_are_the_whole_mask(drawn, seed):
+    store, generator = SlotStore(1, SLOTS, CAPACITY, CPU), torch.Generator().manual_seed(seed)
+    store.write(0, torch.arange(SLOTS * CAPACITY), *torch.randn(2, 2, SLOTS * CAPACITY, 8, generator=generator))
+    layout = Layout(store, *drawn)
+    query = torch.randn(1, 6, len(layout.place), 8, generator=generator)
+    ours, _ = ragged_attention(None, query, *store.read(0, layout.rows, layout.longest), None, scaling=0.3, layout=layout)
+    wanted = dense_attention(layout, query, *store.whole(0), 0.3).transpose(1, 2)
+    torch.testing.assert_close(ours, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_flex_attention_sees_the_same():
+    store = SlotStore(1, SLOTS, CAPACITY, CPU)
+    store.flex = True
+    store.write(0, torch.arange(SLOTS * CAPACITY), *torch.randn(2, 2, SLOTS * CAPACITY, 16))
+    layout, query = Layout(store, [3, 0], [7, 0], [2, 5]), torch.randn(1, 6, 7, 16)
+    ours, _ = ragged_attention(None, query, *store.whole(0), None, scaling=0.3, layout=layout)
+    wanted = dense_attention(layout, query, *store.whole(0), 0.3).transpose(1, 2)
+    torch.testing.assert_close(ours, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_grouped_attention_shares_keys_without_copying_them():
+    queries, keys, values = torch.randn(2, 6, 3, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    mask = torch.rand(2, 1, 3, 5) < 0.7
+    mask[..., 0] = True
+    wanted = torch.nn.functional.scaled_dot_product_attention(queries, keys.repeat_interleave(3, 1), values.repeat_interleave(3, 1), mask, scale=0.5)
+    torch.testing.assert_close(grouped_attention(queries, keys, values, mask.repeat(1, 1, 3, 1), 0.5), wanted)
+
+
+# The target ----------------------------------------------------------------------------------------------------------
+
+
+def check_step(store, texts, caches, slots, new, seed, taps=(0, 1)):
+    """Enters `new` tokens of each request behind its text, and compares with the target reading each by itself."""
+    pieces = [random_ids(count, seed + index) for index, count in enumerate(new)]
+    layout = Layout(store, slots, [len(texts[slot]) for slot in slots], new)
+    step = ragged_step(TARGET, torch.cat(pieces), layout, taps)
+    for slot, piece, logits, features in zip(slots, pieces, split(layout, step.logits), split(layout, step.features)):
+        alone = TARGET.verify(piece[None], caches[slot], taps)
+        torch.testing.assert_close(logits, alone.logits[0], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(features, alone.features[0], atol=1e-4, rtol=1e-4)
+    return pieces
+
+
+@pytest.mark.parametrize("flex", [False, True])
+def test_ragged_steps_are_requests_read_alone(flex):
+    """Prefill in two parts, then rounds of which a part is rejected each time: rolling back is overwriting."""
+    store, rng = new_store(flex), np.random.default_rng(0)
+    texts, caches = {}, {}
+    for slots in ([1, 3], [0, 4, 2]):
+        texts |= {slot: random_ids(0, 0) for slot in slots}
+        caches |= {slot: TARGET.prefill(random_ids(1, 0)[None])[1] for slot in slots}
+        for slot in slots:
+            caches[slot].crop(-1)
+        for slot, piece in zip(slots, check_step(store, texts, caches, slots, [3 + 2 * slot for slot in slots], seed=slots[0])):
+            texts[slot] = piece
+    for round_ in range(2 if flex else 6):
+        slots = rng.permutation(SLOTS)[:rng.integers(1, SLOTS + 1)].tolist()
+        new = rng.integers(1, GAMMA + 2, len(slots)).tolist()
+        for slot, piece in zip(slots, check_step(store, texts, caches, slots, new, seed=100 + 10 * round_)):
+            kept = int(rng.integers(1, len(piece) + 1))
+            texts[slot] = torch.cat([texts[slot], piece[:kept]])
+            TARGET.roll_back(caches[slot], len(piece) - kept)
+
+
+def test_logits_at_the_last_tokens_only():
+    layout = Layout(new_store(), [2, 0], [0, 0], [3, 5])
+    every = ragged_step(TARGET, random_ids(8, 1), layout).logits
+    last = ragged_step(TARGET, random_ids(8, 1), layout, logits_at=torch.tensor([2, 7])).logits
+    torch.testing.assert_close(last, every[:, [2, 7]])
+
+
+def test_a_step_leaves_the_model_as_others_use_it(monkeypatch):
+    ids, usual = random_ids(6, 3)[None], TARGET.model.config._attn_implementation
+    before = TARGET.prefill(ids)[0].logits
+    layout = Layout(new_store(), [0], [0], [6])
+    ragged_step(TARGET, ids[0], layout)
+    assert TARGET.model.config._attn_implementation == usual and torch.equal(TARGET.prefill(ids)[0].logits, before)
+    monkeypatch.setattr(TARGET, "read", lambda *unused, **options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ragged_step(TARGET, ids[0], layout)
+    assert TARGET.model.config._attn_implementation == usual
+
+
+def test_a_cleared_slot_has_forgotten_what_was_not_finite():
+    store = new_store()
+    ragged_step(TARGET, random_ids(9, 1), Layout(store, [1], [0], [9]))
+    for held in (*store.keys, *store.values):
+        held[:, 1] = torch.nan
+    short = Layout(store, [0, 1], [0, 0], [7, 2])  # the shorter one reads, behind a mask, what the slot held
+    assert ragged_step(TARGET, random_ids(9, 2), short).logits.isnan().any()
+    store.clear(1)
+    assert ragged_step(TARGET, random_ids(9, 2), short).logits.isfinite().all()
+
+
+# The drafters --------------------------------------------------------------------------------------------------------
+
+
+def propose(drafter, state, anchor):
+    """A greedy proposal: what it says does not depend on random numbers."""
+    return drafter.propose(state, anchor, temperature=0, generator=None)
+
+
+def assert_rows(proposal, row, alone: Proposal):
+    """One row of a proposal equals a proposal."""
+    assert proposal.tokens[row].tolist() == alone.tokens[0].tolist()
+    torch.testing.assert_close(proposal.probs[row], alone.probs[0], atol=1e-5, rtol=0)
+    if alone.confidence_logits is not None:
+        torch.testing.assert_close(proposal.confidence_logits[row], alone.confidence_logits[0], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_slotted_drafts_are_those_of_each_request_alone(name):
+    """Prompts of different lengths, one of a single token, then rounds in which each request commits another number."""
+    drafter, rng = DRAFTERS[name], np.random.default_rng(1)
+    contexts = drafter_slots(drafter, SLOTS, CAPACITY, CPU)
+    slots, counts = [3, 0, 4], np.array([5, 1, 9])
+    texts = {slot: random_ids(int(count), slot) for slot, count in zip(slots, counts)}
+    features = {slot: TARGET.prefill(text[None], drafter.taps)[0].features for slot, text in texts.items()}
+    state = contexts.appending(slots, np.zeros(3, dtype=int), counts)
+    drafter.extend(state, torch.cat([texts[slot] for slot in slots])[None], torch.cat([features[slot] for slot in slots], 1))
+    for round_ in range(5):
+        slots = [[3, 0, 4], [0, 4], [4], [0, 3, 4], [3, 4]][round_]
+        lengths, anchor = [len(texts[slot]) for slot in slots], random_ids(len(slots), 50 + round_)
+        proposal = propose(drafter, contexts.drafting(slots, lengths), anchor)
+        for row, slot in enumerate(slots):
+            alone = drafter.begin(texts[slot][None], TARGET.prefill(texts[slot][None], drafter.taps)[0].features)
+            assert_rows(proposal, row, propose(drafter, alone, anchor[row:row + 1]))
+        counts = rng.integers(1, GAMMA + 2, len(slots))
+        pieces = [random_ids(int(count), 70 + round_ + slot) for slot, count in zip(slots, counts)]
+        for slot, piece in zip(slots, pieces):
+            texts[slot] = torch.cat([texts[slot], piece])
+        read = [TARGET.prefill(texts[slot][None], drafter.taps)[0].features[:, -len(piece):] for slot, piece in zip(slots, pieces)]
+        drafter.extend(contexts.appending(slots, lengths, counts), torch.cat(pieces)[None], torch.cat(read, 1))
+
+
+def test_the_first_slots_are_read_in_place():
+    store = SlotStore(1, 3, 8, CPU)
+    store.write(0, torch.arange(24), torch.randn(2, 24, 4), torch.randn(2, 24, 4))
+    keys, _ = store.read(0, store.rows([0, 1]), 5)
+    assert keys.untyped_storage().data_ptr() == store.keys[0].untyped_storage().data_ptr()
+    other, _ = store.read(0, store.rows([1, 2]), 5)
+    assert torch.equal(other[0], keys[1])
+
+
+@pytest.mark.parametrize("name", ["small_lm", "prompt_lookup"])
+def test_drafters_without_slotted_contexts_are_refused(name):
+    with pytest.raises(RequestError, match=f"{name} keeps no context that the engine can hold in slots; serve with DSpark"):
+        drafter_slots(DRAFTERS[name], SLOTS, CAPACITY, CPU)

@@ -1,0 +1,84 @@
+"""Traffic: arrivals and requests follow what was asked for, and both ways of driving an engine keep their promise."""
+
+from itertools import islice
+
+import pytest
+import torch
+from scipy.stats import binomtest, kstest
+
+from dspark_lite.errors import RequestError
+from dspark_lite.losslessness import toy_models
+from dspark_lite.serving import Engine
+from dspark_lite.traffic import closed_loop, open_loop, poisson, requests
+
+FALSE_ALARM = 1e-4
+TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
+PROMPTS = {"math": [torch.tensor([[1, 2]]), torch.tensor([[3]])], "chat": [torch.tensor([[4, 5, 6]])]}
+
+
+def random(seed=0):
+    """A generator."""
+    return torch.Generator().manual_seed(seed)
+
+
+def engine(**options):
+    """An engine of toy models without stop tokens."""
+    return Engine(TARGET, DRAFTERS["dspark"], **{"slots": 3, "capacity": 30, "stop_token_ids": (), **options})
+
+
+def test_arrivals_are_poisson():
+    arrivals = torch.tensor(poisson(20.0, 3000, random()), dtype=torch.float64)
+    gaps = arrivals.diff(prepend=torch.zeros(1, dtype=torch.float64))
+    assert (gaps > 0).all() and kstest(gaps.numpy(), "expon", args=(0, 1 / 20)).pvalue > FALSE_ALARM
+    assert kstest(gaps.numpy(), "expon", args=(0, 1 / 24)).pvalue < FALSE_ALARM, "another rate passes as well"
+    assert poisson(20.0, 5, random(3)) == poisson(20.0, 5, random(3)) != poisson(20.0, 5, random(4))
+
+
+@pytest.mark.parametrize("rate", [0, -1.0, float("nan")])
+def test_a_rate_that_is_none_is_refused(rate):
+    with pytest.raises(RequestError, match="requests a second; it must be above 0"):
+        poisson(rate, 3, random())
+
+
+def test_requests_keep_the_shares_and_bounds_they_were_given():
+    drawn = list(islice(requests(PROMPTS, random(), shares={"math": 3, "chat": 1}, new_tokens=(5, 8)), 2000))
+    math = sum(request.domain == "math" for request in drawn)
+    assert binomtest(math, 2000, 0.75).pvalue > FALSE_ALARM > binomtest(math, 2000, 0.5).pvalue
+    assert {request.max_new_tokens for request in drawn} == {5, 6, 7, 8}
+    assert all(any(request.input_ids is ids for ids in PROMPTS[request.domain]) for request in drawn)
+    assert len({id(request.input_ids) for request in drawn}) == 3 and len({request.seed for request in drawn}) == 2000
+    assert {request.domain for request in islice(requests(PROMPTS, random()), 50)} == set(PROMPTS)
+
+
+def test_a_closed_loop_replaces_what_ends_at_once():
+    served = engine()
+    steps = list(islice(closed_loop(served, requests(PROMPTS, random(), new_tokens=(4, 9)), 3), 60))
+    ended = [answer.id for step in steps for answer in step.answers]
+    assert len(ended) > 10 and len(set(ended)) == len(ended)
+    assert all(step.requests == 3 for step in steps) and len(served.running) + len(steps[-1].answers) == 3
+
+
+def test_a_closed_loop_may_leave_slots_empty():
+    steps = list(islice(closed_loop(engine(), requests(PROMPTS, random(), new_tokens=(4, 9)), 2), 20))
+    assert {step.requests for step in steps} == {2}
+
+
+@pytest.mark.parametrize("arrivals", [[0.0] * 12, [0.0, 0.0, 0.05, 0.05]])
+def test_an_open_loop_answers_everybody_and_comes_to_an_end(arrivals):
+    steps = list(open_loop(engine(), requests(PROMPTS, random(), new_tokens=(4, 9)), arrivals))
+    answers = [answer for step in steps for answer in step.answers]
+    assert sorted(answer.id for answer in answers) == list(range(len(arrivals)))
+    first = min(answer.arrived for answer in answers)
+    for answer, arrival in zip(sorted(answers, key=lambda answer: answer.id), arrivals):
+        assert answer.arrived - first >= arrival - 1e-3
+
+
+def test_under_overload_a_bounded_queue_turns_clients_away_and_serves_the_rest():
+    served = engine(most_waiting=4)
+    steps = list(open_loop(served, requests(PROMPTS, random(), new_tokens=(9, 9)), [0.0] * 30))
+    answers = [answer for step in steps for answer in step.answers]
+    assert 4 <= len(answers) < 30 and len({answer.id for answer in answers}) == len(answers) and served.idle
+
+
+def test_nobody_asks_anything():
+    assert list(open_loop(engine(), requests(PROMPTS, random()), [])) == []
