@@ -1,8 +1,8 @@
 """Run the course: execute every lesson on the tiny profile, measure the drafters, say what came out and where it is.
 
 Writes build/notebooks/ (executed copies), build/figures/, build/lessons.json (seconds a lesson) and build/bench.json.
-Exits 1 when a lesson or the measurement fails. Two lessons run at once, a core each; with `--record` one, and the seconds
-are also kept in assets/measurements/lessons.json.
+Exits 1 when a lesson or the measurement fails. Two lessons run at once, a core each. `--record` also keeps the seconds in
+assets/measurements/lessons.json.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from notebooks import KERNEL_SETTINGS, MEASURED, ROOT, LessonError, code_cells, 
 from tqdm import tqdm
 
 BUILD = ROOT / "build"
+AT_ONCE = min(2, os.cpu_count() or 1)  # lessons, of one thread each
 BENCH_PROMPTS = 4  # prompts a domain: enough for the closing table, about a minute on two cores
 
 
@@ -49,7 +50,7 @@ def run_lesson(path, bar):
 
 
 def run_lessons(paths, at_once):
-    """Execute the notebooks, so many at once; one at a time none disturbs another's clock.
+    """Execute the notebooks, so many at once.
 
     Returns (seconds by lesson, one sentence for each lesson that failed).
     """
@@ -68,7 +69,7 @@ def run_lessons(paths, at_once):
 def measurement(seconds):
     """Return the record of a run: seconds by lesson and what they were measured on."""
     return {
-        "device": f"CPU, {os.cpu_count()} cores, {platform.machine()}, one thread",
+        "device": f"CPU, {os.cpu_count()} cores, {platform.machine()}, one thread, {AT_ONCE} at once",
         "versions": {"python": platform.python_version(), **{n: version(n) for n in ("torch", "transformers")}},
         "seconds": seconds,
     }
@@ -135,7 +136,7 @@ def main(arguments=None):
         print("There is no notebook in notebooks/; `make notebooks` writes them.", file=sys.stderr)
         return 1
     started = time.perf_counter()
-    seconds, failures = run_lessons(paths, 1 if options.record else min(2, os.cpu_count() or 1))
+    seconds, failures = run_lessons(paths, AT_ONCE)
     spent = time.perf_counter() - started
     write_json(BUILD / "lessons.json", measurement(seconds))
     if not failures:
