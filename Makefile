@@ -8,7 +8,7 @@ NOTEBOOKS := --nbmake --nbmake-timeout=300 --reruns 1 --only-rerun NotebookFaile
 # them, as readers get them, `make run` executes them.
 PYTEST := -m pytest -n 2 --dist loadfile $(NOTEBOOKS) tests notebooks/solutions
 
-.PHONY: run lab test notebooks record test-matrix test-oldest test-newest figures experiments confidence
+.PHONY: run lab test notebooks record test-matrix test-oldest test-newest figures experiments confidence serving
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -40,6 +40,10 @@ experiments: .venv/course.stamp
 # Calibration, threshold sweep and cost table of the tiny models, which lessons 09 and 10 show: half an hour.
 confidence: .venv/course.stamp
 	$(BIN)/python scripts/confidence.py
+
+# The serving engine on the tiny models at 1 to 64 requests, which lesson 11 shows: a quarter of an hour.
+serving: .venv/course.stamp
+	$(BIN)/python scripts/serving.py
 
 # The oldest supported transformers, and the newest that the package index has for this Python.
 test-matrix: test-oldest test-newest

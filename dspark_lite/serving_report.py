@@ -62,6 +62,12 @@ MEASURES = {
 }
 
 
+def value(name: str, row: dict) -> float:
+    """A measure of a row without its interval."""
+    over, under = MEASURES[name](row)
+    return float(np.sum(over) / np.sum(under))
+
+
 def measure(name: str, row: dict) -> Estimate:
     """A measure of a row and its interval over turns."""
     turns = np.stack(MEASURES[name](row), 1)
@@ -82,7 +88,7 @@ def gain(name: str, ours: dict, theirs: dict) -> Estimate:
 def best_fixed(concurrency: int) -> dict:
     """The row of the fixed length with the highest throughput at a load."""
     lengths = [row for row in rows("policies", concurrency=concurrency) if row["policy"].startswith("fixed")]
-    return max(lengths, key=lambda row: measure("throughput", row).value)
+    return max(lengths, key=lambda row: value("throughput", row))
 
 
 # What the model needs.
@@ -106,15 +112,15 @@ def record() -> Record:
     return Record.of(list(confidence.observations().values()), confidence.stored_sts())
 
 
-def modelled(drafter: str, name: str, concurrency: int, seed: int = 0) -> list[StepReport]:
-    """Steps of the model of a row of "policies", all slots taken."""
+def modelled(drafter: str, name: str, concurrency: int, requests: int | None = None, seed: int = 0) -> list[StepReport]:
+    """Steps of the model of a row of "policies", all slots taken, from so many requests."""
     rng, costs, answers = np.random.default_rng(seed), engine_costs(drafter), record()
     if drafter == "mtp":
         accepted, proposed = (np.sum([row[part] for row in rows("costs", drafter="mtp")]) for part in ("accepted", "proposed"))
         answers = answers.drafting_one(accepted / proposed, rng)
     chosen = fixed(0) if drafter == "plain" else policy_of(name, costs)
     model = EngineModel(answers, costs, chosen, slots=concurrency, prefill=prefill_costs(drafter))
-    steps = simulate(model, np.zeros(200 + 10 * concurrency), rng)
+    steps = simulate(model, np.zeros(requests or 200 + 10 * concurrency), rng)
     return [step for step in steps if step.requests == concurrency]
 
 
@@ -139,7 +145,7 @@ def validation() -> list[dict]:
 def frontier(drafter: str, policy: str) -> np.ndarray:
     """(tokens a second and user, tokens a second in all) at each concurrency, [n, 2] (Figure 7)."""
     found = sorted(rows("policies", drafter=drafter, policy=policy), key=lambda row: row["concurrency"])
-    return np.array([[measure(name, row).value for name in ("per_user", "throughput")] for row in found])
+    return np.array([[value(name, row) for name in ("per_user", "throughput")] for row in found])
 
 
 def gain_at_matched_throughput(policy: str) -> list[tuple[float, float]]:
