@@ -85,16 +85,20 @@ def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
 
 
 def chosen_lengths(policy, proposal: Proposal) -> torch.Tensor:
-    """Verification lengths [R] of a policy (None: whole blocks); raises RequestError where they are none."""
+    """Verification lengths [R] that a policy (None: whole blocks) gives; raises RequestError where they are none."""
     requests, drafted = proposal.tokens.shape
-    lengths = policy(proposal) if policy else torch.full((requests,), drafted, device=proposal.tokens.device)
-    if not isinstance(lengths, torch.Tensor) or lengths.shape != (requests,) or lengths.dtype not in (torch.int64, torch.int32):
-        shape = f" {lengths.dtype} of shape {tuple(lengths.shape)}" if isinstance(lengths, torch.Tensor) else ""
-        raise RequestError(f"the policy {_name(policy)} gave a {type(lengths).__name__}{shape}; a policy gives a tensor of whole numbers, one for each "
-                           f"of the {requests} requests")
-    if requests and not 0 <= (span := torch.stack(lengths.aminmax()).tolist())[0] <= span[1] <= drafted:
-        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {span[0]} to {span[1]}; for blocks of {drafted} drafts they lie "
-                           f"between 0 and {drafted}")
+    if policy is None or not requests:
+        return torch.full((requests,), drafted, device=proposal.tokens.device)
+    lengths = policy(proposal)
+    if not isinstance(lengths, torch.Tensor):
+        raise RequestError(f"the policy {_name(policy)} gave a {type(lengths).__name__}; a policy gives a tensor of lengths")
+    if lengths.shape != (requests,) or lengths.dtype not in (torch.int32, torch.int64):
+        raise RequestError(f"the policy {_name(policy)} gave {lengths.dtype} of shape {tuple(lengths.shape)}; a policy gives "
+                           f"whole numbers, one for each of the {requests} requests")
+    least, most = torch.stack(lengths.aminmax()).tolist()
+    if least < 0 or most > drafted:
+        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {least} to {most}; in blocks of "
+                           f"{drafted} drafts they lie between 0 and {drafted}")
     return lengths
 
 

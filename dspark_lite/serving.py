@@ -17,6 +17,7 @@ from .errors import RequestError
 from .sampling import Chooser, accept, check_temperature, draw, probabilities
 from .scheduling import chosen_lengths
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
+from .target import Step
 
 PARTS = ("prefill", "draft", "schedule", "verify", "commit")
 
@@ -175,8 +176,9 @@ class Engine:
         block = self.gamma + 1  # verified, or dropped, behind the last token that counts
         needed = request.input_ids.shape[1] + request.max_new_tokens + block
         if needed > self.capacity:
-            raise RequestError(f"the request needs {needed} positions (its prompt, {request.max_new_tokens} new tokens and a block of {block}), "
-                               f"and a slot has {self.capacity}; shorten it or give the engine a larger capacity")
+            raise RequestError(f"the request needs {needed} positions (its prompt, {request.max_new_tokens} new tokens and a "
+                               f"block of {block}), and a slot has {self.capacity}; shorten it or give the engine a larger "
+                               "capacity")
         if self.full:
             raise RequestError(f"{len(self._waiting)} requests wait already, and no more may; try again after a step")
         self._waiting.append(Answer(id=self._next_id, request=request, arrived=clock(self.target.device)))
@@ -283,9 +285,10 @@ class Engine:
         state = self.contexts.drafting([one.slot for one in active], [one.length for one in active])
         return self.drafter.propose(state, anchor, temperature=self.temperature, generator=numbers)
 
-    def _verify(self, active: list[_Active], entering: torch.Tensor, proposal: Proposal, lengths: torch.Tensor, numbers: OwnNumbers):
-        """The layout of the ragged batch, what the target made of it, and for the host, a row a request: drafts accepted, the
-        token behind them, whether a logit was not finite, all drafts."""
+    def _verify(self, active: list[_Active], entering: torch.Tensor, proposal: Proposal, lengths: torch.Tensor,
+                numbers: OwnNumbers) -> tuple[Layout, Step, list[list[int]]]:
+        """The layout of the ragged batch, what the target made of it, and for the host, a row a request: drafts accepted,
+        the token behind them, whether a logit was not finite, all drafts."""
         counts = lengths.cpu().numpy() + 1
         if self.padded:
             counts[:] = counts.max()
@@ -303,8 +306,8 @@ class Engine:
         for one, length, (accepted, following, broken, *drafts) in zip(active, lengths, told):
             tokens = self._take(one, drafts[:accepted] + [following], broken)
             one.length += accepted + 1
-            one.answer.rounds.append(Round(length, accepted, len(tokens), drafts[:length], tokens, report.seconds["draft"],
-                                           report.seconds["verify"]))
+            one.answer.rounds.append(Round(length, accepted, len(tokens), drafts[:length], tokens,
+                                           report.seconds["draft"], report.seconds["verify"]))
             report.verified += length + 1
             report.proposed += length
             report.accepted += accepted
@@ -320,7 +323,8 @@ class Engine:
             self._release(one, "failed" if broken else "stop" if tokens[-1] in self.stop else "length")
         return tokens
 
-    def _extend(self, active: list[_Active], layout: Layout, read, entering: torch.Tensor, told: list[list[int]]) -> None:
+    def _extend(self, active: list[_Active], layout: Layout, read: Step, entering: torch.Tensor,
+                told: list[list[int]]) -> None:
         """Hands the drafter what was committed, of the requests that go on."""
         going = [row for row, one in enumerate(active) if self._slots[one.slot] is one]
         if self.drafter is None or not going:

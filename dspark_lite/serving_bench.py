@@ -1,7 +1,8 @@
 """Measuring the serving engine: what its steps cost, what policies give at each load, ragged steps against padded ones.
 
 A load is a closed loop at fixed concurrency. Configurations of one load take turns of a few steps each, so that a busy
-moment of the machine meets all of them; those of one drafter share an engine and its requests. A turn is a row of totals.
+moment of the machine meets all of them; those of one drafter share an engine and its requests. What is kept are totals
+of each turn.
 """
 
 import sys
@@ -21,7 +22,7 @@ from .traffic import closed_loop, requests
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)
 TEMPERATURE = 1.0  # as in the paper's evaluation
 CAPACITY = 384  # positions a slot: prompt, answer, block
-THRESHOLDS = (0.5, 0.7, 0.9)
+THRESHOLDS, SCHEDULED = (0.5, 0.7, 0.9), ("algorithm1", "lagged")
 COUNTED = ("requests", "verified", "padding", "proposed", "accepted", "committed", "admitted", "prefilled")
 WARM = 2  # steps of a turn that are not counted: a lagged policy looks two steps back
 
@@ -56,15 +57,15 @@ class Station:
 
 
 def totals(steps: list[StepReport]) -> dict[str, float]:
-    """Sums over steps, by name: how many there are, and how many with a prefill ("prefills"); COUNTED; seconds by PARTS."""
+    """Sums over steps, by name: how many they are, how many had a prefill, COUNTED, seconds by PARTS."""
     counted = {name: sum(getattr(step, name) for step in steps) for name in COUNTED}
     seconds = {f"{part}_seconds": round(sum(step.seconds[part] for step in steps), 6) for part in PARTS}
     return {"steps": len(steps), "prefills": sum(step.admitted > 0 for step in steps), **counted, **seconds}
 
 
 def take_turns(works: dict, turns: int, description: str) -> list[dict]:
-    """A row for each of `works`, {(drafter, policy, and perhaps the kind of step): turn}: its names, and the totals of its
-    turns by what they count."""
+    """A row for each of `works`, {(drafter, policy, and perhaps the kind of step): turn}: its names, and the totals of
+    its turns by what they count."""
     found = {name: [] for name in works}
     bar = tqdm(total=turns * len(works), desc=description, unit="turn", file=sys.stderr)
     with bar:
@@ -72,38 +73,40 @@ def take_turns(works: dict, turns: int, description: str) -> list[dict]:
             for name, work in works.items():
                 found[name].append(work())
                 bar.update(1)
-    return [{**dict(zip(("drafter", "policy", "kind"), name)), **{field: [turn[field] for turn in kept] for field in kept[0]}}
-            for name, kept in found.items()]
+    return [{**dict(zip(("drafter", "policy", "kind"), name)),
+             **{field: [turn[field] for turn in kept] for field in kept[0]}} for name, kept in found.items()]
 
 
 def policy_of(name: str, costs: StepCosts | None = None):
     """The policy of this name; `costs` of a whole step for those that schedule, which take the convex view of them."""
     kind, _, number = name.partition(" ")
     return {"all": lambda: None, "budget": lambda: budget(float(number)), "fixed": lambda: fixed(int(number)),
-            "threshold": lambda: threshold(float(number)), "skewed": lambda: skewed, "algorithm1": lambda: algorithm1(costs.convex()),
-            "lagged": lambda: LaggedTopK(costs.convex())}[kind]()
+            "threshold": lambda: threshold(float(number)), "skewed": lambda: skewed,
+            "algorithm1": lambda: algorithm1(costs.convex()), "lagged": lambda: LaggedTopK(costs.convex())}[kind]()
 
 
-def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int, *, padded: bool) -> dict[str, list[dict]]:
-    """Rows of one concurrency by part: "costs", every verification budget of each drafter; "policies", which schedule with
-    those costs; and, if asked for, "padded", ragged steps against padded ones.
+def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int, *,
+                 padded: bool) -> dict[str, list[dict]]:
+    """Rows of one concurrency by part: "costs", every verification budget of each drafter; "policies", which schedule
+    with those costs; and, if asked for, "padded", ragged steps against padded ones.
 
     `drafters` are "plain" (None), "mtp" and "dspark"; each configuration takes so many turns of so many counted steps.
     """
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 
-    def take(part, names, padded=False):
-        works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps, padded=name[-1] == "padded") for name in names}
+    def take(part: str, names: list[tuple], costs: StepCosts | None = None) -> list[dict]:
+        works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps, padded=name[-1] == "padded")
+                 for name in names}
         return [{"concurrency": concurrency, **row} for row in take_turns(works, turns, f"{part}, {concurrency} requests")]
 
-    costs, gamma = None, drafters["dspark"].gamma
-    measured = {"costs": take("step costs", [("plain", "fixed 0"), *(("mtp", f"fixed {k}") for k in (0, 1)),
+    gamma = drafters["dspark"].gamma
+    measured = {"costs": take("step costs", [("plain", "fixed 0"), ("mtp", "fixed 0"), ("mtp", "fixed 1"),
                                              *(("dspark", f"budget {b}") for b in range(1, gamma + 2))])}
     costs = step_costs([row for row in measured["costs"] if row["drafter"] == "dspark"])
-    names = [*(f"fixed {k}" for k in range(1, gamma + 1)), *(f"threshold {least}" for least in THRESHOLDS), "algorithm1", "lagged"]
-    measured["policies"] = take("policies", [("plain", "all"), ("mtp", "all"), *(("dspark", name) for name in names)])
+    names = [*(f"fixed {k}" for k in range(1, gamma + 1)), *(f"threshold {least}" for least in THRESHOLDS), *SCHEDULED]
+    measured["policies"] = take("policies", [("plain", "all"), ("mtp", "all"), *(("dspark", name) for name in names)], costs)
     kinds = [("dspark", name, kind) for name in ("skewed", "algorithm1") for kind in ("ragged", "padded")]
-    measured["padded"] = take("ragged and padded", kinds) if padded else []
+    measured["padded"] = take("ragged and padded", kinds, costs) if padded else []
     return measured
 
 
@@ -114,10 +117,10 @@ def decoding_seconds(row: dict) -> np.ndarray:
 
 def step_costs(rows: list[dict]) -> StepCosts:
     """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each."""
-    seconds = {(row["concurrency"], round(np.mean(row["verified"]) / np.mean(row["requests"]))): row for row in rows}
+    seconds = {(row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))):
+               np.median(decoding_seconds(row) / np.array(row["steps"])) for row in rows}
     requests, tokens = (sorted(set(grid)) for grid in zip(*seconds))
-    return StepCosts(requests, tokens, [[np.median(decoding_seconds(row) / np.array(row["steps"])) for row in (seconds[r, b] for b in tokens)]
-                                        for r in requests])
+    return StepCosts(requests, tokens, [[seconds[r, b] for b in tokens] for r in requests])
 
 
 def skewed(proposal: Proposal) -> torch.Tensor:

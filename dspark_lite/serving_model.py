@@ -1,4 +1,4 @@
-"""A model of the serving engine: step times from measured costs, drafts from recorded blocks, everything else as it is.
+"""A model of the serving engine: step times from measured costs, drafts from recorded blocks, all else as it is.
 
 Requests arrive, wait for a slot, and go from round to round as in serving.py, and the policies are the very same. What a
 round costs is looked up (step_costs.py), and what a drafter would have said and the target accepted is replayed from
@@ -24,8 +24,9 @@ from .step_costs import StepCosts
 
 @dataclass(frozen=True)
 class Record:
-    """Recorded answers: `tokens` [A] each writes in rounds, its blocks `first` .. `first + blocks` [A]; of each block the
-    drafts `accepted` [N] out of `gamma`, and the calibrated confidence `logits` [N, gamma] (None without a head)."""
+    """Recorded answers: `tokens` [A] that each writes in rounds, its blocks from `first` [A] on and their number `blocks`
+    [A]; of each block the drafts `accepted` [N] out of `gamma`, and the calibrated confidence `logits` [N, gamma] (None
+    without a head)."""
 
     gamma: int
     logits: torch.Tensor | None
@@ -64,19 +65,23 @@ class ModelAnswer(NamedTuple):
 
 
 class EngineModel:
-    """The engine as its costs and a record make it; `prefill` holds the seconds of a prefill pass and of each prompt in it.
+    """The engine as its costs and a record make it; `prefill` holds the seconds of a prefill pass and of each prompt in
+    it. `submit`, then `step` until `idle`, as with the engine.
 
-    `submit`, then `step` until `idle`, as with the engine. `now` is the model's clock; it moves by what a step takes, and
-    whoever waits for an arrival sets it. With `policy` fixed(0) and the costs of a target alone it decodes plainly.
+    `now` is the model's clock: it moves by what a step takes, and whoever waits for an arrival sets it. With the policy
+    fixed(0) and the costs of a target alone it decodes plainly. Raises RequestError for more slots than the costs cover.
     """
 
-    def __init__(self, record: Record, costs: StepCosts, policy=None, *, slots: int, prefill: tuple[float, float] = (0.0, 0.0)):
+    def __init__(self, record: Record, costs: StepCosts, policy=None, *, slots: int,
+                 prefill: tuple[float, float] = (0.0, 0.0)):
         if slots > costs.requests[-1]:
-            raise RequestError(f"the step costs cover up to {int(costs.requests[-1])} requests; {slots} slots were asked for")
+            raise RequestError(f"the step costs cover up to {int(costs.requests[-1])} requests; {slots} slots were asked "
+                               "for, so measure more")
         if hasattr(policy, "begin"):
             policy.begin()
         self.record, self.costs, self.policy, self.prefill, self.now = record, costs, policy, prefill, 0.0
-        self.answer, self.written, self.rounds = np.full(slots, -1), np.zeros(slots, dtype=int), np.zeros(slots, dtype=int)
+        self.answer = np.full(slots, -1)
+        self.written, self.rounds = np.zeros(slots, dtype=int), np.zeros(slots, dtype=int)
         self.arrived, self.first_token = np.zeros(slots), np.zeros(slots)
         self._waiting: deque[tuple[int, float]] = deque()
         self._drafts = torch.zeros(slots, record.gamma, dtype=torch.long)  # which tokens they are does not matter here
@@ -124,7 +129,8 @@ class EngineModel:
         self.written[rows] += committed
         self.rounds[rows] += 1
         for row in rows[self.written[rows] >= record.tokens[answer]]:
-            report.answers.append(ModelAnswer(int(record.tokens[self.answer[row]]), self.arrived[row], self.first_token[row], self.now))
+            tokens = int(record.tokens[self.answer[row]])
+            report.answers.append(ModelAnswer(tokens, self.arrived[row], self.first_token[row], self.now))
             self.answer[row] = -1
 
     def _lengths(self, block: np.ndarray) -> np.ndarray:

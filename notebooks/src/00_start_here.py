@@ -300,10 +300,10 @@ done = exercises.check_speedup(speedup)
 # | 05 | [A little autoregression](05_a_little_autoregression.ipynb): Markov, gated and RNN heads | | ready |
 # | 06 | [Autoregressive rivals](06_autoregressive_rivals.ipynb): Eagle3, MTP; acceptance by position | 2 | ready |
 # | 07 | [Train a drafter](07_train_a_drafter.ipynb): anchors, packing, target cache, three losses | | ready |
-# | 08 | The released weights: load, prove, measure on a T4 | | planned |
+# | 08 | [The released weights](08_released_weights.ipynb): load, prove, measure on a T4 | | ready |
 # | 09 | [Confidence](09_confidence.ipynb): reliability, calibration, thresholds | 5, 6 | ready |
 # | 10 | [The scheduler](10_the_scheduler.ipynb): Algorithm 1, why it must stop early, lagged budgets | Appendix A | ready |
-# | 11 | Serving under load: ragged batches, budgets that shrink | 7, 8 | planned |
+# | 11 | [Serving under load](11_serving_under_load.ipynb): ragged batches, budgets that shrink | 7, 8 | ready |
 # | 12 | [The paper in miniature](12_the_paper_in_miniature.ipynb): ours beside theirs | Table 1, 3, 4 | ready |
 # | 13 | Production: V4's drafter, deploying, limits | | planned |
 # | 14 | Clinic: silent failures and how the accepted length gives them away | | planned |

@@ -193,7 +193,7 @@ generator = lab.generator()
 shuffled = [torch.randint(4, (20,), generator=generator, device=lab.device).tolist() for _ in range(200)]
 for sample in [*shuffled, *(text[:end] for end in range(1, len(text)))]:
     assert look_up(sample, 7) == lookup.continuation(sample, 7)
-end = next(end for end in range(len(text) - len(truth[2]) + 5, len(text)) if len(look_up(text[:end], 7)) == 7)
+end = max(range(len(text) - len(truth[2]) + 1, len(text)), key=lambda end: len(look_up(text[:end], 7)))
 print("the text ends with ", [lab.tokenizer.decode(t) for t in text[end - 3:end]])
 print("last time followed ", [lab.tokenizer.decode(t) for t in look_up(text[:end], 7)])
 print("this time follows  ", [lab.tokenizer.decode(t) for t in text[end:end + 7]])

@@ -260,6 +260,7 @@ print(f"MTP-1 by hand = the package's; it drafts {mtp.gamma} token a round, taps
 # `propose` for drafts of 1 to 7 tokens. (The block drafters compute their whole block each time and cut it.)
 
 # %%
+eagle3 = layer = None  # nobody but the lab may hold a drafter, or it stays in memory beside the next
 names = [name for name in ("mtp", "eagle3", "dflash", "dspark") if name in lab.drafters]
 draft_ms = {}
 for name in names:

@@ -1,0 +1,803 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       format_name: percent
+# ---
+
+# %% [markdown] tags=["header"]
+# # 11 · Serving under load
+#
+# **What you will learn**
+# - how requests of different lengths share one pass: a flat sequence, two index tensors and a mask
+# - what continuous batching does from step to step, and what it promises to each request
+# - why one draft length cannot be right for an idle and for a busy server, and how the scheduler's budget shrinks with
+#   the load (Figure 8)
+# - throughput against the speed of each user, MTP-1 against DSpark (Figure 7)
+# - what padding costs, what the lag costs, and how far a model of the engine can be trusted
+#
+# **What you need**: lesson 09 (survival), lesson 10 (cost tables, Algorithm 1, the lagged budget), and from lesson 06
+# what MTP-1 is.
+
+# %% tags=["setup"]
+pass
+
+# %%
+import time
+from functools import cache
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+import dspark_lite
+from dspark_lite import confidence, paper, roofline, serving_plots, serving_report, widgets
+from dspark_lite.cost_table import profile
+from dspark_lite.decoding import generate
+from dspark_lite.drafters import Proposal
+from dspark_lite.errors import RequestError
+from dspark_lite.evaluation import Estimate
+from dspark_lite.exercises import lesson_11 as exercises
+from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, chosen_lengths, fixed, survival
+from dspark_lite.serving import PARTS, Engine, Request
+from dspark_lite.serving_bench import policy_of
+from dspark_lite.serving_model import EngineModel, simulate
+from dspark_lite.slots import Layout, SlotStore, ragged_step, sees
+from dspark_lite.step_costs import StepCosts
+from dspark_lite.ties import same_or_tied
+from dspark_lite.traffic import poisson
+
+torch.set_grad_enabled(False)
+lab = dspark_lite.setup()
+target = lab.target
+drafter = lab.drafter("dspark")
+
+# %% [markdown]
+# So far one request at a time was decoded, or several were scheduled together and then verified one by one. A server
+# has many at once, and each wants another number of drafts verified. This lesson puts them into one pass, watches an
+# engine do so, and then asks what the paper asks in section 5: how many tokens a second for all, and how fast for each.
+#
+# ## One pass for many
+#
+# Four requests have contexts of different lengths, and the scheduler gave them different verification lengths. Padding
+# all to the longest would compute positions that nobody wants. The ragged batch does without: the tokens of all
+# requests stand in **one sequence**, `[1, N]`, and two index tensors say of each token to which **request** it belongs
+# and at which **position** of that request it stands.
+#
+# ### Exercise 1 · The index tensors
+# Request $r$ brings `counts[r]` tokens, the first at position `starts[r]`. With starts 7, 3 and counts 2, 3: requests
+# 0 0 1 1 1, positions 7 8 3 4 5.
+
+
+# %% tags=["exercise"]
+def index_tensors(starts, counts):
+    """(request [N], position [N]) of a step's tokens, from tensors starts [R] and counts [R]."""
+    ...
+
+
+done = exercises.check_indices(index_tensors)
+
+
+# %% tags=["solution"]
+def index_tensors(starts, counts):
+    """(request [N], position [N]) of a step's tokens, from tensors starts [R] and counts [R]."""
+    request = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    first = counts.cumsum(0) - counts  # where each request begins in the sequence
+    return request, starts[request] + torch.arange(len(request)) - first[request]
+
+
+done = exercises.check_indices(index_tensors)
+
+# %% [markdown]
+# Most of a transformer looks at one token alone: embedding, norms, projections, the MLP. They run on the sequence as it
+# is. RoPE needs the position, and has it. Attention alone looks at other tokens, and for it a **mask** must say which
+# ones. The keys have a request and a position each, too: first those of all cached contexts, then those of this step.
+#
+# ### Exercise 2 · The mask
+# Which keys may a token see? Return a bool tensor [N, K].
+
+
+# %% tags=["exercise"]
+def may_see(request, position, key_request, key_position):
+    """Whether token n (request [N], position [N]) sees key k (key_request [K], key_position [K])."""
+    return ...
+
+
+done = exercises.check_mask(may_see)
+
+
+# %% tags=["solution"]
+def may_see(request, position, key_request, key_position):
+    """Whether token n (request [N], position [N]) sees key k (key_request [K], key_position [K])."""
+    return (request[:, None] == key_request) & (key_position <= position[:, None])
+
+
+done = exercises.check_mask(may_see)
+
+# %% [markdown]
+# That is all. From here on we take both from the package: `Layout` holds the index tensors, `sees` is the rule. By hand,
+# on the model itself: one pass reads all prompts, then one pass reads the anchors and drafts of all requests behind
+# them.
+
+# %%
+texts = [text for domain in lab.prompts for text in lab.prompts[domain][:2]][:4]
+prompts = [lab.encode(text)[0] for text in texts]
+entering = [torch.randint(target.vocab_size, (count,), generator=lab.generator(), device=target.device)
+            for count in (3, 1, 8, 4)]  # an anchor and 2, 0, 7, 3 drafts
+lengths = [len(prompt) for prompt in prompts]
+counts = [len(tokens) for tokens in entering]
+store = SlotStore(target.num_layers, 4, 512, target.device)
+reading = Layout(store, [0, 1, 2, 3], [0] * 4, lengths)  # the prompts: each from position 0 on
+layout = Layout(store, [0, 1, 2, 3], lengths, counts)  # the step: each behind its prompt
+print("request ", *layout.row.tolist())
+print("position", *layout.position.tolist())
+
+
+# %%
+def one_pass(tokens, layout, keys, cache):
+    """The target on tokens [N] of one sequence; `keys` are the layouts of everything in the cache, these tokens too."""
+    key_request, key_position = (torch.cat([getattr(part, name) for part in keys]) for name in ("row", "position"))
+    visible = sees(layout.row[:, None], layout.position[:, None], key_request, key_position)  # [N, K]
+    hidden = torch.zeros(visible.shape, dtype=target.dtype, device=target.device)
+    hidden.masked_fill_(~visible, torch.finfo(target.dtype).min)  # added to the scores
+    step = target.read(tokens[None], cache, attention_mask=hidden[None, None], position_ids=layout.position[None])
+    return step, visible
+
+
+cache_by_hand = DynamicCache(config=target.config)
+one_pass(torch.cat(prompts), reading, [reading], cache_by_hand)
+by_hand, visible = one_pass(torch.cat(entering), layout, [reading, layout], cache_by_hand)
+picture = serving_plots.ragged_batch(layout.row, visible, len(reading.row))
+
+# %% [markdown]
+# A row sees one light stretch, the context of its own request, and a small dark triangle, its own block: **block-diagonal
+# and causal**. Is each request verified as if it were alone? And does the package compute the same? It keeps keys and
+# values in *slots*, a stretch of memory a request, and skips what lies off the diagonal.
+
+# %%
+ragged_step(target, torch.cat(prompts), reading)
+packages = ragged_step(target, torch.cat(entering), layout)
+rounding = 64 * torch.finfo(target.dtype).eps * by_hand.logits.abs().max()
+for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
+    _, cache_alone = target.prefill(prompt[None])
+    alone = target.verify(tokens[None], cache_alone).logits[0]  # [k, V]
+    own = layout.row == number
+    apart = [(step.logits[0, own] - alone).abs().max().item() for step in (by_hand, packages)]
+    print(f"request {'ABCD'[number]}, {len(tokens)} tokens behind {len(prompt)}: logits differ from those of a pass of its own "
+          f"by {apart[0]:.1e} (by hand), {apart[1]:.1e} (package)")
+    assert max(apart) < rounding
+
+# %% [markdown]
+# What is left is rounding. One pass, and nobody notices who else is in it.
+#
+# ## Continuous batching
+#
+# An engine repeats one **step**: admit waiting requests into free slots and read their prompts, draft all blocks in one
+# pass, let the policy choose lengths, verify the ragged batch in one pass, commit, and free the slots of those who are
+# done. A request does not wait until a batch is full, nor does it keep others waiting once it has ended.
+#
+# We watch an engine of four slots. Requests arrive before certain steps; one client hangs up. The policy is Algorithm 1
+# with a cost table that is measured here and now (its convex view, lesson 10).
+
+# %%
+slots, new = 4, 40
+table = profile(target, range(1, slots * (drafter.gamma + 1) + 1), repeats=3)[0]
+engine = Engine(target, drafter, policy=algorithm1(table.convex()), slots=slots, capacity=512)
+asked = [Request(lab.encode(lab.prompts[domain][index]), new, domain=domain)
+         for index in range(3) for domain in lab.prompts]
+plan = {0: asked[:3], 1: asked[3:5], 3: asked[5:7], 6: asked[7:]}  # {step: who arrives before it}
+
+
+def serve(engine, plan, hang_up):
+    """All steps, all answers by id, and the steps at which each request arrived and was admitted; `hang_up` is a step and
+    the request that is aborted before it."""
+    steps, answers, arrived, admitted = [], {}, {}, {}
+    while not engine.idle or len(steps) <= max(plan):
+        now = len(steps)
+        arrived |= {engine.submit(request): now for request in plan.get(now, [])}
+        if now == hang_up[0] and (answer := engine.abort(hang_up[1])):
+            answers[answer.id] = answer
+        steps.append(engine.step())
+        answers |= {answer.id: answer for answer in steps[-1].answers}
+        admitted |= {number: now for number in [*engine.running, *answers] if number not in admitted}
+    return steps, answers, arrived, admitted
+
+
+steps, answers, arrived, admitted = serve(engine, plan, hang_up=(4, 2))
+journeys = [serving_plots.Journey(f"{number}: {answer.request.domain}", arrived[number], admitted[number],
+                                  answer.rounds, answer.reason) for number, answer in sorted(answers.items())]
+picture = serving_plots.timeline(journeys, slots, drafter.gamma)
+
+# %% [markdown]
+# Follow one slot from left to right. Each column is a step: the frame is the drafted block, the shade what the policy
+# had verified, the filled part what was accepted. As soon as a request has ended, the next one has its slot. Compare a
+# sum with a conversation: how many steps does each need for the same number of tokens?
+
+# %%
+print("step  requests  prompts read  drafted  verified  accepted  committed")
+for number, step in enumerate(steps[:8]):
+    print(f"{number:4}  {step.requests:8}  {step.admitted:12}  {drafter.gamma * step.requests:7}  {step.proposed:8}  "
+          f"{step.accepted:8}  {step.committed:9}")
+
+# %% [markdown]
+# Two promises. Every request is answered **once**. And greedy answers are those of plain decoding, whoever shared the
+# steps and whenever they came; of the client who hung up, the beginning.
+
+# %%
+assert sorted(answers) == list(range(len(asked)))
+for number, answer in answers.items():
+    request = asked[number]
+    alone = generate(target, None, request.input_ids, max_new_tokens=new).token_ids
+    if answer.reason == "aborted":
+        alone = alone[:len(answer.token_ids)]
+    assert same_or_tied(target, request.input_ids, answer.token_ids, alone)
+reasons = [answer.reason for answer in answers.values()]
+print(f"{len(answers)} requests answered once each; how they ended:",
+      ", ".join(f"{reason} {reasons.count(reason)}" for reason in sorted(set(reasons))))
+
+# %% [markdown]
+# What cannot be served is refused at the door, with the reason; a policy that returns nonsense stops the step before
+# anything is committed.
+
+# %%
+small = Engine(target, drafter, slots=1, capacity=256, most_waiting=2)
+
+
+def answer_of(call):
+    """What the engine says to a call."""
+    try:
+        call()
+    except RequestError as error:
+        print("-", error)
+
+
+request = Request(asked[0].input_ids, 16)
+answer_of(lambda: small.submit(Request(asked[0].input_ids, 500)))
+small.submit(request), small.submit(request)
+answer_of(lambda: small.submit(request))
+small.set_policy(lambda proposal: torch.full((len(proposal.tokens),), drafter.gamma + 1))
+answer_of(small.step)
+small.set_policy(None)
+ended = []
+while not small.idle:
+    ended += small.step().answers
+assert ended[0].token_ids == ended[1].token_ids
+print(f"with a policy that works again, the {len(ended)} that wait get their answers")
+
+# %% [markdown]
+# ## Ragged against padded
+#
+# The engine can also pad: every request then brings as many tokens as the longest. Same answers, more work. Here every
+# third request verifies its whole block and the others one draft.
+
+
+# %%
+def skewed(proposal):
+    """Whole blocks for every third request, one draft for the others."""
+    lengths = torch.ones(len(proposal.tokens), dtype=torch.long, device=proposal.tokens.device)
+    lengths[::3] = proposal.tokens.shape[1]
+    return lengths
+
+
+texts_of, work = {}, {}
+for padded in (False, True):
+    one = Engine(target, drafter, policy=skewed, slots=6, capacity=512, padded=padded)
+    ids = [one.submit(Request(request.input_ids, 24)) for request in asked[:6]]
+    taken = []
+    while not one.idle:
+        taken.append(one.step())
+    texts_of[padded] = {answer.id: answer.token_ids for step in taken for answer in step.answers}
+    work[padded] = sum(step.verified for step in taken), sum(step.padding for step in taken)
+for number in ids:
+    assert same_or_tied(target, asked[number].input_ids, texts_of[True][number], texts_of[False][number])
+for padded, (verified, padding) in work.items():
+    print(f"{'padded' if padded else 'ragged'}: {verified} tokens verified, {padding} of padding")
+
+# %% [markdown]
+# Whether the time follows the tokens depends on the machine: where it waits for the weights, padding is free, and where
+# it computes, padding is paid in full. It takes a quiet machine to tell, so what follows was measured once, and is read
+# from a file.
+
+# %%
+report = serving_report.measured()
+device = report["device"]
+loads = sorted({row["concurrency"] for row in report["policies"]})
+busy, idle = loads[-1], loads[0]
+print(f"{report['target']} on {device}: loads {loads}, {report['turns']} turns each, temperature {report['temperature']}")
+
+
+def shown(found):
+    """An estimate with its interval."""
+    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+for ragged in serving_report.rows("padded", kind="ragged"):
+    load, policy = ragged["concurrency"], ragged["policy"]
+    padded = serving_report.row("padded", concurrency=load, policy=policy, kind="padded")
+    print(f"{load:3} under way, {policy:10}: padding adds {sum(padded['padding']) / sum(padded['verified']):4.0%} to the tokens; "
+          f"the step takes {shown(serving_report.gain('step_seconds', padded, ragged))} times as long")
+
+# %% [markdown]
+# (In brackets stand 95 % intervals over turns. The skewed mix of the file has whole blocks for every eighth request.)
+#
+# ## What a step costs
+#
+# The measurement is a closed loop: a load of $R$ means that $R$ requests are under way all the time, and whoever ends is
+# replaced at once. First, what does a step cost? With every verification budget from the anchors alone to whole blocks:
+
+# %%
+costs = serving_report.engine_costs("dspark")
+picture = serving_plots.step_times(costs, device)
+for load in (idle, busy):
+    row = serving_report.row("policies", concurrency=load, drafter="dspark", policy="algorithm1")
+    parts = {part: serving_report.value(f"{part}_seconds", row) for part in PARTS}
+    print(f"{load:3} under way, Algorithm 1, milliseconds a step:",
+          ", ".join(f"{part} {1e3 * seconds:.2f}" for part, seconds in parts.items()))
+steep = {load: float(costs(load, load * costs.tokens_per_request[-1]) / costs(load, load)) for load in loads}
+print("whole blocks against anchors alone, times as long by load:",
+      ", ".join(f"{load}: {ratio:.2f}" for load, ratio in steep.items()))
+
+# %% [markdown]
+# A line that is flat says that drafts are verified for free. The more requests are under way, the steeper it is, and the
+# more a draft must promise to be worth its place. (`StepCosts` is lesson 10's cost table for a whole step: drafting, the
+# host and committing count as well, since they are part of the time that a step takes.)
+#
+# ## One length for all
+#
+# ### Exercise 3 · What a fixed length gives
+# From survivals [N, gamma] of recorded blocks: the expected tokens a second when each of so many requests has its first
+# `length` drafts verified. `costs(requests, tokens)` is the seconds of a step.
+
+
+# %% tags=["exercise"]
+def fixed_throughput(alive, length, requests, costs):
+    """Expected tokens a second in all, for survivals `alive` [N, gamma] of a typical block."""
+    return ...
+
+
+done = exercises.check_fixed_throughput(fixed_throughput)
+
+
+# %% tags=["solution"]
+def fixed_throughput(alive, length, requests, costs):
+    """Expected tokens a second in all, for survivals `alive` [N, gamma] of a typical block."""
+    committed = requests * (1 + alive.mean(0)[:length].sum())
+    return committed / costs(requests, requests * (1 + length))
+
+
+done = exercises.check_fixed_throughput(fixed_throughput)
+
+# %% [markdown]
+# Now the measurement. For each load, the throughput of DSpark with each fixed length, over that of plain decoding at the
+# same load; and Algorithm 1, drawn at the mean length that it chose.
+
+# %%
+names = {row["policy"] for row in report["policies"]}
+lengths_tried = sorted(int(name.split()[1]) for name in names if name.startswith("fixed"))
+
+
+def measured_row(policy, load, name="dspark"):
+    """The row of a policy at a load."""
+    return serving_report.row("policies", concurrency=load, drafter=name, policy=policy)
+
+
+against_plain, scheduled = {}, {}
+for load in loads:
+    plain = measured_row("all", load, "plain")
+    against_plain[load] = {length: serving_report.gain("throughput", measured_row(f"fixed {length}", load), plain)
+                           for length in lengths_tried}
+    own = measured_row("algorithm1", load)
+    scheduled[load] = serving_report.value("budget", own) - 1, serving_report.gain("throughput", own, plain)
+picture = serving_plots.static_lengths(against_plain, scheduled, device)
+
+
+# %%
+def verdict(found):
+    """What an interval of a ratio says."""
+    return "above" if found.low > 1 else "below" if found.high < 1 else "not told apart from"
+
+
+best_rows = {load: serving_report.best_fixed(load) for load in loads}
+best = {load: int(row["policy"].split()[1]) for load, row in best_rows.items()}
+print("best fixed length by load:", ", ".join(f"{load}: {length}" for load, length in best.items()))
+whole = lengths_tried[-1]
+for load in (idle, busy):
+    found = against_plain[load][whole]
+    print(f"{load} under way: whole blocks give {shown(found)} times plain decoding's throughput, {verdict(found)} it")
+for load, length in ((busy, best[idle]), (idle, best[busy])):
+    share = against_plain[load][length].value / against_plain[load][best[load]].value
+    print(f"with {load} under way, {length} drafts for everybody give {share:.0%} of what {best[load]} give")
+
+# %% [markdown]
+# **A static length is a bet on the load.** A long one is nearly free while the server is idle, and takes time from
+# everybody once it is busy; a short one leaves an idle server's speed unused. The last two lines say what each bet costs
+# here when it is lost.
+#
+# Does the scheduler need no bet? Then it should give at least what the best fixed length of each load gives. (The comparison
+# is a little unfair to it: the best of seven is chosen after the measurement.)
+
+# %%
+for load in loads:
+    found = serving_report.gain("throughput", measured_row("algorithm1", load), best_rows[load])
+    print(f"{load:3} under way: Algorithm 1 over the best fixed length ({best[load]}) {shown(found)}, {verdict(found)} it")
+
+# %% [markdown]
+# ## The budget shrinks: Figure 8
+#
+# How many tokens does a request get verified in a step, its anchor included? MTP-1 always has two. For the scheduler the
+# paper fits a line through live traffic; ours stands beside it. Two things differ: blocks have seven drafts here and
+# five there, and our requests share one CPU core. Throughput is drawn over that of MTP-1 at the same load, since tokens
+# a second of a laptop and of a GPU have nothing to say to each other.
+
+# %%
+ways = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", f"fixed {whole}")}}
+
+
+def label(name):
+    """What a way to serve is called."""
+    return serving_plots.style(name)["label"]
+
+
+budgets = {name: {load: serving_report.measure("budget", measured_row(policy, load, served)) for load in loads}
+           for name, (served, policy) in ways.items()}
+over_mtp = {name: {load: serving_report.gain("throughput", measured_row(name, load), measured_row("all", load, "mtp"))
+                   for load in loads} for name in ways if name != "mtp"}
+picture = serving_plots.figure_8(budgets, over_mtp, device)
+for name in ("lagged", "algorithm1"):
+    values = [budgets[name][load].value for load in loads]
+    falls = sum(later < earlier for earlier, later in zip(values, values[1:]))
+    print(f"{label(name)}: from {values[0]:.2f} tokens a request with {idle} under way to {values[-1]:.2f} with {busy}; "
+          f"it falls at {falls} of {len(values) - 1} doublings")
+low, high = paper.claim("DSpark verification budget under moderate concurrency (below 200 requests Flash, 150 Pro)")
+print(f"the paper: {low} to {high} at moderate load")
+for model in serving_plots.MODELS:
+    fit = paper.numbers()["figure8"]["models"][model]["verification_budget"]["fit"]["DSpark-5"]
+    print(f"its line for {model}: from {fit[0][1]:.2f} with {fit[0][0]:.0f} requests a GPU to {fit[-1][1]:.2f} with {fit[-1][0]:.0f}")
+
+# %% [markdown]
+# Nobody told the scheduler how busy the server is. It knows what a step of this size costs, and that is enough.
+#
+# What happens to the tokens that are verified? **Waste** is the share of them that was verified and refused; the
+# accepted length is what a step commits to a request.
+
+# %%
+print(f"{'':22}" + "".join(f"{f'R = {load}':>14}" for load in loads))
+for name, (served, policy) in ways.items():
+    pairs = [[serving_report.value(part, measured_row(policy, load, served)) for part in ("accepted_length", "waste")]
+             for load in loads]
+    print(f"{label(name):22}" + "".join(f"{length:8.2f}{waste:6.0%}" for length, waste in pairs))
+
+# %% [markdown]
+# ## Throughput against speed: Figure 7
+#
+# A user does not see the throughput. A user sees how fast the own answer comes. With $R$ requests under way, the two are
+# tied: *throughput = R × speed of each user*. More requests, more throughput, and less speed for each. So a way to serve
+# is not one point but a curve, and one is better than another if its curve lies further to the upper right.
+
+# %%
+frontiers = {"plain": serving_report.frontier("plain", "all"),
+             **{name: serving_report.frontier(*way) for name, way in ways.items()}}
+picture = serving_plots.figure_7(frontiers, device)
+assert all(np.allclose(points[:, 0] * loads, points[:, 1]) for points in frontiers.values())
+
+# %% [markdown]
+# The paper reads its figure along a horizontal line: at the throughput that MTP-1 has when its users get a certain
+# speed, how much faster are users of DSpark?
+#
+# ### Exercise 4 · At the same throughput
+# Two curves [n, 2], rows (speed of each user, throughput) by rising load. How much faster, as a fraction, is each user of
+# `ours` at a given throughput? `np.interp(x, xs, ys)` reads a straight line between points; its `xs` must rise.
+
+
+# %% tags=["exercise"]
+def speed_gain(ours, theirs, throughput):
+    """Speed of each user of `ours` over that of `theirs` where both have this throughput, less one."""
+    return ...
+
+
+done = exercises.check_speed_gain(speed_gain)
+
+
+# %% tags=["solution"]
+def speed_gain(ours, theirs, throughput):
+    """Speed of each user of `ours` over that of `theirs` where both have this throughput, less one."""
+    speeds = [np.interp(throughput, curve[:, 1], curve[:, 0]) for curve in (ours, theirs)]
+    return speeds[0] / speeds[1] - 1
+
+
+done = exercises.check_speed_gain(speed_gain)
+
+# %%
+for name in ("lagged", "algorithm1"):
+    gains = serving_report.gain_at_matched_throughput(name)
+    print(f"{label(name)}, at MTP-1's throughput:", ", ".join(f"{level:.0f} tokens/s {gain:+.0%}" for level, gain in gains))
+for model in serving_plots.MODELS:
+    anchors = paper.numbers()["figure7"]["models"][model]["anchors"]
+    for anchor in anchors:
+        print(f"the paper, {model}, at {anchor['mtp_throughput']:.0f} tokens/s: {anchor['annotated_tps_gain_pct']:+.0f}%; "
+              f"at MTP-1's {anchor['sla_tps']} tokens/s of each user, throughput {anchor['annotated_throughput_gain_pct']:+.0f}%")
+
+# %% [markdown]
+# Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens a step, and its step takes
+# longer.
+
+# %%
+for load in loads:
+    ours, theirs = measured_row("lagged", load), measured_row("all", load, "mtp")
+    longer, slower = (serving_report.value(part, ours) / serving_report.value(part, theirs)
+                      for part in ("accepted_length", "step_seconds"))
+    print(f"{load:3} under way: {longer:.2f} times the tokens a step in {slower:.2f} times the time, so the speed of each user "
+          f"{longer / slower - 1:+.0%}")
+
+# %% [markdown]
+# Read the paper's percentages with the same care. Its larger ones are read where MTP-1 comes near the highest speed that
+# it reaches at all and serves hardly anybody: there the throughputs differ many times over, while the speeds do not. The
+# paper itself calls these points boundary cases.
+#
+# ## What the lag costs
+#
+# The production scheduler decides how much to verify from confidences that are two steps old (lesson 10). On the engine,
+# against Algorithm 1, which looks at the present ones:
+
+# %%
+for load in loads:
+    found = serving_report.gain("throughput", measured_row("lagged", load), measured_row("algorithm1", load))
+    print(f"{load:3} under way: lagged over Algorithm 1 {shown(found)}, {verdict(found)} it")
+
+# %% [markdown]
+# Longer lags were not measured. For such questions there is a cheaper instrument.
+#
+# ## A model of the engine
+#
+# Two things decide what a step gives: what it costs, and how much of each block is accepted. The first was measured.
+# The second is recorded: lesson 09 kept the confidences of thousands of blocks that were verified whole, and how many of
+# their drafts were accepted. A block of which six were accepted gives three if three are verified. So we can replay: a
+# request gets a recorded answer and goes through its blocks until it has written as much; who verifies less, and needs
+# more rounds than were recorded, begins with the first block again. By hand, one request at a time:
+
+# %%
+record = serving_report.record()
+gamma = record.gamma  # of the drafter that was recorded
+
+
+def seconds_alone(answer, length):
+    """Seconds in which a request alone writes a recorded answer when `length` drafts are verified in each step."""
+    written, rounds = 0, 0
+    while written < record.tokens[answer]:
+        block = record.first[answer] + rounds % record.blocks[answer]
+        written += min(record.accepted[block], length) + 1
+        rounds += 1
+    return rounds * float(costs(1, 1 + length))
+
+
+chosen = np.random.default_rng(0).integers(len(record.tokens), size=40)  # as `simulate` draws them
+for length in (2, gamma):
+    model = EngineModel(record, costs, fixed(length), slots=1)
+    simulate(model, np.zeros(len(chosen)), np.random.default_rng(0))
+    by_hand = sum(seconds_alone(answer, length) for answer in chosen)
+    print(f"{length} drafts verified: {len(chosen)} answers in {by_hand:.3f} s by hand, {model.now:.3f} s by EngineModel")
+    assert np.isclose(by_hand, model.now)
+
+# %% [markdown]
+# The package's `EngineModel` does the same for many requests in slots, with any policy. How far is it from the engine?
+# Its costs and its blocks know nothing of the policies' measured throughput, so this is a test.
+
+
+# %%
+def speed_of(steps):
+    """Tokens a second of steps, prompts left out."""
+    return sum(step.committed for step in steps) / sum(step.seconds["round"] for step in steps)
+
+
+validated = []
+for load in (load for load in serving_report.VALIDATED if load in loads):
+    for name, (served, policy) in ways.items():
+        model = speed_of(serving_report.modelled(served, policy, load, requests=100 + 4 * load))
+        e = serving_report.measure("throughput", measured_row(policy, load, served))
+        ratio = Estimate(model / e.value, model / e.high, model / e.low)
+        validated.append({"name": name, "concurrency": load, "ratio": ratio})
+picture = serving_plots.against_engine(validated, device)
+errors = [abs(row["ratio"].value - 1) for row in validated]
+print(f"the model is within 10 % of the engine in {sum(error < 0.1 for error in errors)} of {len(errors)} cases; "
+      f"at worst {max(errors):.0%} away")
+
+# %% [markdown]
+# (The bars are the engine's intervals alone; each turn of the measurement is short, and answers differ.) Now the
+# question that was left. With many requests in a step their survivals average out, so the budget that was right two
+# steps ago should be right now. With one request the next block has little to do with the one before the last, and its
+# budget can be no better than an average one. Longer lags should change little in either case. Is it so?
+
+# %%
+decide = costs.convex()
+
+
+def closed_loop(costs, policy, load, requests):
+    """Steps of the model with all slots taken."""
+    model = EngineModel(record, costs, policy, slots=load)
+    return [step for step in simulate(model, np.zeros(requests), np.random.default_rng(0)) if step.requests == load]
+
+
+for load in (idle, loads[len(loads) // 2], busy):
+    requests = 40 * max(load, 2)
+    base = speed_of(closed_loop(costs, algorithm1(decide), load, requests))
+    by_lag = {lag: speed_of(closed_loop(costs, LaggedTopK(decide, lag), load, requests)) / base for lag in (1, LAG, 4, 8)}
+    print(f"{load:3} under way, lagged over Algorithm 1:",
+          ", ".join(f"lag {lag} {ratio:.3f}" for lag, ratio in by_lag.items()))
+
+# %% [markdown]
+# ### Thousands of requests
+#
+# The closed loop keeps the load where we want it. Real requests arrive when they like. The model can wait for arrivals,
+# too, and does not need the real time for it. We let requests arrive at nine tenths of the rate at which a full MTP-1
+# server could answer if prompts cost nothing.
+
+# %%
+def served(name, rate, requests):
+    """Steps of the model, and its answers, for requests that arrive at random, `rate` a second."""
+    prefill = serving_report.prefill_costs("dspark" if name == "lagged" else name)
+    model = EngineModel(*servers[name], slots=busy, prefill=prefill)
+    steps = simulate(model, poisson(rate, requests, torch.Generator().manual_seed(0)), np.random.default_rng(0))
+    return steps, [answer for step in steps for answer in step.answers]
+
+
+mtp_record = record.drafting_one(serving_report.acceptance_rate("mtp"), np.random.default_rng(0))
+servers = {"plain": (record, serving_report.engine_costs("plain"), fixed(0)),
+           "mtp": (mtp_record, serving_report.engine_costs("mtp"), None),
+           "lagged": (record, costs, policy_of("lagged", costs))}
+capacity = serving_report.value("throughput", measured_row("all", busy, "mtp")) / record.tokens.mean()  # answers a second
+started = time.perf_counter()
+taken, ended = served("lagged", 0.9 * capacity, 4096)
+simulated = max(answer.ended for answer in ended)
+inside = sum(answer.ended - answer.arrived for answer in ended)
+print(f"{len(ended)} requests in {len(taken)} steps: {simulated:.0f} simulated seconds took {time.perf_counter() - started:.1f} s")
+print(f"{len(ended) / simulated:.2f} arrivals a second × {inside / len(ended):.2f} s in the server = "
+      f"{inside / simulated:.2f} requests under way on average")
+
+# %% [markdown]
+# The last line is **Little's law**: requests under way = arrivals a second × seconds that each stays. It holds for every
+# server, whatever it does inside. It also says why speculation pays twice: who answers faster has fewer requests under
+# way, and so smaller steps, and so faster steps.
+
+# %%
+shares = (0.2, 0.5, 0.8, 1.0, 1.2)
+waits = {name: {} for name in servers}
+for name in servers:
+    speeds = []
+    for share in shares:
+        _, ended = served(name, share * capacity, 300)
+        waits[name][share * capacity] = np.quantile([answer.first_token - answer.arrived for answer in ended], 0.95)
+        speeds.append(np.median([answer.tokens / (answer.ended - answer.first_token) for answer in ended]))
+    print(f"{label(name):22} median tokens/s of a user:", ", ".join(f"{speed:.0f}" for speed in speeds))
+picture = serving_plots.arrivals(waits)
+
+# %% [markdown]
+# The lists of speeds go from the lowest arrival rate to the highest. Where the wait turns upwards, requests arrive faster than the server can answer: all slots are taken, the queue grows as
+# long as that goes on, and no policy for a step can help any more. What a better drafter and a better policy do is to
+# move that point to the right.
+#
+# ## On a GPU
+#
+# The scheduler needs the costs of the machine that it runs on. For a Qwen3-4B on a GPU this repository has no cost table,
+# since no such machine was at hand; with one, `python -m dspark_lite profile --target Qwen/Qwen3-4B --out FILE` makes
+# it. Here is the simulated engine with a table of that kind: the one that lesson 10 measured of the tiny target's
+# passes. It knows nothing of drafting and of the host, so it is kinder than the costs above.
+
+# %%
+passes = confidence.stored_cost_table()  # or CostTable.load("your file")
+most = passes.max_batch_tokens // (gamma + 1)  # requests whose whole blocks the table covers
+
+
+def costs_of(seconds, requests):
+    """StepCosts from seconds(requests, tokens) at requests 1, 2, 4, ..., `requests`."""
+    grid = [2 ** n for n in range(12) if 2 ** n <= requests]
+    return StepCosts(grid, range(1, gamma + 2), [[seconds(R, R * b) for b in range(1, gamma + 2)] for R in grid])
+
+
+from_table = costs_of(lambda requests, tokens: 1 / passes(tokens), most)
+
+
+def tokens_each(steps):
+    """Mean tokens verified a request, anchor included."""
+    return sum(step.verified for step in steps) / sum(step.requests for step in steps)
+
+
+for load in from_table.requests.astype(int).tolist():
+    steps = closed_loop(from_table, algorithm1(from_table.convex()), load, 60 + 3 * load)
+    print(f"{load:3} under way: {tokens_each(steps):.2f} tokens verified a request, {speed_of(steps):.0f} tokens/s")
+
+# %% [markdown]
+# What would a GPU change? Lesson 08 predicts passes of a Qwen3-4B from data sheets. A pass reads the weights or computes,
+# whichever takes longer, and reads the contexts of all requests besides. With those as costs, and with **our recorded
+# blocks**, since there are no others, the model says at which load the scheduler would begin to cut.
+
+# %%
+behind = 1024  # tokens of context that each request has
+
+
+def predicted(gpu, most):
+    """StepCosts of Qwen3-4B with DSpark from a GPU's data sheet, for up to `most` requests; launches are left out, since a
+    server replays them from a recording."""
+    parts = (roofline.draft_work, "dspark"), (roofline.verify_work, "plain")
+    passes = [(work_of(name, 0), work_of(name, behind)) for work_of, name in parts]
+
+    def seconds(requests, tokens):
+        spent = 0.0
+        for (empty, filled), computed in zip(passes, (requests, tokens)):  # a block for each request, the verified tokens
+            spent += max(empty.bytes / gpu.bandwidth, computed * empty.operations / gpu.operations)
+            spent += requests * (filled.bytes - empty.bytes) / gpu.bandwidth
+        return spent
+
+    return costs_of(seconds, most)
+
+
+by_device = {}
+for name, most in (("L4", 64), ("A100", 256), ("H200", 512)):  # as many requests as its memory holds, about
+    there = predicted(roofline.DEVICES[name], most)
+    policy = algorithm1(there.convex())
+    by_device[f"{name}, predicted"] = {load: tokens_each(closed_loop(there, policy, load, 60 + 2 * load))
+                                       for load in (1, 4, 16, 32, 64, 128, 256, 512) if load <= most}
+picture = serving_plots.budgets_by_device(by_device, gamma + 1)
+
+# %% [markdown]
+# A GPU computes many tokens in the time in which it reads its weights once. As long as the batch is smaller than that,
+# whole blocks are verified for free, up to a dozen requests or more. Behind that the budget shrinks, until everything in a
+# step grows with the requests alike; from there on it stays.
+#
+# ## Move the load
+#
+# On the left are the two frontiers: lines from the model, markers from the engine; the ring is where the slider puts the
+# server. On the right is one recorded step of that load: what the policy gives each request, and what came of it. Try
+# this: with one request under way, how many drafts does it get? When does the first request get none? What does the
+# whole-block policy do to the ring?
+
+# %%
+grid = tuple(load for load in (1, 2, 4, 8, 16, 32, 64) if load <= busy)
+
+
+@cache
+def point(served, policy, load):
+    """(tokens/s of each user, tokens/s in all) of the model."""
+    total = speed_of(serving_report.modelled(served, policy, load, requests=30 + 3 * load))
+    return total / load, total
+
+
+def one_step(policy, load, step):
+    """Lengths, drafts accepted and survivals of as many recorded blocks as the load; a policy that remembers is shown the
+    steps before."""
+    policy = policy_of(policy, costs)
+    for number in range(step - LAG, step + 1):
+        rng = np.random.default_rng(number)
+        blocks = rng.integers(len(record.accepted), size=load)
+        tokens = torch.zeros(load, gamma, dtype=torch.long)  # what was drafted does not matter here
+        proposal = Proposal(tokens, torch.empty(load, gamma, 0), record.logits[blocks])
+        lengths = chosen_lengths(policy, proposal).numpy()
+    return lengths, record.accepted[blocks], survival(proposal.confidence).numpy()
+
+
+def move(load, policy, step):
+    """The operating point and one step."""
+    curves = {name: np.array([point(*ways[name], R) for R in grid]) for name in ("mtp", policy)}
+    measured = {"mtp": frontiers["mtp"], policy: frontiers[policy]}
+    lengths, accepted, alive = one_step(policy, load, step)
+    title = f"{load} under way: {1 + lengths.mean():.2f} tokens verified a request"
+    return serving_plots.operating_point(curves, measured, policy, point("dspark", policy, load), lengths, accepted, alive, title)
+
+
+panel = widgets.explore(
+    move, load=widgets.slider(serving_plots.UNDER_WAY, min(24, busy), 1, busy),
+    policy=widgets.menu("policy", [(label(name), name) for name in ways if name != "mtp"]),
+    step=widgets.slider("recorded step", 3, LAG, 40))
+
+# %% [markdown]
+# ## Recap
+# - A ragged batch is one sequence with a request and a position for each token, and a block-diagonal causal mask. Each
+#   request is verified as if it were alone.
+# - Continuous batching admits, drafts, schedules, verifies, commits and evicts in every step; an answer does not depend
+#   on who shared its steps.
+# - A fixed length is a bet on the load. The scheduler reads the load off the step's cost, and its budget shrinks as the
+#   server fills (Figure 8).
+# - Throughput and the speed of each user are two ends of one curve (Figure 7); compare curves, at equal throughput or at
+#   equal speed, and say at which load.
+# - A model of measured costs and recorded blocks foretells the engine, and goes where measuring is too slow.
+#
+# **Next**: lesson 12 lays all of our numbers beside the paper's.

@@ -1,0 +1,220 @@
+"""Lesson 08: the checkers know right from wrong, what it prints of checkpoints is true, and its figures draw."""
+
+import json
+
+import lesson_cells
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from dspark_lite import inspection, inspection_plots
+from dspark_lite.checkpoints import EMBEDDED, load_drafter, load_target, read_config
+from dspark_lite.evaluation import Estimate
+from dspark_lite.exercises import lesson_08
+from dspark_lite.parity import TOLERANCE
+from dspark_lite.ties import Parting, parted
+
+
+def test_solutions_pass(capsys):
+    assert lesson_cells.run("08", "solution", exercises=lesson_08, torch=torch) == 4
+    assert capsys.readouterr().out == 4 * "Correct.\n"
+
+
+def test_stubs_are_reminders(capsys):
+    assert lesson_cells.run("08", "exercise", exercises=lesson_08, torch=torch) == 4
+    assert capsys.readouterr().out.count("Not done yet") == 4
+
+
+def differing(asked, found):
+    """Names that both have, with two shapes."""
+    return {name for name in asked.keys() & found.keys() if asked[name] != found[name]}
+
+
+def placing(missing, unexpected, misshapen):
+    """An answer to the first exercise from three functions of (asked, found)."""
+    return lambda asked, found: (missing(asked, found), unexpected(asked, found), misshapen(asked, found))
+
+
+def only_left(asked, found):
+    """Names of the first alone."""
+    return set(asked) - set(found)
+
+
+def only_right(asked, found):
+    """Names of the second alone."""
+    return set(found) - set(asked)
+
+
+def counting(numbers_of, kept=lambda name, copies: name not in copies, factor=lambda size: size):
+    """An answer to the second exercise."""
+    return lambda shapes, copies, size: factor(size) * sum(numbers_of(shape) for name, shape in shapes.items() if kept(name, copies))
+
+
+def numel(shape):
+    """Numbers in a tensor."""
+    return torch.Size(shape).numel()
+
+
+def causes(**changed):
+    """The right diagnosis but for some."""
+    return {**lesson_08.RIGHT, **changed}
+
+
+WRONG = {
+    lesson_08.check_place: [
+        (placing(only_right, only_left, differing), "changed places"),
+        (placing(lambda a, f: only_left(a, f) | differing(a, f), lambda a, f: only_right(a, f) | differing(a, f), differing), "neither missing nor"),
+        (placing(only_left, only_right, lambda a, f: set()), "went unnoticed"),
+        (placing(only_left, only_right, lambda a, f: {n for n in a if a[n] == f.get(n)}), "tensors that fit"),
+        (placing(only_left, only_right, lambda a, f: set(a) & set(f)), "all names that both know"),
+        (placing(only_left, only_right, lambda a, f: {n for n in {*a, *f} if a.get(n) != f.get(n)}), "no second shape"),
+        (placing(only_left, only_right, only_left), "asked for and not found"),
+        (lambda a, f: (only_left(a, f), only_right(a, f)), "there are 2 sets"),
+    ],
+    lesson_08.check_added_bytes: [
+        (counting(numel, lambda name, copies: True), "the copies are counted too"),
+        (counting(numel, lambda name, copies: name in copies), "the copies alone"),
+        (counting(numel, lambda name, copies: name != "embed_tokens.weight"), "one of the two copies"),
+        (counting(numel, factor=lambda size: 1), "those are numbers"),
+        (counting(sum), "rows times columns"),
+        (counting(numel, factor=lambda size: 8 * size), "those are bits"),
+        (lambda shapes, copies, size: 0, "add up the numbers"),
+    ],
+    lesson_08.check_is_tie: [
+        (lambda z, a, b, allowed: abs(z[a] - z[b]) <= allowed, "with each other"),
+        (lambda z, a, b, allowed: z.max() - z[a] <= allowed, "our token alone"),
+        (lambda z, a, b, allowed: z.max() - z[b] <= allowed, "the other answer's token alone"),
+        (lambda z, a, b, allowed: z.max() - max(z[a], z[b]) <= allowed, "one of the two near the top"),
+        (lambda z, a, b, allowed: z.topk(2).values.diff().abs() <= allowed, "the two best logits; ask"),
+        (lambda z, a, b, allowed: {a, b} == set(z.topk(2).indices.tolist()), "among the two best"),
+        (lambda z, a, b, allowed: True, "within `allowed` of the largest"),
+    ],
+    lesson_08.check_diagnosis: [
+        (causes(A="wrong tap"), "A: a wrong tap is there from the first round"),
+        (causes(B="stale cache"), "B: a stale cache spoils all positions"),
+        (causes(C="wrong tap"), "C: neighbouring layers"),
+        (causes(D="other layout"), "D: read in the other layout"),
+        (causes(A="thinking"), "A is 'thinking'; the causes are"),
+    ],
+}
+CASES = [(check, answer, name) for check, wrong in WRONG.items() for answer, name in wrong]
+
+
+@pytest.mark.parametrize(("check", "answer", "name"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+def test_mistakes_are_named(check, answer, name, capsys):
+    assert check(answer) is False
+    assert name in capsys.readouterr().out
+
+
+def test_every_wrong_cause_has_its_sentence():
+    symptoms, known = lesson_08.RIGHT, set(lesson_08.RIGHT.values())
+    assert set(lesson_08.NOT_THIS) == {(symptom, cause) for symptom in symptoms for cause in known - {symptoms[symptom]}}
+
+
+def test_a_diagnosis_that_is_half_done_is_a_reminder(capsys):
+    assert lesson_08.check_diagnosis(causes(D=...)) is False
+    assert "Not done yet" in capsys.readouterr().out
+
+
+# What is said of checkpoints ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tiny-dspark", "tiny-dflash", "tiny-eagle3", "tiny-dspark-rnn"])
+def test_every_tensor_of_our_drafts_finds_its_place(name):
+    found = {tensor: entry.shape for tensor, entry in inspection.stored(name).items()}
+    assert inspection.place(inspection.asked_for(read_config(EMBEDDED / name)), found) == (set(), set(), set())
+
+
+def test_placement_names_what_does_not_fit():
+    asked, found = {"a": (1, 2), "b": (3,), "c": (4,)}, {"a": (2, 1), "c": [4], "d": (5,)}
+    assert inspection.place(asked, found) == ({"b"}, {"d"}, {"a"})
+
+
+def test_stored_reads_shards_and_types(tmp_path):
+    save_file({"a": torch.zeros(2, 3, dtype=torch.bfloat16)}, tmp_path / "x.safetensors")
+    save_file({"b": torch.zeros(4)}, tmp_path / "y.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "x.safetensors", "b": "y.safetensors"}}))
+    stored = inspection.stored(str(tmp_path))
+    assert stored == {"a": ((2, 3), torch.bfloat16), "b": ((4,), torch.float32)}
+    assert [entry.nbytes for entry in stored.values()] == [12, 16]
+
+
+def test_parts_are_all_of_the_file():
+    sizes = {name: entry.nbytes for name, entry in inspection.stored("tiny-dspark").items()}
+    parts = inspection.by_part(sizes)
+    assert list(parts) == ["embedding", "LM head", "context projection", "backbone", "sequential head", "confidence head"]
+    assert sum(parts.values()) == sum(sizes.values())
+
+
+@pytest.mark.parametrize(("dtype", "least", "most"), [(torch.float32, 0, TOLERANCE), (torch.float16, 1e-4, 2e-2), (torch.bfloat16, 1e-3, 0.2)])
+def test_modules_err_as_far_as_their_type_rounds(dtype, least, most):
+    errors = inspection.module_errors("dspark_vanilla", dtype)
+    assert list(errors) == list(inspection.MODULES)
+    assert all(least <= error <= most for error in errors.values())
+
+
+def test_a_module_without_a_head_has_no_error_of_it():
+    assert list(inspection.module_errors("dflash")) == ["backbone", "LM head"]
+
+
+def test_what_is_held_is_counted_once():
+    target = load_target("tiny-target")
+    weights = sum(value.nbytes for value in target.model.parameters())
+    alone = inspection.held(target, None, 10)
+    assert alone["drafter"] == 0 and weights <= alone["target"] < 1.01 * weights  # and a few buffers
+    assert alone["keys and values"] == 10 * 2 * 12 * 2 * 32 * 4  # keys and values, layers, key heads, head size, bytes
+    draft, small = (inspection.held(target, load_drafter(name, target), 10) for name in ("tiny-dspark", "tiny-small-lm"))
+    stored = inspection.by_part({name: 2 * entry.nbytes for name, entry in inspection.stored("tiny-dspark").items()})  # 32 bits in memory
+    assert draft["drafter"] == sum(stored.values()) - stored["embedding"] - stored["LM head"]
+    assert draft["keys and values"] == alone["keys and values"] + 10 * 2 * 3 * 2 * 32 * 4
+    assert draft["target"] == small["target"] == alone["target"] and small["drafter"] > 0
+
+
+def test_the_public_run_is_the_issues_and_names_its_source():
+    public = inspection.public_run()
+    assert public["accepted_length"] == {"math": 3.25, "code": 6.40, "chat": 3.96} and public["speedup"] == 3.66
+    block = public["first_block"]
+    assert "".join(block["tokens"]) == " sky is blue because of a shorter" and len(block["tokens"]) == len(block["confidence"]) == 7
+    assert "not measured by this project" in public["source"]
+
+
+# Ties ----------------------------------------------------------------------------------------------------------------
+
+
+def test_parted_says_where_and_how_near():
+    target = load_target("tiny-target")
+    ids = torch.tensor([[5, 6, 7]])
+    assert parted(target, ids, [1, 2], [1, 2]) is None
+    assert parted(target, ids, [1], [1, 2]) == Parting(1, float("inf"), 0.0)
+    found = parted(target, ids, [1, 2, 3], [1, 4, 3])
+    logits = target.prefill(torch.tensor([[5, 6, 7, 1]]))[0].logits[0, -1]
+    assert found.at == 1 and found.gap == pytest.approx(float(logits.max() - logits[[2, 4]].min()))
+    assert found.allowed == pytest.approx(8 * torch.finfo(torch.float32).eps * float(logits.abs().max())) and not found.tied
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+
+def test_drafts_are_judged_up_to_the_first_that_is_not_wanted():
+    assert inspection_plots.judged(["a", "b", "c"], ["a", "x", "c"]) == [("a", "kept"), ("b", "refused"), ("c", "unread")]
+    assert inspection_plots.judged(["a", "b"], ["a", "b"]) == [("a", "kept"), ("b", "kept")]
+
+
+def test_figures_draw():
+    public = inspection.public_run()
+    estimates = {domain: Estimate(2.0, 1.5, 2.5) for domain in ("math", "code", "chat")}
+    speeds = {"math": 1.0, "code": 2.0, "chat": 3.0, "all": 2.0}
+    numbers = np.array([0.0, 1e-3, 5.0]), np.array([0.0, 1e-2, 1e-3]), np.array([False, True, False])
+    drawn = [
+        inspection_plots.file_parts({"one": {"embedding": 5, "backbone": 10}, "two": {"embedding": 1, "backbone": 1}}, {"embedding"}),
+        inspection_plots.module_errors({"float32": [{"backbone": 1e-6}], "bfloat16": [{"backbone": 1e-2}]}, TOLERANCE),
+        inspection_plots.blocks({"ours": [("a", "kept"), (" b", "refused")], "shorter": [("$", "added")]}),
+        inspection_plots.confidences([0.9, 0.4], ["a", "$"], public["first_block"], "CPU"),
+        inspection_plots.rounding({"float32": numbers, "float16": numbers}),
+        inspection_plots.beside_public({"small_lm": estimates, "dspark": estimates}, {"small_lm": speeds, "dspark": speeds}, public, "CPU"),
+        inspection_plots.memory({"plain": {"target": 10**6, "drafter": 0, "keys and values": 10**5}}, 1024)]
+    for fig in drawn:
+        fig.canvas.draw()
+        plt.close(fig)
