@@ -87,27 +87,30 @@ def policy_of(name: str, costs: StepCosts | None = None):
 
 def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int, *,
                  padded: bool) -> dict[str, list[dict]]:
-    """Rows of one concurrency by part: "costs", every verification budget of each drafter; "policies", which schedule
-    with those costs; and, if asked for, "padded", ragged steps against padded ones.
+    """Rows of one concurrency by part: "deciding", every verification budget of DSpark; "policies", which schedule with
+    the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model; and, if
+    asked for, "padded", ragged steps against padded ones.
 
-    `drafters` are "plain" (None), "mtp" and "dspark"; each configuration takes so many turns of so many counted steps.
+    `drafters` are "plain" (None), "mtp" and "dspark"; each configuration takes so many turns of so many counted steps,
+    the deciding ones half as many.
     """
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 
-    def take(part: str, names: list[tuple], costs: StepCosts | None = None) -> list[dict]:
+    def take(part: str, names: list[tuple], turns: int, costs: StepCosts | None = None) -> list[dict]:
         works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps, padded=name[-1] == "padded")
                  for name in names}
         return [{"concurrency": concurrency, **row} for row in take_turns(works, turns, f"{part}, {concurrency} requests")]
 
-    gamma = drafters["dspark"].gamma
-    measured = {"costs": take("step costs", [("plain", "fixed 0"), ("mtp", "fixed 0"), ("mtp", "fixed 1"),
-                                             *(("dspark", f"budget {b}") for b in range(1, gamma + 2))])}
-    costs = step_costs([row for row in measured["costs"] if row["drafter"] == "dspark"])
-    names = [*(f"fixed {k}" for k in range(1, gamma + 1)), *(f"threshold {least}" for least in THRESHOLDS), *SCHEDULED]
-    measured["policies"] = take("policies", [("plain", "all"), ("mtp", "all"), *(("dspark", name) for name in names)], costs)
+    lengths = range(1, drafters["dspark"].gamma + 1)
+    budgets = [("dspark", f"budget {b}") for b in (1, *(length + 1 for length in lengths))]
+    deciding = take("step costs", budgets, -(-turns // 2))
+    costs = step_costs(deciding)
+    names = [*(f"fixed {length}" for length in lengths), *(f"threshold {least}" for least in THRESHOLDS), *SCHEDULED]
+    policies = [("plain", "all"), ("mtp", "all"), *(("dspark", name) for name in names)]
+    rows = take("policies", policies + [("plain", "fixed 0"), ("mtp", "fixed 0"), ("mtp", "fixed 1"), *budgets], turns, costs)
     kinds = [("dspark", name, kind) for name in ("skewed", "algorithm1") for kind in ("ragged", "padded")]
-    measured["padded"] = take("ragged and padded", kinds, costs) if padded else []
-    return measured
+    return {"deciding": deciding, "policies": rows[:len(policies)], "costs": rows[len(policies):],
+            "padded": take("ragged and padded", kinds, turns, costs) if padded else []}
 
 
 def decoding_seconds(row: dict) -> np.ndarray:
@@ -115,10 +118,11 @@ def decoding_seconds(row: dict) -> np.ndarray:
     return np.sum([row[f"{part}_seconds"] for part in PARTS if part != "prefill"], axis=0)
 
 
-def step_costs(rows: list[dict]) -> StepCosts:
-    """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each."""
+def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
+    """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
+    moment that the machine was busy does not move, or another `middle`."""
     seconds = {(row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))):
-               np.median(decoding_seconds(row) / np.array(row["steps"])) for row in rows}
+               middle(decoding_seconds(row) / np.array(row["steps"])) for row in rows}
     requests, tokens = (sorted(set(grid)) for grid in zip(*seconds))
     return StepCosts(requests, tokens, [[seconds[r, b] for b in tokens] for r in requests])
 

@@ -26,7 +26,7 @@ VALIDATED = (1, 4, 16, 32, 64)  # concurrencies at which the model is compared w
 
 @cache
 def measured() -> dict:
-    """The measurement: device, turns of a row and least blocks of a turn, rows by part ("costs", "policies", "padded")."""
+    """The measurement: device, turns of a row, and rows by part (serving_bench.measure_load)."""
     if not MEASURED.exists():
         raise DSparkLiteError(f"the engine was not measured: there is no {MEASURED.name}; `make serving` writes it")
     return json.loads(MEASURED.read_text())
@@ -98,8 +98,8 @@ def best_fixed(concurrency: int) -> dict:
 
 
 def engine_costs(drafter: str) -> StepCosts:
-    """Seconds of a drafter's steps, prompts left out, by requests and verified tokens."""
-    return step_costs(rows("costs", drafter=drafter))
+    """Seconds of a drafter's steps on average, prompts left out, by requests and verified tokens."""
+    return step_costs(rows("costs", drafter=drafter), np.mean)
 
 
 def prefill_costs(drafter: str) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Measure the serving engine on the tiny models: `make serving`. A stopped run goes on with the load it was at.
 
-At each concurrency, what a step costs by its verification budget, then every policy, then ragged steps against padded
-ones; to assets/measurements/serving/engine.json. It wants a machine that does nothing else.
+At each concurrency: what a step costs by its verification budget, every policy, ragged steps against padded ones; to
+assets/measurements/serving/engine.json. It wants a machine that does nothing else.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def measure(lab, concurrencies, turns, blocks, path):
             padded = concurrency in PADDED
             journal.add((concurrency,), measure_load(lab, drafters, concurrency, turns, steps, padded=padded))
         loads.append(journal[concurrency,])
-    parts = {part: [row for load in loads for row in load[part]] for part in ("costs", "policies", "padded")}
+    parts = {part: [row for load in loads for row in load[part]] for part in loads[0]}
     write_json(path, {**header(lab), **settings, **parts})
     journal_path(path).unlink()
 

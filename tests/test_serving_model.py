@@ -130,19 +130,19 @@ def test_a_record_is_made_of_whole_answers():
     made = Record.of([MADE, MADE], STS([2.0, 0.5]))
     assert made.gamma == 2 and made.accepted.tolist() == [2, 0, 1] * 2
     assert made.first.tolist() == [0, 2, 3, 5] and made.blocks.tolist() == [2, 1, 2, 1]
-    assert made.tokens.tolist() == [5, 3, 5, 3], "accepted drafts and the token after each block, and half a block for the last"
+    assert made.tokens.tolist() == [3 + 1 + 2, 2 + 2] * 2, "each block's drafts and the token after it, and the last one cut short"
     torch.testing.assert_close(made.logits[0], torch.tensor([1.0, 0.0]))
 
 
 def test_verified_whole_a_record_is_replayed_as_it_was_made():
-    """Two recorded blocks, then half of one that the end cuts short, for which the first one comes again."""
+    """Two recorded blocks, then one that the end cuts short, for which the first one comes again."""
     made = Record.of([MADE], STS([1.0, 1.0]))
     model = EngineModel(made, StepCosts([1], [1, 2, 3], [[1.0, 2.0, 3.0]]), slots=1, prefill=(10.0, 5.0))
     model.submit(0, arrived=0.0)
     steps = [model.step() for _ in range(3)]
-    assert [(s.admitted, s.verified, s.proposed, s.accepted, s.committed) for s in steps] == [(1, 3, 2, 2, 3), (0, 3, 2, 0, 1), (0, 3, 2, 2, 1)]
+    assert [(s.admitted, s.verified, s.proposed, s.accepted, s.committed) for s in steps] == [(1, 3, 2, 2, 3), (0, 3, 2, 0, 1), (0, 3, 2, 2, 2)]
     assert [s.seconds for s in steps] == [{"prefill": 15.0, "round": 3.0}, {"prefill": 0.0, "round": 3.0}, {"prefill": 0.0, "round": 3.0}]
-    assert steps[2].answers == [(5, 0.0, 15.0, 24.0)] and model.idle and model.step().requests == 0
+    assert steps[2].answers == [(6, 0.0, 15.0, 24.0)] and model.idle and model.step().requests == 0
 
 
 def closed(record, costs, policy, concurrency):
