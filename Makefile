@@ -4,9 +4,11 @@ BIN := .venv/bin
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 # A kernel's reply is lost once in a few hundred cells on a busy machine: a notebook, and nothing else, gets a second try.
 NOTEBOOKS := --nbmake --nbmake-timeout=300 --reruns 1 --only-rerun NotebookFailedException
-# A file's tests stay on one worker, which then loads its models once. The lessons come with their solutions; without
-# them, as readers get them, `make run` executes them.
-PYTEST := -m pytest -n 2 --dist loadfile $(NOTEBOOKS) tests notebooks/solutions
+# The lessons with their solutions that tests/test_released_profile.py does not execute already. Without solutions, as
+# readers get them, `make run` executes all.
+SOLUTIONS := $(wildcard notebooks/solutions/07_* notebooks/solutions/09_* notebooks/solutions/1*_*)
+# A file's tests stay on one worker, which then loads its models once.
+PYTEST := -m pytest -n 2 --dist loadfile $(NOTEBOOKS) tests $(SOLUTIONS)
 
 .PHONY: run lab test notebooks record test-matrix test-oldest test-newest figures experiments confidence serving
 .DELETE_ON_ERROR:

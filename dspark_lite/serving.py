@@ -172,18 +172,26 @@ class Engine:
 
     def submit(self, request: Request) -> int:
         """Takes a request in and returns its id; raises RequestError for one that cannot be served, or a full queue."""
-        check_request(self.target, request.input_ids, request.max_new_tokens, self.temperature)
-        block = self.gamma + 1  # verified, or dropped, behind the last token that counts
-        needed = request.input_ids.shape[1] + request.max_new_tokens + block
-        if needed > self.capacity:
-            raise RequestError(f"the request needs {needed} positions (its prompt, {request.max_new_tokens} new tokens and a "
-                               f"block of {block}), and a slot has {self.capacity}; shorten it or give the engine a larger "
-                               "capacity")
+        self._check(request)
         if self.full:
             raise RequestError(f"{len(self._waiting)} requests wait already, and no more may; try again after a step")
         self._waiting.append(Answer(id=self._next_id, request=request, arrived=clock(self.target.device)))
         self._next_id += 1
         return self._next_id - 1
+
+    def _check(self, request: Request) -> None:
+        """Raises RequestError for a request that the engine could not serve: in a step it would stop all others, too."""
+        ids, vocabulary = request.input_ids, self.target.vocab_size
+        check_request(self.target, ids, request.max_new_tokens, self.temperature)
+        if ids.dtype not in (torch.int32, torch.int64) or not 0 <= ids.min() <= ids.max() < vocabulary:
+            raise RequestError(f"the prompt holds {ids.dtype} from {ids.min()} to {ids.max()}; the token ids of this target are "
+                               f"whole numbers from 0 to {vocabulary - 1}")
+        block = self.gamma + 1  # verified, or dropped, behind the last token that counts
+        needed = ids.shape[1] + request.max_new_tokens + block
+        if needed > self.capacity:
+            raise RequestError(f"the request needs {needed} positions (its prompt, {request.max_new_tokens} new tokens and a "
+                               f"block of {block}), and a slot has {self.capacity}; shorten it or give the engine a larger "
+                               "capacity")
 
     def abort(self, request_id: int) -> Answer | None:
         """Ends a request and returns its answer as far as it got; None where it was answered before.

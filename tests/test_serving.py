@@ -309,7 +309,9 @@ def test_a_full_queue_refuses_and_loses_nothing(plain):
      r"needs 41 positions \(its prompt, 6 new tokens and a block of 5\), and a slot has 40; shorten"),
     (Request(torch.zeros(1, 0, dtype=torch.long), 6), "the prompt is empty"),
     (Request(torch.zeros(3, dtype=torch.long), 6), r"shape \(3,\)"),
-    (Request(PROMPTS[0], 0), "max_new_tokens is 0")])
+    (Request(PROMPTS[0], 0), "max_new_tokens is 0"),
+    (Request(torch.tensor([[3, VOCAB]]), 6), "holds torch.int64 from 3 to 13; the token ids of this target are whole numbers from 0 to 12"),
+    (Request(torch.tensor([[3, -1]]), 6), "from -1 to 3"), (Request(torch.tensor([[3.0]]), 6), "holds torch.float32 from 3.0 to 3.0")])
 def test_a_request_that_cannot_be_served_is_refused(request_, sentence):
     served = engine()
     with pytest.raises(RequestError, match=sentence):
