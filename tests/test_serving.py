@@ -37,9 +37,10 @@ def engine(name="dspark", **options):
 def serve(served, requests):
     """Submits requests, steps until the engine is idle, and returns the answers in the order of submission and all steps."""
     ids, steps = [served.submit(request) for request in requests], []
+    most = sum(request.max_new_tokens for request in requests)
     while not served.idle:
         steps.append(served.step())
-        assert len(steps) < 1000, "the engine does not come to an end"
+        assert len(steps) <= most, "the engine does not come to an end: every step adds a token to some answer"
     answers = {answer.id: answer for step in steps for answer in step.answers}
     assert sorted(answers) == sorted(ids) and sum(len(step.answers) for step in steps) == len(ids)
     return [answers[index] for index in ids], steps
