@@ -27,7 +27,7 @@ SHAPES = {"target": {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_si
 SMALLER = {**HEADS, "hidden_size": 64, "intermediate_size": 128, "num_target_layers": 3, "target_layer_ids": [0, 1],
            "mask_token_id": MASK, "markov_rank": 64}  # what a draft's config says in other numbers
 NOISE = 0.03  # of weights that hold nothing: enough for the context to change a choice now and then
-CHAINS, LENGTH, FIRST_WORD = 12, 32, 300
+CHAINS, LENGTH, FIRST_WORD = 12, 20, 300
 STEPS = 80  # of fitting the table
 SHARD = "150KB"
 

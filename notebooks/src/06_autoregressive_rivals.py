@@ -408,7 +408,7 @@ cache = build_cache(toy_target, [(row, 1) for row in toy_rows[:512].tolist()], (
 
 def toy_eagle3(decay):
     """An Eagle3 for the toy target; each pass weighs `decay` of the one before in its loss."""
-    recipe = {"name": f"decay {decay}", "seed": 1, "epochs": 16, "batch": 64, "learning_rate": 0.01,
+    recipe = {"name": f"decay {decay}", "seed": 1, "epochs": 8, "batch": 64, "learning_rate": 0.01,
               "precision": "float32", "config": {"drafter": "eagle3", "num_hidden_layers": 1, "ttt_length": 5,
                                                  "target_layer_ids": [0, 1], "step_loss_decay": decay}}
     return train_draft(recipe, toy_target, cache, folder / recipe["name"])
