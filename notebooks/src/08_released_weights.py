@@ -351,7 +351,7 @@ def both_ways(model, ids, count):
     return torch.stack(singly), model.verify(torch.stack(tokens[:count])[None], cache).logits[0]
 
 
-texts = [text for domain in lab.prompts.values() for text in domain[:3]]
+texts = [text for domain in lab.prompts.values() for text in domain[:2]]
 moved = {}
 for name, dtype in types.items():
     tiny = load_target("tiny-target", device="cpu", dtype=dtype)
