@@ -91,26 +91,25 @@ def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: 
     the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model; and, if
     asked for, "padded", ragged steps against padded ones.
 
-    `drafters` are "plain" (None), "mtp" and "dspark"; each configuration takes so many turns of so many counted steps,
-    the deciding ones half as many.
+    `drafters` are "plain" (None), "mtp" and "dspark"; each configuration takes so many turns of so many counted steps.
     """
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 
-    def take(part: str, names: list[tuple], turns: int, costs: StepCosts | None = None) -> list[dict]:
+    def take(part: str, names: list[tuple], costs: StepCosts | None = None) -> list[dict]:
         works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps, padded=name[-1] == "padded")
                  for name in names}
         return [{"concurrency": concurrency, **row} for row in take_turns(works, turns, f"{part}, {concurrency} requests")]
 
     lengths = range(1, drafters["dspark"].gamma + 1)
     budgets = [("dspark", f"budget {b}") for b in (1, *(length + 1 for length in lengths))]
-    deciding = take("step costs", budgets, -(-turns // 2))
+    deciding = take("step costs", budgets)
     costs = step_costs(deciding)
     names = [*(f"fixed {length}" for length in lengths), *(f"threshold {least}" for least in THRESHOLDS), *SCHEDULED]
     policies = [("plain", "all"), ("mtp", "all"), *(("dspark", name) for name in names)]
-    rows = take("policies", policies + [("plain", "fixed 0"), ("mtp", "fixed 0"), ("mtp", "fixed 1"), *budgets], turns, costs)
+    rows = take("policies", policies + [("plain", "fixed 0"), ("mtp", "fixed 0"), ("mtp", "fixed 1"), *budgets], costs)
     kinds = [("dspark", name, kind) for name in ("skewed", "algorithm1") for kind in ("ragged", "padded")]
     return {"deciding": deciding, "policies": rows[:len(policies)], "costs": rows[len(policies):],
-            "padded": take("ragged and padded", kinds, turns, costs) if padded else []}
+            "padded": take("ragged and padded", kinds, costs) if padded else []}
 
 
 def decoding_seconds(row: dict) -> np.ndarray:

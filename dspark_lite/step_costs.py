@@ -8,8 +8,8 @@ prolongs it.
 
 import numpy as np
 import torch
+from scipy.optimize import nnls
 
-from .cost_table import convex_below
 from .errors import RequestError
 
 
@@ -58,7 +58,13 @@ class StepCosts:
         return self._speeds[requests][:most - requests + 1].to(device)
 
     def convex(self) -> "StepCosts":
-        """The costs whose seconds are, at each number of requests, the largest convex curve nowhere above these: on them
-        Algorithm 1 stops at the top (lesson 10)."""
-        seconds = [convex_below(self.tokens_per_request, row) for row in self.seconds]
-        return StepCosts(self.requests, self.tokens_per_request, seconds)
+        """The costs whose seconds are, at each number of requests, the convex curve next to these in least squares, among
+        those that rise from the least measured time or more: on them Algorithm 1 stops at the top (lesson 10).
+
+        The lower hull would follow the measurements that came out short by chance, and bend where they stand.
+        """
+        grid = self.tokens_per_request
+        hinges = np.maximum(grid[:, None] - grid[:-1], 0)  # [k, k-1]: the slope and where it may grow
+        shapes = np.column_stack([np.ones(len(grid)), hinges])
+        fitted = [row.min() + shapes @ nnls(shapes, row - row.min())[0] for row in self.seconds]
+        return StepCosts(self.requests, grid, fitted)

@@ -18,7 +18,7 @@ from dspark_lite.serving_bench import CAPACITY, CONCURRENCY, TEMPERATURE, measur
 from dspark_lite.serving_report import MEASURED  # noqa: E402
 
 PROMPTS = 60  # a domain
-LEAST_STEPS = 6  # of a turn
+LEAST_STEPS = 4  # of a turn
 PADDED = (16, 64)  # concurrencies at which ragged steps are compared with padded ones
 
 
@@ -45,8 +45,8 @@ def main(arguments=None):
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=10, help="of each configuration at a load (default: %(default)s)")
-    parser.add_argument("--blocks", type=int, default=32,
-                        help="counted in a turn, in six steps or more (default: %(default)s)")
+    parser.add_argument("--blocks", type=int, default=64,
+                        help="counted in a turn, in four steps or more (default: %(default)s)")
     parser.add_argument("--concurrency", type=int, nargs="+", default=CONCURRENCY, metavar="R",
                         help="default: 1 to 64 by doubling")
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")

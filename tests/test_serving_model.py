@@ -57,10 +57,13 @@ def test_a_longer_step_makes_a_further_token_cheaper():
     assert schedule(alive, longer).sum() > schedule(alive, COSTS).sum()
 
 
-@given(st.lists(st.floats(0.01, 10), min_size=3, max_size=12))
-def test_the_convex_view_is_convex_below_and_as_high_as_can_be(seconds):
+TIMES = st.lists(st.floats(0.01, 10), min_size=3, max_size=12)
+
+
+@given(TIMES)
+def test_the_largest_convex_curve_below_is_below_and_as_high_as_can_be(seconds):
     seconds = np.array(seconds)
-    ours = StepCosts([2], range(1, len(seconds) + 1), [seconds]).convex().seconds[0]
+    ours = convex_below(np.arange(len(seconds)), seconds)
     assert (ours <= seconds + 1e-12).all() and (np.diff(ours, 2) >= -1e-9).all()
     # A convex curve lies below every chord of what it lies below, so at most at the least of them.
     count = len(seconds)
@@ -68,6 +71,30 @@ def test_the_convex_view_is_convex_below_and_as_high_as_can_be(seconds):
              for k in range(count)]
     np.testing.assert_allclose(ours, least)
     np.testing.assert_allclose(convex_below(np.arange(len(seconds)), ours), ours)
+
+
+def convex_costs(seconds):
+    """The convex view of the seconds of steps of two requests."""
+    return StepCosts([2], range(1, len(seconds) + 1), [seconds]).convex().seconds[0]
+
+
+@given(TIMES, TIMES)
+def test_the_convex_view_is_the_nearest_curve_that_is_convex_and_rises(seconds, other):
+    ours, seconds = convex_costs(seconds), np.array(seconds)
+    assert (ours >= seconds.min() - 1e-9).all() and (np.diff(ours) >= -1e-9).all() and (np.diff(ours, 2) >= -1e-9).all()
+    np.testing.assert_allclose(convex_costs(ours), ours)
+    # Curves between ours and any other of the kind are of the kind, too: none of them may be nearer.
+    slopes = np.sort(np.resize(other, len(seconds) - 1))
+    another = seconds.min() + other[0] + np.concatenate([[0], slopes.cumsum()])
+    assert ((seconds - ours) * (another - ours)).sum() <= 1e-6 * np.abs(another).max()
+
+
+def test_one_short_measurement_bends_the_convex_view_little():
+    honest = np.linspace(30, 36, 8)
+    slipped = honest.copy()
+    slipped[6] -= 3
+    hull, ours = (np.diff(seconds)[-1] - np.diff(honest)[-1] for seconds in (convex_below(np.arange(8), slipped), convex_costs(slipped)))
+    assert hull > 2.9 and ours < hull / 2, "the last step of the hull is as much too steep as the measurement was too short"
 
 
 def test_the_cost_tables_convex_view_has_every_size():
