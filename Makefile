@@ -1,7 +1,8 @@
 # make run, make test: everything from a bare clone. make lab opens the lessons.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP_INSTALL := -m pip install -qq --disable-pip-version-check
+# Byte code is written when a module is first imported: most of what is installed never is.
+PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 # A kernel's reply is lost once in a few hundred cells on a busy machine: a notebook, and nothing else, gets a second try.
 NOTEBOOKS := --nbmake --nbmake-timeout=300 --reruns 1 --only-rerun NotebookFailedException
 # The lessons with their solutions that tests/test_released_profile.py does not execute already. Without solutions, as
@@ -43,7 +44,7 @@ experiments: .venv/course.stamp
 confidence: .venv/course.stamp
 	$(BIN)/python scripts/confidence.py
 
-# The serving engine on the tiny models at 1 to 64 requests, which lesson 11 shows: a quarter of an hour.
+# The serving engine on the tiny models at 1 to 64 requests, which lesson 11 shows: forty minutes.
 serving: .venv/course.stamp
 	$(BIN)/python scripts/serving.py
 
