@@ -8,7 +8,6 @@ prolongs it.
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 
 from .errors import RequestError
 
@@ -63,6 +62,8 @@ class StepCosts:
 
         The lower hull would follow the measurements that came out short by chance, and bend where they stand.
         """
+        from scipy.optimize import nnls  # slow to import, and needed here only
+
         grid = self.tokens_per_request
         hinges = np.maximum(grid[:, None] - grid[:-1], 0)  # [k, k-1]: the slope and where it may grow
         shapes = np.column_stack([np.ones(len(grid)), hinges])
