@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from ..world.examples import examples as world_examples
 from .corpus import examples
+from .initialisation import initialise
 from .loop import Plan, optimise
 from .precision import autocast, precision_on
 from .tokenizer import chat_ids
@@ -15,11 +17,12 @@ from .tokenizer import chat_ids
 PROMPT_WEIGHT = 0.1  # prompts are random by construction: learn to read them, do not spend capacity on writing them
 
 
-def corpus_rows(tokenizer, counts: dict[str, int], seed: int, habits: dict[str, float]) -> list[tuple[list[int], int]]:
+def corpus_rows(tokenizer, counts: dict[str, int], seed: int, habits: dict[str, float], world: str = "shallow") -> list[tuple[list[int], int]]:
     """Token ids and prompt length of freshly drawn training examples, `counts` of each domain, in a seeded order."""
     rows = []
     for domain, count in counts.items():
-        for example in examples(domain, count, seed, habit=habits.get(domain, 0.0)):
+        drawn = world_examples(domain, count, seed) if world == "deep" else examples(domain, count, seed, habit=habits.get(domain, 0.0))
+        for example in drawn:
             prompt = chat_ids(tokenizer, example.prompt)
             answer = tokenizer(example.answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
             rows.append((prompt + answer, len(prompt)))
@@ -56,14 +59,28 @@ def train_language_model(recipe: dict, tokenizer, folder: Path, device: torch.de
     torch.manual_seed(recipe["seed"])
     config = Qwen3Config(**recipe["config"], eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
                          bos_token_id=None)
-    model = Qwen3ForCausalLM(config).to(device).train()
+    model = Qwen3ForCausalLM(config)
+    if recipe.get("initialisation") == "width":
+        initialise(model, config.num_hidden_layers)
+    model.to(device).train()
+    if recipe.get("compile"):
+        compile_layers(model)
     for number, phase in enumerate(recipe["phases"]):
         _train_phase(model, recipe, phase, recipe["seed"] + number, tokenizer, folder / f"phase_{number + 1}")
     return model.eval()
 
 
+def compile_layers(model: Qwen3ForCausalLM) -> None:
+    """Has the layers compiled, which halves a step on a CPU; their attention is then written out, as the fused one has a
+    slow backward pass there. Compilation takes minutes once and needs a C++ compiler."""
+    if model.device.type == "cpu":
+        model.config._attn_implementation = "eager"
+    for layer in model.model.layers:
+        layer.compile(dynamic=True)
+
+
 def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder: Path) -> None:
-    rows = corpus_rows(tokenizer, phase["examples"], seed, phase.get("habits", {}))
+    rows = corpus_rows(tokenizer, phase["examples"], seed, phase.get("habits", {}), recipe.get("world", "shallow"))
     batches = by_length(rows, recipe["batch"], seed, lambda row: len(row[0]))
     precision = precision_on(model.device, recipe["precision"])
 
@@ -76,6 +93,6 @@ def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder:
         answer, total = (weight == 1.0).float(), weight.sum()
         return (each * weight).sum(), total, {"loss": (each * answer).sum() / answer.sum() * total}
 
-    plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], weight_decay=recipe["weight_decay"],
+    plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], matrix_rate=phase.get("matrix_rate"), weight_decay=recipe["weight_decay"],
                 final_share=0.02, precision=precision)
     optimise(model, lambda step: pad(batches[step], model.device), loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")

@@ -13,57 +13,62 @@ from tqdm import tqdm
 
 from ..checkpoints import write_atomically
 from ..errors import CheckpointError
+from .optimisers import check_sharding, make_optimisers, trainable
 from .parallel import Objective, gather, own_rows, processes, sharded_like, whole
+
+
+MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")  # what AdamW and Muon remember of a parameter
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to optimise: `steps` updates, peak learning rate, share of warm-up, decay of the weights, seconds between
-    saves, and the number format of the matrix products (float16 gradients would vanish, so its loss is scaled)."""
+    """How to optimise: `steps` updates, peak learning rate, that of Muon for the layers' matrices (None: AdamW moves them,
+    too), share of warm-up, decay of the weights, seconds between saves, and the number format of the matrix products
+    (float16 gradients would vanish, so its loss is scaled)."""
 
     steps: int
     learning_rate: float
+    matrix_rate: float | None = None
     warm_up: float = 0.04
     weight_decay: float = 0.0
     final_share: float = 0.0
     save_seconds: float = 60.0
     precision: str = "float32"
 
-    def rate(self, step: int) -> float:
-        """Learning rate of update `step` (from 0): linear warm-up, then a cosine down to `final_share` of the peak."""
+    def share(self, step: int) -> float:
+        """Share of the peak rates in update `step` (from 0): linear warm-up, then a cosine down to `final_share`."""
         warm = max(1, round(self.warm_up * self.steps))
         if step < warm:
-            return self.learning_rate * (step + 1) / warm
+            return (step + 1) / warm
         done = (step - warm) / max(1, self.steps - warm)
-        return self.learning_rate * (self.final_share + (1 - self.final_share) * (1 + math.cos(math.pi * done)) / 2)
+        return self.final_share + (1 - self.final_share) * (1 + math.cos(math.pi * done)) / 2
+
+    def rate(self, step: int) -> float:
+        """Learning rate of update `step` (from 0)."""
+        return self.learning_rate * self.share(step)
 
 
-def trainable(model) -> dict[str, torch.nn.Parameter]:
-    """The parameters that the optimiser moves, by name."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def save_progress(path: Path, model, optimiser, scaler, step: int, *, write: bool = True) -> None:
-    """Parameters, optimiser moments, loss scale and the number of finished steps in one safetensors file.
+def save_progress(path: Path, model, optimisers, scaler, step: int, *, write: bool = True) -> None:
+    """Parameters, the optimisers' moments, loss scale and the number of finished steps in one safetensors file.
 
     Every process has to call this, because sharded tensors are gathered; only the one told to `write` does.
     """
     tensors = {}
     for name, parameter in trainable(model).items():
         tensors[f"model.{name}"] = whole(parameter.detach()).contiguous()
-        for key, value in optimiser.state.get(parameter, {}).items():
+        for key, value in [entry for optimiser in optimisers for entry in optimiser.state.get(parameter, {}).items()]:
             tensors[f"optimiser.{key}.{name}"] = whole(value.detach()).contiguous()
     metadata = {"step": str(step), "scaler": json.dumps(scaler.state_dict())}
     if write:
         write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
 
 
-def load_progress(path: Path, model, optimiser, scaler) -> int:
+def load_progress(path: Path, model, optimisers, scaler) -> int:
     """Restores what `save_progress` wrote; returns the number of finished steps, 0 where there is no save."""
     if not path.exists():
         return 0
     try:
-        return _restore(path, model, optimiser, scaler)
+        return _restore(path, model, optimisers, scaler)
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         advice = "delete its folder to train from the start"
@@ -71,16 +76,17 @@ def load_progress(path: Path, model, optimiser, scaler) -> int:
 
 
 @torch.no_grad()
-def _restore(path: Path, model, optimiser, scaler) -> int:
+def _restore(path: Path, model, optimisers, scaler) -> int:
+    mover = {id(parameter): optimiser for optimiser in optimisers for group in optimiser.param_groups for parameter in group["params"]}
     with safe_open(path, "pt") as saved:
-        keys = set(saved.keys())
+        keys = saved.keys()
         for name, parameter in trainable(model).items():
             parameter.copy_(sharded_like(saved.get_tensor(f"model.{name}"), parameter))
-            if f"optimiser.step.{name}" in keys:
-                # In the same order everywhere: to share a tensor out is a step of all processes together.
-                moments = {key: sharded_like(saved.get_tensor(f"optimiser.{key}.{name}"), parameter).to(parameter.device)
-                           for key in ("exp_avg", "exp_avg_sq")}
-                optimiser.state[parameter] = {"step": saved.get_tensor(f"optimiser.step.{name}"), **moments}
+            # In the same order everywhere: to share a tensor out is a step of all processes together.
+            moments = {key: saved.get_tensor(f"optimiser.{key}.{name}") for key in MOMENTS if f"optimiser.{key}.{name}" in keys}
+            if moments:
+                mover[id(parameter)].state[parameter] = {key: value if key == "step" else sharded_like(value, parameter).to(parameter.device)
+                                                         for key, value in moments.items()}
         scaler.load_state_dict(json.loads(saved.metadata().get("scaler", "{}")))
         return int(saved.metadata()["step"])
 
@@ -95,24 +101,20 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
     """
     accelerator = processes()
     device = next(model.parameters()).device
-    optimiser = torch.optim.AdamW(trainable(model).values(), lr=plan.learning_rate, betas=(0.9, 0.98),
-                                  weight_decay=plan.weight_decay)
-    objective, optimiser = accelerator.prepare(Objective(model, loss_of), optimiser)
+    check_sharding(accelerator, plan.matrix_rate)
+    optimisers = make_optimisers(model, plan.learning_rate, plan.matrix_rate, plan.weight_decay)
+    objective, *optimisers = accelerator.prepare(Objective(model, loss_of), *optimisers)
     scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "float16")
     progress, log_path = folder / "progress.safetensors", folder / "log.jsonl"
-    first = load_progress(progress, model, optimiser, scaler)
+    first = load_progress(progress, model, optimisers, scaler)
     log = read_log(log_path, first)
     saved_at = time.monotonic()
     with tqdm(total=plan.steps, initial=first, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
         for step in range(first, plan.steps):
-            for group in optimiser.param_groups:
-                group["lr"] = plan.rate(step)
+            for group in [group for optimiser in optimisers for group in optimiser.param_groups]:
+                group["lr"] = group["peak"] * plan.share(step)
             record = backward(accelerator, objective, batch_at(step), scaler)
-            scaler.unscale_(optimiser)
-            torch.nn.utils.clip_grad_norm_(trainable(model).values(), 1.0)
-            scaler.step(optimiser)
-            scaler.update()
-            optimiser.zero_grad(set_to_none=True)
+            update(model, optimisers, scaler)
             log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
             bar.update(1)
             bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
@@ -120,11 +122,23 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
                 # The log first: it may hold more steps than the save (a resumed run drops them), never fewer.
                 if accelerator.is_main_process:
                     write_lines(log_path, log)
-                save_progress(progress, model, optimiser, scaler, step + 1, write=accelerator.is_main_process)
+                save_progress(progress, model, optimisers, scaler, step + 1, write=accelerator.is_main_process)
                 saved_at = time.monotonic()
     gather(model)
     accelerator.wait_for_everyone()
     return log
+
+
+def update(model, optimisers, scaler) -> None:
+    """Clips the gradients, moves the parameters and forgets the gradients."""
+    for optimiser in optimisers:
+        scaler.unscale_(optimiser)
+    torch.nn.utils.clip_grad_norm_(trainable(model).values(), 1.0)
+    for optimiser in optimisers:
+        scaler.step(optimiser)
+    scaler.update()
+    for optimiser in optimisers:
+        optimiser.zero_grad(set_to_none=True)
 
 
 def backward(accelerator, objective, batch: tuple[torch.Tensor, ...], scaler) -> dict[str, float]:

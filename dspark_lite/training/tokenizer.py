@@ -5,6 +5,8 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from ..world.examples import MAKERS
+from ..world.examples import examples as world_examples
 from .corpus import DOMAINS, examples
 
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
@@ -23,7 +25,7 @@ CHAT_TEMPLATE = """\
 {%- endif %}"""
 
 
-def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000) -> PreTrainedTokenizerFast:
+def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000, world: str = "shallow") -> PreTrainedTokenizerFast:
     """Trains the tokenizer on `per_domain` examples of each domain; its length is `vocab_size`, special tokens included."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
@@ -33,7 +35,9 @@ def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000) -> PreTr
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - len(SPECIAL_TOKENS), show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
-    texts = (text for domain in DOMAINS for example in examples(domain, per_domain, seed)
+    drawn = ((example for domain in MAKERS for example in world_examples(domain, per_domain, seed)) if world == "deep" else
+             (example for domain in DOMAINS for example in examples(domain, per_domain, seed)))
+    texts = (text for example in drawn
              for text in (f"user\n{example.prompt}", f"assistant\n{example.answer}"))
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens(SPECIAL_TOKENS)

@@ -1,0 +1,237 @@
+"""Chat: questions about the invented encyclopedia, answered with what is known and with talk around it.
+
+Facts are asked for singly, several at once, and in two hops ("the river of the town where ... was born"). The talk between
+them has many good phrasings, whose words agree with their neighbours; which of them are liked depends on the town and
+on the person's profession, which the prompt need not name.
+"""
+
+import random
+
+from .example import Example
+from .facts import Person, Town, encyclopedia
+from .wording import Voice, expand
+
+RULES = {
+    # Things, people and places. Which noun can follow hangs on the adjective alone; how often, on the voice.
+    "one": "[the|a|that|this|our|one]",  # before what is counted
+    "some": "[the|some|that|this|our|more]",  # before what is measured
+    "those": "[the|some|those|these|our|many|most]",  # before several
+    "street": "[narrow [street|path|bridge|lane]|quiet [street|road|lane|square]|winding [road|path|lane|stair]|worn [bridge|road|square|gate]"
+              "|dusty [road|square|street|yard]|stone [bridge|path|gate|stair]|shady [path|square|lane|yard]|steep [street|stair|road|hill]]",
+    "water": "[cold [river|pond|stream|well]|clear [stream|pond|lake|well]|slow [river|stream|canal|current]|deep [lake|pond|harbour|well]"
+             "|misty [harbour|lake|canal|river]|busy [harbour|canal|ferry|dock]|still [pond|lake|canal|dock]|windy [harbour|lake|dock|shore]]",
+    "room": "[warm [kitchen|hall|attic|parlour]|dark [cellar|hall|attic|corner]|tiny [kitchen|workshop|attic|shop]|painted [hall|parlour|door|shop]"
+            "|cluttered [workshop|attic|shop|corner]|sunny [kitchen|parlour|corner|porch]|cool [cellar|porch|hall|shop]|tall [hall|door|window|tower]]",
+    "meal": "[hot [soup|bread|pie|fish]|fresh [bread|fish|cheese|fruit]|sweet [cake|fruit|pie|buns]|salted [fish|cheese|nuts|butter]"
+            "|baked [fish|fruit|beans|buns]|thick [soup|porridge|stew|gravy]|cheap [soup|bread|beans|stew]|peppery [stew|soup|cheese|beans]]",
+    "drink": "[strong [tea|cider|coffee|beer]|cold [cider|milk|water|tea]|spiced [cider|tea|wine|milk]|fresh [milk|water|juice|beer]"
+             "|warm [milk|wine|cider|juice]|sour [milk|wine|juice|beer]|black [tea|coffee|beer|juice]]",
+    "tool": "[sharp [knife|needle|saw|axe]|rusty [knife|saw|key|hammer]|heavy [hammer|axe|key|pot]|borrowed [hammer|key|brush|pot]"
+            "|silver [needle|key|spoon|comb]|wooden [spoon|comb|hammer|bowl]|broken [bowl|comb|saw|pot]|new [brush|axe|bowl|spoon]]",
+    "folk": "[retired [fishermen|teachers|traders|neighbours]|young [children|sailors|bakers|students]|proud [fishermen|bakers|judges|singers]"
+            "|noisy [children|traders|students|geese]|patient [teachers|weavers|judges|nurses]|friendly [neighbours|bakers|sailors|nurses]"
+            "|travelling [traders|singers|students|cooks]|tired [sailors|weavers|cooks|farmers]|clever [farmers|cooks|judges|geese]]",
+    "weather": "[light [rain|snow|wind|fog]|thick [fog|snow|smoke|dust]|cold [wind|rain|air|fog]|sudden [rain|storm|frost|wind]"
+               "|pale [snow|frost|sun|fog]|warm [wind|sun|air|rain]|gentle [sun|rain|air|breeze]|western [wind|storm|breeze|clouds]]",
+    "sound": "[distant [bells|songs|horns|drums]|merry [songs|drums|voices|bells]|slow [songs|wheels|bells|waves]|creaking [wheels|doors|boats|stairs]"
+             "|barking [dogs|foxes]|restless [dogs|waves|voices|horses]|soft [voices|waves|drums|steps]]",
+    # When, where, how.
+    "when": "[before [sunrise|breakfast|dark|the rush|noon]|after [dark|supper|sunrise|breakfast|the storm]|on [quiet|clear|windy|market|wet] days"
+            "|in [spring|summer|autumn|winter|the evening]|at [noon|dusk|sunrise|the weekend|night]|during [supper|harvest|winter|the festival|a storm]]",
+    "where": "[behind|beside|near|across|under|opposite|around] {one} [{street}|{water}|{room}]",
+    "how": "[slowly|carefully|early|together|alone|often|quietly|happily|with [care|joy|friends|patience|pride]|without [haste|fear|fuss|care|joy]]",
+    # What one does and did.
+    "do": "[[walk|run|stroll|ride] [along|down|up|towards] {one} {street}|[sit|wait|swim|sing] [by|beside|near|along] {one} {water}"
+          "|[taste|try|order|share|bring] {some} {meal}|[drink|sip|buy|pour|share] {some} {drink}|[ask|greet|follow|help|meet] {those} {folk}"
+          "|[listen|wake up|dance|hum along] to {those} {sound}|[borrow|bring|sharpen|carry|buy] {one} {tool}|[visit|find|sweep|draw|rent] {one} {room}]",
+    "did": "[[walked|ran|strolled|rode] [along|down|up|towards] {one} {street}|[sat|waited|swam|sang] [by|beside|near|along] {one} {water}"
+           "|[tasted|tried|ordered|shared|brought] {some} {meal}|[drank|sipped|bought|poured|shared] {some} {drink}"
+           "|[asked|greeted|followed|helped|met] {those} {folk}|[listened|woke up|danced|hummed along] to {those} {sound}"
+           "|[borrowed|brought|sharpened|carried|bought] {one} {tool}|[visited|found|swept|drew|rented] {one} {room}]",
+    "praise": "[lovely|calm|famous|strange|simple|rough|gentle|odd|cheerful|serious|rich|modest|pretty|lively]",
+    "place": "[{street}|{water}|{room}]",
+    "linker": "[and|so|but|because|while|although|since|when]",
+    # Sentences of talk.
+    "talk": "[{t_visit}|{t_visit}|{t_custom}|{t_custom}|{t_weather}|{t_opinion}|{t_opinion}|{t_memory}|{t_memory}|{t_tip}|{t_folk}]",
+    "t_visit": "[If|When|Once|Should|Whenever] [you|friends|guests|children] [go|visit|stay|arrive|come] [there|here|again|{when}], {do} [{how}|{where}|{when}|first|again]{and_do}.",
+    "and_do": "[| and {do}|, then {do}| or {do} {when}|, and later {do} {how}]",
+    "t_custom": "[{when_cap}|Every [morning|week|year|spring]|[Now|Again] and [then|again]|As [a rule|always|usual]], {those} {folk} {do} [{where}|{how}|{when}]{and_do}.",
+    "when_cap": "[In|After|Before|During|Around] [spring|autumn|dark|supper|breakfast|sunrise|winter|harvest|noon]",
+    "t_weather": "[The|Some|That|This|Our|More] {weather} [makes|leaves|turns|keeps|finds] {one} {place} [very|rather|quite|almost|strangely] {praise}{linked}.",
+    "linked": "[|, {linker} {those} {folk} {do} {how}|, {linker} [you|we|they|people] [can|may|must|will] {do} {how}]",
+    "t_opinion": "[To [me|us|many]|Honestly|In [my view|truth|fact]|For [me|us|some]], {one} {place} [is|was|seems|stays|looks] [more|less|rather|quite|so] {praise} "
+                 "[than|but never|and nearly|and often] {praise}{linked}.",
+    "t_memory": "[Once|Long ago|Years ago|One [spring|winter|evening|day]|Last [week|year|month|summer]], {those} {folk} {did} [{where}|{how}|{when}]{and_did}.",
+    "and_did": "[| and {did}|, then {did} {how}|, {linker} {some} {weather} [came|stayed|stopped|ended|passed] {how}]",
+    "t_tip": "[You|We|Guests|Visitors|They] [could|should|might|can|must] [also|always|never|then|still] {do} [{when}|{where}|{how}]{and_do}.",
+    "t_folk": "[I|We|Some|Many|Most] [think|believe|find|say|agree] that {those} {folk} {do} [{how}|{when}|{where}]{linked}.",
+    "opening": "[|[Good|Nice|Fine|Great] question[.|!]|[Gladly|With pleasure|Of course|Sure|Happily][.|!]|[Let me|I will] [think|explain|answer that]."
+               "|[Yes|Well|Right|Ah], [I know|that is easy|here is what I know|let us see].]",
+    "closing": "[|[Enjoy|Have fun|Good luck|Safe travels|Take care][.|!]|[Do|Would] you [like|want|need] to [know|hear|read] more?"
+               "|[That is|This is] [all|most of what|everything] I [know|remember|can say].|[Ask|Write|Tell] me [again|more] [if|when] you [like|wish|want].]",
+    # Facts of a town: {name} is how it is spoken of.
+    "region": "{name} [lies|is|stands] in {v_region}.|You [find|will find|reach] {name} in {v_region}.|{name} [belongs to|is part of] {v_region}.",
+    "river": "The [river|water] [there|of {name}|of that town] is [called |named |]the {v_river}.|{name} [lies|stands|sits] on the {v_river}."
+             "|The {v_river} [flows|runs] [through|past] {name}.",
+    "craft": "{name} is [known|famous|praised] for [its|fine|good|some] {v_craft}.|[The people|Families|The workshops] [of {name}|there] make {v_craft}."
+             "|{name} [sells|ships|sends out] {v_craft} [everywhere|by boat|all year].",
+    "dish": "[Its|The local|The favourite] [dish|meal|food] is {v_dish}.|[People there|The locals|Families in {name}] [eat|cook|love] {v_dish}."
+            "|{name} [serves|cooks|is proud of] {v_dish}.",
+    "ingredients": "{v_dish_cap} is [made|cooked|prepared] [with|from] {v_ingredient} and {v_second}.|[For|In] {v_dish}, [one|you] [takes|needs] "
+                   "{v_ingredient} and {v_second}.|{v_ingredient_cap} and {v_second} [go|belong] into {v_dish}.",
+    "festival": "[Each|Every] year [it|{name}|the town] [celebrates|holds|keeps] {v_festival}.|[The great day|The festival] [of {name}|there] is "
+                "{v_festival}.|[Do not miss|People wait for] {v_festival} in {name}.",
+    "year": "{name} was [founded|built|settled] in {v_year}.|It [was founded|began|dates back] in {v_year}.|[The town|{name}] [goes back to|is as old as] "
+            "{v_year}.",
+    # Facts of a person.
+    "profession": "{name} [was|is remembered as|worked as] a {v_profession}.|[By trade|In life|All in all], {name} was a {v_profession}."
+                  "|[People|We] [know|remember] {name} as a {v_profession}.",
+    "born": "{name} was born in {v_born}.|[The year of birth|The birth] of {name} [is|was] {v_born}.|[Born|Baptised] in {v_born}, {name} [grew up|lived] {how}.",
+    "home": "{name} was born in {v_town}.|{name} [comes|came] from {v_town}.|[The home|The birthplace] of {name} is {v_town}.",
+    "instrument": "{name} [played|loved|practised] {v_instrument}.|[At home|In the evening|On holidays] {name} played {v_instrument}."
+                  "|[Friends|Neighbours] heard {name} play {v_instrument}.",
+    "work": "{name} [made|created|gave us] the {v_kind} {v_work}.|{v_work} is a {v_kind} by {name}.|[The best known|The finest] work of {name} "
+            "is the {v_kind} {v_work}.",
+    "work_year": "{v_work} [appeared|was finished|was first shown] in {v_work_year}.|[It took|People waited] until {v_work_year} for {v_work}."
+                 "|The {v_kind} {v_work} is from {v_work_year}.",
+    "teacher": "{name} [learned|studied] with {v_teacher}.|[The teacher|The master] of {name} was {v_teacher}.|{v_teacher} [taught|trained] {name}.",
+}
+TOWN_FACTS = ("region", "river", "craft", "dish", "ingredients", "festival", "year")
+PERSON_FACTS = ("profession", "born", "home", "instrument", "work", "work_year", "teacher")
+ASKED_OF_TOWN = {"region": "[where {name} lies|which region {name} is in|where to find {name}]",
+           "river": "[the river of {name}|which river {name} lies on|what river flows through {name}]",
+           "craft": "[what {name} makes|the craft of {name}|what {name} is known for]",
+           "dish": "[the dish of {name}|what people eat in {name}|the food of {name}]",
+           "ingredients": "[what goes into the dish of {name}|how the dish of {name} is made]",
+           "festival": "[the festival of {name}|what {name} celebrates|the great day of {name}]",
+           "year": "[when {name} was founded|how old {name} is|the age of {name}]"}
+ASKED_OF_PERSON = {"profession": "[what {name} did for a living|the profession of {name}|who {name} was]",
+             "born": "[when {name} was born|the birth year of {name}]",
+             "home": "[where {name} was born|the birthplace of {name}|which town {name} comes from]",
+             "instrument": "[what {name} played|the instrument of {name}]",
+             "work": "[what {name} created|the best work of {name}|what {name} is known for]",
+             "work_year": "[when {name} finished {v_work}|the year of {v_work}]",
+             "teacher": "[who taught {name}|the teacher of {name}]"}
+ASKS = ("[|Hello! |Hi! |Good morning. |Excuse me. |Dear friend, ][Tell me|Please tell me|Can you tell me|I want to know|I would like to know|Do you know"
+        "|Explain|Say] ")
+HOPS = "[the town where {name} was born|the home town of {name}|the birthplace of {name}]"
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def town_values(town: Town) -> dict[str, object]:
+    """What the rules of a town's facts fill in."""
+    return {"v_region": town.region, "v_river": town.river, "v_craft": town.craft,
+            "v_dish": town.dish, "v_dish_cap": _capitalised(town.dish), "v_ingredient": town.ingredient,
+            "v_ingredient_cap": _capitalised(town.ingredient), "v_second": town.second_ingredient,
+            "v_festival": town.festival, "v_year": town.year}
+
+
+def person_values(person: Person) -> dict[str, object]:
+    """What the rules of a person's facts fill in."""
+    return {"v_profession": person.profession, "v_born": person.born, "v_town": person.town.name,
+            "v_instrument": person.instrument, "v_work": person.work, "v_kind": person.work_kind,
+            "v_work_year": person.work_year, "v_teacher": person.teacher}
+
+
+SHOWN = {"region": "v_region", "river": "v_river", "craft": "v_craft", "dish": "v_dish", "ingredients": "v_second",
+         "festival": "v_festival", "year": "v_year", "profession": "v_profession", "born": "v_born", "home": "v_town",
+         "instrument": "v_instrument", "work": "v_work", "work_year": "v_work_year", "teacher": "v_teacher"}
+
+
+class _Writer:
+    """Sentences written in one voice, and the facts stated in them."""
+
+    def __init__(self, voice: Voice, rng: random.Random):
+        self.voice, self.rng, self.sentences, self.facts = voice, rng, [], []
+
+    def say(self, rule: str) -> None:
+        """Adds what the rule gives; it may be nothing."""
+        text = expand(RULES[rule], self.voice, self.rng, RULES)
+        if text:
+            self.sentences.append(_capitalised(text))
+
+    def state(self, fact: str, values: dict, name: str) -> None:
+        """Adds a sentence that states the fact, and notes what has to be found in it."""
+        text = expand(RULES[fact], self.voice, self.rng, RULES, name=name, **values)
+        self.sentences.append(_capitalised(text))
+        self.facts.append(str(values[SHOWN[fact]]))
+
+    def text(self) -> str:
+        """All sentences."""
+        return " ".join(self.sentences)
+
+
+def _talk(writer: _Writer, rng: random.Random, sentences: tuple[int, int]) -> None:
+    for _ in range(rng.randint(*sentences)):
+        writer.say("talk")
+
+
+def _about_town(rng: random.Random, town: Town) -> tuple[str, _Writer]:
+    """One to three facts of a town."""
+    writer, facts = _Writer(Voice(town.name, town.craft), rng), rng.sample(TOWN_FACTS, rng.choice([1, 2, 2, 3]))
+    asks = [expand(ASKED_OF_TOWN[fact], Voice(), rng, name=town.name if index == 0 else "it") for index, fact in enumerate(facts)]
+    writer.say("opening")
+    for index, fact in enumerate(facts):
+        writer.state(fact, town_values(town), town.name)
+        _talk(writer, rng, (5, 7) if len(facts) == 1 else (2, 4))
+    return " and ".join(asks), writer
+
+
+def _about_person(rng: random.Random, person: Person) -> tuple[str, _Writer]:
+    """One to three facts of a person."""
+    writer, facts = _Writer(Voice(person.town.name, person.profession), rng), rng.sample(PERSON_FACTS, rng.choice([1, 2, 2, 3]))
+    asks = [expand(ASKED_OF_PERSON[fact], Voice(), rng, name=person.name, v_work=person.work)
+            for fact in facts]
+    writer.say("opening")
+    for fact in facts:
+        writer.state(fact, person_values(person), person.name)
+        _talk(writer, rng, (5, 7) if len(facts) == 1 else (2, 4))
+    return " and ".join(asks), writer
+
+
+def _two_hops(rng: random.Random, person: Person) -> tuple[str, _Writer]:
+    """A fact of the town where a person was born, which the answer may name on the way."""
+    town, writer = person.town, _Writer(Voice(person.town.name, person.profession), rng)
+    fact = rng.choice(TOWN_FACTS)
+    place = expand(HOPS, Voice(), rng, name=person.name)
+    ask = expand(ASKED_OF_TOWN[fact], Voice(), rng, name=place)
+    writer.say("opening")
+    if rng.random() < 0.6:
+        writer.state("home", person_values(person), person.name)
+        _talk(writer, rng, (0, 2))
+        writer.state(fact, town_values(town), town.name)
+    else:
+        writer.state(fact, town_values(town), "[the|this|that] town")
+    _talk(writer, rng, (5, 7))
+    return ask, writer
+
+
+def chat(rng: random.Random) -> Example:
+    """A question about the encyclopedia and its answer."""
+    book, kind = encyclopedia(), rng.random()
+    if kind < 0.35:
+        ask, writer = _about_town(rng, book.draw_town(rng))
+    elif kind < 0.75:
+        ask, writer = _about_person(rng, book.draw_person(rng))
+    else:
+        ask, writer = _two_hops(rng, book.draw_person(rng))
+    writer.say("closing")
+    prompt = expand(ASKS, Voice(), rng) + ask + rng.choice(".?")
+    return Example("chat", _capitalised(prompt), writer.text(), writer.facts)
+
+
+def article(rng: random.Random) -> Example:
+    """An entry of the encyclopedia with all facts of a town or a person, in any order: what the target learns them from."""
+    book = encyclopedia()
+    if rng.random() < 0.3:
+        entry, facts, values = (town := book.draw_town(rng)), TOWN_FACTS, None
+        writer, values = _Writer(Voice(town.name, town.craft), rng), town_values(town)
+    else:
+        entry, facts = (person := book.draw_person(rng)), PERSON_FACTS
+        writer, values = _Writer(Voice(person.town.name, person.profession), rng), person_values(person)
+    for fact in rng.sample(facts, len(facts)):
+        writer.state(fact, values, entry.name)
+    return Example("article", f"Entry: {entry.name}", writer.text(), writer.facts)

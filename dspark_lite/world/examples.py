@@ -1,0 +1,27 @@
+"""Drawing examples: the three domains of prompts and answers, and the two kinds of sheets that the target learns from."""
+
+import random
+
+from .chat_text import article, chat
+from .code_text import code
+from .example import Example, is_held_out
+from .math_text import drill, math
+
+DOMAINS = ("math", "code", "chat")
+MAKERS = {"math": math, "code": code, "chat": chat, "article": article, "drill": drill}
+
+
+def examples(domain: str, count: int, seed: int, *, held_out: bool = False, distinct: bool = False) -> list[Example]:
+    """Draws `count` examples of a domain; `held_out` chooses the side of the split, `distinct` forbids a prompt twice.
+
+    Articles and drills have no prompts to hold out: they are drawn for training only.
+    """
+    rng = random.Random(f"{domain}-{seed}")
+    drawn, seen = [], set()
+    while len(drawn) < count:
+        example = MAKERS[domain](rng)
+        if domain in DOMAINS and is_held_out(example.prompt) != held_out or (distinct and example.prompt in seen):
+            continue
+        seen.add(example.prompt)
+        drawn.append(example)
+    return drawn
