@@ -12,17 +12,20 @@ from .errors import DSparkLiteError, RequestError
 from .target import Target
 from .training.corpus import DOMAINS, examples
 from .training.tokenizer import chat_ids
+from .world.examples import examples as world_examples
 
 LEAST_MEMORY = 14 * 2**30  # bytes free on a GPU before the released weights are chosen
 HELD_OUT_SEED = 2026
 PROFILES = {
     "tiny": {"target": "tiny-target", "dspark": "tiny-dspark", "dflash": "tiny-dflash", "eagle3": "tiny-eagle3", "mtp": "tiny-mtp",
              "small_lm": "tiny-small-lm", "prompt_lookup": "prompt_lookup"},
+    "deep": {"target": "deep-target", "dspark": "deep-dspark", "dflash": "deep-dflash", "eagle3": "deep-eagle3", "mtp": "deep-mtp",
+             "small_lm": "deep-small-lm", "prompt_lookup": "prompt_lookup"},
     "released": {"target": "Qwen/Qwen3-4B", "dspark": "deepseek-ai/dspark_qwen3_4b_block7",
                  "dflash": "deepseek-ai/dflash_qwen3_4b_block7", "eagle3": "deepseek-ai/eagle3_qwen3_4b_ttt7",
                  "small_lm": "Qwen/Qwen3-0.6B", "prompt_lookup": "prompt_lookup"},
 }
-NEW_TOKENS = {"tiny": 160, "released": 256}
+NEW_TOKENS = {"tiny": 160, "deep": 400, "released": 256}
 
 
 @dataclass
@@ -112,9 +115,10 @@ def choose_profile(profile: str | None = None) -> str:
     return profile
 
 
-def held_out(domain: str, count: int):
+def held_out(domain: str, count: int, profile: str = "tiny"):
     """The first `count` held-out examples of a domain, always the same ones."""
-    return examples(domain, count, HELD_OUT_SEED, held_out=True, distinct=True)
+    draw = world_examples if profile == "deep" else examples
+    return draw(domain, count, HELD_OUT_SEED, held_out=True, distinct=True)
 
 
 def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None) -> Lab:
@@ -130,5 +134,5 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
     if loaded.tokenizer is None:
         raise RequestError(f"{loaded.name} has no tokenizer.json, so it cannot read text; use it from Python with token "
                            "ids")
-    texts = {domain: [example.prompt for example in held_out(domain, prompts)] for domain in DOMAINS}
+    texts = {domain: [example.prompt for example in held_out(domain, prompts, profile)] for domain in DOMAINS}
     return Lab(profile, loaded, texts, seed)

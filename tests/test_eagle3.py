@@ -14,7 +14,7 @@ from dspark_lite.drafters import MTP, DSpark, Eagle3
 from dspark_lite.errors import CheckpointError, DSparkLiteError
 from dspark_lite.losslessness import toy_models
 from dspark_lite.sampling import probabilities
-from dspark_lite.training.anchors import block_targets, draw_anchors
+from dspark_lite.training.anchors import TrainingBatch, block_targets, draw_anchors
 from dspark_lite.training.drafts import OBJECTIVES, new_draft, objective, train_draft
 from dspark_lite.training.loop import trainable
 from dspark_lite.training.recipes import load_recipe
@@ -162,7 +162,7 @@ def training_batch(drafter):
     taps = drafter.taps if drafter.name == "eagle3" else (0, 1)
     last_hidden, features = TARGET.last_hidden(ids, taps)
     anchors, valid = draw_anchors(supervised, int(supervised.sum(1).max()), torch.Generator().manual_seed(0))
-    return ids, supervised, features, last_hidden, anchors, valid
+    return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid, torch.ones(len(ids)))
 
 
 def loss_of(drafter, batch):
@@ -174,7 +174,7 @@ def loss_of(drafter, batch):
 
 def own_features(drafter, batch):
     """What the drafter taps, of a training batch."""
-    return batch[2] if drafter.name == "eagle3" else batch[3]
+    return batch.features if drafter.name == "eagle3" else batch.last_hidden
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -182,7 +182,7 @@ def own_features(drafter, batch):
 def test_the_training_forward_computes_what_drafting_computes(name):
     drafter = DRAFTERS[name]
     batch = training_batch(drafter)
-    ids, supervised, _, _, anchors, valid = batch
+    ids, supervised, _, _, anchors, valid, _ = batch
     features = own_features(drafter, batch)
     tokens, counted, _ = block_targets(ids, supervised, anchors, valid, drafter.gamma)
     passes = list(unrolled_hidden(drafter, features, ids, tokens[..., :-1], anchors.clamp(min=1)))
@@ -203,7 +203,7 @@ def test_the_training_forward_computes_what_drafting_computes(name):
 def test_eagle3s_loss_is_the_weighted_cross_entropy_with_the_target_of_every_pass():
     drafter = DRAFTERS["eagle3"]
     batch = training_batch(drafter)
-    ids, _, features, last_hidden, _, _ = batch
+    ids, _, features, last_hidden, _, _, _ = batch
     numerator = weight = 0.0
     for row, (length, prompt) in enumerate(LENGTHS):
         for anchor in range(prompt, length - 1):

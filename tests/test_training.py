@@ -18,8 +18,9 @@ from dspark_lite.errors import CheckpointError, DSparkLiteError
 from dspark_lite.lab import held_out
 from dspark_lite.losslessness import toy_models
 from dspark_lite.training import answers, cache, drafts, language_model, loop, precision, recipes
-from dspark_lite.training.anchors import block_mask, block_targets, draw_anchors
+from dspark_lite.training.anchors import block_mask, block_targets, dense_mask, draw_anchors
 from dspark_lite.training.corpus import DOMAINS, Example, examples, expand, is_held_out
+from dspark_lite.training.packed import packed_hidden
 from dspark_lite.training.losses import block_losses, position_weights, training_forward
 from dspark_lite.training.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
 
@@ -43,7 +44,7 @@ def test_anchors_are_distinct_supervised_positions_before_a_supervised_one():
 
 
 def test_the_mask_shows_the_context_before_the_anchor_and_the_own_block():
-    mask = block_mask(torch.tensor([[1, 3]]), length=4, gamma=2)
+    mask = dense_mask(torch.tensor([[1, 3]]), length=4, gamma=2)
     assert mask.shape == (1, 1, 4, 8)
     assert mask[0, 0].int().tolist() == [[1, 0, 0, 0, 1, 1, 0, 0]] * 2 + [[1, 1, 1, 0, 0, 0, 1, 1]] * 2
 
@@ -59,10 +60,12 @@ def test_a_slot_counts_while_everything_up_to_its_token_is_supervised():
 
 
 def packed(drafter, ids, features, anchors):
-    """Hidden states [B, K, g, H] of the blocks at `anchors`."""
+    """Hidden states [B, K, g, H] of the blocks at `anchors`: the same with a mask and with attention written out."""
     anchor_ids = ids.gather(1, anchors)
     with torch.no_grad():
-        return drafter.packed_hidden(features, anchor_ids, anchors, block_mask(anchors, ids.shape[1], drafter.gamma))
+        masked = drafter.packed_hidden(features, anchor_ids, anchors, dense_mask(anchors, ids.shape[1], drafter.gamma))
+        torch.testing.assert_close(packed_hidden(drafter, features, anchor_ids, anchors), masked, atol=1e-5, rtol=0)
+    return masked
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import fully_shard
 
 from dspark_lite.losslessness import toy_models
 from dspark_lite.training import drafts, loop, recipes
-from dspark_lite.training.anchors import dense_mask, draw_anchors, sparse_mask
+from dspark_lite.training.anchors import TrainingBatch, dense_mask, draw_anchors, sparse_mask
 from dspark_lite.training.parallel import Objective, processes, whole
 
 ROOT = Path(__file__).parent.parent
@@ -45,10 +45,11 @@ class Problem:
         ids = torch.randint(11, (rows, 14), generator=generator)
         last_hidden, features = target.last_hidden(ids, self.drafter.taps)
         supervised = torch.rand(rows, 14, generator=generator) < 0.9
-        return ids, supervised, features.detach(), last_hidden.detach(), *draw_anchors(supervised, 4, generator)
+        anchors, valid = draw_anchors(supervised, 4, generator)
+        return TrainingBatch(ids, supervised, features.detach(), last_hidden.detach(), anchors, valid, torch.ones(rows))
 
     def loss_of(self, batch):
-        return drafts.block_loss(self.drafter, batch, LOSS)
+        return drafts.block_loss(self.drafter, TrainingBatch(*batch), LOSS)
 
     def gradients(self):
         """The recorded losses and the gradients of the first batch."""

@@ -1,12 +1,28 @@
 """Anchors and packing: many blocks of one sequence are trained in one pass behind one shared context.
 
-A block starts at an anchor; its slot k (from 1) predicts the token k places behind the anchor. Blocks see the context
-before their anchor and themselves, never one another (paper, section 3.4). Shapes: B sequences of n tokens, K anchors,
+A block starts at an anchor; its slot k (from 1) predicts the token k places after the anchor. Blocks see the context
+before their anchor and themselves, never one another (paper, section 3.3). Shapes: B sequences of n tokens, K anchors,
 g slots.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+
+
+class TrainingBatch(NamedTuple):
+    """Rows to learn from: padded `ids` and what is `supervised` [B, n], tapped `features` [B, n, taps * H], `last_hidden`
+    [B, n, H], `anchors` and whether each is `valid` [B, K], and the share of the training that is done, `progress` [B],
+    the same in every row."""
+
+    ids: torch.Tensor
+    supervised: torch.Tensor
+    features: torch.Tensor
+    last_hidden: torch.Tensor
+    anchors: torch.Tensor
+    valid: torch.Tensor
+    progress: torch.Tensor
 
 
 def draw_anchors(supervised: torch.Tensor, count: int,
@@ -52,19 +68,20 @@ def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
     return create_block_mask(visible(anchors, length, gamma), batch, None, slots, length + slots, device=anchors.device)
 
 
-def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> torch.Tensor | BlockMask:
-    """The sparse mask on a GPU; the dense one elsewhere, and on a T4, whose shared memory the kernel may outgrow."""
+def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask | None:
+    """The sparse mask on a GPU; none elsewhere, and none on a T4, whose shared memory the kernel may outgrow."""
     if anchors.device.type == "cuda" and torch.cuda.get_device_capability(anchors.device) >= (8, 0):
         return sparse_mask(anchors, length, gamma)
-    return dense_mask(anchors, length, gamma)
+    return None
 
 
 def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Tensor, valid: torch.Tensor,
                   gamma: int):
-    """What each slot has to predict: `tokens` [B, K, g + 1] from the anchor on, `counted` and `before` [B, K, g].
+    """What each slot has to predict: `tokens` [B, K, g + 1] from the anchor on, `loss_mask` and `target_position`
+    [B, K, g].
 
-    A slot counts while every token from the anchor's successor up to its own is supervised; `before` is the position
-    whose target distribution the slot imitates.
+    A slot counts while every token from the anchor's successor up to its own is supervised; the target's distribution
+    at `target_position` is what the slot imitates.
     """
     offset = torch.arange(gamma + 1, device=ids.device)
     place = anchors[..., None] + offset  # [B, K, g + 1]
@@ -72,5 +89,5 @@ def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Te
     place = place.clamp(max=ids.shape[1] - 1)
     rows = torch.arange(len(ids), device=ids.device)[:, None, None]
     tokens = ids[rows, place]
-    counted = (supervised[rows, place] & inside)[..., 1:].long().cumprod(-1).bool() & valid[..., None]
-    return tokens, counted, place[..., 1:] - 1
+    loss_mask = (supervised[rows, place] & inside)[..., 1:].long().cumprod(-1).bool() & valid[..., None]
+    return tokens, loss_mask, place[..., 1:] - 1

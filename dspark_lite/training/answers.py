@@ -1,9 +1,10 @@
-"""Answers of the target itself: what drafters are trained on (temperature 1, thinking off), and the checks of them."""
+"""Answers of the target itself: what drafters are trained on (as the recipe samples, thinking off), and the checks of them."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -18,6 +19,20 @@ PARALLEL = 192  # answers written at once, at most
 CHUNK = 1536  # answers between two saves
 
 
+class Sampling(NamedTuple):
+    """How answers are drawn: the temperature (0 is greedy), the largest number of candidates (0: all) and the probability
+    that they have together at most. The paper takes what each target's publisher recommends."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    @classmethod
+    def of(cls, data: dict) -> "Sampling":
+        """What a recipe's "data" says of it."""
+        return cls(**{name: data[name] for name in cls._fields if name in data})
+
+
 def together(target, tokens: int) -> int:
     """Answers to write at once: PARALLEL, or as many rows of so many `tokens` as have keys and values in half of what a
     GPU has free."""
@@ -29,8 +44,8 @@ def together(target, tokens: int) -> int:
 
 
 @torch.inference_mode()
-def write_answers(target, prompts: list[list[int]], temperature: float, max_new_tokens: int,
-                  seed: int) -> list[list[int]]:
+def write_answers(target, prompts: list[list[int]], temperature: float, max_new_tokens: int, seed: int, *, top_k: int = 0,
+                  top_p: float = 1.0) -> list[list[int]]:
     """Answers of the target (token ids, stop token included) to tokenised prompts, many at once, by transformers."""
     torch.manual_seed(seed)
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
@@ -41,7 +56,7 @@ def write_answers(target, prompts: list[list[int]], temperature: float, max_new_
         padded = target.tokenizer.pad({"input_ids": [prompts[row] for row in rows]}, return_tensors="pt")
         sampling = {"do_sample": False}
         if temperature:
-            sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+            sampling = {"do_sample": True, "temperature": temperature, "top_k": top_k, "top_p": top_p}
         out = target.model.generate(**padded.to(target.device), max_new_tokens=max_new_tokens,
                                     pad_token_id=target.tokenizer.pad_token_id, **sampling)
         for row, tokens in zip(rows, out[:, padded["input_ids"].shape[1]:].tolist()):
@@ -51,12 +66,12 @@ def write_answers(target, prompts: list[list[int]], temperature: float, max_new_
 
 
 def answered_rows(target, data: dict, path: Path, endpoint: str | None = None) -> list[tuple[list[int], int]]:
-    """(token ids, prompt length) of a recipe's prompts with the target's own answers at temperature 1.
+    """(token ids, prompt length) of a recipe's prompts with the target's own answers, sampled as the recipe says.
 
     The answers are written by `target` in this process, or by the server at the URL `endpoint`. They are appended to
     `path` as JSON lines as they come, in any order, so that a stopped run goes on where it was and loses nothing.
     """
-    prompts = prompt_ids(target.tokenizer, data)
+    prompts, sampling = prompt_ids(target.tokenizer, data), Sampling.of(data)
     server = endpoint and Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer)
     rows = read_answers(path, prompts)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,10 +82,11 @@ def answered_rows(target, data: dict, path: Path, endpoint: str | None = None) -
             if not missing:
                 continue
             if server:
-                written = server.write(missing, data["max_new_tokens"], data["seed"])
+                written = server.write(missing, data["max_new_tokens"], data["seed"], sampling)
             else:  # always the whole chunk: its random draws are shared
-                written = enumerate(write_answers(target, [prompts[index] for index in chunk], 1.0,
-                                                  data["max_new_tokens"], data["seed"] + start), start)
+                written = enumerate(write_answers(target, [prompts[index] for index in chunk], sampling.temperature,
+                                                  data["max_new_tokens"], data["seed"] + start, top_k=sampling.top_k,
+                                                  top_p=sampling.top_p), start)
             for index, answer in written:
                 if index not in rows:
                     rows[index] = (prompts[index] + answer, len(prompts[index]))

@@ -1,4 +1,4 @@
-"""Trains a drafter (DSpark, DFlash, Eagle3, MTP) on the target's own answers (paper, section 3.4)."""
+"""Trains a drafter (DSpark, DFlash, Eagle3, MTP) on the target's own answers (paper, section 3.3)."""
 
 from pathlib import Path
 
@@ -7,26 +7,30 @@ import torch
 from ..checkpoints import load_drafter, of_target, parse_draft_config
 from ..drafters import MTP, DSpark, Eagle3
 from ..errors import CheckpointError, DSparkLiteError
-from .anchors import block_mask, draw_anchors
+from .anchors import TrainingBatch, block_mask, draw_anchors
 from .cache import TargetCache
+from .initialisation import initialise
 from .language_model import by_length
 from .loop import Plan, optimise
-from .losses import block_losses, training_forward
+from .losses import DECAY, block_losses, loss_factors, training_forward
 from .precision import autocast, precision_on
 from .unrolled import eagle3_loss, mtp_loss
 
 
-def block_loss(drafter: DSpark, batch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
+def block_loss(drafter: DSpark, batch: TrainingBatch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
     """The three losses of packed blocks with the factors of recipe["loss"]."""
-    ids, supervised, features, last_hidden, anchors, valid = batch
+    ids, supervised, features, last_hidden, anchors, valid, progress = batch
     mask = block_mask(anchors, ids.shape[1], drafter.gamma)
-    logits, confidence, tokens, counted, before = training_forward(drafter, features, ids, supervised, anchors, valid, mask)
+    blocks = training_forward(drafter, features, ids, supervised, anchors, valid, mask)
     with torch.no_grad():
         # The LM head is the target's own, applied at the sampled positions only: logits are never stored.
-        target_logits = drafter.lm_head(last_hidden[torch.arange(len(ids), device=ids.device)[:, None, None], before])
-    losses = block_losses(logits, target_logits, tokens, counted, confidence)
-    terms = {name: getattr(losses, name) for name in ("cross_entropy", "l1", "confidence")}
-    return sum(recipe["loss"][name] * term for name, term in terms.items()), losses.weight, terms
+        rows = torch.arange(len(ids), device=ids.device)[:, None, None]
+        target_logits = drafter.lm_head(last_hidden[rows, blocks.target_position])
+    losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits,
+                          recipe["loss"].get("position_decay", DECAY))
+    factors = loss_factors(recipe["loss"], progress[0].item())
+    terms = {name: getattr(losses, name) for name in factors}
+    return sum(factors[name] * term for name, term in terms.items()), losses.weight, terms
 
 
 OBJECTIVES = {"block": (DSpark, block_loss), "eagle3": (Eagle3, eagle3_loss), "mtp": (MTP, mtp_loss)}  # name: (class, loss)
@@ -54,6 +58,8 @@ def new_draft(recipe: dict, target):
     drafter = kind(config)
     if "initial" in recipe:
         _begin_from(drafter, recipe["initial"], target)
+    elif recipe.get("initialisation") == "width":
+        initialise(drafter, config.num_hidden_layers)
     else:
         _begin_anew(drafter, source.initializer_range)
     drafter.to(target.device)
@@ -96,12 +102,13 @@ def train_draft(recipe: dict, target, cache: TargetCache, folder: Path):
         # Blocks start at a few random anchors of each row, chains at all there are.
         count = recipe["config"]["num_anchors"] if kind is DSpark else int(supervised.sum(1).max())
         anchors, valid = draw_anchors(supervised, count, generator)
-        return tuple(tensor.to(device) for tensor in (ids, supervised, features, last_hidden, anchors, valid))
+        progress = torch.full((len(ids),), step / len(batches))
+        return tuple(tensor.to(device) for tensor in (ids, supervised, features, last_hidden, anchors, valid, progress))
 
     def loss_of(batch):
         with autocast(device, precision):
-            return loss(drafter, batch, recipe)
+            return loss(drafter, TrainingBatch(*batch), recipe)
 
-    plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"], precision=precision)
+    plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"], matrix_rate=recipe.get("matrix_rate"), precision=precision)
     optimise(drafter, batch_at, loss_of, plan, folder, title=recipe["name"])
     return drafter.eval()

@@ -33,15 +33,15 @@ class Endpoint:
         self.url = (base if base.endswith("/v1") else f"{base}/v1") + "/completions"
         self.model, self.tokenizer = model, tokenizer
 
-    def write(self, prompts: dict[int, list[int]], max_new_tokens: int, seed: int) -> Iterator[tuple[int, list[int]]]:
-        """Yields (index, answer) of the prompts {index: ids} as they come, at temperature 1; a stop token included.
+    def write(self, prompts: dict[int, list[int]], max_new_tokens: int, seed: int, sampling) -> Iterator[tuple[int, list[int]]]:
+        """Yields (index, answer) of the prompts {index: ids} as they come, drawn as `sampling` says; a stop token included.
 
         Each answer has a seed of its own, `seed` + index. Where the server fails for good, what it had answered by then
         is yielded before DSparkLiteError is raised.
         """
         failed = None
         with ThreadPoolExecutor(REQUESTS) as pool, httpx.Client(timeout=SECONDS) as client:
-            asked = {pool.submit(self._answer, client, ids, max_new_tokens, seed + index): index
+            asked = {pool.submit(self._answer, client, ids, max_new_tokens, seed + index, sampling): index
                      for index, ids in prompts.items()}
             try:
                 for done in as_completed(asked):
@@ -57,9 +57,9 @@ class Endpoint:
         if failed:
             raise failed
 
-    def _answer(self, client: httpx.Client, ids: list[int], max_new_tokens: int, seed: int) -> list[int]:
-        request = {"model": self.model, "prompt": ids, "max_tokens": max_new_tokens, "temperature": 1.0, "top_p": 1.0,
-                   "top_k": -1, "seed": seed, "return_token_ids": True}
+    def _answer(self, client: httpx.Client, ids: list[int], max_new_tokens: int, seed: int, sampling) -> list[int]:
+        request = {"model": self.model, "prompt": ids, "max_tokens": max_new_tokens, "temperature": sampling.temperature,
+                   "top_p": sampling.top_p, "top_k": sampling.top_k or -1, "seed": seed, "return_token_ids": True}
         for tried in range(TRIES):
             if tried:
                 time.sleep(FIRST_PAUSE * 2 ** (tried - 1))

@@ -17,7 +17,7 @@ from ..drafters import DSpark
 from ..errors import CheckpointError
 from ..hub import fetch
 from ..target import Target
-from .anchors import draw_anchors
+from .anchors import TrainingBatch, draw_anchors
 from .answers import PARALLEL
 from .cache import shard_spans, token_bytes
 from .drafts import new_draft, objective
@@ -107,7 +107,8 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> Step:
         saved = SavedBytes(drafter.parameters())
         with FlopCounterMode(display=False) as operations:
             with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda tensor: tensor):
-                numerator, _, _ = loss(drafter, (ids, ids == 0, features, last_hidden, anchors, valid), recipe)
+                done = torch.ones(1, device="cpu")  # all losses together
+                numerator, _, _ = loss(drafter, TrainingBatch(ids, ids == 0, features, last_hidden, anchors, valid, done), recipe)
             numerator.backward()
     return Step(parameters(drafter, True), parameters(drafter, False), parameters(target.model),
                 parameters(target.model.model.layers), saved.total, operations.get_total_flops())

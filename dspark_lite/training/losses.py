@@ -1,7 +1,7 @@
-"""The three losses of DSpark and their weights (paper, section 3.4; format facts of the reference implementation).
+"""The three losses of DSpark and their weights (paper, section 3.3; format facts of the reference implementation).
 
 Position k of a block weighs exp(-(k - 1) / decay); every term is a weighted sum over a sum of weights. Shapes: draft
-and target logits [B, K, g, V], tokens and `counted` [B, K, g].
+and target logits [B, K, g, V], tokens and `loss_mask` [B, K, g].
 """
 
 from typing import NamedTuple
@@ -11,8 +11,10 @@ import torch.nn.functional as F
 
 from ..drafters.heads import transition_biases
 from .anchors import block_targets
+from .packed import packed_hidden
 
-DECAY = 4.0  # the released configs; the paper writes gamma (7) here
+DECAY = 4.0  # the released configs; the paper writes gamma (7) here, which a recipe gets by "position_decay"
+RAMP = 0.1  # share of the training over which the loss turns from cross-entropy alone into its final form
 
 
 class Losses(NamedTuple):
@@ -28,18 +30,42 @@ class Losses(NamedTuple):
         return (cross_entropy * self.cross_entropy + l1 * self.l1 + confidence * self.confidence) / self.weight
 
 
-def position_weights(gamma: int, device=None) -> torch.Tensor:
+class BlockPredictions(NamedTuple):
+    """What a pass over packed blocks gives: draft logits [B, K, g, V], confidence logits [B, K, g] or None, and the block
+    targets `tokens`, `loss_mask`, `target_position` [B, K, g] (training/anchors.py)."""
+
+    logits: torch.Tensor
+    confidence_logits: torch.Tensor | None
+    tokens: torch.Tensor
+    loss_mask: torch.Tensor
+    target_position: torch.Tensor
+
+
+def position_weights(gamma: int, device=None, decay: float = DECAY) -> torch.Tensor:
     """exp(-(k - 1) / decay) for k = 1 .. g, shape [g]."""
-    return torch.exp(-torch.arange(gamma, device=device) / DECAY)
+    return torch.exp(-torch.arange(gamma, device=device) / decay)
 
 
-def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens: torch.Tensor, counted: torch.Tensor,
-                 confidence_logits: torch.Tensor | None) -> Losses:
+def loss_factors(loss: dict, progress: float) -> dict[str, float]:
+    """The factors of cross-entropy, L1 and confidence after a share `progress` of the training.
+
+    They are the recipe's, unless it asks for "cross_entropy_first": cross-entropy alone for that share of the training,
+    then a ramp to the final factors. The gradient of L1 is p(1 - p) times that of cross-entropy where p is the chance
+    of the right token: a draft that has not found it yet is hardly told to.
+    """
+    first = loss.get("cross_entropy_first", 0.0)
+    final = min(1.0, max(0.0, (progress - first) / RAMP)) if first else 1.0
+    alone = {"cross_entropy": 1.0, "l1": 0.0, "confidence": 0.0}
+    return {name: (1 - final) * alone[name] + final * loss[name] for name in alone}
+
+
+def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens: torch.Tensor, loss_mask: torch.Tensor,
+                 confidence_logits: torch.Tensor | None, decay: float = DECAY) -> Losses:
     """Cross-entropy with the text, L1 distance to the target's distribution, and binary cross-entropy of the confidence.
 
     The confidence label is the chance that the token is accepted: sum of min(p, q) = 1 - L1 / 2, held constant.
     """
-    weight = position_weights(tokens.shape[-1], tokens.device) * counted
+    weight = position_weights(tokens.shape[-1], tokens.device, decay) * loss_mask
     log_probs = torch.log_softmax(draft_logits.float(), -1)
     cross_entropy = -log_probs.gather(-1, tokens[..., None]).squeeze(-1)
     distance = F.l1_loss(log_probs.exp(), torch.softmax(target_logits.float(), -1), reduction="none").sum(-1)
@@ -50,13 +76,15 @@ def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens
     return Losses((cross_entropy * weight).sum(), (distance * weight).sum(), (confidence * weight).sum(), weight.sum())
 
 
-def training_forward(drafter, features, ids, supervised, anchors, valid, mask):
-    """One teacher-forced pass over packed blocks: draft logits [B, K, g, V], confidence logits [B, K, g] or None, and the
-    block targets (training/anchors.py)."""
-    tokens, counted, before = block_targets(ids, supervised, anchors, valid, drafter.gamma)
-    hidden = drafter.packed_hidden(features, tokens[..., 0], anchors, mask)
+def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -> BlockPredictions:
+    """One teacher-forced pass over packed blocks; without a `mask` their attention is written out (training/packed.py)."""
+    tokens, loss_mask, target_position = block_targets(ids, supervised, anchors, valid, drafter.gamma)
+    if mask is None:
+        hidden = packed_hidden(drafter, features, tokens[..., 0], anchors)
+    else:
+        hidden = drafter.packed_hidden(features, tokens[..., 0], anchors, mask)
     logits = drafter.lm_head(hidden)
     previous = tokens[..., :-1]
     if drafter.markov_head is not None:
         logits = logits + transition_biases(drafter.markov_head, previous, hidden)
-    return logits, drafter.confidence_logits(hidden, previous), tokens[..., 1:], counted, before
+    return BlockPredictions(logits, drafter.confidence_logits(hidden, previous), tokens[..., 1:], loss_mask, target_position)

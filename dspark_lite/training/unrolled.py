@@ -1,7 +1,7 @@
 """Training Eagle3 and MTP: all chains of drafts of a sequence unrolled side by side, and their losses.
 
 A chain starts at an anchor, as a block does. Its first pass reads the target's feature before the anchor and the anchor
-itself; pass k reads its own output of pass k - 1 and the text's token k - 1 behind the anchor (the training-time test of
+itself; pass k reads its own output of pass k - 1 and the text's token k - 1 after the anchor (the training-time test of
 Li et al. 2025). It sees what it will see when drafting: every pair of a feature and its next token up to its own, then
 its own passes. MTP is a chain of one pass. Shapes: B sequences of n tokens, K anchors, g passes, N chains that count.
 """
@@ -9,7 +9,7 @@ its own passes. MTP is a chain of one pass. Shapes: B sequences of n tokens, K a
 import torch
 import torch.nn.functional as F
 
-from .anchors import block_targets
+from .anchors import TrainingBatch, block_targets
 
 
 def unrolled_hidden(drafter, features: torch.Tensor, ids: torch.Tensor, tokens: torch.Tensor, anchors: torch.Tensor):
@@ -52,12 +52,12 @@ def chain_attention(queries: torch.Tensor, context, own: list, hidden_from: torc
     return mixed.flatten(1, 2).transpose(1, 2).flatten(2)
 
 
-def eagle3_loss(drafter, batch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
+def eagle3_loss(drafter, batch: TrainingBatch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
     """Cross-entropy with the target's distribution in every pass, each weighing `step_loss_decay` of the one before."""
-    ids, supervised, features, last_hidden, anchors, valid = batch
-    tokens, counted, before = block_targets(ids, supervised, anchors, valid, drafter.gamma)
+    ids, supervised, features, last_hidden, anchors, valid, _ = batch
+    tokens, loss_mask, target_position = block_targets(ids, supervised, anchors, valid, drafter.gamma)
     rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(anchors)
-    # What a counted slot imitates is the target after some anchor: every position between two supervised tokens is one.
+    # What a slot that counts imitates is the target after some anchor: every position between two supervised tokens is one.
     place = torch.zeros_like(ids)
     place[rows[valid], anchors[valid]] = torch.arange(int(valid.sum()), device=ids.device)
     with torch.no_grad():
@@ -66,19 +66,19 @@ def eagle3_loss(drafter, batch, recipe: dict) -> tuple[torch.Tensor, torch.Tenso
         wanted = target_probs @ drafter.lm_head.weight
     numerator, weight, decay = 0.0, 0.0, 1.0
     for k, hidden in enumerate(unrolled_hidden(drafter, features, ids, tokens[..., :-1], anchors.clamp(min=1))):
-        chosen = counted[..., k]
+        chosen = loss_mask[..., k]
         hidden = hidden[chosen]  # [N, H]
-        imitated = (hidden * wanted[place[rows, before[..., k]][chosen]]).sum(dtype=torch.float32)
+        imitated = (hidden * wanted[place[rows, target_position[..., k]][chosen]]).sum(dtype=torch.float32)
         numerator = numerator + decay * (drafter.lm_head(hidden).float().logsumexp(-1).sum() - imitated)
         weight, decay = weight + decay * chosen.sum(), decay * drafter.config.step_loss_decay
     return numerator, weight, {"cross_entropy": numerator}
 
 
-def mtp_loss(drafter, batch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
+def mtp_loss(drafter, batch: TrainingBatch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
     """Cross-entropy with the text."""
-    ids, supervised, _, last_hidden, anchors, valid = batch
-    tokens, counted, _ = block_targets(ids, supervised, anchors, valid, drafter.gamma)
+    ids, supervised, _, last_hidden, anchors, valid, _ = batch
+    tokens, loss_mask, _ = block_targets(ids, supervised, anchors, valid, drafter.gamma)
     hidden, = unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))
-    chosen = counted[..., 0]
+    chosen = loss_mask[..., 0]
     numerator = F.cross_entropy(drafter.lm_head(hidden[chosen]).float(), tokens[..., 1][chosen], reduction="sum")
     return numerator, chosen.sum(), {"cross_entropy": numerator}
