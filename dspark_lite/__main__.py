@@ -65,6 +65,11 @@ def build_parser() -> argparse.ArgumentParser:
     quality.add_argument("--json", type=Path, metavar="FILE")
     quality.add_argument("--prompts", type=int, default=200, metavar="N")
 
+    world = command("world", _world, "is the tiny world like the real one? Its gates, each beside the real figure")
+    world.add_argument("--json", type=Path, metavar="FILE", help="also write them here")
+    world.add_argument("--prompts", type=int, default=60, metavar="N", help="held-out prompts a domain (default: %(default)s)")
+    world.add_argument("--drafters", nargs=2, metavar=("FULL", "ONE_LAYER"), help="two DSparks, for the gates on depth and on answers' ends")
+
     profile = command("profile", _profile, "measure the cost table SPS(B) of a target; a file for SGLang")
     profile.add_argument("--out", type=Path, required=True, metavar="FILE", help="cost table in SGLang's format")
     profile.add_argument("--json", type=Path, metavar="FILE", help="also write device, versions and every repeat here")
@@ -89,6 +94,9 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--out", type=Path, help="checkpoint folder (default: assets/checkpoints/NAME)")
     train.add_argument("--endpoint", metavar="URL",
                        help="an OpenAI-compatible server that has the target writes the answers")
+    train.add_argument("--search", nargs="+", type=float, metavar="RATE",
+                       help="only compare these rates of Muon by short trainings, on answers that are held out")
+    train.add_argument("--steps", type=int, default=100, metavar="N", help="updates of each of them (default: %(default)s)")
     train.add_argument("--estimate", action="store_true", help="only print what it would take: disk, memory, time")
 
     parity = command("parity", _parity, "compare with folders of reference tensors")
@@ -219,6 +227,18 @@ def _quality(options) -> None:
         write_json(options.json, measured)
 
 
+def _world(options) -> None:
+    from .gates import gate_line, measure_gates
+    from .measurements import write_json
+
+    drafters = dict(zip(("full", "one_layer"), options.drafters)) if options.drafters else None
+    measured = measure_gates(_lab(options.prompts, 0), options.prompts, drafters)
+    for row in measured["gates"]:
+        print(gate_line(row))
+    if options.json:
+        write_json(options.json, measured)
+
+
 def _profile(options) -> None:
     from .cost_table import CONTEXT, PROFILED, profile
     from .measurements import header, write_json
@@ -261,7 +281,7 @@ def _calibrate(options) -> int:
 def _train(options) -> None:
     from .training.estimate import estimate
     from .training.parallel import processes, training_device
-    from .training.recipes import BUILD, check_recipe, load_recipe, train
+    from .training.recipes import BUILD, check_recipe, load_recipe, search, train
 
     recipe = load_recipe(options.recipe)
     check_recipe(recipe)
@@ -269,6 +289,11 @@ def _train(options) -> None:
     if recipe["kind"] == "draft" and main_process:
         print(*estimate(recipe, training_device(options.device), processes().num_processes), sep="\n", flush=True)
     if options.estimate:
+        return
+    if options.search:
+        losses = search(options.recipe, options.search, options.steps, device=options.device)
+        for rate, loss in losses.items():
+            print(f"rate {rate:g}: {loss:.4f} on the answers held out{', the best' if loss == min(losses.values()) else ''}")
         return
     written = train(options.recipe, device=options.device, out=options.out, endpoint=options.endpoint)
     if main_process:

@@ -487,7 +487,7 @@ def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_pat
     small_pieces(monkeypatch)
     target, data = load_target(str(mini / "mini")), DRAFT["data"]
     work, seeds = answers.write_answers, []
-    monkeypatch.setattr(answers, "write_answers", lambda *given: seeds.append(given[-1]) or work(*given))
+    monkeypatch.setattr(answers, "write_answers", lambda *given, **options: seeds.append(given[-1]) or work(*given, **options))
     whole = answers.answered_rows(target, data, tmp_path / "whole.jsonl")
     assert len(whole) == 14 and len(seeds) == len(set(seeds)) == 3  # every chunk has its own
     allowed = {tuple(chat_ids(target.tokenizer, example.prompt)) for d, n in data["prompts"].items()

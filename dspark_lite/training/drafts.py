@@ -88,27 +88,68 @@ def _begin_from(drafter, name: str, target) -> None:
                               "the block size may differ") from None
 
 
+class Rows:
+    """The rows of a cache as a recipe uses them: those learned from, in batches, and the last ones, which are held out."""
+
+    def __init__(self, recipe: dict, cache: TargetCache):
+        self.recipe, self.cache = recipe, cache
+        self.kind, _ = objective(recipe)
+        learned = len(cache.rows) - recipe["data"].get("held_out", 0)
+        if learned < 1:
+            raise DSparkLiteError(f"the recipe holds out {recipe['data']['held_out']} of {len(cache.rows)} answers, which leaves none to "
+                                  "learn from; hold out fewer")
+        self.held_out = range(learned, len(cache.rows))
+        batches = [batch for epoch in range(recipe["epochs"]) for batch in self._batches(range(learned), recipe["seed"] + epoch)]
+        self.batches = batches[:recipe.get("steps", len(batches))]
+
+    def _batches(self, rows: range, seed: int) -> list[list[int]]:
+        return by_length(list(rows), self.recipe["batch"], seed, lambda index: len(self.cache.rows[index][0]))
+
+    def at(self, step: int) -> TrainingBatch:
+        """The batch of a step, on the CPU: a resumed run sees what it would have seen."""
+        return self._batch(self.batches[step], self.recipe["seed"] * 1_000_003 + step, step / len(self.batches))
+
+    def held_out_batches(self) -> list[TrainingBatch]:
+        """The rows held out, with the same anchors every time."""
+        return [self._batch(rows, index, 1.0) for index, rows in enumerate(self._batches(self.held_out, 0))]
+
+    def _batch(self, rows: list[int], seed: int, progress: float) -> TrainingBatch:
+        ids, supervised, features, last_hidden = self.cache.batch(rows, "cpu")
+        # Blocks start at some random anchors of each row or at all there are, chains always at all.
+        count = int(supervised.sum(1).max())
+        if self.kind is DSpark:
+            count = min(count, self.recipe["config"]["num_anchors"])
+        anchors, valid = draw_anchors(supervised, count, torch.Generator().manual_seed(seed))
+        return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid, torch.full((len(ids),), progress))
+
+
 def train_draft(recipe: dict, target, cache: TargetCache, folder: Path):
     """Trains the drafter that `recipe` describes over the cached rows; resumes from `folder`."""
     drafter, device = new_draft(recipe, target), target.device
-    kind, loss = objective(recipe)
-    precision = precision_on(device, recipe["precision"])
-    batches = [batch for epoch in range(recipe["epochs"])
-               for batch in by_length(list(range(len(cache.rows))), recipe["batch"], recipe["seed"] + epoch, lambda index: len(cache.rows[index][0]))]
+    _, loss = objective(recipe)
+    rows, precision = Rows(recipe, cache), precision_on(device, recipe["precision"])
 
     def batch_at(step: int):
-        generator = torch.Generator().manual_seed(recipe["seed"] * 1_000_003 + step)
-        ids, supervised, features, last_hidden = cache.batch(batches[step], "cpu")
-        # Blocks start at a few random anchors of each row, chains at all there are.
-        count = recipe["config"]["num_anchors"] if kind is DSpark else int(supervised.sum(1).max())
-        anchors, valid = draw_anchors(supervised, count, generator)
-        progress = torch.full((len(ids),), step / len(batches))
-        return tuple(tensor.to(device) for tensor in (ids, supervised, features, last_hidden, anchors, valid, progress))
+        return tuple(tensor.to(device) for tensor in rows.at(step))
 
     def loss_of(batch):
         with autocast(device, precision):
             return loss(drafter, TrainingBatch(*batch), recipe)
 
-    plan = Plan(steps=len(batches), learning_rate=recipe["learning_rate"], matrix_rate=recipe.get("matrix_rate"), precision=precision)
+    plan = Plan(steps=len(rows.batches), learning_rate=recipe["learning_rate"], matrix_rate=recipe.get("matrix_rate"), precision=precision)
     optimise(drafter, batch_at, loss_of, plan, folder, title=recipe["name"])
     return drafter.eval()
+
+
+@torch.no_grad()
+def held_out_losses(drafter, recipe: dict, cache: TargetCache) -> dict[str, float]:
+    """The final losses, each and as "loss" with the recipe's factors, on the rows that the recipe holds out."""
+    _, loss = objective(recipe)
+    device, totals, weight = drafter.embed_tokens.weight.device, {}, 0.0
+    with autocast(device, precision_on(device, recipe["precision"])):
+        for batch in Rows(recipe, cache).held_out_batches():
+            numerator, share, terms = loss(drafter, TrainingBatch(*(tensor.to(device) for tensor in batch)), recipe)
+            for name, value in {"loss": numerator, **terms}.items():
+                totals[name] = totals.get(name, 0.0) + float(value)
+            weight += float(share)
+    return {name: value / weight for name, value in totals.items()}

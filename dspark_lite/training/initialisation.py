@@ -1,6 +1,5 @@
 """Random weights of the size that a width asks for: what a layer is given and what it gives then have the same scale."""
 
-import torch
 from torch import nn
 
 RESIDUAL = ("o_proj", "down_proj")  # what adds to the residual stream

@@ -11,10 +11,10 @@ from transformers import PreTrainedTokenizerFast
 from ..checkpoints import EMBEDDED, ROOT, default_dtype, load_target, save_draft, write_atomically
 from ..drafters import DSpark
 from ..errors import DSparkLiteError
-from ..measurements import fingerprint
+from ..measurements import fingerprint, write_json
 from .answers import answered_rows
 from .cache import build_cache
-from .drafts import train_draft
+from .drafts import held_out_losses, train_draft
 from .language_model import train_language_model
 from .parallel import processes, training_device
 from .tokenizer import save_tokenizer, train_tokenizer
@@ -109,16 +109,46 @@ def data_name(recipe: dict, target) -> str:
 
 def _draft(recipe: dict, folder: Path, out: Path, device, endpoint) -> None:
     target = load_target(recipe["target"], device=device, dtype=default_dtype(device))
-    shared = folder.parent / data_name(recipe, target)
+    cache = _cache(recipe, target, folder.parent, endpoint)
+    drafter = train_draft(recipe, target, cache, folder)
+    if processes().is_main_process:
+        if recipe["data"].get("held_out"):
+            write_json(folder / "held_out.json", held_out_losses(drafter, recipe, cache))
+        anchors = {"num_anchors": recipe["config"]["num_anchors"]} if isinstance(drafter, DSpark) else None
+        save_draft(out, drafter, target, anchors)
+
+
+def _cache(recipe: dict, target, build: Path, endpoint: str | None = None):
+    """The target cache of a recipe's answers, both kept in `build` and shared by all recipes with the same data."""
+    shared = build / data_name(recipe, target)
     # Every cache holds the last hidden states beside the taps, so MTP, which reads nothing else, shares one of others.
     taps = recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])
     with processes().main_process_first():  # which writes what is missing; the others then find it
         rows = answered_rows(target, recipe["data"], shared / "answers.jsonl", endpoint)
-        cache = build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
-    drafter = train_draft(recipe, target, cache, folder)
-    if processes().is_main_process:
-        anchors = {"num_anchors": recipe["config"]["num_anchors"]} if isinstance(drafter, DSpark) else None
-        save_draft(out, drafter, target, anchors)
+        return build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
+
+
+def search(name: str, rates: list[float], steps: int, *, device: str | None = None, build: Path | None = None) -> dict[float, float]:
+    """The loss on the rows held out after short trainings of `steps` updates, one for each rate of Muon.
+
+    The same search for every drafter: a rival that loses because its rate was wrong is no rival. Nothing is kept of the
+    drafters; finished ones are not trained again.
+    """
+    build = build or BUILD
+    recipe, losses = load_recipe(name), {}
+    check_recipe(recipe)
+    if not recipe["data"].get("held_out"):
+        raise DSparkLiteError(f"recipe {name} holds no answers out, so there is nothing to judge by; give its data a \"held_out\"")
+    target = load_target(recipe["target"], device=device, dtype=default_dtype(training_device(device)))
+    cache = _cache(recipe, target, build)
+    for rate in rates:
+        short = {**recipe, "name": f"{recipe['name']} at {rate:g}", "matrix_rate": rate, "steps": steps}
+        folder = build / f"{recipe['name']}-search" / f"{rate:g}-{steps}"
+        path = folder / "held_out.json"
+        if not path.exists():
+            write_json(path, held_out_losses(train_draft(short, target, cache, folder), short, cache))
+        losses[rate] = json.loads(path.read_text())["loss"]
+    return losses
 
 
 MAKERS = {"language_model": _language_model, "draft": _draft}

@@ -174,7 +174,7 @@ def _about_town(rng: random.Random, town: Town) -> tuple[str, _Writer]:
     writer, facts = _Writer(Voice(town.name, town.craft), rng), rng.sample(TOWN_FACTS, rng.choice([1, 2, 2, 3]))
     asks = [expand(ASKED_OF_TOWN[fact], Voice(), rng, name=town.name if index == 0 else "it") for index, fact in enumerate(facts)]
     writer.say("opening")
-    for index, fact in enumerate(facts):
+    for fact in facts:
         writer.state(fact, town_values(town), town.name)
         _talk(writer, rng, (5, 7) if len(facts) == 1 else (2, 4))
     return " and ".join(asks), writer

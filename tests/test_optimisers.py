@@ -1,0 +1,112 @@
+"""What moves the weights, how they begin, and how a loss turns from one into another."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from accelerate.utils import DistributedType
+from torch import nn
+
+from dspark_lite.drafters import DSpark, DSparkConfig
+from dspark_lite.errors import DSparkLiteError
+from dspark_lite.training import loop
+from dspark_lite.training.initialisation import initialise
+from dspark_lite.training.losses import loss_factors
+from dspark_lite.training.optimisers import check_sharding, is_layer_matrix, make_optimisers
+
+WIDTH, VOCAB, LAYERS = 64, 96, 3
+LOSS = {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}
+
+
+def drafter():
+    """A small DSpark with every kind of parameter."""
+    return DSpark(DSparkConfig(vocab_size=VOCAB, hidden_size=WIDTH, intermediate_size=128, num_hidden_layers=LAYERS, num_attention_heads=4,
+                               num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-6, rope_theta=1e4, target_layer_ids=(0, 1), block_size=4,
+                               mask_token_id=95, markov_rank=16, enable_confidence_head=True, confidence_head_with_markov=True,
+                               num_target_layers=4))
+
+
+def test_muon_moves_the_layers_matrices_and_adamw_everything_else():
+    model = drafter()
+    adamw, muon = make_optimisers(model, 0.003, 0.02, 0.1)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    moved = [{names[id(p)] for group in optimiser.param_groups for p in group["params"]} for optimiser in (adamw, muon)]
+    assert moved[0].isdisjoint(moved[1]) and moved[0] | moved[1] == set(names.values())
+    assert {name.rpartition(".")[0].rpartition(".")[2] for name in moved[1]} == {
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "fc"}
+    assert [group["peak"] for optimiser in (adamw, muon) for group in optimiser.param_groups] == [0.003, 0.02]
+
+
+def test_without_a_rate_of_its_own_a_matrix_is_adamws():
+    optimiser, = make_optimisers(drafter(), 0.003, None, 0.0)
+    assert isinstance(optimiser, torch.optim.AdamW)
+    assert not is_layer_matrix("confidence_head.proj.weight", torch.zeros(1, 5))
+    assert not is_layer_matrix("markov_head.markov_w2.weight", torch.zeros(9, 5))
+
+
+@pytest.mark.parametrize("matrix_rate", [None, 0.02])
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch, matrix_rate):
+    plan = loop.Plan(steps=8, learning_rate=0.01, matrix_rate=matrix_rate, save_seconds=-1.0)
+
+    def trained(folder, stop_at=None):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
+
+        def loss_of(batch):
+            if stop_at is not None and batch[1][0].item() == stop_at:
+                raise KeyboardInterrupt
+            return model(batch[0]).square().sum(), torch.tensor(3.0), {"loss": torch.tensor(0.0)}
+
+        def batch_at(step):
+            return torch.randn(3, 6, generator=torch.Generator().manual_seed(step)), torch.full((3,), step)
+
+        loop.optimise(model, batch_at, loss_of, plan, folder, title="test")
+        return model
+
+    whole = trained(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "stopped", stop_at=5)
+    resumed = trained(tmp_path / "stopped")
+    for ours, theirs in zip(resumed.parameters(), whole.parameters()):
+        assert ours.equal(theirs)
+
+
+def test_muon_refuses_sharded_matrices():
+    sharded = SimpleNamespace(distributed_type=DistributedType.FSDP)
+    check_sharding(sharded, None)
+    with pytest.raises(DSparkLiteError, match="Muon needs whole matrices"):
+        check_sharding(sharded, 0.02)
+
+
+def test_what_a_layer_gives_has_the_scale_of_what_it_is_given():
+    torch.manual_seed(0)
+    model = drafter()
+    initialise(model, LAYERS)
+    layer, x = model.layers[0], torch.randn(500, WIDTH)
+    assert layer.mlp.gate_proj(x).std().item() == pytest.approx(1.0, rel=0.15)
+    assert layer.self_attn.q_proj(x).std().item() == pytest.approx(1.0, rel=0.15)
+    assert layer.self_attn.o_proj(torch.randn(500, 64)).std().item() == pytest.approx((2 * LAYERS) ** -0.5, rel=0.15)
+    assert model.lm_head(x).std().item() == pytest.approx(1.0, rel=0.15)
+
+
+def test_a_sequential_head_begins_without_a_say_but_with_a_gradient():
+    torch.manual_seed(0)
+    model = drafter()
+    initialise(model, LAYERS)
+    head, tokens = model.markov_head, torch.arange(20)
+    bias, _ = head.step(tokens, torch.zeros(20, WIDTH), None)
+    assert not bias.any()
+    torch.nn.functional.cross_entropy(bias, (tokens + 1) % VOCAB).backward()
+    assert head.markov_w2.weight.grad.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("progress", "expected"), [
+    (0.0, (1, 0, 0)), (0.29, (1, 0, 0)), (0.35, (0.55, 0.45, 0.5)), (0.4, (0.1, 0.9, 1)), (1.0, (0.1, 0.9, 1))])
+def test_cross_entropy_comes_first_and_turns_into_the_papers_loss(progress, expected):
+    factors = loss_factors({**LOSS, "cross_entropy_first": 0.3}, progress)
+    assert tuple(factors.values()) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("progress", [0.0, 0.5, 1.0])
+def test_without_that_the_factors_never_change(progress):
+    assert loss_factors(LOSS, progress) == LOSS

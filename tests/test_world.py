@@ -1,0 +1,127 @@
+"""The tiny world's text: what it states is true, the same in every process, and held out by prompt."""
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dspark_lite.world import chat_text, math_text
+from dspark_lite.world.examples import DOMAINS, MAKERS, examples
+from dspark_lite.world.facts import encyclopedia
+from dspark_lite.world.judging import is_right
+from dspark_lite.world.wording import Voice, expand, parse
+
+EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
+
+
+def drawn(domain, count=150):
+    """Some examples of a domain."""
+    return examples(domain, count, seed=5)
+
+
+@pytest.mark.parametrize("domain", MAKERS)
+def test_examples_are_the_same_for_a_seed_and_others_for_another(domain):
+    assert examples(domain, 12, 5) == examples(domain, 30, 5)[:12] != examples(domain, 12, 6)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_no_held_out_prompt_is_ever_trained_on(domain):
+    apart = {example.prompt for example in examples(domain, 40, 2026, held_out=True, distinct=True)}
+    assert len(apart) == 40 and apart.isdisjoint(example.prompt for example in drawn(domain, 1500))
+
+
+@pytest.mark.parametrize("domain", ("math", "code", "drill"))
+def test_every_equation_is_right(domain):
+    equations = [found for example in drawn(domain) for found in EQUATION.findall(example.answer)]
+    assert len(equations) > 150
+    work = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
+    for left, sign, right, result in equations:
+        assert work[sign](int(left), int(right)) == int(result)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_reference_answers_are_right_and_spoiled_ones_are_not(domain):
+    for example in drawn(domain, 25):
+        assert is_right(example, example.answer)
+        if domain == "chat":
+            spoiled = example.answer.replace(example.check[0], "nothing")
+        else:
+            result = example.check if domain == "math" else example.check[2]
+            spoiled = re.sub(rf"\b{result}\b", str(result + 1), example.answer)
+        assert not is_right(example, spoiled)
+
+
+def test_a_function_that_does_something_else_is_wrong():
+    example = next(e for e in drawn("code") if e.check[1][0][1])
+    spoiled = re.sub(r"    return \w+", "    return 0", example.answer)
+    assert not is_right(example, spoiled) and not is_right(example, "no code at all")
+
+
+def test_two_hops_are_asked_for_by_the_person_and_answered_by_the_town():
+    book = encyclopedia()
+    homes = {person.name: person.town for person in book.people}
+    hops = r"(?:the town where|the home town of|the birthplace of) "
+    asked = [(e, name) for e in drawn("chat", 800) for name in homes if re.search(rf"{hops}{name}\b", e.prompt) and e.check[-1] != homes[name].name]
+    assert len(asked) > 50
+    about_town = sum(e.check[-1] in map(str, chat_text.town_values(homes[name]).values()) for e, name in asked)
+    assert about_town > 0.5 * len(asked)
+
+
+def test_the_encyclopedia_has_some_thousand_facts_and_no_name_twice():
+    book = encyclopedia()
+    facts = len(book.towns) * len(chat_text.TOWN_FACTS) + len(book.people) * len(chat_text.PERSON_FACTS)
+    names = [entry.name for entry in (*book.towns, *book.people)] + [town.river for town in book.towns]
+    assert facts >= 2000 and len(set(names)) == len(names)
+    assert len({person.work for person in book.people}) == len(book.people)
+
+
+def test_the_well_known_are_spoken_of_more_often():
+    rng, book = random.Random(0), encyclopedia()
+    ranks = [book.people.index(book.draw_person(rng)) for _ in range(4000)]
+    head, tail = (sum(low <= rank < low + 24 for rank in ranks) for low in (0, len(book.people) - 24))
+    assert head > 3 * tail > 0
+
+
+def test_no_text_holds_a_template():
+    for domain in MAKERS:
+        for example in drawn(domain, 60):
+            text = example.prompt + (example.answer if domain != "code" else "")
+            assert not re.search(r"[{}|]|\[(?!\d)|  ", text), text
+
+
+@given(st.integers(0, 10**6))
+def test_a_voice_takes_each_alternative_and_likes_some_better(seed):
+    template, rng = "[a|b [c|d]|{e}]", random.Random(seed)
+    texts = [expand(template, Voice("x"), rng, {"e": "[f|g]"}) for _ in range(200)]
+    assert set(texts) <= {"a", "b c", "b d", "f", "g"} and len(set(texts)) > 1
+
+
+def test_voices_differ_and_stay_the_same():
+    def share(key):
+        rng = random.Random(1)
+        return sum(expand("[left|right]", Voice(key), rng) == "left" for _ in range(2000)) / 2000
+
+    shares = [share(f"town {number}") for number in range(8)]
+    assert max(shares) - min(shares) > 0.2 and share("town 0") == shares[0]
+
+
+@pytest.mark.parametrize("template", ["[a|b", "a]", "[a|[b]"])
+def test_brackets_that_do_not_match_are_refused(template):
+    with pytest.raises(ValueError, match="bracket"):
+        parse(template)
+
+
+def test_an_unknown_name_is_named():
+    with pytest.raises(KeyError, match="nowhere"):
+        expand("{nowhere}", Voice(), random.Random(0))
+
+
+@given(st.integers(0, 10**6), st.integers(21, 880))
+def test_counts_stay_positive_and_have_three_digits(seed, before):
+    rng = random.Random(seed)
+    for _ in range(6):
+        step = math_text._step(rng, before)
+        assert 1 <= step.after <= 999 and step.before == before
+        before = step.after
