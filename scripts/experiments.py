@@ -1,6 +1,6 @@
 """Train every drafter of the paper's table and figures from its recipe and measure it: `make experiments`.
 
-Work in progress lies in build/experiments, so a stopped run goes on; finished measurements are moved to
+It says first what that takes, on this device and on one T4. Work in progress lies in build/experiments, so a stopped run goes on; finished measurements are moved to
 assets/measurements/experiments, where lessons 06 and 12 read them.
 """
 
@@ -20,7 +20,10 @@ from dspark_lite.lab import setup  # noqa: E402
 from dspark_lite.latency import round_latency  # noqa: E402
 from dspark_lite.measurements import journal_path, write_json  # noqa: E402
 from dspark_lite.miniature import LATENCY, MEASUREMENTS, RECIPES  # noqa: E402
+from dspark_lite.roofline import DEVICES  # noqa: E402
+from dspark_lite.training.estimate import Speed, duration, experiment_seconds  # noqa: E402
 from dspark_lite.training.loop import read_log  # noqa: E402
+from dspark_lite.training.precision import REACHED  # noqa: E402
 from dspark_lite.training.recipes import BUILD, load_recipe, train  # noqa: E402
 
 WORK = ROOT / "build" / "experiments"
@@ -37,17 +40,19 @@ def checkpoint(recipe):
 
 def training_summary(recipe):
     """Return the number of steps in all phases and the losses at the end, means over the last steps of the last log."""
+    kept_apart = BUILD / recipe / "held_out.json"
     logs = [read_log(path) for path in sorted((BUILD / recipe).rglob("log.jsonl"))]
     last = logs[-1][-LAST:] if logs else []
     names = [name for name in last[-1] if name != "step"] if last else []
     final = {name: sum(entry[name] for entry in last) / len(last) for name in names}
-    return {"steps": sum(map(len, logs)), "final_losses": final}
+    held_out = {"held_out_losses": json.loads(kept_apart.read_text())} if kept_apart.exists() else {}
+    return {"steps": sum(map(len, logs)), "final_losses": final, **held_out}
 
 
 def measure(recipe, prompts):
     """Measure one recipe's drafter, keep what goes into its file among the work, and return it."""
     folder, path = checkpoint(recipe), WORK / f"{recipe}.json"
-    lab = setup("tiny", prompts=prompts)
+    lab = setup(load_recipe(recipe).get("world", "tiny"), prompts=prompts)
     found = evaluate(lab, {recipe: folder}, lab.prompts, path=path)
     measured = {**found, "recipe": load_recipe(recipe), "training": training_summary(recipe)}
     write_json(path, measured)
@@ -68,13 +73,35 @@ def finished(recipe):
     return measured
 
 
+def what_it_takes(recipes, prompts):
+    """Return lines that say how long the recipes that are not measured yet take, here and on one T4."""
+    import torch
+
+    device, t4 = torch.device("cuda" if torch.cuda.is_available() else "cpu"), DEVICES["T4"]
+    speeds = {"here": Speed.measured(device, "bfloat16"),
+              "one T4, predicted": Speed(REACHED * t4.operations, REACHED * t4.operations, t4.bandwidth, "in float16 on a T4")}
+    left = [recipe for recipe in recipes if not (WORK / f"{recipe}.json").exists()]
+    totals, lines = dict.fromkeys(speeds, 0.0), []
+    for recipe in left:
+        parts = {name: experiment_seconds(load_recipe(recipe), prompts, speed, device) for name, speed in speeds.items()}
+        totals = {name: total + sum(parts[name]) for name, total in totals.items()}
+        lines.append(f"{recipe:32} " + "; ".join(f"{name}: {duration(training)} to train, {duration(measuring)} to measure"
+                                                 for name, (training, measuring) in parts.items()))
+    return [*lines, f"{len(left)} of {len(recipes)} recipes to go: " + ", ".join(f"about {duration(total)} {name}" for name, total in totals.items())
+            + "; answers and target cache come once on top"]
+
+
 def main(arguments=None):
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipes", nargs="*", help="default: all, then the latency of a round")
+    parser.add_argument("--estimate", action="store_true", help="only say what it takes")
     parser.add_argument("--prompts", type=int, default=200, help="held-out prompts a domain (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
+        print(*what_it_takes(options.recipes or RECIPES, options.prompts), sep="\n", flush=True)
+        if options.estimate:
+            return 0
         for recipe in tqdm(options.recipes or RECIPES, desc="experiments", unit="drafter"):
             write_json(MEASUREMENTS / f"{recipe}.json", finished(recipe) or measure(recipe, options.prompts))
         if not options.recipes:

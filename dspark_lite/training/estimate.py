@@ -24,6 +24,7 @@ from .drafts import new_draft, objective
 from .precision import fastest, operations_a_second, precision_on
 
 TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
+ROUND_TOKENS = 4  # that a round commits, more or less
 LAYER_SECONDS = 0.001  # of Python and kernel launches for one layer when a token is decoded
 
 
@@ -44,18 +45,15 @@ def estimate(recipe: dict, device: torch.device, processes: int = 1) -> list[str
 
     Raises CheckpointError where the target's config cannot be had.
     """
-    config, data = target_config(recipe), recipe["data"]
-    samples = data["prompts"] if "dataset" in data else sum(data["prompts"].values())
-    tokens = recipe.get("mean_tokens", TINY_WORLD_TOKENS)
-    per_epoch = math.ceil(samples / recipe["batch"])
+    config, samples, tokens = target_config(recipe), sample_count(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
     step, rows = dry_step(recipe, config, tokens), math.ceil(recipe["batch"] / processes)
-    return [f"{recipe['name']}: {samples:,} samples of {recipe['target']}, {recipe['epochs']} epochs of {per_epoch:,} "
-            f"steps, {recipe['batch']} samples a step",
+    return [f"{recipe['name']}: {samples:,} samples of {recipe['target']}, {recipe['epochs']} epochs, {update_count(recipe):,} steps of "
+            f"{recipe['batch']} samples",
             *cache_lines(recipe, config, samples, tokens),
             f"drafter        {step.trained / 1e6:,.1f} M parameters trained, {step.frozen / 1e6:,.1f} M frozen (the "
             "target's embedding and LM head)",
             memory_line(step, rows, device),
-            time_line(recipe, config, step, samples, tokens, recipe["epochs"] * per_epoch, rows, device)]
+            time_line(recipe, config, step, device, processes)]
 
 
 def target_config(recipe: dict) -> dict:
@@ -145,20 +143,83 @@ def memory_line(step: Step, rows: int, device: torch.device) -> str:
             f"{size(weights + trained + activations + target)} a process")
 
 
-def time_line(recipe: dict, config: dict, step: Step, samples: int, tokens: int, steps: int, rows: int,
-              device: torch.device) -> str:
-    """Answers, cache and updates at the speed this device multiplies matrices and reads memory."""
-    dtype = default_dtype(device)
-    reading = dtype.itemsize * step.target / bytes_a_second(device)
+class Speed(NamedTuple):
+    """How fast a device works: operations per second in the target's and in the training's number format, bytes per second
+    of its memory, and its name."""
+
+    inference: float
+    training: float
+    memory: float
+    device: str
+
+    @classmethod
+    def measured(cls, device: torch.device, precision: str) -> "Speed":
+        """That of the device at hand."""
+        found = precision_on(device, precision)
+        return cls(operations_a_second(device, default_dtype(device)), operations_a_second(device, getattr(torch, found)),
+                   bytes_a_second(device), f"in {found} on {device.type}")
+
+
+class Seconds(NamedTuple):
+    """What a training takes: answers and cache, which recipes with the same data share, and the updates."""
+
+    answers: float
+    cache: float
+    updates: float
+
+
+def training_seconds(recipe: dict, config: dict, step: Step, speed: Speed, device: torch.device, processes: int = 1) -> Seconds:
+    """Answers and cache at the speed the device reads memory and multiplies, updates at that of the training's format.
+
+    An update also waits for its kernels to be launched, forwards and backwards, which is what a tiny drafter on a GPU
+    does most of the time.
+    """
+    samples, tokens = sample_count(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
+    reading = default_dtype(device).itemsize * step.target / speed.memory
     decoding = math.ceil(samples / PARALLEL) * recipe["data"]["max_new_tokens"]  # steps of PARALLEL answers each
     answers = decoding * (reading + LAYER_SECONDS * config["num_hidden_layers"])
-    cache = 2 * step.target_layers * samples * tokens / operations_a_second(device, dtype)
-    precision = precision_on(device, recipe["precision"])
-    reached = operations_a_second(device, getattr(torch, precision))
-    training = steps * rows * step.operations / reached
-    return (f"time           about {duration(answers)} for answers (in process), {duration(cache)} for the cache, "
-            f"{duration(training)} for {steps:,} steps, at {reached / 1e9:.3g} GFLOP/s in {precision} on "
-            f"{device.type}")
+    cache = 2 * step.target_layers * samples * tokens / speed.inference
+    rows = math.ceil(recipe["batch"] / processes)
+    update = max(rows * step.operations / speed.training, 3 * LAYER_SECONDS * recipe["config"]["num_hidden_layers"])
+    return Seconds(answers, cache, update_count(recipe) * update)
+
+
+def experiment_seconds(recipe: dict, prompts: int, speed: Speed, device: torch.device) -> tuple[float, float]:
+    """Seconds to train what a recipe of the tiny world describes, its answers and cache left out, and to measure it on so
+    many prompts a domain, one after another."""
+    if recipe["kind"] == "language_model":
+        with torch.device("meta"):
+            model = Qwen3ForCausalLM(Qwen3Config(**recipe["config"]))
+        samples = sum(sum(phase["examples"].values()) for phase in recipe["phases"])
+        training, layers = 6 * parameters(model) * samples * TINY_WORLD_TOKENS / speed.training, 2 * recipe["config"]["num_hidden_layers"]
+        tokens = TINY_WORLD_TOKENS
+    else:
+        config, tokens = target_config(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
+        training = training_seconds(recipe, config, dry_step(recipe, config, tokens), speed, device).updates
+        layers = config["num_hidden_layers"] + recipe["config"]["num_hidden_layers"]
+    rounds = 3 * prompts * tokens / ROUND_TOKENS
+    return training, rounds * layers * LAYER_SECONDS
+
+
+def sample_count(recipe: dict) -> int:
+    """Answers that a recipe asks for."""
+    data = recipe["data"]
+    return data["prompts"] if "dataset" in data else sum(data["prompts"].values())
+
+
+def update_count(recipe: dict) -> int:
+    """Updates of a recipe's training."""
+    learned = sample_count(recipe) - recipe["data"].get("held_out", 0)
+    updates = recipe["epochs"] * math.ceil(learned / recipe["batch"])
+    return min(updates, recipe.get("steps", updates))
+
+
+def time_line(recipe: dict, config: dict, step: Step, device: torch.device, processes: int) -> str:
+    """The seconds of a training for a reader."""
+    speed = Speed.measured(device, recipe["precision"])
+    seconds = training_seconds(recipe, config, step, speed, device, processes)
+    return (f"time           about {duration(seconds.answers)} for answers (in process), {duration(seconds.cache)} for the cache, "
+            f"{duration(seconds.updates)} for {update_count(recipe):,} steps, at {speed.training / 1e9:.3g} GFLOP/s {speed.device}")
 
 
 def bytes_a_second(device: torch.device) -> float:

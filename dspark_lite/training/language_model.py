@@ -81,7 +81,7 @@ def compile_layers(model: Qwen3ForCausalLM) -> None:
 
 def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder: Path) -> None:
     rows = corpus_rows(tokenizer, phase["examples"], seed, phase.get("habits", {}), recipe.get("world", "shallow"))
-    batches = by_length(rows, recipe["batch"], seed, lambda row: len(row[0]))
+    batches = by_length(rows, phase.get("batch", recipe["batch"]), seed, lambda row: len(row[0]))
     precision = precision_on(model.device, recipe["precision"])
 
     def loss_of(batch):
@@ -94,5 +94,5 @@ def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder:
         return (each * weight).sum(), total, {"loss": (each * answer).sum() / answer.sum() * total}
 
     plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], matrix_rate=phase.get("matrix_rate"), weight_decay=recipe["weight_decay"],
-                final_share=0.02, precision=precision)
+                final_share=0.02, precision=precision, stop_at=phase.get("stop_at"))
     optimise(model, lambda step: pad(batches[step], model.device), loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")

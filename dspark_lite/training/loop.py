@@ -22,7 +22,7 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")  # what AdamW and
 
 @dataclass(frozen=True)
 class Plan:
-    """How to optimise: `steps` updates, peak learning rate, that of Muon for the layers' matrices (None: AdamW moves them,
+    """How to optimise: `steps` updates, of which only the first `stop_at` are made if that is given, peak learning rate, that of Muon for the layers' matrices (None: AdamW moves them,
     too), share of warm-up, decay of the weights, seconds between saves, and the number format of the matrix products
     (float16 gradients would vanish, so its loss is scaled)."""
 
@@ -34,6 +34,12 @@ class Plan:
     final_share: float = 0.0
     save_seconds: float = 60.0
     precision: str = "float32"
+    stop_at: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The number of updates that are made."""
+        return self.steps if self.stop_at is None else min(self.stop_at, self.steps)
 
     def share(self, step: int) -> float:
         """Share of the peak rates in update `step` (from 0): linear warm-up, then a cosine down to `final_share`."""
@@ -109,8 +115,8 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
     first = load_progress(progress, model, optimisers, scaler)
     log = read_log(log_path, first)
     saved_at = time.monotonic()
-    with tqdm(total=plan.steps, initial=first, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
-        for step in range(first, plan.steps):
+    with tqdm(total=plan.last, initial=first, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
+        for step in range(first, plan.last):
             for group in [group for optimiser in optimisers for group in optimiser.param_groups]:
                 group["lr"] = group["peak"] * plan.share(step)
             record = backward(accelerator, objective, batch_at(step), scaler)
@@ -118,7 +124,7 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
             log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
             bar.update(1)
             bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
-            if step + 1 == plan.steps or agreed(accelerator, time.monotonic() - saved_at > plan.save_seconds):
+            if step + 1 == plan.last or agreed(accelerator, time.monotonic() - saved_at > plan.save_seconds):
                 # The log first: it may hold more steps than the save (a resumed run drops them), never fewer.
                 if accelerator.is_main_process:
                     write_lines(log_path, log)
