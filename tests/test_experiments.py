@@ -4,6 +4,7 @@ import json
 
 import experiments
 import pytest
+import torch
 from made_measurements import latency, measurement
 
 from dspark_lite.measurements import write_json
@@ -25,6 +26,7 @@ def work(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "RECIPES", ("tiny-dflash", "tiny-dspark"))
     monkeypatch.setattr(experiments, "train", no_training)
     monkeypatch.setattr(experiments, "round_latency", lambda lab: latency({}))
+    monkeypatch.setattr(experiments.Speed, "measured", lambda device, precision: experiments.Speed(1e11, 1e11, 1e10, "as told"))
     for recipe in experiments.RECIPES:
         write_json(experiments.WORK / f"{recipe}.json", measurement(recipe, 0.8))
     return tmp_path
@@ -57,3 +59,20 @@ def test_a_measurement_of_an_earlier_recipe_is_refused(work, capsys):
 def test_an_unknown_recipe_is_one_sentence(work, capsys):
     assert experiments.main(["tiny-nothing"]) == 2
     assert "there is no recipe 'tiny-nothing'" in capsys.readouterr().err
+
+
+def test_what_is_to_come_is_said_before_anything_starts(work, capsys):
+    (experiments.WORK / "tiny-dflash.json").unlink()
+    assert experiments.main(["--estimate"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and lines[0].startswith("tiny-dflash ") and "here" in lines[0] and "one T4, predicted" in lines[0]
+    assert lines[1].startswith("1 of 2 recipes to go") and not (work / "assets").exists()
+
+
+def test_twice_the_prompts_take_twice_as_long_to_measure_and_a_faster_device_trains_faster():
+    recipe, device = load_recipe("tiny-dspark"), torch.device("cpu")
+    slow, fast = (experiments.Speed(rate, rate, 1e10, "") for rate in (1e10, 2e10))
+    training, measuring = experiments.experiment_seconds(recipe, 10, slow, device)
+    sooner, longer = experiments.experiment_seconds(recipe, 20, fast, device)
+    assert longer == pytest.approx(2 * measuring) and sooner == pytest.approx(training / 2)
+    assert experiments.experiment_seconds(load_recipe("tiny-small-lm"), 10, slow, device)[0] > 0
