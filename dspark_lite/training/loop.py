@@ -22,9 +22,13 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")  # what AdamW and
 
 @dataclass(frozen=True)
 class Plan:
-    """How to optimise: `steps` updates, of which only the first `stop_at` are made if that is given, peak learning rate, that of Muon for the layers' matrices (None: AdamW moves them,
-    too), share of warm-up, decay of the weights, seconds between saves, and the number format of the matrix products
-    (float16 gradients would vanish, so its loss is scaled)."""
+    """How to optimise.
+
+    `steps` updates (of which only the first `stop_at` are made if that is given), the peak learning rate and that of Muon
+    for the layers' matrices (None: AdamW moves them, too), the share of warm-up, the decay of the weights, the share of
+    the peak that is left at the end, seconds between saves, and the number format of the matrix products (float16
+    gradients would vanish, so its loss is scaled).
+    """
 
     steps: int
     learning_rate: float
