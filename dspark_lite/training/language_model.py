@@ -42,7 +42,7 @@ def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
     return batches
 
 
-def pad(batch: list[tuple[list[int], int]], device) -> tuple[torch.Tensor, torch.Tensor]:
+def pad(batch: list[tuple[list[int], int]], device, prompt_weight: float = PROMPT_WEIGHT) -> tuple[torch.Tensor, torch.Tensor]:
     """Right-padded ids [B, n] and the weight [B, n] of each token as something to be predicted."""
     longest = max(len(ids) for ids, _ in batch)
     ids = torch.zeros(len(batch), longest, dtype=torch.long)
@@ -50,7 +50,7 @@ def pad(batch: list[tuple[list[int], int]], device) -> tuple[torch.Tensor, torch
     for row, (tokens, prompt_length) in enumerate(batch):
         ids[row, :len(tokens)] = torch.tensor(tokens)
         weight[row, :len(tokens)] = 1.0
-        weight[row, :prompt_length] = PROMPT_WEIGHT
+        weight[row, :prompt_length] = prompt_weight
     return ids.to(device), weight.to(device)
 
 
@@ -82,7 +82,7 @@ def compile_layers(model: Qwen3ForCausalLM) -> None:
 def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder: Path) -> None:
     rows = corpus_rows(tokenizer, phase["examples"], seed, phase.get("habits", {}), recipe.get("world", "shallow"))
     batches = by_length(rows, phase.get("batch", recipe["batch"]), seed, lambda row: len(row[0]))
-    precision = precision_on(model.device, recipe["precision"])
+    precision, prompt_weight = precision_on(model.device, recipe["precision"]), recipe.get("prompt_weight", PROMPT_WEIGHT)
 
     def loss_of(batch):
         ids, weight = batch
@@ -95,4 +95,4 @@ def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder:
 
     plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], matrix_rate=phase.get("matrix_rate"), weight_decay=recipe["weight_decay"],
                 final_share=0.02, precision=precision, stop_at=phase.get("stop_at"))
-    optimise(model, lambda step: pad(batches[step], model.device), loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")
+    optimise(model, lambda step: pad(batches[step], model.device, prompt_weight), loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")

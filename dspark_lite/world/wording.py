@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-STRENGTH = 0.9  # deviation of what one key of a voice adds to the logit of an alternative
+STRENGTH = 1.4  # deviation of what one key of a voice adds to the logit of an alternative
 
 
 @dataclass(frozen=True)
