@@ -1,6 +1,5 @@
 """What was measured of the tiny profile's confidences: assets/measurements/confidence, written by scripts/confidence.py."""
 
-import json
 from functools import cache
 
 import numpy as np
@@ -8,8 +7,8 @@ import numpy as np
 from .calibration import STS, Observations, auc, ece, survivals, survived
 from .checkpoints import ROOT
 from .cost_table import CostTable
-from .errors import DSparkLiteError
 from .evaluation import Estimate, bootstrap
+from .recorded import read
 
 CONFIDENCE = ROOT / "assets" / "measurements" / "confidence"
 STS_FILE, COST_TABLE = CONFIDENCE / "tiny-dspark-sts.json", CONFIDENCE / "tiny-target-sps.json"
@@ -17,12 +16,8 @@ STEPS = CONFIDENCE / "tiny-target-steps.json"
 MEASURES = {"ece": ece, "auc": auc}
 
 
-@cache
 def _measured(name: str) -> dict:
-    path = CONFIDENCE / name
-    if not path.exists():
-        raise DSparkLiteError(f"{path.stem} was not measured: there is no {path.name}; `make confidence` writes it")
-    return json.loads(path.read_text())
+    return read(CONFIDENCE / name, "make confidence")
 
 
 def report() -> dict:

@@ -1,22 +1,18 @@
 """The paper's numbers, to lay beside ours: assets/reference/paper_numbers.json, as printed or read off its figures."""
 
-import json
-from functools import cache
-
 import numpy as np
 
-from .checkpoints import ROOT
 from .errors import DSparkLiteError
+from .recorded import REFERENCE, RESTORE_REFERENCE, read
 
 LABELS = {"dspark": "DSpark", "dflash": "DFlash", "eagle3": "Eagle3"}  # our name: the paper's
 STUDY = {"dspark": "DSpark_markov", "dspark_rnn": "DSpark_rnn", "dflash": "DFlash"}  # our name: that of Figure 4
 TARGETS = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Gemma4-12B")
 
 
-@cache
 def numbers() -> dict:
     """Everything in paper_numbers.json, by figure and table."""
-    return json.loads((ROOT / "assets" / "reference" / "paper_numbers.json").read_text())
+    return read(REFERENCE / "paper_numbers.json", RESTORE_REFERENCE)
 
 
 def table1(target: str, drafter: str) -> dict[str, float]:

@@ -5,7 +5,6 @@ A row holds the totals of turns of a few steps (serving_bench.py); a measure is 
 a bootstrap over turns.
 """
 
-import json
 from functools import cache
 
 import numpy as np
@@ -14,6 +13,7 @@ from . import confidence
 from .checkpoints import ROOT
 from .errors import DSparkLiteError
 from .evaluation import Estimate, bootstrap
+from .recorded import read
 from .scheduling import fixed
 from .serving import PARTS, StepReport
 from .serving_bench import SCHEDULED, decoding_seconds, policy_of, step_costs
@@ -24,12 +24,9 @@ MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
 VALIDATED = (1, 4, 16, 32, 64)  # concurrencies at which the model is compared with the engine
 
 
-@cache
 def measured() -> dict:
     """The measurement: device, turns of a row, and rows by part (serving_bench.measure_load)."""
-    if not MEASURED.exists():
-        raise DSparkLiteError(f"the engine was not measured: there is no {MEASURED.name}; `make serving` writes it")
-    return json.loads(MEASURED.read_text())
+    return read(MEASURED, "make serving")
 
 
 def rows(part: str, **wanted) -> list[dict]:
