@@ -72,9 +72,18 @@ def claims(*sections: str) -> list[dict]:
 
 def claim(name: str):
     """The value of a claim of the text, in the paper's unit; raises DSparkLiteError where there is none."""
+    return _named(name)["value"]
+
+
+def claim_values(name: str) -> list[float]:
+    """The numbers of a claim of the text in one list, percents as fractions."""
+    return (np.ravel(claim(name)) / (100 if _named(name).get("units") == "percent" else 1)).tolist()
+
+
+def _named(name: str) -> dict:
     for found in numbers()["text_claims"]:
         if found["claim"] == name:
-            return found["value"]
+            return found
     raise DSparkLiteError(f"the paper's numbers hold no claim {name!r}; see text_claims in paper_numbers.json")
 
 

@@ -46,7 +46,7 @@ def latency(extra: dict[str, float], seed: int = 0) -> dict:
 
 
 def write_all(folder) -> None:
-    """Every measurement that figures and ledger read."""
+    """Every measurement of scripts/experiments.py that figures and ledger read."""
     for seed, recipe in enumerate(miniature.RECIPES):
         write_json(folder / f"{recipe}.json", measurement(recipe, rate(recipe), seed))
     write_json(folder / f"{miniature.LATENCY}.json", latency({"dspark": 1.0, "dspark_rnn": 2.0}))
