@@ -15,7 +15,7 @@ from .training.corpus import DOMAINS
 
 FALL = (1, 7)  # the positions between which Figure 2's lines fall or rise
 EACH_AND_ALL = {**{domain: (domain,) for domain in DOMAINS}, "mean": DOMAINS}
-LOADS = {"moderate": 16, "strict": 4}  # MTP-1's requests under way where it serves each user at a moderate, a high speed
+LOADS = {"moderate": 16, "strict": 4}  # requests under way with MTP-1: it serves each user at a moderate, a high speed
 SERVED = "lagged"  # the policy of the production system
 APPENDIX_THROUGHPUT = ("0 drafts:", "1 draft:", "2 drafts:")
 APPENDIX_OUTPUT = ("retrospective, A:", "retrospective, B:", "lossless, A:", "lossless, B:")
@@ -288,7 +288,7 @@ def _served(policy: str, concurrency: int) -> dict:
 def budgets() -> dict[str, Estimate]:
     """Tokens that the scheduler verifies per request and step, at the lightest and the heaviest load."""
     light, heavy = _lightest_and_heaviest()
-    return {f"{load} requests:": serving_report.measure("budget", _served(SERVED, load)) for load in (light, heavy)}
+    return {f"{load} under way:": serving_report.measure("budget", _served(SERVED, load)) for load in (light, heavy)}
 
 
 def budget_drop() -> Estimate:
@@ -326,7 +326,8 @@ def appendix_a() -> dict[str, Estimate]:
     _, theta = scheduling.throughput(scheduling.survival(confidence_of_case_1), table)
     numbers = dict(zip(APPENDIX_THROUGHPUT, theta.tolist()))
     policies = (scheduling.retrospective(table), scheduling.algorithm1(table))
-    outputs = [losslessness.marginal(losslessness.output_distribution(target, drafter, policy, 3), 1) for policy in policies]
+    outputs = [losslessness.marginal(losslessness.output_distribution(target, drafter, policy, 3), 1)
+               for policy in policies]
     numbers |= dict(zip(APPENDIX_OUTPUT, (found[token] for found in outputs for token in (0, 1))))
     return {label: Estimate(number, number - EXACT, number + EXACT) for label, number in numbers.items()}
 

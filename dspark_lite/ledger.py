@@ -18,7 +18,7 @@ from .tables import interval, markdown, number
 
 REPLICATES, DOES_NOT = "replicates", "does not in miniature"
 UNTESTABLE, MISSING = "cannot be tested here", "not measured yet"
-NO_EXPERIMENT = "no experiment has tested a reason yet"
+NO_EXPERIMENT = "No experiment has tested a reason yet"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _experiment(claim: Claim) -> str:
     try:
         return claim.experiment() if claim.experiment else NO_EXPERIMENT
     except DSparkLiteError as error:
-        return f"the experiment that tests a reason was not run yet, {error}"
+        return f"The experiment that tests a reason was not run yet, {error}"
 
 
 @cache
@@ -82,7 +82,8 @@ def entries() -> tuple[Entry, ...]:
 
 def ledger_table() -> str:
     """The ledger as a markdown table; in its margin stands where the paper contradicts itself."""
-    head = ["§", "claim", "stated by", "holds if", "paper", "here [95 %]", "verdict", "ours is", "why not, and the experiment", "margin"]
+    head = ["§", "claim", "stated by", "holds if", "paper", "here [95 %]", "verdict", "ours is",
+            "why not, and the experiment", "margin"]
     return markdown(head, [_cells(entry) for entry in entries()])
 
 
@@ -93,7 +94,8 @@ def _cells(entry: Entry) -> list[str]:
     sizes = [f"{label} {size(entry.paper[label], found)}".strip() for label, found in entry.ours.items()
              if label in entry.paper]
     margin = [f"*{paper.discrepancy(words)}*" for words in claim.discrepancies]
-    return [claim.section, claim.says, claim.stated_by, claim.sense, "<br>".join(theirs), "<br>".join(ours), f"**{entry.verdict}**",
+    return [claim.section, claim.says, claim.stated_by, claim.sense, "<br>".join(theirs), "<br>".join(ours),
+            f"**{entry.verdict}**",
             "<br>".join(sizes), entry.why, "<br>".join(margin)]
 
 

@@ -64,12 +64,6 @@ def overhead(drafter: str) -> dict[int, float]:
     return dict(zip(study["x"]["values"], np.divide(study["latency"]["derived_overhead_pct"][STUDY[drafter]], 100)))
 
 
-def claims(*sections: str) -> list[dict]:
-    """What the text claims in these sections ("3", "4"): name, value, unit, the number it was checked against."""
-    return [claim for claim in numbers()["text_claims"]
-            if any(part.strip().split(".")[0] in sections for part in claim["section"].split(","))]
-
-
 def claim(name: str):
     """The value of a claim of the text, in the paper's unit; raises DSparkLiteError where there is none."""
     return _named(name)["value"]

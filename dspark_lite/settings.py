@@ -122,8 +122,9 @@ def shares(target: dict, shapes: dict[str, dict]) -> str:
 
 def our_shares() -> str:
     """`shares` of the drafters of Table 1."""
-    return shares(target_config(), {name: {tensor: entry.shape for tensor, entry in inspection.stored(TABLE_1[name]).items()}
-                                    for name in RELEASED})
+    stored = {name: inspection.stored(TABLE_1[name]) for name in RELEASED}
+    return shares(target_config(), {name: {tensor: entry.shape for tensor, entry in found.items()}
+                                    for name, found in stored.items()})
 
 
 def released_shares() -> str:
@@ -151,9 +152,11 @@ def appendix_confidence() -> str:
 SETTINGS = (
     Setting("3.1", "Markov head rank", lambda: listed(recipe()["config"]["markov_rank"])),
     Setting("3.3", "default loss weights ce, tv, conf", lambda: listed(list(recipe()["loss"].values()))),
-    Setting("3.3", "weight of position k in the losses", lambda: position_weights(recipe()["loss"].get("position_decay", DECAY)),
+    Setting("3.3", "weight of position k in the losses",
+            lambda: position_weights(recipe()["loss"].get("position_decay", DECAY)),
             lambda: position_weights(paper.claim("block size of the offline experiments"))),
-    Setting("3.3", "anchors of a row", lambda: listed(recipe()["config"]["num_anchors"]), lambda: released_config("num_anchors")),
+    Setting("3.3", "anchors of a row", lambda: listed(recipe()["config"]["num_anchors"]),
+            lambda: released_config("num_anchors")),
     Setting("4.1", "block size of the offline experiments", lambda: listed(recipe()["config"]["block_size"])),
     Setting("4.1", "drafter layers Eagle3, DFlash, DSpark", layers),
     Setting("4.1", "drafters' share of the target's weights without embeddings (Qwen3-4B)", our_shares, released_shares),

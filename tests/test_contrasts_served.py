@@ -53,7 +53,7 @@ def test_a_point_out_of_reach_is_no_number(engine):
 
 def test_budget_falls_and_one_draft_against_seven(engine):
     close(contrasts.budget_drop(), 3.0)  # 70 / 10 at 4 requests, 40 / 10 at 64
-    assert {label: found.value for label, found in contrasts.budgets().items()} == {"4 requests:": 7.0, "64 requests:": 4.0}
+    assert {label: found.value for label, found in contrasts.budgets().items()} == {"4 under way:": 7.0, "64 under way:": 4.0}
     close(contrasts.static_loss(), 300 / 240 - 1)
 
 
