@@ -1,6 +1,5 @@
 """What was measured of the tiny profile's confidences: assets/measurements/confidence, written by scripts/confidence.py."""
 
-import json
 from functools import cache
 
 import numpy as np
@@ -8,21 +7,24 @@ import numpy as np
 from .calibration import STS, Observations, auc, ece, survivals, survived
 from .checkpoints import ROOT
 from .cost_table import CostTable
-from .errors import DSparkLiteError
 from .evaluation import Estimate, bootstrap
+from .recorded import read
 
 CONFIDENCE = ROOT / "assets" / "measurements" / "confidence"
 STS_FILE, COST_TABLE = CONFIDENCE / "tiny-dspark-sts.json", CONFIDENCE / "tiny-target-sps.json"
 STEPS = CONFIDENCE / "tiny-target-steps.json"
-MEASURES = {"ece": ece, "auc": auc}
 
 
-@cache
+def excess(predicted: np.ndarray, observed: np.ndarray) -> float:
+    """How much more survival a confidence promises than there is, on average: above zero it is over-confident."""
+    return float(np.mean(predicted) - np.mean(observed))
+
+
+MEASURES = {"ece": ece, "auc": auc, "excess": excess}
+
+
 def _measured(name: str) -> dict:
-    path = CONFIDENCE / name
-    if not path.exists():
-        raise DSparkLiteError(f"{path.stem} was not measured: there is no {path.name}; `make confidence` writes it")
-    return json.loads(path.read_text())
+    return read(CONFIDENCE / name, "make confidence")
 
 
 def report() -> dict:
@@ -64,13 +66,13 @@ def rate(domain: str, least: float) -> Estimate:
 
 @cache
 def over_positions(measure: str, summary, calibrated: bool = False) -> Estimate:
-    """`summary` (min, max, np.mean) over the positions of "ece" or "auc", with its interval over prompts."""
+    """`summary` (min, max, np.mean) over the positions of one of MEASURES, with its interval over prompts."""
     return _over_prompts(lambda *blocks: _summary(measure, summary, calibrated, *blocks))
 
 
 @cache
 def gain_in_ece() -> Estimate:
-    """How much lower the mean ECE is behind the calibration, on prompts that it was not fitted on."""
+    """How much lower the mean ECE is after the calibration, on prompts that it was not fitted on."""
     return _over_prompts(lambda *blocks: _summary("ece", np.mean, False, *blocks) - _summary("ece", np.mean, True, *blocks))
 
 

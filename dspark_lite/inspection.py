@@ -1,18 +1,16 @@
 """A checkpoint under the glass (lesson 08): what its files hold, whether each tensor finds its place, how exact each
 module is, what it holds in memory; and what others measured with the released one."""
 
-import json
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from .checkpoints import DRAFTS, ROOT, load_draft_alone, parse_draft_config, resolve, weight_files
+from .checkpoints import DRAFTS, load_draft_alone, parse_draft_config, resolve, weight_files
 from .drafters.heads import transition_biases
+from .recorded import REFERENCE, RESTORE_REFERENCE, read
 
-REFERENCE = ROOT / "assets" / "reference"
 PARTS = {  # beginning of a tensor's name: what it belongs to
     "embed_tokens": "embedding", "lm_head": "LM head", "fc": "context projection", "hidden_norm": "context projection",
     "layers": "backbone", "norm": "backbone", "markov_head": "sequential head", "confidence_head": "confidence head",
@@ -147,13 +145,11 @@ def _token_bytes(config, dtype: torch.dtype) -> int:
     return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * dtype.itemsize
 
 
-@cache
 def manifest() -> dict[str, dict]:
     """Config, tensors {name: shape} and number of parameters of the nine released Qwen3 drafts, by Hub id."""
-    return json.loads((REFERENCE / "released_manifest.json").read_text())
+    return read(REFERENCE / "released_manifest.json", RESTORE_REFERENCE)
 
 
-@cache
 def public_run() -> dict:
     """What a public notebook measured with the released DSpark of Qwen3-4B; its `source` says where that comes from."""
-    return json.loads((REFERENCE / "public_run.json").read_text())
+    return read(REFERENCE / "public_run.json", RESTORE_REFERENCE)

@@ -1,4 +1,4 @@
-"""The ledger: each claim of sections 3 and 4 of the paper, its value, ours with its interval, and a verdict.
+"""The ledger: each claim of the paper that has a number, its value, ours with its interval, and a verdict.
 
 A claim is an inequality: this is longer than that, this falls less than that. Written as margins that must be above
 zero, it *replicates* if the 95 % intervals of all its margins lie above zero, and else *does not in miniature*. Sizes
@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from . import paper
-from .claims import CLAIMS, SETTINGS, Claim, listed
+from .claims import CLAIMS, Claim
 from .errors import DSparkLiteError
 from .evaluation import Estimate
+from .settings import SETTINGS
 from .tables import interval, markdown, number
 
 REPLICATES, DOES_NOT = "replicates", "does not in miniature"
 UNTESTABLE, MISSING = "cannot be tested here", "not measured yet"
+NO_EXPERIMENT = "No experiment has tested a reason yet"
 
 
 @dataclass(frozen=True)
@@ -53,22 +55,23 @@ def size(theirs: float, ours: Estimate) -> str:
 def judge(claim: Claim) -> Entry:
     """The line of a claim; a measurement that is missing is named."""
     if claim.ours is None:
-        return Entry(claim, claim.paper(), {}, UNTESTABLE, claim.reason())
+        return Entry(claim, claim.paper(), {}, UNTESTABLE, f"it would take {claim.needs}")
     try:
         ours = claim.ours()
         margins = claim.margins() if claim.margins else ours
     except DSparkLiteError as error:
         return Entry(claim, claim.paper(), {}, MISSING, str(error))
     found = verdict(margins)
-    why = [] if found == REPLICATES else [shortfall(margins), _reason(claim)]
-    return Entry(claim, claim.paper(), ours, found, ": ".join(filter(None, why)))
+    why = "" if found == REPLICATES else f"{shortfall(margins)}. {_experiment(claim)}"
+    return Entry(claim, claim.paper(), ours, found, why)
 
 
-def _reason(claim: Claim) -> str:
+def _experiment(claim: Claim) -> str:
+    """What was run to test the reason of a failure, or that nothing was."""
     try:
-        return claim.reason() if claim.reason else ""
+        return claim.experiment() if claim.experiment else NO_EXPERIMENT
     except DSparkLiteError as error:
-        return f"what may lie behind it cannot be said yet, {error}"
+        return f"The experiment that tests a reason was not run yet, {error}"
 
 
 @cache
@@ -79,7 +82,8 @@ def entries() -> tuple[Entry, ...]:
 
 def ledger_table() -> str:
     """The ledger as a markdown table; in its margin stands where the paper contradicts itself."""
-    head = ["§", "the paper says", "paper", "here [95 %]", "verdict", "ours is", "why", "margin"]
+    head = ["§", "claim", "stated by", "holds if", "paper", "here [95 %]", "verdict", "ours is",
+            "why not, and the experiment", "margin"]
     return markdown(head, [_cells(entry) for entry in entries()])
 
 
@@ -87,15 +91,17 @@ def _cells(entry: Entry) -> list[str]:
     claim, unit = entry.claim, entry.claim.unit
     theirs = [f"{label} {number(value, unit)}".strip() for label, value in entry.paper.items()]
     ours = [f"{label} {interval(found, unit)}".strip() for label, found in entry.ours.items()]
-    sizes = [f"{label} {size(entry.paper[label], found)}".strip() for label, found in entry.ours.items()]
+    sizes = [f"{label} {size(entry.paper[label], found)}".strip() for label, found in entry.ours.items()
+             if label in entry.paper]
     margin = [f"*{paper.discrepancy(words)}*" for words in claim.discrepancies]
-    return [claim.section, claim.says, "<br>".join(theirs), "<br>".join(ours), f"**{entry.verdict}**",
+    return [claim.section, claim.says, claim.stated_by, claim.sense, "<br>".join(theirs), "<br>".join(ours),
+            f"**{entry.verdict}**",
             "<br>".join(sizes), entry.why, "<br>".join(margin)]
 
 
 def settings_table() -> str:
-    """The settings of sections 3 and 4, the paper's and ours."""
-    rows = [[setting.section, setting.key, listed(paper.claim(setting.key)), _ours(setting)] for setting in SETTINGS]
+    """The settings, the paper's and ours."""
+    rows = [[setting.section, setting.name, setting.paper(), _ours(setting)] for setting in SETTINGS]
     return markdown(["§", "setting", "paper", "here"], rows)
 
 

@@ -4,14 +4,13 @@
 All drafters answered the same prompts, so whatever compares them draws the same prompts for both: `paired`.
 """
 
-import json
 from functools import cache
 
 import numpy as np
 
 from .checkpoints import ROOT
-from .errors import DSparkLiteError
 from .evaluation import Estimate, bootstrap, count_estimates, macro_gain, mean_accepted_length, row_tally
+from .recorded import read
 from .training.corpus import DOMAINS
 
 MEASUREMENTS = ROOT / "assets" / "measurements" / "experiments"
@@ -26,13 +25,9 @@ LENGTH_STUDY = {(drafter, length): f"{recipe}-length-{length}" for length in LEN
 RECIPES = tuple(dict.fromkeys([*TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values()]))
 
 
-@cache
 def measured(name: str) -> dict:
     """What scripts/experiments.py wrote of a recipe, or of LATENCY; raises DSparkLiteError where it is missing."""
-    path = MEASUREMENTS / f"{name}.json"
-    if not path.exists():
-        raise DSparkLiteError(f"{name} was not measured: there is no {path.name}; `make experiments` writes it")
-    return json.loads(path.read_text())
+    return read(MEASUREMENTS / f"{name}.json", "make experiments")
 
 
 def row(recipe: str, domain: str) -> dict:

@@ -1,22 +1,18 @@
 """The paper's numbers, to lay beside ours: assets/reference/paper_numbers.json, as printed or read off its figures."""
 
-import json
-from functools import cache
-
 import numpy as np
 
-from .checkpoints import ROOT
 from .errors import DSparkLiteError
+from .recorded import REFERENCE, RESTORE_REFERENCE, read
 
 LABELS = {"dspark": "DSpark", "dflash": "DFlash", "eagle3": "Eagle3"}  # our name: the paper's
 STUDY = {"dspark": "DSpark_markov", "dspark_rnn": "DSpark_rnn", "dflash": "DFlash"}  # our name: that of Figure 4
 TARGETS = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Gemma4-12B")
 
 
-@cache
 def numbers() -> dict:
     """Everything in paper_numbers.json, by figure and table."""
-    return json.loads((ROOT / "assets" / "reference" / "paper_numbers.json").read_text())
+    return read(REFERENCE / "paper_numbers.json", RESTORE_REFERENCE)
 
 
 def table1(target: str, drafter: str) -> dict[str, float]:
@@ -68,17 +64,20 @@ def overhead(drafter: str) -> dict[int, float]:
     return dict(zip(study["x"]["values"], np.divide(study["latency"]["derived_overhead_pct"][STUDY[drafter]], 100)))
 
 
-def claims(*sections: str) -> list[dict]:
-    """What the text claims in these sections ("3", "4"): name, value, unit, the number it was checked against."""
-    return [claim for claim in numbers()["text_claims"]
-            if any(part.strip().split(".")[0] in sections for part in claim["section"].split(","))]
-
-
 def claim(name: str):
     """The value of a claim of the text, in the paper's unit; raises DSparkLiteError where there is none."""
+    return _named(name)["value"]
+
+
+def claim_values(name: str) -> list[float]:
+    """The numbers of a claim of the text in one list, percents as fractions."""
+    return (np.ravel(claim(name)) / (100 if _named(name).get("units") == "percent" else 1)).tolist()
+
+
+def _named(name: str) -> dict:
     for found in numbers()["text_claims"]:
         if found["claim"] == name:
-            return found["value"]
+            return found
     raise DSparkLiteError(f"the paper's numbers hold no claim {name!r}; see text_claims in paper_numbers.json")
 
 

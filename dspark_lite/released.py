@@ -5,16 +5,16 @@ and the sizes of their files as Qwen did), and modules are built without numbers
 bytes, of 16-bit weights.
 """
 
-import json
 from functools import cache
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from .checkpoints import DRAFTS, ROOT, of_target, parse_draft_config
+from .checkpoints import DRAFTS, of_target, parse_draft_config
 from .drafters import SmallLM
 from .errors import DSparkLiteError
 from .lab import PROFILES
+from .recorded import REFERENCE, RESTORE_REFERENCE, read
 from .target import Target
 
 MODELS = {role: name for role, name in PROFILES["released"].items() if "/" in name}  # role: Hub id
@@ -28,10 +28,9 @@ CUDA = int(0.5e9)  # what CUDA and its libraries take on the device by themselve
 T4 = int(15e9)  # what a T4 has for all of it
 
 
-@cache
 def reference(file: str) -> dict:
     """A JSON file of assets/reference."""
-    return json.loads((ROOT / "assets" / "reference" / file).read_text())
+    return read(REFERENCE / file, RESTORE_REFERENCE)
 
 
 def is_language_model(role: str) -> bool:

@@ -5,7 +5,6 @@ A row holds the totals of turns of a few steps (serving_bench.py); a measure is 
 a bootstrap over turns.
 """
 
-import json
 from functools import cache
 
 import numpy as np
@@ -14,6 +13,7 @@ from . import confidence
 from .checkpoints import ROOT
 from .errors import DSparkLiteError
 from .evaluation import Estimate, bootstrap
+from .recorded import read
 from .scheduling import fixed
 from .serving import PARTS, StepReport
 from .serving_bench import SCHEDULED, decoding_seconds, policy_of, step_costs
@@ -24,12 +24,9 @@ MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
 VALIDATED = (1, 4, 16, 32, 64)  # concurrencies at which the model is compared with the engine
 
 
-@cache
 def measured() -> dict:
     """The measurement: device, turns of a row, and rows by part (serving_bench.measure_load)."""
-    if not MEASURED.exists():
-        raise DSparkLiteError(f"the engine was not measured: there is no {MEASURED.name}; `make serving` writes it")
-    return json.loads(MEASURED.read_text())
+    return read(MEASURED, "make serving")
 
 
 def rows(part: str, **wanted) -> list[dict]:
@@ -164,7 +161,46 @@ def gain_at_matched_throughput(policy: str) -> list[tuple[float, float]]:
     """(MTP-1's throughput, how much faster each user is under `policy` with DSpark at that throughput, a fraction),
     where both reach it; between measured loads the frontier is straight."""
     ours, theirs = frontier("dspark", policy), frontier("mtp", "all")
-    order = ours[:, 1].argsort()
-    within = (theirs[:, 1] >= ours[:, 1].min()) & (theirs[:, 1] <= ours[:, 1].max())
-    speeds = np.interp(theirs[within, 1], ours[order, 1], ours[order, 0])
-    return list(zip(theirs[within, 1].tolist(), (speeds / theirs[within, 0] - 1).tolist()))
+    gains = np.array([speed_gain(ours, point) for point in theirs])
+    within = ~np.isnan(gains)
+    return list(zip(theirs[within, 1].tolist(), gains[within].tolist()))
+
+
+def speed_gain(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """How much faster each user is on the frontier `ours` [n, 2] at the throughput of the point `theirs` [2], as a
+    fraction; nan where our frontier does not reach that throughput."""
+    return _between(ours[:, 1], ours[:, 0], theirs[1]) / theirs[0] - 1
+
+
+def throughput_gain(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """How much higher throughput is on the frontier `ours` [n, 2] at the speed per user of the point `theirs` [2], as a
+    fraction; nan where our frontier does not reach that speed."""
+    return _between(ours[:, 0], ours[:, 1], theirs[0]) / theirs[1] - 1
+
+
+def _between(x: np.ndarray, y: np.ndarray, at: float) -> float:
+    order = x.argsort()
+    return float(np.interp(at, x[order], y[order], left=np.nan, right=np.nan))
+
+
+def gain_over_mtp(gain, policy: str, concurrency: int) -> Estimate:
+    """`gain` (speed_gain or throughput_gain) of DSpark's frontier under `policy` over MTP-1's point at `concurrency`.
+
+    The interval is a bootstrap over turns; a resample takes, at each load, the same turns of both drafters. Raises
+    DSparkLiteError where DSpark's frontier does not reach that point.
+    """
+    loads = sorted(row["concurrency"] for row in rows("policies", drafter="mtp", policy="all"))
+    turns = [np.stack([part for drafter, name in (("dspark", policy), ("mtp", "all")) for part in
+                       MEASURES["throughput"](row("policies", drafter=drafter, policy=name, concurrency=load))], 1)
+             for load in loads]
+
+    def of_frontiers(groups):
+        committed, seconds, other_committed, other_seconds = np.array([group.sum(0) for group in groups]).T
+        ours, theirs = (np.stack([rate / loads, rate], 1) for rate in (committed / seconds, other_committed / other_seconds))
+        return gain(ours, theirs[loads.index(concurrency)])
+
+    found = bootstrap(of_frontiers, turns)
+    if np.isnan(found.value):
+        raise DSparkLiteError(f"DSpark's frontier under {policy} does not reach MTP-1's point at {concurrency} requests; "
+                              "measure more loads")
+    return found

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from dspark_lite import confidence, evaluation, ledger, miniature
+from dspark_lite import confidence, evaluation, ledger, miniature, recorded
 from dspark_lite.evaluation import _row
 from dspark_lite.measurements import write_json
 from dspark_lite.training.corpus import DOMAINS
@@ -46,7 +46,7 @@ def latency(extra: dict[str, float], seed: int = 0) -> dict:
 
 
 def write_all(folder) -> None:
-    """Every measurement that figures and ledger read."""
+    """Every measurement of scripts/experiments.py that figures and ledger read."""
     for seed, recipe in enumerate(miniature.RECIPES):
         write_json(folder / f"{recipe}.json", measurement(recipe, rate(recipe), seed))
     write_json(folder / f"{miniature.LATENCY}.json", latency({"dspark": 1.0, "dspark_rnn": 2.0}))
@@ -62,8 +62,8 @@ def read_from(folder, monkeypatch) -> None:
 
 def forget() -> None:
     """Empties what was kept of the measurements read so far."""
-    for kept in (miniature.measured, miniature.accepted_lengths, miniature.gains, miniature.conditional_acceptance,
-                 ledger.entries, confidence._measured, confidence.over_positions, confidence.gain_in_ece):
+    for kept in (recorded.read, miniature.accepted_lengths, miniature.gains, miniature.conditional_acceptance,
+                 ledger.entries, confidence.over_positions, confidence.gain_in_ece):
         kept.cache_clear()
 
 

@@ -59,7 +59,7 @@ def test_paired_draws_the_same_prompts_for_all(made):
 
 def test_a_missing_measurement_is_named(made):
     (made / "tiny-mtp.json").unlink()
-    sentence = r"tiny-mtp was not measured: there is no tiny-mtp\.json; `make experiments` writes it"
+    sentence = r"there is no experiments/tiny-mtp\.json; `make experiments` writes it"
     with pytest.raises(DSparkLiteError, match=sentence):
         miniature.accepted_lengths("tiny-mtp")
 
@@ -119,7 +119,7 @@ def test_what_lacks_a_measurement_is_a_sentence_and_the_rest_is_drawn(made, tmp_
     out = tmp_path / "out"
     assert figures.main(out) == 1
     assert not (out / "figure_3.png").exists() and (out / "figure_2.png").exists()
-    assert "figure_3.png was not drawn: tiny-dspark-1-layer was not measured" in capsys.readouterr().err
+    assert "figure_3.png was not drawn: there is no experiments/tiny-dspark-1-layer.json" in capsys.readouterr().err
     page = (out / "tables.md").read_text()
-    assert "Not there: tiny-dspark-1-layer was not measured" in page and "not measured yet" in page
+    assert "Not there: there is no experiments/tiny-dspark-1-layer.json" in page and "not measured yet" in page
     assert PROMPTS == len(miniature.row("tiny-dspark", "math")["rounds"])

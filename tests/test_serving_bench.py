@@ -130,9 +130,8 @@ def test_the_frontier_and_the_gain_at_matched_throughput(measured):
 
 
 def test_without_a_measurement_the_command_is_named(monkeypatch, tmp_path):
-    serving_report.measured.cache_clear()
     monkeypatch.setattr(serving_report, "MEASURED", tmp_path / "engine.json")
-    with pytest.raises(DSparkLiteError, match="there is no engine.json; `make serving` writes it"):
+    with pytest.raises(DSparkLiteError, match="there is no .*/engine.json; `make serving` writes it"):
         serving_report.measured()
 
 

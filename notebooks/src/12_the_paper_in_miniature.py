@@ -24,7 +24,7 @@ import numpy as np
 from IPython.display import Markdown
 
 import dspark_lite
-from dspark_lite import claims, evaluation, latency, ledger, miniature, paper, paper_plots, plots, tables, widgets
+from dspark_lite import contrasts, evaluation, experiments, latency, ledger, miniature, paper, paper_plots, plots, tables, widgets
 from dspark_lite.exercises import lesson_12 as exercises
 from dspark_lite.training.corpus import DOMAINS
 
@@ -289,7 +289,7 @@ for place, e in gain.items():
 # %%
 head = miniature.gains(recipes["dspark"], recipes["dflash"])
 layer = miniature.gains(miniature.DEPTHS[3], miniature.DEPTHS[2])
-for domain, entropy in claims.answer_entropy().items():
+for domain, entropy in experiments.answer_entropy().items():
     print(f"{domain:5} {entropy:.2f} nats a token: the head brings {head[domain].value:+.1%} at full depth, "
           f"the third layer {layer[domain].value:+.1%}")
 
@@ -316,8 +316,8 @@ picture = paper_plots.figure_4()
 
 # %%
 for domain in DOMAINS:
-    e = claims.gain_growth((domain,), 8, 16)
-    theirs = claims.paper_gain(domain, 16) - claims.paper_gain(domain, 8)
+    e = contrasts.gain_growth((domain,), 8, 16)
+    theirs = contrasts.paper_gain(domain, 16) - contrasts.paper_gain(domain, 8)
     value, low, high = 100 * e.value, 100 * e.low, 100 * e.high
     print(f"{domain:5} {value:+5.1f} percent points [{low:+.1f}, {high:+.1f}]   paper {100 * theirs:+.1f}")
 
@@ -358,10 +358,10 @@ done = exercises.check_net_gain(net_gain)
 
 # %%
 for draft_length in miniature.LENGTHS:
-    gain = claims.length_gain("all", draft_length).value
+    gain = contrasts.length_gain("all", draft_length).value
     overhead = latency.overhead(measured, "dspark", draft_length).value
     net = (1 + gain) / (1 + overhead) - 1
-    theirs = (1 + claims.paper_gain("all", draft_length)) / (1 + paper.overhead("dspark")[draft_length]) - 1
+    theirs = (1 + contrasts.paper_gain("all", draft_length)) / (1 + paper.overhead("dspark")[draft_length]) - 1
     print(f"draft length {draft_length:2}: {gain:+6.1%} tokens a round, {overhead:+5.1%} time, {net:+6.1%} tokens a "
           f"second (paper {theirs:+.1%})")
 
@@ -419,13 +419,15 @@ panel = widgets.explore(
 # %% [markdown]
 # ## The ledger
 #
-# Each claim of sections 3 and 4 that has a number in it. To be tested, a claim must say what would refute it; so each
-# is written as an inequality, as margins that must be above zero:
+# Each claim of the paper that has a number in it, from section 4 to Appendix A; a claim that one phenomenon decides is
+# one row, with the domains inside. To be tested, a claim must say what would refute it; so each is written as an
+# inequality, as margins that must be above zero. Where the paper gives numbers or words and the inequality is ours, the
+# row says that this course states it.
 #
 # - *replicates*: the 95 % intervals of all its margins lie above zero;
 # - *does not in miniature*: one of them does not. "The other way round" means that its interval lies below zero, "the
 #   interval holds zero" that our prompts cannot tell;
-# - *cannot be tested here*: it needs what a small world does not have;
+# - *cannot be tested here*: it needs what a small world does not have, and the row says what;
 # - *not measured yet*: there is no file.
 #
 # That is the rule of the package, in two lines:
@@ -450,7 +452,10 @@ Markdown(ledger.ledger_table())
 # Where there is no difference at all, one margin in forty still lands above zero by chance. Read a verdict together
 # with its interval.
 #
-# The rest of the numbers in these sections are settings. A setting is a choice, there is nothing in it to replicate
+# A failure has a cause, and a cause is a guess until an experiment has varied it. The last but one column names the
+# experiment that was run, by its recipes, or says that there was none.
+#
+# The rest of the paper's numbers are settings. A setting is a choice, there is nothing in it to replicate
 # (it cannot be tested here); but a reader should know where ours differ.
 
 # %%

@@ -1,0 +1,119 @@
+"""The quantities of sections 4.3.3, 5 and Appendix A, and the reader of recorded results, on cases computed by hand."""
+
+import numpy as np
+import pytest
+
+from dspark_lite import confidence, contrasts, evaluation, experiments, recorded, serving_report, settings
+from dspark_lite.errors import DSparkLiteError
+from dspark_lite.evaluation import Estimate
+from dspark_lite.serving import PARTS
+
+
+def served_row(drafter, policy, concurrency, committed, verified):
+    """Three equal turns of one second and ten requests' steps each; prompts cost nothing."""
+    seconds = {f"{part}_seconds": [1.0 if part == "verify" else 0.0] * 3 for part in PARTS}
+    return {"drafter": drafter, "policy": policy, "concurrency": concurrency, "committed": [committed] * 3,
+            "verified": [verified] * 3, "requests": [10] * 3, **seconds}
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """MTP-1 gives 40 and 160 tokens a second at 4 and 16 requests (10 per user), DSpark 100 and 200 at 4 and 16 (25 and
+    12.5 per user) and 320 at 64 (5 per user)."""
+    found = [served_row("mtp", "all", 4, 40, 20), served_row("mtp", "all", 16, 160, 20), served_row("mtp", "all", 64, 256, 20),
+             served_row("dspark", "lagged", 4, 100, 70), served_row("dspark", "lagged", 16, 200, 60),
+             served_row("dspark", "lagged", 64, 320, 40),
+             served_row("dspark", "fixed 1", 64, 300, 20), served_row("dspark", "fixed 7", 64, 240, 80)]
+    monkeypatch.setattr(serving_report, "measured", lambda: {"policies": found})
+    monkeypatch.setattr(evaluation, "RESAMPLES", 20)
+
+
+def close(found, value):
+    """Equal turns leave no interval."""
+    assert (found.value, found.low, found.high) == pytest.approx((value, value, value))
+
+
+def test_gain_at_the_same_throughput(engine):
+    found = serving_report.gain_over_mtp(serving_report.speed_gain, "lagged", 16)
+    # At 160 tokens a second DSpark's line from (25, 100) to (12.5, 200) gives 17.5 per user, MTP-1 10.
+    close(found, 0.75)
+
+
+def test_gain_at_the_same_speed(engine):
+    found = contrasts.served(serving_report.throughput_gain)
+    close(found["moderate:"], 240 / 160 - 1)  # 10 per user lies a third of the way from 12.5 (200) to 5 (320)
+    close(found["strict:"], 240 / 40 - 1)
+
+
+def test_a_point_out_of_reach_is_no_number(engine):
+    with pytest.raises(DSparkLiteError, match="does not reach MTP-1's point at 4 requests"):
+        serving_report.gain_over_mtp(serving_report.speed_gain, "lagged", 4)  # 40 tokens a second: DSpark begins at 100
+    assert np.isnan(serving_report.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0])))
+
+
+def test_budget_falls_and_one_draft_against_seven(engine):
+    close(contrasts.budget_drop(), 3.0)  # 70 / 10 at 4 requests, 40 / 10 at 64
+    assert {label: found.value for label, found in contrasts.budgets().items()} == {"4 under way:": 7.0, "64 under way:": 4.0}
+    close(contrasts.static_loss(), 300 / 240 - 1)
+
+
+def test_excess_is_promise_over_outcome():
+    assert confidence.excess(np.array([0.9, 0.7]), np.array([1.0, 0.0])) == pytest.approx(0.3)
+    assert confidence.excess(np.array([0.4, 0.2]), np.array([1.0, 0.0])) == pytest.approx(-0.2)
+
+
+def test_the_paper_promises_too_much_in_figure_6(monkeypatch):
+    before = {1: ([0.6, 0.8], [0.5, 0.8], [3, 1]), 3: ([0.5], [0.2], [7]), 5: ([0.5], [0.3], [1]), 7: ([0.5], [0.4], [1])}
+    monkeypatch.setattr(contrasts.paper, "calibration", lambda position: {
+        "before": dict(zip(("predicted", "observed", "count"), map(np.array, before[position])))})
+    assert contrasts.paper_excess() == pytest.approx({"excess, from": 0.075, "excess, to": 0.3})
+
+
+def test_appendix_a_is_computed_and_a_wrong_number_is_told():
+    ours = contrasts.appendix_a()
+    theirs = dict(zip(ours, (1.0, 0.9, 1.134, 0.85, 0.15, 0.7, 0.3)))
+    assert {label: found.value for label, found in ours.items()} == pytest.approx(theirs, abs=1e-6)
+    assert min(room.low for room in contrasts.equal(theirs, ours).values()) > 0
+    for changed in (1e-3, -1e-3):
+        assert contrasts.equal({**theirs, "1 draft:": 0.9 + changed}, ours)["1 draft:"].high < 0
+
+
+def test_shifted_moves_all_three():
+    found = contrasts.shifted(Estimate(1.5, 1.0, 2.0), -1)
+    assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
+
+
+def test_margins_of_merged_rows_have_their_sign(monkeypatch):
+    monkeypatch.setattr(contrasts, "ahead", lambda first, second, domain: (first, second, domain))
+    assert contrasts.first_draft_leads("dspark", "dflash", ("math",)) == {"math": (("dspark", 1), ("dflash", 1), "math")}
+    assert contrasts.end_falls("dflash", ("code",)) == {"code": (("dflash", 1), ("dflash", 7), "code")}
+    assert contrasts.paper_gains_by_domain(*[{"math": x, "code": x, "chat": x} for x in (6.0, 5.0)])["code:"] == pytest.approx(0.2)
+
+
+def test_shares_of_a_target():
+    config = {"num_hidden_layers": 2, "hidden_size": 4, "head_dim": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+              "intermediate_size": 8}
+    weights = 2 * (16 + 8 + 8 + 16 + 2 * 2 + 3 * 32 + 2 * 4) + 4  # q, k, v, o; norms of q, k; MLP; norms; last norm
+    assert settings.layer_weights(config) == weights == 316
+    shapes = {"embed_tokens.weight": (9, 4), "lm_head.weight": (9, 4), "fc.weight": (4, 7), "norm.weight": (4,)}
+    assert settings.drafter_weights(shapes) == 32
+    assert settings.shares(config, {"dflash": shapes}) == "DFlash 10.1%"
+
+
+def test_released_drafters_have_the_shares_that_the_small_ones_are_made_after():
+    assert settings.released_shares() == "Eagle3 4.1%, DFlash 14.8%, DSpark 16.9%"
+
+
+def test_recorded_results_are_read_once_and_a_missing_or_broken_file_is_named(tmp_path):
+    path = tmp_path / "x.json"
+    with pytest.raises(DSparkLiteError, match=rf"there is no {tmp_path.name}/x\.json; `make x` writes it"):
+        recorded.read(path, "make x")
+    path.write_text('{"a": 1')
+    with pytest.raises(DSparkLiteError, match="x.json is not whole .*; `make x` writes it anew"):
+        recorded.read(path, "make x")
+    path.write_text('{"a": 1}')
+    assert recorded.read(path, "make x") is recorded.read(path, "make x") == {"a": 1}
+
+
+def test_entropy_is_that_of_the_quality_file():
+    assert experiments.answer_entropy().keys() == {"math", "code", "chat"}
