@@ -34,8 +34,10 @@ check_possible_anchors = Exercise(possible_anchors, Step([(SUPERVISED,)], {
 
 
 def seeing(context, slots):
-    """A mask predicate of what is seen of the context, `context(key, anchor)`, and of the slots, `slots(block, owner, slot,
-    other)`: the blocks and the places in them of query and key."""
+    """A mask predicate of what is seen of the context, `context(key, anchor)`, and of the slots.
+
+    `slots(block, owner, slot, other)` takes the blocks of query and key and their slots in them.
+    """
     def sees(anchors, length, gamma, query, key):
         block, owner = query // gamma, (key - length) // gamma
         inside = slots(block, owner, query % gamma, (key - length) % gamma)
@@ -128,7 +130,7 @@ check_label = Exercise(confidence_label, Step([LABEL_CASE], {
 
 
 def weighing(weigh, divide=None):
-    """A loss with the weights `weigh(position, counted)` over the sum of `divide(weights, counted)`, or of the weights."""
+    """A loss with weights `weigh(position, counted)` over the sum of `divide(weights, counted)`, or of the weights."""
     def loss(losses, counted):
         weights = weigh(torch.arange(losses.shape[1]), counted).expand_as(losses)
         return (losses * weights).sum() / (divide(weights, counted) if divide else weights).sum()

@@ -146,7 +146,8 @@ NOT_THIS = {  # (symptom, cause): why it cannot be
 def check_diagnosis(diagnosis):
     """`diagnosis`: {"A": cause, ...} for four symptoms."""
     if not isinstance(finished(diagnosis), dict):
-        raise Mistake(f'the diagnosis is a dictionary, {{"A": cause, ...}}, not a value of type {type(diagnosis).__name__}.')
+        name = type(diagnosis).__name__
+        raise Mistake(f'the diagnosis is a dictionary, {{"A": cause, ...}}, not a value of type {name}.')
     for symptom, right in RIGHT.items():
         cause = finished(diagnosis.get(symptom))
         if cause not in RIGHT.values():

@@ -99,7 +99,7 @@ check_ece = Exercise(calibration_error, Step([BINS], {
 
 
 def fitting(forecast):
-    """Temperatures by position: the one whose `forecast(logits, temperature, k, chosen)` of survival has the least error."""
+    """An answer that takes the temperatures whose `forecast(logits, temperature, k, chosen)` has the least error."""
     def sequential(logits, outcome, grid, error):
         chosen = []
         for k in range(logits.shape[1]):

@@ -89,7 +89,8 @@ def boolean(answer):
 
 
 REQUEST, POSITION = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([2, 3, 1, 2, 3])
-MASK_CASE = REQUEST, POSITION, torch.cat([torch.tensor([0, 0, 1]), REQUEST]), torch.cat([torch.tensor([0, 1, 0]), POSITION])
+CACHED_REQUEST, CACHED_POSITION = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0])
+MASK_CASE = REQUEST, POSITION, torch.cat([CACHED_REQUEST, REQUEST]), torch.cat([CACHED_POSITION, POSITION])
 check_mask = Exercise(may_see, Step([MASK_CASE], {
     "that is the mask among the step's own tokens; the keys are the cached context too.":
         lambda r, p, kr, kp: may_see(r, p, r, p),
