@@ -1,4 +1,4 @@
-"""Lesson 00: its checkers accept the solution, remind of a stub and name mistakes; its figures and its equality hold."""
+"""Lesson 00: its map, its figures and its equality hold."""
 
 import re
 from types import SimpleNamespace
@@ -10,68 +10,11 @@ import torch
 
 from dspark_lite import plots
 from dspark_lite.decoding import Round, generate
-from dspark_lite.exercises import lesson_00 as exercises
 from dspark_lite.losslessness import toy_models
 from dspark_lite.target import Step
 from dspark_lite.ties import parting, same_or_tied
 
 (SOURCE,) = notebooks.lesson_sources("00")
-CHECKERS = {"accepted_length": exercises.check_accepted_length, "speedup": exercises.check_speedup}
-
-
-def functions(tag):
-    """What the cells of the lesson with this tag define."""
-    scope = {}
-    for cell in notebooks.read_cells(SOURCE):
-        if tag in notebooks.tags(cell):
-            exec(cell.source, scope)
-    return scope
-
-
-@pytest.mark.parametrize("name", CHECKERS)
-def test_solution_is_accepted(name, capsys):
-    assert CHECKERS[name](functions("solution")[name])
-    assert capsys.readouterr().out == "Correct.\n"
-
-
-@pytest.mark.parametrize("name", CHECKERS)
-def test_stub_is_a_reminder(name, capsys):
-    assert not CHECKERS[name](functions("exercise")[name])
-    assert capsys.readouterr().out.startswith("Not done yet")
-
-
-@pytest.mark.parametrize("name", CHECKERS)
-def test_what_the_learner_raises_is_told(name, capsys):
-    assert not CHECKERS[name](lambda *_: 1 / 0)
-    assert "ZeroDivisionError" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("mistake, sentence", [
-    (lambda rounds: sum(r.accepted for r in rounds) / len(rounds), "the token that the target adds counts too"),
-    (lambda rounds: sum(r.accepted + 1 for r in rounds) / len(rounds), "cuts the last round short"),
-    (lambda rounds: sum(r.accepted for r in rounds) / sum(r.proposed for r in rounds), "share of drafts accepted"),
-    (lambda rounds: sum(r.committed for r in rounds) / sum(r.proposed for r in rounds), "committed tokens by the drafts"),
-    (lambda rounds: sum(r.committed for r in rounds), "divide by the number of rounds"),
-    (lambda rounds: len(rounds) / sum(r.committed for r in rounds), "turn the fraction over"),
-    (lambda rounds: 3.0, "not the mean"),
-])
-def test_mistakes_about_accepted_length_are_named(mistake, sentence, capsys):
-    assert not exercises.check_accepted_length(mistake)
-    assert sentence in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("mistake, sentence", [
-    (lambda tau, draft, verify, plain: tau * plain / verify, "left out the time of drafting"),
-    (lambda tau, draft, verify, plain: tau * plain / draft, "left out the time of verifying"),
-    (lambda tau, draft, verify, plain: plain / (draft + verify), "tau tokens, not one"),
-    (lambda tau, draft, verify, plain: (tau + 1) * plain / (draft + verify), "do not add one"),
-    (lambda tau, draft, verify, plain: (tau - 1) * plain / (draft + verify), "not tau - 1"),
-    (lambda tau, draft, verify, plain: (draft + verify) / tau, "time of one token"),
-    (lambda tau, draft, verify, plain: (draft + verify) / (tau * plain), "turn the fraction over"),
-])
-def test_mistakes_about_speedup_are_named(mistake, sentence, capsys):
-    assert not exercises.check_speedup(mistake)
-    assert sentence in capsys.readouterr().out
 
 
 def test_the_map_links_to_every_lesson_there_is():

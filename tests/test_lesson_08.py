@@ -1,8 +1,7 @@
-"""Lesson 08: the checkers know right from wrong, what it prints of checkpoints is true, and its figures draw."""
+"""Lesson 08: what it prints of checkpoints is true, and its figures draw."""
 
 import json
 
-import lesson_cells
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -12,110 +11,8 @@ from safetensors.torch import save_file
 from dspark_lite import inspection, inspection_plots
 from dspark_lite.checkpoints import EMBEDDED, load_drafter, load_target, read_config
 from dspark_lite.evaluation import Estimate
-from dspark_lite.exercises import lesson_08
 from dspark_lite.parity import TOLERANCE
 from dspark_lite.ties import Parting, parted
-
-
-def test_solutions_pass(capsys):
-    assert lesson_cells.run("08", "solution", exercises=lesson_08, torch=torch) == 4
-    assert capsys.readouterr().out == 4 * "Correct.\n"
-
-
-def test_stubs_are_reminders(capsys):
-    assert lesson_cells.run("08", "exercise", exercises=lesson_08, torch=torch) == 4
-    assert capsys.readouterr().out.count("Not done yet") == 4
-
-
-def differing(asked, found):
-    """Names that both have, with two shapes."""
-    return {name for name in asked.keys() & found.keys() if asked[name] != found[name]}
-
-
-def placing(missing, unexpected, misshapen):
-    """An answer to the first exercise from three functions of (asked, found)."""
-    return lambda asked, found: (missing(asked, found), unexpected(asked, found), misshapen(asked, found))
-
-
-def only_left(asked, found):
-    """Names of the first alone."""
-    return set(asked) - set(found)
-
-
-def only_right(asked, found):
-    """Names of the second alone."""
-    return set(found) - set(asked)
-
-
-def counting(numbers_of, kept=lambda name, copies: name not in copies, factor=lambda size: size):
-    """An answer to the second exercise."""
-    return lambda shapes, copies, size: factor(size) * sum(numbers_of(shape) for name, shape in shapes.items() if kept(name, copies))
-
-
-def numel(shape):
-    """Numbers in a tensor."""
-    return torch.Size(shape).numel()
-
-
-def causes(**changed):
-    """The right diagnosis but for some."""
-    return {**lesson_08.RIGHT, **changed}
-
-
-WRONG = {
-    lesson_08.check_place: [
-        (placing(only_right, only_left, differing), "changed places"),
-        (placing(lambda a, f: only_left(a, f) | differing(a, f), lambda a, f: only_right(a, f) | differing(a, f), differing), "neither missing nor"),
-        (placing(only_left, only_right, lambda a, f: set()), "went unnoticed"),
-        (placing(only_left, only_right, lambda a, f: {n for n in a if a[n] == f.get(n)}), "tensors that fit"),
-        (placing(only_left, only_right, lambda a, f: set(a) & set(f)), "all names that both know"),
-        (placing(only_left, only_right, lambda a, f: {n for n in {*a, *f} if a.get(n) != f.get(n)}), "no second shape"),
-        (placing(only_left, only_right, only_left), "asked for and not found"),
-        (lambda a, f: (only_left(a, f), only_right(a, f)), "there are 2 sets"),
-    ],
-    lesson_08.check_added_bytes: [
-        (counting(numel, lambda name, copies: True), "the copies are counted too"),
-        (counting(numel, lambda name, copies: name in copies), "the copies alone"),
-        (counting(numel, lambda name, copies: name != "embed_tokens.weight"), "one of the two copies"),
-        (counting(numel, factor=lambda size: 1), "those are numbers"),
-        (counting(sum), "rows times columns"),
-        (counting(numel, factor=lambda size: 8 * size), "those are bits"),
-        (lambda shapes, copies, size: 0, "add up the numbers"),
-    ],
-    lesson_08.check_is_tie: [
-        (lambda z, a, b, allowed: abs(z[a] - z[b]) <= allowed, "with each other"),
-        (lambda z, a, b, allowed: z.max() - z[a] <= allowed, "our token alone"),
-        (lambda z, a, b, allowed: z.max() - z[b] <= allowed, "the other answer's token alone"),
-        (lambda z, a, b, allowed: z.max() - max(z[a], z[b]) <= allowed, "one of the two near the top"),
-        (lambda z, a, b, allowed: z.topk(2).values.diff().abs() <= allowed, "the two best logits; ask"),
-        (lambda z, a, b, allowed: {a, b} == set(z.topk(2).indices.tolist()), "among the two best"),
-        (lambda z, a, b, allowed: True, "within `allowed` of the largest"),
-    ],
-    lesson_08.check_diagnosis: [
-        (causes(A="wrong tap"), "A: a wrong tap is there from the first round"),
-        (causes(B="stale cache"), "B: a stale cache spoils all positions"),
-        (causes(C="wrong tap"), "C: neighbouring layers"),
-        (causes(D="other layout"), "D: read in the other layout"),
-        (causes(A="thinking"), "A is 'thinking'; the causes are"),
-    ],
-}
-CASES = [(check, answer, name) for check, wrong in WRONG.items() for answer, name in wrong]
-
-
-@pytest.mark.parametrize(("check", "answer", "name"), CASES, ids=lambda value: value if isinstance(value, str) else "")
-def test_mistakes_are_named(check, answer, name, capsys):
-    assert check(answer) is False
-    assert name in capsys.readouterr().out
-
-
-def test_every_wrong_cause_has_its_sentence():
-    symptoms, known = lesson_08.RIGHT, set(lesson_08.RIGHT.values())
-    assert set(lesson_08.NOT_THIS) == {(symptom, cause) for symptom in symptoms for cause in known - {symptoms[symptom]}}
-
-
-def test_a_diagnosis_that_is_half_done_is_a_reminder(capsys):
-    assert lesson_08.check_diagnosis(causes(D=...)) is False
-    assert "Not done yet" in capsys.readouterr().out
 
 
 # What is said of checkpoints ------------------------------------------------------------------------------------------

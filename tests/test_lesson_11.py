@@ -1,6 +1,5 @@
-"""Lesson 11: the checkers know right from wrong, and its figures say what they are given."""
+"""Lesson 11: its exercises are the package's layout and mask, and its figures say what they are given."""
 
-import lesson_cells
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -21,134 +20,12 @@ def closed():
     plt.close("all")
 
 
-def test_solutions_pass(capsys):
-    assert lesson_cells.run("11", "solution", exercises=lesson_11, np=np, torch=torch) == 4
-    assert capsys.readouterr().out == 4 * "Correct.\n"
-
-
-def test_stubs_are_reminders(capsys):
-    assert lesson_cells.run("11", "exercise", exercises=lesson_11, np=np, torch=torch) == 4
-    assert capsys.readouterr().out.count("Not done yet") == 4
-
-
-def flattened(starts, counts):
-    """The right answer of exercise 1."""
-    request = torch.repeat_interleave(torch.arange(len(counts)), counts)
-    return request, starts[request] + torch.cat([torch.arange(count) for count in counts])
-
-
-def through(starts, counts):
-    """A count through the whole batch."""
-    return torch.arange(int(counts.sum()))
-
-
-def own(request, key_request):
-    """Whether a key is of the token's request."""
-    return request[:, None] == key_request
-
-
-def before(position, key_position):
-    """Whether a key is not behind the token."""
-    return key_position <= position[:, None]
-
-
-def fixed(tau, seconds=None):
-    """An answer to exercise 3: requests times tau(mean survival, length) over the seconds of a step."""
-    seconds = seconds or (lambda costs, length, requests: costs(requests, requests * (1 + length)))
-    return lambda alive, length, requests, costs: requests * tau(alive.mean(0), length) / seconds(costs, length, requests)
-
-
-def prefix(mean, length):
-    """Tokens that a request is expected to commit."""
-    return 1 + mean[:length].sum()
-
-
-def speed(curve, throughput):
-    """The speed at a throughput."""
-    return np.interp(throughput, curve[:, 1], curve[:, 0])
-
-
-def total(curve, user):
-    """The throughput at a speed."""
-    return np.interp(user, curve[::-1, 0], curve[::-1, 1])
-
-
-WRONG = {
-    lesson_11.check_indices: {
-        lambda s, c: flattened(s, c)[::-1]: "swapped",
-        lambda s, c: flattened(torch.zeros_like(s), c): "count from 0",
-        lambda s, c: (flattened(s, c)[0], through(s, c)): "run on through the whole batch",
-        lambda s, c: (flattened(s, c)[0], s[flattened(s, c)[0]] + through(s, c)): "added the start to a count",
-        lambda s, c: (flattened(s, c)[0], s[flattened(s, c)[0]]): "the position of its first",
-        lambda s, c: flattened(s + 1, c): "one too high",
-        lambda s, c: (through(s, c) % 3, s[through(s, c) % 3] + through(s, c) // 3): "take turns",
-        lambda s, c: (flattened(s, c)[0] + 1, flattened(s, c)[1]): "counted from 1",
-        lambda s, c: (torch.arange(3), s): "as many as the counts",
-        lambda s, c: flattened(s, c)[1]: "return two tensors",
-        lambda s, c: (torch.zeros(7), torch.zeros(7)): "in a row",
-    },
-    lesson_11.check_mask: {
-        lambda r, p, kr, kp: own(r, kr): "keys behind it",
-        lambda r, p, kr, kp: before(p, kp): "sees other requests",
-        lambda r, p, kr, kp: own(r, kr) & before(p, kp) & (torch.arange(len(kr)) >= len(kr) - len(r)): "cached context is forgotten",
-        lambda r, p, kr, kp: own(r, r) & before(p, p): "the keys are the cached context too",
-        lambda r, p, kr, kp: own(r, kr) & (kp < p[:, None]): "does not see itself",
-        lambda r, p, kr, kp: (own(r, kr) & before(p, kp)).T: "turned around",
-        lambda r, p, kr, kp: ~(own(r, kr) & before(p, kp)): "wrong way round",
-        lambda r, p, kr, kp: own(r, kr) & ~(kp < p[:, None]): "not what stands before",
-        lambda r, p, kr, kp: own(r, kr) & before(torch.arange(len(r)), torch.arange(len(kr))): "places in the batch",
-        lambda r, p, kr, kp: own(r, kr) | before(p, kp): "both, not one",
-        lambda r, p, kr, kp: (own(r, kr) & before(p, kp)).long(): "True where a token sees",
-        lambda r, p, kr, kp: own(r, kr) & False: "of the same request",
-    },
-    lesson_11.check_fixed_throughput: {
-        lambda alive, k, R, costs: fixed(prefix)(alive, k, R, costs) / R: "speed of one request",
-        fixed(lambda mean, k: mean[:k].sum()): "the target adds itself",
-        fixed(prefix, lambda costs, k, R: costs(R, R * max(k, 1))): "anchors are missing",
-        fixed(lambda mean, k: 1 + k): "counted as accepted",
-        fixed(lambda mean, k: 1 + (k * mean[k - 1] if k else 0)): "the last position",
-        fixed(lambda mean, k: prefix(mean, 3)): "behind the length",
-        fixed(prefix, lambda costs, k, R: costs(1, 1 + k)): "that of one request",
-        fixed(prefix, lambda costs, k, R: 1 / costs(R, R * (1 + k))): "divide by it",
-        lambda alive, k, R, costs: R * (1 + alive[:, :k].sum()) / costs(R, R * (1 + k)): "mean block",
-        lambda alive, k, R, costs: 1.0: "over the seconds",
-    },
-    lesson_11.check_speed_gain: {
-        lambda a, b, y: speed(b, y) / speed(a, y) - 1: "upside down",
-        lambda a, b, y: speed(a, y) / speed(b, y): "that is the ratio",
-        lambda a, b, y: speed(a, y) - speed(b, y): "a difference",
-        lambda a, b, y: total(a, speed(b, y)) / y - 1: "the other way across",
-        lambda a, b, y: total(a, y) / total(b, y) - 1: "asked for a throughput",
-        lambda a, b, y: np.interp(y, *a.T) / np.interp(y, *b.T) - 1: "grid to rise",
-        lambda a, b, y: 100 * (speed(a, y) / speed(b, y) - 1): "in percent",
-        lambda a, b, y: 0.5: "read each curve",
-    },
-}
-
-
-@pytest.mark.parametrize(("check", "answer", "name"),
-                         [(check, answer, name) for check, wrong in WRONG.items() for answer, name in wrong.items()],
-                         ids=lambda value: value if isinstance(value, str) else "")
-def test_mistakes_are_named(check, answer, name, capsys):
-    assert check(answer) is False
-    assert name in capsys.readouterr().out
-
-
-def test_the_row_of_the_nearest_load_is_a_named_mistake(capsys):
-    def same_row(ours, theirs, throughput):
-        row = abs(theirs[:3, 1] - throughput).argmin()
-        return ours[row, 0] / theirs[row, 0] - 1
-
-    assert lesson_11.check_speed_gain(same_row) is False
-    assert "same concurrency" in capsys.readouterr().out
-
-
 def test_the_exercises_are_the_packages_layout_and_mask():
     starts, counts = torch.tensor([4, 2, 9]), torch.tensor([3, 1, 5])
     layout = Layout(SlotStore(1, 3, 16, torch.device("cpu")), [0, 1, 2], starts.numpy(), counts.numpy())
-    request, position = flattened(starts, counts)
+    request, position = lesson_11.index_tensors(starts, counts)
     assert torch.equal(layout.row, request) and torch.equal(layout.position, position)
-    assert torch.equal(sees(request[:, None], position[:, None], request, position), own(request, request) & before(position, position))
+    assert torch.equal(sees(request[:, None], position[:, None], request, position), lesson_11.may_see(request, position, request, position))
 
 
 def rounds(*pairs):

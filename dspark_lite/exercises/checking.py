@@ -1,6 +1,13 @@
-"""What all checkers share: an unfinished stub is a reminder, a known mistake is named, an exception is reported."""
+"""What all checkers share: an unfinished stub is a reminder, a known mistake is named, an exception is reported.
 
+A checker of a function knows a right function and, by the sentence that names it, each wrong one. All run on the same
+cases, so a learner's mistake is found by what it computes and is written down once, for the checker and for its test.
+"""
+
+import copy
 import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -35,26 +42,112 @@ def checker(check):
 
 
 def finished(value):
-    """The learner's value, or Unfinished where the stub still returns None or `...`."""
-    if value is None or value is ...:
+    """The learner's value, or Unfinished where the stub still returns None or `...`, alone or as a part."""
+    parts = value if isinstance(value, (tuple, list)) else [value]
+    if any(part is None or part is ... for part in parts):
         raise Unfinished
     return value
 
 
+def as_values(answer):
+    """What a function returned, for `same`: a float64 tensor, a tuple where the parts differ in shape, or a set."""
+    if isinstance(finished(answer), (set, frozenset)):
+        return answer
+    if isinstance(answer, (tuple, list)):
+        parts = tuple(as_values(part) for part in answer)
+        stackable = all(isinstance(part, torch.Tensor) and part.shape == parts[0].shape for part in parts)
+        return torch.stack(parts) if parts and stackable else parts
+    return torch.as_tensor(answer).double()
+
+
 def same(answer, right, tolerance: float = 1e-5) -> bool:
-    """Whether two tensors or numbers have one shape and agree within `tolerance`."""
-    answer, right = torch.as_tensor(answer), torch.as_tensor(right)
-    return answer.shape == right.shape and torch.allclose(answer.double(), right.double(), atol=tolerance, rtol=0)
+    """Whether two results have one form and agree within `tolerance`; exceptions agree in type and message."""
+    if type(answer) is not type(right):
+        return False
+    if isinstance(right, torch.Tensor):
+        return answer.shape == right.shape and torch.allclose(answer, right, atol=tolerance, rtol=0)
+    if isinstance(right, tuple):
+        return len(answer) == len(right) and all(map(same, answer, right))
+    return repr(answer) == repr(right) if isinstance(right, Exception) else answer == right
 
 
-def name_mistake(answer, right, mistakes: dict[str, object], otherwise: str) -> None:
-    """Raises Mistake unless `answer` equals `right`, with the sentence of the wrong answer it equals or `otherwise`.
+@dataclass(frozen=True)
+class Step:
+    """One comparison of an exercise.
 
-    `mistakes` maps a sentence to the value that this mistake gives.
+    `cases` are tuples of arguments. `mistakes` maps the sentence that names a mistake to the function that makes it, or
+    to several. `otherwise` is said of a wrong answer that no mistake gives. `read(answer)` is what is compared of a
+    returned value; it may raise Mistake, too, where the value has the wrong form.
     """
-    if same(answer, right):
-        return
-    for sentence, wrong in mistakes.items():
-        if same(answer, wrong):
-            raise Mistake(sentence)
-    raise Mistake(otherwise)
+
+    cases: list[tuple]
+    mistakes: dict[str, Callable | tuple[Callable, ...]]
+    otherwise: str
+    read: Callable = lambda answer: answer
+
+    def planted(self) -> list[tuple[str, Callable]]:
+        """Each wrong function beside its sentence."""
+        several = ((sentence, wrong if isinstance(wrong, tuple) else (wrong,))
+                   for sentence, wrong in self.mistakes.items())
+        return [(sentence, function) for sentence, functions in several for function in functions]
+
+    def result(self, function, case: tuple):
+        """What `function` gives for a case; an exception that it raises is a result as well."""
+        try:
+            answer = function(*copy.deepcopy(case))  # a function that changes its arguments changes its own only
+        except (Unfinished, NotImplementedError):
+            raise
+        except Exception as error:
+            return error
+        try:
+            return as_values(self.read(finished(answer)))
+        except (Unfinished, Mistake):
+            raise
+        except Exception:
+            name = type(answer).__name__
+            raise Mistake(f"a value of type {name} cannot be read as the answer here; {self.otherwise}") from None
+
+    def results(self, function) -> tuple:
+        """What `function` gives for all cases."""
+        return tuple(self.result(function, case) for case in self.cases)
+
+    def makes(self, wrong, answers: tuple) -> bool:
+        """Whether `wrong` gives these results. One that `read` refuses gives none: its sentence comes from there."""
+        try:
+            return same(answers, self.results(wrong))
+        except Mistake:
+            return False
+
+    def judge(self, function, right: tuple) -> None:
+        """Raises Mistake, or what `function` itself raised, unless it gives the results of a function in `right`."""
+        answers = self.results(function)
+        if any(same(answers, self.results(reference)) for reference in right):
+            return
+        for sentence, wrong in self.planted():
+            if self.makes(wrong, answers):
+                raise Mistake(sentence)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        raise Mistake(self.otherwise)
+
+
+class Exercise:
+    """A checker of a function: called with the learner's it prints one line and returns whether the answer is right.
+
+    The steps are judged in their order; `also_right` are functions with other results that are right as well. `manner`
+    raises Mistake for a function whose results are right but which the exercise does not allow.
+    """
+
+    def __init__(self, reference, *steps: Step, also_right: tuple = (), manner=None):
+        self.reference, self.steps, self.also_right, self.manner = reference, steps, also_right, manner
+        self.__doc__ = f"Checks a function like `{reference.__name__}`: {reference.__doc__}"
+
+    @checker
+    def __call__(self, function):
+        if not callable(finished(function)):
+            raise Mistake(f"the checker takes the function itself, not a value of type {type(function).__name__}.")
+        for step in self.steps:
+            step.judge(function, (self.reference, *self.also_right))
+        if self.manner:
+            self.manner(function)

@@ -2,49 +2,69 @@
 
 from types import SimpleNamespace
 
-from .checking import checker, finished, name_mistake
+from .checking import Exercise, Step
 
 
-@checker
-def check_cache_bytes(function):
-    """Checks `function(config, context, bytes_per_number)`: the bytes of one request's K/V cache."""
-    config = SimpleNamespace(num_hidden_layers=3, num_attention_heads=10, num_key_value_heads=5, head_dim=7)
-    context, size = 11, 4
-    right = 2 * 3 * 5 * 7 * context * size
-    name_mistake(finished(function(config, context, size)), right, {
-        "that is the keys or the values; the cache holds both": right / 2,
-        "you counted the attention heads; queries are not kept, only keys and values are: num_key_value_heads":
-            right * 2,
-        "that is one layer; every layer keeps its own keys and values": right / 3,
-        "that is one token; every token of the context is kept": right / context,
-        "that is how many numbers there are; multiply by the bytes of one": right / size,
-    }, "multiply keys and values, layers, key heads, head size, tokens and the bytes of a number")
+def key_numbers(config, heads, layers=1):
+    """How many numbers the keys of one token are."""
+    return layers * heads * config.head_dim
 
 
-@checker
-def check_draft_budget(function):
-    """Checks `function(tau, verify, plain, wanted)`: the longest draft time that reaches the wanted speed-up."""
-    tau, verify, plain, wanted = 6.0, 7.0, 5.0, 2.0
-    name_mistake(finished(function(tau, verify, plain, wanted)), tau * plain / wanted - verify, {
-        "that is the time for draft and verification together; take the verification off": tau * plain / wanted,
-        "you solved for one token a round; a round gives tau of them": plain / wanted - verify,
-        "the wanted speed-up is upside down: a token may cost plain / wanted, not plain * wanted":
-            tau * plain * wanted - verify,
-        "that breaks even with plain decoding; the wanted speed-up is missing": tau * plain - verify,
-        "tau counts the token that the target adds: all of tau is gained, not tau - 1":
-            (tau - 1) * plain / wanted - verify,
-        "the whole round, draft and verification, is divided by tau": tau * (plain / wanted - verify),
-    }, "put L = (draft + verify) / tau equal to plain / wanted and solve for draft")
+def cache_bytes(config, context, size):
+    """The bytes of one request's K/V cache."""
+    return 2 * key_numbers(config, config.num_key_value_heads, config.num_hidden_layers) * context * size
 
 
-@checker
-def check_break_even_tau(function):
-    """Checks `function(draft, verify, plain)`: the accepted length at which L is plain decoding's time of a token."""
-    draft, verify, plain = 3.0, 9.0, 5.0
-    name_mistake(finished(function(draft, verify, plain)), (draft + verify) / plain, {
-        "you left out the time of drafting": verify / plain,
-        "you left out the time of verifying": draft / plain,
-        "turn the fraction over: the costlier the round, the more tokens it must give": plain / (draft + verify),
-        "that counts the accepted drafts; tau counts the target's own token too": (draft + verify) / plain - 1,
-        "that is a difference of times, not a number of tokens": draft + verify - plain,
-    }, "put L = (draft + verify) / tau equal to plain and solve for tau")
+CONFIG = SimpleNamespace(num_hidden_layers=3, num_attention_heads=10, num_key_value_heads=5, head_dim=7)
+check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4)], {
+    "that is the keys or the values; the cache holds both":
+        lambda c, n, size: key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * n * size,
+    "you counted the attention heads; queries are not kept, only keys and values are: num_key_value_heads":
+        lambda c, n, size: 2 * key_numbers(c, c.num_attention_heads, c.num_hidden_layers) * n * size,
+    "that is one layer; every layer keeps its own keys and values":
+        lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads) * n * size,
+    "that is one token; every token of the context is kept":
+        lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * size,
+    "that is how many numbers there are; multiply by the bytes of one":
+        lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * n,
+}, "multiply keys and values, layers, key heads, head size, tokens and the bytes of a number"))
+
+
+def draft_budget(tau, verify, plain, wanted):
+    """The longest draft time that reaches the wanted speed-up."""
+    return tau * plain / wanted - verify
+
+
+check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0)], {
+    "that is the time for draft and verification together; take the verification off":
+        lambda tau, verify, plain, wanted: tau * plain / wanted,
+    "you solved for one token per round; a round gives tau of them":
+        lambda tau, verify, plain, wanted: plain / wanted - verify,
+    "the wanted speed-up is upside down: a token may cost plain / wanted, not plain * wanted":
+        lambda tau, verify, plain, wanted: tau * plain * wanted - verify,
+    "that breaks even with plain decoding; the wanted speed-up is missing":
+        lambda tau, verify, plain, wanted: tau * plain - verify,
+    "tau counts the token that the target adds: all of tau is gained, not tau - 1":
+        lambda tau, verify, plain, wanted: (tau - 1) * plain / wanted - verify,
+    "the whole round, draft and verification, is divided by tau":
+        lambda tau, verify, plain, wanted: tau * (plain / wanted - verify),
+}, "put L = (draft + verify) / tau equal to plain / wanted and solve for draft"))
+
+
+def break_even_tau(draft, verify, plain):
+    """The accepted length at which L is plain decoding's time of a token."""
+    return (draft + verify) / plain
+
+
+check_break_even_tau = Exercise(break_even_tau, Step([(3.0, 9.0, 5.0)], {
+    "you left out the time of drafting":
+        lambda draft, verify, plain: verify / plain,
+    "you left out the time of verifying":
+        lambda draft, verify, plain: draft / plain,
+    "turn the fraction over: the costlier the round, the more tokens it must give":
+        lambda draft, verify, plain: plain / (draft + verify),
+    "that counts the accepted drafts; tau counts the target's own token too":
+        lambda draft, verify, plain: (draft + verify) / plain - 1,
+    "that is a difference of times, not a number of tokens":
+        lambda draft, verify, plain: draft + verify - plain,
+}, "put L = (draft + verify) / tau equal to plain and solve for tau"))

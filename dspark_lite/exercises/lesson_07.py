@@ -1,123 +1,183 @@
 """Checkers of lesson 07: possible anchors, the mask predicate, the confidence label, the weighted loss."""
 
 import torch
+from torch.nn.functional import pad
 
-from .checking import Mistake, checker, finished, name_mistake
-
-
-@checker
-def check_possible_anchors(possible_anchors):
-    """`possible_anchors(supervised)`: where an anchor may stand, boolean [B, n] like `supervised`."""
-    supervised = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1]]).bool()
-    following = torch.cat([supervised[:, 1:], torch.zeros(2, 1, dtype=torch.bool)], 1)
-    before = torch.cat([torch.zeros(2, 1, dtype=torch.bool), supervised[:, :-1]], 1)
-    name_mistake(finished(possible_anchors(supervised)), supervised & following, {
-        "the last supervised token of a stretch has nothing supervised behind it: its first slot would have no label.":
-            supervised,
-        "you looked at the token before the anchor; the first slot predicts the one behind it.": supervised & before,
-        "the anchor itself must be supervised too: a block starts from a token of the answer.": following,
-        "torch.roll wraps around: the last position has no successor, least of all the first token.":
-            supervised & supervised.roll(-1, 1),
-        "one of the two is not enough: the anchor and its successor must both be supervised.": supervised | following,
-        "positions are counted from 0 and the prompt is not supervised: these are all positions but the last.":
-            torch.arange(8).expand(2, -1) < 7,
-    }, "an anchor is a supervised position whose successor is supervised.")
+from .checking import Exercise, Mistake, Step
 
 
-def _visible(anchors, length, gamma, sees):
-    """The mask [K * g, n + K * g] that `sees(anchor, query's block, query's slot, key, key's block, key's slot)` gives;
-    context keys have block -1 and the last slot 0."""
-    rows = []
-    for query in range(len(anchors) * gamma):
-        block, slot = divmod(query, gamma)
-        keys = [(key, -1, 0) for key in range(length)]
-        keys += [(length + inside, *divmod(inside, gamma)) for inside in range(len(anchors) * gamma)]
-        rows.append([sees(anchors[block], block, slot, *key) for key in keys])
-    return torch.tensor(rows)
+def following(supervised):
+    """Whether the next position is supervised."""
+    return pad(supervised[:, 1:], (0, 1))
 
 
-MASK_MISTAKES = {
-    "the anchor's own context position is visible: when the block is drafted the target has not read the anchor yet, "
-    "so its features do not exist. The context ends before the anchor (key < anchor).":
-        lambda anchor, block, slot, key, owner, other: key <= anchor if owner < 0 else owner == block,
-    "the whole context is visible, the tokens to be predicted among it: the drafter would learn to copy.":
-        lambda anchor, block, slot, key, owner, other: owner in (-1, block),
-    "the slots of all blocks see one another; other blocks are drafted at other times, this one must not know them.":
-        lambda anchor, block, slot, key, owner, other: key < anchor or owner >= 0,
-    "the mask is causal inside the block; its slots see each other in both directions.":
-        lambda anchor, block, slot, key, owner, other: key < anchor if owner < 0 else owner == block and other <= slot,
-    "no slot sees a block; keys from `length` on are slots, and those of the query's own block are visible.":
-        lambda anchor, block, slot, key, owner, other: owner < 0 and key < anchor,
-    "the context is hidden; a slot sees what stands before its block's anchor.":
-        lambda anchor, block, slot, key, owner, other: owner == block,
-}
+def possible_anchors(supervised):
+    """Where an anchor may stand, boolean [B, n] like `supervised`."""
+    return supervised & following(supervised)
 
 
-@checker
-def check_sees(sees):
-    """`sees(anchors, length, gamma, query, key)`: whether slot `query` may see `key`; index tensors that broadcast."""
-    anchors, length, gamma = [1, 3, 4], 6, 3
-    slots = len(anchors) * gamma
-    queries, keys = torch.arange(slots)[:, None], torch.arange(length + slots)
-    answer = finished(sees(torch.tensor(anchors), length, gamma, queries, keys))
-    right = _visible(anchors, length, gamma, lambda anchor, block, slot, key, owner, other: (
-        key < anchor if owner < 0 else owner == block))
+SUPERVISED = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1]]).bool()
+check_possible_anchors = Exercise(possible_anchors, Step([(SUPERVISED,)], {
+    "the last supervised token of a stretch has nothing supervised after it: its first slot would have no label.":
+        lambda s: s,
+    "you looked at the token before the anchor; the first slot predicts the one after it.":
+        lambda s: s & pad(s[:, :-1], (1, 0)),
+    "the anchor itself must be supervised too: a block starts from a token of the answer.":
+        following,
+    "torch.roll wraps around: the last position has no successor, least of all the first token.":
+        lambda s: s & s.roll(-1, 1),
+    "one of the two is not enough: the anchor and its successor must both be supervised.":
+        lambda s: s | following(s),
+    "positions are counted from 0 and the prompt is not supervised: these are all positions but the last.":
+        lambda s: torch.arange(s.shape[1]).expand_as(s) < s.shape[1] - 1,
+}, "an anchor is a supervised position whose successor is supervised."))
+
+
+def seeing(context, slots):
+    """A mask predicate of what is seen of the context, `context(key, anchor)`, and of the slots.
+
+    `slots(block, owner, slot, other)` takes the blocks of query and key and their slots in them.
+    """
+    def sees(anchors, length, gamma, query, key):
+        block, owner = query // gamma, (key - length) // gamma
+        inside = slots(block, owner, query % gamma, (key - length) % gamma)
+        return torch.where(key < length, context(key, anchors[block]), inside)
+
+    return sees
+
+
+def before(key, anchor):
+    """Whether a key stands before the anchor."""
+    return key < anchor
+
+
+def own(block, owner, slot, other):
+    """Whether a key is of the query's block."""
+    return owner == block
+
+
+def everything(one, another, *rest):
+    """True for all indices."""
+    return torch.ones_like(one + another).bool()
+
+
+def nothing(*indices):
+    """False for all indices."""
+    return ~everything(*indices)
+
+
+def sees(anchors, length, gamma, query, key):
+    """Whether slot `query` may see `key`; index tensors that broadcast."""
+    return seeing(before, own)(anchors, length, gamma, query, key)
+
+
+def boolean(answer):
+    """A mask of type bool."""
     if torch.as_tensor(answer).dtype != torch.bool:
         raise Mistake(f"the answer is of type {torch.as_tensor(answer).dtype}; it must be boolean.")
-    name_mistake(answer, right, {
-        **{sentence: _visible(anchors, length, gamma, wrong) for sentence, wrong in MASK_MISTAKES.items()},
-        "you compared whole key indices with blocks; a slot's block is (key - length) // gamma.":
-            (keys < torch.tensor(anchors)[queries // gamma]) | (keys // gamma == queries // gamma),
-    }, "a slot sees keys below its block's anchor, and from `length` on those of its own block.")
+    return answer
 
 
-@checker
-def check_label(confidence_label):
-    """`confidence_label(target_probs, draft_probs)`: the chance [...] that a draft token is accepted, of [..., V]."""
-    target = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
-    draft = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.7, 0.2]])
-    distance = (target - draft).abs().sum(-1)  # 0.6 and 1.2
-    name_mistake(finished(confidence_label(target, draft)), 1 - distance / 2, {
-        "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.":
-            1 - distance / 4,
-        "this is 1 - L1; every unit of probability that moves is counted twice in L1, so it must be halved.":
-            1 - distance,
-        "this is the chance of a refusal; the label is one minus it.": distance / 2,
-        "this is the L1 distance itself; the label is 1 - L1 / 2.": distance,
-        "this is the sum of max(p, q); it must be the smaller of the two.": torch.maximum(target, draft).sum(-1),
-        "this is the chance that two independent draws agree; the rule keeps far more than that.":
-            (target * draft).sum(-1),
-        "the distance is a sum over the vocabulary, not a mean.":
-            1 - (target - draft).abs().mean(-1) / 2,
-    }, "the chance is the sum over the vocabulary of min(p, q), which is 1 - L1 / 2.")
+SLOTS, KEYS = torch.arange(9)[:, None], torch.arange(6 + 9)  # three blocks of three slots after a context of six tokens
+check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 6, 3, SLOTS, KEYS)], {
+    "the anchor's own context position is visible: when the block is drafted the target has not read the anchor yet, "
+    "so its features do not exist. The context ends before the anchor (key < anchor).":
+        seeing(lambda key, anchor: key <= anchor, own),
+    "the whole context is visible, the tokens to be predicted among it: the drafter would learn to copy.":
+        seeing(everything, own),
+    "the slots of all blocks see one another; other blocks are drafted at other times, this one must not know them.":
+        seeing(before, everything),
+    "the mask is causal inside the block; its slots see each other in both directions.":
+        seeing(before, lambda block, owner, slot, other: (owner == block) & (other <= slot)),
+    "no slot sees a block; keys from `length` on are slots, and those of the query's own block are visible.":
+        seeing(before, nothing),
+    "the context is hidden; a slot sees what stands before its block's anchor.":
+        seeing(nothing, own),
+    "you compared whole key indices with blocks; a slot's block is (key - length) // gamma.":
+        lambda anchors, length, g, query, key: (key < anchors[query // g]) | (key // g == query // g),
+    "the answer is of type torch.float32; it must be boolean.":
+        lambda *indices: sees(*indices).float(),
+}, "a slot sees keys below its block's anchor, and from `length` on those of its own block.", boolean))
 
 
-@checker
-def check_weighted_loss(weighted_loss):
-    """`weighted_loss(losses, counted)`: a number from both [K, g]; position k (from 1) weighs exp(-(k - 1) / 4)."""
-    generator = torch.Generator().manual_seed(0)
-    losses = torch.rand(3, 7, generator=generator)
-    counted = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
-    position = torch.arange(7)
+def distance(target_probs, draft_probs):
+    """The L1 distance [...] of distributions [..., V]."""
+    return (target_probs - draft_probs).abs().sum(-1)
 
-    def weighted(weight, over):
-        return (losses * weight).sum() / over.sum()
 
-    decay, slow = torch.exp(-position / 4) * counted, torch.exp(-position / 7) * counted
-    name_mistake(finished(weighted_loss(losses, counted)), weighted(decay, decay), {
-        "you divided by how many slots count; divide by the sum of their weights, else the loss is no mean.":
-            weighted(decay, counted),
-        "you divided by the number of all slots; only weights of slots that count belong below.":
-            weighted(decay, torch.ones(3, 7)),
-        "slots that do not count are in the sum: they stand behind the end of the answer and have no label.":
-            weighted(torch.exp(-position / 4).expand(3, -1), torch.exp(-position / 4).expand(3, -1)),
-        "the weights of slots that do not count are in the divisor; they belong on neither side.":
-            weighted(decay, torch.exp(-position / 4).expand(3, -1)),
-        "each block is averaged by itself and then all blocks alike; one with few slots would weigh as a full one.":
-            ((losses * decay).sum(-1)[:2] / decay.sum(-1)[:2]).mean(),
-        "the decay is 7; the released drafts were trained with 4 (the paper writes gamma there).": weighted(slow, slow),
-        "every position weighs the same; position k weighs exp(-(k - 1) / 4).": weighted(counted, counted),
-        "the weights grow with the position; the exponent is negative.":
-            weighted(torch.exp(position / 4) * counted, torch.exp(position / 4) * counted),
-        "this is the numerator; divide it by the sum of the weights.": (losses * decay).sum(),
-    }, "the loss is the sum of weight * loss over the slots that count, divided by the sum of these weights.")
+def confidence_label(target_probs, draft_probs):
+    """The chance [...] that a draft token is accepted, of [..., V]."""
+    return 1 - distance(target_probs, draft_probs) / 2
+
+
+LABEL_CASE = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]), torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.7, 0.2]])
+check_label = Exercise(confidence_label, Step([LABEL_CASE], {
+    "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.":
+        lambda p, q: 1 - distance(p, q) / 4,
+    "this is 1 - L1; every unit of probability that moves is counted twice in L1, so it must be halved.":
+        lambda p, q: 1 - distance(p, q),
+    "this is the chance of a refusal; the label is one minus it.":
+        lambda p, q: distance(p, q) / 2,
+    "this is the L1 distance itself; the label is 1 - L1 / 2.":
+        distance,
+    "this is the sum of max(p, q); it must be the smaller of the two.":
+        lambda p, q: torch.maximum(p, q).sum(-1),
+    "this is the chance that two independent draws agree; the rule keeps far more than that.":
+        lambda p, q: (p * q).sum(-1),
+    "the distance is a sum over the vocabulary, not a mean.":
+        lambda p, q: 1 - (p - q).abs().mean(-1) / 2,
+}, "the chance is the sum over the vocabulary of min(p, q), which is 1 - L1 / 2."))
+
+
+def weighing(weigh, divide=None):
+    """A loss with weights `weigh(position, counted)` over the sum of `divide(weights, counted)`, or of the weights."""
+    def loss(losses, counted):
+        weights = weigh(torch.arange(losses.shape[1]), counted).expand_as(losses)
+        return (losses * weights).sum() / (divide(weights, counted) if divide else weights).sum()
+
+    return loss
+
+
+def decay(position, counted, rate=4):
+    """The weights of the slots that count."""
+    return torch.exp(-position / rate) * counted
+
+
+def decay_everywhere(position, counted):
+    """The weights of all slots."""
+    return torch.exp(-position / 4)
+
+
+def weighted_loss(losses, counted):
+    """A number from both [K, g]; position k (from 1) weighs exp(-(k - 1) / 4)."""
+    return weighing(decay)(losses, counted)
+
+
+def block_by_block(losses, counted):
+    """Every block averaged by itself; an empty one is left out."""
+    filled = counted.any(-1)
+    return torch.stack([weighted_loss(*block) for block in zip(losses[filled, None], counted[filled, None])]).mean()
+
+
+LOSSES = torch.rand(3, 7, generator=torch.Generator().manual_seed(0))
+COUNTED = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
+check_weighted_loss = Exercise(weighted_loss, Step([(LOSSES, COUNTED)], {
+    "you divided by how many slots count; divide by the sum of their weights, else the loss is no mean.":
+        weighing(decay, lambda weights, counted: counted),
+    "you divided by the number of all slots; only weights of slots that count belong below.":
+        weighing(decay, lambda weights, counted: torch.ones_like(weights)),
+    "slots that do not count are in the sum: they stand after the end of the answer and have no label.":
+        weighing(decay_everywhere),
+    "the weights of slots that do not count are in the divisor; they belong on neither side.":
+        weighing(decay, lambda weights, counted: decay_everywhere(torch.arange(7), counted).expand_as(weights)),
+    "each block is averaged by itself and then all blocks alike; one with few slots would weigh as a full one.":
+        block_by_block,
+    "the decay is 7; the released drafts were trained with 4 (the paper writes gamma there).":
+        weighing(lambda position, counted: decay(position, counted, 7)),
+    "every position weighs the same; position k weighs exp(-(k - 1) / 4).":
+        weighing(lambda position, counted: counted),
+    "the weights grow with the position; the exponent is negative.":
+        weighing(lambda position, counted: decay(position, counted, -4)),
+    "this is the numerator; divide it by the sum of the weights.":
+        weighing(decay, lambda weights, counted: torch.ones(1)),
+}, "the loss is the sum of weight * loss over the slots that count, divided by the sum of these weights."))

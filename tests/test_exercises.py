@@ -1,0 +1,293 @@
+"""The checkers of all lessons: right functions pass, planted mistakes are named, stubs and wrong types are answered."""
+
+import importlib
+import re
+from itertools import combinations
+
+import notebooks
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+
+from dspark_lite import scheduling
+from dspark_lite.exercises import lesson_02, lesson_03, lesson_06, lesson_08, lesson_09
+from dspark_lite.exercises.checking import Exercise, Step, as_values, same
+from dspark_lite.sampling import residual
+
+SOURCES = {source.name[:2]: source for source in notebooks.lesson_sources()}
+MODULES = {number: importlib.import_module(f"dspark_lite.exercises.lesson_{number}") for number in SOURCES}
+OF_LESSON = {number: {name: check for name, check in vars(module).items() if name.startswith("check_")}
+             for number, module in MODULES.items()}
+EXERCISES = {f"{number} {name}": check for number, checkers in OF_LESSON.items() for name, check in checkers.items()
+             if isinstance(check, Exercise)}
+PLANTED = [pytest.param(check, wrong, sentence, id=f"{name}: {sentence}") for name, check in EXERCISES.items()
+           for step in check.steps for sentence, wrong in step.planted()]
+of_all_exercises = pytest.mark.parametrize("check", EXERCISES.values(), ids=EXERCISES)
+
+
+def refusal(check, answer, capsys) -> str:
+    """The one line with which a checker refuses an answer."""
+    assert check(answer) is False
+    (line,) = capsys.readouterr().out.splitlines()
+    return line
+
+
+def run_cells(number, tag):
+    """Runs the cells of a lesson with this tag and those that call a checker, with the names that they use at hand."""
+    scope = {"np": np, "torch": torch, "expit": expit, "residual": residual, "exercises": MODULES[number],
+             "expected_tau": lesson_03.expected_tau, **vars(scheduling), **OF_LESSON[number]}
+    for cell in notebooks.read_cells(SOURCES[number]):
+        only_checks = cell.source.startswith("done = exercises.check_")
+        if tag in notebooks.tags(cell) or only_checks:
+            exec(cell.source, scope)
+
+
+@pytest.mark.parametrize("number", SOURCES)
+@pytest.mark.parametrize(("tag", "said"), [("solution", "Correct."), ("exercise", "Not done yet")])
+def test_the_lessons_solutions_pass_and_its_stubs_are_reminded_of(number, tag, said, capsys):
+    run_cells(number, tag)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(OF_LESSON[number]) >= 2 and all(line.startswith(said) for line in lines)
+
+
+@of_all_exercises
+def test_every_right_function_passes(check, capsys):
+    for right in (check.reference, *check.also_right):
+        assert check(right) is True
+        assert capsys.readouterr().out == "Correct.\n"
+
+
+@pytest.mark.parametrize(("check", "wrong", "sentence"), PLANTED)
+def test_a_planted_mistake_is_refused_by_its_sentence(check, wrong, sentence, capsys):
+    line = refusal(check, wrong, capsys)
+    assert line.startswith("Not yet: ") and line.endswith(sentence)
+
+
+def astray(value):
+    """Values of the same form, each wrong in no way that anybody would make."""
+    if isinstance(value, torch.Tensor):
+        return torch.rand(value.shape, generator=torch.Generator().manual_seed(1)) < 0.5 \
+            if value.dtype == torch.bool else value + 0.37
+    if isinstance(value, np.ndarray):
+        return value + 0.37
+    if isinstance(value, (tuple, list)):
+        return type(value)(astray(part) for part in value)
+    if isinstance(value, set):
+        return {"stray"}
+    return not value if isinstance(value, bool) else value + 0.37
+
+
+@of_all_exercises
+def test_a_wrong_answer_that_nobody_foresaw_is_told_what_is_right(check, capsys):
+    line = refusal(check, lambda *case: astray(check.reference(*case)), capsys)
+    assert line == f"Not yet: {check.steps[0].otherwise}"
+
+
+@pytest.mark.parametrize(("check", "stray"), [
+    (lesson_02.check_next_distribution, lesson_02.after_refusal(lambda p, q, k: 0 * p[k])),
+    (lesson_03.check_expected_tau, lambda a, gamma: 7 if a == 1 else lesson_03.expected_tau(a, gamma)),
+    (lesson_09.check_outcome, lesson_09.observing(lambda accepted, k: accepted >= 0 * k))])
+def test_so_is_one_that_goes_astray_in_the_second_step(check, stray, capsys):
+    assert refusal(check, stray, capsys) == f"Not yet: {check.steps[1].otherwise}"
+
+
+@of_all_exercises
+@pytest.mark.parametrize("value", ["a word", object(), {"key": "value"}, ("a", "b"), [["a"]], torch, range],
+                         ids=lambda value: type(value).__name__)
+def test_a_value_of_the_wrong_type_ends_in_a_sentence(check, value, capsys):
+    line = refusal(check, lambda *_: value, capsys)
+    assert line.startswith("Not yet: ") and "raised" not in line
+
+
+@of_all_exercises
+@pytest.mark.parametrize("answer", [3, "a word", torch.zeros(2)], ids=lambda value: type(value).__name__)
+def test_a_value_in_place_of_a_function_ends_in_a_sentence(check, answer, capsys):
+    assert "takes the function itself, not a value of type " + type(answer).__name__ in refusal(check, answer, capsys)
+
+
+@of_all_exercises
+@pytest.mark.parametrize("stub", [None, ..., lambda *_: None, lambda *_: ..., lambda *_: (..., ...)])
+def test_a_stub_is_a_reminder(check, stub, capsys):
+    assert refusal(check, stub, capsys).startswith("Not done yet")
+
+
+@of_all_exercises
+def test_not_implemented_is_a_reminder(check, capsys):
+    def stub(*_):
+        raise NotImplementedError
+
+    assert refusal(check, stub, capsys).startswith("Not done yet")
+
+
+@of_all_exercises
+def test_what_the_learner_raises_is_told(check, capsys):
+    assert refusal(check, lambda *_: [][1], capsys) == "Not yet: your code raised IndexError: list index out of range"
+
+
+@of_all_exercises
+def test_a_learner_who_changes_the_arguments_does_not_change_the_cases(check):
+    def spoiling(*case):
+        for argument in case:
+            if isinstance(argument, torch.Tensor):
+                argument.zero_()
+            if isinstance(argument, (dict, set, list)):
+                argument.clear()
+        return 0
+
+    check(spoiling)
+    assert check(check.reference)
+
+
+# Values are compared by what they are, not by how they are written.
+
+
+@pytest.mark.parametrize(("one", "other", "equal"), [
+    (1, torch.tensor(1), True),
+    ((1, 2), np.array([1.0, 2.0]), True),
+    ([torch.tensor(1.0), torch.tensor(2.0)], torch.tensor([1, 2]), True),
+    (True, 1, True),
+    ((1, [2, 3]), [1, (2, 3)], True),
+    (1.0, 1.0 + 1e-6, True),
+    (1.0, 1.0 + 1e-4, False),
+    (float("nan"), float("nan"), False),
+    ([1], 1, False),
+    ((1, [2, 3]), (1, [2, 3], 4), False),
+    ({"a"}, frozenset("a"), False),
+    ({"a"}, {"a"}, True),
+    ({"a"}, {"b"}, False),
+])
+def test_results_are_compared_by_value(one, other, equal):
+    assert same(as_values(one), as_values(other)) is equal
+
+
+@pytest.mark.parametrize(("one", "other", "equal"), [
+    (IndexError("a"), IndexError("a"), True), (IndexError("a"), IndexError("b"), False),
+    (IndexError("a"), KeyError("a"), False), (IndexError("a"), torch.tensor(1.0), False)])
+def test_exceptions_are_results(one, other, equal):
+    assert same(one, other) is equal
+
+
+def test_a_mistake_that_several_functions_make_is_planted_several_times():
+    step = Step([(1,)], {"doubled": (lambda x: 2 * x, lambda x: x + x), "negative": lambda x: -x}, "no")
+    results = [(sentence, wrong(3)) for sentence, wrong in step.planted()]
+    assert results == [("doubled", 6), ("doubled", 6), ("negative", -3)]
+
+
+# Single exercises.
+
+
+def test_tensors_are_answers_in_lessons_that_use_arrays(capsys):
+    def in_torch(confidence, accepted):
+        return torch.tensor(confidence).cumprod(1), torch.tensor(accepted)[:, None] >= torch.arange(1, 4)
+
+    assert lesson_09.check_outcome(in_torch)
+    assert capsys.readouterr().out == "Correct.\n"
+
+
+def test_keeping_the_first_passs_entry_is_right_too():
+    assert lesson_06.check_after_round(lambda cached, gamma, accepted: (cached + 1, accepted))
+
+
+def test_the_chance_of_a_refusal_is_a_named_mistake(capsys):
+    assert "1 - p/q is the chance of a refusal" in refusal(lesson_02.check_keep, lambda p, q: 1 - p / q, capsys)
+
+
+def test_a_row_of_draft_probs_that_does_not_exist_is_a_named_mistake(capsys):
+    line = refusal(lesson_02.check_next_distribution, lambda t, d, a: residual(t[a], d[a]), capsys)
+    assert "after a whole block there is none" in line and "IndexError" not in line
+
+
+@pytest.mark.parametrize("letters", [letters for n in range(6) for letters in combinations("ABCDE", n)])
+def test_the_lossy_policies_are_not_given_away(letters, capsys):
+    if set(letters) == lesson_02.LOSSY:
+        assert lesson_02.check_lossy_policies(set(letters)) is True
+        return
+    line = refusal(lesson_02.check_lossy_policies, set(letters), capsys)
+    assert not re.search(r"\b[A-E]\b", line)
+    assert ("in your set is lossless" in line) == bool(set(letters) - lesson_02.LOSSY)
+    assert ("outside your set is lossy" in line) == bool(lesson_02.LOSSY - set(letters))
+
+
+@pytest.mark.parametrize("answer", [{"F"}, {"A", "CD"}, 3, {"A": 1}, object()])
+def test_lossy_policies_are_letters(answer, capsys):
+    assert "letters from A to E" in refusal(lesson_02.check_lossy_policies, answer, capsys)
+
+
+def step_by_step(a, gamma):
+    """The series added up in a loop."""
+    total, term = 0.0, 1.0
+    for _ in range(gamma + 1):
+        total, term = total + term, term * a
+    return total
+
+
+def while_terms_are_left(a, gamma):
+    """The same with `while`."""
+    total = 0.0
+    while gamma >= 0:
+        total, gamma = total + a**gamma, gamma - 1
+    return total
+
+
+def backwards(a, gamma):
+    """Horner's scheme, by recursion."""
+    return 1 + a * backwards(a, gamma - 1) if gamma else 1
+
+
+@pytest.mark.parametrize("function", [
+    step_by_step, while_terms_are_left, backwards,
+    lambda a, gamma: sum(a**k for k in range(gamma + 1)),
+    lambda a, gamma: sum([a**k for k in range(gamma + 1)]),
+    lambda a, gamma: (a ** np.arange(gamma + 1)).sum(),
+    lambda a, gamma: np.sum(a ** np.arange(gamma + 1)),
+    lambda a, gamma: step_by_step(a, gamma),
+])
+def test_a_loop_or_a_sum_is_no_closed_form(function, capsys):
+    assert "loop or a sum" in refusal(lesson_03.check_expected_tau, function, capsys)
+
+
+def mended_afterwards(a, gamma):
+    """A closed form whose exception is handled."""
+    try:
+        tau = (1 - a ** (gamma + 1)) / (1 - a)
+    except ZeroDivisionError:
+        tau = gamma + 1
+    return tau
+
+
+@pytest.mark.parametrize("function", [
+    lesson_03.expected_tau, mended_afterwards, lambda a, gamma: mended_afterwards(a, gamma),
+    lambda a, gamma: float(gamma + 1 if a == 1 else np.divide(a ** (gamma + 1) - 1, a - 1))])
+def test_a_closed_form_may_be_written_in_many_ways(function):
+    assert lesson_03.check_expected_tau(function)
+
+
+def causes(**changed):
+    """The right diagnosis but for some."""
+    return {**lesson_08.RIGHT, **changed}
+
+
+@pytest.mark.parametrize(("symptom", "cause"), lesson_08.NOT_THIS)
+def test_a_wrong_cause_is_refused_by_its_sentence(symptom, cause, capsys):
+    line = refusal(lesson_08.check_diagnosis, causes(**{symptom: cause}), capsys)
+    assert line == f"Not yet: {symptom}: {lesson_08.NOT_THIS[symptom, cause]}"
+
+
+def test_every_wrong_cause_has_its_sentence():
+    symptoms, known = lesson_08.RIGHT, set(lesson_08.RIGHT.values())
+    assert set(lesson_08.NOT_THIS) == {(symptom, cause) for symptom in symptoms for cause in known - {symptoms[symptom]}}
+
+
+@pytest.mark.parametrize("cause", ["thinking", 3, ["stale cache"]])
+def test_an_unknown_cause_is_told_the_known_ones(cause, capsys):
+    assert f"A is {cause!r}; the causes are" in refusal(lesson_08.check_diagnosis, causes(A=cause), capsys)
+
+
+def test_a_diagnosis_that_is_half_done_is_a_reminder(capsys):
+    assert "Not done yet" in refusal(lesson_08.check_diagnosis, causes(D=...), capsys)
+
+
+@pytest.mark.parametrize("answer", [3, "stale cache", ["stale cache"]])
+def test_a_diagnosis_is_a_dictionary(answer, capsys):
+    assert "is a dictionary" in refusal(lesson_08.check_diagnosis, answer, capsys)
