@@ -70,12 +70,12 @@ def literal_schedule(survival: torch.Tensor, cost_table: CostTable) -> torch.Ten
     tokens, expected = requests, float(requests)
     if tokens > cost_table.max_batch_tokens:
         return lengths
-    best = expected * cost_table(tokens)
+    best = expected * cost_table.sps(requests, tokens)
     for alive, _, r in candidates:
         longer = lengths.clone()
         longer[r] += 1
         tokens, expected = tokens + 1, expected + alive
-        if tokens > cost_table.max_batch_tokens or (theta := expected * cost_table(tokens)) <= best:
+        if tokens > cost_table.max_batch_tokens or (theta := expected * cost_table.sps(requests, tokens)) <= best:
             break
         best, lengths = theta, longer
     return lengths

@@ -2,19 +2,20 @@
 
 import torch
 
-from .decoding import generate
-from .drafters.base import draft_length
+from .decoding import Decoder, generate
+from .drafters.base import Proposal, draft_length
 from .errors import RequestError
-from .sampling import Randomness, accept, probabilities
+from .sampling import Randomness, Verdict, accept, probabilities
+from .target import Step
 
-LEAST_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
-MOST_ROWS = 256  # rounds in one batch
-MOST_LOGITS = 2**25  # logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
+MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
+MAX_ROWS = 256  # rounds in one batch
+MAX_LOGITS = 2**25  # logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
 
 
 @torch.inference_mode()
 def up_to_a_fork(target, drafter, prompt_ids: torch.Tensor, max_new_tokens: int = 40) -> torch.Tensor:
-    """The prompt [1, n] with the beginning of its greedy answer, cut before the anchor behind which the target
+    """The prompt [1, n] with the beginning of its greedy answer, cut before the anchor after which the target
     hesitates and the drafter disagrees with it most (entropy times total variation): there a wrong decoder shows
     soonest."""
     answer = generate(target, None, prompt_ids, max_new_tokens=max_new_tokens, stop_token_ids=()).token_ids
@@ -37,6 +38,34 @@ def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[
     return anchor.item(), probabilities(target.verify(anchor[:, None], cache).logits[0, -1], temperature)
 
 
+class _SamePrompt(Decoder):
+    """Rounds after the same prompt and anchor in many rows, judged by the rule under test. Nothing is committed, so that
+    every batch of rounds starts from the same place. The prompt is read once and its cache shared out to the rows."""
+
+    def __init__(self, target, drafter, prompt_ids: torch.Tensor, rows: int, rule, **options):
+        step, cache = target.prefill(prompt_ids, drafter.taps)
+        cache.batch_repeat_interleave(rows)
+        features = None if step.features is None else step.features.expand(rows, -1, -1)
+        state = drafter.begin(prompt_ids.expand(rows, -1), features)
+        anchor = step.logits[:, -1].argmax(-1).expand(rows)  # [B]
+        super().__init__(target, drafter, cache, state, anchor, **options)
+        self.rule = rule
+
+    def accept(self, proposal: Proposal, step: Step) -> Verdict:
+        """The verdict of the rule under test."""
+        target_probs = probabilities(step.logits, self.temperature)
+        return self.rule(target_probs, proposal.probs, proposal.tokens, None, self.generator)
+
+    def first_tokens(self) -> torch.Tensor:
+        """Plays a round; the first token [B] that each row would commit."""
+        proposal = self.draft()
+        step = self.verify(proposal)
+        accepted, next_token = self.accept(proposal, step)
+        self.keep(step, 0)
+        first = torch.cat([proposal.tokens, next_token[:, None]], 1)[:, 0]  # an empty block has no draft
+        return torch.where(accepted > 0, first, next_token)
+
+
 @torch.inference_mode()
 def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, temperature: float, generator: Randomness,
                       gamma: int | None = None, accept=accept) -> torch.Tensor:
@@ -44,28 +73,14 @@ def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, tem
 
     The prompt [1, n] and the anchor, its most probable next token, are the same in every round; the first token that
     a round commits is counted, which a block of `gamma` drafts (None: whole ones) decides however short it is. `accept` is
-    the rule under test. The prompt is read once and its cache shared out to
-    a batch of rounds, which are rolled back and run again.
+    the rule under test.
     """
     gamma = draft_length(gamma, drafter.gamma)
-    rows = max(1, min(draws, MOST_ROWS, MOST_LOGITS // (target.vocab_size * (gamma + 1))))
-    step, cache = target.prefill(prompt_ids, drafter.taps)
-    anchor = step.logits[:, -1].argmax(-1).expand(rows)  # [B]
-    cache.batch_repeat_interleave(rows)
-    features = None if step.features is None else step.features.expand(rows, -1, -1)
-    state = drafter.begin(prompt_ids.expand(rows, -1), features)
+    rows = max(1, min(draws, MAX_ROWS, MAX_LOGITS // (target.vocab_size * (gamma + 1))))
+    rounds = _SamePrompt(target, drafter, prompt_ids, rows, accept, temperature=temperature, generator=generator, gamma=gamma)
     counts = torch.zeros(target.vocab_size, dtype=torch.long, device=prompt_ids.device)
     for start in range(0, draws, rows):
-        proposal = drafter.propose(state, anchor, gamma=gamma, temperature=temperature, generator=generator)
-        entering = torch.cat([anchor[:, None], proposal.tokens], 1)  # [B, g+1]
-        target_probs = probabilities(target.verify(entering, cache).logits, temperature)
-        verdict = accept(target_probs, proposal.probs, proposal.tokens, None, generator)
-        first = torch.cat([proposal.tokens, verdict.next_token[:, None]], 1)[:, 0]  # an empty block has no draft
-        first = torch.where(verdict.accepted > 0, first, verdict.next_token)
-        counts += torch.bincount(first[:draws - start], minlength=target.vocab_size)
-        target.roll_back(cache, entering.shape[1])
-        # Nothing is committed, so that the next batch drafts from the same place.
-        drafter.extend(state, entering[:, :0], None if features is None else features[:, :0])
+        counts += torch.bincount(rounds.first_tokens()[:draws - start], minlength=target.vocab_size)
     return counts
 
 
@@ -78,12 +93,12 @@ def pooled(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, tor
     expected = probs[order].double().cpu()
     expected *= counts.sum().item() / expected.sum()
     observed = counts[order].double().cpu()
-    single = int((expected >= LEAST_EXPECTED).sum())
+    single = int((expected >= MIN_EXPECTED).sum())
     # The rest is one cell; where even together it expects too few draws, it joins the last cell of its own.
-    if expected[single:].sum() < LEAST_EXPECTED:
+    if expected[single:].sum() < MIN_EXPECTED:
         single -= 1
     if single < 1:
-        raise RequestError(f"only one cell expects {LEAST_EXPECTED} draws; take more draws, a higher temperature or "
+        raise RequestError(f"only one cell expects {MIN_EXPECTED} draws; take more draws, a higher temperature or "
                            "another prompt")
     pool = [torch.cat([cells[:single], cells[single:].sum(0, keepdim=True)]) for cells in (observed, expected)]
     return pool[0], pool[1]

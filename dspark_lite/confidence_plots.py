@@ -198,7 +198,7 @@ def _figure_5_legend(fig, axes) -> None:
 def token_milliseconds(table: CostTable, requests: int, accepted: float, rejected: float) -> float:
     """Milliseconds of verification a committed token costs where `requests` share a step: the step carries each one's
     anchor and drafts (as many tokens as it accepts, bonus included, and rejects), and commits what was accepted."""
-    return 1e3 / table(round(requests * (accepted + rejected))) / (requests * accepted)
+    return 1e3 / table.sps(requests, round(requests * (accepted + rejected))) / (requests * accepted)
 
 
 def threshold_explorer(observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int,

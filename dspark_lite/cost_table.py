@@ -1,4 +1,4 @@
-"""The cost table SPS(B): how many steps a second a target makes when a step verifies B tokens (paper, section 3.2.2).
+"""The cost table SPS(B): how many steps per second a target makes when a step verifies B tokens (paper, section 3.2.2).
 
 B counts every token that enters the pass: one anchor a request and the drafts to verify. Files are those that SGLang
 reads with --speculative-dspark-sps-table-path.
@@ -8,6 +8,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,15 +16,29 @@ from tqdm import tqdm
 
 from .checkpoints import read_object, write_atomically
 from .errors import CheckpointError, RequestError
-from .timing import turns
+from .timing import time_interleaved
 
 CONTEXT = 256  # committed tokens that a profiled pass looks back at
 PROFILED = (*range(1, 65), *range(72, 257, 8))  # sizes measured unless others are asked for
 REPEATS = 15
 
 
+class Costs(Protocol):
+    """What a step costs, by the requests that share it and the tokens that it verifies, anchors included: a number of
+    tokens, or a range of them. Raises RequestError beyond what was measured."""
+
+    max_batch_tokens: int
+
+    def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+        """Seconds of a step; float64 [n] for a range of n."""
+
+    def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+        """Steps per second, SPS."""
+
+
 class CostTable:
-    """Steps a second by tokens in the batch, a step function: between two measured sizes the smaller one's speed holds.
+    """Steps per second by tokens in the batch, a step function: between two measured sizes the smaller one's speed holds.
+    How many requests share the batch makes no difference.
 
     Below the first measured size its speed holds too. Nothing is known above `max_batch_tokens` (the largest measured
     size unless told), so a scheduler never fills a batch beyond it. Raises RequestError for sizes that do not increase,
@@ -52,29 +67,32 @@ class CostTable:
         if not (speeds.isfinite() & (speeds > 0)).all():
             raise RequestError("a speed of the cost table is not a positive number of steps a second; measure it again")
 
-    def between(self, first: int, last: int, device=None) -> torch.Tensor:
-        """SPS(first..last), float64 [last - first + 1]; raises RequestError beyond `max_batch_tokens`."""
+    def sps(self, requests: int, tokens: int | range) -> float | torch.Tensor:
+        """SPS(tokens); float64 [n] for a range of n. Raises RequestError beyond `max_batch_tokens`."""
+        first, last = (tokens[0], tokens[-1]) if isinstance(tokens, range) else (tokens, tokens)
         if first < 0 or last > self.max_batch_tokens:
             raise RequestError(f"the cost table covers batches of up to {self.max_batch_tokens} tokens; {last} were "
                                "asked for, so profile larger batches")
-        return self._by_size[first:last + 1].to(device)
+        if isinstance(tokens, range):
+            return self._by_size[tokens.start:tokens.stop:tokens.step]
+        return self._by_size[tokens].item()
 
-    def __call__(self, tokens: int) -> float:
-        """SPS(tokens); raises RequestError beyond `max_batch_tokens`."""
-        return self.between(tokens, tokens).item()
+    def seconds(self, requests: int, tokens: int | range) -> float | torch.Tensor:
+        """Seconds of a step, 1 / SPS."""
+        return 1 / self.sps(requests, tokens)
 
     def monotone(self) -> "CostTable":
-        """The nearest table (least squares in seconds a step) in which a larger batch never makes a step shorter."""
+        """The nearest table (least squares in seconds per step) in which a larger batch never makes a step shorter."""
         from scipy.optimize import isotonic_regression
 
         seconds = isotonic_regression((1 / self.steps_per_second).numpy()).x
         return CostTable(self.batch_tokens, 1 / seconds, self.max_batch_tokens)
 
-    def convex(self) -> "CostTable":
-        """The table of all sizes whose seconds a step are the largest convex curve nowhere above these: on it Algorithm 1
+    def lower_hull(self) -> "CostTable":
+        """The table of all sizes whose seconds per step are the largest convex curve nowhere above these: on it Algorithm 1
         stops at the top (lesson 10)."""
         sizes = np.arange(1, self.max_batch_tokens + 1)
-        return CostTable(sizes, 1 / convex_below(sizes, 1 / self._by_size[1:].numpy()))
+        return CostTable(sizes, 1 / lower_hull(sizes, 1 / self._by_size[1:].numpy()))
 
     def save(self, path: Path | str) -> None:
         """Writes SGLang's file."""
@@ -92,7 +110,7 @@ class CostTable:
             raise CheckpointError(f"{path}: {error}") from None
 
 
-def convex_below(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Values at increasing x [N] of the largest convex curve that is nowhere above y [N]."""
     corners = []
 
@@ -119,8 +137,8 @@ def read_fields(path: Path | str, *names: str) -> list:
 def profile(target, sizes=PROFILED, *, context: int = CONTEXT, repeats: int = REPEATS) -> tuple[CostTable, dict]:
     """Measures SPS(B) of `target` for B in `sizes`: (table of medians, milliseconds of every repeat by size).
 
-    One pass carries B tokens behind `context` committed ones and is rolled back; sizes take turns, so that a busy moment
-    of the machine meets all of them. Raises RequestError where the target has no position for the largest size.
+    One pass carries B tokens after `context` committed ones and is rolled back; sizes are timed in round-robin, so that a
+    busy moment of the machine meets all of them. Raises RequestError where the target has no position for the largest size.
     """
     sizes = sorted(set(sizes))
     if not sizes or sizes[0] < 1:
@@ -143,5 +161,5 @@ def profile(target, sizes=PROFILED, *, context: int = CONTEXT, repeats: int = RE
         bar.update(1)
 
     with bar:
-        spent = turns({size: partial(counted, size) for size in sizes}, target.device, repeats)
+        spent = time_interleaved({size: partial(counted, size) for size in sizes}, target.device, repeats)
     return CostTable(sizes, [1e3 / float(np.median(spent[size])) for size in sizes]), spent

@@ -193,7 +193,7 @@ def _counts(lab, drafter, text, index, temperature, gamma, max_new_tokens) -> li
 
 def _row(label: str, name: str, found: list, gamma: int) -> dict:
     """A row of what `_counts` gave for each prompt of a domain or benchmark."""
-    generations = [Generation(rounds=[Round(*counts, [], [], 0.0, 0.0) for counts in rounds])
+    generations = [Generation(rounds=[Round(*counts) for counts in rounds])
                    for rounds in found if rounds is not None]
     counts = tally(generations)
     length = bootstrap(mean_accepted_length, [counts])

@@ -1,4 +1,4 @@
-"""Rounds of decoding whose outcome is forced, part by part: what a round costs where the weights are random.
+"""Rounds of decoding whose outcome is forced: what a round costs where the weights are random.
 
 Random weights agree on nothing, so nothing would be accepted. Here each round does all its work, and then commits as
 many drafts as a pattern says: the time is real, the acceptance is not, and whoever shows such a number says so.
@@ -7,74 +7,43 @@ many drafts as a pattern says: the time is real, the acceptance is not, and whoe
 import torch
 
 from . import paper
-from .decoding import clock, nothing_drafted
-from .sampling import accept, probabilities
+from .decoding import ROUND_PARTS, Decoder
+from .drafters.base import Proposal
+from .sampling import Verdict
+from .target import Step
+from .timing import clock
 from .training.corpus import DOMAINS
 
-PARTS = ("draft", "verify", "accept", "commit")
 
+class ForcedRounds(Decoder):
+    """One request after its prompt [1, n]; its rounds accept as many drafts as `pattern` says, at most the whole block."""
 
-class ForcedRounds:
-    """One request after its prompt, ready for its next round; `drafter=None` is plain decoding.
+    def __init__(self, target, drafter, input_ids: torch.Tensor, pattern: list[int], *, temperature: float = 1.0,
+                 generator=None):
+        step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
+        state = drafter.begin(input_ids, step.features) if drafter else None
+        super().__init__(target, drafter, cache, state, step.logits[:, -1].argmax(-1), temperature, generator)
+        self.pattern = [min(accepted, drafter.gamma if drafter else 0) for accepted in pattern]
+        self._forced = iter(torch.tensor(self.pattern, device=target.device).split(1))  # [1] for each round
 
-    A round is `draft`, `verify`, `accept` and `commit`, in this order.
-    """
-
-    def __init__(self, target, drafter, input_ids: torch.Tensor, *, temperature: float = 1.0, generator=None):
-        self.target, self.drafter, self.temperature, self.generator = target, drafter, temperature, generator
-        self.taps = drafter.taps if drafter else ()
-        step, self.cache = target.prefill(input_ids, self.taps)
-        self.anchor = step.logits[:, -1].argmax(-1)
-        self.state = drafter.begin(input_ids, step.features) if drafter else None
-
-    def draft(self) -> None:
-        """Drafts a block."""
-        if self.drafter is None:
-            self.proposal = nothing_drafted(self.anchor, self.target.vocab_size)
-        else:
-            self.proposal = self.drafter.propose(self.state, self.anchor, temperature=self.temperature,
-                                                 generator=self.generator)
-
-    def verify(self) -> None:
-        """Has the target read the anchor and the block."""
-        self.entering = torch.cat([self.anchor[:, None], self.proposal.tokens], 1)
-        self.step = self.target.verify(self.entering, self.cache, self.taps)
-
-    def accept(self) -> None:
-        """Judges the block, and asks the host for the verdict as `generate` does."""
-        target_probs, drafted = probabilities(self.step.logits, self.temperature), self.proposal.tokens
-        self.verdict = accept(target_probs, self.proposal.probs, drafted, None, self.generator)
-        torch.cat([self.verdict.accepted, self.verdict.next_token, drafted[0]]).tolist()
-
-    def commit(self, accepted: int) -> int:
-        """Commits the first `accepted` drafts, at most all, whatever the verdict; the number of committed tokens."""
-        drafted = self.proposal.tokens.shape[1]
-        accepted = min(accepted, drafted)
-        self.target.roll_back(self.cache, drafted - accepted)
-        if self.drafter:
-            features = None if self.step.features is None else self.step.features[:, :accepted + 1]
-            self.drafter.extend(self.state, self.entering[:, :accepted + 1], features)
-        self.anchor = self.verdict.next_token
-        return accepted + 1
+    def accept(self, proposal: Proposal, step: Step) -> Verdict:
+        """Judges the block, and says what the pattern says."""
+        return super().accept(proposal, step)._replace(accepted=next(self._forced))
 
 
 @torch.inference_mode()
-def timed_rounds(rounds: ForcedRounds, pattern: list[int]) -> tuple[list[dict[str, float]], int]:
-    """Plays a round for each number of accepted drafts in `pattern`: milliseconds of each part by round, and the tokens
-    that were committed in all."""
-    spent, committed = [], 0
-    for accepted in pattern:
-        times = [clock(rounds.target.device)]
-        for part in PARTS:
-            committed += getattr(rounds, part)(*([accepted] if part == "commit" else [])) or 0
-            times.append(clock(rounds.target.device))
-        spent.append({part: (after - before) * 1e3 for part, before, after in zip(PARTS, times, times[1:])})
-    return spent, committed
+def timed_rounds(rounds: ForcedRounds, count: int) -> list[dict[str, float]]:
+    """Plays so many rounds: milliseconds of each part by round."""
+    times = []
+    for _ in range(count):
+        marks = [clock(rounds.target.device), *(clock(rounds.target.device) for _ in rounds.parts())]
+        times.append({part: (after - before) * 1e3 for part, before, after in zip(ROUND_PARTS, marks, marks[1:])})
+    return times
 
 
 def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:
     """Accepted drafts of `rounds` rounds, drawn from the paper's conditional acceptance by position (Figure 2,
-    Qwen3-4B), whose domains take turns; the same ones for a seed."""
+    Qwen3-4B), one domain after the other in turn; the same ones for a seed."""
     generator = torch.Generator().manual_seed(seed)
     by_domain = torch.tensor([paper.conditional_acceptance(drafter, domain) for domain in DOMAINS])  # [domains, g]
     coins = torch.rand(rounds, by_domain.shape[1], generator=generator)

@@ -12,7 +12,7 @@ from .evaluation import Estimate, bootstrap
 from .lab import Lab
 from .measurements import header
 from .miniature import LENGTH_STUDY, LENGTHS
-from .timing import turns
+from .timing import time_interleaved
 from .training.drafts import new_draft
 from .training.recipes import load_recipe
 
@@ -39,7 +39,7 @@ def round_latency(lab: Lab, batch: int = BATCH, contexts=CONTEXTS) -> dict:
                                    device=lab.device, dtype=lab.target.dtype)
             works[study] = partial(drafter.propose, drafter.begin(ids, features), ids[:, 0], temperature=1.0,
                                    generator=generator)
-        for (part, length), spent in turns(works, lab.device, REPEATS).items():
+        for (part, length), spent in time_interleaved(works, lab.device, REPEATS).items():
             rows.append({"part": part, "length": length, "context": context, "milliseconds": spent})
     return {**header(lab), "batch": batch, "rows": rows}
 

@@ -17,14 +17,15 @@ from .cost_table import CostTable
 from .decoding import begin_together, step_together
 from .drafters import MTP, DraftConfig, DSpark, DSparkConfig, Eagle3, Eagle3Config, PromptLookup, Proposal, SmallLM
 from .errors import RequestError
-from .sampling import Chooser, draw
+from .sampling import RandomSource, draw
+from .scheduling import started
 from .target import Step, Target
 
-MOST_PATHS = 200_000
+MAX_PATHS = 200_000
 LOSSY = 1e-5  # total variation beyond what float32 probabilities leave
 
 
-class Path(Chooser):
+class Path(RandomSource):
     """Follows a given list of choices, then the first possible outcome, and notes what else could have been chosen."""
 
     def __init__(self, choices: list[int]):
@@ -45,7 +46,7 @@ class Path(Chooser):
         picks = [self._choose((row / row.sum()).tolist()) for row in flat]
         return torch.tensor(picks, device=probs.device).view(probs.shape[:-1])
 
-    def kept_prefix(self, keep):
+    def accepted_prefix_length(self, keep):
         kept = []
         for row in keep.double():
             alive = torch.cat([torch.ones(1, dtype=torch.double), row.cumprod(0)])
@@ -70,8 +71,8 @@ def outcomes(work):
 
 
 def _check_paths(visited: int) -> None:
-    if visited > MOST_PATHS:
-        raise RequestError(f"more than {MOST_PATHS} paths; use a smaller vocabulary, block or length")
+    if visited > MAX_PATHS:
+        raise RequestError(f"more than {MAX_PATHS} paths; use a smaller vocabulary, block or length")
 
 
 def output_distribution(target, drafter, policy, length: int, *, prompt=(0,), temperature: float = 1.0,
@@ -90,16 +91,16 @@ def joint_distribution(target, drafter, policy, length: int, prompts, *, tempera
     lasting = (target, drafter, getattr(policy, "cost_table", None))
 
     def begin(path):
-        rule = _copied(policy, *lasting)
-        return begin_together(target, drafter, [torch.tensor([list(prompt)]) for prompt in prompts], policy=rule, max_new_tokens=length,
-                              temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma), rule
+        requests = begin_together(target, drafter, [torch.tensor([list(prompt)]) for prompt in prompts], max_new_tokens=length,
+                                  temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma)
+        return requests, started(_copied(policy, *lasting))
 
     found: dict[tuple, float] = {}
     waiting, followed = list(outcomes(begin)), 0
     while waiting:
         (requests, rule), probability = waiting.pop()
         if all(request.finished for request in requests):
-            tokens = tuple(tuple(request.result.token_ids) for request in requests)
+            tokens = tuple(tuple(request.answer.token_ids) for request in requests)
             found[tokens] = found.get(tokens, 0.0) + probability
             continue
         after = [(state, probability * share) for state, share in outcomes(partial(_stepped, requests, rule, lasting))]
@@ -113,7 +114,7 @@ def _stepped(requests: list, policy, lasting: tuple, path: Path) -> tuple[list, 
     """Copies of requests and policy, all but what is `lasting`, after a step whose random decisions follow `path`."""
     for request in requests:
         request.generator = path
-        request.result.rounds.clear()  # nobody reads them, and copies take time
+        request.answer.rounds.clear()  # nobody reads them, and copies take time
     requests, policy = _copied((requests, policy), *lasting, path)
     step_together(requests, policy)
     return requests, policy

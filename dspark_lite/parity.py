@@ -90,7 +90,7 @@ def _chain(report: Report, drafter, reference) -> None:
     tokens, logits, _ = drafter.draw_chain(state, reference["anchor"], drafter.gamma, 0.0, None)
     report.compare("draft_tokens", tokens, reference["draft_tokens"])
     report.compare("draft_logits", logits, reference["draft_logits"])
-    hidden = drafter.advance(state.cache, reference["anchor"], state.waiting)
+    hidden = drafter.next_hidden(state.cache, reference["anchor"], state.waiting)
     report.compare("prefill_hidden", hidden, reference["prefill_hidden"])
 
 

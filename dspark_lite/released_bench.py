@@ -18,11 +18,12 @@ from tqdm import tqdm
 
 from . import released, roofline
 from .checkpoints import load_drafter, load_target
-from .decoding import clock
+from .decoding import ROUND_PARTS
 from .errors import DSparkLiteError, RequestError
-from .forced_rounds import PARTS, ForcedRounds, paper_pattern, timed_rounds
+from .forced_rounds import ForcedRounds, paper_pattern, timed_rounds
 from .lab import device_name, versions
 from .measurements import commit
+from .timing import clock
 from .training.estimate import bytes_a_second, size
 from .training.precision import fastest
 
@@ -133,11 +134,11 @@ def _with_drafter(name: str, folder: Path, target, shapes: str, pattern: list[in
         row, drafter = _phase(f"load {name}", target.device, lambda: load_drafter(str(folder / name), target))
         rows.append(row)
     row, rounds = _phase(f"prefill, {name}", target.device,
-                         lambda: ForcedRounds(target, drafter, ids, generator=generator))
+                         lambda: ForcedRounds(target, drafter, ids, pattern, generator=generator))
     rows.append(row)
-    timed_rounds(rounds, pattern[:WARM_UP])
-    row, (spent, committed) = _phase(f"rounds, {name}", target.device, lambda: timed_rounds(rounds, pattern[WARM_UP:]))
-    return [*rows, row | _rounds_row(name, spent, committed, pattern[WARM_UP:])]
+    timed_rounds(rounds, WARM_UP)
+    row, times = _phase(f"rounds, {name}", target.device, lambda: timed_rounds(rounds, len(pattern) - WARM_UP))
+    return [*rows, row | _rounds_row(name, times, rounds.pattern[WARM_UP:])]
 
 
 def _phase(title: str, device: torch.device, work) -> tuple[dict, object]:
@@ -154,12 +155,13 @@ def _phase(title: str, device: torch.device, work) -> tuple[dict, object]:
     return row, result
 
 
-def _rounds_row(name: str, spent: list[dict[str, float]], committed: int, pattern: list[int]) -> dict:
+def _rounds_row(name: str, times: list[dict[str, float]], pattern: list[int]) -> dict:
     """Median milliseconds of each part of a round, and what follows from them and the forced pattern."""
-    parts = {part: float(np.median([row[part] for row in spent])) for part in PARTS}
-    total = sum(sum(row.values()) for row in spent)
+    parts = {part: float(np.median([row[part] for row in times])) for part in ROUND_PARTS}
+    total = sum(sum(row.values()) for row in times)
+    committed = sum(pattern) + len(pattern)
     forced = {} if name == "plain" else {"accepted": pattern}
-    return {"drafter": name, "milliseconds": parts, **forced, "accepted_length": committed / len(spent),
+    return {"drafter": name, "milliseconds": parts, **forced, "accepted_length": committed / len(times),
             "tokens_per_second": 1e3 * committed / total}
 
 

@@ -23,8 +23,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import paper, released
+from .decoding import ROUND_PARTS
 from .errors import DSparkLiteError
-from .forced_rounds import PARTS, ForcedRounds
+from .forced_rounds import ForcedRounds
 from .plots import DRAFTERS as LABELS
 from .tables import markdown
 
@@ -160,7 +161,7 @@ def verify_work(drafter: str, context: int = CONTEXT) -> Work:
     tokens = 1 + (released.module(drafter).gamma if drafter != "plain" else 0)
     weights = multiplied(released.module("target"))
     return Work(weights + released.keys_values("target", context), weights / released.ITEM * 2 * tokens,
-                sum(launches(drafter, part) for part in PARTS if part != "draft"))
+                sum(launches(drafter, part) for part in ROUND_PARTS if part != "draft"))
 
 
 def multiplied(model) -> int:
@@ -182,7 +183,7 @@ class Launches(TorchDispatchMode):
 
 
 def launches(drafter: str, part: str) -> int:
-    """Operations of a part of a round, one of PARTS, that is accepted whole."""
+    """Operations of a part of a round, one of ROUND_PARTS, that is accepted whole."""
     return _launches(drafter)[part]
 
 
@@ -193,10 +194,11 @@ def _launches(drafter: str) -> dict[str, int]:
                          for role in ("target", drafter))
         for one in (target, model) if model else (target,):
             released.network(one).bfloat16()  # in float32 the casts of a 16-bit model are not there to be counted
-        rounds, counts = ForcedRounds(target, model, torch.ones(1, 8, dtype=torch.long)), {}
-        gamma = model.gamma if model else 0
-        for part in PARTS * 2:  # the first round finds buffers that have to grow
-            with Launches() as counted:
-                getattr(rounds, part)(*([gamma] if part == "commit" else []))
-            counts[part] = counted.count
+        whole, counts = model.gamma if model else 0, {}
+        rounds = ForcedRounds(target, model, torch.ones(1, 8, dtype=torch.long), [whole, whole])
+        for parts in (rounds.parts(), rounds.parts()):  # the first round finds buffers that have to grow
+            for _ in ROUND_PARTS:
+                with Launches() as counted:
+                    part = next(parts)
+                counts[part] = counted.count
     return counts

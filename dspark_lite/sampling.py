@@ -28,32 +28,32 @@ def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     return torch.softmax(logits.float() / temperature, -1)
 
 
-class Chooser:
-    """Stands in for a torch.Generator where every outcome is to be visited instead of drawn (losslessness.py)."""
+class RandomSource:
+    """Stands in for a torch.Generator where choices are visited (losslessness.py) or drawn in another way (serving.py)."""
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
         """Chooses tokens [...] for distributions [..., V]."""
         raise NotImplementedError
 
-    def kept_prefix(self, keep: torch.Tensor) -> torch.Tensor:
+    def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
         """Chooses how many of the leading coins [B, g], each true with probability `keep`, come up true; [B]."""
         raise NotImplementedError
 
 
-Randomness = torch.Generator | Chooser | None
+Randomness = torch.Generator | RandomSource | None
 
 
 def draw(probs: torch.Tensor, generator: Randomness) -> torch.Tensor:
     """One token [...] from each distribution of probs [..., V]."""
-    if isinstance(generator, Chooser):
+    if isinstance(generator, RandomSource):
         return generator.draw(probs)
     return torch.multinomial(probs.flatten(0, -2), 1, generator=generator).view(probs.shape[:-1])
 
 
-def kept_prefix(keep: torch.Tensor, generator: Randomness) -> torch.Tensor:
+def accepted_prefix_length(keep: torch.Tensor, generator: Randomness) -> torch.Tensor:
     """Tosses one coin for each probability of keep [B, g]; the number [B] of trues before the first false."""
-    if isinstance(generator, Chooser):
-        return generator.kept_prefix(keep)
+    if isinstance(generator, RandomSource):
+        return generator.accepted_prefix_length(keep)
     uniform = torch.rand(keep.shape, generator=generator, device=keep.device)
     return (uniform < keep).long().cumprod(-1).sum(-1)
 
@@ -86,7 +86,7 @@ def accept(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: 
     if lengths is None:
         lengths = torch.full((batch,), gamma, device=draft_tokens.device)
     keep = keep * (torch.arange(gamma, device=keep.device) < lengths[:, None])
-    accepted = kept_prefix(keep, generator)  # [B]
+    accepted = accepted_prefix_length(keep, generator)  # [B]
 
     row = torch.arange(batch, device=accepted.device)
     last_target = target_probs[row, accepted]  # [B, V]

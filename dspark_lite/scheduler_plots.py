@@ -148,8 +148,7 @@ def board(steps: list[Proposal], step: int, policy_name: str, policy, cost_table
 
     `steps` are consecutive steps of the same requests; a policy that remembers is shown those it needs before `step`.
     """
-    if hasattr(policy, "begin"):
-        policy.begin()
+    policy.begin()
     for proposal in steps[step - LAG:step + 1]:
         lengths = policy(proposal)
     alive = survival(steps[step].confidence)
@@ -193,7 +192,7 @@ def value_of(alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) 
     if tokens > cost_table.max_batch_tokens:
         return None
     kept = torch.arange(gamma) < lengths[:, None]
-    return (requests + alive[kept].double().sum().item()) * cost_table(tokens)
+    return (requests + alive[kept].double().sum().item()) * cost_table.sps(requests, tokens)
 
 
 def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) -> str:

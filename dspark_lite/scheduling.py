@@ -1,22 +1,47 @@
 """Which part of a drafted block is worth verifying: policies that turn proposals into verification lengths.
 
-A policy is a function `policy(proposal) -> lengths` [B], each between 0 and the drafted length; the proposal holds the
-blocks of all requests that share a step. It keeps the output distribution exact when the decision about position k of a
-request looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
+A policy (drafters/protocol.py) gives lengths [R], each between 0 and the drafted length; the proposal holds the blocks of
+all requests that share a step. It keeps the output distribution exact when the decision about position k of a request
+looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
 """
 
 from collections import deque
+from collections.abc import Callable
 
 import torch
 
-from .cost_table import CostTable
+from .cost_table import Costs
 from .drafters.base import Proposal
+from .drafters.protocol import Policy
 from .errors import RequestError
 
 LAG = 2  # steps between the confidences that set a budget and the step that spends it (paper, section 5.2)
 
 
-def fixed(length: int):
+class Memoryless:
+    """The policy of a function of the step's proposal alone: it has nothing to forget."""
+
+    def __init__(self, choose: Callable[[Proposal], torch.Tensor]):
+        self.choose = choose
+
+    def begin(self) -> None:
+        """No-op: nothing is remembered."""
+
+    def __call__(self, proposal: Proposal) -> torch.Tensor:
+        """The function's lengths [R]."""
+        return self.choose(proposal)
+
+
+def started(policy: Policy | Callable[[Proposal], torch.Tensor] | None) -> Policy | None:
+    """The policy at its first step; a plain function becomes a policy, None (whole blocks) stays."""
+    if policy is None:
+        return None
+    policy = policy if isinstance(policy, Policy) else Memoryless(policy)
+    policy.begin()
+    return policy
+
+
+def fixed(length: int) -> Policy:
     """Verifies the first `length` tokens of every block."""
     if length < 0:
         raise RequestError(f"the verification length is {length}; it must be 0 or more")
@@ -25,30 +50,27 @@ def fixed(length: int):
         batch, drafted = proposal.tokens.shape
         return torch.full((batch,), min(length, drafted), device=proposal.tokens.device)
 
-    return policy
+    return Memoryless(policy)
 
 
-def threshold(least: float):
+def threshold(least: float) -> Policy:
     """Cuts the block at the first position whose confidence is below `least`."""
 
-    def policy(proposal: Proposal) -> torch.Tensor:
-        return (_confidence(proposal) >= least).long().cumprod(-1).sum(-1)
-
-    return policy
+    return Memoryless(lambda proposal: (_confidence(proposal) >= least).long().cumprod(-1).sum(-1))
 
 
-def algorithm1(cost_table: CostTable):
+def algorithm1(cost_table: Costs) -> Policy:
     """The paper's scheduler: `schedule` on the survival of all requests of the step."""
-    return lambda proposal: schedule(survival(_confidence(proposal)), cost_table)
+    return Memoryless(lambda proposal: schedule(survival(_confidence(proposal)), cost_table))
 
 
-def retrospective(cost_table: CostTable):
-    """The tempting mistake of Appendix A: the lengths that maximise expected tokens a second over the whole blocks.
+def retrospective(cost_table: Costs) -> Policy:
+    """The tempting mistake of Appendix A: the lengths that maximise expected tokens per second over the whole blocks.
 
-    Survival behind a position was computed from the token drawn there, so that token takes part in deciding whether it
+    Survival after a position was computed from the token drawn there, so that token takes part in deciding whether it
     is verified at all: lossy.
     """
-    return lambda proposal: global_optimum(survival(_confidence(proposal)), cost_table)
+    return Memoryless(lambda proposal: global_optimum(survival(_confidence(proposal)), cost_table))
 
 
 class LaggedTopK:
@@ -61,14 +83,14 @@ class LaggedTopK:
     requests as there are now (`as_many`).
     """
 
-    def __init__(self, cost_table: CostTable, lag: int = LAG):
+    def __init__(self, cost_table: Costs, lag: int = LAG):
         if lag < 1:
             raise RequestError(f"the lag is {lag} steps; at 0 a draw would decide about itself, so it must be 1 or more")
         self.cost_table, self.lag = cost_table, lag
         self.begin()
 
     def begin(self) -> None:
-        """Forgets what earlier requests left; `generate` calls it before its first round."""
+        """Forgets the survivals of earlier steps."""
         self._past: deque[torch.Tensor] = deque(maxlen=self.lag)
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
@@ -79,32 +101,34 @@ class LaggedTopK:
 
 
 def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
-    """The survivals [R, g] of a step as if it had so many requests: rows in equal shares, left out or repeated."""
+    """Resamples the rows of survivals [R, g] evenly to `requests` rows."""
     held = len(survival)
     return survival[torch.arange(requests, device=survival.device) * held // requests] if held != requests else survival
 
 
-def chosen_lengths(policy, proposal: Proposal) -> torch.Tensor:
-    """Verification lengths [R] that a policy (None: whole blocks) gives; raises RequestError where they are none."""
+def chosen_lengths(policy: Policy | None, proposal: Proposal) -> list[int]:
+    """The verification length of each request that a policy (None: whole blocks) gives, on the host, which asks for them
+    once; raises RequestError where they are none."""
     requests, drafted = proposal.tokens.shape
     if policy is None or not requests:
-        return torch.full((requests,), drafted, device=proposal.tokens.device)
+        return [drafted] * requests
     lengths = policy(proposal)
     if not isinstance(lengths, torch.Tensor):
         raise RequestError(f"the policy {_name(policy)} gave a {type(lengths).__name__}; a policy gives a tensor of lengths")
     if lengths.shape != (requests,) or lengths.dtype not in (torch.int32, torch.int64):
         raise RequestError(f"the policy {_name(policy)} gave {lengths.dtype} of shape {tuple(lengths.shape)}; a policy gives "
                            f"whole numbers, one for each of the {requests} requests")
-    least, most = torch.stack(lengths.aminmax()).tolist()
-    if least < 0 or most > drafted:
-        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {least} to {most}; in blocks of "
-                           f"{drafted} drafts they lie between 0 and {drafted}")
-    return lengths
+    chosen = lengths.tolist()
+    if min(chosen) < 0 or max(chosen) > drafted:
+        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {min(chosen)} to {max(chosen)}; in "
+                           f"blocks of {drafted} drafts they lie between 0 and {drafted}")
+    return chosen
 
 
 def _name(policy) -> str:
     """What a policy is called in an error: the function that made it, or its class."""
-    return getattr(policy, "__qualname__", type(policy).__name__).partition(".<locals>")[0]
+    made = policy.choose if isinstance(policy, Memoryless) else policy
+    return getattr(made, "__qualname__", type(made).__name__).partition(".<locals>")[0]
 
 
 def survival(confidence: torch.Tensor) -> torch.Tensor:
@@ -112,7 +136,7 @@ def survival(confidence: torch.Tensor) -> torch.Tensor:
     return confidence.cumprod(-1)
 
 
-def schedule(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
+def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """Algorithm 1: verification lengths [R] for survival probabilities [R, g].
 
     Tokens are admitted in the order of their survival as long as each one raises the expected throughput
@@ -122,12 +146,12 @@ def schedule(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
     Raises RequestError for survivals that are not probabilities or grow along a block.
     """
     order, theta = throughput(survival, cost_table)
-    fails = torch.ones_like(theta, dtype=torch.uint8)  # whatever is admitted last, behind it is the end
+    fails = torch.ones_like(theta, dtype=torch.uint8)  # whatever is admitted last, after it is the end
     torch.le(theta[1:], theta[:-1], out=fails[:-1])
     return _lengths(order, fails.argmax(), survival.shape)
 
 
-def global_optimum(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
+def global_optimum(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """Verification lengths [R] with the highest expected throughput of all, the smallest batch where several have it.
 
     Lossy when the survivals are those of the step's own draws (`retrospective`).
@@ -142,8 +166,8 @@ def top_k(survival: torch.Tensor, budget) -> torch.Tensor:
     return _lengths(order, budget, survival.shape)
 
 
-def throughput(survival: torch.Tensor, cost_table: CostTable) -> tuple[torch.Tensor, torch.Tensor]:
-    """The order in which tokens would be admitted, and the expected tokens a second (float64) after 0, 1, ... of them.
+def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor, torch.Tensor]:
+    """The order in which tokens would be admitted, and the expected tokens per second (float64) after 0, 1, ... of them.
 
     The order holds indices into the positions-first view, position * R + request.
     """
@@ -153,7 +177,7 @@ def throughput(survival: torch.Tensor, cost_table: CostTable) -> tuple[torch.Ten
     expected = torch.cat([ranked.new_tensor([requests]), ranked[:covered]]).cumsum(0)
     if requests > cost_table.max_batch_tokens:
         return order, expected
-    return order, expected * cost_table.between(requests, requests + covered, survival.device)
+    return order, expected * cost_table.sps(requests, range(requests, requests + covered + 1)).to(survival.device)
 
 
 def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

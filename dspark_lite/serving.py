@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from .decoding import Generation, Round, check_request, clock, nothing_drafted, until_stop
+from .decoding import Decoder, Generation, Outcome, Round, check_request, until_stop
 from .drafters.base import Proposal
 from .errors import RequestError
-from .sampling import Chooser, accept, check_temperature, draw, probabilities
-from .scheduling import chosen_lengths
+from .sampling import RandomSource, Verdict, accept, check_temperature, draw, probabilities
+from .scheduling import chosen_lengths, started
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 from .target import Step
+from .timing import clock
 
-PARTS = ("prefill", "draft", "schedule", "verify", "commit")
+STEP_PARTS = ("prefill", "draft", "schedule", "verify", "commit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Request:
 class Answer(Generation):
     """What became of a request, by its `id`: the `reason` it ended ("stop", "length", "aborted", or "failed" where the
     target's logits were not finite), and when it arrived, was admitted, had its first token and ended, in seconds of
-    `decoding.clock`."""
+    `timing.clock`."""
 
     id: int = 0
     request: Request | None = None
@@ -51,7 +52,7 @@ class Answer(Generation):
 class StepReport:
     """One step: the `requests` of its round, the tokens `verified` in it (anchors included) and those of `padding`, drafts
     `proposed` for verification and `accepted`, tokens `committed` to answers; the requests `admitted` before it, each with a
-    first token, and their prompt tokens `prefilled`; the `seconds` of each of PARTS; the `answers` that ended."""
+    first token, and their prompt tokens `prefilled`; the `seconds` of each of STEP_PARTS; the `answers` that ended."""
 
     requests: int = 0
     verified: int = 0
@@ -61,51 +62,113 @@ class StepReport:
     committed: int = 0
     admitted: int = 0
     prefilled: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEP_PARTS, 0.0))
     answers: list[Answer] = field(default_factory=list)
 
 
-class OwnNumbers(Chooser):
+class PerRequestRandom(RandomSource):
     """Draws of requests that share a step: each row uses up uniform numbers of its own, [R, k], so what a request draws
     never depends on the others. Without numbers (temperature 0) the most probable outcome."""
 
-    def __init__(self, numbers: torch.Tensor | None):
-        self.numbers, self.used = numbers, 0
+    def __init__(self, uniforms: torch.Tensor | None):
+        self.uniforms, self.used = uniforms, 0
 
     def _next(self, shape: torch.Size) -> torch.Tensor:
         """The next uniform numbers, [R] or [R, g]."""
         first, self.used = self.used, self.used + shape[1:].numel()
-        return self.numbers[:, first:self.used].reshape(shape)
+        return self.uniforms[:, first:self.used].reshape(shape)
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
         """Tokens [R] or [R, g] of distributions [..., V], by the inverse of the distribution function."""
-        if self.numbers is None:
+        if self.uniforms is None:
             return probs.argmax(-1)
         cumulated = probs.double().cumsum(-1)
         at = (1 - self._next(probs.shape[:-1])).unsqueeze(-1) * cumulated[..., -1:]  # above 0: nothing impossible is drawn
-        return torch.searchsorted(cumulated, at).squeeze(-1).clamp(max=probs.shape[-1] - 1)  # nan lies behind the last
+        return torch.searchsorted(cumulated, at).squeeze(-1).clamp(max=probs.shape[-1] - 1)  # nan lies after the last
 
-    def kept_prefix(self, keep: torch.Tensor) -> torch.Tensor:
+    def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
         """How many of the leading coins [R, g] come up, [R]."""
-        kept = keep >= 1 if self.numbers is None else self._next(keep.shape) < keep
+        kept = keep >= 1 if self.uniforms is None else self._next(keep.shape) < keep
         return kept.long().cumprod(-1).sum(-1)
 
 
-class _Active:
-    """A request in its slot: `length` tokens in the target's store, the anchor behind them, its generator, its answer."""
+class _Running:
+    """A request in its slot, and the random numbers of its next step; all else is told by its answer."""
 
     def __init__(self, answer: Answer, slot: int):
-        self.answer, self.slot, self.length = answer, slot, answer.request.input_ids.shape[1]
-        self.generator = torch.Generator().manual_seed(answer.request.seed)
-        self.numbers: torch.Tensor | None = None
-        self.anchor = -1
+        self.answer, self.slot = answer, slot
+        self._generator = torch.Generator().manual_seed(answer.request.seed)
+        self._uniforms: torch.Tensor | None = None
 
-    def own_numbers(self, count: int) -> torch.Tensor:
-        """The numbers of a step. One that is repeated, because its policy failed, finds the same ones: a policy must not
-        be able to choose between draws."""
-        if self.numbers is None:
-            self.numbers = torch.rand(count, generator=self.generator, dtype=torch.float64)
-        return self.numbers
+    @property
+    def anchor(self) -> int:
+        """The newest committed token, which neither model has read."""
+        return self.answer.token_ids[-1]
+
+    @property
+    def length(self) -> int:
+        """Committed tokens before the anchor: those that both models hold in the slot."""
+        return self.answer.request.input_ids.shape[1] + max(0, len(self.answer.token_ids) - 1)
+
+    def uniforms(self, count: int) -> torch.Tensor:
+        """The random numbers of a step. One that is repeated, because its policy failed, finds the same ones: a policy must
+        not be able to choose between draws."""
+        if self._uniforms is None:
+            self._uniforms = torch.rand(count, generator=self._generator, dtype=torch.float64)
+        return self._uniforms
+
+    def write(self, tokens: list[int]) -> None:
+        """Adds committed tokens to the answer, with which the step's random numbers are used up."""
+        self.answer.token_ids += tokens
+        self._uniforms = None
+
+
+class _Batch(Decoder):
+    """All running requests as one decoder of R rows: their contexts stand in slots, and of each block only the first
+    `lengths` drafts are verified, in one ragged pass."""
+
+    def __init__(self, engine: "Engine", running: list[_Running]):
+        self.slots, self.starts = [one.slot for one in running], [one.length for one in running]
+        state = engine.contexts.drafting(self.slots, self.starts) if engine.drafter else None
+        anchor = torch.tensor([one.anchor for one in running], device=engine.target.device)  # [R]
+        super().__init__(engine.target, engine.drafter, engine.store, state, anchor, engine.temperature,
+                         engine._random(running, 2 * engine.gamma + 1))
+        self.contexts, self.padded, self.lengths = engine.contexts, engine.padded, []
+
+    def verify(self, proposal: Proposal) -> Step:
+        """The target reads the anchors and of each block what is to be verified, in one sequence: logits [1, N, V]."""
+        counts = np.array(self.lengths) + 1
+        if self.padded:
+            counts[:] = counts.max()
+        self.layout = Layout(self.cache, self.slots, self.starts, counts)
+        self.entering = torch.cat([self.anchor[:, None], proposal.tokens], 1)  # [R, g+1]
+        return ragged_step(self.target, self.entering[self.layout.row, self.layout.offset], self.layout, self.taps)
+
+    def accept(self, proposal: Proposal, step: Step) -> Verdict:
+        """Accepted drafts and next tokens, [R] each; rows of probabilities that were not asked for are zeros, and not read."""
+        probs = torch.zeros(*self.entering.shape, self.target.vocab_size, device=self.entering.device)  # [R, g+1, V]
+        probs[self.layout.row, self.layout.offset] = probabilities(step.logits[0], self.temperature)
+        lengths = torch.tensor(self.lengths, device=probs.device)
+        return accept(probs, proposal.probs, proposal.tokens, lengths, self.generator)
+
+    def commit(self, proposal: Proposal, step: Step, verdict: Verdict) -> list[Outcome]:
+        """Asks the host for the outcome of each request, once; the drafter takes in what was accepted. In the target's slots
+        the rest of a block is overwritten by what comes next."""
+        failed = self.layout.by_request(_not_finite(step.logits[0])).any(1)
+        columns = [verdict.accepted[:, None], verdict.next_token[:, None], failed[:, None], proposal.tokens]
+        outcomes = [Outcome(accepted, next_token, drafts, bool(failed))
+                    for accepted, next_token, failed, *drafts in torch.cat(columns, 1).tolist()]
+        if self.drafter:
+            self._extend(step, np.array([outcome.accepted + 1 for outcome in outcomes]))
+        return outcomes
+
+    def _extend(self, step: Step, counts: np.ndarray) -> None:
+        """Hands the drafter the first counts [R] of the tokens just verified for each request."""
+        row, offset = spans(counts)
+        verified = (self.layout.counts.cumsum() - self.layout.counts)[row] + offset  # where they stand in the sequence
+        row, offset, verified = torch.from_numpy(np.stack([row, offset, verified])).to(self.entering.device)
+        state = self.contexts.appending(self.slots, self.starts, counts)
+        self.drafter.extend(state, self.entering[row, offset][None], step.features[:, verified])
 
 
 class Engine:
@@ -137,7 +200,7 @@ class Engine:
         self.store = SlotStore(target.num_layers, slots, capacity, target.device)
         self.contexts = drafter_slots(drafter, slots, capacity, target.device) if drafter else None
         self.set_policy(policy)
-        self._slots: list[_Active | None] = [None] * slots
+        self._slots: list[_Running | None] = [None] * slots
         self._waiting: deque[Answer] = deque()
         self._ended: list[Answer] = []
         self._next_id = 0
@@ -147,7 +210,7 @@ class Engine:
     @property
     def running(self) -> list[int]:
         """The ids of the requests in slots."""
-        return [active.answer.id for active in self._active()]
+        return [running.answer.id for running in self._in_slots()]
 
     @property
     def waiting(self) -> list[int]:
@@ -162,13 +225,11 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether there is nothing left to do or to deliver."""
-        return not (self._active() or self._waiting or self._ended)
+        return not (self._in_slots() or self._waiting or self._ended)
 
     def set_policy(self, policy) -> None:
         """Schedules by this policy from the next step on."""
-        if hasattr(policy, "begin"):
-            policy.begin()  # a policy that remembers earlier steps starts anew
-        self.policy = policy
+        self.policy = started(policy)
 
     def submit(self, request: Request) -> int:
         """Takes a request in and returns its id; raises RequestError for one that cannot be served, or a full queue."""
@@ -186,7 +247,7 @@ class Engine:
         if ids.dtype not in (torch.int32, torch.int64) or not 0 <= ids.min() <= ids.max() < vocabulary:
             raise RequestError(f"the prompt holds {ids.dtype} from {ids.min()} to {ids.max()}; the token ids of this target are "
                                f"whole numbers from 0 to {vocabulary - 1}")
-        block = self.gamma + 1  # verified, or dropped, behind the last token that counts
+        block = self.gamma + 1  # verified, or dropped, after the last token that counts
         needed = ids.shape[1] + request.max_new_tokens + block
         if needed > self.capacity:
             raise RequestError(f"the request needs {needed} positions (its prompt, {request.max_new_tokens} new tokens and a "
@@ -200,9 +261,9 @@ class Engine:
         """
         if not 0 <= request_id < self._next_id:
             raise RequestError(f"there is no request {request_id}; abort takes an id that submit has returned")
-        for active in self._active():
-            if active.answer.id == request_id:
-                self._release(active, "aborted")
+        for running in self._in_slots():
+            if running.answer.id == request_id:
+                self._release(running, "aborted")
         for answer in list(self._waiting):
             if answer.id == request_id:
                 self._waiting.remove(answer)
@@ -211,9 +272,9 @@ class Engine:
         self._ended = [answer for answer in self._ended if answer.id != request_id]
         return found[0] if found else None
 
-    def _active(self) -> list[_Active]:
+    def _in_slots(self) -> list[_Running]:
         """The running requests, by slot."""
-        return [active for active in self._slots if active]
+        return [running for running in self._slots if running]
 
     def _end(self, answer: Answer, reason: str) -> None:
         """Puts an answer among those to deliver."""
@@ -221,14 +282,14 @@ class Engine:
         answer.decode_seconds = answer.ended - answer.first_token if answer.token_ids else 0.0
         self._ended.append(answer)
 
-    def _release(self, active: _Active, reason: str) -> None:
+    def _release(self, running: _Running, reason: str) -> None:
         """Frees a slot."""
-        self._slots[active.slot] = None
-        self._end(active.answer, reason)
+        self._slots[running.slot] = None
+        self._end(running.answer, reason)
         if reason == "failed":
-            self.store.clear(active.slot)
+            self.store.clear(running.slot)
             if self.contexts:
-                self.contexts.clear(active.slot)
+                self.contexts.clear(running.slot)
 
     # A step
 
@@ -239,111 +300,76 @@ class Engine:
         if self._waiting and None in self._slots:
             self._prefill(report)
             watch.lap(report, "prefill")
-        if active := self._active():
-            self._round(active, report, watch)
+        if running := self._in_slots():
+            self._round(running, report, watch)
         report.answers, self._ended = self._ended, []
         return report
 
     def _prefill(self, report: StepReport) -> None:
         """Reads the prompts of all requests that get a slot, in one pass, and draws their first tokens."""
-        started = clock(self.target.device)
-        free = [slot for slot, active in enumerate(self._slots) if active is None]
-        fresh = [_Active(answer, slot) for answer, slot in zip(self._waiting, free)]
-        token_ids = torch.cat([active.answer.request.input_ids[0] for active in fresh]).to(self.target.device)
-        slots, counts = [active.slot for active in fresh], np.array([active.length for active in fresh])
+        reading = clock(self.target.device)
+        free = [slot for slot, running in enumerate(self._slots) if running is None]
+        fresh = [_Running(answer, slot) for answer, slot in zip(self._waiting, free)]
+        token_ids = torch.cat([one.answer.request.input_ids[0] for one in fresh]).to(self.target.device)
+        slots, counts = [one.slot for one in fresh], np.array([one.length for one in fresh])
         starts, last = np.zeros_like(counts), torch.from_numpy(counts.cumsum() - 1).to(self.target.device)
         read = ragged_step(self.target, token_ids, Layout(self.store, slots, starts, counts), self.taps, last)
         if self.drafter:
             self.drafter.extend(self.contexts.appending(slots, starts, counts), token_ids[None], read.features)
         logits = read.logits[0]  # [R, V]
-        first = draw(probabilities(logits, self.temperature), self._numbers(fresh, 1))
-        told, now = torch.stack([first, _broken(logits)], 1).tolist(), clock(self.target.device)
-        for active, (token, broken) in zip(fresh, told):
-            self._slots[active.slot], answer = active, self._waiting.popleft()
-            answer.admitted, answer.first_token, answer.prefill_seconds = started, now, now - started
-            self._take(active, [token], broken)
+        first = draw(probabilities(logits, self.temperature), self._random(fresh, 1))
+        outcomes = [Outcome(0, token, [], bool(failed))
+                    for token, failed in torch.stack([first, _not_finite(logits)], 1).tolist()]
+        now = clock(self.target.device)
+        for one, outcome in zip(fresh, outcomes):
+            self._slots[one.slot], answer = one, self._waiting.popleft()
+            answer.admitted, answer.first_token, answer.prefill_seconds = reading, now, now - reading
+            self._write(one, outcome)
         report.admitted, report.prefilled = len(fresh), len(token_ids)
 
-    def _round(self, active: list[_Active], report: StepReport, watch: "_Watch") -> None:
+    def _round(self, running: list[_Running], report: StepReport, watch: "_Watch") -> None:
         """Drafts, schedules, verifies and commits one block of every running request."""
-        anchor = torch.tensor([one.anchor for one in active], device=self.target.device)
-        numbers = self._numbers(active, 2 * self.gamma + 1)
-        proposal = self._draft(active, anchor, numbers)
+        batch = _Batch(self, running)
+        proposal = batch.draft()
         watch.lap(report, "draft")
-        lengths = chosen_lengths(self.policy if self.drafter else None, proposal)
+        batch.lengths = chosen_lengths(self.policy if self.drafter else None, proposal)
         watch.lap(report, "schedule")
-        entering = torch.cat([anchor[:, None], proposal.tokens], 1)  # [R, g+1]
-        layout, read, told = self._verify(active, entering, proposal, lengths, numbers)
+        step = batch.verify(proposal)
+        verdict = batch.accept(proposal, step)
         watch.lap(report, "verify")
-        self._commit(active, lengths.tolist(), told, report)
-        self._extend(active, layout, read, entering, told)
+        outcomes = batch.commit(proposal, step, verdict)
+        for one, length, outcome in zip(running, batch.lengths, outcomes):
+            self._note(one, length, outcome, report)
         watch.lap(report, "commit")
-        report.requests, report.padding = len(active), len(layout.place) - report.verified
+        report.requests, report.padding = len(running), len(batch.layout.row) - report.verified
 
-    def _numbers(self, active: list[_Active], count: int) -> OwnNumbers:
-        """The random numbers of a step, `count` a request."""
+    def _random(self, running: list[_Running], count: int) -> PerRequestRandom:
+        """The random numbers of a step, `count` for each request."""
         if self.temperature == 0:
-            return OwnNumbers(None)
-        return OwnNumbers(torch.stack([one.own_numbers(count) for one in active]).to(self.target.device))
+            return PerRequestRandom(None)
+        return PerRequestRandom(torch.stack([one.uniforms(count) for one in running]).to(self.target.device))
 
-    def _draft(self, active: list[_Active], anchor: torch.Tensor, numbers: OwnNumbers) -> Proposal:
-        """All blocks, in one pass; empty ones for plain decoding."""
-        if self.drafter is None:
-            return nothing_drafted(anchor, self.target.vocab_size)
-        state = self.contexts.drafting([one.slot for one in active], [one.length for one in active])
-        return self.drafter.propose(state, anchor, temperature=self.temperature, generator=numbers)
+    def _note(self, one: _Running, length: int, outcome: Outcome, report: StepReport) -> None:
+        """Writes a request's round, in which so many drafts were verified, to its answer and to the report."""
+        tokens = self._write(one, outcome)
+        one.answer.rounds.append(Round(length, outcome.accepted, len(tokens), outcome.drafts[:length], tokens,
+                                       report.seconds["draft"], report.seconds["verify"]))
+        report.verified += length + 1
+        report.proposed += length
+        report.accepted += outcome.accepted
+        report.committed += len(tokens)
 
-    def _verify(self, active: list[_Active], entering: torch.Tensor, proposal: Proposal, lengths: torch.Tensor,
-                numbers: OwnNumbers) -> tuple[Layout, Step, list[list[int]]]:
-        """The layout of the ragged batch, what the target made of it, and for the host, a row a request: drafts accepted,
-        the token behind them, whether a logit was not finite, all drafts."""
-        counts = lengths.cpu().numpy() + 1
-        if self.padded:
-            counts[:] = counts.max()
-        layout = Layout(self.store, [one.slot for one in active], [one.length for one in active], counts)
-        read = ragged_step(self.target, entering[layout.row, layout.offset], layout, self.taps)
-        probs = torch.zeros(*entering.shape, self.target.vocab_size, device=entering.device)
-        probs[layout.row, layout.offset] = probabilities(read.logits[0], self.temperature)
-        verdict = accept(probs, proposal.probs, proposal.tokens, lengths, numbers)
-        broken = layout.by_request(_broken(read.logits[0])).any(1)
-        told = [verdict.accepted[:, None], verdict.next_token[:, None], broken[:, None], proposal.tokens]
-        return layout, read, torch.cat(told, 1).tolist()
-
-    def _commit(self, active: list[_Active], lengths: list[int], told: list[list[int]], report: StepReport) -> None:
-        """Writes what was accepted, and the token behind it, to the answers."""
-        for one, length, (accepted, following, broken, *drafts) in zip(active, lengths, told):
-            tokens = self._take(one, drafts[:accepted] + [following], broken)
-            one.length += accepted + 1
-            one.answer.rounds.append(Round(length, accepted, len(tokens), drafts[:length], tokens,
-                                           report.seconds["draft"], report.seconds["verify"]))
-            report.verified += length + 1
-            report.proposed += length
-            report.accepted += accepted
-            report.committed += len(tokens)
-
-    def _take(self, one: _Active, tokens: list[int], broken: bool) -> list[int]:
-        """Adds tokens to an answer, up to its end, and releases the request there; returns those that were added."""
-        answer, one.numbers, one.anchor = one.answer, None, tokens[-1]
-        room = answer.request.max_new_tokens - len(answer.token_ids)
-        tokens = [] if broken else until_stop(tokens, self.stop)[:room]
-        answer.token_ids += tokens
-        if broken or tokens[-1] in self.stop or len(tokens) == room:
-            self._release(one, "failed" if broken else "stop" if tokens[-1] in self.stop else "length")
+    def _write(self, one: _Running, outcome: Outcome) -> list[int]:
+        """Adds a round's tokens to an answer, up to its end, and releases the request there; returns those added."""
+        if outcome.failed:
+            self._release(one, "failed")
+            return []
+        room = one.answer.request.max_new_tokens - len(one.answer.token_ids)
+        tokens = until_stop(outcome.tokens, self.stop)[:room]
+        one.write(tokens)
+        if tokens[-1] in self.stop or len(tokens) == room:
+            self._release(one, "stop" if tokens[-1] in self.stop else "length")
         return tokens
-
-    def _extend(self, active: list[_Active], layout: Layout, read: Step, entering: torch.Tensor,
-                told: list[list[int]]) -> None:
-        """Hands the drafter what was committed, of the requests that go on."""
-        going = [row for row, one in enumerate(active) if self._slots[one.slot] is one]
-        if self.drafter is None or not going:
-            return
-        counts = np.array([told[row][0] + 1 for row in going])
-        slots, starts = [active[row].slot for row in going], [active[row].length for row in going] - counts
-        of, offset = spans(counts)
-        first = (layout.counts.cumsum() - layout.counts)[going]
-        kept, row = (torch.from_numpy(index).to(entering.device) for index in (first[of] + offset, np.array(going)[of]))
-        tokens = entering[row, torch.from_numpy(offset).to(entering.device)]
-        self.drafter.extend(self.contexts.appending(slots, starts, counts), tokens[None], read.features[:, kept])
 
 
 class _Watch:
@@ -358,6 +384,6 @@ class _Watch:
         report.seconds[part], self.last = now - self.last, now
 
 
-def _broken(logits: torch.Tensor) -> torch.Tensor:
+def _not_finite(logits: torch.Tensor) -> torch.Tensor:
     """Whether a row of logits [N, V] holds a number that is not finite, [N]."""
     return ~logits.sum(-1).isfinite()

@@ -13,9 +13,10 @@ import torch
 from tqdm import tqdm
 
 from .drafters.base import Proposal
+from .drafters.protocol import Policy
 from .lab import Lab
-from .scheduling import LaggedTopK, algorithm1, fixed, survival, threshold, top_k
-from .serving import PARTS, Engine, StepReport
+from .scheduling import LaggedTopK, Memoryless, algorithm1, fixed, survival, threshold, top_k
+from .serving import STEP_PARTS, Engine, StepReport
 from .step_costs import StepCosts
 from .traffic import closed_loop, requests
 
@@ -27,13 +28,13 @@ COUNTED = ("requests", "verified", "padding", "proposed", "accepted", "committed
 WARM = 2  # steps of a turn that are not counted: a lagged policy looks two steps back
 
 
-def budget(tokens_per_request: float):
+def budget(tokens_per_request: float) -> Policy:
     """A policy that verifies so many tokens a request on average, anchors included, where survival is highest."""
     def policy(proposal: Proposal) -> torch.Tensor:
         drafts = round((tokens_per_request - 1) * len(proposal.tokens))
         return top_k(survival(proposal.confidence), drafts)
 
-    return policy
+    return Memoryless(policy)
 
 
 class Station:
@@ -57,9 +58,9 @@ class Station:
 
 
 def totals(steps: list[StepReport]) -> dict[str, float]:
-    """Sums over steps, by name: how many they are, how many had a prefill, COUNTED, seconds by PARTS."""
+    """Sums over steps, by name: how many they are, how many had a prefill, COUNTED, seconds by STEP_PARTS."""
     counted = {name: sum(getattr(step, name) for step in steps) for name in COUNTED}
-    seconds = {f"{part}_seconds": round(sum(step.seconds[part] for step in steps), 6) for part in PARTS}
+    seconds = {f"{part}_seconds": round(sum(step.seconds[part] for step in steps), 6) for part in STEP_PARTS}
     return {"steps": len(steps), "prefills": sum(step.admitted > 0 for step in steps), **counted, **seconds}
 
 
@@ -78,11 +79,11 @@ def take_turns(works: dict, turns: int, description: str) -> list[dict]:
 
 
 def policy_of(name: str, costs: StepCosts | None = None):
-    """The policy of this name; `costs` of a whole step for those that schedule, which take the convex view of them."""
+    """The policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
     kind, _, number = name.partition(" ")
     return {"all": lambda: None, "budget": lambda: budget(float(number)), "fixed": lambda: fixed(int(number)),
             "threshold": lambda: threshold(float(number)), "skewed": lambda: skewed,
-            "algorithm1": lambda: algorithm1(costs.convex()), "lagged": lambda: LaggedTopK(costs.convex())}[kind]()
+            "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit())}[kind]()
 
 
 def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int, *,
@@ -114,7 +115,7 @@ def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: 
 
 def decoding_seconds(row: dict) -> np.ndarray:
     """Seconds of each turn of a row spent on rounds, prompts left out."""
-    return np.sum([row[f"{part}_seconds"] for part in PARTS if part != "prefill"], axis=0)
+    return np.sum([row[f"{part}_seconds"] for part in STEP_PARTS if part != "prefill"], axis=0)
 
 
 def step_costs(rows: list[dict], middle=np.median) -> StepCosts:

@@ -17,7 +17,7 @@ import torch
 from .calibration import STS, Observations
 from .drafters.base import Proposal
 from .errors import RequestError
-from .scheduling import chosen_lengths
+from .scheduling import chosen_lengths, started
 from .serving import StepReport
 from .step_costs import StepCosts
 
@@ -80,9 +80,7 @@ class EngineModel:
         if slots > costs.requests[-1]:
             raise RequestError(f"the step costs cover up to {int(costs.requests[-1])} requests; {slots} slots were asked "
                                "for, so measure more")
-        if hasattr(policy, "begin"):
-            policy.begin()
-        self.record, self.costs, self.policy, self.prefill, self.now = record, costs, policy, prefill, 0.0
+        self.record, self.costs, self.policy, self.prefill, self.now = record, costs, started(policy), prefill, 0.0
         self.answer = np.full(slots, -1)
         self.written, self.rounds = np.zeros(slots, dtype=int), np.zeros(slots, dtype=int)
         self.arrived, self.first_token = np.zeros(slots), np.zeros(slots)
@@ -127,7 +125,7 @@ class EngineModel:
         committed = np.minimum(accepted + 1, record.tokens[answer] - written)
         report.requests, report.proposed, report.accepted = len(rows), int(lengths.sum()), int(accepted.sum())
         report.verified, report.committed = report.proposed + len(rows), int(committed.sum())
-        report.seconds["round"] = float(self.costs(len(rows), report.verified))
+        report.seconds["round"] = self.costs.seconds(len(rows), report.verified)
         self.now += report.seconds["round"]
         self.written[rows] += committed
         self.rounds[rows] += 1
@@ -140,7 +138,7 @@ class EngineModel:
         """Verification lengths of blocks of the record."""
         logits = None if self.record.logits is None else self.record.logits[block]
         proposal = Proposal(self._drafts[:len(block)], torch.empty(len(block), self.record.gamma, 0), logits)
-        return chosen_lengths(self.policy, proposal).numpy()
+        return np.array(chosen_lengths(self.policy, proposal))
 
 
 def simulate(model: EngineModel, arrivals, rng: np.random.Generator) -> list[StepReport]:

@@ -138,7 +138,7 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
 def step_times(costs: StepCosts, device: str):
     """Milliseconds of a step by the tokens that each request verifies, a line a load."""
     fig, axes = figure(width=5.6, height=2.9)
-    for colour, requests, row in zip(load_colours(costs.requests), costs.requests, costs.seconds):
+    for colour, requests, row in zip(load_colours(costs.requests), costs.requests, costs.step_seconds):
         axes.plot(costs.tokens_per_request, 1e3 * row, color=colour, marker="o", markersize=4, label=int(requests))
     axes.set(xlabel="tokens verified a request, anchor included", ylabel="step time (ms)", yscale="log")
     axes.yaxis.set_major_formatter(ScalarFormatter())

@@ -15,7 +15,7 @@ from .errors import DSparkLiteError
 from .evaluation import Estimate, bootstrap
 from .recorded import read
 from .scheduling import fixed
-from .serving import PARTS, StepReport
+from .serving import STEP_PARTS, StepReport
 from .serving_bench import SCHEDULED, decoding_seconds, policy_of, step_costs
 from .serving_model import EngineModel, Record, simulate
 from .step_costs import StepCosts
@@ -58,7 +58,7 @@ MEASURES = {
     "waste": lambda row: (np.subtract(row["proposed"], row["accepted"]), row["verified"]),
     # Of a step: seconds without prefill, and of each part.
     "step_seconds": lambda row: (decoding_seconds(row), row["steps"]),
-    **{f"{part}_seconds": lambda row, part=part: (row[f"{part}_seconds"], row["steps"]) for part in PARTS},
+    **{f"{part}_seconds": lambda row, part=part: (row[f"{part}_seconds"], row["steps"]) for part in STEP_PARTS},
 }
 
 

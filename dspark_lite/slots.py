@@ -6,14 +6,15 @@ only the diagonal ones are computed. Shapes: N tokens, R requests, L the most to
 longest context, n query heads, m key heads, d head size, H hidden size.
 """
 
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
 import torch
 from transformers import AttentionInterface
 
-from .drafters.autoregressive import Autoregressive
-from .drafters.backbone import Backbone, flex_attention, grouped_attention
+from .drafters.autoregressive import Autoregressive, ChainState
+from .drafters.backbone import Backbone, attend
 from .errors import RequestError
 from .target import Step, Target
 
@@ -26,7 +27,7 @@ def sees(slot, position, key_slot, key_position):
 
 
 class SlotStore:
-    """Keys and values [m, slots, capacity, d] of every layer. Whoever writes says where, so nothing is ever moved, and
+    """Keys and values [m, slots, capacity, d] of every layer. The caller says where to write, so nothing is ever moved, and
     rolling back is overwriting."""
 
     def __init__(self, layers: int, slots: int, capacity: int, device: torch.device):
@@ -34,12 +35,12 @@ class SlotStore:
         self.keys, self.values = [None] * layers, [None] * layers
         self.flex = device.type == "cuda"  # there FlexAttention skips what the mask hides
 
-    def write(self, layer: int, place: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Writes keys and values [m, N, d] to place [N], slot * capacity + position."""
+    def write(self, layer: int, slot_index: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes keys and values [m, N, d] to slot_index [N], slot * capacity + position."""
         for held, new in ((self.keys, keys), (self.values, values)):
             if held[layer] is None:
                 held[layer] = new.new_zeros(len(new), self.slots, self.capacity, new.shape[-1])
-            held[layer].flatten(1, 2).index_copy_(1, place, new)
+            held[layer].flatten(1, 2).index_copy_(1, slot_index, new)
 
     def read(self, layer: int, rows, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The first `longest` keys and values [R, m, S, d] of the slots that `rows` selects."""
@@ -61,14 +62,14 @@ class SlotStore:
 
 
 def spans(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of stretches of so many elements, one behind the other: which each element belongs to, and its place there, [N]."""
+    """For runs of lengths `counts` laid end to end: each element's run and its offset in that run, [N]."""
     row = np.repeat(np.arange(len(counts)), counts)
     return row, np.arange(len(row)) - (counts.cumsum() - counts)[row]
 
 
 class Layout:
     """Where the N tokens of a step stand: request r brings `counts[r]` of them to slot `slots[r]`, from position
-    `starts[r]` on. `row`, `offset` (within the request), `position` and `place` (in the store) are [N]."""
+    `starts[r]` on. `row`, `offset` (within the request), `position` and `slot_index` (in the store) are [N]."""
 
     def __init__(self, store: SlotStore, slots: list[int], starts, counts):
         starts, counts = np.asarray(starts), np.asarray(counts)
@@ -76,40 +77,41 @@ class Layout:
         position = starts[row] + offset
         indices = np.stack([row, offset, position, np.asarray(slots)[row] * store.capacity + position])
         self.store, self.rows, self.counts, self.device = store, store.rows(slots), counts, store.device
-        self.row, self.offset, self.position, self.place = torch.from_numpy(indices).to(self.device)
+        self.row, self.offset, self.position, self.slot_index = torch.from_numpy(indices).to(self.device)
         self.starts = torch.from_numpy(starts).to(self.device)
-        self.most, self.longest = int(counts.max()), int((starts + counts).max())
+        self._stacked: torch.Tensor | None = None
+        self.max_count, self.max_length = int(counts.max()), int((starts + counts).max())
 
     @cached_property
     def mask(self) -> torch.Tensor:
         """The diagonal blocks of the mask, [R, L, S]: whether token l of a request sees its slot's key s."""
-        position = self.starts[:, None] + torch.arange(self.most, device=self.device)  # [R, L]
-        return torch.arange(self.longest, device=self.device) <= position[..., None]
+        position = self.starts[:, None] + torch.arange(self.max_count, device=self.device)  # [R, L]
+        return torch.arange(self.max_length, device=self.device) <= position[..., None]
 
     @cached_property
     def block_mask(self):
         """The mask over the whole store, block-sparse, for FlexAttention."""
         from torch.nn.attention.flex_attention import create_block_mask  # a slow import, needed on a GPU only
 
-        capacity, places = self.store.capacity, self.store.slots * self.store.capacity
+        capacity, keys = self.store.capacity, self.store.slots * self.store.capacity
 
         def visible(batch, head, query, key):
-            place = self.place[query]
-            return sees(place // capacity, place % capacity, key // capacity, key % capacity)
+            own = self.slot_index[query]
+            return sees(own // capacity, own % capacity, key // capacity, key % capacity)
 
-        return create_block_mask(visible, None, None, len(self.place), places, device=self.device)
+        return create_block_mask(visible, None, None, len(self.slot_index), keys, device=self.device)
 
     def stacked_mask(self, groups: int, dtype: torch.dtype) -> torch.Tensor:
-        """The mask [R, 1, groups * L, S] as numbers to add to scores; made once a step, for all layers."""
-        if not hasattr(self, "_stacked"):
+        """The mask [R, 1, groups * L, S] as numbers to add to scores; made once per step, for all layers."""
+        if self._stacked is None:
             hidden = torch.zeros(self.mask.shape, dtype=dtype, device=self.device).masked_fill_(~self.mask, -torch.inf)
             self._stacked = hidden[:, None].repeat(1, 1, groups, 1)
         return self._stacked
 
     def by_request(self, flat: torch.Tensor) -> torch.Tensor:
-        """[N, ...] laid out by request, [R, L, ...], zeros behind what a request brings."""
-        laid = flat.new_zeros(len(self.counts) * self.most, *flat.shape[1:])
-        return laid.index_copy_(0, self._at, flat).unflatten(0, (-1, self.most))
+        """[N, ...] laid out by request, [R, L, ...], zeros after what a request brings."""
+        laid = flat.new_zeros(len(self.counts) * self.max_count, *flat.shape[1:])
+        return laid.index_copy_(0, self._at, flat).unflatten(0, (-1, self.max_count))
 
     def flat(self, by_request: torch.Tensor) -> torch.Tensor:
         """[R, L, ...] back in one sequence, [N, ...]."""
@@ -117,20 +119,17 @@ class Layout:
 
     @cached_property
     def _at(self) -> torch.Tensor:
-        return self.row * self.most + self.offset
+        return self.row * self.max_count + self.offset
 
 
 def ragged_attention(module, query, key, value, attention_mask, *, scaling, layout: Layout, **options):
     """transformers' attention interface for a step: query [1, n, N, d], key and value as `_Pass.update` gave them;
     returns [1, N, n, d] and no weights."""
     if layout.store.flex:
-        attention = flex_attention(query.device.type)
-        mixed = attention(query, key, value, block_mask=layout.block_mask, enable_gqa=True, scale=scaling)
-        return mixed.transpose(1, 2), None
+        return attend(query, key, value, layout.block_mask, scaling).transpose(1, 2), None
     queries = layout.by_request(query[0].transpose(0, 1)).transpose(1, 2)  # [R, n, L, d]
     mask = layout.stacked_mask(query.shape[1] // key.shape[1], query.dtype)
-    mixed = grouped_attention(queries, key, value, mask, scaling)
-    return layout.flat(mixed.transpose(1, 2))[None], None
+    return layout.flat(attend(queries, key, value, mask, scaling).transpose(1, 2))[None], None
 
 
 AttentionInterface.register(RAGGED, ragged_attention)
@@ -143,59 +142,66 @@ class _Pass:
         self.layout, self.store = layout, layout.store
 
     def update(self, keys, values, layer, *unused):
-        self.store.write(layer, self.layout.place, keys[0], values[0])
+        self.store.write(layer, self.layout.slot_index, keys[0], values[0])
         if self.store.flex:
             return self.store.whole(layer)
-        return self.store.read(layer, self.layout.rows, self.layout.longest)
+        return self.store.read(layer, self.layout.rows, self.layout.max_length)
+
+
+@contextmanager
+def ragged(model):
+    """Has the model attend by `ragged_attention`, and as before afterwards, whatever happens: others share the model."""
+    usual = model.config._attn_implementation
+    try:
+        model.config._attn_implementation = RAGGED
+        yield
+    finally:
+        model.config._attn_implementation = usual
 
 
 def ragged_step(target: Target, token_ids: torch.Tensor, layout: Layout, taps=(), logits_at=0) -> Step:
     """One pass of the target over the tokens [N] of a step: logits [1, N, V], or at the indices `logits_at` [R] alone,
     and features [1, N, taps * H]."""
-    config = target.model.config
-    usual, config._attn_implementation = config._attn_implementation, RAGGED  # for this pass: others share the model
-    try:
+    with ragged(target.model):
         return target.read(token_ids[None], _Pass(layout), taps, logits_at, position_ids=layout.position[None],
                            layout=layout)
-    finally:
-        config._attn_implementation = usual
 
 
-# What a drafter sees of its store. Each of these takes the place of ContextCache for one call.
+# What a drafter sees of its store: a Context for one call, to draft from or to extend.
 
 
-class Rows:
-    """The contexts of R requests, in slots, behind which each enters the same number of tokens: a block or a draft."""
+class DraftView:
+    """The contexts of R requests in slots, after each of which the same number of tokens enters: a block or a draft."""
 
     def __init__(self, store: SlotStore, slots: list[int], lengths: list[int]):
         self.store, self.rows, self.device = store, store.rows(slots), store.device
         self.length = torch.tensor(lengths, device=self.device)  # [R]
         self.first = torch.tensor(slots, device=self.device) * store.capacity
-        self.longest, self.even, self.ahead = max(lengths), len(set(lengths)) == 1, 0
+        self.max_length, self.even, self.ahead = max(lengths), len(set(lengths)) == 1, 0
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
         """Absolute positions [R, T] of what enters, [R, T, ...]."""
         return self.length[:, None] + torch.arange(self.ahead, self.ahead + entering.shape[1], device=self.device)
 
     def mask(self, tokens: int) -> torch.Tensor | None:
-        """Hides what lies behind the shorter contexts, [R, 1, 1, S]; None where all are equally long."""
+        """Hides what stands after the shorter contexts, [R, 1, 1, S]; None where all are equally long."""
         end = self.ahead + tokens
-        seen = torch.arange(self.longest + end, device=self.device) < self.length[:, None] + end
+        seen = torch.arange(self.max_length + end, device=self.device) < self.length[:, None] + end
         return None if self.even else seen[:, None, None]
 
-    def grow(self, tokens: int) -> None:
-        """Counts tokens as context until as many are taken back: what is drafted does not stay."""
+    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes keys and values [R, m, T, d] after the contexts and returns everything up to them, [R, m, S, d]."""
+        slot_index = (self.first[:, None] + self.positions(keys.transpose(1, 2))).flatten()
+        self.store.write(layer, slot_index, *(new.transpose(0, 1).flatten(1, 2) for new in (keys, values)))
+        return self.store.read(layer, self.rows, self.max_length + self.ahead + keys.shape[2])
+
+    def advance(self, tokens: int) -> None:
+        """Advances (or, if negative, rewinds) the draft cursor; nothing is committed."""
         self.ahead += tokens
 
-    def put(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes keys and values [R, m, T, d] behind the contexts and returns everything up to them, [R, m, S, d]."""
-        place = (self.first[:, None] + self.positions(keys.transpose(1, 2))).flatten()
-        self.store.write(layer, place, *(new.transpose(0, 1).flatten(1, 2) for new in (keys, values)))
-        return self.store.read(layer, self.rows, self.longest + self.ahead + keys.shape[2])
 
-
-class Appended:
-    """Newly committed tokens of several requests in one sequence, on their way into the store."""
+class AppendView:
+    """Newly committed tokens of several requests in one sequence, on their way into the store; nobody attends to it."""
 
     def __init__(self, layout: Layout):
         self.layout = layout
@@ -204,27 +210,27 @@ class Appended:
         """Absolute positions [1, N]."""
         return self.layout.position[None]
 
-    def grow(self, tokens: int) -> None:
-        """Who appends counts."""
-
-    def put(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes keys and values [1, m, N, d]."""
-        self.layout.store.write(layer, self.layout.place, keys[0], values[0])
+        self.layout.store.write(layer, self.layout.slot_index, keys[0], values[0])
+
+    def advance(self, tokens: int) -> None:
+        """No-op: the engine tracks lengths."""
 
 
 class BlockSlots:
-    """The contexts of a block drafter: one entry a committed token."""
+    """The contexts of a block drafter: one entry per committed token."""
 
     def __init__(self, drafter: Backbone, slots: int, capacity: int, device: torch.device):
         self.store = SlotStore(len(drafter.layers), slots, capacity, device)
 
-    def drafting(self, slots: list[int], lengths: list[int]) -> Rows:
-        """The state to draft from, behind so many committed tokens of each slot."""
-        return Rows(self.store, slots, lengths)
+    def drafting(self, slots: list[int], lengths: list[int]) -> DraftView:
+        """The state to draft from, after so many committed tokens of each slot."""
+        return DraftView(self.store, slots, lengths)
 
-    def appending(self, slots: list[int], starts, counts) -> Appended:
+    def appending(self, slots: list[int], starts, counts) -> AppendView:
         """The state to extend by so many tokens from position `starts` of each slot on."""
-        return Appended(Layout(self.store, slots, starts, counts))
+        return AppendView(Layout(self.store, slots, starts, counts))
 
     def clear(self, slot: int) -> None:
         """Forgets what a failed request left."""
@@ -240,13 +246,14 @@ class ChainSlots:
         weight = drafter.embed_tokens.weight
         self.waiting = torch.zeros(slots, weight.shape[1], dtype=weight.dtype, device=device)
 
-    def drafting(self, slots: list[int], lengths: list[int]) -> "ChainRows":
-        """The state to draft from, behind so many committed tokens of each slot."""
-        return ChainRows(self, slots, lengths)
+    def drafting(self, slots: list[int], lengths: list[int]) -> ChainState:
+        """The state to draft from, after so many committed tokens of each slot."""
+        cache = DraftView(self.store, slots, [length - 1 for length in lengths])
+        return ChainState(cache, self.waiting[cache.rows][:, None])  # waiting: [R, 1, H]
 
-    def appending(self, slots: list[int], starts, counts) -> "ChainAppended":
+    def appending(self, slots: list[int], starts, counts) -> "ChainAppendView":
         """The state to extend by so many tokens from position `starts` of each slot on."""
-        return ChainAppended(self, slots, np.asarray(starts), np.asarray(counts))
+        return ChainAppendView(self, slots, np.asarray(starts), np.asarray(counts))
 
     def clear(self, slot: int) -> None:
         """Forgets what a failed request left."""
@@ -254,21 +261,13 @@ class ChainSlots:
         self.waiting[slot] = 0
 
 
-class ChainRows:
-    """Takes the place of ChainState for drafting."""
-
-    def __init__(self, chain: ChainSlots, slots: list[int], lengths: list[int]):
-        self.cache = Rows(chain.store, slots, [length - 1 for length in lengths])
-        self.waiting = chain.waiting[self.cache.rows][:, None]  # [R, 1, H]
-
-
-class ChainAppended:
+class ChainAppendView:
     """Takes the place of ChainState for extending."""
 
     def __init__(self, chain: ChainSlots, slots: list[int], starts: np.ndarray, counts: np.ndarray):
         fresh = starts == 0  # nothing precedes the first token of a prompt, so it makes no entry
         self.chain, device = chain, chain.store.device
-        self.cache = Appended(Layout(chain.store, slots, starts - 1 + fresh, counts - fresh))
+        self.cache = AppendView(Layout(chain.store, slots, starts - 1 + fresh, counts - fresh))
         last = counts.cumsum() - 1
         first = last + 1 - counts
         entered = np.delete(np.arange(counts.sum()), first[fresh])

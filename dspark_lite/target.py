@@ -54,7 +54,7 @@ class Target:
 
     @torch.inference_mode()
     def verify(self, token_ids: torch.Tensor, cache: DynamicCache, taps=()) -> Step:
-        """Reads [anchor, drafts] [B, k] behind the cache in one pass; logits and features of all k positions."""
+        """Reads [anchor, drafts] [B, k] after the cache in one pass; logits and features of all k positions."""
         return self.read(token_ids, cache, taps)
 
     def roll_back(self, cache: DynamicCache, dropped: int) -> None:

@@ -1,25 +1,30 @@
 """How long pieces of work take on a device, side by side."""
 
+import time
+
 import numpy as np
 import torch
 
-from .decoding import clock
+
+def clock(device: torch.device) -> float:
+    """Seconds, after the device has finished what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
-def turns(works: dict, device: torch.device, repeats: int = 20) -> dict[object, list[float]]:
-    """Milliseconds of each `work()` of {name: work} in each of `repeats` turns, the device's own work included.
-
-    The works take turns, so that a busy moment of the machine meets all of them; one more before them is not counted.
-    """
-    found = {name: [] for name in works}
+def time_interleaved(functions: dict, device: torch.device, repeats: int = 20) -> dict[object, list[float]]:
+    """Times each of {name: function} `repeats` times in round-robin, so that a busy moment of the machine meets all of
+    them; the first pass is warm-up. Returns milliseconds, the device's own work included."""
+    milliseconds = {name: [] for name in functions}
     for _ in range(repeats + 1):
-        for name, work in works.items():
+        for name, function in functions.items():
             started = clock(device)
-            work()
-            found[name].append((clock(device) - started) * 1e3)
-    return {name: spent[1:] for name, spent in found.items()}
+            function()
+            milliseconds[name].append((clock(device) - started) * 1e3)
+    return {name: times[1:] for name, times in milliseconds.items()}
 
 
-def milliseconds(works: dict, device: torch.device, repeats: int = 20) -> dict:
-    """Median milliseconds of each `work()` of {name: work} over `repeats` turns."""
-    return {name: float(np.median(spent)) for name, spent in turns(works, device, repeats).items()}
+def milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:
+    """Median milliseconds of each of {name: function} over `repeats` rounds of `time_interleaved`."""
+    return {name: float(np.median(times)) for name, times in time_interleaved(functions, device, repeats).items()}

@@ -6,9 +6,9 @@ from itertools import islice
 
 import torch
 
-from .decoding import clock
 from .errors import RequestError
 from .serving import Engine, Request, StepReport
+from .timing import clock
 
 
 def poisson(rate: float, count: int, generator: torch.Generator) -> list[float]:

@@ -72,7 +72,7 @@ def test_every_batch_of_rounds_starts_from_the_same_place(lab, prompt_ids, name,
         seen.append(target_probs[0, 0])
         return accept(target_probs, *rest)
 
-    monkeypatch.setattr("dspark_lite.chi_square.MOST_ROWS", 4)
+    monkeypatch.setattr("dspark_lite.chi_square.MAX_ROWS", 4)
     next_token_counts(lab.target, lab.drafter(name), prompt_ids, 10, TEMPERATURE, lab.generator(), accept=spy)
     assert len(seen) == 3
     _, wanted = after_anchor(lab.target, prompt_ids, TEMPERATURE)

@@ -6,12 +6,12 @@ import pytest
 from dspark_lite import confidence, contrasts, evaluation, experiments, recorded, serving_report, settings
 from dspark_lite.errors import DSparkLiteError
 from dspark_lite.evaluation import Estimate
-from dspark_lite.serving import PARTS
+from dspark_lite.serving import STEP_PARTS
 
 
 def served_row(drafter, policy, concurrency, committed, verified):
     """Three equal turns of one second and ten requests' steps each; prompts cost nothing."""
-    seconds = {f"{part}_seconds": [1.0 if part == "verify" else 0.0] * 3 for part in PARTS}
+    seconds = {f"{part}_seconds": [1.0 if part == "verify" else 0.0] * 3 for part in STEP_PARTS}
     return {"drafter": drafter, "policy": policy, "concurrency": concurrency, "committed": [committed] * 3,
             "verified": [verified] * 3, "requests": [10] * 3, **seconds}
 

@@ -17,10 +17,11 @@ from dspark_lite.losslessness import toy_models
 
 def test_a_look_up_takes_the_largest_measured_size_not_above():
     table = CostTable([2, 4, 8], [10.0, 9.0, 5.0], 12)
-    assert [table(size) for size in (1, 2, 3, 4, 7, 8, 12)] == [10, 10, 10, 9, 9, 5, 5]
-    assert table.between(3, 5).tolist() == [10, 9, 9]
+    assert [table.sps(1, size) for size in (1, 2, 3, 4, 7, 8, 12)] == [10, 10, 10, 9, 9, 5, 5]
+    assert table.sps(1, range(3, 6)).tolist() == [10, 9, 9]
     with pytest.raises(RequestError, match="covers batches of up to 12 tokens; 13 were asked for"):
-        table(13)
+        table.sps(1, 13)
+    assert table.seconds(2, 4) == 1 / 9 and table.seconds(1, range(7, 9)).tolist() == [1 / 9, 1 / 5]
 
 
 @pytest.mark.parametrize(("sizes", "speeds", "most", "sentence"), [
@@ -48,7 +49,7 @@ def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
     assert all(type(size) is int for size in [*held["sample_batch_tokens"], held["max_batch_tokens"]])
     assert all(type(speed) is float for speed in held["sample_steps_per_sec"])
     again = CostTable.load(tmp_path / "sps.json")
-    assert again.between(1, 128).tolist() == CostTable([8, 16, 32], [1000.0, 950.5, 500.0], 128).between(1, 128).tolist()
+    assert again.sps(1, range(129)).tolist() == CostTable([8, 16, 32], [1000.0, 950.5, 500.0], 128).sps(1, range(129)).tolist()
 
 
 @pytest.mark.parametrize(("held", "sentence"), [
@@ -69,7 +70,7 @@ def test_a_profile_measures_every_size_and_leaves_the_cache_alone(monkeypatch):
     table, spent = profile(target, [3, 1, 2, 3], context=8, repeats=2)
     assert table.batch_tokens.tolist() == [1, 2, 3] and sizes == [(1, 8), (2, 8), (3, 8)] * 3
     assert {size: len(times) for size, times in spent.items()} == {1: 2, 2: 2, 3: 2}
-    assert table(2) == pytest.approx(2e3 / sum(spent[2]))
+    assert table.sps(1, 2) == pytest.approx(2e3 / sum(spent[2]))
 
 
 def test_sizes_that_cannot_be_profiled_are_refused():

@@ -69,6 +69,18 @@ def test_every_drafter_takes_part_in_a_shared_step(plain, name):
     assert max(r.proposed for run in runs for r in run.rounds) == min(2, DRAFTERS[name].gamma)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_a_shared_step_of_one_request_is_a_round_of_generate(policy, temperature):
+    """What is enumerated are shared steps (losslessness.py), so this is a part of the proof."""
+    runs = [alone(TARGET, DRAFTERS["dspark"], prompt, max_new_tokens=20, temperature=temperature, policy=POLICIES[policy],
+                  stop_token_ids=(), generator=torch.Generator().manual_seed(seed))
+            for alone in (generate, lambda target, drafter, prompt, **options: generate_together(target, drafter, [prompt], **options)[0])
+            for seed, prompt in enumerate(PROMPTS[:4])]
+    played = [[(r.proposed, r.accepted, r.tokens) for r in run.rounds] for run in runs]
+    assert played[:4] == played[4:] and [run.token_ids for run in runs[:4]] == [run.token_ids for run in runs[4:]]
+
+
 def test_a_policy_sees_all_unfinished_requests_at_once():
     seen = []
 

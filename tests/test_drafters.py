@@ -1,15 +1,21 @@
 """Drafters: what they remember is what was committed, what they draft follows the formulas, and their work stays flat."""
 
+import inspect
 import random
 
 import pytest
 import torch
 
+from dspark_lite import scheduling
+from dspark_lite.cost_table import CostTable
 from dspark_lite.drafters import PromptLookup, SmallLM
+from dspark_lite.drafters.backbone import ContextCache, attend
 from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
+from dspark_lite.drafters.protocol import Context, Drafter, Policy
 from dspark_lite.errors import RequestError
 from dspark_lite.losslessness import toy_models
 from dspark_lite.sampling import probabilities
+from dspark_lite.slots import BlockSlots, DraftView
 
 VOCAB, GAMMA = 11, 4
 TARGET, DRAFTERS = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
@@ -44,6 +50,49 @@ def assert_same(first, second):
     torch.testing.assert_close(first.probs, second.probs, atol=1e-5, rtol=0)
     if first.confidence is not None:
         torch.testing.assert_close(first.confidence, second.confidence, atol=1e-5, rtol=0)
+
+
+# The protocols -------------------------------------------------------------------------------------------------------
+
+
+def parameters(kind, method):
+    """Names and kinds of the parameters of a method, but for its own object."""
+    return [(p.name, p.kind) for p in inspect.signature(getattr(kind, method)).parameters.values() if p.name != "self"]
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_drafter_is_called_as_the_protocol_says(name):
+    assert isinstance(DRAFTERS[name], Drafter) and not isinstance(TARGET, Drafter)
+    for method in ("begin", "propose", "extend"):
+        assert parameters(type(DRAFTERS[name]), method) == parameters(Drafter, method)
+
+
+def test_contexts_and_policies_are_called_as_the_protocol_says():
+    table = CostTable([1], [1.0])
+    policies = [scheduling.fixed(1), scheduling.threshold(0.5), scheduling.algorithm1(table), scheduling.retrospective(table),
+                scheduling.LaggedTopK(table), scheduling.started(lambda proposal: torch.zeros(1, dtype=torch.long))]
+    contexts = [ContextCache(1), BlockSlots(DRAFTERS["dspark"], 2, 8, torch.device("cpu")).drafting([0, 1], [1, 2])]
+    assert all(isinstance(policy, Policy) for policy in policies) and isinstance(contexts[1], DraftView)
+    for context in contexts:
+        assert isinstance(context, Context)
+        for method in ("positions", "mask", "append", "advance"):
+            assert parameters(type(context), method) == parameters(Context, method)
+
+
+# Attention -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [None, 1, 3])
+def test_attention_is_lesson_04s_with_keys_shared_by_groups(rows):
+    """With no mask, one row for all queries and one for each; and stacked by the caller it is the same."""
+    queries, keys, values = torch.randn(2, 6, 3, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    mask = None if rows is None else (torch.rand(2, 1, rows, 5) < 0.5).index_fill(-1, torch.tensor([0]), True)
+    wanted = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=0.5, enable_gqa=True)
+    torch.testing.assert_close(attend(queries, keys, values, mask, 0.5), wanted)
+    if rows == 3:
+        added = torch.zeros(2, 1, 9, 5).masked_fill(~mask.repeat(1, 1, 3, 1), -torch.inf)
+        torch.testing.assert_close(attend(queries, keys, values, added, 0.5), wanted)
+        assert not torch.allclose(attend(queries, keys, values, None, 0.5), wanted), "the mask hides nothing that matters"
 
 
 # The context cache ---------------------------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ def test_the_training_forward_computes_what_drafting_computes(name):
         state = drafter.begin(ids[row:row + 1, :anchor], features[row:row + 1, :anchor])
         hidden = state.waiting
         for k in range(int(counted[row, chain].sum())):
-            hidden = drafter.advance(state.cache, tokens[row, chain, k:k + 1], hidden)
+            hidden = drafter.next_hidden(state.cache, tokens[row, chain, k:k + 1], hidden)
             torch.testing.assert_close(passes[k][row, chain], drafter.norm(hidden)[0, 0], atol=1e-5, rtol=0)
             compared += 1
     assert compared == counted.sum()
@@ -210,7 +210,7 @@ def test_eagle3s_loss_is_the_weighted_cross_entropy_with_the_target_of_every_pas
             state = drafter.begin(ids[row:row + 1, :anchor], features[row:row + 1, :anchor])
             hidden = state.waiting
             for k in range(min(GAMMA, length - 1 - anchor)):
-                hidden = drafter.advance(state.cache, ids[row:row + 1, anchor + k], hidden)
+                hidden = drafter.next_hidden(state.cache, ids[row:row + 1, anchor + k], hidden)
                 wanted = torch.softmax(drafter.lm_head(last_hidden[row, anchor + k]), -1)
                 logits = drafter.lm_head(drafter.norm(hidden))[0, 0]
                 numerator -= 0.8**k * (wanted * torch.log_softmax(logits, -1)).sum().item()

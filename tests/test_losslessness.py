@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from dspark_lite import decoding, losslessness, scheduling
 from dspark_lite.errors import RequestError
 from dspark_lite.losslessness import ToyDrafter, ToyTarget, appendix_a, marginal, output_distribution, total_variation
-from dspark_lite.sampling import Verdict, accept, draw, kept_prefix, residual
+from dspark_lite.sampling import Verdict, accept, accepted_prefix_length, draw, residual
 
 LENGTH = 4  # one token from the prompt's pass, a whole block of two, and its bonus
 PROMPT = (0, 1, 1, 0)  # prompt lookup finds whole blocks to copy
@@ -111,7 +111,7 @@ def takes_the_bonus_from_the_first_row(target_probs, draft_probs, draft_tokens, 
 def forgets_the_residual_of_a_cut_block(target_probs, draft_probs, draft_tokens, lengths, generator):
     """Takes the residual where nothing was rejected: the last drafted row instead of none."""
     verdict_of = right_ratio(target_probs, draft_probs, draft_tokens)
-    accepted = kept_prefix(verdict_of, generator)
+    accepted = accepted_prefix_length(verdict_of, generator)
     padded = torch.cat([draft_probs, draft_probs[:, -1:]], 1)
     row = torch.arange(len(accepted))
     return Verdict(accepted, draw(residual(target_probs[row, accepted], padded[row, accepted]), generator))
@@ -125,7 +125,7 @@ def right_ratio(target_probs, draft_probs, draft_tokens):
 
 def finish(keep, target_probs, draft_probs, correction, generator):
     """The rest of `accept` with another correction."""
-    accepted = kept_prefix(keep, generator)
+    accepted = accepted_prefix_length(keep, generator)
     row = torch.arange(len(accepted))
     rejected = (accepted < keep.shape[1])[:, None]
     p, q = target_probs[row, accepted], F.pad(draft_probs, (0, 0, 0, 1))[row, accepted]
@@ -163,7 +163,7 @@ def test_a_drafter_that_forgets_to_extend_is_slow_but_exact(plain, monkeypatch):
 
 
 def test_too_many_paths_are_refused(monkeypatch):
-    monkeypatch.setattr(losslessness, "MOST_PATHS", 5)
+    monkeypatch.setattr(losslessness, "MAX_PATHS", 5)
     with pytest.raises(RequestError, match="more than 5 paths"):
         output_distribution(TARGET, None, None, LENGTH)
 

@@ -62,6 +62,6 @@ def test_its_loss_is_the_cross_entropy_of_every_supervised_successor():
     wanted = 0.0
     for anchor in (2, 3, 4):
         state = MODULE.begin(IDS[:, :anchor], last_hidden[:, :anchor])
-        hidden = MODULE.advance(state.cache, IDS[:, anchor], state.waiting)
+        hidden = MODULE.next_hidden(state.cache, IDS[:, anchor], state.waiting)
         wanted -= torch.log_softmax(MODULE.lm_head(MODULE.norm(hidden)), -1)[0, 0, IDS[0, anchor + 1]].item()
     assert weight == 3 and numerator.item() == pytest.approx(wanted, rel=1e-5)

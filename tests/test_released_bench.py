@@ -10,8 +10,8 @@ from test_command_line import refused
 from dspark_lite import paper, released, released_bench
 from dspark_lite.__main__ import main
 from dspark_lite.checkpoints import load_drafter, load_target
-from dspark_lite.decoding import generate
-from dspark_lite.forced_rounds import PARTS, ForcedRounds, paper_pattern, timed_rounds
+from dspark_lite.decoding import ROUND_PARTS, Decoder, generate
+from dspark_lite.forced_rounds import ForcedRounds, paper_pattern, timed_rounds
 from dspark_lite.losslessness import toy_models
 
 TARGET, DRAFTERS = toy_models(vocab_size=11, gamma=4)
@@ -25,11 +25,12 @@ PROMPT = torch.tensor([[1, 2, 3]])
 @torch.inference_mode()
 def test_a_forced_round_commits_what_the_pattern_says_and_leaves_the_caches_so(name):
     pattern = [0, 4, 2, 9, 1]  # at most the block, of 4
-    rounds = ForcedRounds(TARGET, DRAFTERS[name], PROMPT, generator=torch.Generator().manual_seed(0))
-    spent, committed = timed_rounds(rounds, pattern)
-    assert committed == sum(min(accepted, 4) + 1 for accepted in pattern)
+    rounds = ForcedRounds(TARGET, DRAFTERS[name], PROMPT, pattern, generator=torch.Generator().manual_seed(0))
+    times = timed_rounds(rounds, len(pattern))
+    assert rounds.pattern == [0, 4, 2, 4, 1]
+    committed = sum(rounds.pattern) + len(pattern)
     assert rounds.cache.get_seq_length() == PROMPT.shape[1] + committed
-    assert [row.keys() for row in spent] == [dict.fromkeys(PARTS).keys()] * len(pattern) and min(min(row.values()) for row in spent) >= 0
+    assert [row.keys() for row in times] == [dict.fromkeys(ROUND_PARTS).keys()] * len(pattern) and min(min(row.values()) for row in times) >= 0
     held = rounds.state.committed if name == "small_lm" else (rounds.state.cache if name == "eagle3" else rounds.state).length
     assert held == PROMPT.shape[1] + committed - (name == "eagle3")  # a feature of which waits for its token
 
@@ -37,22 +38,22 @@ def test_a_forced_round_commits_what_the_pattern_says_and_leaves_the_caches_so(n
 @torch.inference_mode()
 def test_rounds_forced_to_what_would_be_accepted_write_what_generate_writes():
     wanted = generate(TARGET, DRAFTERS["dspark"], PROMPT, max_new_tokens=20, stop_token_ids=())
-    rounds = ForcedRounds(TARGET, DRAFTERS["dspark"], PROMPT, temperature=0.0)
+    accepted = [played.accepted for played in wanted.rounds]
+    rounds = ForcedRounds(TARGET, DRAFTERS["dspark"], PROMPT, accepted, temperature=0.0)
     written = rounds.anchor.tolist()
-    for played in wanted.rounds[:-1]:
-        rounds.draft()
-        rounds.verify()
-        rounds.accept()
-        assert rounds.verdict.accepted.tolist() == [played.accepted]
-        rounds.commit(played.accepted)
-        written += rounds.proposal.tokens[0, :played.accepted].tolist() + rounds.anchor.tolist()
-    assert written == wanted.token_ids[:len(written)]
+    for count in accepted:
+        proposal = rounds.draft()
+        step = rounds.verify(proposal)
+        assert Decoder.accept(rounds, proposal, step).accepted.tolist() == [count]
+        written += rounds.commit(proposal, step, rounds.accept(proposal, step)).tokens
+    assert written[:len(wanted.token_ids)] == wanted.token_ids
 
 
 @torch.inference_mode()
 def test_plain_decoding_commits_a_token_a_round():
-    spent, committed = timed_rounds(ForcedRounds(TARGET, None, PROMPT), [3, 0, 7])
-    assert committed == 3 == len(spent)
+    rounds = ForcedRounds(TARGET, None, PROMPT, [3, 0, 7])
+    assert len(timed_rounds(rounds, 3)) == 3 and rounds.pattern == [0, 0, 0]
+    assert rounds.cache.get_seq_length() == PROMPT.shape[1] + 3
 
 
 def test_the_pattern_is_the_papers_and_the_same_for_a_seed():
@@ -112,7 +113,7 @@ def test_it_measures_tiny_shapes_on_a_cpu_and_labels_what_is_forced(capsys, tmp_
     assert plain["accepted_length"] == 1 and "accepted" not in plain
     pattern = paper_pattern("dspark", 5)[3:]
     assert dspark["accepted"] == pattern and dspark["accepted_length"] == sum(pattern) / 2 + 1
-    assert set(dspark["milliseconds"]) == set(PARTS) and dspark["tokens_per_second"] > 0
+    assert set(dspark["milliseconds"]) == set(ROUND_PARTS) and dspark["tokens_per_second"] > 0
     assert {"device", "versions", "commit", "seed", "weights", "prompt_tokens"} <= measured.keys() and measured["memory_cap_bytes"] is None
     assert "FORCED" in out and "acceptance forced to a pattern drawn from the paper's Figure 2" in out and "FORCED" not in out.split("load dspark")[0]
 

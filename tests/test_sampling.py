@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dspark_lite.errors import RequestError
 from dspark_lite.losslessness import Path
-from dspark_lite.sampling import accept, check_temperature, draw, kept_prefix, probabilities, residual
+from dspark_lite.sampling import accept, accepted_prefix_length, check_temperature, draw, probabilities, residual
 
 VOCAB, GAMMA = 3, 2
 # Weights of 0 make tokens that only one of the two models can produce.
@@ -154,9 +154,9 @@ def test_draw_repeats_with_its_generator_and_keeps_the_shape():
     assert draw(rows([[0, 1, 0]] * 20), None).eq(1).all()
 
 
-def test_kept_prefix_ends_at_the_first_failure():
+def test_the_accepted_prefix_ends_at_the_first_failure():
     keep = torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
-    assert kept_prefix(keep, None).tolist() == [1, 3, 0]
+    assert accepted_prefix_length(keep, None).tolist() == [1, 3, 0]
 
 
 @pytest.mark.parametrize("temperature", [-0.1, float("nan")])

@@ -64,7 +64,7 @@ def test_the_global_optimum_is_the_best_of_all_lengths(instance):
     def value(lengths):
         tokens = requests + int(lengths.sum())
         expected = requests + sum(alive[r, :length].double().sum() for r, length in enumerate(lengths.tolist()))
-        return float(expected) * table(tokens) if tokens <= table.max_batch_tokens else 0.0
+        return float(expected) * table.sps(requests, tokens) if tokens <= table.max_batch_tokens else 0.0
 
     every = torch.cartesian_prod(*[torch.arange(gamma + 1)] * requests).view(-1, requests)
     assert value(global_optimum(alive, table)) == pytest.approx(max(map(value, every)))

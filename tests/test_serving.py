@@ -13,7 +13,7 @@ from dspark_lite.errors import RequestError
 from dspark_lite.lab import setup
 from dspark_lite.losslessness import outcomes, toy_models
 from dspark_lite.sampling import accept
-from dspark_lite.serving import PARTS, Engine, OwnNumbers, Request
+from dspark_lite.serving import STEP_PARTS, Engine, PerRequestRandom, Request
 from dspark_lite.ties import same_or_tied
 from dspark_lite.training.corpus import DOMAINS
 
@@ -136,19 +136,19 @@ def test_tiny_models_serve_what_plain_decoding_writes(lab, tiny_plain, name, pol
 # Draws ---------------------------------------------------------------------------------------------------------------
 
 
-def test_own_numbers_invert_the_distribution_function():
+def test_per_request_draws_invert_the_distribution_function():
     probs = torch.tensor([[0.5, 0.0, 0.5, 0.0]])
     for uniform, token in ((0.0, 2), (0.25, 2), (0.75, 0), (1 - 2**-53, 0)):
-        assert OwnNumbers(torch.tensor([[uniform]], dtype=torch.float64)).draw(probs).tolist() == [token]
-    numbers = OwnNumbers(torch.tensor([[0.1, 0.9, 0.2, 0.3], [0.6, 0.1, 0.1, 0.7]], dtype=torch.float64))
-    assert numbers.kept_prefix(torch.tensor([[0.5, 1.0, 0.1], [0.5, 1.0, 1.0]])).tolist() == [2, 0]
+        assert PerRequestRandom(torch.tensor([[uniform]], dtype=torch.float64)).draw(probs).tolist() == [token]
+    numbers = PerRequestRandom(torch.tensor([[0.1, 0.9, 0.2, 0.3], [0.6, 0.1, 0.1, 0.7]], dtype=torch.float64))
+    assert numbers.accepted_prefix_length(torch.tensor([[0.5, 1.0, 0.1], [0.5, 1.0, 1.0]])).tolist() == [2, 0]
     assert numbers.draw(torch.tensor([[0.5, 0.5]] * 2)).tolist() == [1, 0], "coins were used up first"
 
 
-def test_own_numbers_draw_whole_blocks_as_position_by_position():
+def test_per_request_draws_draw_whole_blocks_as_position_by_position():
     numbers, probs = torch.rand(3, 4, dtype=torch.float64), torch.rand(3, 4, 7).softmax(-1)
-    one_by_one = OwnNumbers(numbers)
-    assert torch.equal(OwnNumbers(numbers).draw(probs), torch.stack([one_by_one.draw(probs[:, k]) for k in range(4)], 1))
+    one_by_one = PerRequestRandom(numbers)
+    assert torch.equal(PerRequestRandom(numbers).draw(probs), torch.stack([one_by_one.draw(probs[:, k]) for k in range(4)], 1))
 
 
 @pytest.mark.parametrize(("name", "policy"), [(None, "all"), ("dspark", "fixed"), ("dspark", "threshold"), ("dflash", "all"),
@@ -165,10 +165,10 @@ def test_what_a_request_draws_does_not_depend_on_the_others(name, policy):
 def exact(models, name, policy, lengths, monkeypatch):
     """The exact joint distribution of requests for so many tokens each that share the engine's steps; the first token of
     each, which the prompt's pass gives, is the most probable one."""
-    (target, drafters), greedy, found = models, OwnNumbers(None), {}
+    (target, drafters), greedy, found = models, PerRequestRandom(None), {}
 
     def answers(path):
-        monkeypatch.setattr(Engine, "_numbers", lambda self, active, count: path if active[0].answer.token_ids else greedy)
+        monkeypatch.setattr(Engine, "_random", lambda self, running, count: path if running[0].answer.token_ids else greedy)
         served = Engine(target, drafters.get(name), policy=policy, slots=2, capacity=12, temperature=1.0, stop_token_ids=())
         asked = [Request(torch.tensor([[first]]), new) for first, new in enumerate(lengths)]
         return tuple(tuple(tokens) for tokens in texts(serve(served, asked)[0]))
@@ -257,7 +257,7 @@ def test_rounds_and_steps_add_up(name):
     assert sum(step.admitted for step in steps) == len(PROMPTS)
     for step in steps:
         assert step.verified == step.requests + step.proposed and step.proposed >= step.accepted
-        assert set(step.seconds) == set(PARTS) and all(seconds >= 0 for seconds in step.seconds.values())
+        assert set(step.seconds) == set(STEP_PARTS) and all(seconds >= 0 for seconds in step.seconds.values())
 
 
 def test_the_policy_sees_all_running_requests_at_once():
@@ -490,7 +490,7 @@ def test_nothing_leaks_is_lost_or_comes_twice(plain, name):
         for answer in served.step().answers:
             deliver(answer)
         assert len(delivered) + len(served.running) + len(served.waiting) == len(asked)
-        assert len(served.running) <= 3 and len(served._active()) == len(served.running) and not served._ended
+        assert len(served.running) <= 3 and len(served._in_slots()) == len(served.running) and not served._ended
     while not served.idle:
         for answer in served.step().answers:
             deliver(answer)

@@ -13,7 +13,7 @@ from dspark_lite.drafters import Proposal
 from dspark_lite.errors import DSparkLiteError
 from dspark_lite.losslessness import toy_models
 from dspark_lite.measurements import journal_path
-from dspark_lite.serving import PARTS
+from dspark_lite.serving import STEP_PARTS
 from dspark_lite.serving_bench import COUNTED, SCHEDULED, budget, measure_load, policy_of, skewed, step_costs
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=2)
@@ -45,7 +45,7 @@ def test_a_load_measures_every_budget_and_policy(load):
 
 def test_totals_of_turns_add_up(load):
     for row in (row for part in load.values() for row in part):
-        assert row["concurrency"] == 2 and all(len(row[name]) == 2 for name in (*COUNTED, *(f"{part}_seconds" for part in PARTS)))
+        assert row["concurrency"] == 2 and all(len(row[name]) == 2 for name in (*COUNTED, *(f"{part}_seconds" for part in STEP_PARTS)))
         assert row["steps"] == [2, 2] and row["requests"] == [4, 4]
         assert np.array_equal(np.add(row["requests"], row["proposed"]), row["verified"])
         assert (np.array(row["verify_seconds"]) > 0).all()
@@ -69,7 +69,7 @@ def test_budgets_and_mixes_are_as_named():
 def made_row(concurrency, drafter, policy, committed, seconds, verified=8, **fields):
     """A row of four turns of one step, in which verification took these seconds."""
     requests = [concurrency] * 4
-    others = {f"{part}_seconds": [0.0] * 4 for part in PARTS if part != "verify"}
+    others = {f"{part}_seconds": [0.0] * 4 for part in STEP_PARTS if part != "verify"}
     return {"concurrency": concurrency, "drafter": drafter, "policy": policy, "steps": [1] * 4, "prefills": [1] * 4, "requests": requests,
             "verified": [verified] * 4, "proposed": [verified - concurrency] * 4, "accepted": [verified // 4] * 4, "admitted": [1, 2, 1, 2],
             "committed": committed, "verify_seconds": seconds, **others, "prefill_seconds": [3.0, 4.0, 3.0, 4.0], **fields}
@@ -116,8 +116,8 @@ def test_rows_that_are_missing_or_not_unique_are_named(measured):
 
 def test_costs_come_out_of_the_turns(measured):
     rows = measured["costs"]
-    np.testing.assert_allclose(step_costs(rows).seconds, [[2.1, 2.2, 2.3], [4.1, 4.2, 4.3]])
-    np.testing.assert_allclose(serving_report.engine_costs("dspark").seconds, [[3.1, 3.2, 3.3], [5.1, 5.2, 5.3]])
+    np.testing.assert_allclose(step_costs(rows).step_seconds, [[2.1, 2.2, 2.3], [4.1, 4.2, 4.3]])
+    np.testing.assert_allclose(serving_report.engine_costs("dspark").step_seconds, [[3.1, 3.2, 3.3], [5.1, 5.2, 5.3]])
     assert serving_report.prefill_costs("dspark") == pytest.approx((2.0, 1.0))
     assert serving_report.acceptance_rate("dspark") == pytest.approx(sum(r * b // 4 for r in (2, 4) for b in (1, 2, 3)) / sum(
         r * (b - 1) for r in (2, 4) for b in (1, 2, 3)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dspark_lite.calibration import STS, Observations
 from dspark_lite.confidence import observations, stored_sts
-from dspark_lite.cost_table import CostTable, convex_below
+from dspark_lite.cost_table import CostTable, lower_hull
 from dspark_lite.drafters import Proposal
 from dspark_lite.errors import RequestError
 from dspark_lite.scheduling import LaggedTopK, algorithm1, as_many, fixed, schedule, survival, threshold, throughput, top_k
@@ -38,15 +38,17 @@ def record():
 
 
 def test_costs_are_what_was_measured_and_straight_in_between():
-    assert COSTS(16, 48) == pytest.approx(GRID[2][2]) and COSTS(1, 8) == pytest.approx(GRID[0][7])
-    assert COSTS(16, [16, 40, 128]) == pytest.approx([GRID[2][0], (GRID[2][1] + GRID[2][2]) / 2, GRID[2][7]])
-    assert COSTS(10, 30) == pytest.approx((GRID[1][2] + GRID[2][2]) / 2)
+    assert COSTS.seconds(16, 48) == pytest.approx(GRID[2][2]) and COSTS.seconds(1, 8) == pytest.approx(GRID[0][7])
+    assert COSTS.seconds(16, range(16, 129, 24)).tolist() == pytest.approx(
+        [GRID[2][0], (GRID[2][1] + GRID[2][2]) / 2, GRID[2][3], (GRID[2][4] + GRID[2][5]) / 2, GRID[2][6]])
+    assert COSTS.seconds(10, 30) == pytest.approx((GRID[1][2] + GRID[2][2]) / 2)
+    assert COSTS.sps(16, 48) == 1 / COSTS.seconds(16, 48) and torch.equal(COSTS.sps(4, range(4, 9)), 1 / COSTS.seconds(4, range(4, 9)))
     assert COSTS.max_batch_tokens == 512
 
 
 def test_costs_take_a_cost_tables_place():
     alive = survival(torch.rand(10, 7, generator=torch.Generator().manual_seed(0)) ** 0.3)
-    table = CostTable(range(1, 81), 1 / np.concatenate([np.ones(9), COSTS(10, np.arange(10, 81))]))
+    table = CostTable(range(1, 81), 1 / np.concatenate([np.ones(9), COSTS.seconds(10, range(10, 81))]))
     assert torch.equal(schedule(alive, COSTS), schedule(alive, table)) and 0 < schedule(alive, COSTS).sum() < 70
     torch.testing.assert_close(throughput(alive, COSTS)[1], throughput(alive, table)[1])
 
@@ -63,19 +65,19 @@ TIMES = st.lists(st.floats(0.01, 10), min_size=3, max_size=12)
 @given(TIMES)
 def test_the_largest_convex_curve_below_is_below_and_as_high_as_can_be(seconds):
     seconds = np.array(seconds)
-    ours = convex_below(np.arange(len(seconds)), seconds)
+    ours = lower_hull(np.arange(len(seconds)), seconds)
     assert (ours <= seconds + 1e-12).all() and (np.diff(ours, 2) >= -1e-9).all()
     # A convex curve lies below every chord of what it lies below, so at most at the least of them.
     count = len(seconds)
     least = [min(np.interp(k, (i, j), (seconds[i], seconds[j])) if i < j else seconds[k] for i in range(k + 1) for j in range(k, count))
              for k in range(count)]
     np.testing.assert_allclose(ours, least)
-    np.testing.assert_allclose(convex_below(np.arange(len(seconds)), ours), ours)
+    np.testing.assert_allclose(lower_hull(np.arange(len(seconds)), ours), ours)
 
 
 def convex_costs(seconds):
     """The convex view of the seconds of steps of two requests."""
-    return StepCosts([2], range(1, len(seconds) + 1), [seconds]).convex().seconds[0]
+    return StepCosts([2], range(1, len(seconds) + 1), [seconds]).convex_fit().step_seconds[0]
 
 
 @given(TIMES, TIMES)
@@ -93,17 +95,17 @@ def test_one_short_measurement_bends_the_convex_view_little():
     honest = np.linspace(30, 36, 8)
     slipped = honest.copy()
     slipped[6] -= 3
-    hull, ours = (np.diff(seconds)[-1] - np.diff(honest)[-1] for seconds in (convex_below(np.arange(8), slipped), convex_costs(slipped)))
+    hull, ours = (np.diff(seconds)[-1] - np.diff(honest)[-1] for seconds in (lower_hull(np.arange(8), slipped), convex_costs(slipped)))
     assert hull > 2.9 and ours < hull / 2, "the last step of the hull is as much too steep as the measurement was too short"
 
 
 def test_the_cost_tables_convex_view_has_every_size():
     table = CostTable([1, 4, 5, 9], [1.0, 0.9, 0.4, 0.39], 10)
-    convex = table.convex()
+    convex = table.lower_hull()
     assert convex.batch_tokens.tolist() == list(range(1, 11)) and convex.max_batch_tokens == 10
-    seconds = 1 / convex.between(1, 10).numpy()
-    assert (np.diff(seconds, 2) >= -1e-9).all() and (seconds <= 1 / table.between(1, 10).numpy() + 1e-12).all()
-    torch.testing.assert_close(convex.convex().between(1, 10), convex.between(1, 10))
+    seconds = convex.seconds(1, range(1, 11)).numpy()
+    assert (np.diff(seconds, 2) >= -1e-9).all() and (seconds <= table.seconds(1, range(1, 11)).numpy() + 1e-12).all()
+    torch.testing.assert_close(convex.lower_hull().sps(1, range(1, 11)), convex.sps(1, range(1, 11)))
 
 
 @pytest.mark.parametrize(("requests", "tokens", "seconds", "sentence"), [
@@ -118,9 +120,9 @@ def test_costs_that_make_no_sense_are_refused(requests, tokens, seconds, sentenc
 
 def test_beyond_what_was_measured_nothing_is_known():
     with pytest.raises(RequestError, match="cover 1 to 64 requests; 65 were asked for"):
-        COSTS(65, 65)
+        COSTS.seconds(65, 65)
     with pytest.raises(RequestError, match="of 4 requests cover up to 32 tokens; 33 were asked for"):
-        COSTS.between(4, 33)
+        COSTS.sps(4, range(4, 34))
     with pytest.raises(RequestError, match="cover up to 64 requests; 65 slots"):
         EngineModel(Record(1, None, *[np.ones(1, dtype=int)] * 2, np.zeros(1, dtype=int), np.ones(1, dtype=int)), COSTS, slots=65)
 

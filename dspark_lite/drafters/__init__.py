@@ -1,4 +1,4 @@
-"""Drafters, one a file. Each has `name`, `gamma`, `taps`, and begin / propose / extend."""
+"""Drafters, one a file; protocol.py says what each of them does."""
 
 from .base import DraftConfig, Proposal
 from .dspark import DSpark, DSparkConfig

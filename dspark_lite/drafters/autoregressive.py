@@ -14,6 +14,7 @@ from torch import nn
 from ..sampling import draw, probabilities
 from .backbone import ContextCache, Layer, rotary
 from .base import DraftConfig, Proposal, draft_length
+from .protocol import Context
 
 
 @dataclass
@@ -21,7 +22,7 @@ class ChainState:
     """Keys and values of every committed pair of feature and next token, and the feature [B, 1, H] `waiting` for its own
     (none, [B, 0, H], before the first token)."""
 
-    cache: ContextCache
+    cache: Context
     waiting: torch.Tensor
 
     def pair(self, token_ids: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,8 +67,9 @@ class Autoregressive(nn.Module):
         """Enters newly committed tokens [B, t], each with the feature before it; the last of their features waits."""
         token_ids, before = state.pair(token_ids, self.project(features))
         _, inputs = self.enter(token_ids, before)
-        state.cache.put(0, *self.layers[0].self_attn.keys_values(inputs, self.rope(state.cache.positions(token_ids))))
-        state.cache.grow(token_ids.shape[1])
+        rope = self.rope(state.cache.positions(token_ids))
+        state.cache.append(0, *self.layers[0].self_attn.keys_values(inputs, rope))
+        state.cache.advance(token_ids.shape[1])
 
     def propose(self, state: ChainState, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
                 generator: torch.Generator | None) -> Proposal:
@@ -79,19 +81,19 @@ class Autoregressive(nn.Module):
         """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V]."""
         token, hidden, drawn = anchor, state.waiting, []
         for _ in range(length):
-            hidden = self.advance(state.cache, token, hidden)
+            hidden = self.next_hidden(state.cache, token, hidden)
             logits = self.lm_head(self.norm(hidden[:, 0]))
             probs = probabilities(logits, temperature)
             token = draw(probs, generator)
             drawn.append((token, logits, probs))
-        state.cache.grow(-length)
+        state.cache.advance(-length)  # what was drafted does not stay
         return tuple(torch.stack(part, 1) for part in zip(*drawn))
 
-    def advance(self, cache: ContextCache, token: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    def next_hidden(self, cache: Context, token: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """The layer's output [B, 1, H] for a feature [B, 1, H] and the token [B] after it, which are left in the cache."""
         token_ids, layer = token[:, None], self.layers[0]
-        residual, inputs = self.enter(token_ids, hidden)
+        residual, inputs = self.enter(token_ids, hidden)  # [B, 1, H], [B, 1, width * H]
         rope, mask = self.rope(cache.positions(token_ids)), cache.mask(1)
-        mixed = layer.self_attn(inputs, rope, lambda keys, values: cache.put(0, keys, values), mask)
-        cache.grow(1)
-        return layer.after_attention(residual, mixed)
+        keys, values = cache.append(0, *layer.self_attn.keys_values(inputs, rope))  # [B, m, S, d]
+        cache.advance(1)
+        return layer.after_attention(residual, layer.self_attn(inputs, rope, keys, values, mask))

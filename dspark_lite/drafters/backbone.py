@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .protocol import Context
+
 
 def rotary(positions: torch.Tensor, head_dim: int, theta: float, turned: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines [B, 1, T, d] of absolute positions [B, T]; a share `turned` of the pairs turns, the first ones."""
@@ -37,24 +39,11 @@ def flex_attention(device: str):
     return torch.compile(attention) if device == "cuda" else attention
 
 
-def grouped_attention(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None,
-                      scale: float) -> torch.Tensor:
-    """Mixed values [B, n, T, d] of queries [B, n, T, d], n/m of which share each of the keys and values [B, m, S, d].
-
-    The queries that share a key head stand below one another, so keys are never copied; a mask has a row for each query
-    so stacked, [B, 1, n/m * T, S], or one for all.
-    """
-    heads, tokens = queries.shape[1:3]
-    stacked = queries.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # [B, m, n/m * T, d]
-    mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=scale)
-    return mixed.reshape(len(queries), heads, tokens, values.shape[-1])  # a process may have no rows
-
-
 class ContextCache:
-    """Keys and values of the committed context for every layer, with room for one block behind them.
+    """Keys and values of the committed tokens for every layer, with room for one block after them (a `Context`).
 
-    The buffer grows by doubling, so appending costs the same however long the context is. A block's own entries are
-    written behind `length` and are overwritten by whatever comes next: rolling back is not moving `length`.
+    The buffer grows by doubling, so appending costs the same however long the context is. What `append` writes after
+    `length` is overwritten by whatever comes next unless `advance` counts it: rolling back is not moving `length`.
     """
 
     def __init__(self, layers: int):
@@ -63,20 +52,16 @@ class ContextCache:
         self.length = 0
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
-        """Absolute positions [B, T] of what enters behind the context, [B, T, ...]."""
+        """Absolute positions [B, T] of what enters after the context, [B, T, ...]."""
         batch, tokens = entering.shape[:2]
         return torch.arange(self.length, self.length + tokens, device=entering.device).expand(batch, -1)
 
-    def mask(self, tokens: int) -> torch.Tensor | None:
-        """What so many tokens behind the context must not see of it and of one another: nothing is hidden here."""
+    def mask(self, tokens: int) -> None:
+        """Nothing is hidden: all rows are equally long."""
         return None
 
-    def grow(self, tokens: int) -> None:
-        """Counts what was put behind the context as context; a negative number forgets the last ones."""
-        self.length += tokens
-
-    def put(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes keys and values [B, m, T, d] behind the context and returns everything up to them."""
+    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes keys and values [B, m, T, d] after the context and returns everything up to them, [B, m, S, d]."""
         end = self.length + keys.shape[2]
         if self.keys[layer] is None or self.keys[layer].shape[2] < end:
             self.keys[layer] = self._grown(self.keys[layer], keys, end)
@@ -84,6 +69,10 @@ class ContextCache:
         self.keys[layer][:, :, self.length:end] = keys
         self.values[layer][:, :, self.length:end] = values
         return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+
+    def advance(self, tokens: int) -> None:
+        """Counts so many appended tokens as context; a negative number forgets the last ones."""
+        self.length += tokens
 
     def _grown(self, old, like: torch.Tensor, least: int) -> torch.Tensor:
         batch, heads, _, size = like.shape
@@ -93,21 +82,39 @@ class ContextCache:
         return new
 
 
-class Attention(nn.Module):
-    """Grouped-query attention with normed queries and keys, as in Qwen3; its input is `width` hidden sizes wide, and
-    scores are multiplied by `scale`, one over the root of the head size unless told."""
+def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask, scale: float) -> torch.Tensor:
+    """softmax(scale * queries keys^T) values, [B, n, T, d]: n/m of the queries [B, n, T, d] share each key head of keys and
+    values [B, m, S, d], as in F.scaled_dot_product_attention(..., enable_gqa=True) of lesson 04.
 
-    def __init__(self, config, width: int = 1, scale: float | None = None):
+    Here the queries that share a key head stand below one another, so that its keys are read once, which is faster for many
+    rows. `mask` is None, a row for all queries [B, 1, 1, S], one for each [B, 1, T, S] or one for each of those stacked
+    [B, 1, n/m * T, S], boolean (True: may be seen) or added to the scores; or block-sparse, for FlexAttention on a GPU.
+    """
+    if mask is not None and not isinstance(mask, torch.Tensor):
+        sparse, dtype = flex_attention(queries.device.type), values.dtype
+        return sparse(queries.to(dtype), keys.to(dtype), values, block_mask=mask, scale=scale, enable_gqa=True)
+    stacked = queries.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # [B, m, n/m * T, d]
+    if mask is not None and 1 < mask.shape[2] == queries.shape[2]:
+        mask = mask.repeat(1, 1, queries.shape[1] // keys.shape[1], 1)  # [B, 1, n/m * T, S]
+    mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=scale)  # [B, m, n/m * T, d]
+    return mixed.reshape(*queries.shape[:3], values.shape[-1])
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with normed queries and keys, as in Qwen3: n query heads share m key heads of size d."""
+
+    width = 1  # hidden sizes of its input
+
+    def __init__(self, config):
         super().__init__()
-        inputs, bias = width * config.hidden_size, config.attention_bias
         self.heads, self.key_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        inputs, bias, eps = self.width * config.hidden_size, config.attention_bias, config.rms_norm_eps
         self.q_proj = nn.Linear(inputs, self.heads * self.size, bias=bias)
         self.k_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
         self.v_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
         self.o_proj = nn.Linear(self.heads * self.size, config.hidden_size, bias=bias)
-        self.scale = self.size**-0.5 if scale is None else scale
-        self.q_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps)
-        self.k_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps)
+        self.q_norm, self.k_norm = nn.RMSNorm(self.size, eps=eps), nn.RMSNorm(self.size, eps=eps)
+        self.scale = self.size**-0.5
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
         """[B, T, heads * d] -> [B, heads, T, d]."""
@@ -121,20 +128,11 @@ class Attention(nn.Module):
         """Keys and values [B, m, T, d] of x [B, T, width * H]."""
         return rotate(self.k_norm(self.split(self.k_proj(x))), rope), self.split(self.v_proj(x))
 
-    def forward(self, x: torch.Tensor, rope, join, mask) -> torch.Tensor:
-        """x [B, T, width * H] attends to what `join(keys, values)` makes of its own keys and the context's; [B, T, H]."""
+    def forward(self, x: torch.Tensor, rope, keys: torch.Tensor, values: torch.Tensor, mask=None) -> torch.Tensor:
+        """What x [B, T, width * H] takes from keys and values [B, m, S, d], its own among them: [B, T, H]."""
         queries = self.queries(x, rope)  # [B, n, T, d]
-        keys, values = join(*self.keys_values(x, rope))  # [B, m, S, d]
-        return self.o_proj(self.attend(queries, keys, values, mask).transpose(1, 2).flatten(2))
-
-    def attend(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask) -> torch.Tensor:
-        """Mixed values [B, n, T, d]; `mask` is None, boolean [B, 1, T or 1, S], or a block-sparse one (training on a GPU)."""
-        if mask is not None and not isinstance(mask, torch.Tensor):
-            queries, keys = queries.to(values.dtype), keys.to(values.dtype)
-            return flex_attention(queries.device.type)(queries, keys, values, block_mask=mask, enable_gqa=True, scale=self.scale)
-        if mask is not None and mask.shape[2] > 1:
-            mask = mask.repeat(1, 1, self.heads // self.key_heads, 1)  # [B, 1, n/m * T, S]
-        return grouped_attention(queries, keys, values, mask, self.scale)
+        mixed = attend(queries, keys, values, mask, self.scale)  # [B, n, T, d]
+        return self.o_proj(mixed.transpose(1, 2).flatten(2))  # [B, T, H]
 
 
 class MLP(nn.Module):
@@ -155,18 +153,16 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """One pre-norm transformer layer, whose attention may read an input `width` hidden sizes wide."""
+    """One pre-norm transformer layer."""
 
-    def __init__(self, config, width: int = 1):
+    attention_class, mlp_class = Attention, MLP
+
+    def __init__(self, config):
         super().__init__()
-        self.self_attn = Attention(config, width)
-        self.mlp = MLP(config)
+        self.self_attn = self.attention_class(config)
+        self.mlp = self.mlp_class(config)
         self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-
-    def forward(self, x: torch.Tensor, rope, join, mask=None) -> torch.Tensor:
-        """[B, T, H] -> [B, T, H]."""
-        return self.after_attention(x, self.self_attn(self.input_layernorm(x), rope, join, mask))
 
     def after_attention(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """The residual stream x [..., H], what attention adds to it, and what the feed-forward network adds to both."""
@@ -203,13 +199,13 @@ class Backbone(nn.Module):
         """Context vectors [B, T, H] of tapped hidden states [B, T, taps * H]."""
         return self.hidden_norm(self.fc(features))
 
-    def extend_context(self, cache: ContextCache, features: torch.Tensor) -> None:
+    def extend_context(self, cache: Context, features: torch.Tensor) -> None:
         """Appends the keys and values of newly committed tokens, features [B, T, taps * H], to every layer's cache."""
         context = self.context(features)
         rope = self.rope(cache.positions(context))
         for index, layer in enumerate(self.layers):
-            cache.put(index, *layer.self_attn.keys_values(context, rope))
-        cache.grow(context.shape[1])
+            cache.append(index, *layer.self_attn.keys_values(context, rope))
+        cache.advance(context.shape[1])
 
     def block_ids(self, anchor: torch.Tensor) -> torch.Tensor:
         """[..., block size] ids of the block: the anchor [...], then masks."""
@@ -217,29 +213,32 @@ class Backbone(nn.Module):
         ids[..., 0] = anchor
         return ids
 
-    def block_hidden(self, cache: ContextCache, anchor: torch.Tensor) -> torch.Tensor:
-        """Hidden states [B, g, H] of the slots that predict, of one parallel pass over [anchor, mask, ..., mask] behind the
+    def block_hidden(self, cache: Context, anchor: torch.Tensor) -> torch.Tensor:
+        """Hidden states [B, g, H] of the slots that predict, of one parallel pass over [anchor, mask, ..., mask] after the
         cached context."""
-        ids = self.block_ids(anchor)
-        rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)
+        ids = self.block_ids(anchor)  # [B, g]
+        rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)  # x: [B, g, H]
         for index, layer in enumerate(self.layers):
-            x = layer(x, rope, lambda keys, values, index=index: cache.put(index, keys, values), mask)
+            y, attention = layer.input_layernorm(x), layer.self_attn
+            keys, values = cache.append(index, *attention.keys_values(y, rope))  # [B, m, n + g, d]
+            x = layer.after_attention(x, attention(y, rope, keys, values, mask))
         return self.norm(x[:, self.first_slot:])
 
     def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor,
                       mask) -> torch.Tensor:
-        """Hidden states [B, K, g, H] of K blocks packed behind one context (training).
+        """Hidden states [B, K, g, H] of K blocks packed after one context (training).
 
         features [B, n, taps * H]; anchor_ids and anchors [B, K] are the anchor tokens and their positions;
         mask [B, 1, K * g, n + K * g], dense or block-sparse, says what each slot may see (training/anchors.py).
         """
-        context = self.context(features)
-        batch, length, _ = context.shape
-        context_rope = self.rope(torch.arange(length, device=context.device).expand(batch, -1))
+        context = self.context(features)  # [B, n, H]
+        context_rope = self.rope(torch.arange(context.shape[1], device=context.device).expand(len(context), -1))
         ids = self.block_ids(anchor_ids)  # [B, K, g]
         positions = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
-        rope, x = self.rope(positions.flatten(1)), self.embed(ids.flatten(1))
+        rope, x = self.rope(positions.flatten(1)), self.embed(ids.flatten(1))  # x: [B, K * g, H]
         for layer in self.layers:
-            past = layer.self_attn.keys_values(context, context_rope)
-            x = layer(x, rope, lambda keys, values, past=past: (torch.cat([past[0], keys], 2), torch.cat([past[1], values], 2)), mask)
+            y, attention = layer.input_layernorm(x), layer.self_attn
+            past, own = attention.keys_values(context, context_rope), attention.keys_values(y, rope)
+            keys, values = (torch.cat(pair, 2) for pair in zip(past, own))  # [B, m, n + K * g, d]
+            x = layer.after_attention(x, attention(y, rope, keys, values, mask))
         return self.norm(x).unflatten(1, ids.shape[1:])

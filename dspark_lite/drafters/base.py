@@ -23,20 +23,24 @@ class Proposal:
         return None if self.confidence_logits is None else torch.sigmoid(self.confidence_logits)
 
     def cut(self, length: int) -> "Proposal":
-        """The first `length` positions."""
+        """The first `length` positions; a block that is no longer stays as it is."""
+        if length >= self.tokens.shape[1]:
+            return self
         logits = None if self.confidence_logits is None else self.confidence_logits[:, :length]
         return Proposal(self.tokens[:, :length], self.probs[:, :length], logits)
 
 
-def together(proposals: list[Proposal]) -> Proposal:
-    """The blocks [1, g] of several requests as one proposal, for a policy that decides about all of them; a shorter
-    block is filled up with tokens that nobody trusts, and cutting it to a longer length leaves it as it is."""
-    def stacked(parts, filling=0.0):
-        return pad_sequence([part[0] for part in parts], batch_first=True, padding_value=filling)
+def stack_proposals(proposals: list[Proposal]) -> Proposal:
+    """The blocks [1, g] of several requests as one proposal [R, g], for a policy that decides about all of them.
+
+    Shorter blocks are padded; a padded position has confidence logit -inf.
+    """
+    def stack(parts, padding=0.0):
+        return pad_sequence([part[0] for part in parts], batch_first=True, padding_value=padding)
 
     logits = [one.confidence_logits for one in proposals]
-    return Proposal(stacked([one.tokens for one in proposals]), stacked([one.probs for one in proposals]),
-                    None if logits[0] is None else stacked(logits, -torch.inf))
+    return Proposal(stack([one.tokens for one in proposals]), stack([one.probs for one in proposals]),
+                    None if logits[0] is None else stack(logits, -torch.inf))
 
 
 @dataclass(frozen=True, kw_only=True)

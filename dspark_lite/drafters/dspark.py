@@ -1,7 +1,7 @@
 """DSpark: the parallel backbone, a sequential head that draws the block left to right, a confidence head.
 
 Without heads the same class is DFlash, which draws every position by itself (paper, section 3). In the released layout
-slot k of a block predicts the token k + 1 places behind the anchor; in the original DFlash layout (Chen et al. 2026,
+slot k of a block predicts the token k + 1 places after the anchor; in the original DFlash layout (Chen et al. 2026,
 `sample_from_anchor` false) slot k fills in itself and the anchor's slot predicts nothing: one draft fewer a block.
 """
 
@@ -13,6 +13,7 @@ from ..sampling import draw, probabilities
 from .backbone import Backbone, ContextCache
 from .base import DraftConfig, Proposal, draft_length
 from .heads import SEQUENTIAL_HEADS, ConfidenceHead
+from .protocol import Context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +54,11 @@ class DSpark(Backbone):
         self.extend_context(cache, features)
         return cache
 
-    def extend(self, state: ContextCache, token_ids: torch.Tensor, features: torch.Tensor) -> None:
+    def extend(self, state: Context, token_ids: torch.Tensor, features: torch.Tensor) -> None:
         """Appends newly committed tokens, whose features [B, t, taps * H] the verification has just produced."""
         self.extend_context(state, features)
 
-    def propose(self, state: ContextCache, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
+    def propose(self, state: Context, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
                 generator: torch.Generator | None) -> Proposal:
         """Drafts `gamma` tokens (the whole block unless fewer are asked for) after `anchor` [B]."""
         length = draft_length(gamma, self.gamma)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from .autoregressive import Autoregressive
-from .backbone import Layer
+from .backbone import Attention, Layer
 from .base import DraftConfig
 
 
@@ -18,11 +18,19 @@ class Eagle3Config(DraftConfig):
     step_loss_decay: float = 0.8
 
 
+class Eagle3Attention(Attention):
+    """Attention that reads the next token's embedding beside the feature."""
+
+    width = 2
+
+
 class Eagle3Layer(Layer):
-    """A layer whose attention reads the next token's embedding beside the feature, each with a norm of its own."""
+    """A layer with a norm for the embedding and one for the feature that its attention reads."""
+
+    attention_class = Eagle3Attention
 
     def __init__(self, config: Eagle3Config):
-        super().__init__(config, width=2)
+        super().__init__(config)
         self.hidden_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
 

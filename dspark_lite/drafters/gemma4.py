@@ -27,7 +27,8 @@ class Gemma4Attention(Attention):
     """Grouped-query attention with normed queries, keys and values, and scale 1."""
 
     def __init__(self, config: Gemma4DSparkConfig):
-        super().__init__(config, scale=1.0)
+        super().__init__(config)
+        self.scale = 1.0
         self.v_norm = nn.RMSNorm(self.size, eps=config.rms_norm_eps, elementwise_affine=False)
         if config.attention_k_eq_v:
             self.v_proj = None
@@ -46,11 +47,12 @@ class Gemma4MLP(MLP):
 
 
 class Gemma4Layer(Layer):
-    """One layer, normed before and behind each sublayer, its output weighed by a scalar."""
+    """One layer, normed before and after each sublayer, its output weighed by a scalar."""
+
+    attention_class, mlp_class = Gemma4Attention, Gemma4MLP
 
     def __init__(self, config: Gemma4DSparkConfig):
         super().__init__(config)
-        self.self_attn, self.mlp = Gemma4Attention(config), Gemma4MLP(config)
         self.pre_feedforward_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_feedforward_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.register_buffer("layer_scalar", torch.ones(1))

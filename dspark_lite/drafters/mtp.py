@@ -9,7 +9,7 @@ from .base import DraftConfig
 
 
 class MTP(Autoregressive):
-    """Drafts one token a round: h' = M [norm(h_i); norm(E[x_{i+1}])], one layer, the target's LM head.
+    """Drafts one token per round: h' = M [norm(h_i); norm(E[x_{i+1}])], one layer, the target's LM head.
 
     It taps the last layer, whose hidden state transformers returns after the target's final norm.
     """

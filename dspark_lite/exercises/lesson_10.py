@@ -42,26 +42,26 @@ check_order = Exercise(admission_order, Step([(torch.tensor([[0.9, 0.8, 0.5], [0
 
 def expected_throughput(admitted, requests, cost_table):
     """theta for the survivals `admitted`, a list."""
-    return (requests + sum(admitted)) * cost_table(requests + len(admitted))
+    return (requests + sum(admitted)) * cost_table.sps(requests, requests + len(admitted))
 
 
 RAGGED = CostTable(range(1, 9), [100, 96, 90, 81, 75, 60, 58, 50])
 check_theta = Exercise(expected_throughput, Step(
     [([], 2, RAGGED), ([0.9], 2, RAGGED), ([0.9, 0.7, 0.4], 2, RAGGED), ([0.8, 0.5], 3, RAGGED)], {
         "the anchors are missing from B: each request sends one token into the pass besides its drafts.":
-            lambda s, r, table: (r + sum(s)) * table(len(s)),
+            lambda s, r, table: (r + sum(s)) * table.sps(r, len(s)),
         "the anchors are missing from tau: each request commits one token of the target's own besides its drafts.":
-            lambda s, r, table: sum(s) * table(r + len(s)),
+            lambda s, r, table: sum(s) * table.sps(r, r + len(s)),
         "the anchors are missing, from B and from tau: each request verifies and commits one token besides its drafts.":
-            lambda s, r, table: sum(s) * table(len(s)),
+            lambda s, r, table: sum(s) * table.sps(r, len(s)),
         "you counted one anchor for the whole batch; there is one per request.":
-            lambda s, r, table: (1 + sum(s)) * table(1 + len(s)),
+            lambda s, r, table: (1 + sum(s)) * table.sps(r, 1 + len(s)),
         "every admitted draft is counted as accepted; it commits a token only with its survival's chance.":
-            lambda s, r, table: (r + len(s)) * table(r + len(s)),
+            lambda s, r, table: (r + len(s)) * table.sps(r, r + len(s)),
         "tau is divided by SPS. SPS is steps a second, so tokens per step times SPS are tokens a second.":
-            lambda s, r, table: (r + sum(s)) / table(r + len(s)),
+            lambda s, r, table: (r + sum(s)) / table.sps(r, r + len(s)),
         "that is tau per request; theta counts the tokens of the whole batch.":
-            lambda s, r, table: (1 + sum(s) / r) * table(r + len(s)),
+            lambda s, r, table: (1 + sum(s) / r) * table.sps(r, r + len(s)),
     }, "theta = (requests + sum of admitted survivals) * SPS(requests + number admitted)."))
 
 

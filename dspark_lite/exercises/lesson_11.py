@@ -125,7 +125,7 @@ def committed(mean, length):
 
 def step_seconds(costs, length, requests):
     """Seconds of a step that verifies the anchor and `length` drafts of each request."""
-    return costs(requests, requests * (1 + length))
+    return costs.seconds(requests, requests * (1 + length))
 
 
 def throughput(tokens=committed, seconds=step_seconds):
@@ -148,7 +148,7 @@ check_fixed_throughput = Exercise(fixed_throughput, Step(LOADS, {
     "the token that the target adds itself is missing: each request commits it, whatever becomes of the drafts.":
         throughput(lambda mean, length: mean[:length].sum()),
     "the anchors are missing from the tokens that are verified: each request sends one besides its drafts.":
-        throughput(seconds=lambda costs, length, requests: costs(requests, requests * max(length, 1))),
+        throughput(seconds=lambda costs, length, requests: costs.seconds(requests, requests * max(length, 1))),
     "every verified draft is counted as accepted; a draft is committed with its survival's chance.":
         throughput(lambda mean, length: 1 + length),
     "the survival at the last position is the chance that the whole prefix is accepted; expected drafts are the sum over "
@@ -158,7 +158,7 @@ check_fixed_throughput = Exercise(fixed_throughput, Step(LOADS, {
         throughput(lambda mean, length: committed(mean, len(mean))),
     "the step is that of one request; all of them share it, and it verifies the tokens of all.":
         throughput(seconds=lambda costs, length, requests: step_seconds(costs, length, 1)),
-    "costs gives seconds a step, so divide by it.":
+    "costs.seconds gives seconds per step, so divide by it.":
         throughput(seconds=lambda costs, length, requests: 1 / step_seconds(costs, length, requests)),
     "survivals are added up over the recorded blocks too; take their mean block.":
         lambda alive, length, requests, costs:

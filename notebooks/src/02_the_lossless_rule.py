@@ -43,7 +43,7 @@ from dspark_lite.exercises.lesson_02 import check_keep, check_lossy_policies, ch
 from dspark_lite.lab import setup
 from dspark_lite.losslessness import ToyDrafter, ToyTarget, appendix_a, toy_models
 from dspark_lite.losslessness import marginal, outcomes, output_distribution, total_variation
-from dspark_lite.sampling import Verdict, accept, draw, kept_prefix, probabilities, residual
+from dspark_lite.sampling import Verdict, accept, accepted_prefix_length, draw, probabilities, residual
 
 torch.set_grad_enabled(False)
 words = ["the", "a", "my", "this", "no"]
@@ -328,7 +328,7 @@ assert max(distances.values()) < 1e-5
 # %%
 target_a, drafter_a, cost_table = appendix_a()
 retrospective = scheduling.retrospective(cost_table)
-print("SPS(1..3):", cost_table.between(1, 3).tolist())
+print("SPS(1..3):", cost_table.sps(1, range(1, 4)).tolist())
 for first in (0, 1):
     confidence = [0.8, 0.9 if first == 0 else 0.0]
     proposal = Proposal(torch.tensor([[first, 0]]), torch.full((1, 2, 2), 0.5), torch.tensor([confidence]).logit())
@@ -383,7 +383,7 @@ def verifier(keep=lambda p, q: (p / q).clamp(max=1), correct=residual, bonus=lam
     def rule(target_probs, draft_probs, draft_tokens, lengths, generator):
         at = draft_tokens.unsqueeze(-1)
         of_target, of_draft = target_probs[:, :-1].gather(-1, at), draft_probs.gather(-1, at)  # [1, g, 1]
-        accepted = kept_prefix(keep(of_target, of_draft).squeeze(-1), generator)
+        accepted = accepted_prefix_length(keep(of_target, of_draft).squeeze(-1), generator)
         n = accepted.item()
         refused = n < draft_tokens.shape[1]
         following = correct(target_probs[:, n], draft_probs[:, n]) if refused else bonus(target_probs)

@@ -34,7 +34,7 @@ from dspark_lite.exercises import lesson_06 as exercises
 from dspark_lite.losslessness import toy_models
 from dspark_lite.rounding import agree
 from dspark_lite.sampling import draw, probabilities
-from dspark_lite.timing import turns
+from dspark_lite.timing import time_interleaved
 from dspark_lite.training.answers import write_answers
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import train_draft
@@ -246,7 +246,10 @@ tokens = torch.cat([toy_ids[:, 1:], toy_anchor[:, None]], 1)  # [1, n]: the toke
 joined = torch.cat([mtp.hnorm(toy_step.features), mtp.enorm(mtp.embed_tokens(tokens))], -1)  # [1, n, 2 H]
 mixed = joined @ mtp.eh_proj.weight.T  # [1, n, H]
 causal = torch.ones(8, 8, dtype=torch.bool).tril()
-hidden = mtp.layers[0](mixed, mtp.rope(torch.arange(8)[None]), lambda keys, values: (keys, values), causal[None, None])
+ordinary, rope = mtp.layers[0], mtp.rope(torch.arange(8)[None])
+y = ordinary.input_layernorm(mixed)  # [1, n, H]
+own = ordinary.self_attn.keys_values(y, rope)  # keys and values [1, m, n, d]
+hidden = ordinary.after_attention(mixed, ordinary.self_attn(y, rope, *own, causal[None, None]))  # [1, n, H]
 by_hand = mtp.lm_head(mtp.norm(hidden[:, -1]))  # [1, V]
 _, theirs, _ = mtp.draw_chain(mtp.begin(toy_ids, toy_step.features), toy_anchor, 1, 0.0, None)
 assert torch.allclose(by_hand, theirs[:, 0], atol=1e-5)
@@ -270,8 +273,8 @@ for name in names:
     works = {k: partial(drafter.propose, begun, anchor, gamma=k, temperature=1.0, generator=lab.generator())
              for k in range(1, drafter.gamma + 1)}
     with torch.inference_mode():
-        # The least of all turns: a busy machine only adds.
-        draft_ms[name] = {k: min(spent) for k, spent in turns(works, lab.device, repeats=60).items()}
+        # The least of all repeats: a busy machine only adds.
+        draft_ms[name] = {k: min(spent) for k, spent in time_interleaved(works, lab.device, repeats=60).items()}
     del drafter, begun, works
 
 # %%
@@ -497,7 +500,7 @@ def verify_and_forget():
     target.roll_back(cache, gamma + 1)
 
 
-verify_ms = min(turns({"verify": verify_and_forget}, lab.device, repeats=60)["verify"])
+verify_ms = min(time_interleaved({"verify": verify_and_forget}, lab.device, repeats=60)["verify"])
 
 
 def explore_length(domain, verify):

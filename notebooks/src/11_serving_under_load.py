@@ -39,7 +39,7 @@ from dspark_lite.errors import RequestError
 from dspark_lite.evaluation import Estimate
 from dspark_lite.exercises import lesson_11 as exercises
 from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, chosen_lengths, fixed, survival
-from dspark_lite.serving import PARTS, Engine, Request
+from dspark_lite.serving import STEP_PARTS, Engine, Request
 from dspark_lite.serving_bench import policy_of
 from dspark_lite.serving_model import EngineModel, simulate
 from dspark_lite.slots import Layout, SlotStore, ragged_step, sees
@@ -182,7 +182,7 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
 # %%
 slots, new = 4, 40
 table = profile(target, range(1, slots * (drafter.gamma + 1) + 1), repeats=3)[0]
-engine = Engine(target, drafter, policy=algorithm1(table.convex()), slots=slots, capacity=512)
+engine = Engine(target, drafter, policy=algorithm1(table.lower_hull()), slots=slots, capacity=512)
 asked = [Request(lab.encode(lab.prompts[domain][index]), new, domain=domain)
          for index in range(3) for domain in lab.prompts]
 plan = {0: asked[:3], 1: asked[3:5], 3: asked[5:7], 6: asked[7:]}  # {step: who arrives before it}
@@ -330,10 +330,10 @@ costs = serving_report.engine_costs("dspark")
 picture = serving_plots.step_times(costs, device)
 for load in (idle, busy):
     row = serving_report.row("policies", concurrency=load, drafter="dspark", policy="algorithm1")
-    parts = {part: serving_report.value(f"{part}_seconds", row) for part in PARTS}
+    parts = {part: serving_report.value(f"{part}_seconds", row) for part in STEP_PARTS}
     print(f"{load:3} under way, Algorithm 1, milliseconds a step:",
           ", ".join(f"{part} {1e3 * seconds:.2f}" for part, seconds in parts.items()))
-steep = {load: float(costs(load, load * costs.tokens_per_request[-1]) / costs(load, load)) for load in loads}
+steep = {load: costs.seconds(load, load * costs.tokens_per_request[-1]) / costs.seconds(load, load) for load in loads}
 print("whole blocks against anchors alone, times as long by load:",
       ", ".join(f"{load}: {ratio:.2f}" for load, ratio in steep.items()))
 
@@ -346,7 +346,7 @@ print("whole blocks against anchors alone, times as long by load:",
 #
 # ### Exercise 3 · What a fixed length gives
 # From survivals [N, gamma] of recorded blocks: the expected tokens a second when each of so many requests has its first
-# `length` drafts verified. `costs(requests, tokens)` is the seconds of a step.
+# `length` drafts verified. `costs.seconds(requests, tokens)` is the seconds of a step.
 
 
 # %% tags=["exercise"]
@@ -362,7 +362,7 @@ done = exercises.check_fixed_throughput(fixed_throughput)
 def fixed_throughput(alive, length, requests, costs):
     """Expected tokens a second in all, for survivals `alive` [N, gamma] of a typical block."""
     committed = requests * (1 + alive.mean(0)[:length].sum())
-    return committed / costs(requests, requests * (1 + length))
+    return committed / costs.seconds(requests, requests * (1 + length))
 
 
 done = exercises.check_fixed_throughput(fixed_throughput)
@@ -572,7 +572,7 @@ def seconds_alone(answer, length):
         block = record.first[answer] + rounds % record.blocks[answer]
         written += min(record.accepted[block], length) + 1
         rounds += 1
-    return rounds * float(costs(1, 1 + length))
+    return rounds * costs.seconds(1, 1 + length)
 
 
 chosen = np.random.default_rng(0).integers(len(record.tokens), size=40)  # as `simulate` draws them
@@ -613,7 +613,7 @@ print(f"the model is within 10 % of the engine in {sum(error < 0.1 for error in 
 # budget can be no better than an average one. Longer lags should change little in either case. Is it so?
 
 # %%
-decide = costs.convex()
+decide = costs.convex_fit()
 
 
 def closed_loop(costs, policy, load, requests):
@@ -699,7 +699,7 @@ def costs_of(seconds, requests):
     return StepCosts(grid, range(1, gamma + 2), [[seconds(R, R * b) for b in range(1, gamma + 2)] for R in grid])
 
 
-from_table = costs_of(lambda requests, tokens: 1 / passes(tokens), most)
+from_table = costs_of(passes.seconds, most)
 
 
 def tokens_each(steps):
@@ -708,7 +708,7 @@ def tokens_each(steps):
 
 
 for load in from_table.requests.astype(int).tolist():
-    steps = closed_loop(from_table, algorithm1(from_table.convex()), load, 60 + 3 * load)
+    steps = closed_loop(from_table, algorithm1(from_table.convex_fit()), load, 60 + 3 * load)
     print(f"{load:3} under way: {tokens_each(steps):.2f} tokens verified a request, {speed_of(steps):.0f} tokens/s")
 
 # %% [markdown]
@@ -739,7 +739,7 @@ def predicted(gpu, most):
 by_device = {}
 for name, most in (("L4", 64), ("A100", 256), ("H200", 512)):  # as many requests as its memory holds, about
     there = predicted(roofline.DEVICES[name], most)
-    policy = algorithm1(there.convex())
+    policy = algorithm1(there.convex_fit())
     by_device[f"{name}, predicted"] = {load: tokens_each(closed_loop(there, policy, load, 60 + 2 * load))
                                        for load in (1, 4, 16, 32, 64, 128, 256, 512) if load <= most}
 picture = serving_plots.budgets_by_device(by_device, gamma + 1)
@@ -776,7 +776,7 @@ def one_step(policy, load, step):
         blocks = rng.integers(len(record.accepted), size=load)
         tokens = torch.zeros(load, gamma, dtype=torch.long)  # what was drafted does not matter here
         proposal = Proposal(tokens, torch.empty(load, gamma, 0), record.logits[blocks])
-        lengths = chosen_lengths(policy, proposal).numpy()
+        lengths = np.array(chosen_lengths(policy, proposal))
     return lengths, record.accepted[blocks], survival(proposal.confidence).numpy()
 
 
