@@ -51,9 +51,11 @@ def build_parser() -> argparse.ArgumentParser:
     bench.add_argument("--scheduler", action="store_true", help="only the scheduler: Algorithm 1 against a literal loop")
     bench.add_argument("--shapes", choices=("released", "tiny"),
                        help="only memory and time of random weights: of the released shapes on a GPU, or of tiny ones")
+    bench.add_argument("--breakdown", action="store_true",
+                       help="only where a round's time goes: drafting, verification, acceptance, commit; and Python's share of it")
     for measure, prompts, seed in (
             (evaluate, "200 a domain, the paper's count a benchmark", "0, on benchmarks the paper's"),
-            (bench, "20 a domain", "0")):
+            (bench, "20 a domain, 3 with --breakdown", "0")):
         measure.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
         measure.add_argument("--prompts", type=int, metavar="N", help=f"default: {prompts}")
         measure.add_argument("--drafters", nargs="+", metavar="NAME",
@@ -180,6 +182,9 @@ def _bench(options) -> None:
     if options.shapes:
         _bench_shapes(options)
         return
+    if options.breakdown:
+        _bench_breakdown(options)
+        return
     if options.scheduler:
         rows = bench_scheduler()
         for row in rows:
@@ -200,6 +205,24 @@ def _bench(options) -> None:
         costs = ", ".join(f"{value:.2f} ms at {context} tokens" for context, value in times.items())
         print(f"{name:14} draft time a round: {costs}")
     print(f"on {measured['device']}, temperature {options.temperature}, decoding only")
+    if options.json:
+        write_json(options.json, measured)
+
+
+def _bench_breakdown(options) -> None:
+    from .bench import breakdown
+    from .measurements import write_json
+
+    prompts = 3 if options.prompts is None else options.prompts
+    lab = _lab(prompts, options.seed or 0)
+    measured = breakdown(lab, options.drafters or lab.drafters, prompts=prompts, temperature=options.temperature)
+    for row in measured["rows"]:
+        total = row["round_milliseconds"]
+        parts = ", ".join(f"{part} {spent:.2f} ({spent / total:.0%})" for part, spent in row["milliseconds"].items())
+        python = row["python_milliseconds"]
+        print(f"{row['drafter']:14} {total:6.2f} ms a round: {parts}; Python {python:.2f} ({python / total:.0%}) of it, "
+              "operators the rest")
+    print(f"on {measured['device']}, temperature {options.temperature}, means over all rounds")
     if options.json:
         write_json(options.json, measured)
 

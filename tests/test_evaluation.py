@@ -1,17 +1,18 @@
 """Measuring: the arithmetic on hand-made generations, and the files that `evaluate` and `bench` write."""
 
+import itertools
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from dspark_lite import evaluation, measurements
+from dspark_lite import bench, evaluation, measurements
 from dspark_lite.__main__ import main
-from dspark_lite.bench import draft_time
 from dspark_lite.checkpoints import EMBEDDED
-from dspark_lite.decoding import Generation, Round
+from dspark_lite.decoding import ROUND_PARTS, Generation, Round, generate
 from dspark_lite.errors import DSparkLiteError
 from dspark_lite.evaluation import (
     bootstrap,
@@ -155,6 +156,47 @@ def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path):
         assert measured["macro_speedup"][name] == pytest.approx(sum(speedups) / len(DOMAINS))
     assert set(measured["draft_milliseconds_by_context"]) == {"dspark"}
     assert set(measured["draft_milliseconds_by_context"]["dspark"]) == {"100", "1500"}
+
+
+TARGET, TOYS = toy_models(seed=1, vocab_size=13, gamma=4)
+TOY_LAB = SimpleNamespace(target=TARGET, drafter=TOYS.get, check_drafter=lambda name: TOYS[name], prompts={"math": ["ab", "c"], "chat": ["d"]},
+                          seed=3, max_new_tokens=12, encode=lambda text: torch.tensor([[ord(text[0]) - 90, 3, 4]]), device=TARGET.device,
+                          generator=lambda seed: torch.Generator().manual_seed(seed), device_name="a device", versions={}, profile="toy")
+
+
+def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsys):
+    """The clock ticks a millisecond at each look: a part takes one, an operator one."""
+    ticks = itertools.count()
+    monkeypatch.setattr(bench, "clock", lambda device: next(ticks) / 1e3)
+    monkeypatch.setattr("dspark_lite.__main__._lab", lambda *given: TOY_LAB)
+    command = ["bench", "--breakdown", "--drafters", "dspark", "small_lm", "--prompts", "1", "--json", str(tmp_path / "b.json")]
+    assert main(command) == 0
+    measured = json.loads((tmp_path / "b.json").read_text())
+    assert HEADER <= set(measured) and [row["drafter"] for row in measured["rows"]] == ["plain", "dspark", "small_lm"]
+    for row in measured["rows"]:
+        runs = [generate(TARGET, TOYS.get(row["drafter"]), TOY_LAB.encode(text), max_new_tokens=12, temperature=1.0, generator=TOY_LAB.generator(3))
+                for text in ("ab", "d")]
+        assert row["rounds"] == sum(len(run.rounds) for run in runs)
+        assert row["milliseconds"] == pytest.approx(dict.fromkeys(ROUND_PARTS, 1)) and row["round_milliseconds"] == pytest.approx(4)
+        operators = row["operator_milliseconds"]
+        assert operators["verify"] > operators["accept"] > 0 and set(operators) == set(ROUND_PARTS)
+        assert row["python_milliseconds"] == pytest.approx(4 - sum(operators.values()))
+    drafting = {row["drafter"]: row["operator_milliseconds"]["draft"] for row in measured["rows"]}
+    assert drafting["plain"] < drafting["dspark"] < drafting["small_lm"]
+    lines = capsys.readouterr().out.splitlines()
+    assert "dspark           4.00 ms a round: draft 1.00 (25%), verify 1.00 (25%), accept 1.00 (25%), commit 1.00 (25%); Python" in lines[1]
+    assert "on a device, temperature 1.0" in lines[3]
+
+
+@pytest.mark.parametrize(("slow", "part"), [("propose", "draft"), ("extend", "commit")])
+def test_a_breakdown_shows_which_part_is_slow(monkeypatch, slow, part):
+    now, drafter = [0.0], TOYS["dspark"]
+    honest = getattr(drafter, slow)
+    monkeypatch.setattr(bench, "clock", lambda device: now[0])
+    monkeypatch.setattr(drafter, slow, lambda *given, **options: now.__setitem__(0, now[0] + 5.0) or honest(*given, **options))
+    _, row = bench.breakdown(TOY_LAB, ["dspark"], prompts=1)["rows"]
+    assert row["milliseconds"] == pytest.approx({**dict.fromkeys(ROUND_PARTS, 0), part: 5000})
+    assert row["python_milliseconds"] == pytest.approx(5000), "what passes outside operators is Python's"
 
 
 def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path):
@@ -301,7 +343,7 @@ def test_the_commit_is_that_of_the_clone_and_none_elsewhere(tmp_path, monkeypatc
 
 
 def test_draft_time_is_given_for_each_context(lab):
-    found = draft_time(lab, lab.drafter("dspark"), contexts=(10, 20), repeats=2)
+    found = bench.draft_time(lab, lab.drafter("dspark"), contexts=(10, 20), repeats=2)
     assert list(found) == ["10", "20"] and min(found.values()) > 0
 
 
