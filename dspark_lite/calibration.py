@@ -106,7 +106,7 @@ def ece(predicted, observed, bins: int = BINS) -> float:
 
 
 def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -> float:
-    """The ECE that predictions [N] which are exactly right show on average, for N outcomes are never exactly their share."""
+    """Mean ECE of a perfectly calibrated forecast on N samples (finite-sample bias), for predictions [N]."""
     rng, predicted = np.random.default_rng(seed), np.asarray(predicted, dtype=np.float64)
     return float(np.mean([ece(predicted, rng.random(len(predicted)) < predicted, bins) for _ in range(draws)]))
 

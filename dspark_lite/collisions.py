@@ -48,7 +48,7 @@ def mutual_information(joint: torch.Tensor) -> float:
 def strongest(target, readings: list[Reading], places: int = 4) -> tuple[Reading, int]:
     """The reading and the place of an anchor in it after which the next two tokens depend most on each other.
 
-    Tried are the `places` of each answer where the second likeliest token is likeliest.
+    Candidates: the `places` positions of each answer with the most probable runner-up token.
     """
     tried = []
     for number, reading in enumerate(readings):

@@ -84,7 +84,8 @@ def _summary(measure: str, summary, calibrated: bool, logits, accepted) -> float
 def _over_prompts(statistic) -> Estimate:
     """A statistic of (logits, accepted) of all recorded blocks; a resample draws prompts and takes all their blocks.
 
-    An ECE grows by resampling, so the interval has the width of the bootstrap's and our value in its middle.
+    ECE is biased upward under resampling; we recentre the bootstrap interval on the point estimate (symmetric,
+    approximate).
     """
     prompts = [(found.logits[own], found.accepted[own]) for found in observations().values()
                for own in (found.prompts == prompt for prompt in np.unique(found.prompts))]
