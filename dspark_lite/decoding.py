@@ -79,6 +79,32 @@ def nothing_drafted(anchor: torch.Tensor, vocab_size: int) -> Proposal:
     return Proposal(anchor.new_empty(batch, 0), torch.empty(batch, 0, vocab_size, device=anchor.device))
 
 
+def chosen_lengths(policy, proposal: Proposal) -> list[int]:
+    """The verification length that a policy (None: whole blocks) gives each request; asks the host once.
+
+    Raises RequestError unless the policy gives an integer tensor [R] of lengths between 0 and the drafted length.
+    """
+    requests, drafted = proposal.tokens.shape
+    if policy is None or not requests:
+        return [drafted] * requests
+    lengths = policy(proposal)
+    if not isinstance(lengths, torch.Tensor):
+        raise RequestError(f"the policy {_name(policy)} gave a {type(lengths).__name__}; a policy gives a tensor of lengths")
+    if lengths.shape != (requests,) or lengths.dtype not in (torch.int32, torch.int64):
+        raise RequestError(f"the policy {_name(policy)} gave {lengths.dtype} of shape {tuple(lengths.shape)}; a policy gives "
+                           f"whole numbers, one for each of the {requests} requests")
+    lengths = lengths.tolist()
+    if min(lengths) < 0 or max(lengths) > drafted:
+        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {min(lengths)} to {max(lengths)}; in "
+                           f"blocks of {drafted} drafts they lie between 0 and {drafted}")
+    return lengths
+
+
+def _name(policy) -> str:
+    """What a policy is called in an error: the function that made it, or its class."""
+    return getattr(policy, "__qualname__", type(policy).__name__).partition(".<locals>")[0]
+
+
 class _Request:
     """What one request carries from round to round: both caches, the anchor, and the answer so far."""
 
@@ -142,6 +168,7 @@ def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int, t
 
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all); `gamma` drafts fewer than the
     drafter's block; `stop_token_ids` defaults to the target's. Raises RequestError for input that cannot be decoded.
+    A policy whose lengths are not whole numbers from 0 to the drafted length raises RequestError, too.
     The host is asked once a round for the outcome, and once more where a policy chooses a length.
     """
     return generate_together(target, drafter, [input_ids], max_new_tokens=max_new_tokens, temperature=temperature,
@@ -182,7 +209,7 @@ def step_together(requests: list["_Request"], policy=None) -> None:
     active = [request for request in requests if not request.finished]
     proposals = [request.draft() for request in active]
     if policy is not None and active[0].drafter is not None:
-        lengths = policy(together(proposals)).tolist()
+        lengths = chosen_lengths(policy, together(proposals))
         proposals = [proposal.cut(length) for proposal, length in zip(proposals, lengths)]
     for request, proposal in zip(active, proposals):
         request.verify(proposal)

@@ -84,29 +84,6 @@ def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
     return survival[torch.arange(requests, device=survival.device) * held // requests] if held != requests else survival
 
 
-def chosen_lengths(policy, proposal: Proposal) -> torch.Tensor:
-    """Verification lengths [R] that a policy (None: whole blocks) gives; raises RequestError where they are none."""
-    requests, drafted = proposal.tokens.shape
-    if policy is None or not requests:
-        return torch.full((requests,), drafted, device=proposal.tokens.device)
-    lengths = policy(proposal)
-    if not isinstance(lengths, torch.Tensor):
-        raise RequestError(f"the policy {_name(policy)} gave a {type(lengths).__name__}; a policy gives a tensor of lengths")
-    if lengths.shape != (requests,) or lengths.dtype not in (torch.int32, torch.int64):
-        raise RequestError(f"the policy {_name(policy)} gave {lengths.dtype} of shape {tuple(lengths.shape)}; a policy gives "
-                           f"whole numbers, one for each of the {requests} requests")
-    least, most = torch.stack(lengths.aminmax()).tolist()
-    if least < 0 or most > drafted:
-        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {least} to {most}; in blocks of "
-                           f"{drafted} drafts they lie between 0 and {drafted}")
-    return lengths
-
-
-def _name(policy) -> str:
-    """What a policy is called in an error: the function that made it, or its class."""
-    return getattr(policy, "__qualname__", type(policy).__name__).partition(".<locals>")[0]
-
-
 def survival(confidence: torch.Tensor) -> torch.Tensor:
     """The chance [R, g] that the prefix up to each position survives: the product of confidences (section 3.2.2)."""
     return confidence.cumprod(-1)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from .decoding import Generation, Round, check_request, clock, nothing_drafted, until_stop
+from .decoding import Generation, Round, check_request, chosen_lengths, clock, nothing_drafted, until_stop
 from .drafters.base import Proposal
 from .errors import RequestError
 from .sampling import Chooser, accept, check_temperature, draw, probabilities
-from .scheduling import chosen_lengths
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 from .target import Step
 
@@ -275,7 +274,7 @@ class Engine:
         entering = torch.cat([anchor[:, None], proposal.tokens], 1)  # [R, g+1]
         layout, read, told = self._verify(active, entering, proposal, lengths, numbers)
         watch.lap(report, "verify")
-        self._commit(active, lengths.tolist(), told, report)
+        self._commit(active, lengths, told, report)
         self._extend(active, layout, read, entering, told)
         watch.lap(report, "commit")
         report.requests, report.padding = len(active), len(layout.place) - report.verified
@@ -293,18 +292,18 @@ class Engine:
         state = self.contexts.drafting([one.slot for one in active], [one.length for one in active])
         return self.drafter.propose(state, anchor, temperature=self.temperature, generator=numbers)
 
-    def _verify(self, active: list[_Active], entering: torch.Tensor, proposal: Proposal, lengths: torch.Tensor,
+    def _verify(self, active: list[_Active], entering: torch.Tensor, proposal: Proposal, lengths: list[int],
                 numbers: OwnNumbers) -> tuple[Layout, Step, list[list[int]]]:
         """The layout of the ragged batch, what the target made of it, and for the host, a row a request: drafts accepted,
         the token behind them, whether a logit was not finite, all drafts."""
-        counts = lengths.cpu().numpy() + 1
+        counts = np.array(lengths) + 1
         if self.padded:
             counts[:] = counts.max()
         layout = Layout(self.store, [one.slot for one in active], [one.length for one in active], counts)
         read = ragged_step(self.target, entering[layout.row, layout.offset], layout, self.taps)
         probs = torch.zeros(*entering.shape, self.target.vocab_size, device=entering.device)
         probs[layout.row, layout.offset] = probabilities(read.logits[0], self.temperature)
-        verdict = accept(probs, proposal.probs, proposal.tokens, lengths, numbers)
+        verdict = accept(probs, proposal.probs, proposal.tokens, torch.tensor(lengths, device=entering.device), numbers)
         broken = layout.by_request(_broken(read.logits[0])).any(1)
         told = [verdict.accepted[:, None], verdict.next_token[:, None], broken[:, None], proposal.tokens]
         return layout, read, torch.cat(told, 1).tolist()

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from .calibration import STS, Observations
+from .decoding import chosen_lengths
 from .drafters.base import Proposal
 from .errors import RequestError
-from .scheduling import chosen_lengths
 from .serving import StepReport
 from .step_costs import StepCosts
 
@@ -140,7 +140,7 @@ class EngineModel:
         """Verification lengths of blocks of the record."""
         logits = None if self.record.logits is None else self.record.logits[block]
         proposal = Proposal(self._drafts[:len(block)], torch.empty(len(block), self.record.gamma, 0), logits)
-        return chosen_lengths(self.policy, proposal).numpy()
+        return np.array(chosen_lengths(self.policy, proposal))
 
 
 def simulate(model: EngineModel, arrivals, rng: np.random.Generator) -> list[StepReport]:

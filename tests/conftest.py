@@ -1,3 +1,8 @@
 """Fixtures of more than one test file."""
 
-from made_measurements import all_made, made  # noqa: F401
+import pytest
+
+pytest.register_assert_rewrite("helpers")
+
+from helpers import copy, pair, target  # noqa: E402, F401
+from made_measurements import all_made, made  # noqa: E402, F401

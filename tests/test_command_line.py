@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers import refused
 
 from dspark_lite import bench
 from dspark_lite.__main__ import main
@@ -28,14 +29,6 @@ def toys(tmp_path_factory):
             (folder / name / "model.safetensors").write_bytes(held)
     (folder / "empty").mkdir()
     return folder
-
-
-def refused(capfd, *arguments):
-    """The one line on stderr of a command that must fail with exit code 2."""
-    assert main([str(argument) for argument in arguments]) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith("dspark_lite: "), (out, err)
-    return err
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [

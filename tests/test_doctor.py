@@ -8,7 +8,6 @@ from collections import namedtuple
 import pytest
 import torch
 from hub_server import Hub
-from test_checkpoints import pair  # noqa: F401 (a fixture)
 
 from dspark_lite import doctor, hub, released
 from dspark_lite.__main__ import main
@@ -33,7 +32,7 @@ def offline(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def served(pair, tmp_path, monkeypatch):  # noqa: F811
+def served(pair, tmp_path, monkeypatch):
     """The Hub of this process with something under each released id: the pair's target, or its draft."""
     models = {}
     for role, name in released.MODELS.items():

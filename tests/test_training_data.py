@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 import torch
-from test_training import DRAFT, LANGUAGE_MODEL
+from helpers import DRAFT, LANGUAGE_MODEL
 
 from dspark_lite.__main__ import main
 from dspark_lite.checkpoints import load_drafter, load_target

@@ -33,12 +33,12 @@ from transformers import DynamicCache
 import dspark_lite
 from dspark_lite import confidence, paper, roofline, serving_plots, serving_report, widgets
 from dspark_lite.cost_table import profile
-from dspark_lite.decoding import generate
+from dspark_lite.decoding import chosen_lengths, generate
 from dspark_lite.drafters import Proposal
 from dspark_lite.errors import RequestError
 from dspark_lite.evaluation import Estimate
 from dspark_lite.exercises import lesson_11 as exercises
-from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, chosen_lengths, fixed, survival
+from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, fixed, survival
 from dspark_lite.serving import PARTS, Engine, Request
 from dspark_lite.serving_bench import policy_of
 from dspark_lite.serving_model import EngineModel, simulate
@@ -776,7 +776,7 @@ def one_step(policy, load, step):
         blocks = rng.integers(len(record.accepted), size=load)
         tokens = torch.zeros(load, gamma, dtype=torch.long)  # what was drafted does not matter here
         proposal = Proposal(tokens, torch.empty(load, gamma, 0), record.logits[blocks])
-        lengths = chosen_lengths(policy, proposal).numpy()
+        lengths = np.array(chosen_lengths(policy, proposal))
     return lengths, record.accepted[blocks], survival(proposal.confidence).numpy()
 
 
