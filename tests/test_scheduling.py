@@ -84,10 +84,33 @@ def test_top_k_spends_its_budget_on_the_highest_survivals(instance, budget):
 @settings(max_examples=300, deadline=None)
 @given(instances())
 def test_algorithm_1_stops_at_the_first_token_that_does_not_pay(instance):
-    admitted = int(schedule(*instance).sum())
+    admitted, candidates = int(schedule(*instance).sum()), int((instance[0] > 0).sum())
     _, theta = throughput(*instance)
     assert (theta[1:admitted + 1] > theta[:admitted]).all()
-    assert admitted == len(theta) - 1 or theta[admitted + 1] <= theta[admitted]
+    assert admitted == min(candidates, len(theta) - 1) or theta[admitted + 1] <= theta[admitted]
+
+
+RISING = CostTable([1, 2, 3, 4, 5, 6], [1.0, 1.1, 1.2, 1.3, 1.4, 1.5])  # a larger batch is the faster one
+
+
+@pytest.mark.parametrize("decide", [schedule, literal_schedule])
+def test_only_tokens_that_can_survive_are_candidates(decide):
+    """Algorithm 1, line 4: E = {(r, j) : a > 0}. Each further token would raise theta here."""
+    assert decide(torch.zeros(1, 2), RISING).tolist() == [0]
+    assert decide(torch.tensor([[0.5, 0.0], [0.25, 0.25]]), RISING).tolist() == [1, 2]
+    assert decide(torch.tensor([[1e-30, 0.0]]), RISING).tolist() == [1], "little is not nothing"
+
+
+@settings(max_examples=300, deadline=None)
+@given(families(requests=8, gamma=8), st.integers(0, 2**31), st.integers(0, 8))
+def test_where_blocks_end_in_zeros_both_admit_the_same_and_no_zero(family, seed, alive):
+    """Confidence 0 at position `alive` and wherever chance has it; the faster the larger the batch, or any of the tables."""
+    survivals, table = family(seed)
+    survivals[:, alive:] = 0
+    for costs in (table, CostTable(range(1, 73), torch.linspace(1, 2, 72))):
+        lengths = schedule(survivals, costs)
+        assert torch.equal(lengths, literal_schedule(survivals, costs))
+        assert (lengths <= (survivals > 0).sum(1)).all()
 
 
 def test_ties_are_broken_by_position_then_by_request():
