@@ -1,7 +1,7 @@
 """Anchors and packing: many blocks of one sequence are trained in one pass behind one shared context.
 
 A block starts at an anchor; its slot k (from 1) predicts the token k places behind the anchor. Blocks see the context
-before their anchor and themselves, never one another (paper, section 3.4). Shapes: B sequences of n tokens, K anchors,
+before their anchor and themselves, never one another (paper, section 3.3). Shapes: B sequences of n tokens, K anchors,
 g slots.
 """
 

@@ -1,4 +1,4 @@
-"""Trains a drafter (DSpark, DFlash, Eagle3, MTP) on the target's own answers (paper, section 3.4)."""
+"""Trains a drafter (DSpark, DFlash, Eagle3, MTP) on the target's own answers (paper, section 3.3)."""
 
 from pathlib import Path
 

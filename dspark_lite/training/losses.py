@@ -1,4 +1,4 @@
-"""The three losses of DSpark and their weights (paper, section 3.4; format facts of the reference implementation).
+"""The three losses of DSpark and their weights (paper, section 3.3; format facts of the reference implementation).
 
 Position k of a block weighs exp(-(k - 1) / decay); every term is a weighted sum over a sum of weights. Shapes: draft
 and target logits [B, K, g, V], tokens and `counted` [B, K, g].
