@@ -1,10 +1,11 @@
 """What several test files use: a pair of small checkpoints and ways to damage it, recipes of a small training, wrong lengths,
-and the one line that a refused command prints."""
+what a figure shows, and the one line that a refused command prints."""
 
 import json
 import shutil
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -106,6 +107,31 @@ BAD_LENGTHS = {
     "beyond the block": (lambda proposal: torch.tensor([0, 5, 2, 2]), "from 0 to 5"),
     "far beyond the block": (lambda proposal: torch.full((4,), 99), "from 99 to 99"),
 }
+
+
+# Figures -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def closing():
+    """Closes the figures of a test."""
+    yield
+    plt.close("all")
+
+
+def written(fig):
+    """All that is written into a figure's panels, in the order of drawing."""
+    return [text.get_text() for axes in fig.axes for text in axes.texts]
+
+
+def bars(axes):
+    """The heights of a panel's bars, a list a call of `bar`."""
+    return [[bar.get_height() for bar in container] for container in axes.containers]
+
+
+def drawn(axes):
+    """The heights of a panel's lines and markers, {label: list}; intervals and lines across the panel have no label."""
+    return {line.get_label(): list(line.get_ydata()) for line in axes.lines if not line.get_label().startswith("_")}
 
 
 # Commands ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import notebooks
 import pytest
 import readme
 import run_course
+from hypothesis import settings
 from packaging.requirements import Requirement
 
 from dspark_lite.about import REPOSITORY, VERSION
@@ -92,6 +93,13 @@ def test_no_path_of_a_machine_is_tracked():
 def test_machine_paths_are_recognised():
     assert MACHINE_PATH.search("see /" + "home/ann/x.py") and MACHINE_PATH.search('"/' + 'tmp/a"')
     assert not MACHINE_PATH.search("assets/" + "work/x") and not MACHINE_PATH.search("https://example.org/" + "home/")
+
+
+def test_no_example_of_hypothesis_has_a_deadline():
+    """A busy machine is no defect: neither the profile nor a single test sets one."""
+    assert settings().deadline is None
+    own = {path.name: re.findall(r"settings\([^)]*deadline", path.read_text()) for path in (ROOT / "tests").glob("test_*.py")}
+    assert {name: found for name, found in own.items() if found} == {}
 
 
 # The paper's sections, and those that the modules of a topic name.
