@@ -18,7 +18,7 @@ from dspark_lite.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.evaluation import evaluate  # noqa: E402
 from dspark_lite.lab import setup  # noqa: E402
 from dspark_lite.latency import round_latency  # noqa: E402
-from dspark_lite.measurements import journal_path, write_json  # noqa: E402
+from dspark_lite.measurements import check_writable, journal_path, write_json  # noqa: E402
 from dspark_lite.miniature import LATENCY, MEASUREMENTS, RECIPES  # noqa: E402
 from dspark_lite.training.loop import read_log  # noqa: E402
 from dspark_lite.training.recipes import BUILD, load_recipe, train  # noqa: E402
@@ -75,6 +75,7 @@ def main(arguments=None):
     parser.add_argument("--prompts", type=int, default=200, help="held-out prompts a domain (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
+        check_writable(MEASUREMENTS / f"{LATENCY}.json")
         for recipe in tqdm(options.recipes or RECIPES, desc="experiments", unit="drafter"):
             write_json(MEASUREMENTS / f"{recipe}.json", finished(recipe) or measure(recipe, options.prompts))
         if not options.recipes:

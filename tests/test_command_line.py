@@ -106,6 +106,28 @@ def test_an_evaluation_on_benchmarks_names_the_broken_line_and_resumes(capfd, tm
     assert "has no tokenizer.json" in unread
 
 
+# Commands, and the option that says where their result goes.
+MEASURING = {"evaluate": "--json", "bench": "--json", "bench --scheduler": "--json", "bench --shapes tiny": "--json",
+             "quality": "--json", "doctor": "--json", "profile": "--out", "profile --out sps.json": "--json",
+             "calibrate": "--out", "calibrate --out sts.json": "--json", "train tiny-dspark": "--out"}
+
+
+@pytest.mark.parametrize("command", MEASURING)
+def test_a_result_that_could_not_be_written_is_refused_before_it_is_measured(capfd, tmp_path, monkeypatch, command):
+    """Nothing is loaded, measured or trained."""
+    for name in ("lab.setup", "bench.bench_scheduler", "released_bench.measure", "doctor.examine", "training.recipes.train"):
+        monkeypatch.setattr(f"dspark_lite.{name}", lambda *_, **__: pytest.fail("it was measured"))
+    monkeypatch.setattr("dspark_lite.training.estimate.estimate", lambda *_: [])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder" / "config.json").mkdir(parents=True)
+    for path, sentence in (("folder", "is a folder"), ("file/result.json", "nothing can be written to")):
+        assert main([*command.split(), MEASURING[command], path]) == 2
+        err = capfd.readouterr().err
+        assert sentence in err and err.count("\n") == 1
+    assert not (tmp_path / "sps.json").exists() and not (tmp_path / "sts.json").exists()
+
+
 def test_other_commands(capfd, tmp_path, monkeypatch):
     assert "--prompts is 0" in refused(capfd, "quality", "--prompts", "0")
     assert "there is no recipe 'nonsense'" in refused(capfd, "train", "nonsense")
