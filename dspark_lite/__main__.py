@@ -12,6 +12,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     try:
+        _check_results(options)
         return options.run(options) or 0
     except DSparkLiteError as error:
         print(f"dspark_lite: {error}", file=sys.stderr)
@@ -19,6 +20,16 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("dspark_lite: stopped; what was saved is kept", file=sys.stderr)
         return 130
+
+
+def _check_results(options) -> None:
+    """Raises DSparkLiteError where what a command is to write could not be written: before it measures, not after."""
+    files = [path for name in ("json", "out") if (path := getattr(options, name, None))]
+    if files:
+        from .measurements import check_writable
+
+        for path in files:
+            check_writable(path)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -93,7 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
     train = command("train", _train, "train what a recipe describes; a stopped run resumes")
     train.add_argument("recipe", help="a name in recipes/ or a JSON file")
     train.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
-    train.add_argument("--out", type=Path, help="checkpoint folder (default: assets/checkpoints/NAME)")
+    train.add_argument("--out", dest="folder", type=Path, metavar="OUT", help="checkpoint folder (default: assets/checkpoints/NAME)")
     train.add_argument("--endpoint", metavar="URL",
                        help="an OpenAI-compatible server that has the target writes the answers")
     train.add_argument("--search", nargs="+", type=float, metavar="RATE",

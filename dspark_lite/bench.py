@@ -135,7 +135,7 @@ def draft_time(lab: Lab, drafter, contexts=(100, 1500), repeats: int = 40) -> di
 def literal_schedule(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
     """Algorithm 1 as the paper prints it, a token at a time; `schedule` without the vectors, [R, g] to [R]."""
     requests, drafted = survival.shape
-    candidates = sorted(((survival[r, j].item(), j, r) for r in range(requests) for j in range(drafted)),
+    candidates = sorted(((survival[r, j].item(), j, r) for r in range(requests) for j in range(drafted) if survival[r, j] > 0),
                         key=lambda candidate: (-candidate[0], *candidate[1:]))
     lengths = torch.zeros(requests, dtype=torch.long)
     tokens, expected = requests, float(requests)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from torch import nn
 
@@ -28,6 +29,19 @@ def commit() -> str | None:
     except OSError:
         return None
     return asked.stdout.strip() if asked.returncode == 0 else None
+
+
+def check_writable(path: Path) -> None:
+    """Raises DSparkLiteError unless a file can be written to `path`, in a folder that is there or can be made: to be asked
+    before measuring for minutes. It leaves nothing behind."""
+    if path.is_dir():
+        raise DSparkLiteError(f"{path} is a folder, so no result can be written to it; name a file in it")
+    folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise DSparkLiteError(f"nothing can be written to {folder} ({error.strerror}), so the result could not be kept in "
+                              f"{path}; name a file in a folder that can be written to") from None
 
 
 def write_json(path: Path, measured: dict) -> None:

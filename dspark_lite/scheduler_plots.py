@@ -9,7 +9,7 @@ from .drafters import Proposal
 from .evaluation import Estimate
 from .plots import BLACK, GREEN, GREY, ORANGE, POLICIES, RED, SKY, figure, measured_on
 from .plots import policy_style as look
-from .scheduling import LAG, survival, throughput
+from .scheduling import LAG, schedule, survival, throughput
 
 VIEWS = {"raw": (BLACK, "o", "-"), "monotone": (ORANGE, "s", "--"), "convex": (SKY, "v", ":")}
 THETA = "expected throughput θ\n(tokens/s)"
@@ -156,7 +156,7 @@ def board(steps: list[Proposal], step: int, policy_name: str, policy, cost_table
     fig, (grid, curve) = figure(rows=2, width=7.8, height=2.4, gridspec_kw={"height_ratios": [1, 1.3]})
     _draw_grid(grid, alive, lengths)
     draw_theta(curve, theta)
-    stop, top, value = stopping_place(theta), int(theta.argmax()), value_of(alive, lengths, cost_table)
+    stop, top, value = int(schedule(alive, cost_table).sum()), int(theta.argmax()), value_of(alive, lengths, cost_table)
     mark(curve, top, theta[top], "retrospective", "highest of all")
     mark(curve, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
     if value is not None:
@@ -211,7 +211,7 @@ def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: Cos
     if policy == "lagged":
         return f"the survivals of two steps ago gave a budget of {admitted} drafts: {below}"
     if policy == "retrospective":
-        stop = stopping_place(theta)
+        stop = int(schedule(alive, cost_table).sum())
         return ("the highest θ, and no fall before it: the same as Algorithm 1" if admitted <= stop else
                 f"the highest θ, {admitted - stop} tokens behind the stop: what was drawn helped to choose (lossy)")
     if admitted == alive.numel():
@@ -219,5 +219,7 @@ def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: Cos
     if admitted == len(theta) - 1:
         return f"stopped at the end of the table: it knows no batch above {cost_table.max_batch_tokens} tokens"
     position, request = divmod(int(order[admitted]), requests)
+    if alive[request, position] == 0:
+        return f"stopped: no other draft can survive; {below}"
     return (f"stopped: draft {position + 1} of request {request + 1} (survival {alive[request, position]:.2f}) would "
             f"take θ from {theta[admitted]:.1f} to {theta[admitted + 1]:.1f}; {below}")

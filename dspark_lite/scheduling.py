@@ -139,16 +139,17 @@ def survival(confidence: torch.Tensor) -> torch.Tensor:
 def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """Algorithm 1: verification lengths [R] for survival probabilities [R, g].
 
-    Tokens are admitted in the order of their survival as long as each one raises the expected throughput
-    theta = (R + sum of admitted survivals) * SPS(R + admitted); the first that does not ends it, so that no later, lower
-    survival, which may know what was drawn, can bring it back. Ties are admitted by position, then by request.
+    Tokens of survival above 0 are admitted in the order of their survival as long as each one raises the expected
+    throughput theta = (R + sum of admitted survivals) * SPS(R + admitted); the first that does not ends it, so that no
+    later, lower survival, which may know what was drawn, can bring it back. Ties are admitted by position, then by request.
     A batch never grows beyond what the table covers; where it does not even cover the anchors, nothing is verified.
     Raises RequestError for survivals that are not probabilities or grow along a block.
     """
     order, theta = throughput(survival, cost_table)
     fails = torch.ones_like(theta, dtype=torch.uint8)  # whatever is admitted last, after it is the end
     torch.le(theta[1:], theta[:-1], out=fails[:-1])
-    return _lengths(order, fails.argmax(), survival.shape)
+    candidates = (survival > 0).sum()  # those of survival 0 are last in the order
+    return _lengths(order, torch.minimum(fails.argmax(), candidates), survival.shape)
 
 
 def global_optimum(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:

@@ -13,8 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from dspark_lite.calibration_report import calibrate  # noqa: E402
 from dspark_lite.confidence import CONFIDENCE, COST_TABLE, STEPS, STS_FILE  # noqa: E402
 from dspark_lite.cost_table import CONTEXT, profile  # noqa: E402
+from dspark_lite.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.lab import setup  # noqa: E402
-from dspark_lite.measurements import header, write_json  # noqa: E402
+from dspark_lite.measurements import check_writable, header, write_json  # noqa: E402
 from dspark_lite.threshold_sweep import sweep  # noqa: E402
 
 PROMPTS = 400  # a domain, to fit on and again to report on
@@ -47,13 +48,20 @@ PARTS = {"calibration": measure_calibration, "sweep": measure_sweep, "costs": me
 
 
 def main(arguments=None):
-    """Measure the parts asked for."""
+    """Measure the parts asked for; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for part in PARTS:
         parser.add_argument(f"--{part}", action="append_const", dest="parts", const=part)
-    for part in parser.parse_args(arguments).parts or PARTS:
-        PARTS[part]()
+    parts = parser.parse_args(arguments).parts or PARTS
+    try:
+        check_writable(STEPS)
+        for part in parts:
+            PARTS[part]()
+    except DSparkLiteError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,7 +18,7 @@ from dspark_lite.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.evaluation import evaluate  # noqa: E402
 from dspark_lite.lab import setup  # noqa: E402
 from dspark_lite.latency import round_latency  # noqa: E402
-from dspark_lite.measurements import journal_path, write_json  # noqa: E402
+from dspark_lite.measurements import check_writable, journal_path, write_json  # noqa: E402
 from dspark_lite.miniature import LATENCY, MEASUREMENTS, RECIPES  # noqa: E402
 from dspark_lite.roofline import DEVICES  # noqa: E402
 from dspark_lite.training.estimate import Speed, duration, experiment_seconds  # noqa: E402

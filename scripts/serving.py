@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from dspark_lite.confidence import stored_sts  # noqa: E402
 from dspark_lite.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.lab import setup  # noqa: E402
-from dspark_lite.measurements import Journal, fingerprint, header, journal_path, write_json  # noqa: E402
+from dspark_lite.measurements import Journal, check_writable, fingerprint, header, journal_path, write_json  # noqa: E402
 from dspark_lite.serving_bench import CAPACITY, CONCURRENCY, TEMPERATURE, measure_load  # noqa: E402
 from dspark_lite.serving_report import MEASURED  # noqa: E402
 
@@ -52,6 +52,7 @@ def main(arguments=None):
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
     try:
+        check_writable(options.out)
         measure(setup("tiny", prompts=PROMPTS), options.concurrency, options.turns, options.blocks, options.out)
     except DSparkLiteError as error:
         print(error, file=sys.stderr)

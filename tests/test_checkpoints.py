@@ -7,74 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from helpers import GAMMA, PROMPT, VOCAB, assert_refused, cut_short, greedy, set_config, set_tensors, shard
+from safetensors.torch import load_file
 
 from dspark_lite import checkpoints
-from dspark_lite.checkpoints import EMBEDDED, load_drafter, load_target, save_draft
-from dspark_lite.decoding import generate
-from dspark_lite.errors import CheckpointError, DSparkLiteError
+from dspark_lite.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.losslessness import toy_models
 from dspark_lite.training.drafts import new_draft
-
-VOCAB, GAMMA = 11, 4
-PROMPT = torch.tensor([[1, 2, 3, 4, 1, 2]])
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """A folder with the checkpoints `target`, `draft` (which holds the target's embedding) and `small`."""
-    folder = tmp_path_factory.mktemp("pair")
-    target, drafters = toy_models(vocab_size=VOCAB, gamma=GAMMA)
-    for parameter in target.model.parameters():
-        parameter.copy_(parameter.bfloat16())  # so that the draft's 16-bit copies of them can be equal
-    drafters["dspark"].embed_tokens.weight.copy_(target.model.get_input_embeddings().weight)
-    target.model.save_pretrained(folder / "target")
-    drafters["small_lm"].model.model.save_pretrained(folder / "small")
-    save_draft(folder / "draft", drafters["dspark"], target)
-    return folder
-
-
-@pytest.fixture
-def copy(pair, tmp_path):
-    """Copies of the pair's folders that a test may damage."""
-    return Path(shutil.copytree(pair, tmp_path / "copy"))
-
-
-@pytest.fixture(scope="module")
-def target(pair):
-    """The target of the pair."""
-    return load_target(str(pair / "target"))
-
-
-def set_config(folder, **fields):
-    """Changes fields of a config.json; a field set to `...` is removed."""
-    config = json.loads((folder / "config.json").read_text()) | fields
-    kept = {name: value for name, value in config.items() if value is not ...}
-    (folder / "config.json").write_text(json.dumps(kept))
-
-
-def set_tensors(folder, change):
-    """Rewrites model.safetensors with what `change` makes of its tensors."""
-    path = folder / "model.safetensors"
-    save_file(change(load_file(path)), path, metadata={"format": "pt"})
-
-
-def cut_short(path):
-    """Drops the last bytes of a file."""
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def greedy(target, drafter=None):
-    """The ids that a pair writes after the prompt."""
-    return generate(target, drafter, PROMPT, max_new_tokens=16, stop_token_ids=()).token_ids
-
-
-def assert_refused(sentence, load, *arguments, **options):
-    """The call raises our own error, in one line that contains `sentence`."""
-    with pytest.raises(CheckpointError, match=sentence) as caught:
-        load(*arguments, **options)
-    assert isinstance(caught.value, DSparkLiteError) and "\n" not in str(caught.value)
-
 
 # What fits -----------------------------------------------------------------------------------------------------------
 
@@ -193,18 +132,6 @@ def test_a_drafter_that_shares_answers_as_one_that_does_not(pair, target):
     assert shared.embed_tokens.weight.data_ptr() != alone.embed_tokens.weight.data_ptr()
     for name in ("tokens", "probs", "confidence_logits"):
         assert getattr(blocks[0], name).equal(getattr(blocks[1], name))
-
-
-def shard(folder):
-    """Splits model.safetensors into two files and an index."""
-    tensors = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    names = sorted(tensors)
-    parts = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
-    for part, held in parts.items():
-        save_file({name: tensors[name] for name in held}, folder / part, metadata={"format": "pt"})
-    weight_map = {name: part for part, held in parts.items() for name in held}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
 def test_sharded_weights_are_the_same_model(copy, target):

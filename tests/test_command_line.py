@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers import refused
 
 from dspark_lite import bench
 from dspark_lite.__main__ import main
@@ -28,14 +29,6 @@ def toys(tmp_path_factory):
             (folder / name / "model.safetensors").write_bytes(held)
     (folder / "empty").mkdir()
     return folder
-
-
-def refused(capfd, *arguments):
-    """The one line on stderr of a command that must fail with exit code 2."""
-    assert main([str(argument) for argument in arguments]) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith("dspark_lite: "), (out, err)
-    return err
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
@@ -111,6 +104,28 @@ def test_an_evaluation_on_benchmarks_names_the_broken_line_and_resumes(capfd, tm
     assert "was begun with seed 980406, not 1" in refused(capfd, *called, "humaneval", "--seed", "1")
     unread = refused(capfd, "evaluate", "--target", toys / "target", "--drafters", "prompt_lookup", "--prompts", "1")
     assert "has no tokenizer.json" in unread
+
+
+# Commands, and the option that says where their result goes.
+MEASURING = {"evaluate": "--json", "bench": "--json", "bench --scheduler": "--json", "bench --shapes tiny": "--json",
+             "quality": "--json", "doctor": "--json", "profile": "--out", "profile --out sps.json": "--json",
+             "calibrate": "--out", "calibrate --out sts.json": "--json", "train tiny-dspark": "--out"}
+
+
+@pytest.mark.parametrize("command", MEASURING)
+def test_a_result_that_could_not_be_written_is_refused_before_it_is_measured(capfd, tmp_path, monkeypatch, command):
+    """Nothing is loaded, measured or trained."""
+    for name in ("lab.setup", "bench.bench_scheduler", "released_bench.measure", "doctor.examine", "training.recipes.train"):
+        monkeypatch.setattr(f"dspark_lite.{name}", lambda *_, **__: pytest.fail("it was measured"))
+    monkeypatch.setattr("dspark_lite.training.estimate.estimate", lambda *_: [])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder" / "config.json").mkdir(parents=True)
+    for path, sentence in (("folder", "is a folder"), ("file/result.json", "nothing can be written to")):
+        assert main([*command.split(), MEASURING[command], path]) == 2
+        err = capfd.readouterr().err
+        assert sentence in err and err.count("\n") == 1
+    assert not (tmp_path / "sps.json").exists() and not (tmp_path / "sts.json").exists()
 
 
 def test_other_commands(capfd, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers import BAD_LENGTHS
 from torch.overrides import TorchFunctionMode
 
 from dspark_lite import scheduling
@@ -239,6 +240,21 @@ def test_the_longest_prompt_is_decoded(plain):
 def test_a_policy_on_confidence_needs_a_confidence_head(policy):
     with pytest.raises(RequestError, match="needs a confidence head"):
         text(DRAFTERS["dflash"], PROMPTS[0], policy=policy)
+
+
+@pytest.mark.parametrize("bad", BAD_LENGTHS)
+def test_lengths_that_are_none_are_refused(bad):
+    policy, sentence = BAD_LENGTHS[bad]
+    with pytest.raises(RequestError, match=sentence) as error:
+        generate_together(TARGET, DRAFTERS["dspark"], PROMPTS[:4], max_new_tokens=20, policy=policy, stop_token_ids=())
+    assert "<lambda>" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("lengths", [torch.tensor([-1]), torch.tensor([99]), torch.tensor([2, 2]), torch.tensor(2), [2],
+                                     torch.tensor([2.0])], ids=str)
+def test_a_single_request_refuses_them_too(lengths):
+    with pytest.raises(RequestError, match="the policy test_a_single_request_refuses_them_too gave"):
+        text(DRAFTERS["dspark"], PROMPTS[0], policy=lambda proposal: lengths)
 
 
 def test_policies_refuse_what_makes_no_sense():

@@ -29,7 +29,7 @@ from dspark_lite.evaluation import (
 )
 from dspark_lite.lab import setup
 from dspark_lite.losslessness import toy_models
-from dspark_lite.measurements import Journal, commit, fingerprint
+from dspark_lite.measurements import Journal, check_writable, commit, fingerprint
 from dspark_lite.quality import answer_entropy
 from dspark_lite.training.corpus import DOMAINS
 
@@ -340,6 +340,26 @@ def test_the_commit_is_that_of_the_clone_and_none_elsewhere(tmp_path, monkeypatc
     assert commit() is None  # no repository after all
     monkeypatch.setenv("PATH", str(tmp_path))
     assert commit() is None  # no git
+
+
+def test_a_result_can_be_written_where_its_folder_is_or_can_be_made(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("kept")
+    for path in (tmp_path / "file", tmp_path / "new.json", tmp_path / "a" / "b" / "new.json"):
+        check_writable(path)
+    monkeypatch.chdir(tmp_path)
+    check_writable(Path("new.json"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "kept"
+    with pytest.raises(DSparkLiteError, match=rf"{tmp_path} is a folder, so no result can be written to it; name a file in it"):
+        check_writable(tmp_path)
+    with pytest.raises(DSparkLiteError, match=r"nothing can be written to .*file \(Not a directory\), so the result could not be"):
+        check_writable(tmp_path / "file" / "new.json")
+
+    def refuses(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(measurements, "TemporaryFile", refuses)
+    with pytest.raises(DSparkLiteError, match=r"\(Permission denied\), so the result could not be kept in .*new.json"):
+        check_writable(tmp_path / "new.json")
 
 
 def test_draft_time_is_given_for_each_context(lab):

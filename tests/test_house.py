@@ -8,6 +8,7 @@ import notebooks
 import pytest
 import readme
 import run_course
+from hypothesis import settings
 from packaging.requirements import Requirement
 
 from dspark_lite.about import REPOSITORY, VERSION
@@ -92,6 +93,38 @@ def test_no_path_of_a_machine_is_tracked():
 def test_machine_paths_are_recognised():
     assert MACHINE_PATH.search("see /" + "home/ann/x.py") and MACHINE_PATH.search('"/' + 'tmp/a"')
     assert not MACHINE_PATH.search("assets/" + "work/x") and not MACHINE_PATH.search("https://example.org/" + "home/")
+
+
+def test_no_example_of_hypothesis_has_a_deadline():
+    """A busy machine is no defect: neither the profile nor a single test sets one."""
+    assert settings().deadline is None
+    own = {path.name: re.findall(r"settings\([^)]*deadline", path.read_text()) for path in (ROOT / "tests").glob("test_*.py")}
+    assert {name: found for name, found in own.items() if found} == {}
+
+
+# The paper's sections, and those that the modules of a topic name.
+SECTIONS = {"1", "2", "2.1", "2.2", "3", "3.1", "3.2", "3.2.1", "3.2.2", "3.3", "4", "4.1", "4.2", "4.3", "4.3.1", "4.3.2",
+            "4.3.3", "5", "5.1", "5.2", "5.3", "5.4", "6", "7"}
+TOPICS = {"heads.py": {"3.1", "3.2.1"}, "backbone.py": {"3.1"}, "calibration.py": {"3.2.1"}, "cost_table.py": {"3.2.2"},
+          "step_costs.py": {"3.2.2"}, "anchors.py": {"3.3"}, "losses.py": {"3.3"}, "drafts.py": {"3.3"}}
+
+
+def sections_in(text):
+    """The numbers that stand behind "section", "sections" or, in a list of them, "and"."""
+    found = re.findall(r"(?i)\bsections? (\d(?:\.\d)*)(?:[^.;]{0,40}? and (\d(?:\.\d)+))?", text)
+    return {number for pair in found for number in pair if number}
+
+
+def test_sections_that_are_named_are_in_the_paper():
+    named = {path: sections_in(text) for path, text in tracked_text().items() if path.endswith((".py", ".md", ".ipynb"))}
+    assert {path: found - SECTIONS for path, found in named.items() if found - SECTIONS} == {}
+    assert sum(map(len, named.values())) > 20
+
+
+@pytest.mark.parametrize("name", TOPICS)
+def test_each_topic_names_its_own_sections(name):
+    (path,) = (ROOT / "dspark_lite").rglob(name)
+    assert sections_in(path.read_text()) == TOPICS[name]
 
 
 def test_licence_and_version():

@@ -8,9 +8,9 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from helpers import assert_refused, cut_short, greedy, set_config, set_tensors, shard
 from hub_server import Hub
 from safetensors.torch import load_file
-from test_checkpoints import assert_refused, cut_short, greedy, pair, set_config, set_tensors, shard  # noqa: F401 (pair is a fixture)
 
 from dspark_lite import hub as hub_client
 from dspark_lite import setup
@@ -24,7 +24,7 @@ NEEDED = ["config.json", "generation_config.json", WEIGHTS]
 
 
 @pytest.fixture
-def hub(pair, tmp_path, monkeypatch):  # noqa: F811
+def hub(pair, tmp_path, monkeypatch):
     """The Hub of this process; it holds copies of the pair under released ids, the draft at "v2" with other weights."""
     from huggingface_hub import constants
 
@@ -47,7 +47,7 @@ def impatient(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def target(pair):  # noqa: F811
+def target(pair):
     """The target of the pair, from its folder."""
     return load_target(str(pair / "target"))
 

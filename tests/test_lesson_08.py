@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from helpers import drawn, written
 from safetensors.torch import save_file
 
 from dspark_lite import inspection, inspection_plots
@@ -99,19 +100,51 @@ def test_drafts_are_judged_up_to_the_first_that_is_not_wanted():
     assert inspection_plots.judged(["a", "b"], ["a", "b"]) == [("a", "kept"), ("b", "kept")]
 
 
-def test_figures_draw():
-    public = inspection.public_run()
-    estimates = {domain: Estimate(2.0, 1.5, 2.5) for domain in ("math", "code", "chat")}
-    speeds = {"math": 1.0, "code": 2.0, "chat": 3.0, "all": 2.0}
+def test_parts_of_files_are_shares_and_copies_are_hatched(closing):
+    fig = inspection_plots.file_parts({"one": {"embedding": 5e6, "backbone": 10e6}, "two": {"embedding": 1e6, "backbone": 1e6}},
+                                      {"embedding"})
+    assert [bar.get_width() for bar in fig.axes[0].patches] == pytest.approx([1 / 3, 2 / 3, 1 / 2, 1 / 2])
+    assert [bar.get_hatch() for bar in fig.axes[0].patches] == ["///", None] * 2
+    assert written(fig) == ["33%", "67%", "15.0 MB", "50%", "50%", "2.0 MB"]
+
+
+def test_errors_of_modules_stand_beside_the_tolerance(closing):
+    (axes,) = inspection_plots.module_errors({"float32": [{"backbone": 1e-6}], "bfloat16": [{"backbone": 1e-2}]}, 1e-4).axes
+    assert drawn(axes) == {"computed in float32": [1e-6], "computed in bfloat16": [1e-2], "tolerance in float32, 1e-04": [1e-4] * 2}
+
+
+def test_blocks_stand_under_one_another(closing):
+    fig = inspection_plots.blocks({"ours": [("a", "kept"), (" b", "refused")], "shorter": [("$", "added")]})
+    assert written(fig) == ["1", "2", "ours", "a", "×·b", "shorter", "+$"]
+
+
+def test_confidences_stand_beside_those_of_the_public_run(closing):
+    public = inspection.public_run()["first_block"]
+    (axes,) = inspection_plots.confidences([0.9, 0.4], ["a", "$"], public, "CPU").axes
+    assert drawn(axes) == {"here": [0.9, 0.4], "public notebook": public["confidence"]}
+
+
+def test_rounding_rings_the_choices_that_change(closing):
     numbers = np.array([0.0, 1e-3, 5.0]), np.array([0.0, 1e-2, 1e-3]), np.array([False, True, False])
-    drawn = [
-        inspection_plots.file_parts({"one": {"embedding": 5, "backbone": 10}, "two": {"embedding": 1, "backbone": 1}}, {"embedding"}),
-        inspection_plots.module_errors({"float32": [{"backbone": 1e-6}], "bfloat16": [{"backbone": 1e-2}]}, TOLERANCE),
-        inspection_plots.blocks({"ours": [("a", "kept"), (" b", "refused")], "shorter": [("$", "added")]}),
-        inspection_plots.confidences([0.9, 0.4], ["a", "$"], public["first_block"], "CPU"),
-        inspection_plots.rounding({"float32": numbers, "float16": numbers}),
-        inspection_plots.beside_public({"small_lm": estimates, "dspark": estimates}, {"small_lm": speeds, "dspark": speeds}, public, "CPU"),
-        inspection_plots.memory({"plain": {"target": 10**6, "drafter": 0, "keys and values": 10**5}}, 1024)]
-    for fig in drawn:
-        fig.canvas.draw()
-        plt.close(fig)
+    fig = inspection_plots.rounding({"float32": numbers, "float16": (*numbers[:2], ~numbers[2])})
+    assert [axes.get_title() for axes in fig.axes] == ["float32: 1 of 3 choices change", "float16: 2 of 3 choices change"]
+    assert [list(axes.lines[1].get_ydata()) for axes in fig.axes] == [[1e-2], [1e-6, 1e-3]]
+
+
+def test_the_public_run_is_hollow_beside_ours(closing):
+    public, places = inspection.public_run(), ("math", "code", "chat")
+    estimates = {domain: Estimate(2.0 + k, 1.5, 5.5) for k, domain in enumerate(places)}
+    speeds = {"math": 1.0, "code": 2.0, "chat": 3.0, "all": 2.0}
+    length, speed = inspection_plots.beside_public({"small_lm": estimates, "dspark": estimates},
+                                                   {"small_lm": speeds, "dspark": speeds}, public, "CPU").axes
+    (theirs,) = [label for label in drawn(length) if label.endswith("public")]
+    assert drawn(length)[theirs] == [public["accepted_length"][place] for place in places] and drawn(speed)[theirs] == [3.66]
+    assert drawn(speed)["DSpark"] == [1.0, 2.0, 3.0, 2.0]
+    middle = [list(container.lines[0].get_ydata()) for container in length.containers]
+    assert middle == [[2.0, 3.0, 4.0]] * 2
+
+
+def test_memory_adds_up(closing):
+    fig = inspection_plots.memory({"plain": {"target": 10**6, "drafter": 0, "keys and values": 10**5}}, 1024)
+    assert [bar.get_width() for bar in fig.axes[0].patches] == pytest.approx([1.0, 0.0, 0.1]) and written(fig) == [" 1.1"]
+    assert fig.axes[0].get_xlabel() == "memory held (MB), caches of 1,024 tokens"

@@ -38,5 +38,7 @@ def test_the_board_names_the_end_of_the_table_and_of_the_drafts():
     assert "end of the table" in scheduler_plots.why("algorithm1", alive, schedule(alive, short), short)
     assert "everything is admitted" in scheduler_plots.why("algorithm1", alive, schedule(alive, flat), flat)
     assert "more than the table covers" in scheduler_plots.why("all", alive, torch.tensor([3, 3]), short)
+    rising, doubtful = CostTable(range(1, 9), range(1, 9)), torch.tensor([[0.9, 0.0], [0.0, 0.0]])
+    assert "no other draft can survive" in scheduler_plots.why("algorithm1", doubtful, schedule(doubtful, rising), rising)
     stairs = CostTable(range(1, 9), [100, 100, 60, 60, 60, 60, 60, 60])
     assert "(lossy)" in scheduler_plots.why("retrospective", alive, global_optimum(alive, stairs), stairs)

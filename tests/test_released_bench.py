@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
+from helpers import refused
 from safetensors import safe_open
-from test_command_line import refused
 
 from dspark_lite import paper, released, released_bench
 from dspark_lite.__main__ import main

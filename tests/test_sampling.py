@@ -22,7 +22,7 @@ def rows(weights):
 
 TARGETS = st.lists(WEIGHTS, min_size=GAMMA + 1, max_size=GAMMA + 1).map(rows)
 DRAFTS = st.lists(WEIGHTS, min_size=GAMMA, max_size=GAMMA).map(rows)
-examples = settings(max_examples=25, deadline=None, derandomize=True)
+examples = settings(max_examples=25, derandomize=True)
 
 
 def outcomes(run):

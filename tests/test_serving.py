@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from helpers import BAD_LENGTHS
 
 from dspark_lite import scheduling, serving
 from dspark_lite.chi_square import after_anchor, chi_square, up_to_a_fork
@@ -352,20 +353,6 @@ def test_an_aborted_request_leaves_and_the_others_go_on(plain):
     assert served.idle and served.abort(rest.popitem()[0]) is None
     with pytest.raises(RequestError, match="there is no request 99"):
         served.abort(99)
-
-
-BAD_LENGTHS = {
-    "too short a tensor": (lambda proposal: torch.zeros(1, dtype=torch.long),
-                           "gave torch.int64 of shape .1,.; a policy gives whole numbers, one for each of the 4"),
-    "a column": (lambda proposal: torch.zeros(4, 1, dtype=torch.long), r"of shape \(4, 1\)"),
-    "numbers with a point": (lambda proposal: torch.full((4,), 1.5), "torch.float32"),
-    "not a number": (lambda proposal: torch.full((4,), torch.nan), "torch.float32"),
-    "a list": (lambda proposal: [1, 1, 1, 1], "gave a list"),
-    "nothing": (lambda proposal: None, "gave a NoneType"),
-    "truth values": (lambda proposal: torch.ones(4, dtype=torch.bool), "torch.bool"),
-    "below zero": (lambda proposal: torch.tensor([0, -1, 2, 2]), "from -1 to 2; in blocks of 4 drafts they lie between 0 and 4"),
-    "beyond the block": (lambda proposal: torch.tensor([0, 5, 2, 2]), "from 0 to 5"),
-}
 
 
 @pytest.mark.parametrize("bad", BAD_LENGTHS)

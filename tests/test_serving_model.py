@@ -136,7 +136,7 @@ def test_old_survivals_stand_for_as_many_requests_as_there_are_now():
     assert [as_many(old, count)[:, 0].tolist() for count in (1, 2, 6)] == [[0], [0, 2], [0, 0, 1, 2, 2, 3]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(0, 1000))
 def test_a_lagged_budget_is_for_the_requests_of_now(before, now, seed):
     """What the old survivals would make optimal for the present number of requests, neither more nor less."""

@@ -15,7 +15,7 @@ import shutil
 
 import pytest
 import torch
-from test_checkpoints import PROMPT, assert_refused, copy, pair, set_config, set_tensors, target  # noqa: F401 (fixtures)
+from helpers import PROMPT, assert_refused, set_config, set_tensors
 
 from dspark_lite.checkpoints import default_dtype, load_drafter, load_target
 from dspark_lite.decoding import generate
@@ -24,12 +24,12 @@ from dspark_lite.lab import setup
 from dspark_lite.sampling import accept, probabilities
 
 
-def draft(copy):  # noqa: F811
+def draft(copy):
     """The name of the pair's draft."""
     return str(copy / "draft")
 
 
-def answer(target, drafter=None, **options):  # noqa: F811
+def answer(target, drafter=None, **options):
     """Token ids of a sampled run with a seed."""
     return generate(target, drafter, PROMPT, max_new_tokens=24, stop_token_ids=(), generator=torch.Generator().manual_seed(3), **options).token_ids
 
@@ -41,24 +41,24 @@ def answer(target, drafter=None, **options):  # noqa: F811
     ([0], r"tensor fc.weight of draft has shape \(16, 32\); its config.json asks for \(16, 16\)"),
     ([0, 1, 1], r"tensor fc.weight of draft has shape \(16, 32\); its config.json asks for \(16, 48\)"),
     (..., "lacks a field .*target_layer_ids")])
-def test_taps_that_do_not_exist_or_are_not_as_many_as_the_weights_read(copy, target, taps, sentence):  # noqa: F811
+def test_taps_that_do_not_exist_or_are_not_as_many_as_the_weights_read(copy, target, taps, sentence):
     set_config(copy / "draft", target_layer_ids=taps)
     assert_refused(sentence, load_drafter, draft(copy), target)
 
 
 @pytest.mark.parametrize("mask", [-1, 11, 151669, ...])
-def test_a_mask_token_that_the_embedding_does_not_have(copy, target, mask):  # noqa: F811
+def test_a_mask_token_that_the_embedding_does_not_have(copy, target, mask):
     set_config(copy / "draft", mask_token_id=mask)
     assert_refused("mask token is .*; it must be one of its 11 tokens|lacks a field .*mask_token_id", load_drafter, draft(copy), target)
 
 
-def test_the_anchor_stands_in_slot_0_and_masks_behind_it(copy, target):  # noqa: F811
+def test_the_anchor_stands_in_slot_0_and_masks_behind_it(copy, target):
     drafter = load_drafter(draft(copy), target)
     assert drafter.block_ids(torch.tensor([5])).tolist() == [[5] + [drafter.config.mask_token_id] * (drafter.gamma - 1)]
 
 
 @pytest.mark.parametrize("section", [None, "dflash_config", "dspark_config"])
-def test_a_checkpoint_that_fills_its_block_in_is_not_read_as_one_that_predicts_from_the_anchor(copy, target, section):  # noqa: F811
+def test_a_checkpoint_that_fills_its_block_in_is_not_read_as_one_that_predicts_from_the_anchor(copy, target, section):
     said = {"sample_from_anchor": False}
     set_config(copy / "draft", **({section: said} if section else said))
     drafter = load_drafter(draft(copy), target)
@@ -66,13 +66,13 @@ def test_a_checkpoint_that_fills_its_block_in_is_not_read_as_one_that_predicts_f
 
 
 @pytest.mark.parametrize("said", ["false", 0, None, "anchor"])
-def test_a_layout_that_is_not_plainly_said_is_not_guessed(copy, target, said):  # noqa: F811
+def test_a_layout_that_is_not_plainly_said_is_not_guessed(copy, target, said):
     set_config(copy / "draft", sample_from_anchor=said)
     assert_refused("sample_from_anchor of this draft is .*; it must be true", load_drafter, draft(copy), target)
 
 
 @pytest.mark.parametrize("gamma", [0, 5, 8])
-def test_more_drafts_than_the_block_has(copy, target, gamma):  # noqa: F811
+def test_more_drafts_than_the_block_has(copy, target, gamma):
     with pytest.raises(RequestError, match=f"gamma is {gamma}; this drafter drafts between 1 and 4 tokens a block"):
         answer(target, load_drafter(draft(copy), target), gamma=gamma)
 
@@ -85,14 +85,14 @@ def test_more_drafts_than_the_block_has(copy, target, gamma):  # noqa: F811
     ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}, "scales its positions .yarn."),
     ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "scales its positions .linear."),
     ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "scales its positions .dynamic.")])
-def test_positions_that_turn_otherwise_than_the_targets(copy, target, fields, sentence):  # noqa: F811
+def test_positions_that_turn_otherwise_than_the_targets(copy, target, fields, sentence):
     set_config(copy / "draft", **fields)
     assert_refused(sentence, load_drafter, draft(copy), target)
 
 
 @pytest.mark.parametrize("fields", [{"causal": True}, {"dflash_config": {"causal": True}}, {"use_sliding_window": True},
                                     {"layer_types": ["sliding_attention"]}])
-def test_a_block_that_sees_less_than_ours(copy, target, fields):  # noqa: F811
+def test_a_block_that_sees_less_than_ours(copy, target, fields):
     set_config(copy / "draft", **fields)
     assert_refused("only (blocks whose slots see|full_attention)", load_drafter, draft(copy), target)
 
@@ -100,13 +100,13 @@ def test_a_block_that_sees_less_than_ours(copy, target, fields):  # noqa: F811
 @pytest.mark.parametrize(("fields", "sentence"), [
     ({"vocab_size": 12}, "made for a vocabulary of 12 tokens, this target has 11"),
     ({"hidden_size": 32}, "made for a hidden size of 32"), ({"num_target_layers": 4}, "made for a target of 4 layers")])
-def test_a_draft_of_another_target(copy, target, fields, sentence):  # noqa: F811
+def test_a_draft_of_another_target(copy, target, fields, sentence):
     set_config(copy / "draft", **fields)
     assert_refused(f"{sentence}.* load the drafter that belongs to it", load_drafter, draft(copy), target)
 
 
 @pytest.mark.parametrize("change", ["missing", "left over"])
-def test_a_head_of_which_the_config_says_another_thing_than_the_weights(copy, target, change):  # noqa: F811
+def test_a_head_of_which_the_config_says_another_thing_than_the_weights(copy, target, change):
     """A draft without its sequential head drafts, only worse: nothing may be filled in, nothing passed over."""
     if change == "missing":
         set_tensors(copy / "draft", lambda tensors: {name: value for name, value in tensors.items() if "markov" not in name})
@@ -124,7 +124,7 @@ def test_a_lab_encodes_prompts_with_thinking_off():
     assert not on.endswith(thought)  # so the template does react
 
 
-def test_blocks_are_drawn_from_the_float32_numbers_that_are_claimed(copy):  # noqa: F811
+def test_blocks_are_drawn_from_the_float32_numbers_that_are_claimed(copy):
     """Also of 16-bit weights: a softmax rounded to bfloat16 sums to 1 only within a part in a hundred."""
     half = load_target(str(copy / "target"), dtype=torch.bfloat16)
     drafter = load_drafter(draft(copy), half)
@@ -140,7 +140,7 @@ def test_blocks_are_drawn_from_the_float32_numbers_that_are_claimed(copy):  # no
 
 
 @pytest.mark.parametrize("left", [{"top_k": 1}, {"do_sample": False}, {"temperature": 0.01}, {"top_k": 20, "top_p": 0.1, "do_sample": True}])
-def test_sampling_defaults_of_a_checkpoint_are_not_read(copy, target, left):  # noqa: F811
+def test_sampling_defaults_of_a_checkpoint_are_not_read(copy, target, left):
     path = copy / "target" / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | left))
     loaded = load_target(str(copy / "target"))
@@ -150,7 +150,7 @@ def test_sampling_defaults_of_a_checkpoint_are_not_read(copy, target, left):  # 
     assert answer(loaded, drafter, temperature=1.0) == answer(target, load_drafter(draft(copy), target), temperature=1.0)
 
 
-def test_bfloat16_is_refused_on_a_gpu_that_would_emulate_it(copy, monkeypatch):  # noqa: F811
+def test_bfloat16_is_refused_on_a_gpu_that_would_emulate_it(copy, monkeypatch):
     assert_refused("cannot be loaded on a GPU, because torch finds none; load with device=", load_target, str(copy / "target"), device="cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))  # a T4
@@ -163,7 +163,7 @@ def test_bfloat16_is_refused_on_a_gpu_that_would_emulate_it(copy, monkeypatch): 
     assert load_target(str(copy / "target"), dtype=torch.bfloat16).dtype == torch.bfloat16  # a CPU computes in it natively or slowly, as it can
 
 
-def test_a_vocabulary_that_the_tokenizer_exceeds(copy):  # noqa: F811
+def test_a_vocabulary_that_the_tokenizer_exceeds(copy):
     from dspark_lite.checkpoints import EMBEDDED
 
     shutil.copy(EMBEDDED / "tiny-target" / "tokenizer.json", copy / "target")

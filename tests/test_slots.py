@@ -63,7 +63,7 @@ def dense_attention(layout, query, keys, values, scale):
     return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ values.repeat_interleave(query.shape[1] // values.shape[1], 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layouts(), st.integers(0, 1000))
 def test_the_diagonal_blocks_are_the_whole_mask(drawn, seed):
     store, generator = SlotStore(1, SLOTS, CAPACITY, CPU), torch.Generator().manual_seed(seed)

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import DRAFT, LANGUAGE_MODEL
 from transformers import AutoTokenizer
 
 from dspark_lite.checkpoints import load_drafter, load_target
@@ -380,20 +381,6 @@ def test_the_learning_rate_warms_up_and_comes_down():
 
 
 # Recipes -------------------------------------------------------------------------------------------------------------
-
-LANGUAGE_MODEL = {
-    "name": "mini", "kind": "language_model", "seed": 1, "tokenizer": {"vocab_size": 399, "seed": 1, "per_domain": 40},
-    "config": {"vocab_size": 400, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2,
-               "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 512, "tie_word_embeddings": True},
-    "phases": [{"examples": {"math": 16, "code": 16, "chat": 16}, "learning_rate": 0.01},
-               {"examples": {"math": 16}, "habits": {"math": 0.9}, "learning_rate": 0.005}],
-    "batch": 8, "weight_decay": 0.0, "precision": "float32"}
-DRAFT = {
-    "name": "mini-draft", "kind": "draft", "seed": 1, "epochs": 2, "batch": 4, "learning_rate": 0.01, "precision": "float32",
-    "data": {"prompts": {"math": 5, "code": 5, "chat": 4}, "seed": 7, "max_new_tokens": 12},
-    "config": {"num_hidden_layers": 1, "block_size": 3, "mask_token_id": 399, "target_layer_ids": [0, 1], "num_anchors": 4,
-               "markov_rank": 4, "markov_head_type": "vanilla", "enable_confidence_head": True, "confidence_head_with_markov": True},
-    "loss": {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}}
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
+from helpers import DRAFT, LANGUAGE_MODEL
 from safetensors.torch import load_file, save_file
-from test_training import DRAFT, LANGUAGE_MODEL
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 

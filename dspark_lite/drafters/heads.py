@@ -1,6 +1,6 @@
 """The two small heads on top of the backbone: the sequential head that follows the tokens drawn so far, and confidence.
 
-Paper section 3.2 (sequential heads) and 3.3 (confidence). Shapes: B rows, H hidden size, r Markov rank, V vocabulary.
+Paper, sections 3.1 (sequential heads) and 3.2.1 (confidence). Shapes: B rows, H hidden size, r Markov rank, V vocabulary.
 """
 
 import torch

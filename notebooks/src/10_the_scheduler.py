@@ -171,14 +171,15 @@ for name, confidences, survivals in zip("XY", said.tolist(), alive.tolist()):
 print("SPS(2..8):", *(f"{speed:.0f}" for speed in by_hand.sps(2, range(2, 9)).tolist()))
 
 # %% [markdown]
-# Now admit tokens one after the other, highest survival first, as long as each raises $\theta$.
+# Now admit tokens one after the other, highest survival first, as long as each raises $\theta$. (A token of survival 0
+# cannot be accepted, so it is no candidate.)
 
 
 # %%
 def admit(survival, cost_table):
     """Algorithm 1 with a line for every token that it looks at; lengths [R] as a list."""
     requests, gamma = survival.shape
-    waiting = sorted(((survival[r, k].item(), k, r) for k in range(gamma) for r in range(requests)),
+    waiting = sorted(((survival[r, k].item(), k, r) for k in range(gamma) for r in range(requests) if survival[r, k] > 0),
                      key=lambda token: (-token[0], token[1], token[2]))
     lengths, tokens, tau = [0] * requests, requests, float(requests)
     theta = tau * cost_table.sps(requests, tokens)
@@ -236,8 +237,8 @@ done = exercises.check_stop(admitted)
 # %% [markdown]
 # ## In vectors
 #
-# One sort, one cumulative sum, the first failure. Positions come first in the flat view and the sort is stable, so ties
-# go by position.
+# One sort, one cumulative sum, the first failure or the first survival of 0. Positions come first in the flat view and
+# the sort is stable, so ties go by position.
 
 
 # %%
