@@ -315,6 +315,8 @@ def _calibrate(options) -> int:
 def _train(options) -> None:
     from .training.estimate import estimate
     from .training.parallel import processes, training_device
+    from .checkpoints import EMBEDDED
+    from .measurements import check_writable
     from .training.recipes import BUILD, check_recipe, load_recipe, search, train
 
     recipe = load_recipe(options.recipe)
@@ -329,7 +331,9 @@ def _train(options) -> None:
         for rate, loss in losses.items():
             print(f"rate {rate:g}: {loss:.4f} on the answers held out{', the best' if loss == min(losses.values()) else ''}")
         return
-    written = train(options.recipe, device=options.device, out=options.out, endpoint=options.endpoint)
+    folder = options.folder or EMBEDDED / recipe["name"]
+    check_writable(folder / "config.json")
+    written = train(options.recipe, device=options.device, out=folder, endpoint=options.endpoint)
     if main_process:
         print(f"written to {written}")
         for log in sorted((BUILD / recipe["name"]).rglob("log.jsonl")):

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from .calibration import STS, Observations
-from .decoding import chosen_lengths
 from .drafters.base import Proposal
 from .errors import RequestError
 from .scheduling import chosen_lengths, started

@@ -102,6 +102,7 @@ def main(arguments=None):
         print(*what_it_takes(options.recipes or RECIPES, options.prompts), sep="\n", flush=True)
         if options.estimate:
             return 0
+        check_writable(MEASUREMENTS / f"{LATENCY}.json")
         for recipe in tqdm(options.recipes or RECIPES, desc="experiments", unit="drafter"):
             write_json(MEASUREMENTS / f"{recipe}.json", finished(recipe) or measure(recipe, options.prompts))
         if not options.recipes:

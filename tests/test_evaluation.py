@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,6 +1,7 @@
-"""Lesson 03: its figures draw."""
+"""Lesson 03: its figures show what they are given."""
 
-import matplotlib.pyplot as plt
+import pytest
+from helpers import bars, drawn, written
 
 from dspark_lite import plots
 

@@ -1,8 +1,7 @@
-"""Lesson 08: what it prints of checkpoints is true, and its figures draw."""
+"""Lesson 08: what it prints of checkpoints is true, and its figures show it."""
 
 import json
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch

@@ -33,7 +33,7 @@ from transformers import DynamicCache
 import dspark_lite
 from dspark_lite import confidence, paper, roofline, serving_plots, serving_report, widgets
 from dspark_lite.cost_table import profile
-from dspark_lite.decoding import chosen_lengths, generate
+from dspark_lite.decoding import generate
 from dspark_lite.drafters import Proposal
 from dspark_lite.errors import RequestError
 from dspark_lite.evaluation import Estimate
