@@ -102,6 +102,12 @@ def test_only_tokens_that_can_survive_are_candidates(decide):
     assert decide(torch.tensor([[1e-30, 0.0]]), RISING).tolist() == [1], "little is not nothing"
 
 
+@pytest.mark.parametrize("decide", [schedule, literal_schedule])
+def test_a_token_that_leaves_theta_as_it_is_ends_it(decide):
+    table = CostTable([1, 2, 3], [3.0, 2.0, 2.0])  # theta is 3 without and with the first token, and 4 with both
+    assert decide(torch.tensor([[0.5, 0.5]]), table).tolist() == [0]
+
+
 @settings(max_examples=300)
 @given(families(requests=8, gamma=8), st.integers(0, 2**31), st.integers(0, 8))
 def test_where_blocks_end_in_zeros_both_admit_the_same_and_no_zero(family, seed, alive):

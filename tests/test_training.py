@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import DRAFT, LANGUAGE_MODEL
+from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from dspark_lite.checkpoints import load_drafter, load_target
@@ -168,6 +169,17 @@ def test_uncounted_slots_do_not_matter():
     spoiled = block_losses(draft + noise * torch.arange(5), target - noise * torch.arange(5), tokens, counted, confidence + noise[..., 0])
     for ours, theirs in zip(whole, spoiled, strict=True):
         assert ours.item() == pytest.approx(theirs.item())
+
+
+@torch.no_grad()
+def test_the_training_loss_weighs_the_three_terms_by_the_recipes_factors(text):
+    ids, features, anchors = text
+    last_hidden, _ = TARGET.last_hidden(ids, DRAFTERS["dspark"].taps)
+    batch = ids, torch.ones(2, 14).bool(), features, last_hidden, anchors, torch.ones(2, 3).bool()
+    factors = {"cross_entropy": 2.0, "l1": 3.0, "confidence": 5.0}
+    numerator, weight, terms = drafts.block_loss(DRAFTERS["dspark"], batch, {"loss": factors})
+    assert set(terms) == set(factors) and min(terms.values()) > 0 and weight > 1
+    assert numerator.item() == pytest.approx(sum(factor * terms[name].item() for name, factor in factors.items()))
 
 
 # The tiny world ------------------------------------------------------------------------------------------------------
@@ -378,6 +390,20 @@ def test_the_learning_rate_warms_up_and_comes_down():
     rates = [plan.rate(step) for step in range(101)]
     assert rates[:4] == [0.5, 1.0, 1.5, 2.0] and max(rates) == 2.0
     assert rates[4:] == sorted(rates[4:], reverse=True) and rates[100] == pytest.approx(0.2)
+
+
+def test_a_large_gradient_is_clipped_to_length_one(tmp_path):
+    """After one step Adam's first moment is a tenth of the gradient."""
+    run = Regression(tmp_path)
+
+    def steep(batch):
+        loss, weight, record = run.loss(None, batch)
+        return 1000 * loss, weight, record
+
+    loop.optimise(run.model, lambda step: (torch.full((16,), step), run.batch(step)), steep, loop.Plan(1, 0.05), tmp_path, title="test")
+    saved = load_file(tmp_path / "progress.safetensors")
+    moments = [moment.flatten() for name, moment in saved.items() if name.startswith("optimiser.exp_avg.")]
+    assert len(moments) == 3 and torch.cat(moments).norm().item() == pytest.approx(0.1, rel=1e-3)
 
 
 # Recipes -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,408 @@
+"""Every quantity that a claim rests on, on measurements that can be computed by hand.
+
+A domain has two prompts, A and B, so that a resample is AA, AB, BA or BB: the 95 % interval then goes from the value of
+A alone to that of B alone. Only math's prompts differ, unless a test says otherwise.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from helpers import GAMMA, VOCAB
+from made_measurements import forget, read_from
+from pytest import approx
+
+from dspark_lite import (calibration_report, claims, collisions, confidence, confidence_plots, contrasts, latency, miniature,
+                         serving_report, threshold_sweep)
+from dspark_lite.calibration import STS, Observations
+from dspark_lite.collisions import Reading
+from dspark_lite.errors import DSparkLiteError
+from dspark_lite.evaluation import Estimate, bootstrap, count_estimates
+from dspark_lite.losslessness import toy_models
+from dspark_lite.measurements import write_json
+from dspark_lite.serving import PARTS, StepReport
+
+
+def is_about(value, low, high):
+    """An estimate with these numbers."""
+    return Estimate(approx(value), approx(low), approx(high))
+
+
+# Committed tokens and rounds of A and of B on math, then of either prompt on code and on chat.
+TALLIES = {
+    "tiny-dspark": [(6, 2), (30, 6), (12, 4), (8, 4)],  # 3 and 5 tokens a round, together 4.5; then 3 and 2
+    "tiny-dflash": [(4, 2), (24, 6), (8, 4), (4, 4)],  # 2 and 4, 3.5; 2, 1
+    "tiny-dspark-1-layer": [(3, 2), (15, 6), (6, 4), (4, 4)],  # 1.5 and 2.5, 2.25; 1.5, 1
+    "tiny-dspark-2-layers": [(5, 2), (27, 6), (8, 4), (6, 4)],  # 2.5 and 4.5, 4; 2, 1.5
+    "tiny-dspark-length-8": [(4, 2), (18, 6), (12, 4), (8, 4)],  # 2 and 3, 2.75; 3, 2
+    "tiny-dflash-length-8": [(2, 2), (12, 6), (8, 4), (4, 4)],  # 1 and 2, 1.75; 2, 1
+    "tiny-dspark-length-16": [(8, 2), (30, 6), (12, 4), (8, 4)],  # 4 and 5, 4.75; 3, 2
+    "tiny-dflash-length-16": [(2, 2), (12, 6), (8, 4), (4, 4)],  # as at 8
+    "tiny-dspark-rnn-length-16": [(10, 2), (36, 6), (16, 4), (12, 4)],  # 5 and 6, 5.75; 4, 3
+    "tiny-dspark-length-4": [(4, 2), (12, 6), (8, 4), (8, 4)],  # 2 everywhere
+    "tiny-dspark-rnn-length-4": [(4, 2), (12, 6), (8, 4), (8, 4)],
+}
+# Accepted and reached at position 1 and 7, of A and of B on math, then of either prompt on code; chat is as code.
+POSITIONS = {
+    "tiny-dspark": [((8, 10), (6, 10)), ((30, 30), (18, 20)), ((9, 10), (8, 10))],  # falls by 0.2, by 0.1, together by 0.15
+    "tiny-dflash": [((9, 10), (2, 10)), ((18, 20), (14, 20)), ((8, 10), (4, 10))],  # by 0.7, by 0.2, together by 11 / 30
+    "tiny-eagle3": [((9, 10), (3, 5)), ((9, 10), (3, 4)), ((9, 10), (3, 5))],  # 9 rounds came to position 7, 10 on code
+}
+BETWEEN = [(5, 10)] * 5
+
+
+def row(domain, tallies, positions):
+    """A row of `evaluate` of two prompts; the intervals that it holds are marked by numbers that nothing here computes."""
+    committed, rounds = zip(*tallies)
+    return {"domain": domain, "committed": committed, "rounds": rounds, "accepted_length": sum(committed) / sum(rounds), "low": -7.0,
+            "high": 77.0, "position_counts": [[first, *BETWEEN, last] for first, last in positions]}
+
+
+@pytest.fixture(autouse=True)
+def measured(tmp_path, monkeypatch):
+    """A folder with the measurements above, which the package reads."""
+    read_from(tmp_path, monkeypatch)
+    for recipe in {**TALLIES, **POSITIONS}:
+        a, b, code, chat = TALLIES.get(recipe, [(1, 1)] * 4)
+        of_a, of_b, other = POSITIONS.get(recipe, [((1, 1), (1, 1))] * 3)
+        rows = [row("math", [a, b], [of_a, of_b]), row("code", [code] * 2, [other] * 2), row("chat", [chat] * 2, [other] * 2)]
+        write_json(tmp_path / f"{recipe}.json", {"rows": rows})
+    yield tmp_path
+    forget()
+
+
+# Intervals -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_leaves_out_two_and_a_half_percent_on_either_side():
+    values = iter([50.0, *range(200, -1, -1)])  # of the prompts as they are, then of 201 resamples
+    assert bootstrap(lambda groups: next(values), [np.zeros((2, 1))], resamples=201) == is_about(50, 5, 195)
+
+
+def test_a_resample_redraws_the_rows_of_every_group():
+    drawn = []
+    bootstrap(lambda groups: drawn.append(groups) or 0.0, [np.arange(5), np.arange(5, 8)], resamples=100)
+    assert [group.tolist() for group in drawn[0]] == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    for group, rows in ((0, range(5)), (1, range(5, 8))):
+        resampled = [groups[group].tolist() for groups in drawn[1:]]
+        assert all(len(one) == len(rows) for one in resampled) and set().union(*resampled) == set(rows)
+        assert any(len(set(one)) < len(rows) for one in resampled), "nothing was drawn twice"
+
+
+def test_shares_need_ten_rounds():
+    counts = np.array([[[4, 5], [4, 5], [1, 5]], [[1, 5], [1, 4], [1, 5]]])
+    assert count_estimates(counts) == [is_about(0.5, 0.2, 0.8), None, is_about(0.2, 0.2, 0.2)]
+
+
+def test_intervals_in_figures_are_those_of_prompts():
+    kept, counted, prompts = np.array([[1, 0], [0, 0], [1, 1]]), np.ones((3, 2)), np.array([4, 4, 9])
+    low, high = confidence_plots.interval(kept, counted, prompts)  # the first prompt keeps 1 of 2 and 0 of 2, the second all
+    assert low.tolist() == [0.5, 0.0] and high.tolist() == [1.0, 1.0]
+    assert confidence_plots.whiskers([0.6, 0.5], np.array([[0.5, 0.1], [0.9, 0.5]])).tolist() == [[approx(0.1), approx(0.4)],
+                                                                                                 [approx(0.3), 0.0]]
+
+
+# Our results ---------------------------------------------------------------------------------------------------------
+
+
+def test_accepted_length_is_that_of_a_domains_rounds_and_its_mean():
+    found = miniature.accepted_lengths("tiny-dspark")
+    assert found["math"] == Estimate(4.5, -7.0, 77.0) and found["all"] == is_about(9.5 / 3, 8 / 3, 10 / 3)
+
+
+def test_a_gain_is_a_ratio_less_one():
+    found = miniature.gains("tiny-dspark", "tiny-dflash")
+    assert found["math"] == is_about(4.5 / 3.5 - 1, 5 / 4 - 1, 3 / 2 - 1)
+    assert (found["code"], found["chat"]) == (is_about(0.5, 0.5, 0.5), is_about(1, 1, 1))
+    assert found["all"] == is_about(9.5 / 6.5 - 1, 10 / 7 - 1, 8 / 5 - 1)
+
+
+def test_conditional_acceptance_is_of_the_rounds_that_came_so_far():
+    found = miniature.conditional_acceptance("tiny-dspark", "math")
+    assert found[0] == is_about(38 / 40, 0.8, 1.0) and found[6] == is_about(24 / 30, 0.6, 0.9) and len(found) == 7
+    assert contrasts.at("dflash", "math", 7) == is_about(16 / 30, 0.2, 0.7)
+    assert contrasts.at("eagle3", "code", 7) == is_about(0.6, 0.6, 0.6)
+    with pytest.raises(DSparkLiteError, match="hardly a round of Eagle3 came to position 7 on math; measure more prompts"):
+        contrasts.at("eagle3", "math", 7)
+
+
+# What claims compare -------------------------------------------------------------------------------------------------
+
+
+def test_one_place_is_ahead_of_another():
+    assert contrasts.ahead(("dspark", 1), ("dflash", 7), "math") == is_about(0.95 - 16 / 30, 1 - 0.7, 0.8 - 0.2)
+    assert contrasts.ahead(("dspark", 1), ("dspark", 7), "math") == is_about(0.15, 0.1, 0.2)
+
+
+def test_a_fall_is_from_position_1_to_7_and_its_half():
+    assert contrasts.falls("tiny-dspark", ("math",)) == is_about(0.15, 0.1, 0.2)
+    assert contrasts.falls("tiny-dspark", ("math", "code")) == is_about(0.125, 0.1, 0.15)
+    fall = 0.9 - 16 / 30
+    assert contrasts.falls("tiny-dflash", ("math",)) == is_about(fall, 0.2, 0.7)
+    assert contrasts.half_fall(("math",)) == is_about(fall / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2)
+    assert contrasts.half_fall(("math", "code")) == is_about((fall + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15)
+    assert contrasts.paper_fall("dflash", ("math",)) == approx(0.88497 - 0.82773)
+    assert contrasts.paper_fall("dspark", ("math", "chat")) == approx((0.9053 - 0.88243 + 0.7353 - 0.7609) / 2)
+
+
+def test_domains_are_apart_by_their_lengths():
+    assert contrasts.domain_gap("math", "code") == is_about(1.5, 0, 2)
+    assert contrasts.domain_gap("chat", "code") == is_about(-1, -1, -1)
+
+
+def test_steps_in_depth():
+    one_to_two, two_to_full = contrasts.depth_steps().items()
+    assert one_to_two == ("1 to 2 layers:", is_about((7.5 - 4.75) / 3, (6 - 4) / 3, (8 - 5) / 3))
+    assert two_to_full == ("2 to full:", is_about((9.5 - 7.5) / 3, 2 / 3, 2 / 3))
+    assert contrasts.first_step_leads() == is_about(0.75 / 3, 0, 1 / 3)
+    paper = [{"math": 4.20443, "code": 3.76941, "chat": 2.61202}, {"math": 5.15184, "code": 4.69624, "chat": 3.16801},
+             {"math": 5.56980, "code": 5.12168, "chat": 3.49090}]
+    one, two, full = (sum(lengths.values()) / 3 for lengths in paper)
+    assert contrasts.paper_depth_steps() == approx({"1 to 2 layers:": two - one, "2 to full:": full - two}, abs=1e-5)
+
+
+def test_gains_by_draft_length_and_their_growth():
+    assert contrasts.length_gain("math", 16) == is_about(4.75 / 1.75 - 1, 5 / 2 - 1, 4 / 1 - 1)
+    assert contrasts.length_gain("all", 16) == is_about(9.75 / 4.75 - 1, 10 / 5 - 1, 9 / 4 - 1)
+    assert contrasts.length_gain("math", 16, "dspark_rnn", "dspark") == is_about(5.75 / 4.75 - 1, 6 / 5 - 1, 5 / 4 - 1)
+    assert contrasts.gain_growth(("math",), 8, 16) == is_about((4.75 - 2.75) / 1.75, (5 - 3) / 2, (4 - 2) / 1)
+    assert contrasts.gain_growth(("math", "code", "chat"), 8, 16) == is_about(2 / 4.75, 2 / 5, 2 / 4)
+    assert contrasts.gain_growth(("math",), 16, 8) == is_about(-2 / 1.75, -2, -1)
+    assert contrasts.gain_growth(("math",), 4, 16, "dspark_rnn", "dspark") == is_about(5.75 / 4.75 - 1, 0.2, 0.25)
+    assert contrasts.rnn_stays_behind() == is_about(9.75 / 4.75 - 12.75 / 9.75, 10 / 5 - 13 / 10, 9 / 4 - 12 / 9)
+    assert contrasts.paper_gain("math", 16) == approx(7.19053 / 5.53586 - 1)
+    assert contrasts.paper_gain("all", 16, "dspark_rnn", "dspark") == approx(
+        (7.67984 + 6.43835 + 3.80813) / (7.19053 + 6.25451 + 3.69947) - 1)
+
+
+def test_room_is_what_is_left_below_the_papers_value():
+    assert contrasts.room_under({"a": 0.3}, {"a": Estimate(0.1, 0.05, 0.45)}) == {"a": is_about(0.2, -0.15, 0.25)}
+
+
+def timed(folder, by_part):
+    """Writes milliseconds by turn (two) at two contexts, {(part, length): ([256], [512])}."""
+    rows = [{"part": part, "length": length, "context": context, "milliseconds": spent}
+            for (part, length), contexts in by_part.items() for context, spent in zip((256, 512), contexts)]
+    write_json(folder / f"{miniature.LATENCY}.json", {"rows": rows})
+    return {"rows": rows}
+
+
+def test_a_rounds_overhead(measured):
+    """Turn A, the mean of two contexts: 30 ms with DFlash, 34 with DSpark; turn B: 40 and 48; the medians: 35 and 41."""
+    short = {("target", 4): ([10, 20], [30, 40]), ("dflash", 4): ([10, 10], [10, 10]), ("dspark", 4): ([12, 16], [16, 20])}
+    long = {(part, 16): spent for (part, _), spent in short.items()} | {("dspark", 16): ([10, 10], [10, 10])}
+    rows = timed(measured, short | long)
+    assert latency.round_times(rows, "dspark", 4).tolist() == [[22, 46], [36, 60]]
+    assert latency.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
+    assert latency.overhead(rows, "dspark", 4) == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
+    assert contrasts.overheads() == {"length 4:": is_about(6 / 35, 2 / 15, 0.2), "length 16:": is_about(0, 0, 0)}
+    assert claims.cheap().margins() == {"length 4:": is_about(0.002 - 6 / 35, 0.002 - 0.2, 0.002 - 2 / 15),
+                                        "length 16:": is_about(0.013, 0.013, 0.013)}
+
+
+def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
+    rows = [{"domain": "math", "threshold": 0.0, "rate": 0.7, "low": 0.6, "high": 0.75},
+            {"domain": "math", "threshold": 0.9, "rate": 0.9, "low": 0.85, "high": 0.97},
+            {"domain": "code", "threshold": 0.0, "rate": 0.1, "low": 0.1, "high": 0.1}]
+    write_json(measured / "threshold_sweep.json", {"rows": rows})
+    assert confidence.rate("math", 0.9) == Estimate(0.9, 0.85, 0.97)
+    assert contrasts.rate_rise("math") == is_about(0.2, 0.85 - 0.75, 0.97 - 0.6)
+
+
+def test_the_lowest_auc_above_a_guess(monkeypatch):
+    found = {("auc", min): Estimate(0.8, 0.45, 0.95)}
+    monkeypatch.setattr(contrasts, "confidence", SimpleNamespace(over_positions=lambda *asked: found[asked]))
+    assert contrasts.above_chance() == is_about(0.3, -0.05, 0.45)
+
+
+# The claims ----------------------------------------------------------------------------------------------------------
+
+
+def test_margins_are_the_differences_that_a_claim_names():
+    assert claims.domain_order().margins() == {"math over code": is_about(1.5, 0, 2), "code over chat": is_about(1, 1, 1)}
+    depth = claims.depth().margins()
+    assert list(depth) == ["1 to 2 layers:", "2 to full:", "first over second"] and depth["first over second"] == is_about(0.25, 0, 1 / 3)
+    assert claims.half("", {"a": ("math",)}).margins() == {"a": contrasts.half_fall(("math",))}
+    below = claims.compared("", "math", ("dflash", 1, "position 1"), ("dspark", 1, "position 1"))
+    assert below.margins() == {"": is_about(0.9 - 0.95, 0.9 - 1, 0.9 - 0.8)}
+    assert list(below.ours().values()) == [is_about(0.9, 0.9, 0.9), is_about(0.95, 0.8, 1)]
+    recurrent = claims.recurrent().margins()
+    assert recurrent == {"above zero at 16": contrasts.length_gain("all", 16, "dspark_rnn", "dspark"),
+                         "more at 16 than at 4": is_about(12.75 / 9.75 - 1, 13 / 10 - 1, 12 / 9 - 1),
+                         "less than the Markov head's": contrasts.rnn_stays_behind()}
+    assert recurrent["above zero at 16"] == is_about(12.75 / 9.75 - 1, 13 / 10 - 1, 12 / 9 - 1)
+
+
+def test_claims_without_margins_are_the_gains_themselves():
+    gain = miniature.gains("tiny-dspark", "tiny-dflash")
+    assert claims.macro("dflash").ours() == {"": gain["all"]}
+    assert claims.every_domain("dflash").ours() == {f"{domain}:": gain[domain] for domain in ("math", "code", "chat")}
+    assert claims.shallow().ours()["math:"] == is_about(4 / 3.5 - 1, 4.5 / 4 - 1, 2.5 / 2 - 1)
+    assert claims.at_length(16, "math").ours() == {"": contrasts.length_gain("math", 16)}
+    assert claims.growing().ours()["math:"] == contrasts.gain_growth(("math",), 8, 16)
+
+
+# Confidence ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Blocks of two drafts: six of prompt A, two of prompt B. Everything was predicted to survive with 0.9, or, with the
+    temperatures, with 0.5; of A a half survived to either position, of B all to the first and a half to the second."""
+    blocks = Observations(np.array([[np.log(9.0), 50.0]] * 8), np.array([2, 0] * 3 + [2, 1]), np.array([0] * 6 + [1] * 2))
+    monkeypatch.setattr(confidence, "observations", lambda: {"math": blocks})
+    monkeypatch.setattr(confidence, "stored_sts", lambda: STS([1e15, 1.0]))
+    forget()
+    yield
+    forget()
+
+
+def test_calibration_errors_by_hand(recorded):
+    """Shares of 5 in 8 and 4 in 8; of A alone 0.5 and 0.5, of B alone 1 and 0.5. The interval has the bootstrap's width
+    and our value in its middle."""
+    assert confidence.over_positions("ece", min) == is_about(0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15)  # A 0.4, B 0.1
+    assert confidence.over_positions("ece", max) == is_about(0.4, 0.4, 0.4)
+    assert confidence.over_positions("ece", np.mean) == is_about(0.3375, 0.3375 - 0.075, 0.3375 + 0.075)  # A 0.4, B 0.25
+    assert confidence.over_positions("ece", np.mean, calibrated=True) == is_about(0.0625, 0.0625 - 0.125, 0.0625 + 0.125)
+    assert confidence.gain_in_ece() == is_about(0.275, 0.275 - 0.2, 0.275 + 0.2)  # A 0.4, B nothing
+
+
+def test_a_report_by_hand():
+    lab = SimpleNamespace(device_name="", versions={}, seed=0, profile="", target=SimpleNamespace(name=""))
+    found = {"math": Observations(np.array([[0.0, 50.0]] * 2), np.array([2, 0]), np.array([0, 1])),
+             "chat": Observations(np.array([[np.log(9.0), 50.0]] * 2), np.array([2, 1]), np.array([0, 1]))}
+    measured = calibration_report.report(lab, SimpleNamespace(name="d"), STS([1e15, 1.0]), found)
+    rows = {(one["domain"], one["position"]): one for one in measured["rows"]}
+    assert list(rows) == [(domain, k) for domain in ("all", "math", "chat") for k in (1, 2)] and measured["blocks"] == 4
+    assert [rows[key]["survived"] for key in rows] == [0.75, 0.5, 0.5, 0.5, 1.0, 0.5]
+    assert [rows["chat", k]["ece_before"] for k in (1, 2)] == approx([0.1, 0.4])
+    assert [rows["chat", k]["ece_after"] for k in (1, 2)] == approx([0.5, 0.0])
+    assert [rows["all", k]["ece_before"] for k in (1, 2)] == approx([(0 + 0.1) / 2, (0 + 0.4) / 2])
+    assert [rows["all", k]["auc_before"] for k in (1, 2)] == approx([(0.5 + 2) / 3, 0.5])  # survivors .5 .9 .9 over .5; .5 .9 over .5 .9
+    assert [rows["chat", k]["brier_before"] for k in (1, 2)] == approx([0.01, (0.01 + 0.81) / 2])
+    assert measured["mean_ece"]["raw"] == approx((0.05 + 0.2) / 2) and measured["mean_ece"]["stored"] == approx((0.25 + 0.0) / 2)
+
+
+def test_a_calibration_is_fitted_on_one_half_and_reported_on_the_other(monkeypatch):
+    asked = []
+
+    def observe(lab, drafter, texts, *, temperature):
+        asked.append(texts)
+        return Observations(np.zeros((len(texts), 1)), np.zeros(len(texts), dtype=int), np.arange(len(texts)))
+
+    monkeypatch.setattr(calibration_report, "observe", observe)
+    lab = SimpleNamespace(prompts={"math": list("abcd"), "chat": list("efgh")}, device_name="", versions={}, seed=0, profile="",
+                          target=SimpleNamespace(name="t"))
+    sts, measured = calibration_report.calibrate(lab, SimpleNamespace(name="d"))
+    assert asked == [["c", "d"], ["g", "h"], ["a", "b"], ["e", "f"]] and sts.num_samples == measured["blocks"] == 4
+    asked.clear()
+    calibration_report.check_stored(lab, SimpleNamespace(name="d"), sts)
+    assert asked == [["a", "b"], ["e", "f"]]
+
+
+def test_the_acceptance_rate_of_a_sweep():
+    found = threshold_sweep.summary(np.array([[4, 1, 2], [6, 4, 2]]))  # accepted, rejected, steps of two prompts
+    assert found == approx({"accepted": 2.5, "rejected": 1.25, "total": 3.75, "rate": 10 / 15, "low": 6 / 10, "high": 4 / 5})
+
+
+def test_a_replay_ends_a_block_at_the_first_confidence_below_the_threshold():
+    said = np.array([[0.9, 0.4, 0.9], [0.5, 0.9, 0.9]])
+    recorded = Observations(np.zeros((2, 3)), np.array([3, 1]), np.zeros(2))
+    assert threshold_sweep.replay(recorded, said, 0.5) == ((1 + 1) / 2 + 1, (0 + 2) / 2)
+    assert threshold_sweep.replay(recorded, said, 0.6) == ((1 + 0) / 2 + 1, 0)
+    assert threshold_sweep.replay(recorded, said, 0.0) == ((3 + 1) / 2 + 1, (0 + 2) / 2)
+
+
+# Serving -------------------------------------------------------------------------------------------------------------
+
+
+def served(committed, seconds, **fields):
+    """A row of two turns of one step of four requests."""
+    parts = {f"{part}_seconds": [0.0, 0.0] for part in PARTS} | {"verify_seconds": seconds, "prefill_seconds": [2.0, 1.0]}
+    return {"concurrency": 4, "steps": [1, 1], "requests": [4, 4], "verified": [10, 30], "proposed": [6, 26], "accepted": [4, 8],
+            "admitted": [2, 0], "committed": committed, **parts, **fields}
+
+
+def test_measures_of_serving_with_their_intervals():
+    row = served([4, 8], [1.0, 4.0])
+    wanted = {"throughput": (12 / 5, 2, 4), "whole_throughput": (14 / 8, 8 / 5, 6 / 3), "per_user": (12 / 20, 0.5, 1),
+              "budget": (40 / 8, 2.5, 7.5), "accepted_length": (12 / 8, 1, 2), "waste": (20 / 40, 0.2, 0.6), "step_seconds": (2.5, 1, 4),
+              "verify_seconds": (2.5, 1, 4), "prefill_seconds": (1.5, 1, 2), "draft_seconds": (0, 0, 0)}
+    for name, numbers in wanted.items():
+        assert serving_report.measure(name, row) == is_about(*numbers), name
+    other = served([2, 2], [1.0, 4.0])
+    assert serving_report.gain("throughput", row, other) == is_about((12 / 5) / (4 / 5), 4 / 2, 2 / 0.5)
+
+
+def test_the_models_steps_are_those_with_all_slots_taken(monkeypatch):
+    steps = [StepReport(requests=requests) for requests in (1, 4, 4, 3)]
+    monkeypatch.setattr(serving_report, "engine_costs", lambda drafter: None)
+    monkeypatch.setattr(serving_report, "prefill_costs", lambda drafter: (0.0, 0.0))
+    monkeypatch.setattr(serving_report, "record", lambda: None)
+    monkeypatch.setattr(serving_report, "EngineModel", lambda *given, **options: (given, options))
+    arrivals = []
+    monkeypatch.setattr(serving_report, "simulate", lambda model, arriving, rng: arrivals.append(list(arriving)) or steps)
+    assert serving_report.modelled("plain", "all", 4) == steps[1:3]
+    assert serving_report.modelled("plain", "all", 4, requests=7) == steps[1:3]
+    assert arrivals == [[0.0] * 240, [0.0] * 7]
+
+
+# Multimodality -------------------------------------------------------------------------------------------------------
+
+
+def reading(runners_up, mark):
+    """A reading [1, 6] of token `mark`, whose answer begins at 2; the second likeliest token after each place has this chance."""
+    second = torch.tensor(runners_up)
+    return Reading(torch.full((1, 6), mark), torch.empty(1, 6, 0), torch.stack([1 - second, second, torch.zeros(6)], -1)[None], 2)
+
+
+def test_the_strongest_dependence_of_the_likeliest_places(monkeypatch):
+    """Places 0 and 1 belong to the prompt, and nothing comes after the last: the likeliest runner-up counts for nothing there."""
+    readings = [reading([0.5, 0.5, 0.1, 0.4, 0.3, 0.5], mark=0), reading([0.5, 0.5, 0.45, 0.2, 0.1, 0.5], mark=1)]
+    dependence = {(0, 2): 0.25, (0, 3): 0.3, (0, 4): 0.4, (1, 2): 0.35, (1, 3): 0.25, (1, 4): 0.5}  # 0.25 is none
+    looked = []
+
+    def pairs(target, ids):
+        place = int(ids[0, 0]), ids.shape[1] - 1
+        looked.append(place)
+        strength = dependence[place]
+        return None, torch.tensor([[strength, 0.5 - strength], [0.5 - strength, strength]])
+
+    monkeypatch.setattr(collisions, "target_pairs", pairs)
+    found, place = collisions.strongest(None, readings, places=1)
+    assert sorted(looked) == [(0, 3), (1, 2)] and found is readings[1] and place == 2
+    looked.clear()
+    found, place = collisions.strongest(None, readings, places=2)
+    assert sorted(looked) == [(0, 3), (0, 4), (1, 2), (1, 3)] and found is readings[0] and place == 4
+    found, place = collisions.strongest(None, readings, places=3)
+    assert found is readings[1] and place == 4
+
+
+def test_joint_probabilities_of_the_next_two_tokens():
+    target, _ = toy_models(vocab_size=VOCAB, gamma=GAMMA)
+    ids = torch.tensor([[1, 2, 3]])
+    first, joint = collisions.target_pairs(target, ids, count=3)
+    probs = target.model(input_ids=ids).logits[0, -1].softmax(-1)
+    assert first.tolist() == probs.topk(3).indices.tolist() and joint.shape == (3, VOCAB)
+    for token, row in zip(first, joint):
+        after = target.model(input_ids=torch.cat([ids, token.view(1, 1)], 1)).logits[0, -1].softmax(-1)
+        torch.testing.assert_close(row, probs[token] * after, atol=1e-5, rtol=1e-4)
+
+
+def test_mutual_information_by_hand():
+    joint = torch.tensor([[0.3, 0.1], [0.1, 0.5]])
+    rows, columns = joint.sum(1).tolist(), joint.sum(0).tolist()
+    nats = sum(float(joint[i, j]) * np.log(float(joint[i, j]) / (rows[i] * columns[j])) for i in range(2) for j in range(2))
+    assert collisions.mutual_information(joint) == approx(nats) == collisions.mutual_information(7 * joint)
+
+
+def test_a_reading_is_of_prompt_and_answer():
+    target, drafters = toy_models(vocab_size=VOCAB, gamma=GAMMA)
+    prompt = torch.tensor([[1, 2, 3]])
+    lab = SimpleNamespace(target=target, encode=lambda text: prompt, max_new_tokens=5, device=target.device,
+                          generator=lambda seed: torch.Generator().manual_seed(seed))
+    found = collisions.read_answer(lab, drafters["dspark"], "any", seed=0)
+    assert found.start == 3 and found.ids[:, :3].equal(prompt) and 4 <= found.ids.shape[1] <= 8
+    torch.testing.assert_close(found.probs, target.model(input_ids=found.ids).logits.softmax(-1), atol=1e-5, rtol=1e-4)
+    assert found.features.shape[:2] == found.ids.shape
