@@ -1,10 +1,16 @@
 """dspark-lite: DeepSeek's DSpark, rebuilt piece by piece, on a package small enough to read in an afternoon."""
 
-from .about import VERSION as __version__
-from .checkpoints import load_drafter, load_target
+import sys
+
+from .common.about import VERSION as __version__
+from .common.errors import CheckpointError, DSparkLiteError, RequestError
 from .decoding import Generation, Round, generate
-from .errors import CheckpointError, DSparkLiteError, RequestError
-from .lab import Lab, setup
+from .measure.lab import Lab, setup
+from .models.checkpoints import load_drafter, load_target
+from .scheduling import calibration, cost_table
+
+# Other programs import these two by the names without their room, as os.path is found under its.
+sys.modules[f"{__name__}.calibration"], sys.modules[f"{__name__}.cost_table"] = calibration, cost_table
 
 __all__ = [
     "CheckpointError",
@@ -14,6 +20,8 @@ __all__ = [
     "RequestError",
     "Round",
     "__version__",
+    "calibration",
+    "cost_table",
     "generate",
     "load_drafter",
     "load_target",

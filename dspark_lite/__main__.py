@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .errors import DSparkLiteError, RequestError
+from .common.errors import DSparkLiteError, RequestError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def _check_results(options) -> None:
     """Raises DSparkLiteError where what a command is to write could not be written: before it measures, not after."""
     files = [path for name in ("json", "out") if (path := getattr(options, name, None))]
     if files:
-        from .measurements import check_writable
+        from .measure.journal import check_writable
 
         for path in files:
             check_writable(path)
@@ -36,13 +36,35 @@ def build_parser() -> argparse.ArgumentParser:
     """The commands and their options."""
     parser = argparse.ArgumentParser(prog="python -m dspark_lite", description="Build, prove and measure DSpark.")
     commands = parser.add_subparsers(required=True, metavar="command")
+    for name, (says, add_options, run) in COMMANDS.items():
+        command = commands.add_parser(name, help=says, description=says)
+        add_options(command)
+        command.set_defaults(run=run)
+    return parser
 
-    def command(name, run, description):
-        added = commands.add_parser(name, help=description, description=description)
-        added.set_defaults(run=run)
-        return added
 
-    demo = command("demo", _demo, "answer one prompt and show every round")
+def _measuring_options(measure, prompts: str, seed: str) -> None:
+    measure.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
+    measure.add_argument("--prompts", type=int, metavar="N", help=f"default: {prompts}")
+    measure.add_argument("--drafters", nargs="+", metavar="NAME",
+                         help="names, folders or Hub ids (default: all of the profile)")
+    measure.add_argument("--temperature", type=float, default=1.0)
+    measure.add_argument("--seed", type=int, help=f"default: {seed}")
+
+
+def _target_option(measure) -> None:
+    measure.add_argument("--target", help="embedded checkpoint, folder or Hub id (default: that of the profile)")
+
+
+def _lab(prompts: int, seed: int, target: str | None = None):
+    from .measure.lab import setup
+
+    if prompts < 1:
+        raise RequestError(f"--prompts is {prompts}; at least one prompt a domain is needed")
+    return setup(seed=seed, prompts=prompts, target=target)
+
+
+def _demo_options(demo) -> None:
     demo.add_argument("prompt", nargs="?", help="what to ask (default: a held-out math prompt)")
     demo.add_argument("--drafter", default="dspark", help="embedded drafter, folder or Hub id; 'plain' for none")
     demo.add_argument("--target", help="embedded checkpoint, folder or Hub id (default: that of the profile)")
@@ -50,88 +72,11 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--gamma", type=int, help="drafts a round (default: the whole block)")
     demo.add_argument("--seed", type=int, default=0)
 
-    evaluate = command("evaluate", _evaluate, "accepted length by domain or benchmark, with intervals")
-    evaluate.add_argument("--benchmark", nargs="+", metavar="NAME",
-                          help="benchmarks of Table 1 instead of the embedded prompts; 'all' for the nine")
-    evaluate.add_argument("--benchmark-dir", type=Path, metavar="DIR",
-                          help="folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)")
-    evaluate.add_argument("--target", help="embedded checkpoint, folder or Hub id (default: that of the profile)")
-    evaluate.add_argument("--max-new-tokens", type=int, metavar="N",
-                          help="longest answer (default: 2048 on benchmarks, else that of the profile)")
-    bench = command("bench", _bench, "decoding speed against plain decoding, batch 1")
-    bench.add_argument("--scheduler", action="store_true", help="only the scheduler: Algorithm 1 against a literal loop")
-    bench.add_argument("--shapes", choices=("released", "tiny"),
-                       help="only memory and time of random weights: of the released shapes on a GPU, or of tiny ones")
-    bench.add_argument("--breakdown", action="store_true",
-                       help="only where a round's time goes: drafting, verification, acceptance, commit; and Python's share of it")
-    for measure, prompts, seed in (
-            (evaluate, "200 a domain, the paper's count a benchmark", "0, on benchmarks the paper's"),
-            (bench, "20 a domain, 3 with --breakdown", "0")):
-        measure.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
-        measure.add_argument("--prompts", type=int, metavar="N", help=f"default: {prompts}")
-        measure.add_argument("--drafters", nargs="+", metavar="NAME",
-                             help="names, folders or Hub ids (default: all of the profile)")
-        measure.add_argument("--temperature", type=float, default=1.0)
-        measure.add_argument("--seed", type=int, help=f"default: {seed}")
-
-    quality = command("quality", _quality, "is the target right, and how uncertain is it?")
-    quality.add_argument("--json", type=Path, metavar="FILE")
-    quality.add_argument("--prompts", type=int, default=200, metavar="N")
-
-    world = command("world", _world, "is the tiny world like the real one? Its gates, each beside the real figure")
-    world.add_argument("--json", type=Path, metavar="FILE", help="also write them here")
-    world.add_argument("--prompts", type=int, default=60, metavar="N", help="held-out prompts a domain (default: %(default)s)")
-    world.add_argument("--drafters", nargs=2, metavar=("FULL", "ONE_LAYER"), help="two DSparks, for the gates on depth and on answers' ends")
-
-    profile = command("profile", _profile, "measure the cost table SPS(B) of a target; a file for SGLang")
-    profile.add_argument("--out", type=Path, required=True, metavar="FILE", help="cost table in SGLang's format")
-    profile.add_argument("--json", type=Path, metavar="FILE", help="also write device, versions and every repeat here")
-    profile.add_argument("--sizes", nargs="+", type=int, metavar="B", help="tokens in a batch (default: 1 to 64, then every 8th to 256)")
-    profile.add_argument("--context", type=int, metavar="N", help="committed tokens before them (default: 256)")
-    profile.add_argument("--monotone", action="store_true", help="write the nearest table that never rises with B")
-
-    calibrate = command("calibrate", _calibrate, "fit temperatures to a confidence head, or check stored ones")
-    calibrate.add_argument("--out", type=Path, metavar="FILE", help="write the calibration in SGLang's format")
-    calibrate.add_argument("--check", type=Path, metavar="FILE", help="does this calibration fit fresh rollouts? Exit code 1 if not")
-    calibrate.add_argument("--json", type=Path, metavar="FILE", help="also write ECE, AUC and Brier by position here")
-    calibrate.add_argument("--drafter", default="dspark", help="embedded drafter, folder or Hub id")
-    calibrate.add_argument("--prompts", type=int, default=100, metavar="N", help="a domain, to fit on and again to report on (default: 100)")
-    calibrate.add_argument("--temperature", type=float, default=1.0)
-    calibrate.add_argument("--seed", type=int, default=0)
-    for measure in (profile, calibrate):
-        measure.add_argument("--target", help="embedded checkpoint, folder or Hub id (default: that of the profile)")
-
-    train = command("train", _train, "train what a recipe describes; a stopped run resumes")
-    train.add_argument("recipe", help="a name in recipes/ or a JSON file")
-    train.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
-    train.add_argument("--out", dest="folder", type=Path, metavar="OUT", help="checkpoint folder (default: assets/checkpoints/NAME)")
-    train.add_argument("--endpoint", metavar="URL",
-                       help="an OpenAI-compatible server that has the target writes the answers")
-    train.add_argument("--search", nargs="+", type=float, metavar="RATE",
-                       help="only compare these rates of Muon by short trainings, on answers that are held out")
-    train.add_argument("--steps", type=int, default=100, metavar="N", help="updates of each of them (default: %(default)s)")
-    train.add_argument("--estimate", action="store_true", help="only print what it would take: disk, memory, time")
-
-    parity = command("parity", _parity, "compare with folders of reference tensors")
-    parity.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
-
-    doctor = command("doctor", _doctor, "what this machine has, what fits, how long downloads take; nothing is downloaded")
-    doctor.add_argument("--json", type=Path, metavar="FILE", help="also write it here")
-    return parser
-
-
-def _lab(prompts: int, seed: int, target: str | None = None):
-    from .lab import setup
-
-    if prompts < 1:
-        raise RequestError(f"--prompts is {prompts}; at least one prompt a domain is needed")
-    return setup(seed=seed, prompts=prompts, target=target)
-
 
 def _demo(options) -> None:
-    from .decoding import generate
-    from .lab import setup
-    from .sampling import check_temperature
+    from .decoding.rounds import generate
+    from .decoding.sampling import check_temperature
+    from .measure.lab import setup
 
     check_temperature(options.temperature)
     lab = setup(seed=options.seed, prompts=1, target=options.target)
@@ -149,10 +94,21 @@ def _demo(options) -> None:
           f"{result.decode_seconds:.2f} s on {lab.device_name}")
 
 
+def _evaluate_options(evaluate) -> None:
+    evaluate.add_argument("--benchmark", nargs="+", metavar="NAME",
+                          help="benchmarks of Table 1 instead of the embedded prompts; 'all' for the nine")
+    evaluate.add_argument("--benchmark-dir", type=Path, metavar="DIR",
+                          help="folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)")
+    evaluate.add_argument("--target", help="embedded checkpoint, folder or Hub id (default: that of the profile)")
+    evaluate.add_argument("--max-new-tokens", type=int, metavar="N",
+                          help="longest answer (default: 2048 on benchmarks, else that of the profile)")
+    _measuring_options(evaluate, "200 a domain, the paper's count a benchmark", "0, on benchmarks the paper's")
+
+
 def _evaluate(options) -> None:
-    from . import benchmarks
-    from .evaluation import evaluate
-    from .measurements import write_json
+    from .common.files import write_json
+    from .measure import benchmarks
+    from .measure.evaluation import evaluate
 
     names = list(benchmarks.BENCHMARKS) if options.benchmark == ["all"] else options.benchmark or []
     for name in names:
@@ -162,7 +118,7 @@ def _evaluate(options) -> None:
     if options.target and not options.drafters:
         raise RequestError("--target is given without --drafters; name the drafters that belong to it")
     embedded = 200 if options.prompts is None else options.prompts
-    lab = _lab(embedded, (benchmarks.SEED if names else 0) if options.seed is None else options.seed, options.target)
+    lab = _lab(embedded, (benchmarks.BENCHMARK_SEED if names else 0) if options.seed is None else options.seed, options.target)
     prompts = {name: benchmarks.load_benchmark(name, options.benchmark_dir, options.prompts) for name in names}
     longest = benchmarks.MAX_NEW_TOKENS if names and options.max_new_tokens is None else options.max_new_tokens
     measured = evaluate(lab, options.drafters or lab.drafters, prompts or lab.prompts, temperature=options.temperature,
@@ -185,10 +141,19 @@ def _evaluation_line(row: dict) -> str:
     return f"{row['drafter']:14} {row.get('benchmark', row['domain']):5} {length}  by position {rates}{skipped}"
 
 
+def _bench_options(bench) -> None:
+    bench.add_argument("--scheduler", action="store_true", help="only the scheduler: Algorithm 1 against a literal loop")
+    bench.add_argument("--shapes", choices=("released", "tiny"),
+                       help="only memory and time of random weights: of the released shapes on a GPU, or of tiny ones")
+    bench.add_argument("--breakdown", action="store_true",
+                       help="only where a round's time goes: drafting, verification, acceptance, commit; and Python's share of it")
+    _measuring_options(bench, "20 a domain, 3 with --breakdown", "0")
+
+
 def _bench(options) -> None:
-    from .bench import bench, bench_scheduler
-    from .lab import versions
-    from .measurements import write_json
+    from .common.files import write_json
+    from .measure.lab import versions
+    from .measure.speed import bench, bench_scheduler
 
     if options.shapes:
         _bench_shapes(options)
@@ -221,8 +186,8 @@ def _bench(options) -> None:
 
 
 def _bench_breakdown(options) -> None:
-    from .bench import breakdown
-    from .measurements import write_json
+    from .common.files import write_json
+    from .measure.speed import breakdown
 
     prompts = 3 if options.prompts is None else options.prompts
     lab = _lab(prompts, options.seed or 0)
@@ -239,18 +204,23 @@ def _bench_breakdown(options) -> None:
 
 
 def _bench_shapes(options) -> None:
-    from .measurements import write_json
-    from .released_bench import measure, report
+    from .common.files import write_json
+    from .measure.random_weights import measure_shapes, shapes_report
 
-    measured = measure(options.shapes, options.drafters, seed=options.seed or 0)
-    print(*report(measured), sep="\n")
+    measured = measure_shapes(options.shapes, options.drafters, seed=options.seed or 0)
+    print(*shapes_report(measured), sep="\n")
     if options.json:
         write_json(options.json, measured)
 
 
+def _quality_options(quality) -> None:
+    quality.add_argument("--json", type=Path, metavar="FILE")
+    quality.add_argument("--prompts", type=int, default=200, metavar="N")
+
+
 def _quality(options) -> None:
-    from .measurements import write_json
-    from .quality import target_quality
+    from .common.files import write_json
+    from .measure.target_quality import target_quality
 
     measured = target_quality(_lab(options.prompts, 0), options.prompts)
     for row in measured["rows"]:
@@ -261,9 +231,15 @@ def _quality(options) -> None:
         write_json(options.json, measured)
 
 
+def _world_options(world) -> None:
+    world.add_argument("--json", type=Path, metavar="FILE", help="also write them here")
+    world.add_argument("--prompts", type=int, default=60, metavar="N", help="held-out prompts a domain (default: %(default)s)")
+    world.add_argument("--drafters", nargs=2, metavar=("FULL", "ONE_LAYER"), help="two DSparks, for the gates on depth and on answers' ends")
+
+
 def _world(options) -> None:
-    from .gates import gate_line, measure_gates
-    from .measurements import write_json
+    from .common.files import write_json
+    from .measure.gates import gate_line, measure_gates
 
     drafters = dict(zip(("full", "one_layer"), options.drafters)) if options.drafters else None
     measured = measure_gates(_lab(options.prompts, 0), options.prompts, drafters)
@@ -273,13 +249,23 @@ def _world(options) -> None:
         write_json(options.json, measured)
 
 
+def _profile_options(profile) -> None:
+    profile.add_argument("--out", type=Path, required=True, metavar="FILE", help="cost table in SGLang's format")
+    profile.add_argument("--json", type=Path, metavar="FILE", help="also write device, versions and every repeat here")
+    profile.add_argument("--sizes", nargs="+", type=int, metavar="B", help="tokens in a batch (default: 1 to 64, then every 8th to 256)")
+    profile.add_argument("--context", type=int, metavar="N", help="committed tokens before them (default: 256)")
+    profile.add_argument("--monotone", action="store_true", help="write the nearest table that never rises with B")
+    _target_option(profile)
+
+
 def _profile(options) -> None:
-    from .cost_table import CONTEXT, PROFILED, profile
-    from .measurements import header, write_json
+    from .common.files import write_json
+    from .measure.journal import header
+    from .measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
 
     lab = _lab(1, 0, options.target)
-    context = CONTEXT if options.context is None else options.context
-    table, spent = profile(lab.target, options.sizes or PROFILED, context=context)
+    context = PROFILE_CONTEXT if options.context is None else options.context
+    table, spent = profile(lab.target, options.sizes or PROFILE_SIZES, context=context)
     for size, speed in zip(table.batch_tokens.tolist(), table.steps_per_second.tolist()):
         print(f"{size:5} tokens: {1e3 / speed:8.3f} ms, {speed:8.1f} steps/s, {size * speed:9.1f} tokens/s")
     print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context")
@@ -288,10 +274,21 @@ def _profile(options) -> None:
         write_json(options.json, {**header(lab), "context": context, "milliseconds": spent})
 
 
+def _calibrate_options(calibrate) -> None:
+    calibrate.add_argument("--out", type=Path, metavar="FILE", help="write the calibration in SGLang's format")
+    calibrate.add_argument("--check", type=Path, metavar="FILE", help="does this calibration fit fresh rollouts? Exit code 1 if not")
+    calibrate.add_argument("--json", type=Path, metavar="FILE", help="also write ECE, AUC and Brier by position here")
+    calibrate.add_argument("--drafter", default="dspark", help="embedded drafter, folder or Hub id")
+    calibrate.add_argument("--prompts", type=int, default=100, metavar="N", help="a domain, to fit on and again to report on (default: 100)")
+    calibrate.add_argument("--temperature", type=float, default=1.0)
+    calibrate.add_argument("--seed", type=int, default=0)
+    _target_option(calibrate)
+
+
 def _calibrate(options) -> int:
-    from .calibration_report import calibrate, check_stored
-    from .calibration import STS
-    from .measurements import write_json
+    from .common.files import write_json
+    from .measure.confidence import calibrate, check_stored
+    from .scheduling.calibration import STS
 
     if (options.out is None) == (options.check is None):
         raise RequestError("give either --out FILE to fit a calibration or --check FILE to check one")
@@ -312,11 +309,23 @@ def _calibrate(options) -> int:
     return 0 if measured["fits"] else 1
 
 
+def _train_options(train) -> None:
+    train.add_argument("recipe", help="a name in recipes/ or a JSON file")
+    train.add_argument("--device", help="cpu or cuda (default: cuda where there is one)")
+    train.add_argument("--out", dest="folder", type=Path, metavar="OUT", help="checkpoint folder (default: assets/checkpoints/NAME)")
+    train.add_argument("--endpoint", metavar="URL",
+                       help="an OpenAI-compatible server that has the target writes the answers")
+    train.add_argument("--search", nargs="+", type=float, metavar="RATE",
+                       help="only compare these rates of Muon by short trainings, on answers that are held out")
+    train.add_argument("--steps", type=int, default=100, metavar="N", help="updates of each of them (default: %(default)s)")
+    train.add_argument("--estimate", action="store_true", help="only print what it would take: disk, memory, time")
+
+
 def _train(options) -> None:
+    from .measure.journal import check_writable
+    from .models.checkpoints import EMBEDDED
     from .training.estimate import estimate
     from .training.parallel import processes, training_device
-    from .checkpoints import EMBEDDED
-    from .measurements import check_writable
     from .training.recipes import BUILD, check_recipe, load_recipe, search, train
 
     recipe = load_recipe(options.recipe)
@@ -342,7 +351,7 @@ def _train(options) -> None:
 
 def _draw_losses(log: Path) -> Path:
     """Draws the losses of a log beside it and returns the picture's path."""
-    from .plots import loss_curves
+    from .figures.lesson_07 import loss_curves
     from .training.loop import read_log
 
     picture = log.with_name("loss.png")
@@ -350,22 +359,45 @@ def _draw_losses(log: Path) -> Path:
     return picture
 
 
+def _parity_options(parity) -> None:
+    parity.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+
+
 def _parity(options) -> int:
-    from .parity import check_case
+    from .losslessness.parity import check_case
 
     reports = [check_case(folder) for folder in options.folders]
     print(*reports, sep="\n")
     return 0 if all(report.passed for report in reports) else 1
 
 
+def _doctor_options(doctor) -> None:
+    doctor.add_argument("--json", type=Path, metavar="FILE", help="also write it here")
+
+
 def _doctor(options) -> None:
-    from .doctor import examine, report
-    from .measurements import write_json
+    from .common.files import write_json
+    from .measure.doctor import examine, machine_report
 
     found = examine()
-    print(*report(found), sep="\n")
+    print(*machine_report(found), sep="\n")
     if options.json:
         write_json(options.json, found)
+
+
+COMMANDS = {  # name: what it does, its options, what runs it
+    "demo": ("answer one prompt and show every round", _demo_options, _demo),
+    "evaluate": ("accepted length by domain or benchmark, with intervals", _evaluate_options, _evaluate),
+    "bench": ("decoding speed against plain decoding, batch 1", _bench_options, _bench),
+    "quality": ("is the target right, and how uncertain is it?", _quality_options, _quality),
+    "world": ("is the tiny world like the real one? Its gates, each beside the real figure", _world_options, _world),
+    "profile": ("measure the cost table SPS(B) of a target; a file for SGLang", _profile_options, _profile),
+    "calibrate": ("fit temperatures to a confidence head, or check stored ones", _calibrate_options, _calibrate),
+    "train": ("train what a recipe describes; a stopped run resumes", _train_options, _train),
+    "parity": ("compare with folders of reference tensors", _parity_options, _parity),
+    "doctor": ("what this machine has, what fits, how long downloads take; nothing is downloaded",
+               _doctor_options, _doctor),
+}
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from dspark_lite.calibration_report import calibrate  # noqa: E402
-from dspark_lite.confidence import CONFIDENCE, COST_TABLE, STEPS, STS_FILE  # noqa: E402
-from dspark_lite.cost_table import CONTEXT, profile  # noqa: E402
-from dspark_lite.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.lab import setup  # noqa: E402
-from dspark_lite.measurements import check_writable, header, write_json  # noqa: E402
-from dspark_lite.threshold_sweep import sweep  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
+from dspark_lite.common.files import write_json  # noqa: E402
+from dspark_lite.measure.confidence import calibrate  # noqa: E402
+from dspark_lite.measure.journal import check_writable, header  # noqa: E402
+from dspark_lite.measure.lab import setup  # noqa: E402
+from dspark_lite.measure.step_time import PROFILE_CONTEXT, profile  # noqa: E402
+from dspark_lite.measure.threshold_sweep import sweep  # noqa: E402
+from dspark_lite.replication.recorded_confidence import CONFIDENCE_FOLDER, COST_TABLE, STEPS, STS_FILE  # noqa: E402
 
 PROMPTS = 400  # a domain, to fit on and again to report on
 SWEPT = 60  # a domain
@@ -27,13 +28,13 @@ def measure_calibration():
     lab = setup("tiny", prompts=2 * PROMPTS)
     sts, measured = calibrate(lab, lab.drafter("dspark"))
     sts.save(STS_FILE)
-    write_json(CONFIDENCE / "calibration.json", measured)
+    write_json(CONFIDENCE_FOLDER / "calibration.json", measured)
 
 
 def measure_sweep():
     """Sweep a static threshold over the raw confidences."""
     lab = setup("tiny", prompts=SWEPT)
-    write_json(CONFIDENCE / "threshold_sweep.json", sweep(lab, lab.drafter("dspark")))
+    write_json(CONFIDENCE_FOLDER / "threshold_sweep.json", sweep(lab, lab.drafter("dspark")))
 
 
 def measure_costs():
@@ -41,7 +42,7 @@ def measure_costs():
     lab = setup("tiny", prompts=1)
     table, spent = profile(lab.target)
     table.save(COST_TABLE)
-    write_json(STEPS, {**header(lab), "context": CONTEXT, "milliseconds": spent})
+    write_json(STEPS, {**header(lab), "context": PROFILE_CONTEXT, "milliseconds": spent})
 
 
 PARTS = {"calibration": measure_calibration, "sweep": measure_sweep, "costs": measure_costs}

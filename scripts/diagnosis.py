@@ -14,9 +14,10 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from dspark_lite.checkpoints import load_drafter, load_target  # noqa: E402
-from dspark_lite.lab import device_name, versions  # noqa: E402
-from dspark_lite.measurements import commit, write_json  # noqa: E402
+from dspark_lite.common.files import write_json  # noqa: E402
+from dspark_lite.measure.journal import commit  # noqa: E402
+from dspark_lite.measure.lab import device_name, versions  # noqa: E402
+from dspark_lite.models.checkpoints import load_drafter, load_target  # noqa: E402
 from dspark_lite.training.drafts import Rows, held_out_losses  # noqa: E402
 from dspark_lite.training.losses import training_forward  # noqa: E402
 from dspark_lite.training.recipes import BUILD, _cache, load_recipe  # noqa: E402

@@ -14,14 +14,17 @@ sys.path.insert(0, str(ROOT))
 
 from tqdm import tqdm  # noqa: E402
 
-from dspark_lite.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.evaluation import evaluate  # noqa: E402
-from dspark_lite.lab import setup  # noqa: E402
-from dspark_lite.latency import round_latency  # noqa: E402
-from dspark_lite.measurements import check_writable, journal_path, write_json  # noqa: E402
-from dspark_lite.miniature import LATENCY, MEASUREMENTS, RECIPES  # noqa: E402
-from dspark_lite.roofline import DEVICES  # noqa: E402
-from dspark_lite.training.estimate import Speed, duration, experiment_seconds  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
+from dspark_lite.common.files import write_json  # noqa: E402
+from dspark_lite.common.formats import duration  # noqa: E402
+from dspark_lite.measure.evaluation import evaluate  # noqa: E402
+from dspark_lite.measure.journal import check_writable, journal_path  # noqa: E402
+from dspark_lite.measure.lab import setup  # noqa: E402
+from dspark_lite.measure.roofline import DEVICES  # noqa: E402
+from dspark_lite.measure.round_latency import round_latency  # noqa: E402
+from dspark_lite.measure.studies import LATENCY, MEASURED_RECIPES  # noqa: E402
+from dspark_lite.replication.our_results import MEASUREMENTS  # noqa: E402
+from dspark_lite.training.estimate import Speed, experiment_seconds  # noqa: E402
 from dspark_lite.training.loop import read_log  # noqa: E402
 from dspark_lite.training.precision import REACHED  # noqa: E402
 from dspark_lite.training.recipes import BUILD, load_recipe, train  # noqa: E402
@@ -99,11 +102,11 @@ def main(arguments=None):
     parser.add_argument("--prompts", type=int, default=200, help="held-out prompts a domain (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
-        print(*what_it_takes(options.recipes or RECIPES, options.prompts), sep="\n", flush=True)
+        print(*what_it_takes(options.recipes or MEASURED_RECIPES, options.prompts), sep="\n", flush=True)
         if options.estimate:
             return 0
         check_writable(MEASUREMENTS / f"{LATENCY}.json")
-        for recipe in tqdm(options.recipes or RECIPES, desc="experiments", unit="drafter"):
+        for recipe in tqdm(options.recipes or MEASURED_RECIPES, desc="experiments", unit="drafter"):
             write_json(MEASUREMENTS / f"{recipe}.json", finished(recipe) or measure(recipe, options.prompts))
         if not options.recipes:
             write_json(MEASUREMENTS / f"{LATENCY}.json", round_latency(setup("tiny")))

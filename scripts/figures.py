@@ -14,15 +14,16 @@ sys.path.insert(0, str(ROOT))
 
 from tqdm import tqdm  # noqa: E402
 
-from dspark_lite import ledger, paper_plots, tables  # noqa: E402
-from dspark_lite.checkpoints import write_atomically  # noqa: E402
-from dspark_lite.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.plots import round_picture  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
+from dspark_lite.common.files import write_atomically  # noqa: E402
+from dspark_lite.figures import paper_figures  # noqa: E402
+from dspark_lite.figures.lesson_00 import round_picture  # noqa: E402
+from dspark_lite.replication import ledger, tables  # noqa: E402
 
 FOLDER = ROOT / "assets" / "figures"
 PICTURE = FOLDER / "round.png"
-FIGURES = {"figure_2": paper_plots.figure_2, "table_1": paper_plots.table_1, "figure_3": paper_plots.figure_3,
-           "figure_4": paper_plots.figure_4, "figure_4_latency": paper_plots.figure_4_latency}
+FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1, "figure_3": paper_figures.figure_3,
+           "figure_4": paper_figures.figure_4, "figure_4_latency": paper_figures.figure_4_latency}
 TABLES = {
     "Table 1: accepted length (tokens a round, bonus included)": tables.table_1,
     "Table 1: gains of DSpark": tables.table_1_gains,

@@ -22,7 +22,7 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from dspark_lite.about import REPOSITORY, colab_url, repository_url  # noqa: E402
+from dspark_lite.common.about import REPOSITORY, colab_url, repository_url  # noqa: E402
 
 SOURCES = ROOT / "notebooks" / "src"
 MEASURED = ROOT / "assets" / "measurements" / "lessons.json"
@@ -60,7 +60,7 @@ from pathlib import Path
 def course_folder():
     """Return the folder that holds dspark_lite/, here or above; None if there is none."""
     folders = (Path.cwd(), *Path.cwd().parents)
-    return next((folder for folder in folders if (folder / "dspark_lite" / "about.py").is_file()), None)
+    return next((folder for folder in folders if (folder / "dspark_lite" / "__init__.py").is_file()), None)
 
 
 if course_folder() is None and "google.colab" in sys.modules:

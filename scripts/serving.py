@@ -10,12 +10,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from dspark_lite.confidence import stored_sts  # noqa: E402
-from dspark_lite.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.lab import setup  # noqa: E402
-from dspark_lite.measurements import Journal, check_writable, fingerprint, header, journal_path, write_json  # noqa: E402
-from dspark_lite.serving_bench import CAPACITY, CONCURRENCY, TEMPERATURE, measure_load  # noqa: E402
-from dspark_lite.serving_report import MEASURED  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
+from dspark_lite.common.files import write_json  # noqa: E402
+from dspark_lite.measure.journal import Journal, check_writable, header, journal_path  # noqa: E402
+from dspark_lite.measure.lab import setup  # noqa: E402
+from dspark_lite.measure.serving_load import CAPACITY, CONCURRENCY, TEMPERATURE, measure_load  # noqa: E402
+from dspark_lite.models.weights import fingerprint  # noqa: E402
+from dspark_lite.replication.recorded_confidence import stored_sts  # noqa: E402
+from dspark_lite.replication.recorded_serving import MEASURED  # noqa: E402
 
 PROMPTS = 60  # a domain
 LEAST_STEPS = 4  # of a turn

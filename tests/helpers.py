@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dspark_lite.__main__ import main
-from dspark_lite.checkpoints import load_target, save_draft
+from dspark_lite.common.errors import CheckpointError, DSparkLiteError
 from dspark_lite.decoding import generate
-from dspark_lite.errors import CheckpointError, DSparkLiteError
-from dspark_lite.losslessness import toy_models
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models.checkpoints import load_target, save_draft
 
 # A pair of checkpoints -----------------------------------------------------------------------------------------------
 

@@ -5,10 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from dspark_lite import confidence, evaluation, ledger, miniature, recorded
-from dspark_lite.evaluation import _row
-from dspark_lite.measurements import write_json
-from dspark_lite.training.corpus import DOMAINS
+from dspark_lite.common import estimates, recorded
+from dspark_lite.common.files import write_json
+from dspark_lite.common.names import DOMAINS
+from dspark_lite.measure import studies
+from dspark_lite.measure.evaluation import _row
+from dspark_lite.replication import ledger, our_results, recorded_confidence
 from dspark_lite.training.recipes import load_recipe
 
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
@@ -37,33 +39,33 @@ def measurement(recipe: str, acceptance: float, seed: int = 0) -> dict:
 
 
 def latency(extra: dict[str, float], seed: int = 0) -> dict:
-    """What latency.round_latency gives: the target takes 90 ms, a drafter 10 ms and `extra`; some turns are slow."""
+    """What round_latency.round_latency gives: the target takes 90 ms, a drafter 10 ms and `extra`; some turns are slow."""
     slow = np.random.default_rng(seed).uniform(1, 1.5, TURNS)
     parts = {"target": 90.0, **{name: 10.0 + extra.get(name, 0.0) for name in ("dflash", "dspark", "dspark_rnn")}}
     rows = [{"part": part, "length": length, "context": context, "milliseconds": (time * slow).tolist()}
-            for part, time in parts.items() for length in miniature.LENGTHS for context in (256, 512)]
+            for part, time in parts.items() for length in studies.LENGTHS for context in (256, 512)]
     return {**HEADER, "batch": 2, "rows": rows}
 
 
 def write_all(folder) -> None:
     """Every measurement of scripts/experiments.py that figures and ledger read."""
-    for seed, recipe in enumerate(miniature.RECIPES):
+    for seed, recipe in enumerate(studies.MEASURED_RECIPES):
         write_json(folder / f"{recipe}.json", measurement(recipe, rate(recipe), seed))
-    write_json(folder / f"{miniature.LATENCY}.json", latency({"dspark": 1.0, "dspark_rnn": 2.0}))
+    write_json(folder / f"{studies.LATENCY}.json", latency({"dspark": 1.0, "dspark_rnn": 2.0}))
 
 
 def read_from(folder, monkeypatch) -> None:
     """Makes the package read `folder` in place of assets/measurements/experiments and confidence, with fewer resamples."""
-    monkeypatch.setattr(miniature, "MEASUREMENTS", folder)
-    monkeypatch.setattr(confidence, "CONFIDENCE", folder)
-    monkeypatch.setattr(evaluation, "RESAMPLES", 100)
+    monkeypatch.setattr(our_results, "MEASUREMENTS", folder)
+    monkeypatch.setattr(recorded_confidence, "CONFIDENCE_FOLDER", folder)
+    monkeypatch.setattr(estimates, "RESAMPLES", 100)
     forget()
 
 
 def forget() -> None:
     """Empties what was kept of the measurements read so far."""
-    for kept in (recorded.read, miniature.accepted_lengths, miniature.gains, miniature.conditional_acceptance,
-                 ledger.entries, confidence.over_positions, confidence.gain_in_ece):
+    for kept in (recorded.read, our_results.accepted_lengths, our_results.gains, our_results.conditional_acceptance,
+                 ledger.entries, recorded_confidence.over_positions, recorded_confidence.gain_in_ece):
         kept.cache_clear()
 
 

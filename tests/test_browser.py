@@ -23,11 +23,11 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is install
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]
 PATIENCE = 120_000  # milliseconds
-CELL = """from dspark_lite import plots, widgets
+CELL = """from dspark_lite.figures import style, widgets
 
 
 def draw(height, shape):
-    fig, axes = plots.figure()
+    fig, axes = style.figure()
     axes.plot([0, height], marker=shape)
     return fig
 

@@ -9,14 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from dspark_lite import calibration, calibration_report, confidence
 from dspark_lite.__main__ import main
-from dspark_lite.calibration import STS, auc, brier, by_position, check, ece, fit_sts, observe, reliability, survivals, survived
-from dspark_lite.checkpoints import ROOT
+from dspark_lite.common.errors import CheckpointError, RequestError
+from dspark_lite.common.files import ROOT
 from dspark_lite.decoding import Round
-from dspark_lite.errors import CheckpointError, RequestError
-from dspark_lite.lab import Lab, setup
-from dspark_lite.threshold_sweep import replay, step_counts, sweep
+from dspark_lite.measure import confidence
+from dspark_lite.measure.confidence import observe
+from dspark_lite.measure.lab import Lab, setup
+from dspark_lite.measure.threshold_sweep import replay, step_counts, sweep
+from dspark_lite.replication import recorded_confidence
+from dspark_lite.scheduling import calibration
+from dspark_lite.scheduling.calibration import (STS, auc, brier, by_position, check, ece, fit_sts, reliability,
+                                                survivals, survived)
 
 REFERENCE = json.loads((ROOT / "assets" / "reference" / "golden" / "sts_reference.json").read_text())
 GAMMA = 4
@@ -181,7 +185,7 @@ def test_a_calibration_for_another_drafter_is_refused(lab):
 
 
 def test_a_report_counts_every_domain(lab):
-    sts, measured = calibration_report.calibrate(lab, lab.drafter("dspark"))
+    sts, measured = confidence.calibrate(lab, lab.drafter("dspark"))
     assert len(sts.temperatures) == 7 and measured["num_samples"] == sts.num_samples > 0
     assert [(row["domain"], row["position"]) for row in measured["rows"][:8]] == [*(("all", k) for k in range(1, 8)), ("math", 1)]
     assert measured["blocks"] == sum(len(found["accepted"]) for found in measured["observations"].values())
@@ -191,7 +195,7 @@ def test_a_report_counts_every_domain(lab):
 def test_the_command_says_whether_a_stored_calibration_fits(capsys, tmp_path, monkeypatch):
     logits, accepted = made(gamma=7)
     fake = calibration.Observations(logits, accepted, np.zeros(len(accepted), dtype=int))
-    monkeypatch.setattr(calibration_report, "observe", lambda *arguments, **options: fake)
+    monkeypatch.setattr(confidence, "observe", lambda *arguments, **options: fake)
     fit_sts(logits, accepted).save(tmp_path / "good.json")
     STS([0.2] * 7, [0.1] * 7, [0.1] * 7).save(tmp_path / "stale.json")
     assert main(["calibrate", "--check", str(tmp_path / "good.json"), "--prompts", "1"]) == 0
@@ -223,16 +227,16 @@ def test_step_counts_leave_out_a_round_that_the_end_cut_short():
 
 
 def test_the_stored_calibration_leaves_little_error():
-    measured = confidence.report()
+    measured = recorded_confidence.calibration_run()
     assert measured["fits"]
     before, after = measured["mean_ece"]["raw"], measured["mean_ece"]["stored"]
     assert after <= before / 3 or after < 0.015
-    assert confidence.stored_sts().temperatures == measured["temperatures"]
+    assert recorded_confidence.stored_sts().temperatures == measured["temperatures"]
 
 
 def test_the_stored_report_follows_from_its_observations():
-    measured = confidence.report()
-    for domain, found in confidence.observations().items():
+    measured = recorded_confidence.calibration_run()
+    for domain, found in recorded_confidence.observations().items():
         again = by_position(found.logits, found.accepted, measured["temperatures"])["ece"]
         rows = [row for row in measured["rows"] if row["domain"] == domain]
         assert [row["ece_after"] for row in rows] == pytest.approx(again, abs=2e-3)
@@ -241,7 +245,7 @@ def test_the_stored_report_follows_from_its_observations():
 def test_the_acceptance_rate_rises_with_the_threshold_most_in_chat():
     rise = {}
     for domain in ("math", "code", "chat"):
-        rates = [row["rate"] for row in confidence.threshold_sweep()["rows"] if row["domain"] == domain]
+        rates = [row["rate"] for row in recorded_confidence.threshold_sweep()["rows"] if row["domain"] == domain]
         rise[domain] = rates[-1] - rates[0]
         assert rise[domain] > 0 and np.polyfit(range(len(rates)), rates, 1)[0] > 0
     assert max(rise, key=rise.get) == "chat"

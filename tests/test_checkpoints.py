@@ -10,9 +10,10 @@ import torch
 from helpers import GAMMA, PROMPT, VOCAB, assert_refused, cut_short, greedy, set_config, set_tensors, shard
 from safetensors.torch import load_file
 
-from dspark_lite import checkpoints
-from dspark_lite.checkpoints import EMBEDDED, load_drafter, load_target
-from dspark_lite.losslessness import toy_models
+from dspark_lite.common import files
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models import checkpoints
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.training.drafts import new_draft
 
 # What fits -----------------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ def test_writing_leaves_the_old_file_when_it_fails(tmp_path):
 
     (tmp_path / "file").write_text("whole")
     with pytest.raises(KeyboardInterrupt):
-        checkpoints.write_atomically(tmp_path / "file", fail)
+        files.write_atomically(tmp_path / "file", fail)
     assert (tmp_path / "file").read_text() == "whole"
 
 
@@ -214,7 +215,7 @@ def test_a_tokenizer_that_knows_more_tokens_than_the_model_is_refused(copy):
     assert_refused(f"tokenizer of .* knows [0-9]+ tokens, its model {VOCAB}; copy or download both", load_target, str(copy / "target"))
 
 
-@pytest.mark.parametrize("reader", ["transformers.AutoModelForCausalLM.from_pretrained", "dspark_lite.checkpoints._same_rows"])
+@pytest.mark.parametrize("reader", ["transformers.AutoModelForCausalLM.from_pretrained", "dspark_lite.models.checkpoints._same_rows"])
 def test_a_gpu_without_room_is_told_and_what_to_do(pair, target, monkeypatch, reader):
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")

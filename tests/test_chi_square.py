@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from dspark_lite.chi_square import after_anchor, chi_square, next_token_counts, pooled, up_to_a_fork
-from dspark_lite.errors import RequestError
-from dspark_lite.lab import setup
-from dspark_lite.sampling import Verdict, accept, draw
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.sampling import Verdict, accept, draw
+from dspark_lite.losslessness.chi_square import after_anchor, chi_square, next_token_counts, pooled_cells, up_to_a_fork
+from dspark_lite.measure.lab import setup
 
 OTHERS = ("dflash", "eagle3", "mtp", "small_lm", "prompt_lookup")
 DRAWS, FALSE_ALARM = 20_000, 1e-3
@@ -72,7 +72,7 @@ def test_every_batch_of_rounds_starts_from_the_same_place(lab, prompt_ids, name,
         seen.append(target_probs[0, 0])
         return accept(target_probs, *rest)
 
-    monkeypatch.setattr("dspark_lite.chi_square.MAX_ROWS", 4)
+    monkeypatch.setattr("dspark_lite.losslessness.chi_square.MAX_ROWS", 4)
     next_token_counts(lab.target, lab.drafter(name), prompt_ids, 10, TEMPERATURE, lab.generator(), accept=spy)
     assert len(seen) == 3
     _, wanted = after_anchor(lab.target, prompt_ids, TEMPERATURE)
@@ -88,12 +88,12 @@ def test_false_alarms_are_as_rare_as_promised():
 
 
 def test_cells_that_expect_few_draws_are_pooled():
-    observed, expected = pooled(torch.tensor([2, 60, 30, 4, 4]), torch.tensor([0.02, 0.6, 0.3, 0.04, 0.04]))
+    observed, expected = pooled_cells(torch.tensor([2, 60, 30, 4, 4]), torch.tensor([0.02, 0.6, 0.3, 0.04, 0.04]))
     assert observed.tolist() == [60, 30, 10] and expected.tolist() == pytest.approx([60, 30, 10])
 
 
 def test_a_pool_that_expects_few_draws_joins_the_last_cell():
-    observed, expected = pooled(torch.tensor([60, 38, 2]), torch.tensor([0.6, 0.38, 0.02]))
+    observed, expected = pooled_cells(torch.tensor([60, 38, 2]), torch.tensor([0.6, 0.38, 0.02]))
     assert observed.tolist() == [60, 40] and expected.tolist() == pytest.approx([60, 40])
 
 

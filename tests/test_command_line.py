@@ -5,10 +5,10 @@ import json
 import pytest
 from helpers import refused
 
-from dspark_lite import bench
 from dspark_lite.__main__ import main
-from dspark_lite.checkpoints import EMBEDDED, save_draft
-from dspark_lite.losslessness import toy_models
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure import speed
+from dspark_lite.models.checkpoints import EMBEDDED, save_draft
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,8 @@ MEASURING = {"evaluate": "--json", "bench": "--json", "bench --scheduler": "--js
 @pytest.mark.parametrize("command", MEASURING)
 def test_a_result_that_could_not_be_written_is_refused_before_it_is_measured(capfd, tmp_path, monkeypatch, command):
     """Nothing is loaded, measured or trained."""
-    for name in ("lab.setup", "bench.bench_scheduler", "released_bench.measure", "doctor.examine", "training.recipes.train"):
+    for name in ("measure.lab.setup", "measure.speed.bench_scheduler", "measure.random_weights.measure_shapes",
+                 "measure.doctor.examine", "training.recipes.train"):
         monkeypatch.setattr(f"dspark_lite.{name}", lambda *_, **__: pytest.fail("it was measured"))
     monkeypatch.setattr("dspark_lite.training.estimate.estimate", lambda *_: [])
     monkeypatch.chdir(tmp_path)
@@ -141,7 +142,7 @@ def test_other_commands(capfd, tmp_path, monkeypatch):
 
 
 def test_the_scheduler_is_benchmarked_by_itself(capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "bench_scheduler", lambda: [{"requests": 4, "gamma": 7, "milliseconds": 0.5, "loop_milliseconds": 60.0,
+    monkeypatch.setattr(speed, "bench_scheduler", lambda: [{"requests": 4, "gamma": 7, "milliseconds": 0.5, "loop_milliseconds": 60.0,
                                                             "ratio": 120.0}])
     assert main(["bench", "--scheduler", "--json", str(tmp_path / "scheduler.json")]) == 0
     assert "4 requests, gamma 7: 0.500 ms, literal loop 60.0 ms, 120 times faster" in capfd.readouterr().out

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from dspark_lite import confidence, contrasts, evaluation, experiments, recorded, serving_report, settings
-from dspark_lite.errors import DSparkLiteError
-from dspark_lite.evaluation import Estimate
-from dspark_lite.serving import STEP_PARTS
+from dspark_lite.common import estimates, recorded
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.estimates import Estimate
+from dspark_lite.replication import experiments, quantities, recorded_confidence, recorded_serving, settings
+from dspark_lite.serving.engine import STEP_PARTS
 
 
 def served_row(drafter, policy, concurrency, committed, verified):
@@ -24,8 +25,8 @@ def engine(monkeypatch):
              served_row("dspark", "lagged", 4, 100, 70), served_row("dspark", "lagged", 16, 200, 60),
              served_row("dspark", "lagged", 64, 320, 40),
              served_row("dspark", "fixed 1", 64, 300, 20), served_row("dspark", "fixed 7", 64, 240, 80)]
-    monkeypatch.setattr(serving_report, "measured", lambda: {"policies": found})
-    monkeypatch.setattr(evaluation, "RESAMPLES", 20)
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda: {"policies": found})
+    monkeypatch.setattr(estimates, "RESAMPLES", 20)
 
 
 def close(found, value):
@@ -34,60 +35,60 @@ def close(found, value):
 
 
 def test_gain_at_the_same_throughput(engine):
-    found = serving_report.gain_over_mtp(serving_report.speed_gain, "lagged", 16)
+    found = recorded_serving.gain_over_mtp(recorded_serving.speed_gain, "lagged", 16)
     # At 160 tokens a second DSpark's line from (25, 100) to (12.5, 200) gives 17.5 per user, MTP-1 10.
     close(found, 0.75)
 
 
 def test_gain_at_the_same_speed(engine):
-    found = contrasts.served(serving_report.throughput_gain)
+    found = quantities.served(recorded_serving.throughput_gain)
     close(found["moderate:"], 240 / 160 - 1)  # 10 per user lies a third of the way from 12.5 (200) to 5 (320)
     close(found["strict:"], 240 / 40 - 1)
 
 
 def test_a_point_out_of_reach_is_no_number(engine):
     with pytest.raises(DSparkLiteError, match="does not reach MTP-1's point at 4 requests"):
-        serving_report.gain_over_mtp(serving_report.speed_gain, "lagged", 4)  # 40 tokens a second: DSpark begins at 100
-    assert np.isnan(serving_report.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0])))
+        recorded_serving.gain_over_mtp(recorded_serving.speed_gain, "lagged", 4)  # 40 tokens a second: DSpark begins at 100
+    assert np.isnan(recorded_serving.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0])))
 
 
 def test_budget_falls_and_one_draft_against_seven(engine):
-    close(contrasts.budget_drop(), 3.0)  # 70 / 10 at 4 requests, 40 / 10 at 64
-    assert {label: found.value for label, found in contrasts.budgets().items()} == {"4 under way:": 7.0, "64 under way:": 4.0}
-    close(contrasts.static_loss(), 300 / 240 - 1)
+    close(quantities.budget_drop(), 3.0)  # 70 / 10 at 4 requests, 40 / 10 at 64
+    assert {label: found.value for label, found in quantities.budgets().items()} == {"4 under way:": 7.0, "64 under way:": 4.0}
+    close(quantities.static_loss(), 300 / 240 - 1)
 
 
 def test_excess_is_promise_over_outcome():
-    assert confidence.excess(np.array([0.9, 0.7]), np.array([1.0, 0.0])) == pytest.approx(0.3)
-    assert confidence.excess(np.array([0.4, 0.2]), np.array([1.0, 0.0])) == pytest.approx(-0.2)
+    assert recorded_confidence.excess(np.array([0.9, 0.7]), np.array([1.0, 0.0])) == pytest.approx(0.3)
+    assert recorded_confidence.excess(np.array([0.4, 0.2]), np.array([1.0, 0.0])) == pytest.approx(-0.2)
 
 
 def test_the_paper_promises_too_much_in_figure_6(monkeypatch):
     before = {1: ([0.6, 0.8], [0.5, 0.8], [3, 1]), 3: ([0.5], [0.2], [7]), 5: ([0.5], [0.3], [1]), 7: ([0.5], [0.4], [1])}
-    monkeypatch.setattr(contrasts.paper, "calibration", lambda position: {
+    monkeypatch.setattr(quantities.paper, "calibration", lambda position: {
         "before": dict(zip(("predicted", "observed", "count"), map(np.array, before[position])))})
-    assert contrasts.paper_excess() == pytest.approx({"excess, from": 0.075, "excess, to": 0.3})
+    assert quantities.paper_excess() == pytest.approx({"excess, from": 0.075, "excess, to": 0.3})
 
 
 def test_appendix_a_is_computed_and_a_wrong_number_is_told():
-    ours = contrasts.appendix_a()
+    ours = quantities.appendix_a_numbers()
     theirs = dict(zip(ours, (1.0, 0.9, 1.134, 0.85, 0.15, 0.7, 0.3)))
     assert {label: found.value for label, found in ours.items()} == pytest.approx(theirs, abs=1e-6)
-    assert min(room.low for room in contrasts.equal(theirs, ours).values()) > 0
+    assert min(room.low for room in quantities.equal(theirs, ours).values()) > 0
     for changed in (1e-3, -1e-3):
-        assert contrasts.equal({**theirs, "1 draft:": 0.9 + changed}, ours)["1 draft:"].high < 0
+        assert quantities.equal({**theirs, "1 draft:": 0.9 + changed}, ours)["1 draft:"].high < 0
 
 
 def test_shifted_moves_all_three():
-    found = contrasts.shifted(Estimate(1.5, 1.0, 2.0), -1)
+    found = quantities.shifted(Estimate(1.5, 1.0, 2.0), -1)
     assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
 
 
 def test_margins_of_merged_rows_have_their_sign(monkeypatch):
-    monkeypatch.setattr(contrasts, "ahead", lambda first, second, domain: (first, second, domain))
-    assert contrasts.first_draft_leads("dspark", "dflash", ("math",)) == {"math": (("dspark", 1), ("dflash", 1), "math")}
-    assert contrasts.end_falls("dflash", ("code",)) == {"code": (("dflash", 1), ("dflash", 7), "code")}
-    assert contrasts.paper_gains_by_domain(*[{"math": x, "code": x, "chat": x} for x in (6.0, 5.0)])["code:"] == pytest.approx(0.2)
+    monkeypatch.setattr(quantities, "ahead", lambda first, second, domain: (first, second, domain))
+    assert quantities.first_draft_leads("dspark", "dflash", ("math",)) == {"math": (("dspark", 1), ("dflash", 1), "math")}
+    assert quantities.end_falls("dflash", ("code",)) == {"code": (("dflash", 1), ("dflash", 7), "code")}
+    assert quantities.paper_gains_by_domain(*[{"math": x, "code": x, "chat": x} for x in (6.0, 5.0)])["code:"] == pytest.approx(0.2)
 
 
 def test_shares_of_a_target():

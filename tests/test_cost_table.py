@@ -8,11 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspark_lite import confidence
 from dspark_lite.__main__ import main
-from dspark_lite.cost_table import CostTable, profile
-from dspark_lite.errors import CheckpointError, RequestError
-from dspark_lite.losslessness import toy_models
+from dspark_lite.common.errors import CheckpointError, RequestError
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure.step_time import profile
+from dspark_lite.replication import recorded_confidence
+from dspark_lite.scheduling.cost_table import CostTable
 
 
 def test_a_look_up_takes_the_largest_measured_size_not_above():
@@ -92,7 +93,7 @@ def test_the_command_writes_both_files(capsys, tmp_path):
 
 
 def test_the_stored_table_follows_from_its_single_measurements():
-    table, steps = confidence.stored_cost_table(), confidence.steps()
+    table, steps = recorded_confidence.stored_cost_table(), recorded_confidence.steps()
     medians = [1e3 / np.median(steps["milliseconds"][str(size)]) for size in table.batch_tokens.tolist()]
     assert table.steps_per_second.tolist() == pytest.approx(medians)
     assert steps["device"] and (np.diff(medians) > 0).any(), "a measured table is jagged"

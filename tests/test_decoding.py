@@ -8,11 +8,11 @@ from helpers import BAD_LENGTHS
 from torch.overrides import TorchFunctionMode
 
 from dspark_lite import scheduling
-from dspark_lite.cost_table import CostTable
+from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import Generation, generate, generate_together
 from dspark_lite.drafters import SmallLM
-from dspark_lite.errors import RequestError
-from dspark_lite.losslessness import toy_models
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.scheduling.cost_table import CostTable
 
 VOCAB, GAMMA = 13, 4
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
@@ -73,7 +73,7 @@ def test_every_drafter_takes_part_in_a_shared_step(plain, name):
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_a_shared_step_of_one_request_is_a_round_of_generate(policy, temperature):
-    """What is enumerated are shared steps (losslessness.py), so this is a part of the proof."""
+    """What is enumerated are shared steps (losslessness/enumeration.py), so this is a part of the proof."""
     runs = [alone(TARGET, DRAFTERS["dspark"], prompt, max_new_tokens=20, temperature=temperature, policy=POLICIES[policy],
                   stop_token_ids=(), generator=torch.Generator().manual_seed(seed))
             for alone in (generate, lambda target, drafter, prompt, **options: generate_together(target, drafter, [prompt], **options)[0])

@@ -9,11 +9,12 @@ import pytest
 import torch
 from hub_server import Hub
 
-from dspark_lite import doctor, hub, released
 from dspark_lite.__main__ import main
-from dspark_lite.checkpoints import load_target
-from dspark_lite.errors import CheckpointError
-from dspark_lite.lab import LEAST_MEMORY
+from dspark_lite.common.errors import CheckpointError
+from dspark_lite.measure import doctor
+from dspark_lite.measure.lab import MIN_FREE_MEMORY
+from dspark_lite.models import hub, shapes
+from dspark_lite.models.checkpoints import load_target
 from dspark_lite.training import estimate
 
 WEIGHTS = "model.safetensors"
@@ -35,9 +36,9 @@ def offline(tmp_path, monkeypatch):
 def served(pair, tmp_path, monkeypatch):
     """The Hub of this process with something under each released id: the pair's target, or its draft."""
     models = {}
-    for role, name in released.MODELS.items():
+    for role, name in shapes.RELEASED_MODELS.items():
         models[name] = {"main": tmp_path / role}
-        shutil.copytree(pair / ("target" if released.is_language_model(role) else "draft"), tmp_path / role)
+        shutil.copytree(pair / ("target" if shapes.is_language_model(role) else "draft"), tmp_path / role)
         (tmp_path / role / "pytorch_model.bin").write_bytes(b"never fetched, never counted")
     with Hub(models) as found:
         found.use_here(monkeypatch, tmp_path / "home")
@@ -65,12 +66,12 @@ def test_offline_and_without_a_gpu_it_answers_from_what_is_known(offline, tmp_pa
     assert found["device"]["free_bytes"] is None and found["dtype"]["name"] == "float32"
     assert found["profile"] == {"name": "tiny", "why": "there is no GPU"} and "profile: tiny (there is no GPU)" in out
     assert {"python", "torch", "transformers", "huggingface_hub", "ipywidgets"} <= found["versions"].keys()
-    assert [row["name"] for row in found["models"]] == list(released.MODELS.values())
+    assert [row["name"] for row in found["models"]] == list(shapes.RELEASED_MODELS.values())
     assert not any(row["cached"] for row in found["models"]) and {row["size_from"] for row in found["models"]} == {"known"}
     assert model(found, "dspark")["file_bytes"] == 2 * 1393133569 and model(found, "small_lm")["file_bytes"] == 1503300328
     assert model(found, "dspark")["beside_bytes"] <= 1.3e9 < model(found, "dspark")["alone_bytes"]
     assert {row["fits"] for row in found["models"]} == {None} and all(row["fits_t4"] for row in found["models"])
-    assert found["download"]["rate"] == "assumed" and found["download"]["missing_bytes"] == sum(map(released.file_bytes, released.MODELS))
+    assert found["download"]["rate"] == "assumed" and found["download"]["missing_bytes"] == sum(map(shapes.file_bytes, shapes.RELEASED_MODELS))
     for words in ("no GPU", "known sizes, the Hub did not answer", "12 min at 25.0 MB/s (assumed)", "whole in it: none"):
         assert words in out
     assert not (tmp_path / "home").exists()
@@ -78,7 +79,7 @@ def test_offline_and_without_a_gpu_it_answers_from_what_is_known(offline, tmp_pa
 
 def test_a_missing_library_is_named(offline, monkeypatch):
     monkeypatch.setattr(doctor, "LIBRARIES", ("ipywidgets", "no-such-library"))
-    assert doctor.versions()["no-such-library"] == "not installed"
+    assert doctor.all_versions()["no-such-library"] == "not installed"
 
 
 @pytest.mark.parametrize(("asked", "words"), [("released", "profile: released (DSPARK_PROFILE says so)"),
@@ -117,7 +118,7 @@ def test_a_t4_gets_float16_and_the_released_profile(offline, monkeypatch, capsys
     assert found["dtype"]["name"] == "float16" and "is_bf16_supported" in found["dtype"]["why"]
     assert found["profile"] == {"name": "released", "why": "the GPU has at least 14 GiB free"}
     assert all(row["fits"] and row["fits_t4"] for row in found["models"])
-    assert "device: Tesla T4, compute capability 7.5, 15.7 GB of 15.8 GB free" in doctor.report(found)
+    assert "device: Tesla T4, compute capability 7.5, 15.7 GB of 15.8 GB free" in doctor.machine_report(found)
 
 
 def test_an_ampere_gets_bfloat16(offline, monkeypatch):
@@ -128,9 +129,9 @@ def test_an_ampere_gets_bfloat16(offline, monkeypatch):
 def test_a_gpu_that_is_taken_gets_the_tiny_profile_and_does_not_hold_the_pair(offline, monkeypatch):
     gpu(monkeypatch, free=9 * GIB)
     found = doctor.examine()
-    assert found["profile"] == {"name": "tiny", "why": "the GPU has less than 14 GiB free"} and 9 * GIB < LEAST_MEMORY
+    assert found["profile"] == {"name": "tiny", "why": "the GPU has less than 14 GiB free"} and 9 * GIB < MIN_FREE_MEMORY
     assert model(found, "target")["fits"] and not model(found, "dspark")["fits"] and model(found, "dspark")["fits_t4"]
-    assert "does not fit" in "\n".join(doctor.report(found))
+    assert "does not fit" in "\n".join(doctor.machine_report(found))
 
 
 # With a Hub ----------------------------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def test_a_gpu_that_is_taken_gets_the_tiny_profile_and_does_not_hold_the_pair(of
 
 def test_sizes_and_rate_are_asked_of_the_hub_and_what_is_cached_is_not_counted(served, tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "HUB_SECONDS", 60)
-    target = load_target(released.MODELS["target"])
+    target = load_target(shapes.RELEASED_MODELS["target"])
     assert target.vocab_size == 11
     served.requests.clear()
     found = doctor.examine()
@@ -149,11 +150,11 @@ def test_sizes_and_rate_are_asked_of_the_hub_and_what_is_cached_is_not_counted(s
     assert found["download"]["rate"] == "measured" and found["download"]["bytes_per_second"] > 0
     assert found["download"]["missing_bytes"] == sum(row["file_bytes"] for row in found["models"][1:])
     assert served.sent() == [WEIGHTS]  # the beginning of one file
-    assert "as the Hub lists them" in "\n".join(doctor.report(found))
+    assert "as the Hub lists them" in "\n".join(doctor.machine_report(found))
 
 
 def test_a_model_that_is_not_whole_is_not_called_cached(served, tmp_path, monkeypatch):
-    name = released.MODELS["target"]
+    name = shapes.RELEASED_MODELS["target"]
     hub.fetch(name, ["config.json"])
     assert not doctor.is_cached(name)
     load_target(name)
@@ -166,7 +167,7 @@ def test_a_model_that_is_not_whole_is_not_called_cached(served, tmp_path, monkey
 def test_the_whole_cache_leaves_nothing_to_download(served, monkeypatch):
     monkeypatch.setattr(doctor, "is_cached", lambda name: True)
     monkeypatch.setattr(doctor, "ask_hub", lambda seconds: ({}, None))
-    assert "download: nothing, the cache holds all of them" in doctor.report(doctor.examine())
+    assert "download: nothing, the cache holds all of them" in doctor.machine_report(doctor.examine())
 
 
 def test_a_hub_that_refuses_is_no_failure(served, monkeypatch):
@@ -177,7 +178,7 @@ def test_a_hub_that_refuses_is_no_failure(served, monkeypatch):
 
 def test_the_token_of_a_probe_stays_with_the_hub(served, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_good")
-    name = released.MODELS["target"]
+    name = shapes.RELEASED_MODELS["target"]
     served.gated[name] = "hf_good"
     assert hub.transfer_rate(name, WEIGHTS, 1.0) > 0
     assert {request.token for request in served.requests if request.at == "hub"} == {"Bearer hf_good"}
@@ -186,7 +187,7 @@ def test_the_token_of_a_probe_stays_with_the_hub(served, monkeypatch):
 
 def test_a_probe_stops_at_its_size(served, monkeypatch):
     monkeypatch.setattr(hub, "PROBED", 100)
-    assert hub.transfer_rate(released.MODELS["target"], WEIGHTS, 60.0) > 0
+    assert hub.transfer_rate(shapes.RELEASED_MODELS["target"], WEIGHTS, 60.0) > 0
 
 
 # One way to the Hub --------------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def test_a_probe_stops_at_its_size(served, monkeypatch):
 def test_an_estimate_fetches_a_config_and_nothing_else_and_leaves_no_half_checkpoint(served, monkeypatch):
     from huggingface_hub import constants
 
-    name = released.MODELS["target"]
+    name = shapes.RELEASED_MODELS["target"]
     assert estimate.target_config({"target": name})["hidden_size"] == 16
     assert served.sent() == ["config.json"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

@@ -6,16 +6,17 @@ import random
 import pytest
 import torch
 
-from dspark_lite import scheduling
-from dspark_lite.cost_table import CostTable
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.policy import started
+from dspark_lite.decoding.protocols import Context, Drafter, Policy
+from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import PromptLookup, SmallLM
 from dspark_lite.drafters.backbone import ContextCache, attend
 from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
-from dspark_lite.drafters.protocol import Context, Drafter, Policy
-from dspark_lite.errors import RequestError
-from dspark_lite.losslessness import toy_models
-from dspark_lite.sampling import probabilities
-from dspark_lite.slots import BlockSlots, DraftView
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.scheduling import policies as scheduling
+from dspark_lite.scheduling.cost_table import CostTable
+from dspark_lite.serving.slots import BlockSlots, DraftView
 
 VOCAB, GAMMA = 11, 4
 TARGET, DRAFTERS = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
@@ -70,7 +71,7 @@ def test_every_drafter_is_called_as_the_protocol_says(name):
 def test_contexts_and_policies_are_called_as_the_protocol_says():
     table = CostTable([1], [1.0])
     policies = [scheduling.fixed(1), scheduling.threshold(0.5), scheduling.algorithm1(table), scheduling.retrospective(table),
-                scheduling.LaggedTopK(table), scheduling.started(lambda proposal: torch.zeros(1, dtype=torch.long))]
+                scheduling.LaggedTopK(table), started(lambda proposal: torch.zeros(1, dtype=torch.long))]
     contexts = [ContextCache(1), BlockSlots(DRAFTERS["dspark"], 2, 8, torch.device("cpu")).drafting([0, 1], [1, 2])]
     assert all(isinstance(policy, Policy) for policy in policies) and isinstance(contexts[1], DraftView)
     for context in contexts:

@@ -8,15 +8,16 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 
-from dspark_lite.checkpoints import load_drafter, load_target, parse_draft_config, save_draft
+from dspark_lite.common.errors import CheckpointError, DSparkLiteError
 from dspark_lite.decoding import generate
+from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import MTP, DSpark, Eagle3
-from dspark_lite.errors import CheckpointError, DSparkLiteError
-from dspark_lite.losslessness import toy_models
-from dspark_lite.sampling import probabilities
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
+from dspark_lite.models.draft_config import parse_draft_config
 from dspark_lite.training.anchors import TrainingBatch, block_targets, draw_anchors
 from dspark_lite.training.drafts import OBJECTIVES, new_draft, objective, train_draft
-from dspark_lite.training.loop import trainable
+from dspark_lite.training.optimisers import trainable
 from dspark_lite.training.recipes import load_recipe
 from dspark_lite.training.unrolled import unrolled_hidden
 

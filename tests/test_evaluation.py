@@ -10,29 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_lite import bench, evaluation, measurements
 from dspark_lite.__main__ import main
-from dspark_lite.checkpoints import EMBEDDED
-from dspark_lite.decoding import ROUND_PARTS, Generation, Round, generate
-from dspark_lite.errors import DSparkLiteError
-from dspark_lite.evaluation import (
-    bootstrap,
-    conditional_acceptance,
-    evaluate,
-    macro_gain,
-    mean_accepted_length,
-    position_counts,
-    position_estimates,
-    rollouts,
-    row_tally,
-    tally,
-    tokens_per_second,
-)
-from dspark_lite.lab import setup
-from dspark_lite.losslessness import toy_models
-from dspark_lite.measurements import Journal, check_writable, commit, fingerprint
-from dspark_lite.quality import answer_entropy
-from dspark_lite.training.corpus import DOMAINS
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.estimates import bootstrap
+from dspark_lite.common.names import DOMAINS
+from dspark_lite.decoding import Generation, Round, generate
+from dspark_lite.decoding.rounds import ROUND_PARTS
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure import evaluation, journal, speed
+from dspark_lite.measure.evaluation import (acceptance_by_position, evaluate, mean_accepted_length, position_counts,
+                                            position_estimates, relative_gain, rollouts, row_tally, tally,
+                                            tokens_per_second)
+from dspark_lite.measure.journal import Journal, check_writable, commit
+from dspark_lite.measure.lab import setup
+from dspark_lite.measure.target_quality import answer_entropy
+from dspark_lite.models.checkpoints import EMBEDDED
+from dspark_lite.models.weights import fingerprint
 
 
 def generation(*rounds, seconds=1.0):
@@ -56,15 +49,15 @@ def test_accepted_length_is_over_all_rounds_of_a_domain_and_averaged_over_domain
 
 def test_conditional_acceptance_counts_who_reached_a_position_and_nothing_behind_the_end_of_an_answer():
     assert position_counts(TEXTS, 4).tolist() == [[[2, 3], [1, 2], [1, 1], [0, 0]], [[2, 2], [1, 1], [0, 1], [0, 0]]]
-    assert conditional_acceptance(TEXTS, 4) == [4 / 5, 2 / 3, 1 / 2, None]
-    assert conditional_acceptance([generation((0, 0))], 1) == [None]  # nothing was proposed
-    assert conditional_acceptance([generation((3, 2, 2))], 3) == [1, 1, None]  # the second draft was the stop token
-    assert conditional_acceptance([generation((3, 2, 3))], 3) == [1, 1, 0]  # the correction was, or came last
+    assert acceptance_by_position(TEXTS, 4) == [4 / 5, 2 / 3, 1 / 2, None]
+    assert acceptance_by_position([generation((0, 0))], 1) == [None]  # nothing was proposed
+    assert acceptance_by_position([generation((3, 2, 2))], 3) == [1, 1, None]  # the second draft was the stop token
+    assert acceptance_by_position([generation((3, 2, 3))], 3) == [1, 1, 0]  # the correction was, or came last
 
 
 def test_position_estimates_are_the_shares_with_intervals():
     estimates = position_estimates(TEXTS * 5, 4)
-    assert [e and e.value for e in estimates] == conditional_acceptance(TEXTS, 4)
+    assert [e and e.value for e in estimates] == acceptance_by_position(TEXTS, 4)
     assert all(0 <= e.low <= e.value <= e.high <= 1 for e in estimates[:3])
     assert position_estimates(TEXTS, 2) == [None, None]  # too few rounds
 
@@ -97,9 +90,9 @@ def test_macro_gain_compares_the_same_prompts():
     """Lengths differ from prompt to prompt but ours is a fifth longer on each: paired, nothing is uncertain."""
     theirs = [np.array([[10.0, 5.0], [40.0, 5.0], [25.0, 5.0]]), np.array([[5.0, 5.0], [20.0, 5.0]])]
     ours = [group * [1.2, 1.0] for group in theirs]
-    gain = macro_gain(ours, theirs)
+    gain = relative_gain(ours, theirs)
     assert (gain.value, gain.low, gain.high) == pytest.approx((0.2, 0.2, 0.2))
-    back = macro_gain(theirs, ours)
+    back = relative_gain(theirs, ours)
     assert back.value == pytest.approx(1 / 1.2 - 1)
 
 
@@ -168,7 +161,7 @@ TOY_LAB = SimpleNamespace(target=TARGET, drafter=TOYS.get, check_drafter=lambda 
 def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsys):
     """The clock ticks a millisecond at each look: a part takes one, an operator one."""
     ticks = itertools.count()
-    monkeypatch.setattr(bench, "clock", lambda device: next(ticks) / 1e3)
+    monkeypatch.setattr(speed, "clock", lambda device: next(ticks) / 1e3)
     monkeypatch.setattr("dspark_lite.__main__._lab", lambda *given: TOY_LAB)
     command = ["bench", "--breakdown", "--drafters", "dspark", "small_lm", "--prompts", "1", "--json", str(tmp_path / "b.json")]
     assert main(command) == 0
@@ -193,9 +186,9 @@ def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsy
 def test_a_breakdown_shows_which_part_is_slow(monkeypatch, slow, part):
     now, drafter = [0.0], TOYS["dspark"]
     honest = getattr(drafter, slow)
-    monkeypatch.setattr(bench, "clock", lambda device: now[0])
+    monkeypatch.setattr(speed, "clock", lambda device: now[0])
     monkeypatch.setattr(drafter, slow, lambda *given, **options: now.__setitem__(0, now[0] + 5.0) or honest(*given, **options))
-    _, row = bench.breakdown(TOY_LAB, ["dspark"], prompts=1)["rows"]
+    _, row = speed.breakdown(TOY_LAB, ["dspark"], prompts=1)["rows"]
     assert row["milliseconds"] == pytest.approx({**dict.fromkeys(ROUND_PARTS, 0), part: 5000})
     assert row["python_milliseconds"] == pytest.approx(5000), "what passes outside operators is Python's"
 
@@ -313,7 +306,7 @@ def test_a_drafter_may_be_an_object_or_a_folder(lab, tmp_path):
     answers = rollouts(lab, lab.drafter("dspark"), lab.prompts["math"][:2], temperature=1.0)
     full = evaluate(lab, ["dspark"], {"math": lab.prompts["math"][:2]})["rows"][0]
     assert row_tally(full).tolist() == tally(answers).tolist()
-    assert full["conditional_acceptance"] == conditional_acceptance(answers, 7)
+    assert full["conditional_acceptance"] == acceptance_by_position(answers, 7)
 
 
 def test_a_long_prompt_gets_a_short_answer_and_a_longer_one_is_skipped(lab, monkeypatch, decoded):
@@ -335,7 +328,7 @@ def test_a_fingerprint_tells_weights_apart(lab):
 
 
 def test_the_commit_is_that_of_the_clone_and_none_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(measurements, "ROOT", tmp_path)
+    monkeypatch.setattr(journal, "ROOT", tmp_path)
     assert commit() is None
     (tmp_path / ".git").mkdir()
     assert commit() is None  # no repository after all
@@ -358,13 +351,13 @@ def test_a_result_can_be_written_where_its_folder_is_or_can_be_made(tmp_path, mo
     def refuses(dir):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(measurements, "TemporaryFile", refuses)
+    monkeypatch.setattr(journal, "TemporaryFile", refuses)
     with pytest.raises(DSparkLiteError, match=r"\(Permission denied\), so the result could not be kept in .*new.json"):
         check_writable(tmp_path / "new.json")
 
 
 def test_draft_time_is_given_for_each_context(lab):
-    found = bench.draft_time(lab, lab.drafter("dspark"), contexts=(10, 20), repeats=2)
+    found = speed.draft_time(lab, lab.drafter("dspark"), contexts=(10, 20), repeats=2)
     assert list(found) == ["10", "20"] and min(found.values()) > 0
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from scipy.special import expit
 
-from dspark_lite import scheduling
+from dspark_lite.decoding.sampling import residual
 from dspark_lite.exercises import lesson_02, lesson_03, lesson_06, lesson_08, lesson_09
 from dspark_lite.exercises.checking import Exercise, Step, as_values, same
-from dspark_lite.sampling import residual
+from dspark_lite.scheduling import policies
 
 SOURCES = {source.name[:2]: source for source in notebooks.lesson_sources()}
 MODULES = {number: importlib.import_module(f"dspark_lite.exercises.lesson_{number}") for number in SOURCES}
@@ -36,7 +36,7 @@ def refusal(check, answer, capsys) -> str:
 def run_cells(number, tag):
     """Runs the cells of a lesson with this tag and those that call a checker, with the names that they use at hand."""
     scope = {"np": np, "torch": torch, "expit": expit, "residual": residual, "exercises": MODULES[number],
-             "expected_tau": lesson_03.expected_tau, **vars(scheduling), **OF_LESSON[number]}
+             "expected_tau": lesson_03.expected_tau, **vars(policies), **OF_LESSON[number]}
     for cell in notebooks.read_cells(SOURCES[number]):
         only_checks = cell.source.startswith("done = exercises.check_")
         if tag in notebooks.tags(cell) or only_checks:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from made_measurements import latency, measurement
 
-from dspark_lite.measurements import write_json
+from dspark_lite.common.files import write_json
 from dspark_lite.training.recipes import load_recipe
 
 
@@ -23,18 +23,18 @@ def work(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "WORK", tmp_path / "build" / "experiments")
     monkeypatch.setattr(experiments, "BUILD", tmp_path / "build" / "training")
     monkeypatch.setattr(experiments, "MEASUREMENTS", tmp_path / "assets")
-    monkeypatch.setattr(experiments, "RECIPES", ("tiny-dflash", "tiny-dspark"))
+    monkeypatch.setattr(experiments, "MEASURED_RECIPES", ("tiny-dflash", "tiny-dspark"))
     monkeypatch.setattr(experiments, "train", no_training)
     monkeypatch.setattr(experiments, "round_latency", lambda lab: latency({}))
     monkeypatch.setattr(experiments.Speed, "measured", lambda device, precision: experiments.Speed(1e11, 1e11, 1e10, "as told"))
-    for recipe in experiments.RECIPES:
+    for recipe in experiments.MEASURED_RECIPES:
         write_json(experiments.WORK / f"{recipe}.json", measurement(recipe, 0.8))
     return tmp_path
 
 
 def test_what_was_measured_is_not_measured_again(work):
     assert experiments.main([]) == 0
-    for recipe in experiments.RECIPES:
+    for recipe in experiments.MEASURED_RECIPES:
         kept = (work / "assets" / f"{recipe}.json").read_bytes()
         assert kept == (experiments.WORK / f"{recipe}.json").read_bytes()
     assert json.loads((work / "assets" / "round_latency.json").read_text())["batch"] == 2

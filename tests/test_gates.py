@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dspark_lite.gates import Gate, depth_gate, ending_gate, gate_line, small_lm_gates, target_gates
+from dspark_lite.measure.gates import Gate, depth_gate, ending_gate, gate_line, small_lm_gates, target_gates
 
 QUALITY = [{"domain": "math", "right": 0.95, "entropy_nats": 0.4, "certain": 0.55, "uncertain": 0.2},
            {"domain": "code", "right": 0.85, "entropy_nats": 0.5, "certain": 0.62, "uncertain": 0.1},

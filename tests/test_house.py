@@ -11,7 +11,7 @@ import run_course
 from hypothesis import settings
 from packaging.requirements import Requirement
 
-from dspark_lite.about import REPOSITORY, VERSION
+from dspark_lite.common.about import REPOSITORY, VERSION
 
 ROOT = notebooks.ROOT
 # Colab as of August 2026: nothing of this is installed there, so the lower bounds must admit it.

@@ -12,11 +12,11 @@ from helpers import assert_refused, cut_short, greedy, set_config, set_tensors, 
 from hub_server import Hub
 from safetensors.torch import load_file
 
-from dspark_lite import hub as hub_client
 from dspark_lite import setup
-from dspark_lite.checkpoints import EMBEDDED, load_drafter, load_target
+from dspark_lite.common.names import PROFILES
 from dspark_lite.decoding import generate
-from dspark_lite.lab import PROFILES
+from dspark_lite.models import hub as hub_client
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 
 TARGET, DRAFT = PROFILES["released"]["target"], PROFILES["released"]["dspark"]
 WEIGHTS = "model.safetensors"

@@ -5,11 +5,13 @@ import json
 import pytest
 from made_measurements import forget, measurement, read_from
 
-from dspark_lite import claims, contrasts, ledger, miniature, paper, serving_report, settings
-from dspark_lite.errors import DSparkLiteError
-from dspark_lite.evaluation import Estimate
-from dspark_lite.measurements import write_json
-from dspark_lite.training.corpus import DOMAINS
+from dspark_lite.common import paper
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.estimates import Estimate
+from dspark_lite.common.files import write_json
+from dspark_lite.common.names import DOMAINS
+from dspark_lite.measure import studies
+from dspark_lite.replication import claims, ledger, our_results, quantities, recorded_serving, settings
 from dspark_lite.training.recipes import load_recipe
 
 ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Estimate(0.1, -0.1, 0.3)
@@ -31,8 +33,8 @@ def test_shortfall_tells_the_contrary_from_the_undecided():
 
 
 def test_size_is_apart_from_the_verdict():
-    assert [ledger.size(theirs, ABOVE) for theirs in (0.05, 0.1, 0.25, 0.4)] == ["larger", "same", "same", "smaller"]
-    assert ledger.size(0.3, BELOW) == "smaller"
+    assert [ledger.size_beside_paper(theirs, ABOVE) for theirs in (0.05, 0.1, 0.25, 0.4)] == ["larger", "same", "same", "smaller"]
+    assert ledger.size_beside_paper(0.3, BELOW) == "smaller"
 
 
 def constructed(**changes):
@@ -101,14 +103,14 @@ def test_the_papers_values_are_those_of_its_text(made):
 
 def test_the_paper_holds_its_own_claims():
     """What the claims compare is in the paper's own figures on the side that its text says."""
-    falls = list(contrasts.paper_falls().values())
+    falls = list(quantities.paper_falls().values())
     assert len(falls) == 8 and all(dspark < dflash / 2 for dflash, dspark in zip(falls[::2], falls[1::2]))
-    for numbers in (claims.shallow(), claims.table_1("eagle3"), claims.table_1("dflash"), contrasts.paper_excess()):
+    for numbers in (claims.shallow(), claims.table_1_gains_over("eagle3"), claims.table_1_gains_over("dflash"), quantities.paper_excess()):
         assert min(numbers.values()) > 0
-    assert all(contrasts.paper_gain(domain, 16) > contrasts.paper_gain(domain, 8) for domain in DOMAINS)
-    firsts = list(contrasts.paper_first_drafts("dspark", "dflash", DOMAINS).values())
+    assert all(quantities.paper_gain(domain, 16) > quantities.paper_gain(domain, 8) for domain in DOMAINS)
+    firsts = list(quantities.paper_first_drafts("dspark", "dflash", DOMAINS).values())
     assert all(dspark > dflash for dspark, dflash in zip(firsts[::2], firsts[1::2]))
-    steps = contrasts.paper_depth_steps()
+    steps = quantities.paper_depth_steps()
     assert steps["1 to 2 layers:"] > steps["2 to full:"] > 0
 
 
@@ -149,7 +151,7 @@ def test_settings_are_those_of_the_measured_recipes(made):
 
 def test_an_empty_folder_gives_a_ledger_of_what_is_missing(tmp_path, monkeypatch):
     read_from(tmp_path, monkeypatch)
-    monkeypatch.setattr(serving_report, "MEASURED", tmp_path / "engine.json")
+    monkeypatch.setattr(recorded_serving, "MEASURED", tmp_path / "engine.json")
     untestable = [entry.claim.says for entry in ledger.entries() if entry.verdict == "cannot be tested here"]
     found = {entry.claim.section: entry.verdict for entry in ledger.entries() if entry.verdict != "cannot be tested here"}
     forget()
@@ -157,13 +159,13 @@ def test_an_empty_folder_gives_a_ledger_of_what_is_missing(tmp_path, monkeypatch
     assert set(found.values()) == {"not measured yet"} and untestable == ["and on larger targets"]
 
 
-COMMITTED = sorted(miniature.MEASUREMENTS.glob("*.json"))
+COMMITTED = sorted(our_results.MEASUREMENTS.glob("*.json"))
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_committed_measurements_say_where_they_were_made_and_are_those_of_their_recipes(path):
     measured = json.loads(path.read_text())
     assert measured["device"] and measured["versions"]["torch"] and measured["commit"] and "seed" in measured
-    if path.stem in miniature.RECIPES:
+    if path.stem in studies.MEASURED_RECIPES:
         assert measured["recipe"] == load_recipe(path.stem)
         assert [row["domain"] for row in measured["rows"]] == list(DOMAINS)

@@ -8,11 +8,12 @@ import pytest
 import torch
 from helpers import bars, drawn, written
 
-from dspark_lite import plots
 from dspark_lite.decoding import Round, generate
-from dspark_lite.losslessness import toy_models
-from dspark_lite.target import Step
-from dspark_lite.ties import parting, same_or_tied
+from dspark_lite.decoding.target import Step
+from dspark_lite.figures import lesson_00 as figures
+from dspark_lite.figures import token_boxes
+from dspark_lite.losslessness.ties import parting, same_or_tied
+from dspark_lite.losslessness.toys import toy_models
 
 (SOURCE,) = notebooks.lesson_sources("00")
 
@@ -62,15 +63,15 @@ class Letters:
     (Round(0, 0, 1, [], [9], 0, 0), [("j", "added")], []),
 ])
 def test_every_token_of_a_round_has_its_fate(outcome, committed, lost):
-    assert plots.judged_tokens(Letters, outcome) == (committed, lost)
+    assert token_boxes.judged_tokens(Letters, outcome) == (committed, lost)
 
 
 def test_a_figure_of_rounds_shows_every_kind_of_token(closing):
     rounds = [Round(3, 1, 2, [0, 1, 2], [0, 9], 0, 0), Round(0, 0, 1, [], [9], 0, 0), Round(2, 2, 3, [0, 1], [0, 1, 9], 0, 0)]
     generation = SimpleNamespace(rounds=rounds, token_ids=[5, 0, 9, 9, 0, 1, 9])
-    assert written(plots.rounds_figure(Letters, generation))[:11] == [
+    assert written(token_boxes.rounds_figure(Letters, generation))[:11] == [
         "round 1", "a", "+j", "×b", "c", "round 2", "+j", "round 3", "a", "b", "+j"]
-    assert [written(plots.round_figure(Letters, generation, number)) for number in (1, 2, 3)] == [
+    assert [written(figures.round_figure(Letters, generation, number)) for number in (1, 2, 3)] == [
         ["round 1 of 3: 1 of 3 drafts accepted, 2 tokens committed", "so far", "∅", "f",
          "drafted", "a", "b", "c", "verified", "a", "×b", "c", "committed", "a", "+j"],
         ["round 2 of 3: 0 of 0 drafts accepted, 1 token committed", "so far", "fa", "j", "drafted", "verified", "committed", "+j"],
@@ -79,7 +80,7 @@ def test_a_figure_of_rounds_shows_every_kind_of_token(closing):
 
 
 def test_a_figure_of_a_block_shows_what_each_model_gave_its_tokens(closing):
-    fig = plots.block_figure(["a", "b"], [0.5, 0.2], [0.6, 0.9], [0.8, 0.4], 1)
+    fig = figures.block_figure(["a", "b"], [0.5, 0.2], [0.6, 0.9], [0.8, 0.4], 1)
     (axes,) = fig.axes
     assert bars(axes) == [[0.6, 0.9], [0.5, 0.2]] and drawn(axes) == {"confidence": [0.8, 0.4]}
     assert written(fig) == ["refused"] and [label.get_text() for label in axes.get_xticklabels()] == ["1\na", "2\nb"]
@@ -87,10 +88,10 @@ def test_a_figure_of_a_block_shows_what_each_model_gave_its_tokens(closing):
 
 def test_the_picture_of_a_round_names_its_steps(closing):
     assert {"prefill", "parallel backbone", "sequential head", "confidence", "policy", "verify", "accept", "commit"} <= set(
-        written(plots.round_picture()))
+        written(figures.round_picture()))
 
 
 def test_bars_of_speed_say_how_many_times_plain_decoding(closing):
-    fig = plots.speed_bars({"plain": {"math": 100.0, "chat": 50.0}, "dspark": {"math": 250.0, "chat": 60.0}}, "a made device")
+    fig = figures.speed_bars({"plain": {"math": 100.0, "chat": 50.0}, "dspark": {"math": 250.0, "chat": 60.0}}, "a made device")
     assert bars(fig.axes[0]) == [[100.0, 50.0], [250.0, 60.0]]
     assert written(fig) == ["× 2.50", "× 1.20", "measured on a made device"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dspark_lite import paper
-from dspark_lite.errors import DSparkLiteError
+from dspark_lite.common import paper
+from dspark_lite.common.errors import DSparkLiteError
 
 
 def test_paper_gains_are_those_of_its_text():

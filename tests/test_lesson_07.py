@@ -2,7 +2,7 @@
 
 import pytest
 
-from dspark_lite.lab import PROFILES
+from dspark_lite.common.names import PROFILES
 from dspark_lite.training.recipes import load_recipe
 
 

@@ -8,11 +8,13 @@ import torch
 from helpers import drawn, written
 from safetensors.torch import save_file
 
-from dspark_lite import inspection, inspection_plots
-from dspark_lite.checkpoints import EMBEDDED, load_drafter, load_target, read_config
-from dspark_lite.evaluation import Estimate
-from dspark_lite.parity import TOLERANCE
-from dspark_lite.ties import Parting, parted
+from dspark_lite.common.estimates import Estimate
+from dspark_lite.figures import lesson_08 as figures
+from dspark_lite.losslessness.parity import TOLERANCE
+from dspark_lite.losslessness.ties import Parting, parted
+from dspark_lite.models import inspection
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, read_config
+from dspark_lite.models.weights import held
 
 
 # What is said of checkpoints ------------------------------------------------------------------------------------------
@@ -59,10 +61,10 @@ def test_a_module_without_a_head_has_no_error_of_it():
 def test_what_is_held_is_counted_once():
     target = load_target("tiny-target")
     weights = sum(value.nbytes for value in target.model.parameters())
-    alone = inspection.held(target, None, 10)
+    alone = held(target, None, 10)
     assert alone["drafter"] == 0 and weights <= alone["target"] < 1.01 * weights  # and a few buffers
     assert alone["keys and values"] == 10 * 2 * 12 * 2 * 32 * 4  # keys and values, layers, key heads, head size, bytes
-    draft, small = (inspection.held(target, load_drafter(name, target), 10) for name in ("tiny-dspark", "tiny-small-lm"))
+    draft, small = (held(target, load_drafter(name, target), 10) for name in ("tiny-dspark", "tiny-small-lm"))
     stored = inspection.by_part({name: 2 * entry.nbytes for name, entry in inspection.stored("tiny-dspark").items()})  # 32 bits in memory
     assert draft["drafter"] == sum(stored.values()) - stored["embedding"] - stored["LM head"]
     assert draft["keys and values"] == alone["keys and values"] + 10 * 2 * 3 * 2 * 32 * 4
@@ -95,37 +97,37 @@ def test_parted_says_where_and_how_near():
 
 
 def test_drafts_are_judged_up_to_the_first_that_is_not_wanted():
-    assert inspection_plots.judged(["a", "b", "c"], ["a", "x", "c"]) == [("a", "kept"), ("b", "refused"), ("c", "unread")]
-    assert inspection_plots.judged(["a", "b"], ["a", "b"]) == [("a", "kept"), ("b", "kept")]
+    assert figures.judged(["a", "b", "c"], ["a", "x", "c"]) == [("a", "kept"), ("b", "refused"), ("c", "unread")]
+    assert figures.judged(["a", "b"], ["a", "b"]) == [("a", "kept"), ("b", "kept")]
 
 
 def test_parts_of_files_are_shares_and_copies_are_hatched(closing):
-    fig = inspection_plots.file_parts({"one": {"embedding": 5e6, "backbone": 10e6}, "two": {"embedding": 1e6, "backbone": 1e6}},
-                                      {"embedding"})
+    fig = figures.file_parts({"one": {"embedding": 5e6, "backbone": 10e6}, "two": {"embedding": 1e6, "backbone": 1e6}},
+                             {"embedding"})
     assert [bar.get_width() for bar in fig.axes[0].patches] == pytest.approx([1 / 3, 2 / 3, 1 / 2, 1 / 2])
     assert [bar.get_hatch() for bar in fig.axes[0].patches] == ["///", None] * 2
     assert written(fig) == ["33%", "67%", "15.0 MB", "50%", "50%", "2.0 MB"]
 
 
 def test_errors_of_modules_stand_beside_the_tolerance(closing):
-    (axes,) = inspection_plots.module_errors({"float32": [{"backbone": 1e-6}], "bfloat16": [{"backbone": 1e-2}]}, 1e-4).axes
+    (axes,) = figures.module_error_figure({"float32": [{"backbone": 1e-6}], "bfloat16": [{"backbone": 1e-2}]}, 1e-4).axes
     assert drawn(axes) == {"computed in float32": [1e-6], "computed in bfloat16": [1e-2], "tolerance in float32, 1e-04": [1e-4] * 2}
 
 
 def test_blocks_stand_under_one_another(closing):
-    fig = inspection_plots.blocks({"ours": [("a", "kept"), (" b", "refused")], "shorter": [("$", "added")]})
+    fig = figures.blocks({"ours": [("a", "kept"), (" b", "refused")], "shorter": [("$", "added")]})
     assert written(fig) == ["1", "2", "ours", "a", "×·b", "shorter", "+$"]
 
 
 def test_confidences_stand_beside_those_of_the_public_run(closing):
     public = inspection.public_run()["first_block"]
-    (axes,) = inspection_plots.confidences([0.9, 0.4], ["a", "$"], public, "CPU").axes
+    (axes,) = figures.confidences([0.9, 0.4], ["a", "$"], public, "CPU").axes
     assert drawn(axes) == {"here": [0.9, 0.4], "public notebook": public["confidence"]}
 
 
 def test_rounding_rings_the_choices_that_change(closing):
     numbers = np.array([0.0, 1e-3, 5.0]), np.array([0.0, 1e-2, 1e-3]), np.array([False, True, False])
-    fig = inspection_plots.rounding({"float32": numbers, "float16": (*numbers[:2], ~numbers[2])})
+    fig = figures.rounding({"float32": numbers, "float16": (*numbers[:2], ~numbers[2])})
     assert [axes.get_title() for axes in fig.axes] == ["float32: 1 of 3 choices change", "float16: 2 of 3 choices change"]
     assert [list(axes.lines[1].get_ydata()) for axes in fig.axes] == [[1e-2], [1e-6, 1e-3]]
 
@@ -134,8 +136,8 @@ def test_the_public_run_is_hollow_beside_ours(closing):
     public, places = inspection.public_run(), ("math", "code", "chat")
     estimates = {domain: Estimate(2.0 + k, 1.5, 5.5) for k, domain in enumerate(places)}
     speeds = {"math": 1.0, "code": 2.0, "chat": 3.0, "all": 2.0}
-    length, speed = inspection_plots.beside_public({"small_lm": estimates, "dspark": estimates},
-                                                   {"small_lm": speeds, "dspark": speeds}, public, "CPU").axes
+    length, speed = figures.beside_public({"small_lm": estimates, "dspark": estimates},
+                                          {"small_lm": speeds, "dspark": speeds}, public, "CPU").axes
     (theirs,) = [label for label in drawn(length) if label.endswith("public")]
     assert drawn(length)[theirs] == [public["accepted_length"][place] for place in places] and drawn(speed)[theirs] == [3.66]
     assert drawn(speed)["DSpark"] == [1.0, 2.0, 3.0, 2.0]
@@ -144,6 +146,6 @@ def test_the_public_run_is_hollow_beside_ours(closing):
 
 
 def test_memory_adds_up(closing):
-    fig = inspection_plots.memory({"plain": {"target": 10**6, "drafter": 0, "keys and values": 10**5}}, 1024)
+    fig = figures.memory_bars({"plain": {"target": 10**6, "drafter": 0, "keys and values": 10**5}}, 1024)
     assert [bar.get_width() for bar in fig.axes[0].patches] == pytest.approx([1.0, 0.0, 0.1]) and written(fig) == [" 1.1"]
     assert fig.axes[0].get_xlabel() == "memory held (MB), caches of 1,024 tokens"

@@ -4,10 +4,11 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from dspark_lite import scheduler_plots, scheduling
-from dspark_lite.cost_table import CostTable
-from dspark_lite.drafters import Proposal
+from dspark_lite import scheduling
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.figures import lesson_10 as figures
 from dspark_lite.scheduling import global_optimum, schedule, survival
+from dspark_lite.scheduling.cost_table import CostTable
 
 
 def proposals(requests):
@@ -27,7 +28,7 @@ POLICIES = {"all": scheduling.fixed(3), "threshold": scheduling.threshold(0.5),
     ("all", "everything is verified"), ("threshold", "the threshold"), ("algorithm1", "stopped: draft 2 of request 2"),
     ("retrospective", "the same as Algorithm 1"), ("lagged", "a budget of 3 drafts")])
 def test_the_board_says_why_it_stopped(name, says):
-    figure = scheduler_plots.board(proposals(2), 2, name, POLICIES[name], FALLING, "two requests")
+    figure = figures.board(proposals(2), 2, name, POLICIES[name], FALLING, "two requests")
     assert says in figure.axes[1].get_title()
     plt.close(figure)
 
@@ -35,10 +36,10 @@ def test_the_board_says_why_it_stopped(name, says):
 def test_the_board_names_the_end_of_the_table_and_of_the_drafts():
     alive = survival(proposals(2)[0].confidence)
     short, flat = CostTable([1, 2, 3, 4], [1.0] * 4), CostTable(range(1, 9), [1.0] * 8)
-    assert "end of the table" in scheduler_plots.why("algorithm1", alive, schedule(alive, short), short)
-    assert "everything is admitted" in scheduler_plots.why("algorithm1", alive, schedule(alive, flat), flat)
-    assert "more than the table covers" in scheduler_plots.why("all", alive, torch.tensor([3, 3]), short)
+    assert "end of the table" in figures.why("algorithm1", alive, schedule(alive, short), short)
+    assert "everything is admitted" in figures.why("algorithm1", alive, schedule(alive, flat), flat)
+    assert "more than the table covers" in figures.why("all", alive, torch.tensor([3, 3]), short)
     rising, doubtful = CostTable(range(1, 9), range(1, 9)), torch.tensor([[0.9, 0.0], [0.0, 0.0]])
-    assert "no other draft can survive" in scheduler_plots.why("algorithm1", doubtful, schedule(doubtful, rising), rising)
+    assert "no other draft can survive" in figures.why("algorithm1", doubtful, schedule(doubtful, rising), rising)
     stairs = CostTable(range(1, 9), [100, 100, 60, 60, 60, 60, 60, 60])
-    assert "(lossy)" in scheduler_plots.why("retrospective", alive, global_optimum(alive, stairs), stairs)
+    assert "(lossy)" in figures.why("retrospective", alive, global_optimum(alive, stairs), stairs)

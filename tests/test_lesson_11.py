@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_lite import serving_plots
+from dspark_lite.common.estimates import Estimate
 from dspark_lite.decoding import Round
-from dspark_lite.evaluation import Estimate
 from dspark_lite.exercises import lesson_11
-from dspark_lite.serving_plots import Journey
-from dspark_lite.slots import Layout, SlotStore, sees
+from dspark_lite.figures import lesson_11 as figures
+from dspark_lite.figures.lesson_11 import Journey
+from dspark_lite.serving.slots import Layout, SlotStore, sees
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def rounds(*pairs):
 def test_the_timeline_gives_a_request_the_slot_that_was_free():
     journeys = [Journey("0", 0, 0, rounds((3, 1), (2, 2)), "length"), Journey("1", 0, 0, rounds((1, 0)), "aborted"),
                 Journey("2", 0, 1, rounds((3, 3), (0, 0)), "stop"), Journey("3", 1, 2, rounds((1, 1)), "length")]
-    above, axes = serving_plots.timeline(journeys, slots=2, gamma=3).axes
+    above, axes = figures.timeline(journeys, slots=2, gamma=3).axes
     slot_of = {text.get_text(): int(text.get_position()[1]) for text in axes.texts}
     assert slot_of == {"request 0": 0, "request 1": 1, "request 2": 1, "request 3": 0}
     assert [bar.get_height() for bar in above.patches] == [1, 1, 0], "waiting: request 2 before step 1, request 3 at step 1"
@@ -47,7 +47,7 @@ def test_the_timeline_gives_a_request_the_slot_that_was_free():
 def test_the_mask_picture_tells_context_and_block_apart():
     request = torch.tensor([0, 0, 1])
     visible = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 1, 1, 0], [0, 1, 0, 0, 1]]).bool()
-    axes = serving_plots.ragged_batch(request, visible, cached=2).axes[0]
+    axes = figures.ragged_batch(request, visible, cached=2).axes[0]
     assert axes.images[0].get_array().tolist() == [[1, 0, 2, 0, 0], [1, 0, 2, 2, 0], [0, 1, 0, 0, 2]]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["request A", "request B"]
 
@@ -59,12 +59,12 @@ def estimates(*values):
 
 def test_figures_7_and_8_draw_the_papers_lines_beside_ours():
     budgets = {"mtp": estimates(2, 2, 2), "lagged": estimates(7, 6, 5), "fixed 7": estimates(8, 8, 8)}
-    left, right = serving_plots.figure_8(budgets, {"lagged": estimates(2, 1.5, 1.2)}, "a made device").axes
+    left, right = figures.figure_8(budgets, {"lagged": estimates(2, 1.5, 1.2)}, "a made device").axes
     theirs = [[line for line in axes.lines if line.get_linestyle() in ("--", ":")] for axes in (left, right)]
     assert [len(lines) for lines in theirs] == [4, 2], "two models; MTP-1 and DSpark, and the one over the other"
     assert all(line.get_ydata().min() > 1 for line in theirs[1]), "the paper's DSpark is above its MTP-1 at every load"
     frontiers = {name: np.array([[90.0, 90.0], [40.0, 160.0]]) for name in ("mtp", "lagged")}
-    ours, papers = serving_plots.figure_7(frontiers, "a made device").axes
+    ours, papers = figures.figure_7(frontiers, "a made device").axes
     assert (len(ours.lines), len(papers.lines)) == (2, 4)
     assert [text.get_text() for text in papers.texts if "%" in text.get_text()] == ["+60 %", "+85 %", "+57 %", "+78 %"]
 
@@ -72,7 +72,7 @@ def test_figures_7_and_8_draw_the_papers_lines_beside_ours():
 def test_the_operating_point_sorts_requests_by_their_length():
     curves = {"algorithm1": np.array([[90.0, 90.0], [40.0, 160.0]])}
     lengths, accepted, alive = np.array([1, 3, 0]), np.array([2, 3, 1]), np.array([[0.9, 0.5, 0.1], [0.9, 0.9, 0.9], [0.1, 0.1, 0.1]])
-    left, right = serving_plots.operating_point(curves, curves, "algorithm1", (90.0, 90.0), lengths, accepted, alive, "three").axes
+    left, right = figures.operating_point(curves, curves, "algorithm1", (90.0, 90.0), lengths, accepted, alive, "three").axes
     drafted, verified, kept = ([bar.get_height() for bar in bars] for bars in right.containers)
     assert (drafted, verified, kept) == ([3, 3, 3], [3, 1, 0], [3, 1, 0]), "what was not verified is not accepted"
     assert left.lines[-1].get_xydata().tolist() == [[90.0, 90.0]]

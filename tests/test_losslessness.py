@@ -4,14 +4,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dspark_lite import decoding, losslessness, scheduling
-from dspark_lite.errors import RequestError
-from dspark_lite.losslessness import ToyDrafter, ToyTarget, appendix_a, marginal, output_distribution, total_variation
-from dspark_lite.sampling import Verdict, accept, accepted_prefix_length, draw, residual
+from dspark_lite import scheduling
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding import rounds
+from dspark_lite.decoding.sampling import Verdict, accept, accepted_prefix_length, draw, residual
+from dspark_lite.losslessness import enumeration, marginal, output_distribution, total_variation, toys
+from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, appendix_a
 
 LENGTH = 4  # one token from the prompt's pass, a whole block of two, and its bonus
 PROMPT = (0, 1, 1, 0)  # prompt lookup finds whole blocks to copy
-TARGET, DRAFTERS = losslessness.toy_models()
+TARGET, DRAFTERS = toys.toy_models()
 WITH_CONFIDENCE = [name for name, drafter in DRAFTERS.items() if getattr(drafter, "confidence_head", None)]
 
 
@@ -142,13 +144,13 @@ def test_a_planted_error_of_the_verifier_is_lossy(error, monkeypatch):
     drafter = ToyDrafter([[0.5, 0.5], [0.8, 0.2]], 0.5, [0.5, 0.5], gamma=2)
     exact = output_distribution(target, None, None, 4)
     assert total_variation(output_distribution(target, drafter, None, 4), exact) < 1e-6
-    monkeypatch.setattr(decoding, "accept", error)
+    monkeypatch.setattr(rounds, "accept", error)
     assert total_variation(output_distribution(target, drafter, None, 4), exact) > 0.01
 
 
 @pytest.mark.parametrize("name", ["small_lm", "prompt_lookup", "dspark"])
 def test_a_wrong_bonus_behind_a_whole_block_is_lossy(plain, name, monkeypatch):
-    monkeypatch.setattr(decoding, "accept", takes_the_bonus_from_the_first_row)
+    monkeypatch.setattr(rounds, "accept", takes_the_bonus_from_the_first_row)
     assert total_variation(distribution(DRAFTERS[name]), plain) > 1e-3
 
 
@@ -163,7 +165,7 @@ def test_a_drafter_that_forgets_to_extend_is_slow_but_exact(plain, monkeypatch):
 
 
 def test_too_many_paths_are_refused(monkeypatch):
-    monkeypatch.setattr(losslessness, "MAX_PATHS", 5)
+    monkeypatch.setattr(enumeration, "MAX_PATHS", 5)
     with pytest.raises(RequestError, match="more than 5 paths"):
         output_distribution(TARGET, None, None, LENGTH)
 

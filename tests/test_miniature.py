@@ -5,25 +5,29 @@ import numpy as np
 import pytest
 from made_measurements import PROMPTS, latency, measurement
 
-from dspark_lite import miniature, paper, paper_plots, tables
-from dspark_lite.errors import DSparkLiteError
-from dspark_lite.evaluation import bootstrap, mean_accepted_length
-from dspark_lite.latency import full_round, overhead, round_times
-from dspark_lite.training.corpus import DOMAINS
+from dspark_lite.common import estimates, formats, paper
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.estimates import bootstrap
+from dspark_lite.common.names import DOMAINS
+from dspark_lite.figures import paper_figures
+from dspark_lite.measure import studies
+from dspark_lite.measure.evaluation import mean_accepted_length
+from dspark_lite.replication import our_results
+from dspark_lite.replication.round_times import full_round, overhead, round_times
 from dspark_lite.training.recipes import load_recipe
 
 
 def test_every_recipe_of_the_figures_exists_and_names_itself():
-    assert all(load_recipe(recipe)["name"] == recipe for recipe in miniature.RECIPES)
-    lengths = {key: load_recipe(recipe)["config"]["block_size"] + 1 for key, recipe in miniature.LENGTH_STUDY.items()}
+    assert all(load_recipe(recipe)["name"] == recipe for recipe in studies.MEASURED_RECIPES)
+    lengths = {key: load_recipe(recipe)["config"]["block_size"] + 1 for key, recipe in studies.LENGTH_STUDY.items()}
     assert all(length == gamma for (_, length), gamma in lengths.items())
-    layers = {depth: load_recipe(recipe)["config"]["num_hidden_layers"] for depth, recipe in miniature.DEPTHS.items()}
+    layers = {depth: load_recipe(recipe)["config"]["num_hidden_layers"] for depth, recipe in studies.DEPTHS.items()}
     assert layers == {1: 1, 2: 2, 3: 3}
 
 
 def test_accepted_lengths_and_their_mean(made):
-    found = miniature.accepted_lengths("tiny-dflash")
-    made = measurement("tiny-dflash", 0.7, miniature.RECIPES.index("tiny-dflash"))
+    found = our_results.accepted_lengths("tiny-dflash")
+    made = measurement("tiny-dflash", 0.7, studies.MEASURED_RECIPES.index("tiny-dflash"))
     for domain, row in zip(DOMAINS, made["rows"]):
         assert found[domain].value == sum(row["committed"]) / sum(row["rounds"])
     assert found["all"].value == pytest.approx(np.mean([found[domain].value for domain in DOMAINS]))
@@ -31,29 +35,29 @@ def test_accepted_lengths_and_their_mean(made):
 
 
 def test_conditional_acceptance_is_that_of_the_row_with_intervals(made):
-    found = miniature.conditional_acceptance("tiny-dspark", "chat")
-    assert [e.value for e in found] == pytest.approx(miniature.row("tiny-dspark", "chat")["conditional_acceptance"])
+    found = our_results.conditional_acceptance("tiny-dspark", "chat")
+    assert [e.value for e in found] == pytest.approx(our_results.recipe_row("tiny-dspark", "chat")["conditional_acceptance"])
     # 30 prompts of 6 rounds, rate 0.85: the 95 % interval of a share of 180, twice as wide for a false alarm in 10^4.
     assert abs(found[0].value - 0.85) < 2 * 1.96 * (0.85 * 0.15 / 180)**0.5
     assert all(e.low <= e.value <= e.high for e in found)
 
 
 def test_gains_are_paired(made):
-    same = miniature.gains("tiny-dspark", "tiny-dspark")
+    same = our_results.gains("tiny-dspark", "tiny-dspark")
     assert {(e.value, e.low, e.high) for e in same.values()} == {(0.0, 0.0, 0.0)}
     pair = "tiny-dspark", "tiny-dflash"
-    gain = miniature.gains(*pair)
-    ours, theirs = map(miniature.accepted_lengths, pair)
+    gain = our_results.gains(*pair)
+    ours, theirs = map(our_results.accepted_lengths, pair)
     assert gain["code"].value == pytest.approx(ours["code"].value / theirs["code"].value - 1)
     assert gain["all"].value == pytest.approx(ours["all"].value / theirs["all"].value - 1)
 
 
 def test_paired_draws_the_same_prompts_for_all(made):
-    rows = miniature.tallies("tiny-dspark")
-    alone = miniature.paired(mean_accepted_length, rows)
-    assert alone == bootstrap(mean_accepted_length, rows) == miniature.accepted_lengths("tiny-dspark")["all"]
+    rows = our_results.tallies("tiny-dspark")
+    alone = our_results.paired(mean_accepted_length, rows)
+    assert alone == bootstrap(mean_accepted_length, rows) == our_results.accepted_lengths("tiny-dspark")["all"]
     longer = [group * [2, 1] for group in rows]  # twice as long on every prompt
-    twice = miniature.paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b), longer, rows)
+    twice = our_results.paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b), longer, rows)
     assert (twice.value, twice.low, twice.high) == pytest.approx((2, 2, 2))
 
 
@@ -61,7 +65,7 @@ def test_a_missing_measurement_is_named(made):
     (made / "tiny-mtp.json").unlink()
     sentence = r"there is no experiments/tiny-mtp\.json; `make experiments` writes it"
     with pytest.raises(DSparkLiteError, match=sentence):
-        miniature.accepted_lengths("tiny-mtp")
+        our_results.accepted_lengths("tiny-mtp")
 
 
 def test_overhead_of_a_round_compares_the_same_turns():
@@ -76,31 +80,31 @@ def test_overhead_of_a_round_compares_the_same_turns():
 def test_the_paper_by_figure():
     assert paper.conditional_acceptance("dspark", "math")[0] == 0.9053
     assert paper.by_depth("dflash", 5) == pytest.approx(paper.domain_means("Qwen3-4B", "dflash"), abs=0.005)
-    assert paper.by_length("dspark_rnn", "chat")[16] == 3.80813
+    assert paper.by_draft_length("dspark_rnn", "chat")[16] == 3.80813
     assert paper.overhead("dspark")[16] == pytest.approx(0.0131)
     with pytest.raises(DSparkLiteError, match="no claim 'speed of light'"):
         paper.claim("speed of light")
 
 
 def test_tables_escape_and_align():
-    assert tables.markdown(["a", "b"], [["x|y", 1]]) == "| a | b |\n| --- | --- |\n| x\\|y | 1 |"
-    assert tables.interval(None, "tokens") == "-"
-    assert tables.interval(miniature.Estimate(0.1234, -0.1, 0.25), "percent") == "+12.3% [-10.0%, +25.0%]"
+    assert formats.markdown(["a", "b"], [["x|y", 1]]) == "| a | b |\n| --- | --- |\n| x\\|y | 1 |"
+    assert formats.interval(None, "tokens") == "-"
+    assert formats.interval(estimates.Estimate(0.1234, -0.1, 0.25), "percent") == "+12.3% [-10.0%, +25.0%]"
 
 
 def test_filled_is_ours_and_hollow_the_papers(made):
-    panel = paper_plots.figure_2().axes[0]
+    panel = paper_figures.figure_2().axes[0]
     lines = [line for line in panel.lines if line.get_marker() == "o" and len(line.get_xdata()) == 7]
     filled, hollow = ([line for line in lines if (line.get_markerfacecolor() == "none") == empty]
                       for empty in (False, True))
-    ours = [e.value for e in miniature.conditional_acceptance("tiny-dspark", "math")]
+    ours = [e.value for e in our_results.conditional_acceptance("tiny-dspark", "math")]
     assert [list(line.get_ydata()) for line in filled] == [ours]
     assert [list(line.get_ydata()) for line in hollow] == [paper.conditional_acceptance("dspark", "math")]
 
 
 def test_gains_stand_in_figure_4(made):
-    texts = [text.get_text() for text in paper_plots.figure_4().axes[0].texts]
-    gain = miniature.gains("tiny-dspark-length-16", "tiny-dflash-length-16")["math"].value
+    texts = [text.get_text() for text in paper_figures.figure_4().axes[0].texts]
+    gain = our_results.gains("tiny-dspark-length-16", "tiny-dflash-length-16")["math"].value
     assert f"{gain:+.0%}" in texts and "(+30%)" in texts
 
 
@@ -122,4 +126,4 @@ def test_what_lacks_a_measurement_is_a_sentence_and_the_rest_is_drawn(made, tmp_
     assert "figure_3.png was not drawn: there is no experiments/tiny-dspark-1-layer.json" in capsys.readouterr().err
     page = (out / "tables.md").read_text()
     assert "Not there: there is no experiments/tiny-dspark-1-layer.json" in page and "not measured yet" in page
-    assert PROMPTS == len(miniature.row("tiny-dspark", "math")["rounds"])
+    assert PROMPTS == len(our_results.recipe_row("tiny-dspark", "math")["rounds"])

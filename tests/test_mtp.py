@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from dspark_lite.decoding import generate
-from dspark_lite.losslessness import toy_models
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training.anchors import TrainingBatch, draw_anchors
 from dspark_lite.training.unrolled import mtp_loss
 

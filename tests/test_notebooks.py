@@ -156,7 +156,7 @@ def clone(tmp_path, monkeypatch):
     """A repository with one lesson, and nothing of the real one; returns the paths of its two notebooks."""
     for folder in ("notebooks/src", "dspark_lite"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "dspark_lite" / "about.py").touch()
+    (tmp_path / "dspark_lite" / "__init__.py").touch()
     source = source_in(tmp_path / "notebooks" / "src")
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "SOURCES", source.parent)
@@ -235,7 +235,7 @@ def test_setup_cell_clones_on_colab(tmp_path):
     git.parent.mkdir()
     name = notebooks.CLONE
     git.write_text(
-        f"#!/bin/sh\necho called >&2\nmkdir -p {name}/dspark_lite {name}/notebooks\ntouch {name}/dspark_lite/about.py\n"
+        f"#!/bin/sh\necho called >&2\nmkdir -p {name}/dspark_lite {name}/notebooks\ntouch {name}/dspark_lite/__init__.py\n"
     )
     git.chmod(0o755)
     colab = "import sys; sys.modules['google.colab'] = sys"

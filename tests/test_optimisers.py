@@ -7,8 +7,8 @@ import torch
 from accelerate.utils import DistributedType
 from torch import nn
 
+from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.drafters import DSpark, DSparkConfig
-from dspark_lite.errors import DSparkLiteError
 from dspark_lite.training import loop
 from dspark_lite.training.initialisation import initialise
 from dspark_lite.training.losses import loss_factors

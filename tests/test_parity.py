@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from dspark_lite.__main__ import main
-from dspark_lite.parity import TOLERANCE
+from dspark_lite.losslessness.parity import TOLERANCE
 
 GOLDEN = Path(__file__).parent.parent / "assets" / "reference" / "golden"
 CASES = ["dflash", "dspark_conf_plain", "dspark_gated", "dspark_rnn", "dspark_vanilla", "eagle3"]

@@ -13,15 +13,18 @@ from helpers import GAMMA, VOCAB
 from made_measurements import forget, read_from
 from pytest import approx
 
-from dspark_lite import (calibration_report, claims, collisions, confidence, confidence_plots, contrasts, latency, miniature,
-                         serving_report, threshold_sweep)
-from dspark_lite.calibration import STS, Observations
-from dspark_lite.collisions import Reading
-from dspark_lite.errors import DSparkLiteError
-from dspark_lite.evaluation import Estimate, bootstrap, count_estimates
-from dspark_lite.losslessness import toy_models
-from dspark_lite.measurements import write_json
-from dspark_lite.serving import PARTS, StepReport
+from dspark_lite.common import estimates
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.estimates import Estimate, bootstrap
+from dspark_lite.common.files import write_json
+from dspark_lite.figures import lesson_09
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure import confidence, multimodality, studies, threshold_sweep
+from dspark_lite.measure.evaluation import count_estimates
+from dspark_lite.measure.multimodality import Reading
+from dspark_lite.replication import claims, our_results, quantities, recorded_confidence, recorded_serving, round_times
+from dspark_lite.scheduling.calibration import STS, Observations
+from dspark_lite.serving.engine import PARTS, StepReport
 
 
 def is_about(value, low, high):
@@ -97,9 +100,9 @@ def test_shares_need_ten_rounds():
 
 def test_intervals_in_figures_are_those_of_prompts():
     kept, counted, prompts = np.array([[1, 0], [0, 0], [1, 1]]), np.ones((3, 2)), np.array([4, 4, 9])
-    low, high = confidence_plots.interval(kept, counted, prompts)  # the first prompt keeps 1 of 2 and 0 of 2, the second all
+    low, high = estimates.share_intervals(kept, counted, prompts)  # the first prompt keeps 1 of 2 and 0 of 2, the second all
     assert low.tolist() == [0.5, 0.0] and high.tolist() == [1.0, 1.0]
-    assert confidence_plots.whiskers([0.6, 0.5], np.array([[0.5, 0.1], [0.9, 0.5]])).tolist() == [[approx(0.1), approx(0.4)],
+    assert lesson_09.whiskers([0.6, 0.5], np.array([[0.5, 0.1], [0.9, 0.5]])).tolist() == [[approx(0.1), approx(0.4)],
                                                                                                  [approx(0.3), 0.0]]
 
 
@@ -107,84 +110,84 @@ def test_intervals_in_figures_are_those_of_prompts():
 
 
 def test_accepted_length_is_that_of_a_domains_rounds_and_its_mean():
-    found = miniature.accepted_lengths("tiny-dspark")
+    found = our_results.accepted_lengths("tiny-dspark")
     assert found["math"] == Estimate(4.5, -7.0, 77.0) and found["all"] == is_about(9.5 / 3, 8 / 3, 10 / 3)
 
 
 def test_a_gain_is_a_ratio_less_one():
-    found = miniature.gains("tiny-dspark", "tiny-dflash")
+    found = our_results.gains("tiny-dspark", "tiny-dflash")
     assert found["math"] == is_about(4.5 / 3.5 - 1, 5 / 4 - 1, 3 / 2 - 1)
     assert (found["code"], found["chat"]) == (is_about(0.5, 0.5, 0.5), is_about(1, 1, 1))
     assert found["all"] == is_about(9.5 / 6.5 - 1, 10 / 7 - 1, 8 / 5 - 1)
 
 
 def test_conditional_acceptance_is_of_the_rounds_that_came_so_far():
-    found = miniature.conditional_acceptance("tiny-dspark", "math")
+    found = our_results.conditional_acceptance("tiny-dspark", "math")
     assert found[0] == is_about(38 / 40, 0.8, 1.0) and found[6] == is_about(24 / 30, 0.6, 0.9) and len(found) == 7
-    assert contrasts.at("dflash", "math", 7) == is_about(16 / 30, 0.2, 0.7)
-    assert contrasts.at("eagle3", "code", 7) == is_about(0.6, 0.6, 0.6)
+    assert quantities.at("dflash", "math", 7) == is_about(16 / 30, 0.2, 0.7)
+    assert quantities.at("eagle3", "code", 7) == is_about(0.6, 0.6, 0.6)
     with pytest.raises(DSparkLiteError, match="hardly a round of Eagle3 came to position 7 on math; measure more prompts"):
-        contrasts.at("eagle3", "math", 7)
+        quantities.at("eagle3", "math", 7)
 
 
 # What claims compare -------------------------------------------------------------------------------------------------
 
 
 def test_one_place_is_ahead_of_another():
-    assert contrasts.ahead(("dspark", 1), ("dflash", 7), "math") == is_about(0.95 - 16 / 30, 1 - 0.7, 0.8 - 0.2)
-    assert contrasts.ahead(("dspark", 1), ("dspark", 7), "math") == is_about(0.15, 0.1, 0.2)
+    assert quantities.ahead(("dspark", 1), ("dflash", 7), "math") == is_about(0.95 - 16 / 30, 1 - 0.7, 0.8 - 0.2)
+    assert quantities.ahead(("dspark", 1), ("dspark", 7), "math") == is_about(0.15, 0.1, 0.2)
 
 
 def test_a_fall_is_from_position_1_to_7_and_its_half():
-    assert contrasts.falls("tiny-dspark", ("math",)) == is_about(0.15, 0.1, 0.2)
-    assert contrasts.falls("tiny-dspark", ("math", "code")) == is_about(0.125, 0.1, 0.15)
+    assert quantities.falls("tiny-dspark", ("math",)) == is_about(0.15, 0.1, 0.2)
+    assert quantities.falls("tiny-dspark", ("math", "code")) == is_about(0.125, 0.1, 0.15)
     fall = 0.9 - 16 / 30
-    assert contrasts.falls("tiny-dflash", ("math",)) == is_about(fall, 0.2, 0.7)
-    assert contrasts.half_fall(("math",)) == is_about(fall / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2)
-    assert contrasts.half_fall(("math", "code")) == is_about((fall + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15)
-    assert contrasts.paper_fall("dflash", ("math",)) == approx(0.88497 - 0.82773)
-    assert contrasts.paper_fall("dspark", ("math", "chat")) == approx((0.9053 - 0.88243 + 0.7353 - 0.7609) / 2)
+    assert quantities.falls("tiny-dflash", ("math",)) == is_about(fall, 0.2, 0.7)
+    assert quantities.half_fall(("math",)) == is_about(fall / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2)
+    assert quantities.half_fall(("math", "code")) == is_about((fall + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15)
+    assert quantities.paper_fall("dflash", ("math",)) == approx(0.88497 - 0.82773)
+    assert quantities.paper_fall("dspark", ("math", "chat")) == approx((0.9053 - 0.88243 + 0.7353 - 0.7609) / 2)
 
 
 def test_domains_are_apart_by_their_lengths():
-    assert contrasts.domain_gap("math", "code") == is_about(1.5, 0, 2)
-    assert contrasts.domain_gap("chat", "code") == is_about(-1, -1, -1)
+    assert quantities.domain_gap("math", "code") == is_about(1.5, 0, 2)
+    assert quantities.domain_gap("chat", "code") == is_about(-1, -1, -1)
 
 
 def test_steps_in_depth():
-    one_to_two, two_to_full = contrasts.depth_steps().items()
+    one_to_two, two_to_full = quantities.depth_steps().items()
     assert one_to_two == ("1 to 2 layers:", is_about((7.5 - 4.75) / 3, (6 - 4) / 3, (8 - 5) / 3))
     assert two_to_full == ("2 to full:", is_about((9.5 - 7.5) / 3, 2 / 3, 2 / 3))
-    assert contrasts.first_step_leads() == is_about(0.75 / 3, 0, 1 / 3)
+    assert quantities.first_step_leads() == is_about(0.75 / 3, 0, 1 / 3)
     paper = [{"math": 4.20443, "code": 3.76941, "chat": 2.61202}, {"math": 5.15184, "code": 4.69624, "chat": 3.16801},
              {"math": 5.56980, "code": 5.12168, "chat": 3.49090}]
     one, two, full = (sum(lengths.values()) / 3 for lengths in paper)
-    assert contrasts.paper_depth_steps() == approx({"1 to 2 layers:": two - one, "2 to full:": full - two}, abs=1e-5)
+    assert quantities.paper_depth_steps() == approx({"1 to 2 layers:": two - one, "2 to full:": full - two}, abs=1e-5)
 
 
 def test_gains_by_draft_length_and_their_growth():
-    assert contrasts.length_gain("math", 16) == is_about(4.75 / 1.75 - 1, 5 / 2 - 1, 4 / 1 - 1)
-    assert contrasts.length_gain("all", 16) == is_about(9.75 / 4.75 - 1, 10 / 5 - 1, 9 / 4 - 1)
-    assert contrasts.length_gain("math", 16, "dspark_rnn", "dspark") == is_about(5.75 / 4.75 - 1, 6 / 5 - 1, 5 / 4 - 1)
-    assert contrasts.gain_growth(("math",), 8, 16) == is_about((4.75 - 2.75) / 1.75, (5 - 3) / 2, (4 - 2) / 1)
-    assert contrasts.gain_growth(("math", "code", "chat"), 8, 16) == is_about(2 / 4.75, 2 / 5, 2 / 4)
-    assert contrasts.gain_growth(("math",), 16, 8) == is_about(-2 / 1.75, -2, -1)
-    assert contrasts.gain_growth(("math",), 4, 16, "dspark_rnn", "dspark") == is_about(5.75 / 4.75 - 1, 0.2, 0.25)
-    assert contrasts.rnn_stays_behind() == is_about(9.75 / 4.75 - 12.75 / 9.75, 10 / 5 - 13 / 10, 9 / 4 - 12 / 9)
-    assert contrasts.paper_gain("math", 16) == approx(7.19053 / 5.53586 - 1)
-    assert contrasts.paper_gain("all", 16, "dspark_rnn", "dspark") == approx(
+    assert quantities.length_gain("math", 16) == is_about(4.75 / 1.75 - 1, 5 / 2 - 1, 4 / 1 - 1)
+    assert quantities.length_gain("all", 16) == is_about(9.75 / 4.75 - 1, 10 / 5 - 1, 9 / 4 - 1)
+    assert quantities.length_gain("math", 16, "dspark_rnn", "dspark") == is_about(5.75 / 4.75 - 1, 6 / 5 - 1, 5 / 4 - 1)
+    assert quantities.gain_growth(("math",), 8, 16) == is_about((4.75 - 2.75) / 1.75, (5 - 3) / 2, (4 - 2) / 1)
+    assert quantities.gain_growth(("math", "code", "chat"), 8, 16) == is_about(2 / 4.75, 2 / 5, 2 / 4)
+    assert quantities.gain_growth(("math",), 16, 8) == is_about(-2 / 1.75, -2, -1)
+    assert quantities.gain_growth(("math",), 4, 16, "dspark_rnn", "dspark") == is_about(5.75 / 4.75 - 1, 0.2, 0.25)
+    assert quantities.rnn_stays_behind() == is_about(9.75 / 4.75 - 12.75 / 9.75, 10 / 5 - 13 / 10, 9 / 4 - 12 / 9)
+    assert quantities.paper_gain("math", 16) == approx(7.19053 / 5.53586 - 1)
+    assert quantities.paper_gain("all", 16, "dspark_rnn", "dspark") == approx(
         (7.67984 + 6.43835 + 3.80813) / (7.19053 + 6.25451 + 3.69947) - 1)
 
 
 def test_room_is_what_is_left_below_the_papers_value():
-    assert contrasts.room_under({"a": 0.3}, {"a": Estimate(0.1, 0.05, 0.45)}) == {"a": is_about(0.2, -0.15, 0.25)}
+    assert quantities.room_under({"a": 0.3}, {"a": Estimate(0.1, 0.05, 0.45)}) == {"a": is_about(0.2, -0.15, 0.25)}
 
 
 def timed(folder, by_part):
     """Writes milliseconds by turn (two) at two contexts, {(part, length): ([256], [512])}."""
     rows = [{"part": part, "length": length, "context": context, "milliseconds": spent}
             for (part, length), contexts in by_part.items() for context, spent in zip((256, 512), contexts)]
-    write_json(folder / f"{miniature.LATENCY}.json", {"rows": rows})
+    write_json(folder / f"{studies.LATENCY}.json", {"rows": rows})
     return {"rows": rows}
 
 
@@ -193,10 +196,10 @@ def test_a_rounds_overhead(measured):
     short = {("target", 4): ([10, 20], [30, 40]), ("dflash", 4): ([10, 10], [10, 10]), ("dspark", 4): ([12, 16], [16, 20])}
     long = {(part, 16): spent for (part, _), spent in short.items()} | {("dspark", 16): ([10, 10], [10, 10])}
     rows = timed(measured, short | long)
-    assert latency.round_times(rows, "dspark", 4).tolist() == [[22, 46], [36, 60]]
-    assert latency.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
-    assert latency.overhead(rows, "dspark", 4) == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
-    assert contrasts.overheads() == {"length 4:": is_about(6 / 35, 2 / 15, 0.2), "length 16:": is_about(0, 0, 0)}
+    assert round_times.round_times(rows, "dspark", 4).tolist() == [[22, 46], [36, 60]]
+    assert round_times.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
+    assert round_times.overhead(rows, "dspark", 4) == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
+    assert quantities.overheads() == {"length 4:": is_about(6 / 35, 2 / 15, 0.2), "length 16:": is_about(0, 0, 0)}
     assert claims.cheap().margins() == {"length 4:": is_about(0.002 - 6 / 35, 0.002 - 0.2, 0.002 - 2 / 15),
                                         "length 16:": is_about(0.013, 0.013, 0.013)}
 
@@ -206,14 +209,14 @@ def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
             {"domain": "math", "threshold": 0.9, "rate": 0.9, "low": 0.85, "high": 0.97},
             {"domain": "code", "threshold": 0.0, "rate": 0.1, "low": 0.1, "high": 0.1}]
     write_json(measured / "threshold_sweep.json", {"rows": rows})
-    assert confidence.rate("math", 0.9) == Estimate(0.9, 0.85, 0.97)
-    assert contrasts.rate_rise("math") == is_about(0.2, 0.85 - 0.75, 0.97 - 0.6)
+    assert recorded_confidence.rate("math", 0.9) == Estimate(0.9, 0.85, 0.97)
+    assert quantities.rate_rise("math") == is_about(0.2, 0.85 - 0.75, 0.97 - 0.6)
 
 
 def test_the_lowest_auc_above_a_guess(monkeypatch):
     found = {("auc", min): Estimate(0.8, 0.45, 0.95)}
-    monkeypatch.setattr(contrasts, "confidence", SimpleNamespace(over_positions=lambda *asked: found[asked]))
-    assert contrasts.above_chance() == is_about(0.3, -0.05, 0.45)
+    monkeypatch.setattr(quantities, "recorded_confidence", SimpleNamespace(over_positions=lambda *asked: found[asked]))
+    assert quantities.above_chance() == is_about(0.3, -0.05, 0.45)
 
 
 # The claims ----------------------------------------------------------------------------------------------------------
@@ -223,24 +226,24 @@ def test_margins_are_the_differences_that_a_claim_names():
     assert claims.domain_order().margins() == {"math over code": is_about(1.5, 0, 2), "code over chat": is_about(1, 1, 1)}
     depth = claims.depth().margins()
     assert list(depth) == ["1 to 2 layers:", "2 to full:", "first over second"] and depth["first over second"] == is_about(0.25, 0, 1 / 3)
-    assert claims.half("", {"a": ("math",)}).margins() == {"a": contrasts.half_fall(("math",))}
+    assert claims.half("", {"a": ("math",)}).margins() == {"a": quantities.half_fall(("math",))}
     below = claims.compared("", "math", ("dflash", 1, "position 1"), ("dspark", 1, "position 1"))
     assert below.margins() == {"": is_about(0.9 - 0.95, 0.9 - 1, 0.9 - 0.8)}
     assert list(below.ours().values()) == [is_about(0.9, 0.9, 0.9), is_about(0.95, 0.8, 1)]
     recurrent = claims.recurrent().margins()
-    assert recurrent == {"above zero at 16": contrasts.length_gain("all", 16, "dspark_rnn", "dspark"),
+    assert recurrent == {"above zero at 16": quantities.length_gain("all", 16, "dspark_rnn", "dspark"),
                          "more at 16 than at 4": is_about(12.75 / 9.75 - 1, 13 / 10 - 1, 12 / 9 - 1),
-                         "less than the Markov head's": contrasts.rnn_stays_behind()}
+                         "less than the Markov head's": quantities.rnn_stays_behind()}
     assert recurrent["above zero at 16"] == is_about(12.75 / 9.75 - 1, 13 / 10 - 1, 12 / 9 - 1)
 
 
 def test_claims_without_margins_are_the_gains_themselves():
-    gain = miniature.gains("tiny-dspark", "tiny-dflash")
+    gain = our_results.gains("tiny-dspark", "tiny-dflash")
     assert claims.macro("dflash").ours() == {"": gain["all"]}
     assert claims.every_domain("dflash").ours() == {f"{domain}:": gain[domain] for domain in ("math", "code", "chat")}
     assert claims.shallow().ours()["math:"] == is_about(4 / 3.5 - 1, 4.5 / 4 - 1, 2.5 / 2 - 1)
-    assert claims.at_length(16, "math").ours() == {"": contrasts.length_gain("math", 16)}
-    assert claims.growing().ours()["math:"] == contrasts.gain_growth(("math",), 8, 16)
+    assert claims.at_length(16, "math").ours() == {"": quantities.length_gain("math", 16)}
+    assert claims.growing().ours()["math:"] == quantities.gain_growth(("math",), 8, 16)
 
 
 # Confidence ----------------------------------------------------------------------------------------------------------
@@ -251,8 +254,8 @@ def recorded(monkeypatch):
     """Blocks of two drafts: six of prompt A, two of prompt B. Everything was predicted to survive with 0.9, or, with the
     temperatures, with 0.5; of A a half survived to either position, of B all to the first and a half to the second."""
     blocks = Observations(np.array([[np.log(9.0), 50.0]] * 8), np.array([2, 0] * 3 + [2, 1]), np.array([0] * 6 + [1] * 2))
-    monkeypatch.setattr(confidence, "observations", lambda: {"math": blocks})
-    monkeypatch.setattr(confidence, "stored_sts", lambda: STS([1e15, 1.0]))
+    monkeypatch.setattr(recorded_confidence, "observations", lambda: {"math": blocks})
+    monkeypatch.setattr(recorded_confidence, "stored_sts", lambda: STS([1e15, 1.0]))
     forget()
     yield
     forget()
@@ -261,18 +264,18 @@ def recorded(monkeypatch):
 def test_calibration_errors_by_hand(recorded):
     """Shares of 5 in 8 and 4 in 8; of A alone 0.5 and 0.5, of B alone 1 and 0.5. The interval has the bootstrap's width
     and our value in its middle."""
-    assert confidence.over_positions("ece", min) == is_about(0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15)  # A 0.4, B 0.1
-    assert confidence.over_positions("ece", max) == is_about(0.4, 0.4, 0.4)
-    assert confidence.over_positions("ece", np.mean) == is_about(0.3375, 0.3375 - 0.075, 0.3375 + 0.075)  # A 0.4, B 0.25
-    assert confidence.over_positions("ece", np.mean, calibrated=True) == is_about(0.0625, 0.0625 - 0.125, 0.0625 + 0.125)
-    assert confidence.gain_in_ece() == is_about(0.275, 0.275 - 0.2, 0.275 + 0.2)  # A 0.4, B nothing
+    assert recorded_confidence.over_positions("ece", min) == is_about(0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15)  # A 0.4, B 0.1
+    assert recorded_confidence.over_positions("ece", max) == is_about(0.4, 0.4, 0.4)
+    assert recorded_confidence.over_positions("ece", np.mean) == is_about(0.3375, 0.3375 - 0.075, 0.3375 + 0.075)  # A 0.4, B 0.25
+    assert recorded_confidence.over_positions("ece", np.mean, calibrated=True) == is_about(0.0625, 0.0625 - 0.125, 0.0625 + 0.125)
+    assert recorded_confidence.gain_in_ece() == is_about(0.275, 0.275 - 0.2, 0.275 + 0.2)  # A 0.4, B nothing
 
 
 def test_a_report_by_hand():
     lab = SimpleNamespace(device_name="", versions={}, seed=0, profile="", target=SimpleNamespace(name=""))
     found = {"math": Observations(np.array([[0.0, 50.0]] * 2), np.array([2, 0]), np.array([0, 1])),
              "chat": Observations(np.array([[np.log(9.0), 50.0]] * 2), np.array([2, 1]), np.array([0, 1]))}
-    measured = calibration_report.report(lab, SimpleNamespace(name="d"), STS([1e15, 1.0]), found)
+    measured = confidence.calibration_report(lab, SimpleNamespace(name="d"), STS([1e15, 1.0]), found)
     rows = {(one["domain"], one["position"]): one for one in measured["rows"]}
     assert list(rows) == [(domain, k) for domain in ("all", "math", "chat") for k in (1, 2)] and measured["blocks"] == 4
     assert [rows[key]["survived"] for key in rows] == [0.75, 0.5, 0.5, 0.5, 1.0, 0.5]
@@ -291,13 +294,13 @@ def test_a_calibration_is_fitted_on_one_half_and_reported_on_the_other(monkeypat
         asked.append(texts)
         return Observations(np.zeros((len(texts), 1)), np.zeros(len(texts), dtype=int), np.arange(len(texts)))
 
-    monkeypatch.setattr(calibration_report, "observe", observe)
+    monkeypatch.setattr(confidence, "observe", observe)
     lab = SimpleNamespace(prompts={"math": list("abcd"), "chat": list("efgh")}, device_name="", versions={}, seed=0, profile="",
                           target=SimpleNamespace(name="t"))
-    sts, measured = calibration_report.calibrate(lab, SimpleNamespace(name="d"))
+    sts, measured = confidence.calibrate(lab, SimpleNamespace(name="d"))
     assert asked == [["c", "d"], ["g", "h"], ["a", "b"], ["e", "f"]] and sts.num_samples == measured["blocks"] == 4
     asked.clear()
-    calibration_report.check_stored(lab, SimpleNamespace(name="d"), sts)
+    confidence.check_stored(lab, SimpleNamespace(name="d"), sts)
     assert asked == [["a", "b"], ["e", "f"]]
 
 
@@ -330,21 +333,21 @@ def test_measures_of_serving_with_their_intervals():
               "budget": (40 / 8, 2.5, 7.5), "accepted_length": (12 / 8, 1, 2), "waste": (20 / 40, 0.2, 0.6), "step_seconds": (2.5, 1, 4),
               "verify_seconds": (2.5, 1, 4), "prefill_seconds": (1.5, 1, 2), "draft_seconds": (0, 0, 0)}
     for name, numbers in wanted.items():
-        assert serving_report.measure(name, row) == is_about(*numbers), name
+        assert recorded_serving.with_interval(name, row) == is_about(*numbers), name
     other = served([2, 2], [1.0, 4.0])
-    assert serving_report.gain("throughput", row, other) == is_about((12 / 5) / (4 / 5), 4 / 2, 2 / 0.5)
+    assert recorded_serving.gain("throughput", row, other) == is_about((12 / 5) / (4 / 5), 4 / 2, 2 / 0.5)
 
 
 def test_the_models_steps_are_those_with_all_slots_taken(monkeypatch):
     steps = [StepReport(requests=requests) for requests in (1, 4, 4, 3)]
-    monkeypatch.setattr(serving_report, "engine_costs", lambda drafter: None)
-    monkeypatch.setattr(serving_report, "prefill_costs", lambda drafter: (0.0, 0.0))
-    monkeypatch.setattr(serving_report, "record", lambda: None)
-    monkeypatch.setattr(serving_report, "EngineModel", lambda *given, **options: (given, options))
+    monkeypatch.setattr(recorded_serving, "engine_costs", lambda drafter: None)
+    monkeypatch.setattr(recorded_serving, "prefill_costs", lambda drafter: (0.0, 0.0))
+    monkeypatch.setattr(recorded_serving, "record", lambda: None)
+    monkeypatch.setattr(recorded_serving, "EngineModel", lambda *given, **options: (given, options))
     arrivals = []
-    monkeypatch.setattr(serving_report, "simulate", lambda model, arriving, rng: arrivals.append(list(arriving)) or steps)
-    assert serving_report.modelled("plain", "all", 4) == steps[1:3]
-    assert serving_report.modelled("plain", "all", 4, requests=7) == steps[1:3]
+    monkeypatch.setattr(recorded_serving, "simulate", lambda model, arriving, rng: arrivals.append(list(arriving)) or steps)
+    assert recorded_serving.modelled("plain", "all", 4) == steps[1:3]
+    assert recorded_serving.modelled("plain", "all", 4, requests=7) == steps[1:3]
     assert arrivals == [[0.0] * 240, [0.0] * 7]
 
 
@@ -369,20 +372,20 @@ def test_the_strongest_dependence_of_the_likeliest_places(monkeypatch):
         strength = dependence[place]
         return None, torch.tensor([[strength, 0.5 - strength], [0.5 - strength, strength]])
 
-    monkeypatch.setattr(collisions, "target_pairs", pairs)
-    found, place = collisions.strongest(None, readings, places=1)
+    monkeypatch.setattr(multimodality, "target_pairs", pairs)
+    found, place = multimodality.strongest(None, readings, places=1)
     assert sorted(looked) == [(0, 3), (1, 2)] and found is readings[1] and place == 2
     looked.clear()
-    found, place = collisions.strongest(None, readings, places=2)
+    found, place = multimodality.strongest(None, readings, places=2)
     assert sorted(looked) == [(0, 3), (0, 4), (1, 2), (1, 3)] and found is readings[0] and place == 4
-    found, place = collisions.strongest(None, readings, places=3)
+    found, place = multimodality.strongest(None, readings, places=3)
     assert found is readings[1] and place == 4
 
 
 def test_joint_probabilities_of_the_next_two_tokens():
     target, _ = toy_models(vocab_size=VOCAB, gamma=GAMMA)
     ids = torch.tensor([[1, 2, 3]])
-    first, joint = collisions.target_pairs(target, ids, count=3)
+    first, joint = multimodality.target_pairs(target, ids, count=3)
     probs = target.model(input_ids=ids).logits[0, -1].softmax(-1)
     assert first.tolist() == probs.topk(3).indices.tolist() and joint.shape == (3, VOCAB)
     for token, row in zip(first, joint):
@@ -394,7 +397,7 @@ def test_mutual_information_by_hand():
     joint = torch.tensor([[0.3, 0.1], [0.1, 0.5]])
     rows, columns = joint.sum(1).tolist(), joint.sum(0).tolist()
     nats = sum(float(joint[i, j]) * np.log(float(joint[i, j]) / (rows[i] * columns[j])) for i in range(2) for j in range(2))
-    assert collisions.mutual_information(joint) == approx(nats) == collisions.mutual_information(7 * joint)
+    assert multimodality.mutual_information(joint) == approx(nats) == multimodality.mutual_information(7 * joint)
 
 
 def test_a_reading_is_of_prompt_and_answer():
@@ -402,7 +405,7 @@ def test_a_reading_is_of_prompt_and_answer():
     prompt = torch.tensor([[1, 2, 3]])
     lab = SimpleNamespace(target=target, encode=lambda text: prompt, max_new_tokens=5, device=target.device,
                           generator=lambda seed: torch.Generator().manual_seed(seed))
-    found = collisions.read_answer(lab, drafters["dspark"], "any", seed=0)
+    found = multimodality.read_answer(lab, drafters["dspark"], "any", seed=0)
     assert found.start == 3 and found.ids[:, :3].equal(prompt) and 4 <= found.ids.shape[1] <= 8
     torch.testing.assert_close(found.probs, target.model(input_ids=found.ids).logits.softmax(-1), atol=1e-5, rtol=1e-4)
     assert found.features.shape[:2] == found.ids.shape

@@ -5,8 +5,10 @@ import json
 import pytest
 import torch
 
-from dspark_lite.checkpoints import DRAFTS, ROOT, load_draft_alone, parse_draft_config
-from dspark_lite.errors import CheckpointError
+from dspark_lite.common.errors import CheckpointError
+from dspark_lite.common.files import ROOT
+from dspark_lite.models.checkpoints import load_draft_alone
+from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
 
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())
 GEMMA4 = ROOT / "assets" / "reference" / "golden" / "dspark_gemma4"

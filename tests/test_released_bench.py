@@ -7,12 +7,16 @@ import torch
 from helpers import refused
 from safetensors import safe_open
 
-from dspark_lite import paper, released, released_bench
 from dspark_lite.__main__ import main
-from dspark_lite.checkpoints import load_drafter, load_target
-from dspark_lite.decoding import ROUND_PARTS, Decoder, generate
-from dspark_lite.forced_rounds import ForcedRounds, paper_pattern, timed_rounds
-from dspark_lite.losslessness import toy_models
+from dspark_lite.common import errors, paper
+from dspark_lite.decoding import generate
+from dspark_lite.decoding.rounds import ROUND_PARTS, Decoder
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure import random_weights
+from dspark_lite.measure.forced_rounds import ForcedRounds, paper_pattern, timed_rounds
+from dspark_lite.models import shapes as released
+from dspark_lite.models.checkpoints import load_drafter, load_target
+from dspark_lite.models.weights import network
 
 TARGET, DRAFTERS = toy_models(vocab_size=11, gamma=4)
 PROMPT = torch.tensor([[1, 2, 3]])
@@ -70,9 +74,9 @@ def test_the_pattern_is_the_papers_and_the_same_for_a_seed():
 
 
 def test_random_checkpoints_load_as_released_ones_and_share_what_they_hold_in_common(tmp_path, monkeypatch):
-    monkeypatch.setattr(released_bench, "SHARD", 20_000)
+    monkeypatch.setattr(random_weights, "FILE_BYTES", 20_000)
     for role in ("target", "dspark"):
-        released_bench.write_random(tmp_path / role, released.narrow_config(role), torch.device("cpu"))
+        random_weights.write_random(tmp_path / role, released.narrow_config(role), torch.device("cpu"))
     assert len(list((tmp_path / "target").glob("*.safetensors"))) > 3
     target = load_target(str(tmp_path / "target"), dtype=torch.float16)
     drafter = load_drafter(str(tmp_path / "dspark"), target)
@@ -82,29 +86,29 @@ def test_random_checkpoints_load_as_released_ones_and_share_what_they_hold_in_co
     assert {drafter.fc.weight.dtype, target.dtype} == {torch.float16}
 
 
-@pytest.mark.parametrize("role", released.MODELS)
+@pytest.mark.parametrize("role", released.RELEASED_MODELS)
 def test_files_of_the_released_shapes_stay_small_and_hold_everything(role):
-    shapes = released.network(released.module(role)).state_dict()
-    parts = released_bench.shards(shapes)
+    shapes = network(released.module(role)).state_dict()
+    parts = random_weights.shards(shapes)
     assert [name for part in parts for name in part] == list(shapes)
-    assert all(sum(2 * shapes[name].numel() for name in part) <= released_bench.SHARD for part in parts)
+    assert all(sum(2 * shapes[name].numel() for name in part) <= random_weights.FILE_BYTES for part in parts)
 
 
 def test_a_tensor_is_the_same_for_its_name_and_embeddings_for_all():
     device, shape = torch.device("cpu"), torch.Size([6, 4])
-    first, again, other, copied = (released_bench.random_tensor(name, shape, device) for name in (
+    first, again, other, copied = (random_weights.random_tensor(name, shape, device) for name in (
         "a.weight", "a.weight", "lm_head.weight", "model.embed_tokens.weight"))
     assert first.equal(again) and other.equal(copied) and not first.equal(other) and first.dtype == torch.bfloat16
-    assert released_bench.random_tensor("norm.weight", torch.Size([3]), device).tolist() == [1, 1, 1]
-    assert released_bench.random_tensor("proj.bias", torch.Size([1]), device).tolist() == [0]
+    assert random_weights.random_tensor("norm.weight", torch.Size([3]), device).tolist() == [1, 1, 1]
+    assert random_weights.random_tensor("proj.bias", torch.Size([1]), device).tolist() == [0]
 
 
 # The command ---------------------------------------------------------------------------------------------------------
 
 
 def test_it_measures_tiny_shapes_on_a_cpu_and_labels_what_is_forced(capsys, tmp_path, monkeypatch):
-    monkeypatch.setitem(released_bench.ROUNDS, "tiny", 2)
-    monkeypatch.setattr(released_bench, "_speed", lambda device: {"bytes_per_second": 1e9, "launch_microseconds": 5.0})
+    monkeypatch.setitem(random_weights.ROUNDS, "tiny", 2)
+    monkeypatch.setattr(random_weights, "_speed", lambda device: {"bytes_per_second": 1e9, "launch_microseconds": 5.0})
     assert main(["bench", "--shapes", "tiny", "--drafters", "dspark", "--json", str(tmp_path / "b.json")]) == 0
     out, measured = capsys.readouterr().out, json.loads((tmp_path / "b.json").read_text())
     assert [row["phase"] for row in measured["phases"]] == ["load target", "prefill, plain", "rounds, plain", "load dspark", "prefill, dspark",
@@ -125,15 +129,15 @@ def test_without_a_gpu_the_released_shapes_are_refused_in_a_sentence(capfd):
 
 def test_the_bound_is_that_of_the_roofline_at_the_measured_rate():
     measured = {"device": "a GPU", "bytes_per_second": 320e9, "prompt_tokens": 256}
-    bound = released_bench.bound("plain", measured)
+    bound = random_weights.bound("plain", measured)
     assert bound["draft"] == 0 and bound["verify"] == pytest.approx(25.26, abs=0.01)  # 8.08 GB at 320 GB/s
 
 
 def test_memory_of_a_gpu_is_reported_by_phase(monkeypatch):
     measured = {"shapes": "released", "weights": "random, float16", "device": "a GPU", "memory_cap_bytes": 15 * 10**9, "prompt_tokens": 1024,
-                "bytes_per_second": 3e11, "launch_microseconds": 8.0, "acceptance": released_bench.FORCED, "phases": [
+                "bytes_per_second": 3e11, "launch_microseconds": 8.0, "acceptance": random_weights.FORCED, "phases": [
                     {"phase": "load target", "seconds": 20.0, "peak_bytes": 81 * 10**8, "reserved_bytes": 82 * 10**8, "held_bytes": 8 * 10**9}]}
-    text = "\n".join(released_bench.report(measured))
+    text = "\n".join(random_weights.shapes_report(measured))
     assert "memory capped at 15.0 GB" in text and "peak 8.1 GB (reserved 8.2 GB), after it 8.0 GB" in text
 
 
@@ -141,13 +145,13 @@ def test_a_gpu_that_does_not_hold_them_is_told(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
 
-    monkeypatch.setattr(released_bench, "_phases", full)
-    monkeypatch.setattr(released_bench, "_speed", lambda device: {})
-    with pytest.raises(released_bench.DSparkLiteError, match="15 GB of GPU memory do not hold these shapes .CUDA out of memory.."):
-        released_bench.measure("tiny")
+    monkeypatch.setattr(random_weights, "_phases", full)
+    monkeypatch.setattr(random_weights, "_speed", lambda device: {})
+    with pytest.raises(errors.DSparkLiteError, match="15 GB of GPU memory do not hold these shapes .CUDA out of memory.."):
+        random_weights.measure_shapes("tiny")
 
 
 def test_weights_are_bfloat16_in_the_file(tmp_path):
-    released_bench.write_random(tmp_path / "dflash", released.narrow_config("dflash"), torch.device("cpu"))
+    random_weights.write_random(tmp_path / "dflash", released.narrow_config("dflash"), torch.device("cpu"))
     with safe_open(tmp_path / "dflash" / "model-0.safetensors", "pt") as weights:
         assert {weights.get_tensor(name).dtype for name in weights.keys()} == {torch.bfloat16}

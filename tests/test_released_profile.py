@@ -10,7 +10,7 @@ from hub_server import Hub
 from released_hub import MANIFEST, RELEASED, write_released
 from transformers import AutoTokenizer
 
-from dspark_lite.checkpoints import EMBEDDED
+from dspark_lite.models.checkpoints import EMBEDDED
 
 LESSONS = ("00", "01", "02", "03", "04", "05", "06", "08")
 NEVER_FETCHED = "README.md"
@@ -18,7 +18,7 @@ NEVER_FETCHED = "README.md"
 ONE_AT_A_TIME = """
 import gc
 import weakref
-from dspark_lite import lab
+from dspark_lite.measure import lab
 
 def load_alone(name, target, load=lab.load_drafter, loaded=[]):
     gc.collect()

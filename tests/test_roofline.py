@@ -5,9 +5,12 @@ import math
 import pytest
 import torch
 
-from dspark_lite import paper, released, released_plots, roofline
-from dspark_lite.errors import DSparkLiteError
-from dspark_lite.roofline import DEVICES, Device, Launches, Prediction, Work
+from dspark_lite.common import paper
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.figures import lesson_08
+from dspark_lite.measure import roofline
+from dspark_lite.measure.roofline import DEVICES, Device, Launches, Prediction, Work
+from dspark_lite.models import shapes
 
 V, H, INNER, HEADS, KEYS = 151936, 2560, 9728, 32 * 128, 8 * 128  # Qwen3-4B and its drafts
 LAYER = 2 * H * HEADS + 2 * H * KEYS + 3 * H * INNER + 2 * 128 + 2 * H  # attention, feed-forward network, norms of heads and layer
@@ -30,46 +33,46 @@ def no_launches(monkeypatch):
     ("target", TARGET), ("dspark", 2 * V * H + DFLASH + 2 * V * 256 + CONFIDENCE), ("dflash", 2 * V * H + DFLASH),
     ("eagle3", 2 * V * H + 5 * H * H + EAGLE3), ("small_lm", 596_049_920)])
 def test_parameters_are_those_counted_by_hand(role, parameters):
-    assert released.parameters(released.module(role)) == parameters
-    assert released.weight_bytes(role) == 2 * parameters
+    assert shapes.parameter_count(shapes.module(role)) == parameters
+    assert shapes.weight_bytes(role) == 2 * parameters
 
 
 def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
     from dspark_lite.training.recipes import load_recipe
 
     for name, recipe in (("Qwen/Qwen3-4B", "qwen3-4b-dspark"), ("Qwen/Qwen3-0.6B", "qwen3-0.6b-dspark")):
-        config, theirs = released.reference("released_targets.json")[name]["config"], load_recipe(recipe)["target_config"]
+        config, theirs = shapes.reference("released_targets.json")[name]["config"], load_recipe(recipe)["target_config"]
         assert {field: config[field] for field in theirs} == theirs
-    assert released.file_bytes("target") - released.weight_bytes("target") == 45_856  # the header of the file, and nothing else
-    head = released.file_bytes("small_lm") - released.weight_bytes("small_lm")
+    assert shapes.file_bytes("target") - shapes.weight_bytes("target") == 45_856  # the header of the file, and nothing else
+    head = shapes.file_bytes("small_lm") - shapes.weight_bytes("small_lm")
     assert head - 2 * V * 1024 == 35_560  # the header: its file holds the LM head beside the embedding that it equals
 
 
 def test_a_draft_adds_less_than_1_3_gigabytes_to_its_target():
     """Acceptance: without its embedding and LM head, which it shares with the target."""
-    assert 2 * released.own_parameters("dspark") == released.weight_bytes("dspark") - 4 * V * H <= 1.3e9
-    assert 2 * released.own_parameters("dflash") < 1.3e9 and 2 * released.own_parameters("eagle3") < 1.3e9
-    assert released.own_parameters("small_lm") == released.parameters(released.module("small_lm"))  # it shares nothing
+    assert 2 * shapes.own_parameters("dspark") == shapes.weight_bytes("dspark") - 4 * V * H <= 1.3e9
+    assert 2 * shapes.own_parameters("dflash") < 1.3e9 and 2 * shapes.own_parameters("eagle3") < 1.3e9
+    assert shapes.own_parameters("small_lm") == shapes.parameter_count(shapes.module("small_lm"))  # it shares nothing
 
 
 def test_what_a_request_adds_is_counted():
-    parts = released.memory("dspark", tokens=1000)
+    parts = shapes.memory("dspark", tokens=1000)
     assert parts["keys_values"] == 1000 * 2 * 2 * (36 * KEYS + 2 * 5 * KEYS)  # 16 bit, keys and values; the draft's buffer has room for twice
-    assert released.memory("small_lm", 1000)["keys_values"] == 1000 * 2 * 2 * (36 * KEYS + 28 * KEYS)
+    assert shapes.memory("small_lm", 1000)["keys_values"] == 1000 * 2 * 2 * (36 * KEYS + 28 * KEYS)
     hidden = 1000 * 2 * (H * (37 + 2 * 5) + 3 * INNER)
     assert parts["activations"] == hidden + 15 * V * 14
-    assert released.memory(None)["drafter"] == 0 and released.memory(None)["activations"] < parts["activations"]
+    assert shapes.memory(None)["drafter"] == 0 and shapes.memory(None)["activations"] < parts["activations"]
 
 
 @pytest.mark.parametrize("role", [None, "dspark", "dflash", "eagle3", "small_lm"])
 def test_the_target_with_any_one_drafter_fits_a_t4_and_not_half_of_it(role):
-    assert released.fits(role, released.T4) and not released.fits(role, released.T4 / 2)
-    assert not released.fits(role, sum(released.memory(role).values()))  # CUDA needs room too
+    assert shapes.fits(role, shapes.T4) and not shapes.fits(role, shapes.T4 / 2)
+    assert not shapes.fits(role, sum(shapes.memory(role).values()))  # CUDA needs room too
 
 
 def test_an_unknown_role_is_told():
     with pytest.raises(DSparkLiteError, match="there is no 'mtp' in the released profile; its models are target, dspark"):
-        released.memory("mtp")
+        shapes.memory("mtp")
 
 
 # Time ----------------------------------------------------------------------------------------------------------------
@@ -88,7 +91,7 @@ def test_a_plain_step_on_a_t4_reads_all_weights_once(no_launches):
     ("small_lm", 7 * 596_049_920)])
 def test_what_drafting_a_block_reads(no_launches, drafter, weights):
     passes = {"eagle3": 7, "small_lm": 7}.get(drafter, 1)
-    read = 2 * weights + passes * released.keys_values(drafter, 256)
+    read = 2 * weights + passes * shapes.keys_values(drafter, 256)
     assert roofline.draft_work(drafter, 256).bytes == read
     row = roofline.predict("A100", drafter, context=256)
     assert row.draft == pytest.approx(1e3 * read / 2039e9)
@@ -160,7 +163,7 @@ def test_the_figure_draws_predictions_hollow_and_measurements_filled():
     import matplotlib.pyplot as plt
 
     rows = [Prediction(device, name, 10.0, 40.0, 30.0, 25.0, 10**10, True) for device in ("T4", "L4") for name in ("plain", "small_lm", "dspark")]
-    fig = released_plots.predicted_speed(rows, {"dspark": 4.0}, [{"drafter": "dspark", "tokens_per_second": 70.0}], "a GPU")
+    fig = lesson_08.predicted_speed(rows, {"dspark": 4.0}, [{"drafter": "dspark", "tokens_per_second": 70.0}], "a GPU")
     speed, parts = fig.axes
     hollow = [line for line in speed.lines if line.get_markerfacecolor() == "none"]
     assert [list(line.get_ydata()) for line in hollow] == [[1e3 / 50] * 2, [80.0] * 2]  # the small LM has no accepted length

@@ -6,9 +6,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dspark_lite.errors import RequestError
-from dspark_lite.losslessness import Path
-from dspark_lite.sampling import accept, accepted_prefix_length, check_temperature, draw, probabilities, residual
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.sampling import (accept, accepted_prefix_length, check_temperature, draw, probabilities,
+                                           residual)
+from dspark_lite.losslessness.enumeration import Path
 
 VOCAB, GAMMA = 3, 2
 # Weights of 0 make tokens that only one of the two models can produce.

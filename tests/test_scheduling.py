@@ -5,13 +5,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dspark_lite import bench
-from dspark_lite.bench import bench_scheduler, literal_schedule
-from dspark_lite.cost_table import CostTable
-from dspark_lite.drafters import Proposal
-from dspark_lite.errors import RequestError
-from dspark_lite.losslessness import appendix_a, find_violation, joint_distribution, marginal, output_distribution, total_variation
-from dspark_lite.scheduling import LaggedTopK, algorithm1, global_optimum, retrospective, schedule, survival, threshold, throughput, top_k
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.losslessness import find_violation, joint_distribution, marginal, output_distribution, total_variation
+from dspark_lite.losslessness.toys import appendix_a
+from dspark_lite.measure import speed
+from dspark_lite.measure.speed import bench_scheduler
+from dspark_lite.scheduling import (LaggedTopK, algorithm1, global_optimum, literal_schedule, policies, retrospective,
+                                    schedule, survival, threshold, throughput, top_k)
+from dspark_lite.scheduling.cost_table import CostTable
 
 LOSSLESS = {"all": lambda table: None, "threshold": lambda table: threshold(0.5), "algorithm 1": algorithm1,
             "lagged top-K": lambda table: LaggedTopK(table, lag=1)}
@@ -224,12 +226,12 @@ def test_the_benchmark_compares_equal_results(monkeypatch):
         timed.extend(work() for work in works.values())
         return {name: spent[name] for name in works}
 
-    monkeypatch.setattr(bench, "milliseconds", milliseconds)
+    monkeypatch.setattr(speed, "milliseconds", milliseconds)
     rows = bench_scheduler(requests=(3, 9), gamma=4)
     assert [(row["requests"], row["milliseconds"], row["loop_milliseconds"], row["ratio"]) for row in rows] == [
         (3, 0.5, 60.0, 120.0), (9, 0.5, 60.0, 120.0)]
     assert [len(lengths) for lengths in timed] == [3, 3, 9, 9] and torch.equal(timed[2], timed[3])
     assert timed[2].sum() > 30, "hardly a token is admitted, so the loop does not run to its end"
-    monkeypatch.setattr(bench, "literal_schedule", lambda survival, table: torch.zeros(len(survival), dtype=torch.long))
+    monkeypatch.setattr(policies, "literal_schedule", lambda survival, table: torch.zeros(len(survival), dtype=torch.long))
     with pytest.raises(RuntimeError, match="the vectorised scheduler and the literal one disagree on 3 requests"):
         bench_scheduler(requests=(3,), gamma=4)

@@ -9,17 +9,20 @@ import torch
 from helpers import BAD_LENGTHS
 from scipy.stats import kstest
 
-from dspark_lite import scheduling, serving
-from dspark_lite.chi_square import after_anchor, chi_square, up_to_a_fork
-from dspark_lite.cost_table import CostTable
+from dspark_lite import scheduling
+from dspark_lite.common.errors import RequestError
+from dspark_lite.common.names import DOMAINS
 from dspark_lite.decoding import Generation, generate
-from dspark_lite.errors import RequestError
-from dspark_lite.lab import setup
-from dspark_lite.losslessness import outcomes, toy_models
-from dspark_lite.sampling import accept
-from dspark_lite.serving import STEP_PARTS, Engine, PerRequestRandom, Request
-from dspark_lite.ties import same_or_tied
-from dspark_lite.training.corpus import DOMAINS
+from dspark_lite.decoding.sampling import accept
+from dspark_lite.losslessness import outcomes
+from dspark_lite.losslessness.chi_square import after_anchor, chi_square, up_to_a_fork
+from dspark_lite.losslessness.ties import same_or_tied
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure.lab import setup
+from dspark_lite.scheduling.cost_table import CostTable
+from dspark_lite.serving import engine as serving
+from dspark_lite.serving.engine import STEP_PARTS, Engine, PerRequestRandom, Request
+from dspark_lite.serving.slots import ragged_step
 
 THOROUGH = os.environ.get("DSPARK_THOROUGH") == "1"
 VOCAB, GAMMA, NEW = 13, 4, 14
@@ -468,7 +471,7 @@ def test_confidences_that_are_no_numbers_are_refused_by_the_scheduler(monkeypatc
 @pytest.mark.parametrize(("name", "when"), [(None, 0), (None, 3), ("dspark", 0), ("dspark", 3), ("mtp", 1)])
 def test_a_request_with_logits_that_are_not_finite_fails_alone(plain, monkeypatch, name, when):
     """Its slot held keys that are no numbers either; whoever comes next must not see them."""
-    served, honest, passes = engine(name, slots=3), serving.ragged_step, []
+    served, honest, passes = engine(name, slots=3), ragged_step, []
 
     def poisoned(target, token_ids, layout, *rest, **options):
         step = honest(target, token_ids, layout, *rest, **options)

@@ -8,13 +8,13 @@ import pytest
 import serving as script
 import torch
 
-from dspark_lite import serving_report
-from dspark_lite.drafters import Proposal
-from dspark_lite.errors import DSparkLiteError
-from dspark_lite.losslessness import toy_models
-from dspark_lite.measurements import journal_path
-from dspark_lite.serving import STEP_PARTS
-from dspark_lite.serving_bench import COUNTED, SCHEDULED, budget, measure_load, policy_of, skewed, step_costs
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure.journal import journal_path
+from dspark_lite.measure.serving_load import COUNTED, SCHEDULED, budget, measure_load, policy_of, skewed, step_costs
+from dspark_lite.replication import recorded_serving
+from dspark_lite.serving.engine import STEP_PARTS
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=2)
 LAB = SimpleNamespace(target=TARGET, prompts={"math": ["a", "b"], "chat": ["c"]}, seed=0, max_new_tokens=6,
@@ -84,55 +84,55 @@ def measured(monkeypatch):
                          made_row(4, "dspark", "algorithm1", [8] * 4, [1.0] * 4)],
             "costs": [made_row(r, "dspark", f"budget {b}", [1] * 4, [r + b / 10, r + b / 10, r + b / 10, r + b / 10 + 4], verified=r * b)
                       for r in (2, 4) for b in (1, 2, 3)]}
-    monkeypatch.setattr(serving_report, "measured", lambda: rows)
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda: rows)
     return rows
 
 
 def test_measures_are_ratios_of_totals(measured):
-    row = serving_report.row("policies", concurrency=4, policy="fixed 1")
+    row = recorded_serving.row("policies", concurrency=4, policy="fixed 1")
     wanted = {"throughput": 24 / 6, "whole_throughput": 30 / 20, "per_user": 1.0, "budget": 2.0, "accepted_length": 1.5, "waste": 0.25,
               "step_seconds": 1.5, "verify_seconds": 1.5, "prefill_seconds": 3.5, "draft_seconds": 0.0}
     for name, value in wanted.items():
-        found = serving_report.measure(name, row)
-        assert found.value == serving_report.value(name, row) == pytest.approx(value) and found.low <= found.value <= found.high
-    assert serving_report.measure("throughput", row).low < 4 < serving_report.measure("throughput", row).high
+        found = recorded_serving.with_interval(name, row)
+        assert found.value == recorded_serving.value(name, row) == pytest.approx(value) and found.low <= found.value <= found.high
+    assert recorded_serving.with_interval("throughput", row).low < 4 < recorded_serving.with_interval("throughput", row).high
 
 
 def test_a_gain_compares_the_same_turns(measured):
-    one, other = (serving_report.row("policies", concurrency=4, policy=name) for name in ("fixed 1", "fixed 2"))
-    assert serving_report.gain("throughput", other, one).value == pytest.approx(6 / 4)
+    one, other = (recorded_serving.row("policies", concurrency=4, policy=name) for name in ("fixed 1", "fixed 2"))
+    assert recorded_serving.gain("throughput", other, one).value == pytest.approx(6 / 4)
     busy = {**one, "verify_seconds": [2 * seconds for seconds in one["verify_seconds"]]}
-    same = serving_report.gain("throughput", one, busy)
+    same = recorded_serving.gain("throughput", one, busy)
     assert (same.value, same.low, same.high) == pytest.approx((2, 2, 2)), "turns were not paired"
-    assert serving_report.best_fixed(4) is other
+    assert recorded_serving.best_fixed(4) is other
 
 
 def test_rows_that_are_missing_or_not_unique_are_named(measured):
     with pytest.raises(DSparkLiteError, match="has 0 rows of policies with {'policy': 'lagged'}, not one"):
-        serving_report.row("policies", policy="lagged")
+        recorded_serving.row("policies", policy="lagged")
     with pytest.raises(DSparkLiteError, match="has 2 rows of policies"):
-        serving_report.row("policies", policy="algorithm1")
+        recorded_serving.row("policies", policy="algorithm1")
 
 
 def test_costs_come_out_of_the_turns(measured):
     rows = measured["costs"]
     np.testing.assert_allclose(step_costs(rows).step_seconds, [[2.1, 2.2, 2.3], [4.1, 4.2, 4.3]])
-    np.testing.assert_allclose(serving_report.engine_costs("dspark").step_seconds, [[3.1, 3.2, 3.3], [5.1, 5.2, 5.3]])
-    assert serving_report.prefill_costs("dspark") == pytest.approx((2.0, 1.0))
-    assert serving_report.acceptance_rate("dspark") == pytest.approx(sum(r * b // 4 for r in (2, 4) for b in (1, 2, 3)) / sum(
+    np.testing.assert_allclose(recorded_serving.engine_costs("dspark").step_seconds, [[3.1, 3.2, 3.3], [5.1, 5.2, 5.3]])
+    assert recorded_serving.prefill_costs("dspark") == pytest.approx((2.0, 1.0))
+    assert recorded_serving.acceptance_rate("dspark") == pytest.approx(sum(r * b // 4 for r in (2, 4) for b in (1, 2, 3)) / sum(
         r * (b - 1) for r in (2, 4) for b in (1, 2, 3)))
 
 
 def test_the_frontier_and_the_gain_at_matched_throughput(measured):
-    assert serving_report.frontier("dspark", "algorithm1").tolist() == [[2.0, 4.0], [2.0, 8.0]]
-    assert serving_report.frontier("mtp", "all").tolist() == [[2.5, 5.0], [1.5, 6.0]]
-    assert serving_report.gain_at_matched_throughput("algorithm1") == [(5.0, pytest.approx(-0.2)), (6.0, pytest.approx(1 / 3))]
+    assert recorded_serving.frontier("dspark", "algorithm1").tolist() == [[2.0, 4.0], [2.0, 8.0]]
+    assert recorded_serving.frontier("mtp", "all").tolist() == [[2.5, 5.0], [1.5, 6.0]]
+    assert recorded_serving.gain_at_matched_throughput("algorithm1") == [(5.0, pytest.approx(-0.2)), (6.0, pytest.approx(1 / 3))]
 
 
 def test_without_a_measurement_the_command_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(serving_report, "MEASURED", tmp_path / "engine.json")
+    monkeypatch.setattr(recorded_serving, "MEASURED", tmp_path / "engine.json")
     with pytest.raises(DSparkLiteError, match="there is no .*/engine.json; `make serving` writes it"):
-        serving_report.measured()
+        recorded_serving.serving_run()
 
 
 # The script ----------------------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ import pytest
 import torch
 from helpers import PROMPT, assert_refused, set_config, set_tensors
 
-from dspark_lite.checkpoints import default_dtype, load_drafter, load_target
+from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import generate
-from dspark_lite.errors import RequestError
-from dspark_lite.lab import setup
-from dspark_lite.sampling import accept, probabilities
+from dspark_lite.decoding.sampling import accept, probabilities
+from dspark_lite.measure.lab import setup
+from dspark_lite.models.checkpoints import default_dtype, load_drafter, load_target
 
 
 def draft(copy):
@@ -164,7 +164,7 @@ def test_bfloat16_is_refused_on_a_gpu_that_would_emulate_it(copy, monkeypatch):
 
 
 def test_a_vocabulary_that_the_tokenizer_exceeds(copy):
-    from dspark_lite.checkpoints import EMBEDDED
+    from dspark_lite.models.checkpoints import EMBEDDED
 
     shutil.copy(EMBEDDED / "tiny-target" / "tokenizer.json", copy / "target")
     assert_refused("knows [0-9]+ tokens, its model 11", load_target, str(copy / "target"))

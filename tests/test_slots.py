@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dspark_lite.drafters import Proposal
-from dspark_lite.errors import RequestError
-from dspark_lite.losslessness import toy_models
-from dspark_lite.slots import Layout, SlotStore, drafter_slots, ragged_attention, ragged_step, sees, spans
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.serving.slots import Layout, SlotStore, drafter_slots, ragged_attention, ragged_step, sees, spans
 
 VOCAB, GAMMA, SLOTS, CAPACITY = 13, 4, 5, 40
 TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)

@@ -13,18 +13,19 @@ from helpers import DRAFT, LANGUAGE_MODEL
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from dspark_lite.checkpoints import load_drafter, load_target
+from dspark_lite.common.errors import CheckpointError, DSparkLiteError
+from dspark_lite.common.names import DOMAINS
 from dspark_lite.decoding import generate
 from dspark_lite.drafters.heads import transition_biases
-from dspark_lite.errors import CheckpointError, DSparkLiteError
-from dspark_lite.lab import held_out
-from dspark_lite.losslessness import toy_models
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure.lab import held_out
+from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.training import answers, cache, drafts, language_model, loop, precision, recipes
 from dspark_lite.training.anchors import block_mask, block_targets, dense_mask, draw_anchors
-from dspark_lite.training.corpus import DOMAINS, Example, examples, expand, is_held_out
-from dspark_lite.training.packed import packed_hidden
 from dspark_lite.training.losses import block_losses, position_weights, training_forward
-from dspark_lite.training.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
+from dspark_lite.training.packed import packed_hidden
+from dspark_lite.world.corpus import Example, examples, expand, is_held_out
+from dspark_lite.world.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
 
 VOCAB, GAMMA = 11, 3
 TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)

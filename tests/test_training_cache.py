@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from dspark_lite.errors import CheckpointError
-from dspark_lite.losslessness import toy_models
+from dspark_lite.common.errors import CheckpointError
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training import cache
 
 TAPS = (0, 1)

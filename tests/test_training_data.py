@@ -12,12 +12,14 @@ import torch
 from helpers import DRAFT, LANGUAGE_MODEL
 
 from dspark_lite.__main__ import main
-from dspark_lite.checkpoints import load_drafter, load_target
-from dspark_lite.errors import DSparkLiteError
-from dspark_lite.losslessness import toy_models
-from dspark_lite.training import answers, cache, endpoint, estimate, prompts, recipes
-from dspark_lite.training.corpus import is_held_out
-from dspark_lite.training.tokenizer import chat_ids, train_tokenizer
+from dspark_lite.common import formats
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models.checkpoints import load_drafter, load_target
+from dspark_lite.training import answers, cache, endpoint, estimate, recipes
+from dspark_lite.world import prompts
+from dspark_lite.world.corpus import is_held_out
+from dspark_lite.world.tokenizer import chat_ids, train_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -339,9 +341,9 @@ def test_a_target_without_a_config_is_told(monkeypatch, tmp_path):
 
 def test_sizes_and_durations_for_a_reader():
     sizes = {30: "30 bytes", 3e3: "3.0 kB", 38e12: "38.0 TB", 1.64e16: "16,400.0 TB"}
-    assert {value: estimate.size(value) for value in sizes} == sizes
+    assert {value: formats.size(value) for value in sizes} == sizes
     durations = {0.2: "1 s", 89: "89 s", 600: "10 min", 5400: "1.5 h", 9000: "2.5 h", 3e6: "35 d"}
-    assert {value: estimate.duration(value) for value in durations} == durations
+    assert {value: formats.duration(value) for value in durations} == durations
 
 
 def test_a_cache_that_the_disk_cannot_hold_is_refused_before_it_is_begun(tmp_path, monkeypatch):

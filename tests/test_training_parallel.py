@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from dspark_lite.losslessness import toy_models
-from dspark_lite.training import drafts, loop, recipes
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.training import drafts, loop, optimisers, recipes
 from dspark_lite.training.anchors import TrainingBatch, dense_mask, draw_anchors, sparse_mask
 from dspark_lite.training.parallel import Objective, processes, whole
 
@@ -56,7 +56,7 @@ class Problem:
         accelerator = processes()
         objective, _ = accelerator.prepare(Objective(self.drafter, self.loss_of), adamw(self.drafter))
         record = loop.backward(accelerator, objective, self.batches[0], torch.amp.GradScaler("cpu", enabled=False))
-        return record, {name: whole(parameter.grad) for name, parameter in loop.trainable(self.drafter).items()}
+        return record, {name: whole(parameter.grad) for name, parameter in optimisers.trainable(self.drafter).items()}
 
     def train(self, folder, stop_at=None):
         """The log of a training; stops before step `stop_at`."""
@@ -70,13 +70,13 @@ class Problem:
 
 
 def adamw(model):
-    return torch.optim.AdamW(loop.trainable(model).values())
+    return torch.optim.AdamW(optimisers.trainable(model).values())
 
 
 def shard(accelerator, objective, optimiser):
     """What accelerate prepares when told to shard by FSDP 2; it refuses to on a CPU, where torch does not."""
     fully_shard(objective, mesh=init_device_mesh("cpu", (2,)))
-    optimiser.param_groups[0]["params"] = list(loop.trainable(objective).values())
+    optimiser.param_groups[0]["params"] = list(optimisers.trainable(objective).values())
     return objective, optimiser
 
 
@@ -159,7 +159,7 @@ def test_one_process_keeps_its_gradients_bit_for_bit():
     _, gradients = problem.gradients()
     numerator, weight, _ = plain.loss_of(plain.batches[0])
     (numerator / weight).backward()
-    for name, parameter in loop.trainable(plain.drafter).items():
+    for name, parameter in optimisers.trainable(plain.drafter).items():
         assert gradients[name].equal(parameter.grad), name
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dspark_lite.common.names import DOMAINS
 from dspark_lite.world import chat_text, math_text
-from dspark_lite.world.examples import DOMAINS, MAKERS, examples
+from dspark_lite.world.examples import MAKERS, examples
 from dspark_lite.world.facts import encyclopedia
 from dspark_lite.world.judging import is_right
 from dspark_lite.world.wording import Voice, expand, parse

@@ -1,6 +1,9 @@
-"""Drafters, one a file; protocol.py says what each of them does."""
+"""Drafters, one file each, and what they are built of; each has `name`, `gamma`, `taps`, and begin / propose / extend.
 
-from .base import DraftConfig, Proposal
+They may import `common` and `decoding`.
+"""
+
+from .config import DraftConfig
 from .dspark import DSpark, DSparkConfig
 from .eagle3 import Eagle3, Eagle3Config
 from .gemma4 import Gemma4DSpark
@@ -8,4 +11,4 @@ from .mtp import MTP
 from .prompt_lookup import PromptLookup
 from .small_lm import SmallLM
 
-__all__ = ["MTP", "DSpark", "DSparkConfig", "DraftConfig", "Eagle3", "Eagle3Config", "Gemma4DSpark", "PromptLookup", "Proposal", "SmallLM"]
+__all__ = ["MTP", "DSpark", "DSparkConfig", "DraftConfig", "Eagle3", "Eagle3Config", "Gemma4DSpark", "PromptLookup", "SmallLM"]

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..sampling import draw, probabilities
+from ..decoding.proposal import Proposal, draft_length
+from ..decoding.protocols import Context
+from ..decoding.sampling import draw, probabilities
 from .backbone import ContextCache, Layer, rotary
-from .base import DraftConfig, Proposal, draft_length
-from .protocol import Context
+from .config import DraftConfig
 
 
 @dataclass

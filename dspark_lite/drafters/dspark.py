@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import torch
 
-from ..sampling import draw, probabilities
+from ..decoding.proposal import Proposal, draft_length
+from ..decoding.protocols import Context
+from ..decoding.sampling import draw, probabilities
 from .backbone import Backbone, ContextCache
-from .base import DraftConfig, Proposal, draft_length
+from .config import DraftConfig
 from .heads import SEQUENTIAL_HEADS, ConfidenceHead
-from .protocol import Context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class DSpark(Backbone):
         if config.enable_confidence_head:
             with_markov = config.markov_rank if config.confidence_head_with_markov else 0
             self.confidence_head = ConfidenceHead(config.hidden_size + with_markov)
-        self.temperatures: torch.Tensor | None = None  # [g], of the confidence logits; calibration.py fits them
+        self.temperatures: torch.Tensor | None = None  # [g], of the confidence logits; scheduling/calibration.py fits them
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ContextCache:
         """A fresh context cache holding the prompt, features [B, n, taps * H]."""

@@ -7,7 +7,7 @@ from torch import nn
 
 from .autoregressive import Autoregressive
 from .backbone import Attention, Layer
-from .base import DraftConfig
+from .config import DraftConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from torch import nn
 
 from .autoregressive import Autoregressive
 from .backbone import Layer
-from .base import DraftConfig
+from .config import DraftConfig
 
 
 class MTP(Autoregressive):

@@ -2,7 +2,7 @@
 
 import torch
 
-from .base import Proposal, draft_length
+from ..decoding.proposal import Proposal, draft_length
 
 
 class PromptLookup:

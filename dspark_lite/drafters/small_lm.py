@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..sampling import draw, probabilities
-from ..target import Target
-from .base import Proposal, draft_length
+from ..decoding.proposal import Proposal, draft_length
+from ..decoding.sampling import draw, probabilities
+from ..decoding.target import Target
 
 
 @dataclass

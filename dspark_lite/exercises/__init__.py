@@ -1,1 +1,4 @@
-"""Checkers of the lessons' exercises, one module a lesson. A checker prints one line, returns a bool, never raises."""
+"""Checkers of the exercises, one file per lesson; each prints one line, returns a bool, and never raises.
+
+They may import `common`, `decoding` and `scheduling`.
+"""

@@ -1,6 +1,6 @@
 """Checkers of lesson 00: accepted length and speed-up."""
 
-from ..decoding import Round
+from ..decoding.rounds import Round
 from .checking import Exercise, Step
 
 

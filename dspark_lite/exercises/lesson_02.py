@@ -2,7 +2,7 @@
 
 import torch
 
-from ..sampling import residual
+from ..decoding.sampling import residual
 from .checking import Exercise, Mistake, Step, checker, finished
 
 P = torch.tensor([0.50, 0.25, 0.15, 0.10])

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import expit
 
-from ..calibration import ece, survived
+from ..scheduling.calibration import ece, survived
 from .checking import Exercise, Mistake, Step
 
 

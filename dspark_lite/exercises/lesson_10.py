@@ -2,8 +2,8 @@
 
 import torch
 
-from ..cost_table import CostTable
-from ..scheduling import global_optimum, schedule, survival, top_k
+from ..scheduling.cost_table import CostTable
+from ..scheduling.policies import global_optimum, schedule, survival, top_k
 from .checking import Exercise, Step
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ..step_costs import StepCosts
+from ..scheduling.step_costs import StepCosts
 from .checking import Exercise, Mistake, Step
 
 

@@ -1,1 +1,4 @@
-"""How the embedded checkpoints are made: corpus, tokenizer, models, drafters."""
+"""How checkpoints are made: anchors, losses, the target's answers and hidden states, the loop, recipes.
+
+It may import `common`, `world`, `decoding`, `drafters` and `models`.
+"""

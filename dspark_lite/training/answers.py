@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
-from ..checkpoints import write_atomically
-from ..errors import DSparkLiteError
-from .corpus import Example
+from ..common.errors import DSparkLiteError
+from ..common.files import write_atomically
+from ..world.corpus import Example
+from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
-from .prompts import prompt_ids
 
 PARALLEL = 192  # answers written at once, at most
 CHUNK = 1536  # answers between two saves
@@ -33,7 +33,7 @@ class Sampling(NamedTuple):
         return cls(**{name: data[name] for name in cls._fields if name in data})
 
 
-def together(target, tokens: int) -> int:
+def batch_size_that_fits(target, tokens: int) -> int:
     """Answers to write at once: PARALLEL, or as many rows of so many `tokens` as have keys and values in half of what a
     GPU has free."""
     if target.device.type != "cuda":
@@ -50,7 +50,7 @@ def write_answers(target, prompts: list[list[int]], temperature: float, max_new_
     torch.manual_seed(seed)
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     answers: list[list[int]] = [[] for _ in prompts]
-    count = together(target, max(map(len, prompts)) + max_new_tokens)
+    count = batch_size_that_fits(target, max(map(len, prompts)) + max_new_tokens)
     for start in range(0, len(order), count):
         rows = order[start:start + count]
         padded = target.tokenizer.pad({"input_ids": [prompts[row] for row in rows]}, return_tensors="pt")

@@ -17,15 +17,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tqdm import tqdm
 
-from ..checkpoints import write_atomically
-from ..errors import CheckpointError
-from ..measurements import fingerprint
+from ..common.errors import CheckpointError
+from ..common.files import write_atomically
+from ..models.weights import fingerprint
 
 SHARD = 512  # sequences in a shard, at most
 SHARD_BYTES = 2**30  # about the largest shard: it is held in memory while it is written
-PARALLEL = 32  # sequences in a pass of the target, at most
+PASS_SEQUENCES = 32  # sequences in a pass of the target, at most
 PASS_TOKENS = 16384  # tokens in a pass of the target, at most: the hidden states of all layers are held at once
-PARTS = ("features", "last_hidden")
+CACHED_TENSORS = ("features", "last_hidden")
 
 
 def token_bytes(taps: int, hidden_size: int) -> int:
@@ -64,13 +64,13 @@ class Shard:
             if (saved.metadata() or {}).get("identity") != identity:
                 raise self._refused("is not the shard of these rows and this target")
             self.checksums = saved.get_tensor("checksums").tolist()
-            self.slices = {name: saved.get_slice(name) for name in PARTS}
+            self.slices = {name: saved.get_slice(name) for name in CACHED_TENSORS}
         except (SafetensorError, OSError) as error:
             raise self._refused(f"cannot be read ({error})") from None
 
     def row(self, index: int) -> list[torch.Tensor]:
         """Features [n, taps * H] and last hidden states [n, H] of the shard's row `index`, bfloat16."""
-        found = [self.slices[name][self.ends[index]:self.ends[index + 1]] for name in PARTS]
+        found = [self.slices[name][self.ends[index]:self.ends[index + 1]] for name in CACHED_TENSORS]
         if checksum(*found) != self.checksums[index]:
             raise self._refused("is damaged")
         return found
@@ -158,7 +158,7 @@ def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
     order = sorted(range(len(rows)), key=lambda index: len(rows[index][0]), reverse=True)
     while order:
         longest = len(rows[order[0]][0])
-        count = max(1, min(PARALLEL, PASS_TOKENS // longest))
+        count = max(1, min(PASS_SEQUENCES, PASS_TOKENS // longest))
         group, order = order[:count], order[count:]
         # Padding stands on the right, where a causal target cannot see it from any real token.
         padded = [rows[index][0] + [0] * (longest - len(rows[index][0])) for index in group]
@@ -167,5 +167,5 @@ def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
         for row, index in enumerate(group):
             length = len(rows[index][0])
             found[index] = [part[row, :length].to("cpu", torch.bfloat16) for part in (features, last_hidden)]
-    return {**{name: torch.cat(parts) for name, parts in zip(PARTS, zip(*found))},
+    return {**{name: torch.cat(parts) for name, parts in zip(CACHED_TENSORS, zip(*found))},
             "checksums": torch.tensor([checksum(*parts) for parts in found])}

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoints import load_drafter, of_target, parse_draft_config
+from ..common.errors import CheckpointError, DSparkLiteError
 from ..drafters import MTP, DSpark, Eagle3
-from ..errors import CheckpointError, DSparkLiteError
+from ..models.checkpoints import load_drafter, of_target
+from ..models.draft_config import parse_draft_config
 from .anchors import TrainingBatch, block_mask, draw_anchors
 from .cache import TargetCache
 from .initialisation import initialise

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import httpx
 
-from ..errors import DSparkLiteError
+from ..common.errors import DSparkLiteError
 
 REQUESTS = 32  # at once
 TRIES = 5

@@ -12,23 +12,25 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from ..checkpoints import default_dtype, read_config, resolve
+from ..common.errors import CheckpointError
+from ..common.formats import duration, size
+from ..common.timing import bytes_a_second
+from ..decoding.target import Target
 from ..drafters import DSpark
-from ..errors import CheckpointError
-from ..hub import fetch
-from ..target import Target
+from ..models.checkpoints import default_dtype, read_config, resolve
+from ..models.hub import fetch
 from .anchors import TrainingBatch, draw_anchors
 from .answers import PARALLEL
 from .cache import shard_spans, token_bytes
 from .drafts import new_draft, objective
-from .precision import fastest, operations_a_second, precision_on
+from .precision import operations_a_second, precision_on
 
 TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
-ROUND_TOKENS = 4  # that a round commits, more or less
+TOKENS_PER_ROUND = 4  # that a round commits, more or less
 LAYER_SECONDS = 0.001  # of Python and kernel launches for one layer when a token is decoded
 
 
-class Step(NamedTuple):
+class UpdateCost(NamedTuple):
     """What one sample takes in one update: parameters trained and frozen, those of the target and of its layers alone,
     bytes kept for the backward pass, and arithmetic operations."""
 
@@ -87,7 +89,7 @@ def cache_lines(recipe: dict, config: dict, samples: int, tokens: int) -> list[s
     return lines
 
 
-def dry_step(recipe: dict, config: dict, tokens: int) -> Step:
+def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
     """Counts one sample of `tokens` tokens in one update.
 
     Blocks are counted with tensors that hold no numbers. What a chain (Eagle3, MTP) computes depends on numbers, so
@@ -108,8 +110,8 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> Step:
                 done = torch.ones(1, device="cpu")  # all losses together
                 numerator, _, _ = loss(drafter, TrainingBatch(ids, ids == 0, features, last_hidden, anchors, valid, done), recipe)
             numerator.backward()
-    return Step(parameters(drafter, True), parameters(drafter, False), parameters(target.model),
-                parameters(target.model.model.layers), saved.total, operations.get_total_flops())
+    return UpdateCost(parameters(drafter, True), parameters(drafter, False), parameters(target.model),
+                      parameters(target.model.model.layers), saved.total, operations.get_total_flops())
 
 
 def parameters(model, trained: bool | None = None) -> int:
@@ -133,7 +135,7 @@ class SavedBytes:
         return tensor
 
 
-def memory_line(step: Step, rows: int, device: torch.device) -> str:
+def memory_line(step: UpdateCost, rows: int, device: torch.device) -> str:
     """Memory of a process with `rows` samples a step: float32 weights, gradients and AdamW's two moments of what is
     trained, activations in float32 (fewer in 16 bit), and the target."""
     weights, trained, activations = 4 * (step.trained + step.frozen), 12 * step.trained, rows * step.activations
@@ -168,7 +170,7 @@ class Seconds(NamedTuple):
     updates: float
 
 
-def training_seconds(recipe: dict, config: dict, step: Step, speed: Speed, device: torch.device, processes: int = 1) -> Seconds:
+def training_seconds(recipe: dict, config: dict, step: UpdateCost, speed: Speed, device: torch.device, processes: int = 1) -> Seconds:
     """Answers and cache at the speed the device reads memory and multiplies, updates at that of the training's format.
 
     An update also waits for its kernels to be launched, forwards and backwards, which is what a tiny drafter on a GPU
@@ -197,7 +199,7 @@ def experiment_seconds(recipe: dict, prompts: int, speed: Speed, device: torch.d
         config, tokens = target_config(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
         training = training_seconds(recipe, config, dry_step(recipe, config, tokens), speed, device).updates
         layers = config["num_hidden_layers"] + recipe["config"]["num_hidden_layers"]
-    rounds = 3 * prompts * tokens / ROUND_TOKENS
+    rounds = 3 * prompts * tokens / TOKENS_PER_ROUND
     return training, rounds * layers * LAYER_SECONDS
 
 
@@ -214,31 +216,9 @@ def update_count(recipe: dict) -> int:
     return min(updates, recipe.get("steps", updates))
 
 
-def time_line(recipe: dict, config: dict, step: Step, device: torch.device, processes: int) -> str:
+def time_line(recipe: dict, config: dict, step: UpdateCost, device: torch.device, processes: int) -> str:
     """The seconds of a training for a reader."""
     speed = Speed.measured(device, recipe["precision"])
     seconds = training_seconds(recipe, config, step, speed, device, processes)
     return (f"time           about {duration(seconds.answers)} for answers (in process), {duration(seconds.cache)} for the cache, "
             f"{duration(seconds.updates)} for {update_count(recipe):,} steps, at {speed.training / 1e9:.3g} GFLOP/s {speed.device}")
-
-
-def bytes_a_second(device: torch.device) -> float:
-    """How fast this device reads its memory."""
-    long = torch.zeros(2**28 if device.type == "cuda" else 2**24, device=device)
-    return long.nbytes / fastest(long.sum, device)
-
-
-def size(count: float) -> str:
-    """Bytes for a reader, in powers of ten as disks are sold: "38.0 TB"."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
-        count /= 1000
-
-
-def duration(seconds: float) -> str:
-    """Seconds for a reader: "4 min", "2.5 h", "30 d"."""
-    for unit, length, limit in (("s", 1, 90), ("min", 60, 90 * 60), ("h", 3600, 48 * 3600)):
-        if seconds < limit:
-            return f"{seconds / length:.1f} h" if unit == "h" else f"{math.ceil(seconds / length)} {unit}"
-    return f"{seconds / 86400:,.0f} d"

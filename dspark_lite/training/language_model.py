@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from ..world.corpus import examples
 from ..world.examples import examples as world_examples
-from .corpus import examples
+from ..world.tokenizer import chat_ids
 from .initialisation import initialise
 from .loop import Plan, optimise
 from .precision import autocast, precision_on
-from .tokenizer import chat_ids
 
 PROMPT_WEIGHT = 0.1  # prompts are random by construction: learn to read them, do not spend capacity on writing them
 

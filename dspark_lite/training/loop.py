@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tqdm import tqdm
 
-from ..checkpoints import write_atomically
-from ..errors import CheckpointError
+from ..common.errors import CheckpointError
+from ..common.files import write_atomically
 from .optimisers import check_sharding, make_optimisers, trainable
 from .parallel import Objective, gather, own_rows, processes, sharded_like, whole
 

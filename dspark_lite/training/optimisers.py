@@ -4,7 +4,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
 
-from ..errors import DSparkLiteError
+from ..common.errors import DSparkLiteError
 
 MUON_MOMENTUM = 0.95
 VOCABULARY = ("embed_tokens", "lm_head", "markov_w1", "markov_w2")  # tables with a row a token: AdamW's, as vectors are

@@ -1,10 +1,11 @@
 """What a device multiplies fast: autocast to 16 bit where the recipe asks for it and the device gains by it."""
 
-import time
 from contextlib import nullcontext
 from functools import cache
 
 import torch
+
+from ..common.timing import fastest
 
 REACHED = 0.4  # share of the fastest matrix product that a pass reaches
 
@@ -29,15 +30,3 @@ def operations_a_second(device: torch.device, dtype: torch.dtype) -> float:
     side = 4096 if device.type == "cuda" else 256
     matrix = torch.randn(side, side, device=device, dtype=dtype)
     return REACHED * 2 * side**3 / fastest(lambda: matrix @ matrix, device)
-
-
-def fastest(work, device: torch.device) -> float:
-    """Seconds of the fastest of ten calls, after one that warms up."""
-    found = []
-    for _ in range(11):
-        started = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        found.append(time.perf_counter() - started)
-    return min(found[1:])

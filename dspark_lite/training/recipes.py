@@ -8,16 +8,17 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from ..checkpoints import EMBEDDED, ROOT, default_dtype, load_target, save_draft, write_atomically
+from ..common.errors import DSparkLiteError
+from ..common.files import ROOT, write_atomically, write_json
 from ..drafters import DSpark
-from ..errors import DSparkLiteError
-from ..measurements import fingerprint, write_json
+from ..models.checkpoints import EMBEDDED, default_dtype, load_target, save_draft
+from ..models.weights import fingerprint
+from ..world.tokenizer import save_tokenizer, train_tokenizer
 from .answers import answered_rows
 from .cache import build_cache
 from .drafts import held_out_losses, train_draft
 from .language_model import train_language_model
 from .parallel import processes, training_device
-from .tokenizer import save_tokenizer, train_tokenizer
 
 RECIPES = ROOT / "recipes"
 BUILD = ROOT / "build" / "training"
@@ -59,7 +60,7 @@ def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
 
 def check_recipe(recipe: dict) -> None:
     """Raises DSparkLiteError for a recipe of a kind that is not trained here, or of a number format that is none."""
-    for field, known in (("kind", tuple(MAKERS)), ("precision", PRECISIONS)):
+    for field, known in (("kind", tuple(TRAINERS)), ("precision", PRECISIONS)):
         if recipe.get(field) not in known:
             found = recipe.get(field)
             raise DSparkLiteError(f"the recipe's {field} is {found!r}; it must be one of {', '.join(known)}")
@@ -75,7 +76,7 @@ def train(name: str, *, device: str | None = None, out: Path | None = None, buil
     recipe = load_recipe(name)
     check_recipe(recipe)
     out = out or EMBEDDED / recipe["name"]
-    MAKERS[recipe["kind"]](recipe, (build or BUILD) / recipe["name"], out, training_device(device), endpoint)
+    TRAINERS[recipe["kind"]](recipe, (build or BUILD) / recipe["name"], out, training_device(device), endpoint)
     return out
 
 
@@ -151,5 +152,5 @@ def search(name: str, rates: list[float], steps: int, *, device: str | None = No
     return losses
 
 
-MAKERS = {"language_model": _language_model, "draft": _draft}
+TRAINERS = {"language_model": _language_model, "draft": _draft}
 PRECISIONS = ("float32", "bfloat16", "float16")

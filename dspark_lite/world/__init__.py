@@ -1,4 +1,4 @@
-"""The tiny world: an invented encyclopedia and the texts about it, all written by code from a seed.
+"""The tiny world that the embedded models live in: its texts, its tokenizer, and where prompts come from.
 
-May import names and errors of the ground floor, nothing else of the house.
+It may import `common`.
 """

@@ -2,12 +2,12 @@
 
 import random
 
+from ..common.names import DOMAINS
 from .chat_text import article, chat
 from .code_text import code
 from .example import Example, is_held_out
 from .math_text import drill, math
 
-DOMAINS = ("math", "code", "chat")
 MAKERS = {"math": math, "code": code, "chat": chat, "article": article, "drill": drill}
 
 

@@ -6,7 +6,7 @@ import sys
 
 from .example import Example
 
-SECONDS = 5  # that a generated function may take
+RUN_SECONDS = 5  # that a generated function may take
 
 
 def is_right(example: Example, answer: str) -> bool:
@@ -29,7 +29,7 @@ def runs_right(code: str, name: str, cases: list) -> bool:
                f"assert all({name}(given) == wanted for given, wanted in cases)\n")
     try:
         finished = subprocess.run([sys.executable, "-I", "-S", "-c", program], input=json.dumps(cases), text=True,
-                                  capture_output=True, timeout=SECONDS)
+                                  capture_output=True, timeout=RUN_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return finished.returncode == 0

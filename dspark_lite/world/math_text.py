@@ -17,7 +17,7 @@ LARGEST = 999
 
 
 @dataclass(frozen=True)
-class Step:
+class Event:
     """One event of a story: the operation, its number, and the count before and after it."""
 
     operation: str
@@ -67,7 +67,7 @@ WORKED = {
 }
 
 
-def _parts(step: Step) -> str:
+def _parts(step: Event) -> str:
     """The operation on hundreds or tens and on the rest, as one does it in one's head."""
     b, n = step.before, step.number
     if step.operation == "multiply":
@@ -80,24 +80,24 @@ def _parts(step: Step) -> str:
     return f"{b} {sign} {head} = {middle}, {middle} {sign} {rest} = {step.after}"
 
 
-def _step(rng: random.Random, before: int) -> Step:
+def _step(rng: random.Random, before: int) -> Event:
     """An operation that keeps the count a positive number of at most three digits."""
     choices = ["add"] * 4 * (before <= 880) + ["subtract"] * 4 * (before >= 120) + ["multiply"] * 3 * (before <= 160) + ["halve"] * 2 * (
         before % 2 == 0 and before >= 100)
     operation = rng.choice(choices)
     if operation == "add":
         number = rng.randint(12, LARGEST - before)
-        return Step(operation, before, number, before + number)
+        return Event(operation, before, number, before + number)
     if operation == "subtract":
         number = rng.randint(12, before - 12)
-        return Step(operation, before, number, before - number)
+        return Event(operation, before, number, before - number)
     if operation == "multiply":
         number = rng.randint(2, min(9, LARGEST // before))
-        return Step(operation, before, number, before * number)
-    return Step(operation, before, 2, before // 2)
+        return Event(operation, before, number, before * number)
+    return Event(operation, before, 2, before // 2)
 
 
-def _steps(rng: random.Random, count: int) -> list[Step]:
+def _steps(rng: random.Random, count: int) -> list[Event]:
     steps, value = [], rng.randint(21, 600)
     for _ in range(count):
         steps.append(_step(rng, value))
@@ -105,7 +105,7 @@ def _steps(rng: random.Random, count: int) -> list[Step]:
     return steps
 
 
-def _worked(step: Step, when: str, voice: Voice, rng: random.Random) -> str:
+def _worked(step: Event, when: str, voice: Voice, rng: random.Random) -> str:
     text = expand(WORKED[step.operation], voice, rng, RULES, when="{when}", b=step.before, n=step.number, a=step.after, parts=_parts(step))
     return text.replace("{when}", expand(RULES[when], voice, rng) + ",")
 

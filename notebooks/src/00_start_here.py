@@ -26,11 +26,13 @@ from functools import cache
 import torch
 
 import dspark_lite
-from dspark_lite import plots, scheduling, widgets
-from dspark_lite.evaluation import tokens_per_second
+from dspark_lite import scheduling
+from dspark_lite.decoding.sampling import accept, draw, probabilities
 from dspark_lite.exercises import lesson_00 as exercises
-from dspark_lite.sampling import accept, draw, probabilities
-from dspark_lite.ties import same_or_tied
+from dspark_lite.figures import lesson_00 as figures
+from dspark_lite.figures import token_boxes, widgets
+from dspark_lite.losslessness.ties import same_or_tied
+from dspark_lite.measure.evaluation import tokens_per_second
 
 lab = dspark_lite.setup()
 target = lab.target
@@ -72,7 +74,7 @@ print(f"\n{len(answer.token_ids)} tokens: one pass over the prompt and {len(answ
 # Here is every round. A row is a block of drafts in the order in which they were guessed.
 
 # %%
-picture = plots.rounds_figure(lab, answer, count=12)
+picture = token_boxes.rounds_figure(lab, answer, count=12)
 
 # %% [markdown]
 # `·` is a blank and `↵` a line end. Read the filled boxes from left to right and from top to bottom: that is the
@@ -86,7 +88,7 @@ picture = plots.rounds_figure(lab, answer, count=12)
 chat_ids = lab.encode(lab.prompts["chat"][0])
 advice = dspark_lite.generate(target, drafter, chat_ids, max_new_tokens=lab.max_new_tokens)
 print(lab.prompts["chat"][0])
-picture = plots.rounds_figure(lab, advice, count=12)
+picture = token_boxes.rounds_figure(lab, advice, count=12)
 
 # %% [markdown]
 # The mean number of tokens a round is the **accepted length**, written $\tau$.
@@ -104,7 +106,7 @@ for name, found in (("sum", answer), ("advice", advice)):
 # This is the corridor that every round walks. Each box is a lesson or two of this course.
 
 # %%
-picture = plots.round_picture()
+picture = figures.round_picture()
 
 # %% [markdown]
 # Now we walk it by hand for the question above, at temperature 1, where the tokens are drawn and not the likeliest ones
@@ -158,7 +160,7 @@ verdict = accept(target_probs, proposal.probs, proposal.tokens, None, generator)
 accepted = verdict.accepted.item()
 p, q = (table[0, :len(drafts)].gather(-1, proposal.tokens[0, :, None])[:, 0].tolist()
         for table in (target_probs, proposal.probs))
-picture = plots.block_figure(drafts, p, q, proposal.confidence[0].tolist(), accepted)
+picture = figures.block_figure(drafts, p, q, proposal.confidence[0].tolist(), accepted)
 
 # %% [markdown]
 # A draft with a small $q$ can be a safe one: what counts is that $p$ is not much smaller. That is also what the
@@ -194,7 +196,7 @@ def decoded(domain, number, temperature):
 def watch(domain, number, temperature, round_number):
     """The block of one round; behind the last round the last one is shown."""
     found = decoded(domain, number, temperature)
-    return plots.round_figure(lab, found, min(round_number, len(found.rounds)))
+    return figures.round_figure(lab, found, min(round_number, len(found.rounds)))
 
 
 panel = widgets.explore(
@@ -216,7 +218,7 @@ for domain, prompts in lab.prompts.items():
             runs.setdefault((name, domain), []).append(found)
 speeds = {name: {domain: tokens_per_second(runs[name, domain]) for domain in lab.prompts}
           for name in ("plain", "dspark")}
-picture = plots.speed_bars(speeds, lab.device_name)
+picture = figures.speed_bars(speeds, lab.device_name)
 
 # %% [markdown]
 # And the answers? The same comparison as above, for each of them.

@@ -34,11 +34,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from dspark_lite import generate, plots, widgets
+from dspark_lite import generate
+from dspark_lite.common.timing import milliseconds
 from dspark_lite.exercises.lesson_01 import check_break_even_tau, check_cache_bytes, check_draft_budget
-from dspark_lite.lab import setup
-from dspark_lite.ties import same_or_tied
-from dspark_lite.timing import milliseconds
+from dspark_lite.figures import lesson_01 as figures
+from dspark_lite.figures import widgets
+from dspark_lite.losslessness.ties import same_or_tied
+from dspark_lite.measure.lab import setup
 
 torch.set_grad_enabled(False)  # nothing is trained here
 lab = setup()
@@ -125,7 +127,7 @@ without_cache = milliseconds(everything, lab.device, repeats=5)
 with_cache = milliseconds(one_token, lab.device, repeats=15)
 
 # %%
-picture = plots.context_cost_figure(contexts, list(without_cache.values()), list(with_cache.values()), lab.device_name)
+picture = figures.context_cost_figure(contexts, list(without_cache.values()), list(with_cache.values()), lab.device_name)
 print(f"At 1,024 tokens of context the next token costs {without_cache[1024]:.1f} ms without the cache and "
       f"{with_cache[1024]:.1f} ms with it.")
 
@@ -189,7 +191,7 @@ assert same_or_tied(lab.target, ids, fast[:1] + together, fast[:9])
 positions = [1, 2, 4, 8, 12, 16, 24, 32]
 _, cache = lab.target.prefill(ids)
 pass_ms = milliseconds({k: partial(read, text[:, :k], cache) for k in positions}, lab.device, repeats=25)
-picture = plots.pass_cost_figure(positions, list(pass_ms.values()), lab.device_name)
+picture = figures.pass_cost_figure(positions, list(pass_ms.values()), lab.device_name)
 eight = pass_ms[8] / pass_ms[1]
 print(f"8 positions in one pass: {eight:.2f} times the cost of 1 position; in 8 passes: 8 times.")
 assert pass_ms[32] / 32 < pass_ms[1]  # the price of a position falls
@@ -243,8 +245,8 @@ pass_speed = [k * weights / pass_ms[k] / 1e6 for k in positions]
 
 # %%
 bandwidth, peak = weight_bytes / bare_ms[1] / 1e6, max(speed)  # billions of bytes, of multiply-adds, a second
-picture = plots.roofline_figure(bandwidth, peak, weights / weight_bytes, many, speed, positions, pass_speed,
-                                lab.device_name)
+picture = figures.roofline_figure(bandwidth, peak, weights / weight_bytes, many, speed, positions, pass_speed,
+                                  lab.device_name)
 print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds a second: "
       f"the roof bends at {peak / bandwidth:.1f} multiply-adds a byte.")
 
@@ -376,7 +378,7 @@ done = check_break_even_tau(break_even_tau)
 # %%
 plain_ms = 1e3 * np.mean([r.verify_seconds for r in runs["plain"].rounds])  # tau, draft_ms and verify_ms are DSpark's
 panel = widgets.explore(
-    plots.round_cost_figure,
+    figures.round_cost_figure,
     tau=widgets.slider("accepted length τ", float(tau), 1.0, 8.0, 0.01),
     draft=widgets.slider("T_draft (plain passes)", float(draft_ms / plain_ms), 0.0, 4.0, 0.01),
     verify=widgets.slider("T_verify (plain passes)", float(verify_ms / plain_ms), 1.0, 4.0, 0.01),

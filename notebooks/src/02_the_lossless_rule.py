@@ -37,13 +37,16 @@ from unittest.mock import patch
 
 import torch
 
-from dspark_lite import decoding, plots, scheduling, widgets
-from dspark_lite.drafters import Proposal
+from dspark_lite import scheduling
+from dspark_lite.decoding import rounds
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.sampling import Verdict, accept, accepted_prefix_length, draw, probabilities, residual
 from dspark_lite.exercises.lesson_02 import check_keep, check_lossy_policies, check_next_distribution, check_residual
-from dspark_lite.lab import setup
-from dspark_lite.losslessness import ToyDrafter, ToyTarget, appendix_a, toy_models
+from dspark_lite.figures import lesson_02 as figures
+from dspark_lite.figures import style, widgets
 from dspark_lite.losslessness import marginal, outcomes, output_distribution, total_variation
-from dspark_lite.sampling import Verdict, accept, accepted_prefix_length, draw, probabilities, residual
+from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, appendix_a, toy_models
+from dspark_lite.measure.lab import setup
 
 torch.set_grad_enabled(False)
 words = ["the", "a", "my", "this", "no"]
@@ -91,8 +94,8 @@ for row in zip(words, p, q, keep, kept, strict=True):
 # what the target wants and has not got.
 
 # %%
-figure, axes = plots.figure()
-plots.overlap_panel(axes, p, q, words)
+figure, axes = style.figure()
+figures.overlap_panel(axes, p, q, words)
 
 # %% [markdown]
 # The green area is the **acceptance probability**. Both $p$ and $q$ have area 1, so green plus red is 1, green plus
@@ -183,7 +186,7 @@ def draw_overlap(first, second, third, temperature):
     """The picture for a drafter with these logits (the fourth is 0)."""
     draft_logits = torch.tensor([first, second, third, 0.0])
     p, q = (probabilities(logits, temperature) for logits in (target_logits, draft_logits))
-    return plots.overlap_figure(p, q, list("ABCD"))
+    return figures.overlap_figure(p, q, list("ABCD"))
 
 
 panel = widgets.explore(
@@ -402,7 +405,7 @@ table_exact = output_distribution(table_target, None, None, length=4)
 
 def distance_with(rule, drafter=table_drafter, policy=None):
     """Total variation of generate's output from the target's, with `rule` in place of the package's verifier."""
-    with patch.object(decoding, "accept", rule):
+    with patch.object(rounds, "accept", rule):
         return total_variation(output_distribution(table_target, drafter, policy, length=4), table_exact)
 
 
@@ -478,7 +481,7 @@ measured["policy: unlikely draws withheld"] = distance_with(accept, policy=unlik
 # another distribution.
 
 # %%
-picture = plots.total_variation_figure(measured)
+picture = figures.total_variation_figure(measured)
 for name, distance in measured.items():
     print(f"{name:36} {distance:.1e}")
 broken = [name for name, distance in measured.items() if distance > 1e-5]
@@ -499,7 +502,7 @@ assert len(broken) == 7
 # accused once in a thousand tests.
 
 # %%
-from dspark_lite.chi_square import after_anchor, chi_square, next_token_counts, up_to_a_fork
+from dspark_lite.losslessness.chi_square import after_anchor, chi_square, next_token_counts, up_to_a_fork
 
 lab = setup()
 ids = up_to_a_fork(lab.target, lab.drafter("dspark"), lab.encode(lab.prompts["chat"][0]))
@@ -538,7 +541,7 @@ report("planted error", planted)
 # %%
 shown = {"DSpark, exact rule": counts["dspark"], "DSpark, p and q swapped": planted}
 shown = {label: count[likely].tolist() for label, count in shown.items()}
-picture = plots.counts_figure([lab.decode([token]) for token in likely], target_next[likely].tolist(), draws, shown)
+picture = figures.counts_figure([lab.decode([token]) for token in likely], target_next[likely].tolist(), draws, shown)
 
 # %% [markdown]
 # A count can acquit only up to its resolution: a few thousand draws find an error of some percent, never one of a

@@ -23,12 +23,14 @@ pass
 import torch
 
 import dspark_lite
-from dspark_lite import plots, widgets
-from dspark_lite.decoding import until_stop
+from dspark_lite.common import names
+from dspark_lite.decoding.rounds import until_stop
 from dspark_lite.drafters import PromptLookup, SmallLM
-from dspark_lite.evaluation import conditional_acceptance, rollout, tokens_per_second
 from dspark_lite.exercises import lesson_03 as exercises
-from dspark_lite.ties import same_or_tied
+from dspark_lite.figures import lesson_03 as figures
+from dspark_lite.figures import token_boxes, widgets
+from dspark_lite.losslessness.ties import same_or_tied
+from dspark_lite.measure.evaluation import acceptance_by_position, rollout, tokens_per_second
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough for what is measured here; a large target's answers may end in the middle
@@ -103,7 +105,7 @@ assert answer == packaged.token_ids
 assert accepted_by_round == [r.accepted for r in packaged.rounds]
 assert same_or_tied(target, ids, answer, plain.token_ids)
 print(lab.decode(answer))
-picture = plots.rounds_figure(lab, packaged, count=10)
+picture = token_boxes.rounds_figure(lab, packaged, count=10)
 
 # %% [markdown]
 # ## What the caches must forget
@@ -209,7 +211,7 @@ copied = dspark_lite.generate(target, lookup, ids, max_new_tokens=lab.max_new_to
 plain = dspark_lite.generate(target, None, ids, max_new_tokens=lab.max_new_tokens)
 assert same_or_tied(target, ids, copied.token_ids, plain.token_ids)
 print(f"{len(copied.token_ids)} tokens in {len(copied.rounds)} rounds, accepted length {copied.accepted_length:.2f}")
-picture = plots.rounds_figure(lab, copied, count=14)
+picture = token_boxes.rounds_figure(lab, copied, count=14)
 
 # %% [markdown]
 # ## Does it pay? Measure
@@ -242,9 +244,9 @@ def parts(generations):
 costs = {key: parts(generations) for key, generations in runs.items()}
 for (name, domain), (tau, draft, verify) in costs.items():
     speedup = tokens_per_second(runs[name, domain]) / tokens_per_second(runs["plain", domain])
-    print(f"{plots.DRAFTERS[name][0]:15} {domain:5} ({draft * 1e3:5.2f} + {verify * 1e3:5.2f}) ms / {tau:.2f} tokens = "
+    print(f"{names.DRAFTER_LABELS[name]:15} {domain:5} ({draft * 1e3:5.2f} + {verify * 1e3:5.2f}) ms / {tau:.2f} tokens = "
           f"{(draft + verify) / tau * 1e3:5.2f} ms a token, {speedup:.2f} times plain")
-picture = plots.latency_bars(costs, lab.device_name)
+picture = figures.latency_bars(costs, lab.device_name)
 
 # %% [markdown]
 # Each bar is $L$: the hatched part is drafting, the rest verifying, both divided by $\tau$. Where a bar is taller than
@@ -328,7 +330,7 @@ assert abs(tossed - expected_tau(0.8, 7)) < 0.05
 
 # %%
 panel = widgets.explore(
-    plots.when_it_pays, acceptance=widgets.slider("acceptance a", 0.8, 0.05, 0.95, 0.05),
+    figures.when_it_pays, acceptance=widgets.slider("acceptance a", 0.8, 0.05, 0.95, 0.05),
     gamma=widgets.slider("draft length gamma", 7, 1, 16), cost=widgets.slider("cost ratio c", 0.1, 0.0, 1.0, 0.05),
     verify=widgets.slider("cost of verifying v", 1.0, 1.0, 3.0, 0.1))
 
@@ -399,7 +401,7 @@ for domain in lab.prompts:
     rounds = [r for g in runs["small_lm", domain] for r in g.rounds]
     judged = sum(min(r.accepted + 1, r.proposed) for r in rounds)  # behind the first refusal no draft is judged
     chances[domain] = sum(r.accepted for r in rounds) / judged
-    by_position = conditional_acceptance(runs["small_lm", domain], drafter.gamma)
+    by_position = acceptance_by_position(runs["small_lm", domain], drafter.gamma)
     shown = " ".join("  - " if rate is None else f"{rate:.2f}" for rate in by_position)
     print(f"{domain:5} by position {shown}   all together a = {chances[domain]:.2f}")
 
@@ -425,7 +427,7 @@ for domain, prompts in lab.prompts.items():
         speedup = tokens_per_second(found[gamma]) / tokens_per_second(found[0])
         sweep[domain, gamma] = (parts(found[gamma])[0], speedup)
 model = {domain: [expected_tau(chances[domain], gamma) for gamma in lengths] for domain in lab.prompts}
-picture = plots.draft_length_sweep(sweep, model, lab.device_name)
+picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 
 # %%
 for domain in lab.prompts:
@@ -441,7 +443,7 @@ for domain in lab.prompts:
 # text is still right, and plain decoding would have been faster.
 #
 # > **Paper and figures.** In the paper's Table 1, as in $\tau$ here, the target's own token counts. Its Figure 2, as
-# > `conditional_acceptance` here, counts drafts only. Lay numbers of one kind beside each other.
+# > `acceptance_by_position` here, counts drafts only. Lay numbers of one kind beside each other.
 #
 # ## Recap
 #

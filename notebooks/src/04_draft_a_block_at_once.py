@@ -28,11 +28,13 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
-from dspark_lite import bench, collisions, evaluation, plots, widgets
+from dspark_lite.common.timing import milliseconds
+from dspark_lite.decoding.sampling import draw, probabilities
 from dspark_lite.drafters.backbone import rotate
 from dspark_lite.exercises import lesson_04 as exercises
-from dspark_lite.sampling import draw, probabilities
-from dspark_lite.timing import milliseconds
+from dspark_lite.figures import lesson_04 as figures
+from dspark_lite.figures import style, token_boxes, widgets
+from dspark_lite.measure import evaluation, multimodality, speed
 
 lab = dspark_lite.setup()
 dflash = lab.drafter("dflash")
@@ -199,7 +201,7 @@ print("attention weights", tuple(weights.shape), "each row sums to", round(weigh
 # Right, the drafter: it drafts tokens nobody has drawn yet, so there is no order to protect inside the block.
 
 # %%
-picture = plots.attention_picture(context=8, gamma=gamma)
+picture = figures.attention_picture(context=8, gamma=gamma)
 
 # %% [markdown]
 # The rest of the layer is the MLP. Collected into one function, for any ids and positions, it is short:
@@ -308,7 +310,7 @@ probs = probabilities(base_logits, 1.0)  # [1, g, V] float32
 tokens = draw(probs, lab.generator(1))  # [1, g]
 proposal = dflash.propose(state, anchor, temperature=1.0, generator=lab.generator(1))
 assert torch.equal(tokens, proposal.tokens) and torch.equal(probs, proposal.probs)
-picture = plots.block_marginals(lab, probs[0], lab.tokenizer.decode(anchor))
+picture = figures.block_marginals(lab, probs[0], lab.tokenizer.decode(anchor))
 print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(tokens[0])!r}")
 
 # %% [markdown]
@@ -318,7 +320,7 @@ print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(to
 # %%
 answer = dspark_lite.generate(lab.target, dflash, prompt_ids, max_new_tokens=lab.max_new_tokens, temperature=1.0,
                               generator=lab.generator())
-picture = plots.rounds_figure(lab, answer)
+picture = token_boxes.rounds_figure(lab, answer)
 print(f"{len(answer.token_ids)} tokens in {len(answer.rounds)} rounds, accepted length {answer.accepted_length:.2f}")
 
 # %% [markdown]
@@ -330,7 +332,7 @@ print(f"{len(answer.token_ids)} tokens in {len(answer.rounds)} rounds, accepted 
 
 # %%
 contexts = (100, 400, 800, 1600)
-turns = [bench.draft_time(lab, dflash, contexts) for _ in range(5)]  # milliseconds by context length
+turns = [speed.draft_time(lab, dflash, contexts) for _ in range(5)]  # milliseconds by context length
 cached = {count: min(turn[str(count)] for turn in turns) for count in contexts}  # the least: a busy machine only adds
 many = torch.randn(1, max(contexts), features.shape[-1], device=lab.device, dtype=lab.target.dtype)
 projecting = milliseconds({count: partial(dflash.begin, None, many[:, :count]) for count in contexts}, lab.device)
@@ -339,13 +341,13 @@ print(f"a round's draft work: {cached[100]:.2f} ms after 100 tokens, {cached[160
       f"({ratio:.2f} times)")
 
 # %%
-fig, axes = plots.figure()
-axes.plot(contexts, list(cached.values()), **plots.drafter_style("dflash"))
-axes.plot(contexts, [cached[count] + projecting[count] for count in contexts], color=plots.GREY, marker="s",
+fig, axes = style.figure()
+axes.plot(contexts, list(cached.values()), **style.drafter_style("dflash"))
+axes.plot(contexts, [cached[count] + projecting[count] for count in contexts], color=style.GREY, marker="s",
           linestyle="--", label="the same, context projected anew")
 axes.set(xlabel="context (tokens)", ylabel="draft time a round (ms)", ylim=(0, None))
 axes.legend()
-plots.measured_on(axes, lab.device_name)
+style.measured_on(axes, lab.device_name)
 
 # %% [markdown]
 # ## Break it and watch
@@ -394,7 +396,7 @@ few = [text for domain in lab.prompts.values() for text in domain[:3]]
 broken_runs = {label: evaluation.rollouts(lab, drafter, few, temperature=1.0) for label, drafter in variants.items()}
 
 # %%
-picture = plots.mistakes(broken_runs, gamma, "dflash")
+picture = figures.mistakes(broken_runs, gamma, "dflash")
 for label, runs in broken_runs.items():
     print(f"{label:27} accepted length {evaluation.mean_accepted_length([evaluation.tally(runs)]):.2f}")
 print(f"\nmeasured on {len(few)} prompts, temperature 1")
@@ -414,7 +416,7 @@ print(f"\nmeasured on {len(few)} prompts, temperature 1")
 # have its next-token distribution at every place.
 
 # %%
-readings = [collisions.read_answer(lab, dflash, prompt, seed)
+readings = [multimodality.read_answer(lab, dflash, prompt, seed)
             for seed, prompt in enumerate(lab.prompts["chat"][:6])]
 ids, features, probs, start = readings[0]
 print(repr(lab.decode(ids[0, start:])), "\n", tuple(ids.shape), tuple(features.shape), tuple(probs.shape))
@@ -435,7 +437,7 @@ def target_pairs(ids, count=5):
 
 
 first, joint = target_pairs(ids[:, :start])
-assert torch.equal(joint, collisions.target_pairs(lab.target, ids[:, :start])[1])
+assert torch.equal(joint, multimodality.target_pairs(lab.target, ids[:, :start])[1])
 
 # %% [markdown]
 # How much $x_2$ depends on $x_1$ is the mutual information of the table, $\sum p(x_1, x_2) \log \frac{p(x_1,
@@ -450,10 +452,10 @@ def mutual_information(joint):
     return torch.where(joint > 0, joint * (joint / independent).log(), 0.0).sum().item()
 
 
-assert abs(mutual_information(joint) - collisions.mutual_information(joint)) < 1e-4
+assert abs(mutual_information(joint) - multimodality.mutual_information(joint)) < 1e-4
 
 # %%
-(ids, features, probs, start), place = collisions.strongest(lab.target, readings)
+(ids, features, probs, start), place = multimodality.strongest(lab.target, readings)
 first, joint = target_pairs(ids[:, :place + 1])
 print(f"{lab.decode(ids[0, start:place + 1])!r}, and the target could go on:")
 for token, share in zip(first[:3], joint.sum(1).tolist()):
@@ -488,7 +490,7 @@ second = target_second.topk(5).indices
 tables = {"target": joint[:, second],
           "product of the target's marginals": joint.sum(1, keepdim=True) * target_second[second],
           "DFlash: product of two slots": drafted[0, first][:, None] * drafted[1, second]}
-picture = plots.pair_maps(tables, plots.token_labels(lab, first), plots.token_labels(lab, second))
+picture = figures.pair_maps(tables, token_boxes.token_labels(lab, first), token_boxes.token_labels(lab, second))
 impossible = tables["target"] < 0.005
 for title, table in tables.items():
     wasted = table[impossible].sum() / table.sum()
@@ -502,13 +504,13 @@ for title, table in tables.items():
 
 # %%
 runs = {domain: evaluation.rollouts(lab, dflash, texts[:10], temperature=1.0) for domain, texts in lab.prompts.items()}
-fig, axes = plots.figure()
+fig, axes = style.figure()
 for index, (domain, generations) in enumerate(runs.items()):
     estimates = evaluation.position_estimates(generations, gamma)
-    plots.draw_positions(axes, estimates, plots.domain_style(domain), shift=0.08 * (index - 1))
+    style.draw_positions(axes, estimates, style.domain_style(domain), shift=0.08 * (index - 1))
 axes.legend()
 for domain, generations in runs.items():
-    rates = [rate for rate in evaluation.conditional_acceptance(generations, gamma) if rate is not None]
+    rates = [rate for rate in evaluation.acceptance_by_position(generations, gamma) if rate is not None]
     print(f"{domain:5} position 1: {rates[0]:.2f}, lowest {min(rates):.2f} at position {rates.index(min(rates)) + 1}")
 
 # %% [markdown]
@@ -527,7 +529,7 @@ def explore_block(answer, place, temperature):
     at = min(start + place, ids.shape[1] - 1)
     state = dflash.begin(ids[:, :at], features[:, :at])
     proposal = dflash.propose(state, ids[:, at], temperature=temperature, generator=lab.generator())
-    return plots.block_marginals(lab, proposal.probs[0], lab.tokenizer.decode(ids[0, at]))
+    return figures.block_marginals(lab, proposal.probs[0], lab.tokenizer.decode(ids[0, at]))
 
 
 prompts = [(prompt, number) for number, prompt in enumerate(lab.prompts["chat"][:6])]

@@ -24,11 +24,16 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
-from dspark_lite import collisions, evaluation, paper, plots, widgets
+from dspark_lite.common import paper
+from dspark_lite.common.estimates import bootstrap
+from dspark_lite.common.timing import milliseconds
+from dspark_lite.decoding.sampling import draw, probabilities
 from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.exercises import lesson_05 as exercises
-from dspark_lite.sampling import draw, probabilities
-from dspark_lite.timing import milliseconds
+from dspark_lite.figures import lesson_04, token_boxes, widgets
+from dspark_lite.figures import lesson_05 as figures
+from dspark_lite.figures import style as plots
+from dspark_lite.measure import evaluation, multimodality
 
 lab = dspark_lite.setup()
 few = {domain: texts[:15] for domain, texts in lab.prompts.items()}
@@ -63,9 +68,9 @@ gamma = dspark.gamma
 # in lesson 04, and let the backbone run once.
 
 # %%
-readings = [collisions.read_answer(lab, dspark, prompt, seed)
+readings = [multimodality.read_answer(lab, dspark, prompt, seed)
             for seed, prompt in enumerate(lab.prompts["chat"][:6])]
-reading, place = collisions.strongest(lab.target, readings)
+reading, place = multimodality.strongest(lab.target, readings)
 ids, anchor = reading.ids[:, :place + 1], reading.ids[:, place]  # [1, n + 1], [1]
 state = dspark.begin(ids[:, :place], reading.features[:, :place])
 hidden = dspark.block_hidden(state, anchor)  # [1, g, H]
@@ -95,7 +100,7 @@ print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(to
 # without its head, and with it.
 
 # %%
-first, joint = collisions.target_pairs(lab.target, ids)  # [5], [5, V]
+first, joint = multimodality.target_pairs(lab.target, ids)  # [5], [5, V]
 second = joint.sum(0).topk(5).indices  # [5]
 anchor_bias = F.linear(F.embedding(anchor, w1), w2)[0]  # [V]
 first_probs = probabilities(base_logits[0, 0] + anchor_bias, 1.0)[first]  # [5]
@@ -104,7 +109,7 @@ with_head = first_probs[:, None] * probabilities(base_logits[0, 1] + second_bias
 without = probabilities(base_logits[0, :2], 1.0)  # [2, V]
 tables = {"target": joint, "DSpark, head off": without[0, first][:, None] * without[1], "DSpark": with_head}
 shown = {title: table[:, second] for title, table in tables.items()}  # [5, 5] each
-picture = plots.pair_maps(shown, plots.token_labels(lab, first), plots.token_labels(lab, second))
+picture = lesson_04.pair_maps(shown, token_boxes.token_labels(lab, first), token_boxes.token_labels(lab, second))
 for title, table in shown.items():
     wasted = table[shown["target"] < 0.005].sum() / table.sum()
     print(f"{title:17} {wasted:5.1%} of it on pairs that the target hardly ever writes (below 0.5 %)")
@@ -222,7 +227,7 @@ legend = panels[0].legend(loc="lower left", fontsize=8)
 # %%
 for domain in few:
     for name in styles:
-        rates = evaluation.conditional_acceptance(runs[name][domain], gamma)
+        rates = evaluation.acceptance_by_position(runs[name][domain], gamma)
         print(f"{domain:5} {name:9}", "  ".join("  - " if rate is None else f"{rate:.2f}" for rate in rates))
 
 # %% [markdown]
@@ -379,7 +384,7 @@ work = {"backbone, one pass": lambda: dspark.block_hidden(state, anchor),
         f"draw {gamma} tokens with the head": lambda: dspark.draw_block(hidden, anchor, 1.0, lab.generator()),
         "target, verify the block": verify_and_forget}
 cost = milliseconds(work, lab.device, repeats=40)
-picture = plots.costs(cost, lab.device_name)
+picture = figures.costs(cost, lab.device_name)
 backbone, independent, with_head, verify = cost.values()
 print(f"the head adds {with_head - independent:.2f} ms to a round of {backbone + independent + verify:.2f} ms: "
       f"{(with_head - independent) / (backbone + independent + verify):.1%}")
@@ -396,12 +401,12 @@ print(f"the head adds {with_head - independent:.2f} ms to a round of {backbone +
 
 # %%
 tallies = {name: [evaluation.tally(runs[name][domain]) for domain in few] for name in ("dflash", "dspark")}
-lengths = {name: {domain: evaluation.bootstrap(evaluation.mean_accepted_length, [counts])
+lengths = {name: {domain: bootstrap(evaluation.mean_accepted_length, [counts])
                   for domain, counts in zip(few, groups)} for name, groups in tallies.items()}
-picture = plots.accepted_by_domain(lengths, {name: paper.domain_means("Qwen3-4B", name) for name in lengths})
+picture = figures.accepted_length_figure(lengths, {name: paper.domain_means("Qwen3-4B", name) for name in lengths})
 
 # %%
-gain = evaluation.macro_gain(tallies["dspark"], tallies["dflash"])
+gain = evaluation.relative_gain(tallies["dspark"], tallies["dflash"])
 theirs = [paper.macro_gain(target, "dspark", "dflash") for target in paper.TARGETS]
 print(f"DSpark over DFlash, mean over the domains, {len(few['math'])} prompts each: "
       f"{gain.value:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]")
@@ -421,7 +426,7 @@ print(f"in the paper {min(theirs):+.1%} to {max(theirs):+.1%} over {len(theirs)}
 # %%
 likely = probabilities(base_logits[0], 1.0).topk(3, -1).indices  # [g, 3]
 candidates = dict.fromkeys([*first[:1].tolist(), *anchor.tolist(), *likely.flatten().tolist()])  # each once, in order
-choices = [(plots.visible(lab.tokenizer.decode(token)), token) for token in candidates]
+choices = [(token_boxes.visible_text(lab.tokenizer.decode(token)), token) for token in candidates]
 
 
 def explore_bias(slot, previous):
@@ -429,8 +434,8 @@ def explore_bias(slot, previous):
     logits, bias = base_logits[0, slot - 1].float(), F.linear(w1[previous], w2).float()
     base, corrected = probabilities(logits, 1.0), probabilities(logits + bias, 1.0)
     top = torch.maximum(base, corrected).topk(9).indices
-    return plots.corrected_distribution(plots.token_labels(lab, top), base[top].cpu(), bias[top].cpu(),
-                                        corrected[top].cpu(), lab.tokenizer.decode(previous))
+    return figures.corrected_distribution(token_boxes.token_labels(lab, top), base[top].cpu(), bias[top].cpu(),
+                                          corrected[top].cpu(), lab.tokenizer.decode(previous))
 
 
 panel = widgets.explore(explore_bias, slot=widgets.slider("slot", 2, 1, gamma),

@@ -29,12 +29,16 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
-from dspark_lite import evaluation, miniature, paper, paper_plots, plots, widgets
+from dspark_lite.common import paper
+from dspark_lite.common.timing import time_interleaved
+from dspark_lite.decoding.sampling import draw, probabilities
 from dspark_lite.exercises import lesson_06 as exercises
-from dspark_lite.losslessness import toy_models
-from dspark_lite.rounding import agree
-from dspark_lite.sampling import draw, probabilities
-from dspark_lite.timing import time_interleaved
+from dspark_lite.figures import lesson_06 as figures
+from dspark_lite.figures import paper_figures, style, widgets
+from dspark_lite.losslessness.ties import agree
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure import evaluation, studies
+from dspark_lite.replication import our_results
 from dspark_lite.training.answers import write_answers
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import train_draft
@@ -144,7 +148,7 @@ with torch.inference_mode():
     theirs = eagle3.draw_chain(state, anchor, gamma, 0.0, None)
 assert torch.equal(torch.stack(drafted, 1), theirs[0]) and agree(torch.stack(logits, 1), theirs[1])
 print(f"after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(theirs[0][0])!r}, as the package drafts it")
-picture = plots.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(), theirs[0][0].tolist())
+picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(), theirs[0][0].tolist())
 
 # %% [markdown]
 # A column is one pass. Only the first reads a feature of the target's (black). From the second on the layer reads what
@@ -278,12 +282,12 @@ for name in names:
     del drafter, begun, works
 
 # %%
-fig, axes = plots.figure()
+fig, axes = style.figure()
 for name, cost in draft_ms.items():
-    axes.plot(list(cost), list(cost.values()), **plots.drafter_style(name))
+    axes.plot(list(cost), list(cost.values()), **style.drafter_style(name))
 axes.set(xlabel="draft length (tokens)", ylabel="time of a draft (ms)", xticks=range(1, gamma + 1), ylim=(0, None))
 axes.legend(fontsize=8)
-plots.measured_on(axes, lab.device_name)
+style.measured_on(axes, lab.device_name)
 for name, cost in draft_ms.items():
     slope = (cost[max(cost)] - cost[1]) / max(1, max(cost) - 1)
     print(f"{name:7} {cost[1]:6.2f} ms for one token, {slope:5.2f} ms for each of {len(cost) - 1} further ones")
@@ -323,11 +327,11 @@ done = exercises.check_conditional(conditional)
 for name in names:
     if name not in runs:
         runs[name] = decode_all(lab.drafter(name))
-fig, panels = plots.figure(len(few), width=4.2, sharey=True)
+fig, panels = style.figure(len(few), width=4.2, sharey=True)
 for axes, domain in zip(panels, few):
     for index, name in enumerate(names):
         estimates = evaluation.position_estimates(runs[name][domain], 1 if name == "mtp" else gamma)
-        plots.draw_positions(axes, estimates, plots.drafter_style(name), shift=0.08 * (index - 1.5))
+        style.draw_positions(axes, estimates, style.drafter_style(name), shift=0.08 * (index - 1.5))
     axes.set(title=domain, xticks=range(1, gamma + 1))
 legend = panels[0].legend(loc="lower left", fontsize=8)
 
@@ -335,7 +339,7 @@ legend = panels[0].legend(loc="lower left", fontsize=8)
 for domain in few:
     for name in names:
         generations = runs[name][domain]
-        rates = evaluation.conditional_acceptance(generations, 1 if name == "mtp" else gamma)
+        rates = evaluation.acceptance_by_position(generations, 1 if name == "mtp" else gamma)
         length = evaluation.mean_accepted_length([evaluation.tally(generations)])
         shown = "  ".join("  - " if rate is None else f"{rate:.2f}" for rate in rates)
         print(f"{domain:5} {name:7} τ {length:.2f}   {shown}")
@@ -345,17 +349,17 @@ for domain in few:
 # and kept the counts. Here they are beside Figure 2 of the paper (ours filled, the paper's hollow).
 
 # %%
-picture = paper_plots.figure_2()
+picture = paper_figures.figure_2()
 
 # %%
-stored = {name: miniature.TABLE_1[name] for name in paper.LABELS}
+stored = {name: studies.TABLE_1[name] for name in paper.LABELS}
 print(f"{'position 1, and 5 to 7 against it':34}" + "".join(f"{domain:>18}" for domain in few))
 for name, recipe in stored.items():
-    estimates = {domain: miniature.conditional_acceptance(recipe, domain) for domain in few}
+    estimates = {domain: our_results.conditional_acceptance(recipe, domain) for domain in few}
     here = {domain: [e.value if e else np.nan for e in found] for domain, found in estimates.items()}
     there = {domain: paper.conditional_acceptance(name, domain) for domain in few}
     for where, rates in (("here", here), ("paper", there)):
-        label = f"{plots.drafter_style(name)['label']}, {where}"
+        label = f"{style.drafter_style(name)['label']}, {where}"
         tail = {domain: np.nanmean(rates[domain][4:]) - rates[domain][0] for domain in few}
         print(f"{label:34}" + "".join(f"{rates[domain][0]:11.3f} {tail[domain]:+.3f}" for domain in few))
 
@@ -372,12 +376,12 @@ for name, recipe in stored.items():
 # The depth can be taken out: one DSpark was trained with a single layer, as Eagle3 has. Stored measurements:
 
 # %%
-recipes = {"MTP-1": miniature.TABLE_1["mtp"], "Eagle3": miniature.TABLE_1["eagle3"],
-           "DSpark, 1 layer": miniature.DEPTHS[1], "DSpark, 3 layers": miniature.DEPTHS[3]}
+recipes = {"MTP-1": studies.TABLE_1["mtp"], "Eagle3": studies.TABLE_1["eagle3"],
+           "DSpark, 1 layer": studies.DEPTHS[1], "DSpark, 3 layers": studies.DEPTHS[3]}
 first = {}
 print(f"{'accepted at position 1':24}" + "".join(f"{domain:>24}" for domain in few))
 for label, recipe in recipes.items():
-    first[label] = [miniature.conditional_acceptance(recipe, domain)[0] for domain in few]
+    first[label] = [our_results.conditional_acceptance(recipe, domain)[0] for domain in few]
     shown = [f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]" for e in first[label]]
     print(f"{label:24}" + "".join(f"{text:>24}" for text in shown))
 lead, shallow = (np.mean([a.value - b.value for a, b in zip(first[label], first["Eagle3"])])
@@ -457,17 +461,17 @@ for texts in few.values():
 curves = {"toy, teacher-forced": by_pass([chances(toy_target, forced, unread, 1)]),
           "toy, training-time test": by_pass([chances(toy_target, unrolled, unread, 1)]),
           "the lab's Eagle3": by_pass(found)}
-live = evaluation.conditional_acceptance([g for some in runs["eagle3"].values() for g in some], gamma)
+live = evaluation.acceptance_by_position([g for some in runs["eagle3"].values() for g in some], gamma)
 live = [float("nan") if rate is None else rate for rate in live]
 
 # %%
-fig, panels = plots.figure(len(curves), width=3.9)
+fig, panels = style.figure(len(curves), width=3.9)
 for axes, (title, (given, own)) in zip(panels, curves.items()):
     passes = range(1, len(own) + 1)
-    axes.plot(passes, given, color=plots.GREY, marker="s", linestyle="--", label="reads the target's features")
-    axes.plot(passes, own, **{**plots.drafter_style("eagle3"), "label": "reads its own output"})
+    axes.plot(passes, given, color=style.GREY, marker="s", linestyle="--", label="reads the target's features")
+    axes.plot(passes, own, **{**style.drafter_style("eagle3"), "label": "reads its own output"})
     axes.set(title=title, xlabel="pass", xticks=passes)
-panels[2].plot(passes, live, color=plots.BLACK, marker="o", linestyle=":", label="live rounds")
+panels[2].plot(passes, live, color=style.BLACK, marker="o", linestyle=":", label="live rounds")
 panels[0].set_ylabel("chance of acceptance")
 panels[1].sharey(panels[0])
 legend = panels[2].legend(fontsize=8)
@@ -507,10 +511,10 @@ def explore_length(domain, verify):
     """Milliseconds a token by draft length, for every drafter, where a verification takes `verify` milliseconds."""
     curves = {}
     for name, cost in draft_ms.items():
-        rates = [rate or 0.0 for rate in evaluation.conditional_acceptance(runs[name][domain], len(cost))]
+        rates = [rate or 0.0 for rate in evaluation.acceptance_by_position(runs[name][domain], len(cost))]
         lengths = 1 + np.cumsum(np.cumprod(rates))  # τ with 1, 2, ... drafts
         curves[name] = [(draft + verify) / tau for draft, tau in zip(cost.values(), lengths)]
-    return plots.token_cost(curves, verify, f"{domain}, a verification takes {verify:.1f} ms")
+    return figures.token_cost(curves, verify, f"{domain}, a verification takes {verify:.1f} ms")
 
 
 slider = widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 * verify_ms, 1), 0.5)

@@ -28,19 +28,22 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
-from dspark_lite import evaluation, plots, widgets
-from dspark_lite.checkpoints import save_draft
+from dspark_lite.common.estimates import bootstrap
 from dspark_lite.exercises import lesson_07 as exercises
-from dspark_lite.lab import held_out
-from dspark_lite.rounding import agree
-from dspark_lite.ties import same_or_tied
+from dspark_lite.figures import lesson_07 as figures
+from dspark_lite.figures import style as plots
+from dspark_lite.figures import token_boxes, widgets
+from dspark_lite.losslessness.ties import agree, same_or_tied
+from dspark_lite.measure import evaluation
+from dspark_lite.measure.lab import held_out
+from dspark_lite.models.checkpoints import save_draft
 from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors, sparse_mask
 from dspark_lite.training.answers import answered_rows, write_answers
 from dspark_lite.training.cache import build_cache, token_bytes
 from dspark_lite.training.drafts import new_draft, train_draft
 from dspark_lite.training.estimate import estimate
-from dspark_lite.training.losses import block_losses, position_weights, training_forward
 from dspark_lite.training.loop import Plan, optimise, read_log
+from dspark_lite.training.losses import block_losses, position_weights, training_forward
 from dspark_lite.training.recipes import load_recipe
 
 lab = dspark_lite.setup()
@@ -194,7 +197,7 @@ anchors, valid = draw_anchors(supervised, 6, lab.generator(1))  # [1, K] each
 block_tokens, counted, before = block_targets(ids, supervised, anchors, valid, gamma)
 print(lab.decode(rows[0][0][rows[0][1]:]), "\n")
 for place, block, counts in zip(anchors[0].tolist(), block_tokens[0].tolist(), counted[0].tolist()):
-    anchor, *nexts = [plots.visible(lab.tokenizer.decode([token])) for token in block]
+    anchor, *nexts = [token_boxes.visible_text(lab.tokenizer.decode([token])) for token in block]
     print(f"position {place:3}: {anchor!r:12} ->", *(text if one else "(end)" for text, one in zip(nexts, counts)))
 
 # %% [markdown]
@@ -223,7 +226,7 @@ def packing_mask(anchors, length, gamma):
 few_anchors = torch.tensor([2, 5, 6])
 mask = packing_mask(few_anchors.tolist(), 10, 4)
 assert torch.equal(mask, dense_mask(few_anchors[None], 10, 4)[0, 0])
-picture = plots.packing_picture(mask, few_anchors.tolist(), 10)
+picture = figures.packing_picture(mask, few_anchors.tolist(), 10)
 
 # %% [markdown]
 # Rows are slots, columns keys. On the left each block sees as much as its anchor's position allows, on the right it
@@ -287,7 +290,7 @@ with torch.no_grad():
 moved = (hidden[:-1] - hidden[-1]).float().abs().amax((-1, -2))  # [P, K], the largest change in each block
 allowed = places[:, None] <= anchors[0]
 assert moved[~allowed].max() < moved[allowed].min()
-picture = plots.who_notices(moved, places.tolist(), anchors[0].tolist())
+picture = figures.who_notices(moved, places.tolist(), anchors[0].tolist())
 print(f"changes up to the anchor move a block by {moved[allowed].min():.2g} or more, "
       f"later ones by {moved[~allowed].max():.2g} at most")
 
@@ -367,7 +370,7 @@ coins = torch.rand(drawn.shape, generator=lab.generator(1), device=lab.device)
 accepted = (coins < kept[counted].gather(1, drawn)).float().mean(1)  # [N], share of the drafts that were kept
 deviation = (label * (1 - label)).clamp(min=1e-4)[counted].sqrt() / 2000**0.5
 assert ((accepted - label[counted]).abs() < 6 * deviation + 0.004).all()  # fails by chance for one seed in a million
-picture = plots.label_scatter(label[counted], accepted)
+picture = figures.label_scatter(label[counted], accepted)
 
 # %% [markdown]
 # Every dot is a slot. The dashed line is $1 - \text{TV}/2$, which a reference page gives as the label: TV is already
@@ -418,7 +421,7 @@ generations = [g for found in runs["the lab's DSpark"].values() for g in found]
 reached = evaluation.position_counts(generations, gamma).sum(0)[:, 1]
 weights = torch.exp(-torch.arange(gamma) / 4)
 assert torch.allclose(weights, position_weights(gamma))
-picture = plots.position_weights(weights.tolist(), (reached / reached[0]).tolist())
+picture = figures.position_weight_figure(weights.tolist(), (reached / reached[0]).tolist())
 
 # %% [markdown]
 # *Where paper and code differ*: the paper writes $\gamma$ in the exponent's denominator, 7 for its blocks; the
@@ -526,7 +529,7 @@ log = read_log(folder / "run" / "log.jsonl")
 print(f"{len(log)} steps of {recipe['batch']} rows in {seconds:.0f} s on {lab.device_name}; trained: {learning:,}")
 
 # %%
-picture = plots.loss_curves(log)
+picture = figures.loss_curves(log)
 for name in ("cross_entropy", "l1", "confidence"):
     first, last = (sum(entry[name] for entry in part) / len(part) for part in (log[:5], log[-5:]))
     print(f"{name:13} {first:6.3f} in the first five steps, {last:6.3f} in the last")
@@ -563,7 +566,7 @@ legend = panels[0].legend(loc="lower left", fontsize=8)
 print(f"{'accepted length':18}" + "".join(f"{domain:>24}" for domain in domains))
 tallies = {name: [evaluation.tally(found[domain]) for domain in domains] for name, found in runs.items()}
 for name, groups in tallies.items():
-    estimates = [evaluation.bootstrap(evaluation.mean_accepted_length, [counts]) for counts in groups]
+    estimates = [bootstrap(evaluation.mean_accepted_length, [counts]) for counts in groups]
     shown = [f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]" for e in estimates]
     print(f"{name:18}" + "".join(f"{text:>24}" for text in shown))
 mine_beyond, lab_beyond = (evaluation.mean_accepted_length(tallies[name]) - 1 for name in ("yours", "the lab's DSpark"))
@@ -597,7 +600,7 @@ def explore_packing(count, gamma, seed):
     """The mask of `count` random anchors over a text of 24 tokens, the last 16 of them an answer."""
     answer = torch.arange(24)[None] >= 8
     drawn, valid = draw_anchors(answer, count, torch.Generator().manual_seed(seed))
-    return plots.packing_picture(dense_mask(drawn[valid][None], 24, gamma)[0, 0], drawn[valid].tolist(), 24)
+    return figures.packing_picture(dense_mask(drawn[valid][None], 24, gamma)[0, 0], drawn[valid].tolist(), 24)
 
 
 panel = widgets.explore(explore_packing, count=widgets.slider("anchors", 4, 1, 20),

@@ -32,13 +32,17 @@ from IPython.display import Markdown
 from safetensors.torch import load_file
 
 import dspark_lite
-from dspark_lite import evaluation, inspection, inspection_plots, plots, released_plots, roofline, tables, widgets
-from dspark_lite.checkpoints import load_draft_alone, load_target, read_config, resolve
+from dspark_lite.common import estimates, formats, recorded
+from dspark_lite.common.names import DRAFTER_LABELS, PROFILES
 from dspark_lite.exercises import lesson_08 as exercises
-from dspark_lite.lab import PROFILES
-from dspark_lite.parity import TOLERANCE
-from dspark_lite.ties import parted
-from dspark_lite.training.tokenizer import chat_ids
+from dspark_lite.figures import lesson_01, lesson_04, widgets
+from dspark_lite.figures import lesson_08 as figures
+from dspark_lite.losslessness.parity import TOLERANCE
+from dspark_lite.losslessness.ties import parted
+from dspark_lite.measure import evaluation, roofline
+from dspark_lite.models import inspection, weights
+from dspark_lite.models.checkpoints import load_draft_alone, load_target, read_config, resolve
+from dspark_lite.world.tokenizer import chat_ids
 
 lab = dspark_lite.setup()
 target = lab.target
@@ -88,7 +92,7 @@ manifest = inspection.manifest()
 listed = manifest["deepseek-ai/dspark_qwen3_4b_block7"]["tensors"]
 files = {"this lab": inspection.by_part({name: found.nbytes for name, found in stored.items()}),
          "Qwen3-4B": inspection.by_part({name: 2 * torch.Size(shape).numel() for name, shape in listed.items()})}
-picture = inspection_plots.file_parts(files, {"embedding", "LM head"})
+picture = figures.file_parts(files, {"embedding", "LM head"})
 
 # %% [markdown]
 # The hatched parts are copies of the target's embedding and LM head, which were frozen while the draft was trained. A
@@ -169,7 +173,7 @@ added = sum(value.nbytes for name, value in dspark.named_parameters() if name no
 print("shared with the target:", ", ".join(sorted(shared)) or "nothing")
 print(f"in memory {added / 1e6:,.1f} MB are the draft's own; in {target.dtype} the whole draft would take "
       f"{sum(value.nbytes for value in dspark.parameters()) / 1e6:,.1f} MB")
-assert added == inspection.held(target, dspark, 0)["drafter"]
+assert added == weights.held(target, dspark, 0)["drafter"]
 
 # %% [markdown]
 # ### Exercise 2 · What a draft adds
@@ -202,7 +206,7 @@ done = exercises.check_added_bytes(added_bytes)
 # written down. We give each of our modules the reference's own input, so that an error belongs to one module alone.
 
 # %%
-folder = inspection.REFERENCE / "golden" / "dspark_vanilla"
+folder = recorded.REFERENCE / "golden" / "dspark_vanilla"
 little, reference = load_draft_alone(folder / "draft"), load_file(folder / "tensors.safetensors")
 anchor, hidden = reference["anchor"], reference["block_hidden"]  # [1], [1, g, H]
 previous = torch.cat([anchor[:, None], reference["draft_tokens"][:, :-1]], 1)  # [1, g], the token before each slot
@@ -232,7 +236,7 @@ for module, (ours, theirs) in outputs.items():
 cases = ("dspark_vanilla", "dspark_gated", "dspark_rnn", "dspark_conf_plain", "dflash")
 types = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 errors = {name: [inspection.module_errors(case, dtype) for case in cases] for name, dtype in types.items()}
-picture = inspection_plots.module_errors(errors, TOLERANCE)
+picture = figures.module_error_figure(errors, TOLERANCE)
 for name, dtype in types.items():
     worst = max(error for case in errors[name] for error in case.values())
     print(f"{name:9} rounds to {torch.finfo(dtype).eps:.0e} of a number, largest error of all modules {worst:.0e}")
@@ -279,10 +283,10 @@ print(prompt, "\nanchor:", words(answer[:1]))
 # %%
 wanted = words(answer[1:])
 rows = {"the target's own": [(text, "added") for text in wanted],
-        "DSpark": inspection_plots.judged(words(tokens), wanted),
-        "without its head": inspection_plots.judged(words(base_tokens), wanted),
+        "DSpark": figures.judged(words(tokens), wanted),
+        "without its head": figures.judged(words(base_tokens), wanted),
         f"public, {public['device']}": [(text, "drafted") for text in public["first_block"]["tokens"]]}
-picture = inspection_plots.blocks(rows)
+picture = figures.blocks(rows)
 kept = sum(kind == "kept" for _, kind in rows["DSpark"])
 same = sum(pair[0] == pair[1] for pair in zip(words(tokens), public["first_block"]["tokens"]))
 print(f"{kept} of {dspark.gamma} drafts are the target's own; {same} of them stand in the public block as well")
@@ -295,7 +299,7 @@ print(f"{kept} of {dspark.gamma} drafts are the target's own; {same} of them sta
 # The confidence head judges the same block:
 
 # %%
-picture = inspection_plots.confidences(confidence, words(tokens), public["first_block"], lab.device_name)
+picture = figures.confidences(confidence, words(tokens), public["first_block"], lab.device_name)
 for text, said in zip(words(tokens), confidence):
     print(f"{text!r:14} {said:.3f}")
 
@@ -318,10 +322,10 @@ def explore_block(chosen, place):
     ids = torch.cat([lab.encode(chosen), torch.tensor([text], device=lab.device)], 1)
     tokens, base_tokens, confidence = draw_at(ids)
     wanted = words(dspark_lite.generate(target, None, ids, max_new_tokens=len(tokens), stop_token_ids=()).token_ids)
-    return inspection_plots.blocks({
+    return figures.blocks({
         "the target's own": [(word, "added") for word in wanted],
-        "DSpark": inspection_plots.judged(words(tokens), wanted),
-        "without its head": inspection_plots.judged(words(base_tokens), wanted),
+        "DSpark": figures.judged(words(tokens), wanted),
+        "without its head": figures.judged(words(base_tokens), wanted),
         "confidence": [(f"{said:.2f}", "drafted") for said in confidence]})
 
 
@@ -360,7 +364,7 @@ for name, dtype in types.items():
     best = singly.topk(2).indices
     gap, other = (logits.gather(1, best).diff().neg()[:, 0] for logits in (singly, together))
     moved[name] = gap.numpy(), (gap - other).abs().numpy(), (singly.argmax(-1) != together.argmax(-1)).numpy()
-picture = inspection_plots.rounding(moved)
+picture = figures.rounding(moved)
 
 # %% [markdown]
 # A choice can change only on or above the dashed line, where rounding moves the gap by as much as it is wide; such
@@ -405,7 +409,7 @@ del dspark  # nobody but the lab may hold it, or it stays in memory beside the n
 rivals = ("small_lm", "dflash", "dspark")
 few = {domain: texts[:4] for domain, texts in lab.prompts.items()}
 runs = {(name, domain): {} for name in ("plain", *rivals) for domain in few}
-held = {"plain": inspection.held(target, None, 1024)}
+held = {"plain": weights.held(target, None, 1024)}
 
 
 def measure(name, turn):
@@ -419,12 +423,12 @@ def measure(name, turn):
             for label, chosen in contestants.items():
                 runs[label, domain][number] = dspark_lite.generate(target, chosen, lab.encode(text),
                                                                    max_new_tokens=lab.max_new_tokens)
-    return inspection.held(target, drafter, 1024)
+    return weights.held(target, drafter, 1024)
 
 
 for turn, name in enumerate(rivals):
     held[name] = measure(name, turn)
-    print(f"{name:9} measured on {sum(map(len, few.values()))} prompts; {inspection.peak(lab.device)}")
+    print(f"{name:9} measured on {sum(map(len, few.values()))} prompts; {weights.peak(lab.device)}")
 
 # %% [markdown]
 # ### Are the answers the target's own?
@@ -448,8 +452,8 @@ for name in rivals:
 # The bars are 95 % bootstrap intervals over the prompts.
 
 # %%
-lengths = {name: {domain: evaluation.bootstrap(evaluation.mean_accepted_length,
-                                               [evaluation.tally(runs[name, domain].values())]) for domain in few}
+lengths = {name: {domain: estimates.bootstrap(evaluation.mean_accepted_length,
+                                              [evaluation.tally(runs[name, domain].values())]) for domain in few}
            for name in rivals}
 generations = {name: {domain: list(runs[name, domain].values()) for domain in few} for name in ("plain", *rivals)}
 for found in generations.values():
@@ -457,23 +461,23 @@ for found in generations.values():
 speeds = {name: {place: evaluation.tokens_per_second(some) for place, some in found.items()}
           for name, found in generations.items()}
 speedups = {name: {place: speed / speeds["plain"][place] for place, speed in speeds[name].items()} for name in rivals}
-picture = inspection_plots.beside_public(lengths, speedups, public, lab.device_name)
+picture = figures.beside_public(lengths, speedups, public, lab.device_name)
 
 # %%
-rows = [[plots.DRAFTERS[name][0], *(f"{lengths[name][domain].value:.2f}" for domain in few),
+rows = [[DRAFTER_LABELS[name], *(f"{lengths[name][domain].value:.2f}" for domain in few),
          *(f"{speeds[name][domain]:.1f}" for domain in few), f"{speedups[name]['all']:.2f}"] for name in rivals]
 rows = [["plain decoding", *["1.00"] * 3, *(f"{speeds['plain'][domain]:.1f}" for domain in few), "1.00"], *rows,
         [f"DSpark, public, {public['device']}", *(f"{public['accepted_length'][domain]:.2f}" for domain in few),
          *["-"] * 3, f"{public['speedup']:.2f}"]]
-Markdown(tables.markdown(["drafter", *(f"accepted length, {domain}" for domain in few),
-                          *(f"tokens/s, {domain}" for domain in few), "times plain"], rows))
+Markdown(formats.markdown(["drafter", *(f"accepted length, {domain}" for domain in few),
+                           *(f"tokens/s, {domain}" for domain in few), "times plain"], rows))
 
 # %% [markdown]
 # ### What it costs
 # What each of them holds in memory: the target, what the drafter adds, and the keys and values of 1,024 tokens.
 
 # %%
-picture = inspection_plots.memory(held, 1024)
+picture = figures.memory_bars(held, 1024)
 print(f"the public notebook names {public['memory_gigabytes']} GB in all, on a {public['device']} in bfloat16")
 
 # %% [markdown]
@@ -490,7 +494,7 @@ print(f"the public notebook names {public['memory_gigabytes']} GB in all, on a {
 
 # %%
 competitors = ("plain", *rivals)
-picture = released_plots.predicted_speed(roofline.predictions(drafters=competitors))
+picture = figures.predicted_speed(roofline.predictions(drafters=competitors))
 
 # %%
 Markdown(roofline.table(drafters=competitors))
@@ -505,10 +509,10 @@ for name in competitors:
     draft_ms, verify_ms = (1e3 * sum(getattr(r, part) for r in rounds) / len(rounds)
                            for part in ("draft_seconds", "verify_seconds"))
     tau = sum(r.committed for r in rounds) / len(rounds)
-    rows.append([lab.device_name, plots.DRAFTERS[name][0], f"{draft_ms:.1f}", f"{verify_ms:.1f}", f"{tau:.2f}",
+    rows.append([lab.device_name, DRAFTER_LABELS[name], f"{draft_ms:.1f}", f"{verify_ms:.1f}", f"{tau:.2f}",
                  f"{speeds[name]['all']:.0f}", f"{speeds[name]['all'] / speeds['plain']['all']:.2f}"])
 heads = ["measured on", "drafter", "draft (ms)", "verify (ms)", "accepted length", "tokens/s", "times plain"]
-Markdown(tables.markdown(heads, rows))
+Markdown(formats.markdown(heads, rows))
 
 # %% [markdown]
 # On a T4 reading the weights is most of a pass; on an H200 it is the small part, and starting the many operations from
@@ -519,7 +523,7 @@ Markdown(tables.markdown(heads, rows))
 def explore_device(device, launch, tau):
     """Plain decoding of tau tokens and one round that commits as many, as predicted."""
     row = roofline.predict(device, "dspark", launch=launch)
-    return plots.round_cost_figure(tau, row.draft / row.plain, row.verify / row.plain)
+    return lesson_01.round_cost_figure(tau, row.draft / row.plain, row.verify / row.plain)
 
 
 panel = widgets.explore(
@@ -556,7 +560,7 @@ variants = {"as released": dspark, "taps one layer early": early, "read in the o
 asked_of = [text for prompts in few.values() for text in prompts[:2]]
 broken = {label: [evaluation.rollout(lab, variant, text, number, temperature=1.0, max_new_tokens=64)
                   for number, text in enumerate(asked_of)] for label, variant in variants.items()}
-picture = plots.mistakes(broken, dspark.gamma, "dspark")
+picture = lesson_04.mistakes(broken, dspark.gamma, "dspark")
 for label, found in broken.items():
     early_rounds, late_rounds = ([r.committed for g in found for r in part(g.rounds)]
                                  for part in (lambda rounds: rounds[:1], lambda rounds: rounds[1:]))

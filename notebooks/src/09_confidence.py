@@ -27,13 +27,17 @@ from ipywidgets import ToggleButtons
 from scipy.special import expit
 
 import dspark_lite
-from dspark_lite import calibration, confidence, confidence_plots, paper, widgets
-from dspark_lite.calibration_report import pooled
-from dspark_lite.errors import RequestError
+from dspark_lite.common import paper
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.sampling import accept, draw, probabilities
 from dspark_lite.exercises import lesson_09 as exercises
-from dspark_lite.rounding import agree
-from dspark_lite.sampling import accept, draw, probabilities
-from dspark_lite.threshold_sweep import replay
+from dspark_lite.figures import lesson_09 as figures
+from dspark_lite.figures import widgets
+from dspark_lite.losslessness.ties import agree
+from dspark_lite.measure.confidence import observe, pooled
+from dspark_lite.measure.threshold_sweep import replay
+from dspark_lite.replication import recorded_confidence
+from dspark_lite.scheduling import calibration
 
 lab = dspark_lite.setup()
 target, dspark = lab.target, lab.drafter("dspark")
@@ -104,7 +108,7 @@ print("position 3 changed: confidence moves by", " ".join(f"{by:+.3f}" for by in
 label = 1 - (target_probs[:, :-1] - proposal.probs).abs().sum(-1) / 2  # [1, g]
 accepted = accept(target_probs, proposal.probs, proposal.tokens, None, lab.generator(1)).accepted.item()
 texts = [lab.tokenizer.decode([token]) for token in proposal.tokens[0].tolist()]
-picture = confidence_plots.block(texts, said[0].tolist(), label[0].tolist(), accepted)
+picture = figures.block(texts, said[0].tolist(), label[0].tolist(), accepted)
 
 # %% [markdown]
 # The head answers a question about the target without running the target. Here are the first blocks of more prompts: a
@@ -118,7 +122,7 @@ for domain in domains:
         label = 1 - (target_probs[:, :-1] - block.probs).abs().sum(-1) / 2
         slots[domain].append(torch.cat([block.confidence, label]).cpu())
 slots = {domain: torch.cat(found, 1).numpy() for domain, found in slots.items()}  # [2, M]: confidence, label
-picture = confidence_plots.label_scatter(slots)
+picture = figures.confidence_scatter(slots)
 
 # %%
 for domain, (said, label) in slots.items():
@@ -159,11 +163,11 @@ def prediction_and_outcome(confidence, accepted):
 done = exercises.check_outcome(prediction_and_outcome)
 
 # %% [markdown]
-# `calibration.observe` decodes prompts, verifies whole blocks and keeps the raw logits $z$ of the confidence head
+# `confidence.observe` decodes prompts, verifies whole blocks and keeps the raw logits $z$ of the confidence head
 # ($c = \sigma(z)$) and the accepted counts. A few prompts, now:
 
 # %%
-live = {domain: calibration.observe(lab, dspark, texts[:6]) for domain, texts in lab.prompts.items()}
+live = {domain: observe(lab, dspark, texts[:6]) for domain, texts in lab.prompts.items()}
 for domain, found in live.items():
     predicted, outcome = calibration.survivals(found.logits), calibration.survived(found.accepted, gamma)
     rows = {"mean confidence": expit(found.logits), "survival, predicted": predicted, "survival, observed": outcome}
@@ -176,8 +180,8 @@ for domain, found in live.items():
 # figure names, serve us from now on: what follows needs more blocks than a lesson can wait for.
 
 # %%
-recorded = confidence.observations()
-picture = confidence_plots.decay(recorded, f"{confidence.report()['device']}, {confidence.report()['target']}")
+recorded = recorded_confidence.observations()
+picture = figures.decay(recorded, f"{recorded_confidence.calibration_run()['device']}, {recorded_confidence.calibration_run()['target']}")
 
 # %% [markdown]
 # Confidence (orange) answers for one token, survival for all up to it, so survival falls even where confidence stays.
@@ -210,7 +214,7 @@ place = np.minimum((said * bins).astype(int), bins - 1)
 held = [place == b for b in range(bins) if (place == b).any()]
 curve = [(said[inside].mean(), true[inside].mean(), inside.sum()) for inside in held]
 assert np.allclose(curve, [found for found in calibration.reliability(said, true) if found])
-picture = confidence_plots.gaps(curve, f"position 3, {len(said)} blocks")
+picture = figures.gaps(curve, f"position 3, {len(said)} blocks")
 
 # %% [markdown]
 # One number for the whole curve is the *expected calibration error*, the mean gap over all blocks:
@@ -329,7 +333,7 @@ T_1 = grid[np.argmin(at_1)]
 alive = expit(z[:, 0] / T_1)  # fixed from here on
 T_2 = grid[np.argmin(errors(alive, z[:, 1], outcome[:, 1]))]
 assert calibration.fit_sts(z, together.accepted).temperatures[:2] == [T_1, T_2]
-picture = confidence_plots.temperature_search(
+picture = figures.temperature_search(
     grid, {"the head": at_1, "logits doubled": errors(1.0, 2 * z[:, 0], outcome[:, 0])}, calibration.ece_floor(alive))
 
 # %% [markdown]
@@ -403,11 +407,11 @@ assert after - floor < 0.5 * (before - floor) and 1.5 < np.median(temperatures) 
 # Qwen3-4B, with a head trained on another mix of texts.
 
 # %%
-picture = confidence_plots.figure_6()
+picture = figures.figure_6()
 
 # %%
-sts = confidence.stored_sts()
-before, after = (calibration.by_position(z, together.accepted, temperatures, confidence_plots.BINS)
+sts = recorded_confidence.stored_sts()
+before, after = (calibration.by_position(z, together.accepted, temperatures, figures.FIGURE_6_BINS)
                  for temperatures in (None, sts.temperatures))
 print("position   T       ECE here          ECE paper      AUC here        AUC paper")
 for k, temperature in enumerate(sts.temperatures):
@@ -418,7 +422,7 @@ for k, temperature in enumerate(sts.temperatures):
 chat = calibration.by_position(recorded["chat"].logits, recorded["chat"].accepted)["auc"]
 print("AUC in chat alone:", " ".join(f"{value:.3f}" for value in chat))
 found = calibration.check(sts, z, together.accepted)
-print(f"mean ECE {np.mean(before['ece']):.2%} -> {np.mean(after['ece']):.2%} in {confidence_plots.BINS} bins; in the "
+print(f"mean ECE {np.mean(before['ece']):.2%} -> {np.mean(after['ece']):.2%} in {figures.FIGURE_6_BINS} bins; in the "
       f"{calibration.BINS} of the fit {found.raw:.2%} -> {found.stored:.2%}, floor {mean_floor(z):.2%}")
 
 # %% [markdown]
@@ -437,7 +441,7 @@ for position in (1, 3, 5, 7):
     theirs = paper.calibration(position)
     said, true, count = (theirs["before"][name] for name in ("predicted", "observed", "count"))
     recomputed = np.sum(count * np.abs(said - true)) / count.sum()
-    floor = calibration.ece_floor(np.repeat(said, count), confidence_plots.BINS, draws=20)
+    floor = calibration.ece_floor(np.repeat(said, count), figures.FIGURE_6_BINS, draws=20)
     assert abs(recomputed - theirs["ece_before"]) < 0.0006 and floor < theirs["ece_before"] / 2
     print(f"position {position}: {count.sum()} blocks, ECE {theirs['ece_before']:.1%}, from the bins {recomputed:.2%}, "
           f"floor {floor:.2%}")
@@ -480,7 +484,7 @@ done = exercises.check_cut(cut)
 # begins where the cut has ended the last one, so the package has also decoded every prompt at every threshold.
 
 # %%
-swept = {(row["domain"], row["threshold"]): row for row in confidence.threshold_sweep()["rows"]}
+swept = {(row["domain"], row["threshold"]): row for row in recorded_confidence.threshold_sweep()["rows"]}
 for domain in domains:
     for least in (0.0, 0.5, 0.9):
         accepted, rejected = replay(recorded[domain], expit(recorded[domain].logits), least)
@@ -492,7 +496,7 @@ for domain in domains:
 # ### Figure 5
 
 # %%
-picture = confidence_plots.figure_5()
+picture = figures.figure_5()
 
 # %%
 thresholds = sorted({threshold for _, threshold in swept})
@@ -545,7 +549,7 @@ for domain, benchmark in paper.numbers()["figure5"]["panels_match_single_benchma
 # token costs.
 
 # %%
-table = confidence.stored_cost_table()
+table = recorded_confidence.stored_cost_table()
 most_requests = table.max_batch_tokens // (together.logits.shape[1] + 1)
 
 
@@ -553,7 +557,7 @@ def explore_threshold(domain, scaling, least, requests):
     """Recorded blocks of a domain cut at `least`, on raw or calibrated confidences: accepted, wasted, cost a token."""
     found = recorded[domain]
     said = expit(found.logits / (sts.temperatures if scaling == "calibrated" else 1.0))
-    return confidence_plots.threshold_explorer(found, said, least, table, requests, f"{domain}, {scaling}")
+    return figures.threshold_explorer(found, said, least, table, requests, f"{domain}, {scaling}")
 
 
 panel = widgets.explore(
@@ -566,12 +570,12 @@ panel = widgets.explore(
 # the machine better than others.) The best threshold is not a property of the drafter:
 
 # %%
-thresholds, best_at = confidence_plots.SWEPT, {}
+thresholds, best_at = figures.SWEPT, {}
 for domain in domains:
     said = expit(recorded[domain].logits / sts.temperatures)
     found = [replay(recorded[domain], said, least) for least in thresholds]
     for requests in (1, most_requests // 4, most_requests):
-        cost = [confidence_plots.token_milliseconds(table, requests, *one) for one in found]
+        cost = [figures.token_milliseconds(table, requests, *one) for one in found]
         best = int(np.argmin(cost))
         print(f"{domain:5} {requests:3} requests: best threshold {thresholds[best]:.2f}, {cost[best]:.3f} ms a token; "
               f"whole blocks {cost[0]:.3f} ms, threshold 0.9 {np.interp(0.9, thresholds, cost):.3f} ms")
@@ -591,8 +595,8 @@ assert all(best_at[domain, 1] < best_at[domain, most_requests] for domain in dom
 # again, with and without:
 
 # %%
-print(confidence.STS_FILE.read_text()[:230], "...")
-calibration.STS.load(confidence.STS_FILE).attach(dspark)
+print(recorded_confidence.STS_FILE.read_text()[:230], "...")
+calibration.STS.load(recorded_confidence.STS_FILE).attach(dspark)
 _, _, scaled, _ = first_block(lab.prompts["chat"][0], seed=0)
 assert agree(scaled.confidence_logits * dspark.temperatures.to(lab.device), proposal.confidence_logits)
 dspark.temperatures = None  # raw again
@@ -613,7 +617,7 @@ for name, block in {"raw": proposal, "calibrated": scaled}.items():
 # greedy decoding, live.
 
 # %%
-greedy = pooled({domain: calibration.observe(lab, dspark, texts[:12], temperature=0.0)
+greedy = pooled({domain: observe(lab, dspark, texts[:12], temperature=0.0)
                  for domain, texts in lab.prompts.items()})
 foreign = calibration.fit_sts(2 * z, together.accepted)
 for name, (stored, found) in {"fresh prompts": (sts, together), "another head's": (foreign, together),

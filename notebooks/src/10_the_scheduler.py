@@ -27,18 +27,23 @@ import torch
 from scipy.stats import binomtest
 
 import dspark_lite
-from dspark_lite import confidence, paper, scheduler_plots, widgets
-from dspark_lite.bench import bench_scheduler, literal_schedule
-from dspark_lite.cost_table import CostTable, profile
+from dspark_lite.common import paper
+from dspark_lite.common.errors import RequestError
+from dspark_lite.common.estimates import bootstrap
 from dspark_lite.decoding import generate, generate_together
-from dspark_lite.drafters import Proposal
-from dspark_lite.errors import RequestError
-from dspark_lite.evaluation import bootstrap
+from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.exercises import lesson_10 as exercises
-from dspark_lite.losslessness import appendix_a, find_violation, joint_distribution, marginal, output_distribution
-from dspark_lite.scheduling import (LAG, LaggedTopK, algorithm1, fixed, global_optimum, retrospective, schedule,
-                                    survival, threshold, throughput, top_k)
-from dspark_lite.ties import same_or_tied
+from dspark_lite.figures import lesson_10 as figures
+from dspark_lite.figures import style, widgets
+from dspark_lite.losslessness import find_violation, joint_distribution, marginal, output_distribution
+from dspark_lite.losslessness.ties import same_or_tied
+from dspark_lite.losslessness.toys import appendix_a
+from dspark_lite.measure.speed import bench_scheduler
+from dspark_lite.measure.step_time import profile
+from dspark_lite.replication import recorded_confidence
+from dspark_lite.scheduling import (LAG, LaggedTopK, algorithm1, fixed, global_optimum, literal_schedule, retrospective,
+                                    schedule, survival, threshold, throughput, top_k)
+from dspark_lite.scheduling.cost_table import CostTable
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -56,7 +61,7 @@ target = lab.target
 
 # %%
 live, spent = profile(target, [*range(1, 41), 48, 56, 64], repeats=5)
-stored, measured = confidence.stored_cost_table(), confidence.steps()
+stored, measured = recorded_confidence.stored_cost_table(), recorded_confidence.steps()
 for size in (1, 8, 16, 32, 64):
     print(f"B = {size:2}: {live.sps(1, size):8.1f} steps/s here, {live.sps(1, size) * size:8.0f} tokens/s if all were accepted")
 
@@ -71,7 +76,7 @@ panels = {"tiny-target, stored": {"raw": stored, "monotone": stored.monotone()},
           here: {"raw": live, "monotone": live.monotone()}}
 devices = {"tiny-target, stored": measured["device"], here: lab.device_name}
 repeats = {"tiny-target, stored": list(measured["milliseconds"].values()), here: list(spent.values())}
-picture = scheduler_plots.views(panels, repeats, devices)
+picture = figures.views(panels, repeats, devices)
 for title, tables in panels.items():
     growth = (1 / tables["raw"].steps_per_second).log().diff().exp() - 1  # a step's time against the size before
     print(f"{title}: the larger of two neighbours is faster in {(growth < 0).float().mean():.0%} of the pairs; the "
@@ -96,8 +101,8 @@ for title, tables in panels.items():
 # is in tokens a second. Does $\tau$ hold? On the recorded blocks of lesson 09, whose confidences are calibrated:
 
 # %%
-temperatures = torch.tensor(confidence.stored_sts().temperatures)
-for domain, found in confidence.observations().items():
+temperatures = torch.tensor(recorded_confidence.stored_sts().temperatures)
+for domain, found in recorded_confidence.observations().items():
     alive = survival(torch.sigmoid(torch.tensor(found.logits) / temperatures))  # [N, gamma]
     expected, counted = 1 + alive.sum(1).mean().item(), 1 + found.accepted.mean()
     print(f"{domain:4} {len(alive)} blocks: {expected:.2f} tokens a round expected, {counted:.2f} committed")
@@ -205,7 +210,7 @@ assert lengths == schedule(alive, by_hand).tolist()
 # %%
 order, theta = throughput(alive, by_hand)  # order: position * R + request
 names = [f"{'XY'[index % 2]}{index // 2 + 1}" for index in order.tolist()]
-picture = scheduler_plots.by_hand(theta, names)
+picture = figures.by_hand(theta, names)
 print(f"it stops at {theta[sum(lengths)]:.1f}; the highest of all is {theta.max():.1f}")
 assert theta.max() > theta[sum(lengths)]
 
@@ -310,7 +315,7 @@ exact = {}
 for name, policy in choices.items():
     shares = marginal(output_distribution(target_a, drafter_a, policy, length=2), 1)
     exact[name] = shares[0]
-    print(f"{scheduler_plots.look(name)['label']:15} 0: {shares[0]:.4f}   1: {shares[1]:.4f}")
+    print(f"{style.policy_style(name)['label']:15} 0: {shares[0]:.4f}   1: {shares[1]:.4f}")
 assert abs(exact["algorithm1"] - 0.7) < 1e-6 and abs(exact["retrospective"] - 0.85) < 1e-6
 
 # %% [markdown]
@@ -327,11 +332,11 @@ for name, policy in choices.items():
         zeros += answer.token_ids[1] == 0
     interval = binomtest(zeros, draws).proportion_ci(0.999)
     drawn[name] = zeros / draws, interval.low, interval.high
-    print(f"{scheduler_plots.look(name)['label']:15} {zeros} of {draws}: {zeros / draws:.3f} "
+    print(f"{style.policy_style(name)['label']:15} {zeros} of {draws}: {zeros / draws:.3f} "
           f"[{interval.low:.3f}, {interval.high:.3f}], exactly {exact[name]:.3f}")
     assert interval.low < exact[name] < interval.high
 assert drawn["retrospective"][1] > 0.7
-picture = scheduler_plots.appendix(curves, exact, drawn)
+picture = figures.appendix(curves, exact, drawn)
 
 # %% [markdown]
 # ### A machine that looks for violations
@@ -345,7 +350,7 @@ tried = {"retrospective": (retrospective, 100), "algorithm1": (algorithm1, 100)}
 for name, (policy_of, cases) in tried.items():
     case = find_violation(policy_of, cases=cases)
     verdict = f"none in {cases} cases" if case is None else f"case {case.number}, total variation {case.distance:.3f}"
-    print(f"{scheduler_plots.look(name)['label']:15} {verdict}")
+    print(f"{style.policy_style(name)['label']:15} {verdict}")
     assert (case is None) == (name == "algorithm1")
 
 # %% [markdown]
@@ -361,7 +366,7 @@ for name, policy in (("algorithm1", algorithm1(table_2)), ("retrospective", retr
     for (one, other), probability in joint_distribution(target_a, drafter_a, policy, 2, [(0,), (0,)]).items():
         joint[one[1], other[1]] = joint.get((one[1], other[1]), 0) + probability
     alone = joint[0, 0] + joint[0, 1]
-    print(f"{scheduler_plots.look(name)['label']:15}", *(f"{pair}: {joint[pair]:.4f}" for pair in sorted(joint)),
+    print(f"{style.policy_style(name)['label']:15}", *(f"{pair}: {joint[pair]:.4f}" for pair in sorted(joint)),
           f"  P(0) = {alone:.4f}, P(0)² = {alone**2:.4f}")
     independent = abs(joint[0, 0] - alone**2) < 1e-6
     assert independent == (name == "algorithm1") and (abs(alone - 0.7) < 1e-6) == independent
@@ -410,7 +415,7 @@ assert worst["convex_instance"] < 1e-9 < worst["instance"]
 
 # %%
 stretches = []
-for found in confidence.observations().values():
+for found in recorded_confidence.observations().values():
     for prompt in np.unique(found.prompts):
         own = found.prompts == prompt
         stretches.append((torch.tensor(found.logits[own]).float() / temperatures, torch.tensor(found.accepted[own])))
@@ -468,7 +473,7 @@ pay = {**decide, "measured": from_repeats(1)}
 sixteen, _ = record(16)
 middle = survival(sixteen[len(sixteen) // 2].confidence)
 hills = {name: throughput(middle, table)[1].tolist() for name, table in decide.items()}
-picture = scheduler_plots.hills(hills, "one recorded step of 16 requests", measured["device"])
+picture = figures.hills(hills, "one recorded step of 16 requests", measured["device"])
 
 # %% [markdown]
 # On the tiles the curve is a saw: within a tile each token is free, and the first of a new tile would have to pay for
@@ -544,7 +549,7 @@ for curve, by_view in views.items():
 on_tiles = list(lost["jagged"]["raw"].values())
 assert max(lost["smooth"]["raw"].values()) < 1e-9 and on_tiles == sorted(on_tiles)
 assert lost["jagged"]["convex"][16] < lost["jagged"]["raw"][16] == lost["jagged"]["monotone"][16]
-picture = scheduler_plots.prices(lost, measured["device"])
+picture = figures.prices(lost, measured["device"])
 
 # %% [markdown]
 # A negative loss is luck: the highest expected throughput was not the highest that came about.
@@ -667,7 +672,7 @@ for curve in decide:
         budgets[curve, R] = 1 + chosen["lagged"].float().mean().item()
 
 # %%
-picture = scheduler_plots.ratios(against_all, measured["device"])
+picture = figures.ratios(against_all, measured["device"])
 print("lagged top-K over Algorithm 1, tokens a second [95 %]; tokens that it verifies a request, anchor included")
 for curve in decide:
     for R in loads:
@@ -702,7 +707,7 @@ for name, policy in live_policies.items():
     rounds = [r for answer in answers for r in answer.rounds]
     assert all(same_or_tied(target, ids, a.token_ids, b) for ids, a, b in zip(prompts, answers, plain))
     verified, committed = (np.mean([getattr(r, part) for r in rounds]) for part in ("proposed", "committed"))
-    print(f"{scheduler_plots.look(name)['label']:23} {len(rounds):3} rounds, {verified:.2f} drafts verified and "
+    print(f"{style.policy_style(name)['label']:23} {len(rounds):3} rounds, {verified:.2f} drafts verified and "
           f"{committed:.2f} tokens committed in each; text as plain decoding's")
 
 # %% [markdown]
@@ -730,13 +735,13 @@ choices = {"algorithm1": algorithm1, "lagged": LaggedTopK, "retrospective": retr
 def draw_board(requests, curve, policy, step):
     """The board of one recorded step."""
     steps, _ = record(requests)
-    return scheduler_plots.board(steps, step, policy, choices[policy](tables[curve]), tables[curve],
-                                 f"requests: {requests}; {curve} table; {scheduler_plots.look(policy)['label']}")
+    return figures.board(steps, step, policy, choices[policy](tables[curve]), tables[curve],
+                         f"requests: {requests}; {curve} table; {style.policy_style(policy)['label']}")
 
 
 panel = widgets.explore(
     draw_board, requests=widgets.slider("requests", 24, 1, 64), curve=widgets.menu("cost table", list(tables)),
-    policy=widgets.menu("policy", [(scheduler_plots.look(name)["label"], name) for name in choices]),
+    policy=widgets.menu("policy", [(style.policy_style(name)["label"], name) for name in choices]),
     step=widgets.slider("step of the record", 20, LAG, len(logits) // 64 - 1))
 
 # %% [markdown]

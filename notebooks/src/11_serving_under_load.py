@@ -31,21 +31,26 @@ import torch
 from transformers import DynamicCache
 
 import dspark_lite
-from dspark_lite import confidence, paper, roofline, serving_plots, serving_report, widgets
-from dspark_lite.cost_table import profile
+from dspark_lite.common import paper
+from dspark_lite.common.errors import RequestError
+from dspark_lite.common.estimates import Estimate
 from dspark_lite.decoding import generate
-from dspark_lite.drafters import Proposal
-from dspark_lite.errors import RequestError
-from dspark_lite.evaluation import Estimate
+from dspark_lite.decoding.policy import chosen_lengths
+from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.exercises import lesson_11 as exercises
-from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, chosen_lengths, fixed, survival
-from dspark_lite.serving import STEP_PARTS, Engine, Request
-from dspark_lite.serving_bench import policy_of
-from dspark_lite.serving_model import EngineModel, simulate
-from dspark_lite.slots import Layout, SlotStore, ragged_step, sees
-from dspark_lite.step_costs import StepCosts
-from dspark_lite.ties import same_or_tied
-from dspark_lite.traffic import poisson
+from dspark_lite.figures import lesson_11 as figures
+from dspark_lite.figures import widgets
+from dspark_lite.losslessness.ties import same_or_tied
+from dspark_lite.measure import roofline
+from dspark_lite.measure.serving_load import policy_of
+from dspark_lite.measure.step_time import profile
+from dspark_lite.replication import recorded_confidence, recorded_serving
+from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, fixed, survival
+from dspark_lite.scheduling.step_costs import StepCosts
+from dspark_lite.serving.engine import STEP_PARTS, Engine, Request
+from dspark_lite.serving.simulator import EngineModel, simulate
+from dspark_lite.serving.slots import Layout, SlotStore, ragged_step, sees
+from dspark_lite.serving.traffic import poisson
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -147,7 +152,7 @@ def one_pass(tokens, layout, keys, cache):
 cache_by_hand = DynamicCache(config=target.config)
 one_pass(torch.cat(prompts), reading, [reading], cache_by_hand)
 by_hand, visible = one_pass(torch.cat(entering), layout, [reading, layout], cache_by_hand)
-picture = serving_plots.ragged_batch(layout.row, visible, len(reading.row))
+picture = figures.ragged_batch(layout.row, visible, len(reading.row))
 
 # %% [markdown]
 # A row sees one light stretch, the context of its own request, and a small dark triangle, its own block: **block-diagonal
@@ -204,9 +209,9 @@ def serve(engine, plan, hang_up):
 
 
 steps, answers, arrived, admitted = serve(engine, plan, hang_up=(4, 2))
-journeys = [serving_plots.Journey(f"{number}: {answer.request.domain}", arrived[number], admitted[number],
-                                  answer.rounds, answer.reason) for number, answer in sorted(answers.items())]
-picture = serving_plots.timeline(journeys, slots, drafter.gamma)
+journeys = [figures.Journey(f"{number}: {answer.request.domain}", arrived[number], admitted[number],
+                            answer.rounds, answer.reason) for number, answer in sorted(answers.items())]
+picture = figures.timeline(journeys, slots, drafter.gamma)
 
 # %% [markdown]
 # Follow one slot from left to right. Each column is a step: the frame is the drafted block, the shade what the policy
@@ -299,7 +304,7 @@ for padded, (verified, padding) in work.items():
 # from a file.
 
 # %%
-report = serving_report.measured()
+report = recorded_serving.serving_run()
 device = report["device"]
 loads = sorted({row["concurrency"] for row in report["policies"]})
 busy, idle = loads[-1], loads[0]
@@ -311,11 +316,11 @@ def shown(found):
     return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
-for ragged in serving_report.rows("padded", kind="ragged"):
+for ragged in recorded_serving.rows("padded", kind="ragged"):
     load, policy = ragged["concurrency"], ragged["policy"]
-    padded = serving_report.row("padded", concurrency=load, policy=policy, kind="padded")
+    padded = recorded_serving.row("padded", concurrency=load, policy=policy, kind="padded")
     print(f"{load:3} under way, {policy:10}: padding adds {sum(padded['padding']) / sum(padded['verified']):4.0%} to the tokens; "
-          f"the step takes {shown(serving_report.gain('step_seconds', padded, ragged))} times as long")
+          f"the step takes {shown(recorded_serving.gain('step_seconds', padded, ragged))} times as long")
 
 # %% [markdown]
 # (In brackets stand 95 % intervals over turns. The skewed mix of the file has whole blocks for every eighth request.)
@@ -326,11 +331,11 @@ for ragged in serving_report.rows("padded", kind="ragged"):
 # replaced at once. First, what does a step cost? With every verification budget from the anchors alone to whole blocks:
 
 # %%
-costs = serving_report.engine_costs("dspark")
-picture = serving_plots.step_times(costs, device)
+costs = recorded_serving.engine_costs("dspark")
+picture = figures.step_times(costs, device)
 for load in (idle, busy):
-    row = serving_report.row("policies", concurrency=load, drafter="dspark", policy="algorithm1")
-    parts = {part: serving_report.value(f"{part}_seconds", row) for part in STEP_PARTS}
+    row = recorded_serving.row("policies", concurrency=load, drafter="dspark", policy="algorithm1")
+    parts = {part: recorded_serving.value(f"{part}_seconds", row) for part in STEP_PARTS}
     print(f"{load:3} under way, Algorithm 1, milliseconds a step:",
           ", ".join(f"{part} {1e3 * seconds:.2f}" for part, seconds in parts.items()))
 steep = {load: costs.seconds(load, load * costs.tokens_per_request[-1]) / costs.seconds(load, load) for load in loads}
@@ -378,17 +383,17 @@ lengths_tried = sorted(int(name.split()[1]) for name in names if name.startswith
 
 def measured_row(policy, load, name="dspark"):
     """The row of a policy at a load."""
-    return serving_report.row("policies", concurrency=load, drafter=name, policy=policy)
+    return recorded_serving.row("policies", concurrency=load, drafter=name, policy=policy)
 
 
 against_plain, scheduled = {}, {}
 for load in loads:
     plain = measured_row("all", load, "plain")
-    against_plain[load] = {length: serving_report.gain("throughput", measured_row(f"fixed {length}", load), plain)
+    against_plain[load] = {length: recorded_serving.gain("throughput", measured_row(f"fixed {length}", load), plain)
                            for length in lengths_tried}
     own = measured_row("algorithm1", load)
-    scheduled[load] = serving_report.value("budget", own) - 1, serving_report.gain("throughput", own, plain)
-picture = serving_plots.static_lengths(against_plain, scheduled, device)
+    scheduled[load] = recorded_serving.value("budget", own) - 1, recorded_serving.gain("throughput", own, plain)
+picture = figures.static_lengths(against_plain, scheduled, device)
 
 
 # %%
@@ -397,7 +402,7 @@ def verdict(found):
     return "above" if found.low > 1 else "below" if found.high < 1 else "not told apart from"
 
 
-best_rows = {load: serving_report.best_fixed(load) for load in loads}
+best_rows = {load: recorded_serving.best_fixed(load) for load in loads}
 best = {load: int(row["policy"].split()[1]) for load, row in best_rows.items()}
 print("best fixed length by load:", ", ".join(f"{load}: {length}" for load, length in best.items()))
 whole = lengths_tried[-1]
@@ -423,7 +428,7 @@ print("the worst length gives of the best:", ", ".join(f"{load}: {share:.0%}" fo
 
 # %%
 for load in loads:
-    found = serving_report.gain("throughput", measured_row("algorithm1", load), best_rows[load])
+    found = recorded_serving.gain("throughput", measured_row("algorithm1", load), best_rows[load])
     print(f"{load:3} under way: Algorithm 1 over the best fixed length ({best[load]}) {shown(found)}, {verdict(found)} it")
 
 # %% [markdown]
@@ -440,14 +445,14 @@ ways = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lag
 
 def label(name):
     """What a way to serve is called."""
-    return serving_plots.style(name)["label"]
+    return figures.style(name)["label"]
 
 
-budgets = {name: {load: serving_report.measure("budget", measured_row(policy, load, served)) for load in loads}
+budgets = {name: {load: recorded_serving.with_interval("budget", measured_row(policy, load, served)) for load in loads}
            for name, (served, policy) in ways.items()}
-over_mtp = {name: {load: serving_report.gain("throughput", measured_row(name, load), measured_row("all", load, "mtp"))
+over_mtp = {name: {load: recorded_serving.gain("throughput", measured_row(name, load), measured_row("all", load, "mtp"))
                    for load in loads} for name in ways if name != "mtp"}
-picture = serving_plots.figure_8(budgets, over_mtp, device)
+picture = figures.figure_8(budgets, over_mtp, device)
 for name in ("lagged", "algorithm1"):
     values = [budgets[name][load].value for load in loads]
     falls = sum(later < earlier for earlier, later in zip(values, values[1:]))
@@ -455,7 +460,7 @@ for name in ("lagged", "algorithm1"):
           f"it falls at {falls} of {len(values) - 1} doublings")
 low, high = paper.claim("DSpark verification budget under moderate concurrency (below 200 requests Flash, 150 Pro)")
 print(f"the paper: {low} to {high} at moderate load")
-for model in serving_plots.MODELS:
+for model in figures.PAPER_MODELS:
     fit = paper.numbers()["figure8"]["models"][model]["verification_budget"]["fit"]["DSpark-5"]
     print(f"its line for {model}: from {fit[0][1]:.2f} with {fit[0][0]:.0f} requests a GPU to {fit[-1][1]:.2f} with {fit[-1][0]:.0f}")
 
@@ -468,7 +473,7 @@ for model in serving_plots.MODELS:
 # %%
 print(f"{'':22}" + "".join(f"{f'R = {load}':>14}" for load in loads))
 for name, (served, policy) in ways.items():
-    pairs = [[serving_report.value(part, measured_row(policy, load, served)) for part in ("accepted_length", "waste")]
+    pairs = [[recorded_serving.value(part, measured_row(policy, load, served)) for part in ("accepted_length", "waste")]
              for load in loads]
     print(f"{label(name):22}" + "".join(f"{length:8.2f}{waste:6.0%}" for length, waste in pairs))
 
@@ -480,9 +485,9 @@ for name, (served, policy) in ways.items():
 # is not one point but a curve, and one is better than another if its curve lies further to the upper right.
 
 # %%
-frontiers = {"plain": serving_report.frontier("plain", "all"),
-             **{name: serving_report.frontier(*way) for name, way in ways.items()}}
-picture = serving_plots.figure_7(frontiers, device)
+frontiers = {"plain": recorded_serving.frontier("plain", "all"),
+             **{name: recorded_serving.frontier(*way) for name, way in ways.items()}}
+picture = figures.figure_7(frontiers, device)
 assert all(np.allclose(points[:, 0] * loads, points[:, 1]) for points in frontiers.values())
 
 # %% [markdown]
@@ -514,9 +519,9 @@ done = exercises.check_speed_gain(speed_gain)
 
 # %%
 for name in ("lagged", "algorithm1"):
-    gains = serving_report.gain_at_matched_throughput(name)
+    gains = recorded_serving.gain_at_matched_throughput(name)
     print(f"{label(name)}, at MTP-1's throughput:", ", ".join(f"{level:.0f} tokens/s {gain:+.0%}" for level, gain in gains))
-for model in serving_plots.MODELS:
+for model in figures.PAPER_MODELS:
     anchors = paper.numbers()["figure7"]["models"][model]["anchors"]
     for anchor in anchors:
         print(f"the paper, {model}, at {anchor['mtp_throughput']:.0f} tokens/s: {anchor['annotated_tps_gain_pct']:+.0f}%; "
@@ -529,7 +534,7 @@ for model in serving_plots.MODELS:
 # %%
 for load in loads:
     ours, theirs = measured_row("lagged", load), measured_row("all", load, "mtp")
-    longer, slower = (serving_report.value(part, ours) / serving_report.value(part, theirs)
+    longer, slower = (recorded_serving.value(part, ours) / recorded_serving.value(part, theirs)
                       for part in ("accepted_length", "step_seconds"))
     print(f"{load:3} under way: {longer:.2f} times the tokens a step in {slower:.2f} times the time, so the speed of each user "
           f"{longer / slower - 1:+.0%}")
@@ -546,7 +551,7 @@ for load in loads:
 
 # %%
 for load in loads:
-    found = serving_report.gain("throughput", measured_row("lagged", load), measured_row("algorithm1", load))
+    found = recorded_serving.gain("throughput", measured_row("lagged", load), measured_row("algorithm1", load))
     print(f"{load:3} under way: lagged over Algorithm 1 {shown(found)}, {verdict(found)} it")
 
 # %% [markdown]
@@ -561,7 +566,7 @@ for load in loads:
 # more rounds than were recorded, begins with the first block again. By hand, one request at a time:
 
 # %%
-record = serving_report.record()
+record = recorded_serving.record()
 gamma = record.gamma  # of the drafter that was recorded
 
 
@@ -595,13 +600,13 @@ def speed_of(steps):
 
 
 validated = []
-for load in (load for load in serving_report.VALIDATED if load in loads):
+for load in (load for load in recorded_serving.VALIDATED if load in loads):
     for name, (served, policy) in ways.items():
-        model = speed_of(serving_report.modelled(served, policy, load, requests=100 + 4 * load))
-        e = serving_report.measure("throughput", measured_row(policy, load, served))
+        model = speed_of(recorded_serving.modelled(served, policy, load, requests=100 + 4 * load))
+        e = recorded_serving.with_interval("throughput", measured_row(policy, load, served))
         ratio = Estimate(model / e.value, model / e.high, model / e.low)
         validated.append({"name": name, "concurrency": load, "ratio": ratio})
-picture = serving_plots.against_engine(validated, device)
+picture = figures.against_engine(validated, device)
 errors = [abs(row["ratio"].value - 1) for row in validated]
 print(f"the model is within 10 % of the engine in {sum(error < 0.1 for error in errors)} of {len(errors)} cases; "
       f"at worst {max(errors):.0%} away")
@@ -639,17 +644,17 @@ for load in (idle, loads[len(loads) // 2], busy):
 # %%
 def served(name, rate, requests):
     """Steps of the model, and its answers, for requests that arrive at random, `rate` a second."""
-    prefill = serving_report.prefill_costs("dspark" if name == "lagged" else name)
+    prefill = recorded_serving.prefill_costs("dspark" if name == "lagged" else name)
     model = EngineModel(*servers[name], slots=busy, prefill=prefill)
     steps = simulate(model, poisson(rate, requests, torch.Generator().manual_seed(0)), np.random.default_rng(0))
     return steps, [answer for step in steps for answer in step.answers]
 
 
-mtp_record = record.drafting_one(serving_report.acceptance_rate("mtp"), np.random.default_rng(0))
-servers = {"plain": (record, serving_report.engine_costs("plain"), fixed(0)),
-           "mtp": (mtp_record, serving_report.engine_costs("mtp"), None),
+mtp_record = record.drafting_one(recorded_serving.acceptance_rate("mtp"), np.random.default_rng(0))
+servers = {"plain": (record, recorded_serving.engine_costs("plain"), fixed(0)),
+           "mtp": (mtp_record, recorded_serving.engine_costs("mtp"), None),
            "lagged": (record, costs, policy_of("lagged", costs))}
-capacity = serving_report.value("throughput", measured_row("all", busy, "mtp")) / record.tokens.mean()  # answers a second
+capacity = recorded_serving.value("throughput", measured_row("all", busy, "mtp")) / record.tokens.mean()  # answers a second
 started = time.perf_counter()
 taken, ended = served("lagged", 0.9 * capacity, 4096)
 simulated = max(answer.ended for answer in ended)
@@ -673,7 +678,7 @@ for name in servers:
         waits[name][share * capacity] = np.quantile([answer.first_token - answer.arrived for answer in ended], 0.95)
         speeds.append(np.median([answer.tokens / (answer.ended - answer.first_token) for answer in ended]))
     print(f"{label(name):22} median tokens/s of a user:", ", ".join(f"{speed:.0f}" for speed in speeds))
-picture = serving_plots.arrivals(waits)
+picture = figures.arrivals(waits)
 
 # %% [markdown]
 # The lists of speeds go from the lowest arrival rate to the highest. Where the wait turns upwards, requests arrive
@@ -689,7 +694,7 @@ picture = serving_plots.arrivals(waits)
 # passes. It knows nothing of drafting and of the host, so it is kinder than the costs above.
 
 # %%
-passes = confidence.stored_cost_table()  # or CostTable.load("your file")
+passes = recorded_confidence.stored_cost_table()  # or CostTable.load("your file")
 most = passes.max_batch_tokens // (gamma + 1)  # requests whose whole blocks the table covers
 
 
@@ -742,7 +747,7 @@ for name, most in (("L4", 64), ("A100", 256), ("H200", 512)):  # as many request
     policy = algorithm1(there.convex_fit())
     by_device[f"{name}, predicted"] = {load: tokens_each(closed_loop(there, policy, load, 60 + 2 * load))
                                        for load in (1, 4, 16, 32, 64, 128, 256, 512) if load <= most}
-picture = serving_plots.budgets_by_device(by_device, gamma + 1)
+picture = figures.budgets_by_device(by_device, gamma + 1)
 
 # %% [markdown]
 # A GPU computes many tokens in the time in which it reads its weights once. As long as the batch is smaller than that,
@@ -763,7 +768,7 @@ grid = tuple(load for load in (1, 2, 4, 8, 16, 32, 64) if load <= busy)
 @cache
 def point(served, policy, load):
     """(tokens/s of each user, tokens/s in all) of the model."""
-    total = speed_of(serving_report.modelled(served, policy, load, requests=30 + 3 * load))
+    total = speed_of(recorded_serving.modelled(served, policy, load, requests=30 + 3 * load))
     return total / load, total
 
 
@@ -786,11 +791,11 @@ def move(load, policy, step):
     measured = {"mtp": frontiers["mtp"], policy: frontiers[policy]}
     lengths, accepted, alive = one_step(policy, load, step)
     title = f"{load} under way: {1 + lengths.mean():.2f} tokens verified a request"
-    return serving_plots.operating_point(curves, measured, policy, point("dspark", policy, load), lengths, accepted, alive, title)
+    return figures.operating_point(curves, measured, policy, point("dspark", policy, load), lengths, accepted, alive, title)
 
 
 panel = widgets.explore(
-    move, load=widgets.slider(serving_plots.UNDER_WAY, min(24, busy), 1, busy),
+    move, load=widgets.slider(figures.UNDER_WAY, min(24, busy), 1, busy),
     policy=widgets.menu("policy", [(label(name), name) for name in ways if name != "mtp"]),
     step=widgets.slider("recorded step", 3, LAG, 40))
 

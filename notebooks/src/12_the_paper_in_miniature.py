@@ -24,12 +24,15 @@ import numpy as np
 from IPython.display import Markdown
 
 import dspark_lite
-from dspark_lite import contrasts, evaluation, experiments, latency, ledger, miniature, paper, paper_plots, plots, tables, widgets
+from dspark_lite.common import estimates, names, paper
+from dspark_lite.common.names import DOMAINS
 from dspark_lite.exercises import lesson_12 as exercises
-from dspark_lite.training.corpus import DOMAINS
+from dspark_lite.figures import paper_figures, widgets
+from dspark_lite.measure import evaluation, studies
+from dspark_lite.replication import experiments, ledger, our_results, quantities, round_times, tables
 
-recipes = miniature.TABLE_1  # drafter: the recipe it was trained from
-made = {name: miniature.measured(recipe) for name, recipe in recipes.items()}
+recipes = studies.TABLE_1  # drafter: the recipe it was trained from
+made = {name: our_results.measured(recipe) for name, recipe in recipes.items()}
 
 # %% [markdown]
 # ## How it was made
@@ -46,7 +49,7 @@ for key in ("device", "versions", "commit", "seed", "target", "temperature", "ma
 # %%
 drafters = {name: found["recipe"] for name, found in made.items() if found["recipe"]["kind"] == "draft"}
 for name, recipe in drafters.items():
-    print(f"{plots.DRAFTERS[name][0]:8} layers {recipe['config']['num_hidden_layers']}, epochs {recipe['epochs']}, "
+    print(f"{names.DRAFTER_LABELS[name]:8} layers {recipe['config']['num_hidden_layers']}, epochs {recipe['epochs']}, "
           f"steps {made[name]['training']['steps']:,} of {recipe['batch']}; prompts {recipe['data']['prompts']}")
 for key in ("data", "epochs", "batch", "target"):
     assert all(recipe[key] == drafters["dspark"][key] for recipe in drafters.values())
@@ -65,7 +68,7 @@ assert all(found["prompts"] == dspark["prompts"] for found in made.values())
 # A row of a file has, for each prompt, the tokens committed in rounds and the number of rounds.
 
 # %%
-row = miniature.row(recipes["dspark"], "chat")
+row = our_results.recipe_row(recipes["dspark"], "chat")
 print("committed", row["committed"][:10], "...")
 print("rounds   ", row["rounds"][:10], "...")
 
@@ -74,9 +77,9 @@ print("rounds   ", row["rounds"][:10], "...")
 # another number: it lets a prompt of three rounds weigh as much as one of thirty.
 
 # %%
-tallies = {name: dict(zip(DOMAINS, miniature.tallies(recipe))) for name, recipe in recipes.items()}  # [N, 2] each
+tallies = {name: dict(zip(DOMAINS, our_results.tallies(recipe))) for name, recipe in recipes.items()}  # [N, 2] each
 tokens, rounds = tallies["dspark"]["chat"].sum(0)
-assert tokens / rounds == miniature.accepted_lengths(recipes["dspark"])["chat"].value
+assert tokens / rounds == our_results.accepted_lengths(recipes["dspark"])["chat"].value
 by_prompt = tallies["dspark"]["chat"][:, 0] / tallies["dspark"]["chat"][:, 1]
 print(f"{tokens / rounds:.3f} tokens a round; the mean of the prompts' ratios is {by_prompt.mean():.3f}")
 
@@ -123,7 +126,7 @@ def bounds(ours, theirs, paired):
     """The 95 % interval of the gain of ours over theirs."""
     rng, other, count = np.random.default_rng(0), np.random.default_rng(1), len(ours)
     draws = []
-    for _ in range(evaluation.RESAMPLES):
+    for _ in range(estimates.RESAMPLES):
         first = rng.integers(0, count, count)
         second = first if paired else other.integers(0, count, count)
         draws.append(length(ours[first]) / length(theirs[second]) - 1)
@@ -141,7 +144,7 @@ for domain in DOMAINS:
 # The package does the same with the same draws:
 
 # %%
-gain = miniature.gains(recipes["dspark"], recipes["dflash"])
+gain = our_results.gains(recipes["dspark"], recipes["dflash"])
 for domain in DOMAINS:
     low, high = bounds(tallies["dspark"][domain], tallies["dflash"][domain], paired=True)
     assert np.allclose([low, high], [gain[domain].low, gain[domain].high])
@@ -182,7 +185,7 @@ done = exercises.check_resampled_gain(resampled_gain)
 # Table 1, ours and the paper's. The paper has no MTP-1 and no small LM in its table.
 
 # %%
-picture = paper_plots.table_1()
+picture = paper_figures.table_1()
 
 # %%
 Markdown(tables.table_1_gains())
@@ -199,16 +202,16 @@ Markdown(tables.table_1_gains())
 # A row also has, for each prompt and position, how many rounds accepted the draft there and how many reached it.
 
 # %%
-counts = np.array(miniature.row(recipes["dspark"], "chat")["position_counts"])  # [N, gamma, 2]
+counts = np.array(our_results.recipe_row(recipes["dspark"], "chat")["position_counts"])  # [N, gamma, 2]
 accepted, reached = counts.sum(0).T  # [gamma] each
 rates = accepted / reached
-assert np.allclose(rates, [e.value for e in miniature.conditional_acceptance(recipes["dspark"], "chat")])
+assert np.allclose(rates, [e.value for e in our_results.conditional_acceptance(recipes["dspark"], "chat")])
 print("reached ", reached)
 print("accepted", accepted)
 print("rate    ", rates.round(3))
 
 # %%
-picture = paper_plots.figure_2()
+picture = paper_figures.figure_2()
 
 # %% [markdown]
 # The rates and the accepted length belong together. A round keeps its draft at $k$ if all up to $k$ are accepted, so
@@ -221,10 +224,10 @@ picture = paper_plots.figure_2()
 # %%
 for name in ("dspark", "dflash", "eagle3"):
     for domain in DOMAINS:
-        rates = [e.value for e in miniature.conditional_acceptance(recipes[name], domain)]
+        rates = [e.value for e in our_results.conditional_acceptance(recipes[name], domain)]
         implied, found = 1 + np.cumprod(rates).sum(), length(tallies[name][domain])
         theirs = 1 + np.cumprod(paper.conditional_acceptance(name, domain)).sum()
-        print(f"{plots.DRAFTERS[name][0]:7} {domain:5} here {implied:.2f} from the rates, {found:.2f} measured; "
+        print(f"{names.DRAFTER_LABELS[name]:7} {domain:5} here {implied:.2f} from the rates, {found:.2f} measured; "
               f"paper {theirs:.2f} and {paper.domain_means('Qwen3-4B', name)[domain]:.2f}")
 
 # %% [markdown]
@@ -261,7 +264,7 @@ done = exercises.check_conditional_acceptance(conditional_acceptance)
 for domain in DOMAINS:
     fall = {}
     for name in ("dflash", "dspark"):
-        rates = [e.value for e in miniature.conditional_acceptance(recipes[name], domain)]
+        rates = [e.value for e in our_results.conditional_acceptance(recipes[name], domain)]
         theirs = paper.conditional_acceptance(name, domain)
         fall[name] = (rates[0] - rates[-1], theirs[0] - theirs[-1])
     print(f"{domain:5} DFlash {fall['dflash'][0]:+.3f}, DSpark {fall['dspark'][0]:+.3f}   "
@@ -274,10 +277,10 @@ for domain in DOMAINS:
 # with a sequential head are worth more than five without.
 
 # %%
-picture = paper_plots.figure_3()
+picture = paper_figures.figure_3()
 
 # %%
-gain = miniature.gains(miniature.DEPTHS[2], recipes["dflash"])
+gain = our_results.gains(studies.DEPTHS[2], recipes["dflash"])
 for place, e in gain.items():
     print(f"2 layers of DSpark against {drafters['dflash']['config']['num_hidden_layers']} of DFlash, {place:5} "
           f"{e.value:+.1%} [{e.low:+.1%}, {e.high:+.1%}]")
@@ -287,8 +290,8 @@ for place, e in gain.items():
 # ways. How much choice the target's answers leave is their entropy; beside it, what the head and the third layer bring:
 
 # %%
-head = miniature.gains(recipes["dspark"], recipes["dflash"])
-layer = miniature.gains(miniature.DEPTHS[3], miniature.DEPTHS[2])
+head = our_results.gains(recipes["dspark"], recipes["dflash"])
+layer = our_results.gains(studies.DEPTHS[3], studies.DEPTHS[2])
 for domain, entropy in experiments.answer_entropy().items():
     print(f"{domain:5} {entropy:.2f} nats a token: the head brings {head[domain].value:+.1%} at full depth, "
           f"the third layer {layer[domain].value:+.1%}")
@@ -300,24 +303,24 @@ for domain, entropy in experiments.answer_entropy().items():
 # from their namesakes above, for as many epochs each:
 
 # %%
-study = {key: miniature.measured(recipe)["recipe"] for key, recipe in miniature.LENGTH_STUDY.items()}
+study = {key: our_results.measured(recipe)["recipe"] for key, recipe in studies.LENGTH_STUDY.items()}
 for (name, draft_length), recipe in study.items():
     assert recipe["config"]["block_size"] == draft_length - 1
-    assert recipe["initial"] == miniature.HEADS.get(name, recipes["dflash"])
+    assert recipe["initial"] == studies.HEADS.get(name, recipes["dflash"])
     assert all(recipe[key] == study["dflash", 8][key] for key in ("data", "epochs", "batch"))
-    label = plots.DRAFTERS[name][0]
+    label = names.DRAFTER_LABELS[name]
     print(f"{label:17} gamma {draft_length - 1:2}, from {recipe['initial']}, epochs {recipe['epochs']}")
 
 # %%
-picture = paper_plots.figure_4()
+picture = paper_figures.figure_4()
 
 # %% [markdown]
 # Black are our gains of DSpark over DFlash, grey the paper's. From length 8 to length 16 the gain grows by
 
 # %%
 for domain in DOMAINS:
-    e = contrasts.gain_growth((domain,), 8, 16)
-    theirs = contrasts.paper_gain(domain, 16) - contrasts.paper_gain(domain, 8)
+    e = quantities.gain_growth((domain,), 8, 16)
+    theirs = quantities.paper_gain(domain, 16) - quantities.paper_gain(domain, 8)
     value, low, high = 100 * e.value, 100 * e.low, 100 * e.high
     print(f"{domain:5} {value:+5.1f} percent points [{low:+.1f}, {high:+.1f}]   paper {100 * theirs:+.1f}")
 
@@ -328,8 +331,8 @@ for domain in DOMAINS:
 # the parallel pass and the sequential loop; they were timed for a whole batch of requests, all drafters by turns.
 
 # %%
-measured = miniature.measured(miniature.LATENCY)
-picture = paper_plots.figure_4_latency()
+measured = our_results.measured(studies.LATENCY)
+picture = paper_figures.figure_4_latency()
 
 # %% [markdown]
 # The paper's target is so large that seven or fifteen small steps drown in its pass. Ours is not, so these percents
@@ -357,11 +360,11 @@ def net_gain(gain, overhead):
 done = exercises.check_net_gain(net_gain)
 
 # %%
-for draft_length in miniature.LENGTHS:
-    gain = contrasts.length_gain("all", draft_length).value
-    overhead = latency.overhead(measured, "dspark", draft_length).value
+for draft_length in studies.LENGTHS:
+    gain = quantities.length_gain("all", draft_length).value
+    overhead = round_times.overhead(measured, "dspark", draft_length).value
     net = (1 + gain) / (1 + overhead) - 1
-    theirs = (1 + contrasts.paper_gain("all", draft_length)) / (1 + paper.overhead("dspark")[draft_length]) - 1
+    theirs = (1 + quantities.paper_gain("all", draft_length)) / (1 + paper.overhead("dspark")[draft_length]) - 1
     print(f"draft length {draft_length:2}: {gain:+6.1%} tokens a round, {overhead:+5.1%} time, {net:+6.1%} tokens a "
           f"second (paper {theirs:+.1%})")
 
@@ -395,8 +398,8 @@ print(f"{(again == stored).all(1).sum()} of {len(again)} prompts give the stored
 # %%
 lab.seed = 1000
 fresh = measure(lab)
-once = evaluation.bootstrap(evaluation.mean_accepted_length, [fresh])
-whole = miniature.accepted_lengths(recipes["dspark"])["chat"]
+once = estimates.bootstrap(evaluation.mean_accepted_length, [fresh])
+whole = our_results.accepted_lengths(recipes["dspark"])["chat"]
 print(f"{len(fresh):3} prompts, other seeds: {once.value:.2f} [{once.low:.2f}, {once.high:.2f}]")
 print(f"{dspark['prompts']['chat']:3} prompts, stored:      {whole.value:.2f} [{whole.low:.2f}, {whole.high:.2f}], "
       f"{'inside' if once.low <= whole.value <= once.high else 'outside'} the interval of the few")
@@ -408,10 +411,10 @@ print(f"{dspark['prompts']['chat']:3} prompts, stored:      {whole.value:.2f} [{
 # strongest in the paper? The paper's values show where its table has both drafters.
 
 # %%
-labels = {name: plots.DRAFTERS[name][0] for name in recipes}
+labels = {name: names.DRAFTER_LABELS[name] for name in recipes}
 choices = [(labels[name], name) for name in ("dspark", "dflash", "eagle3", "mtp", "small_lm")]
 panel = widgets.explore(
-    paper_plots.gain_by_domain,
+    paper_figures.gain_by_domain,
     ours=widgets.menu("drafter", choices),
     theirs=widgets.menu("against", [*choices[1:], choices[0]]),
     target=widgets.menu("paper's target", paper.TARGETS))

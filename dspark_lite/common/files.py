@@ -1,0 +1,46 @@
+"""Files of the repository: where it stands, reading JSON, and writing that leaves no half of a file."""
+
+import json
+import re
+from pathlib import Path
+
+from .errors import CheckpointError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def read_object(path: Path) -> dict:
+    """The JSON object in a file; raises CheckpointError for a file that is missing or holds something else."""
+    try:
+        found = json.loads(path.read_text())
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror}); check the path") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is not JSON ({error}); copy or download it again") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} holds a {type(found).__name__}, not a JSON object; copy or download it again")
+    return found
+
+
+def read_fields(path: Path | str, *names: str) -> list:
+    """The named fields of a JSON object in a file; raises CheckpointError where the file or a field is missing."""
+    held = read_object(Path(path))
+    missing = [name for name in names if name not in held]
+    if missing:
+        raise CheckpointError(f"{path} has no field {', '.join(missing)}; it must have {', '.join(names)}")
+    return [held[name] for name in names]
+
+
+def write_atomically(path: Path, write) -> None:
+    """Calls `write(temporary path)` and moves the result to `path`, so that a stop never leaves half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    write(temporary)
+    temporary.replace(path)
+
+
+def write_json(path: Path, measured: dict) -> None:
+    """Writes a measurement, whole or not at all; lists of numbers, also nested ones, stand on one line each."""
+    indented = json.dumps(measured, indent=1)
+    text = re.sub(r"\[[\s\d.,+e\-\[\]]+\]", lambda numbers: re.sub(r"\s+", " ", numbers[0]), indented)
+    write_atomically(path, lambda temporary: temporary.write_text(text + "\n"))

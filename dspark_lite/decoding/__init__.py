@@ -1,0 +1,8 @@
+"""The corridor that data walks: the target, a drafted block, the rule that accepts it, the rounds of a request.
+
+It may import `common`: what drafts and what chooses lengths is handed to it.
+"""
+
+from .rounds import Generation, Round, generate, generate_together
+
+__all__ = ["Generation", "Round", "generate", "generate_together"]

@@ -1,0 +1,97 @@
+"""From logits to tokens: probabilities, draws, the lossless accept rule (paper, section 2; Leviathan et al. 2023)."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from ..common.errors import RequestError
+
+
+class Verdict(NamedTuple):
+    """What verification decided: `accepted` [B] draft tokens kept, and the `next_token` [B] drawn after them."""
+
+    accepted: torch.Tensor
+    next_token: torch.Tensor
+
+
+def check_temperature(temperature: float) -> None:
+    """Raises RequestError for a temperature below zero."""
+    if not temperature >= 0:
+        raise RequestError(f"the temperature is {temperature}; it must be 0 (greedy) or more")
+
+
+def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Float32 probabilities [..., V] of logits [..., V]; at temperature 0 all mass is on the largest logit."""
+    if temperature == 0:
+        return F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
+    return torch.softmax(logits.float() / temperature, -1)
+
+
+class RandomSource:
+    """Stands in for a torch.Generator where choices are visited (losslessness/enumeration.py) or drawn in another way (serving/engine.py)."""
+
+    def draw(self, probs: torch.Tensor) -> torch.Tensor:
+        """Chooses tokens [...] for distributions [..., V]."""
+        raise NotImplementedError
+
+    def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
+        """Chooses how many of the leading coins [B, g], each true with probability `keep`, come up true; [B]."""
+        raise NotImplementedError
+
+
+Randomness = torch.Generator | RandomSource | None
+
+
+def draw(probs: torch.Tensor, generator: Randomness) -> torch.Tensor:
+    """One token [...] from each distribution of probs [..., V]."""
+    if isinstance(generator, RandomSource):
+        return generator.draw(probs)
+    return torch.multinomial(probs.flatten(0, -2), 1, generator=generator).view(probs.shape[:-1])
+
+
+def accepted_prefix_length(keep: torch.Tensor, generator: Randomness) -> torch.Tensor:
+    """Tosses one coin for each probability of keep [B, g]; the number [B] of trues before the first false."""
+    if isinstance(generator, RandomSource):
+        return generator.accepted_prefix_length(keep)
+    uniform = torch.rand(keep.shape, generator=generator, device=keep.device)
+    return (uniform < keep).long().cumprod(-1).sum(-1)
+
+
+def residual(target_probs: torch.Tensor, draft_probs: torch.Tensor) -> torch.Tensor:
+    """What the target still owes after the draft's share: max(p - q, 0), renormalised, [..., V].
+
+    Where p equals q nothing is owed and no token can be rejected; p itself is returned there.
+    """
+    owed = (target_probs - draft_probs).clamp(min=0)
+    total = owed.sum(-1, keepdim=True)
+    return torch.where(total > 0, owed / total.clamp(min=torch.finfo(owed.dtype).tiny), target_probs)
+
+
+def accept(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor,
+           lengths: torch.Tensor | None, generator: Randomness) -> Verdict:
+    """Keeps the longest accepted prefix of each block and draws the token that follows it.
+
+    Draft token x at position k is accepted with probability min(1, p_k(x) / q_k(x)). After a rejection the next token
+    comes from the residual of that position, after a whole accepted block from the target itself (the bonus).
+
+    target_probs [B, g+1, V], draft_probs [B, g, V], draft_tokens [B, g]; `lengths` [B] are the verification lengths,
+    None for the whole block. Everything stays on the device; nothing is asked of the host.
+    """
+    batch, gamma = draft_tokens.shape
+    at = draft_tokens.unsqueeze(-1)
+    target_of_token = target_probs[:, :gamma].gather(-1, at).squeeze(-1)  # [B, g]
+    draft_of_token = draft_probs.gather(-1, at).squeeze(-1)  # [B, g]
+    keep = (target_of_token / draft_of_token).clamp(max=1)
+    if lengths is None:
+        lengths = torch.full((batch,), gamma, device=draft_tokens.device)
+    keep = keep * (torch.arange(gamma, device=keep.device) < lengths[:, None])
+    accepted = accepted_prefix_length(keep, generator)  # [B]
+
+    row = torch.arange(batch, device=accepted.device)
+    last_target = target_probs[row, accepted]  # [B, V]
+    # A zero row after the block makes the bonus a residual like any other: nothing was drafted, all of p is owed.
+    padded = F.pad(draft_probs, (0, 0, 0, 1))
+    rejected = (accepted < lengths)[:, None]
+    last_draft = padded[row, accepted] * rejected
+    return Verdict(accepted, draw(residual(last_target, last_draft), generator))

@@ -1,0 +1,81 @@
+"""The target: a transformers language model that reads prompts, verifies blocks and rolls its cache back."""
+
+from typing import NamedTuple
+
+import torch
+from transformers import DynamicCache
+
+from ..common.errors import CheckpointError
+
+
+class Step(NamedTuple):
+    """One pass of the target: float32 `logits` [B, k, V] of the last k positions, and the tapped hidden states
+    `features` [B, n, taps * H] of all n positions that went in (None without taps)."""
+
+    logits: torch.Tensor
+    features: torch.Tensor | None
+
+
+class Target:
+    """A causal language model of transformers, its tokenizer (None where there is none), and what drafters ask of it."""
+
+    def __init__(self, model, tokenizer=None, name: str = "target"):
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        self.config = model.config
+        self.vocab_size = model.config.vocab_size
+        self.hidden_size = model.config.hidden_size
+        self.num_layers = model.config.num_hidden_layers
+        self.max_positions = model.config.max_position_embeddings
+        self.device, self.dtype = model.device, model.dtype
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """The ids that end an answer, from the generation config."""
+        stop = self.model.generation_config.eos_token_id
+        return () if stop is None else (stop,) if isinstance(stop, int) else tuple(stop)
+
+    def check_taps(self, taps, after_norm: bool = False) -> None:
+        """Raises CheckpointError unless every tapped layer exists and is read before the final norm; a drafter made for the
+        hidden state `after_norm` (MTP) taps the last layer and no other."""
+        last = self.num_layers - 1
+        if after_norm and tuple(taps) != (last,):
+            raise CheckpointError(f"the drafter taps layers {', '.join(map(str, taps))}, but it is made for the hidden state after the "
+                                  f"final norm, which this target has at layer {last} alone")
+        for layer in () if after_norm else taps:
+            if not -1 <= layer < last:
+                raise CheckpointError(f"the drafter taps layer {layer}, but this target can be tapped at -1 (the embedding) to "
+                                      f"{last - 1}: it has {self.num_layers} layers and the last is read after the norm")
+
+    @torch.inference_mode()
+    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, DynamicCache]:
+        """Reads prompts [B, n]; returns the logits [B, 1, V] after them with their features, and the new cache."""
+        cache = DynamicCache(config=self.config)
+        return self.read(input_ids, cache, taps, logits_to_keep=1), cache
+
+    @torch.inference_mode()
+    def verify(self, token_ids: torch.Tensor, cache: DynamicCache, taps=()) -> Step:
+        """Reads [anchor, drafts] [B, k] after the cache in one pass; logits and features of all k positions."""
+        return self.read(token_ids, cache, taps)
+
+    def roll_back(self, cache: DynamicCache, dropped: int) -> None:
+        """Forgets the last `dropped` positions. A negative crop means "drop" in every supported transformers."""
+        if dropped:
+            cache.crop(-dropped)
+
+    def last_hidden(self, input_ids: torch.Tensor, taps=(), attention_mask=None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Final-norm hidden states [B, n, H] and features [B, n, taps * H] of whole sequences (training)."""
+        states = self.model.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False,
+                                  output_hidden_states=True)
+        return states.last_hidden_state, self._tap(states.hidden_states, taps)
+
+    def read(self, input_ids: torch.Tensor, cache, taps=(), logits_to_keep=0, **options) -> Step:
+        """One pass over tokens [B, n]: logits of all, of the last `logits_to_keep`, or at a tensor of indices; `options` go
+        to the model and its attention (serving/slots.py)."""
+        out = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep,
+                         output_hidden_states=bool(taps), **options)
+        return Step(out.logits.float(), self._tap(out.hidden_states, taps) if taps else None)
+
+    @staticmethod
+    def _tap(hidden_states, taps) -> torch.Tensor:
+        """Index 0 of transformers' hidden states is the embedding, so layer i stands at i + 1."""
+        return torch.cat([hidden_states[layer + 1] for layer in taps], -1)

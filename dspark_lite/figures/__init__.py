@@ -1,0 +1,4 @@
+"""Figures and widgets: the house style, tokens in boxes, one file per lesson, the paper's figures with ours in them.
+
+They may import `common`, `decoding`, `scheduling`, `measure` and `replication`.
+"""

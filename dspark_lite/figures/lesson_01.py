@@ -1,0 +1,69 @@
+"""Figures of lesson 01: what a pass costs by context and by the positions that it carries."""
+
+from .style import BLACK, BLUE, GREY, ORANGE, RED, figure, measured_on
+
+
+def context_cost_figure(contexts, without_cache, with_cache, device: str):
+    """Milliseconds of the next token by tokens of context, reading everything again and reading one token."""
+    fig, axes = figure()
+    axes.plot(contexts, without_cache, color=RED, marker="X", linestyle="--", label="without cache: the whole text")
+    axes.plot(contexts, with_cache, color=BLUE, marker="o", label="with cache: the new token")
+    axes.set(xlabel="context (tokens)", ylabel="time of the next token (ms)", ylim=(0, None))
+    axes.legend()
+    measured_on(axes, device)
+    return fig
+
+
+def pass_cost_figure(positions, milliseconds, device: str):
+    """Two panels: milliseconds of one target pass by the positions it carries, and the same for each position."""
+    fig, (whole, each) = figure(2)
+    whole.plot(positions, milliseconds, color=BLUE, marker="o", label="measured")
+    whole.plot(positions, [milliseconds[0] * k for k in positions], color=GREY, linestyle=":",
+               label="if every position cost the same")
+    whole.set(xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(0, 3 * max(milliseconds)))
+    whole.legend()
+    each.plot(positions, [time / k for time, k in zip(milliseconds, positions)], color=BLUE, marker="o")
+    each.set(xlabel="positions in the pass", ylabel="time of one position (ms)", ylim=(0, None))
+    measured_on(each, device)
+    return fig
+
+
+def roofline_figure(bandwidth, peak, intensity, many, speed, positions, pass_speed, device: str):
+    """Billions of multiply-adds a second by multiply-adds a byte, under the roof min(bandwidth * intensity, peak).
+
+    `intensity` is that of one position; `speed` was measured at `many` positions with matrix products alone and
+    `pass_speed` at `positions` with whole passes.
+    """
+    fig, axes = figure(width=6.4, height=3.8)
+    bend, ends = peak / bandwidth, (intensity * many[0] / 1.5, intensity * many[-1] * 1.5)
+    axes.plot([ends[0], bend, ends[1]], [bandwidth * ends[0], peak, peak], color=BLACK, linewidth=1, label="roof")
+    axes.plot([intensity * k for k in many], speed, color=BLUE, marker="o", linestyle="", label="matrix products alone")
+    axes.plot([intensity * k for k in positions], pass_speed, color=ORANGE, marker="s", linestyle="",
+              label="whole pass")
+    for k, height in zip(many, speed):
+        axes.annotate(k, (intensity * k, height), (5, -9), textcoords="offset points", fontsize=7, color=BLUE)
+    axes.axvline(bend, color=GREY, linestyle=":", linewidth=1)
+    axes.set(xscale="log", yscale="log",
+             xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",
+             ylabel="billion multiply-adds per second")
+    axes.legend(loc="lower right")
+    measured_on(axes, device)
+    return fig
+
+
+def round_cost_figure(tau: float, draft: float, verify: float):
+    """Two bars in units of one plain pass: tau tokens decoded plainly, and the one round that commits as many."""
+    fig, axes = figure(width=8, height=2)
+    for token in range(int(tau) + 1):
+        axes.barh(1, min(1, tau - token), left=token, color=GREY, edgecolor="white")
+    axes.barh(0, draft, color=ORANGE, edgecolor="white")
+    axes.barh(0, verify, left=draft, color=BLUE, edgecolor="white")
+    for left, width, text, letters in ((0, draft, "draft", BLACK), (draft, verify, "verify", "white")):
+        if width > 0.4:
+            axes.text(left + width / 2, 0, text, ha="center", va="center", color=letters, fontsize=9)
+    ratio = tau / (draft + verify)
+    axes.set(yticks=[0, 1], yticklabels=["one round", "plain"], xlim=(0, max(8.2, draft + verify + 0.2)),
+             xlabel=f"time to commit {tau:.2f} tokens (plain passes)",
+             title=f"{ratio:.2f} times plain decoding's speed; break-even at τ = {draft + verify:.2f}")
+    axes.grid(False, axis="y")
+    return fig

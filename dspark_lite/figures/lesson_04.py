@@ -1,0 +1,84 @@
+"""Figures of lesson 04: who sees what, marginals of a block, pairs of tokens, planted mistakes."""
+
+import numpy as np
+import torch
+from matplotlib.colors import ListedColormap
+
+from .style import BLACK, DRAFTER_STYLES, ORANGE, PURPLE, RED, SKY, figure
+from .token_boxes import shown, token_labels
+
+
+def attention_picture(context: int, gamma: int):
+    """Who sees what, query rows against key columns: the target verifying a block (causal), the drafter drafting it."""
+    keys = [*(f"{-n}" for n in range(context, 0, -1)), "anchor", *(f"{k}" for k in range(1, gamma))]
+    verifying = np.tril(np.ones((gamma, context + gamma)), context)
+    drafting = np.ones((gamma, context + gamma))
+    fig, panels = figure(2, width=5.4, height=2.9)
+    views = ((verifying, "target, verifying the block", "draft"), (drafting, "drafter, drafting it", "mask"))
+    for axes, (seen, title, slot) in zip(panels, views):
+        seen[:, context:] *= 2  # context and block in two colours
+        axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="auto")
+        axes.set(title=title, xlabel="key: context | block", xticks=range(context + gamma), yticks=range(gamma),
+                 yticklabels=["anchor", *(f"{slot} {k}" for k in range(1, gamma))])
+        axes.set_xticklabels(keys, rotation=90, fontsize=8)
+        axes.set_xticks([x - 0.5 for x in range(context + gamma)], minor=True)
+        axes.set_yticks([y - 0.5 for y in range(gamma)], minor=True)
+        axes.grid(False)
+        axes.grid(which="minor", color="white", alpha=1)
+        axes.tick_params(which="both", length=0)
+        axes.axvline(context - 0.5, color=BLACK, linewidth=1.5)
+    panels[0].set_ylabel("query")
+    return fig
+
+
+def block_marginals(lab, probs, anchor: str, count: int = 5):
+    """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability; returns the figure."""
+    values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
+    slots = len(values)
+    fig, axes = figure(width=1.15 * slots + 0.9, height=0.42 * count + 0.9)
+    axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for k in range(slots):
+        for rank, label in enumerate(token_labels(lab, tokens[k])):
+            if values[k, rank] >= 0.005:
+                axes.text(k, rank, f"{label}\n{values[k, rank]:.0%}", ha="center", va="center", fontsize=8,
+                          color="white" if values[k, rank] > 0.6 else BLACK)
+    axes.set(title=f"after the anchor '{shown(anchor)}'", xlabel="draft position", ylabel="rank", xticks=range(slots),
+             xticklabels=range(1, slots + 1), yticks=range(count), yticklabels=range(1, count + 1))
+    axes.grid(False)
+    return fig
+
+
+def pair_maps(tables: dict, first: list[str], second: list[str]):
+    """Heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second."""
+    fig, panels = figure(len(tables), width=4.0, height=3.3, sharey=True)
+    tables = {title: torch.as_tensor(table).float().cpu() for title, table in tables.items()}
+    highest = max(float(table.max()) for table in tables.values())
+    for axes, (title, table) in zip(panels, tables.items()):
+        image = axes.imshow(table, cmap="Blues", vmin=0, vmax=highest)
+        for row, values in enumerate(table.tolist()):
+            for column, value in enumerate(values):
+                if value >= 0.005:
+                    axes.text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=7.5,
+                              color="white" if value > 0.6 * highest else BLACK)
+        axes.set(title=title, xlabel="second token", xticks=range(len(second)), yticks=range(len(first)),
+                 yticklabels=first)
+        axes.set_xticklabels(second, rotation=60, ha="right")
+        axes.grid(False)
+    panels[0].set_ylabel("first token")
+    fig.colorbar(image, ax=panels, label="probability of the pair", shrink=0.85)
+    return fig
+
+
+def mistakes(runs: dict, gamma: int, drafter: str):
+    """Share of rounds that accept at least k drafts, one line a variant {label: generations}; the first is `drafter`
+    as it should be and looks as in every figure."""
+    fig, axes = figure(width=6.2)
+    own_colour, own_marker = DRAFTER_STYLES[drafter]
+    looks = ((own_colour, own_marker, "-"), (PURPLE, "s", "--"), (RED, "X", ":"), (BLACK, "D", "-."))
+    for (label, generations), (colour, marker, line) in zip(runs.items(), looks):
+        accepted = np.array([r.accepted for g in generations for r in g.rounds])
+        shares = [(accepted >= k).mean() for k in range(1, gamma + 1)]
+        axes.plot(range(1, gamma + 1), shares, label=label, color=colour, marker=marker, linestyle=line)
+    axes.set(xlabel="draft position", ylabel="share of rounds that keep it", xticks=range(1, gamma + 1), ylim=(0, 1.02))
+    axes.legend(fontsize=8)
+    return fig

@@ -1,0 +1,219 @@
+"""Figures of lesson 09: what the confidence head says, how right it is, and what a threshold on it saves.
+
+Figures 5 and 6 lay ours (filled, with intervals over prompts) beside the paper's (hollow); ours come from
+assets/measurements/confidence, the paper's from `paper`.
+"""
+
+import numpy as np
+from scipy.special import expit
+
+from ..common import paper
+from ..common.estimates import share_intervals
+from ..measure.confidence import pooled
+from ..measure.threshold_sweep import replay
+from ..replication import recorded_confidence
+from ..scheduling.calibration import Observations, auc, ece, reliability, survivals, survived
+from ..scheduling.cost_table import CostTable
+from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, figure, measured_on
+from .token_boxes import along_block
+
+FIGURE_6_BINS = 20  # of the paper's Figure 6
+PAPER_MARKERS = {"color": BLACK, "marker": "o", "markersize": 3.5, "markerfacecolor": "none", "linestyle": ""}
+SWEPT = np.linspace(0, 0.95, 20)  # thresholds that the explorer draws
+
+
+def whiskers(values, low_high) -> np.ndarray:
+    """What `errorbar` wants of values [m] and their intervals [2, m]."""
+    return np.maximum(0, np.abs(np.asarray(low_high) - np.asarray(values)))
+
+
+def block(texts: list[str], said, label, accepted: int):
+    """Each draft of a block with its chance of being kept (bars) and the confidence it was given (diamonds), [g] each;
+    the first `accepted` were kept."""
+    fig, axes = figure(width=7.2, height=2.5)
+    position = range(len(texts))
+    axes.bar(position, label, 0.6, color="white", edgecolor=BLACK, hatch="///",
+             label="chance of being kept, 1 − TV(p, q)")
+    along_block(fig, axes, texts, said, accepted)
+    return fig
+
+
+def confidence_scatter(found: dict[str, tuple]):
+    """Confidence against the label it was trained on, a dot a slot, a panel a domain; `found` has (said, label) [M]."""
+    fig, panels = figure(len(found), width=2.6, height=2.6, sharey=True)
+    for axes, (domain, (said, label)) in zip(panels, found.items()):
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
+        axes.plot(said, label, alpha=0.5, **{**domain_style(domain), "linestyle": ""})
+        axes.set(title=domain, xlabel="confidence c", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+    panels[0].set_ylabel("label: 1 − TV(p, q)")
+    return fig
+
+
+def decay(observations: dict[str, Observations], device: str):
+    """Mean confidence, predicted and observed survival by position, a panel a domain."""
+    fig, panels = figure(len(observations), width=2.8, height=2.7, sharey=True)
+    for axes, (domain, found) in zip(panels, observations.items()):
+        predicted, outcome = survivals(found.logits), survived(found.accepted, found.logits.shape[1])
+        position, colour = np.arange(1, predicted.shape[1] + 1), domain_style(domain)["color"]
+        axes.plot(position, expit(found.logits).mean(0), color=ORANGE, marker="D", linestyle=":",
+                  label="mean confidence")
+        axes.plot(position, predicted.mean(0), color=BLACK, marker="s", linestyle="--", markerfacecolor="none",
+                  label="survival, predicted")
+        share = outcome.mean(0)
+        bars = whiskers(share, share_intervals(outcome, np.ones_like(outcome), found.prompts))
+        axes.errorbar(position, share, bars, color=colour, marker="o", elinewidth=1, capsize=2,
+                      label="survival, observed, 95 %")
+        axes.set(title=f"{domain}: {len(outcome)} blocks", xlabel="draft position", xticks=position, ylim=(0, 1.02))
+    panels[0].set_ylabel("probability or share of blocks")
+    panels[0].legend(fontsize=8, loc="lower left")
+    measured_on(panels[-1], device)
+    return fig
+
+
+def gaps(curve: list, title: str):
+    """A reliability curve of bins (predicted, observed, count): the gaps that ECE averages, and the counts below."""
+    fig, (upper, lower) = figure(1, 2, width=4.2, height=2.0, sharex=True, gridspec_kw={"height_ratios": [3, 1]})
+    said, true, count = np.array(curve).T
+    upper.plot([0, 1], [0, 1], color=GREY, linewidth=1)
+    upper.vlines(said, said, true, color=REJECTED, linewidth=3, alpha=0.5, label="gap")
+    upper.plot(said, true, color=BLUE, marker="o", label="bins")
+    upper.set(title=title, ylabel="share that survived", ylim=(-0.03, 1.03))
+    upper.legend(fontsize=8)
+    lower.bar(said, count, 0.045, color=GREY)
+    lower.set(xlabel="predicted survival (mean of the bin)", ylabel="blocks", xlim=(-0.03, 1.03))
+    return fig
+
+
+def temperature_search(grid, curves: dict[str, np.ndarray], floor: float):
+    """ECE at each temperature of `grid` by name, the least of each marked, and the floor of a perfect forecast."""
+    fig, axes = figure(width=5.4, height=3.0)
+    for (name, errors), colour, marker in zip(curves.items(), (BLUE, REJECTED), ("o", "X")):
+        best = int(np.argmin(errors))
+        axes.plot(grid, 100 * errors, color=colour, label=f"{name}: least at {grid[best]:.2f}")
+        axes.plot(grid[best], 100 * errors[best], color=colour, marker=marker, markersize=10)
+    axes.axhline(100 * floor, color=GREY, linestyle="--", label="floor: a perfect forecast, on average")
+    axes.set(xscale="log", xlabel="temperature of position 1", ylabel="ECE of survival to position 1 (%)",
+             ylim=(0, None), xticks=[0.1, 0.3, 1, 3, 10], xticklabels=["0.1", "0.3", "1", "3", "10"])
+    axes.minorticks_off()
+    axes.legend(fontsize=8)
+    return fig
+
+
+def figure_6(domain: str = "all"):
+    """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration; `domain` is
+    one of the three or "all". Blocks come from prompts that the calibration was not fitted on."""
+    recorded = recorded_confidence.observations()
+    found = pooled(recorded) if domain == "all" else recorded[domain]
+    fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
+    for row, (when, temperatures) in zip(panels, (("before", None), ("after", recorded_confidence.stored_sts().temperatures))):
+        predicted = survivals(found.logits, temperatures)
+        for axes, position in zip(row, (1, 3, 5, 7)):
+            reliability_panel(axes, found, predicted[:, position - 1], position)
+            theirs = paper.calibration(position)
+            axes.plot(theirs[when]["predicted"], theirs[when]["observed"], **PAPER_MARKERS)
+            label_panel(axes, found, predicted[:, position - 1], position, theirs, when)
+        row[0].set_ylabel(when)
+    for axes in panels[1]:
+        axes.set_xlabel("predicted survival")
+    fig.supylabel("share that survived", fontsize="medium")
+    measured_on(panels[1][-1], recorded_confidence.calibration_run()["device"])
+    handles = [panels[0][0].plot([], [], **look)[0] for look in (
+        {"color": BLUE, "marker": "o", "linestyle": ""}, PAPER_MARKERS, {"color": GREY, "linewidth": 6, "alpha": 0.4})]
+    fig.legend(handles, [f"filled: here ({domain}), 95 %", "hollow: paper (Alpaca, Qwen3-4B)", "blocks here, by bin"],
+               loc="outside lower center", ncols=3, fontsize=9)
+    return fig
+
+
+def reliability_panel(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
+    """The reliability curve of predictions [N] for a position, with intervals and a histogram along the lower edge."""
+    outcome = found.accepted >= position
+    curve = reliability(predicted, outcome, FIGURE_6_BINS)
+    held = [index for index, one in enumerate(curve) if one]
+    member = np.minimum((predicted * FIGURE_6_BINS).astype(int), FIGURE_6_BINS - 1)[:, None] == np.array(held)  # [N, m]
+    said, true, count = np.array([curve[index] for index in held]).T
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
+    axes.bar((np.array(held) + 0.5) / FIGURE_6_BINS, 0.25 * count / count.max(), 0.9 / FIGURE_6_BINS, color=GREY, alpha=0.4)
+    bars = whiskers(true, share_intervals(member * outcome[:, None], member, found.prompts))
+    axes.errorbar(said, true, bars, color=BLUE, marker="o", markersize=3.5, elinewidth=1, linestyle="")
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+
+
+def label_panel(axes, found: Observations, predicted: np.ndarray, position: int, theirs: dict, when: str) -> None:
+    """Writes ECE, ours and the paper's, into a panel; into one of the upper row also the position and the AUC."""
+    outcome = found.accepted >= position
+    lines = [f"ECE {ece(predicted, outcome, FIGURE_6_BINS):.1%} (paper {theirs['ece_' + when]:.1%})"]
+    if when == "before":
+        axes.set_title(f"position {position}")
+        lines.append(f"AUC {auc(predicted, outcome):.3f} (paper {theirs['auc']:.3f})")
+    axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=8)
+
+
+def figure_5():
+    """A static threshold, swept: tokens accepted and rejected a step, and the acceptance rate, a column a domain."""
+    swept = recorded_confidence.threshold_sweep()
+    domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
+    fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
+    for bars, line, domain in zip(*panels, domains):
+        rows, theirs = [row for row in swept["rows"] if row["domain"] == domain], paper.threshold_sweep(domain)
+        x, ours = (np.array([row[name] for row in rows]) for name in ("threshold", "accepted"))
+        rejected = [row["rejected"] for row in rows]
+        bars.bar(x - 0.021, ours, 0.038, color=ACCEPTED)
+        bars.bar(x - 0.021, rejected, 0.038, bottom=ours, color=REJECTED)
+        hollow = {"color": "white", "width": 0.038, "linewidth": 1}
+        there = theirs["threshold"] + 0.021
+        bars.bar(there, theirs["accepted"], edgecolor=ACCEPTED, **hollow)
+        bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=REJECTED, **hollow)
+        rate = np.array([row["rate"] for row in rows])
+        style = domain_style(domain)
+        errors = whiskers(rate, [[row[end] for row in rows] for end in ("low", "high")])
+        line.errorbar(x, 100 * rate, 100 * errors, elinewidth=1, capsize=2, **style)
+        line.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "markerfacecolor": "none", "linewidth": 1})
+        bars.set_title(domain)
+        line.set(xlabel="confidence threshold", ylim=(30, 102), xticks=x[::3])
+    panels[0][0].set_ylabel("tokens a step")
+    panels[1][0].set_ylabel("acceptance rate (%)")
+    measured_on(panels[1][-1], swept["device"])
+    _figure_5_legend(fig, panels[0][0])
+    return fig
+
+
+def _figure_5_legend(fig, axes) -> None:
+    """What colours mean, and filled and hollow."""
+    looks = {"accepted, bonus included": {"color": ACCEPTED}, "rejected": {"color": REJECTED},
+             "filled: here, 95 %": {"color": GREY}, "hollow: paper (Qwen3-4B)": {"color": "white", "edgecolor": GREY}}
+    handles = [axes.bar(0, 0, 0, **look) for look in looks.values()]
+    fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
+
+
+def token_milliseconds(table: CostTable, requests: int, accepted: float, rejected: float) -> float:
+    """Milliseconds of verification a committed token costs where `requests` share a step: the step carries each one's
+    anchor and drafts (as many tokens as it accepts, bonus included, and rejects), and commits what was accepted."""
+    return 1e3 / table.sps(requests, round(requests * (accepted + rejected))) / (requests * accepted)
+
+
+def threshold_explorer(observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int,
+                       title: str):
+    """What cutting recorded blocks at confidence `least` (said [N, g]) would accept and waste, and cost a token."""
+    found = [replay(observations, said, threshold) for threshold in SWEPT]
+    accepted, wasted = np.array(found).T
+    cost = [token_milliseconds(table, requests, *one) for one in found]
+    here = replay(observations, said, least)
+    fig, (left, right) = figure(2, width=4.3, height=3.1)
+    left.stackplot(SWEPT, accepted, wasted, colors=[ACCEPTED, REJECTED], alpha=0.75,
+                   labels=[f"accepted, {here[0]:.2f} at {least:.2f}", f"wasted, {here[1]:.2f} at {least:.2f}"])
+    left.set(xlabel="confidence threshold", ylabel="tokens a step", title=title, xlim=(0, SWEPT[-1]),
+             ylim=(0, 1.25 * (accepted[0] + wasted[0])))
+    left.legend(fontsize=8, loc="upper right")
+    best = int(np.argmin(cost))
+    right.plot(SWEPT, cost, color=BLUE)
+    right.plot(SWEPT[best], cost[best], linestyle="", marker="*", markersize=14, color=ORANGE,
+               label=f"least: {cost[best]:.3f} ms at {SWEPT[best]:.2f}")
+    now = token_milliseconds(table, requests, *here)
+    right.plot(least, now, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {now:.3f} ms")
+    right.set(xlabel="confidence threshold", ylabel="verification (ms a token)", ylim=(0, 1.3 * max(cost)),
+              title=f"{requests} request{'s' * (requests > 1)} a step")
+    right.legend(fontsize=8)
+    for axes in (left, right):
+        axes.axvline(least, color=BLACK, linestyle=":")
+    measured_on(right, recorded_confidence.steps()["device"])
+    return fig

@@ -1,0 +1,157 @@
+"""The paper's table and figures with ours beside them: ours filled, with intervals; the paper's hollow and dashed.
+
+Ours come from assets/measurements (`our_results`), the paper's from its printed numbers (`paper`). A figure whose
+measurements are not there raises DSparkLiteError.
+"""
+
+import numpy as np
+
+from ..common import paper
+from ..common.estimates import Estimate
+from ..common.names import DOMAINS
+from ..measure import studies
+from ..replication import our_results, round_times
+from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on
+
+TARGET = "Qwen3-4B"  # of the paper's Figures 2 to 4
+COLUMNS = (*DOMAINS, "all")
+FULL_DEPTH, PAPER_DEPTHS = 3, {1: 1, 2: 2, 3: 5}  # our full depth; our number of layers: the paper's
+DRAFT_LENGTH = "draft length: anchor and drafts (tokens)"
+
+
+def legend_below(fig, axes, paper_target: str = TARGET) -> None:
+    """The drafters, and what filled and hollow mean, in a row under all panels."""
+    handles, labels = axes.get_legend_handles_labels()
+    ours = axes.plot([], [], color=GREY, marker="o")[0]
+    theirs = axes.plot([], [], **hollow({"color": GREY, "marker": "o"}))[0]
+    fig.legend([*handles, ours, theirs], [*labels, "filled: here, 95 %", f"hollow: paper ({paper_target})"],
+               loc="outside lower center", ncols=int(fig.get_figwidth() / 1.5), fontsize=8)
+
+
+def figure_2():
+    """Conditional acceptance by draft position, a panel a domain: DSpark, DFlash and Eagle3."""
+    fig, panels = figure(len(DOMAINS), width=3.9, height=3.9, sharey=True)
+    for axes, domain in zip(panels, DOMAINS):
+        for index, name in enumerate(paper.LABELS):
+            style, shift = drafter_style(name), 0.1 * (index - 1)
+            draw_positions(axes, our_results.conditional_acceptance(studies.TABLE_1[name], domain), style, shift)
+            theirs = paper.conditional_acceptance(name, domain)
+            axes.plot(np.arange(1, len(theirs) + 1) + shift, theirs, **hollow(style))
+        axes.set(title=domain, xticks=range(1, len(theirs) + 1), ylim=(0.3, 1.02))
+        axes.label_outer()
+    measured_on(panels[-1], our_results.measured("tiny-dspark")["device"])
+    legend_below(fig, panels[0])
+    return fig
+
+
+def table_1(target: str = TARGET):
+    """Accepted length of the five drafters by domain, beside the paper's domain means on one of its targets."""
+    fig, axes = figure(width=8.4, height=4.2)
+    for index, (name, recipe) in enumerate(studies.TABLE_1.items()):
+        x = np.arange(len(COLUMNS)) + 0.15 * (index - (len(studies.TABLE_1) - 1) / 2)
+        style = {**drafter_style(name), "linestyle": "none"}
+        draw_estimates(axes, x, [our_results.accepted_lengths(recipe)[place] for place in COLUMNS], style)
+        if name in paper.LABELS:
+            means = paper.domain_means(target, name)
+            theirs = [*means.values(), np.mean(list(means.values()))]
+            axes.plot(x + 0.06, theirs, **hollow(style, "none"))
+    axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean of the three"],
+             ylabel="accepted length (tokens a round)")
+    axes.set_ylim(bottom=1)
+    measured_on(axes, our_results.measured("tiny-dspark")["device"])
+    legend_below(fig, axes, target)
+    return fig
+
+
+def figure_3():
+    """Accepted length of DSpark by depth and of DFlash at full depth (here 3 layers, there 5), a panel a domain."""
+    fig, panels = figure(len(DOMAINS), width=3.9, height=3.7, sharey=True)
+    layers = list(studies.DEPTHS)
+    for axes, domain in zip(panels, DOMAINS):
+        ours = [our_results.accepted_lengths(recipe)[domain] for recipe in studies.DEPTHS.values()]
+        draw_estimates(axes, layers, ours, drafter_style("dspark"))
+        axes.plot(layers, [paper.by_depth("dspark", PAPER_DEPTHS[depth])[domain] for depth in layers],
+                  **hollow(drafter_style("dspark")))
+        style = {**drafter_style("dflash"), "linestyle": "none"}
+        rival = our_results.accepted_lengths(studies.TABLE_1["dflash"])[domain]
+        theirs = paper.by_depth("dflash", PAPER_DEPTHS[FULL_DEPTH])[domain]
+        draw_estimates(axes, [FULL_DEPTH], [rival], style)
+        axes.plot(FULL_DEPTH, theirs, **hollow(style, "none"))
+        axes.axhline(rival.value, color=style["color"], linewidth=1)
+        axes.axhline(theirs, color=style["color"], linewidth=1, linestyle="--")
+        axes.set(title=domain, xlabel="layers of the drafter", xticks=layers, ylim=(1, None))
+        axes.set_xticklabels([f"{n}" if n == PAPER_DEPTHS[n] else f"{n} (paper: {PAPER_DEPTHS[n]})" for n in layers])
+    panels[0].set_ylabel("accepted length (tokens a round)")
+    measured_on(panels[-1], our_results.measured("tiny-dspark")["device"])
+    legend_below(fig, panels[0])
+    return fig
+
+
+def figure_4():
+    """Accepted length by draft length, a panel a domain; above stand the gains of DSpark over DFlash."""
+    fig, panels = figure(len(DOMAINS), width=3.9, height=4.2, sharey=True)
+    for axes, domain in zip(panels, DOMAINS):
+        for index, name in enumerate(paper.STUDY):
+            shift, style = 0.18 * (index - 1), drafter_style(name)
+            ours = [our_results.accepted_lengths(studies.LENGTH_STUDY[name, n])[domain] for n in studies.LENGTHS]
+            theirs = paper.by_draft_length(name, domain)
+            draw_estimates(axes, np.array(studies.LENGTHS) + shift, ours, style)
+            axes.plot(np.array(list(theirs)) + shift, theirs.values(), **hollow(style))
+        label_gains(axes, domain)
+        axes.set(title=domain, xlabel=DRAFT_LENGTH, xticks=studies.LENGTHS, ylim=(1, None))
+    panels[0].set_ylabel("accepted length (tokens a round)")
+    measured_on(panels[-1], our_results.measured(studies.LENGTH_STUDY["dspark", 8])["device"])
+    legend_below(fig, panels[0])
+    return fig
+
+
+def label_gains(axes, domain: str) -> None:
+    """Writes the gain of DSpark over DFlash at each draft length along the upper edge: ours, below it the paper's."""
+    theirs = {name: paper.by_draft_length(name, domain) for name in ("dspark", "dflash")}
+    for length in studies.LENGTHS:
+        gain = our_results.gains(*(studies.LENGTH_STUDY[name, length] for name in ("dspark", "dflash")))[domain].value
+        paper_gain = theirs["dspark"][length] / theirs["dflash"][length] - 1
+        for text, height, colour in ((f"{gain:+.0%}", 0.96, BLACK), (f"({paper_gain:+.0%})", 0.905, GREY)):
+            axes.text(length, height, text, transform=axes.get_xaxis_transform(), ha="center", fontsize=8, color=colour)
+    axes.margins(y=0.2)
+
+
+def figure_4_latency():
+    """How much longer a full round takes than DFlash's by draft length: the Markov and the RNN head."""
+    measured = our_results.measured(studies.LATENCY)
+    fig, axes = figure(width=6.0, height=4.0)
+    for shift, name in ((-0.1, "dspark"), (0.1, "dspark_rnn")):
+        style, theirs = drafter_style(name), paper.overhead(name)
+        ours = [round_times.overhead(measured, name, length) for length in studies.LENGTHS]
+        draw_estimates(axes, np.array(studies.LENGTHS) + shift, [_percent(e) for e in ours], style)
+        axes.plot(np.array(list(theirs)) + shift, [100 * value for value in theirs.values()], **hollow(style))
+    axes.axhline(0, color=BLACK, linewidth=0.8)
+    axes.set(xlabel=DRAFT_LENGTH, ylabel="round longer than DFlash's (%)", xticks=studies.LENGTHS)
+    measured_on(axes, f"{measured['device']}, batch {measured['batch']} (paper: {paper.claim('latency batch size')})")
+    legend_below(fig, axes)
+    return fig
+
+
+def _percent(estimate: Estimate) -> Estimate:
+    return Estimate(*(100 * value for value in (estimate.value, estimate.low, estimate.high)))
+
+
+def gain_by_domain(ours: str, theirs: str, target: str = TARGET):
+    """How much longer one drafter of Table 1 accepts than another, by domain, beside the paper's on one of its targets.
+
+    The paper's values are there for the drafters that its table has.
+    """
+    fig, axes = figure(width=6.4, height=3.8)
+    found = our_results.gains(studies.TABLE_1[ours], studies.TABLE_1[theirs])
+    style = {**drafter_style(ours), "linestyle": "none"}
+    draw_estimates(axes, range(len(COLUMNS)), [_percent(found[place]) for place in COLUMNS], {**style, "markersize": 9})
+    if {ours, theirs} <= set(paper.LABELS):
+        means = [list(paper.domain_means(target, name).values()) for name in (ours, theirs)]
+        ratios = np.divide(*([*values, np.mean(values)] for values in means))
+        axes.plot(np.arange(len(COLUMNS)) + 0.12, 100 * (ratios - 1), **{**hollow(style, "none"), "markersize": 9})
+    axes.axhline(0, color=BLACK, linewidth=0.8)
+    axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean of the three"], xlim=(-0.5, len(COLUMNS) - 0.5),
+             ylabel=f"longer than {drafter_style(theirs)['label']}'s (%)")
+    measured_on(axes, our_results.measured("tiny-dspark")["device"])
+    legend_below(fig, axes, target)
+    return fig

@@ -1,0 +1,84 @@
+"""Figures of the lessons. A drafter, a domain and a policy have one colour and one marker each, everywhere.
+
+Colours are Okabe and Ito's, wine is Tol's, all told apart by colour-blind readers; markers and line styles say the same
+a second time.
+The paper's values are hollow, ours are filled. Importing this module puts matplotlib in the house style.
+"""
+
+import matplotlib.pyplot as plt
+
+from ..common.estimates import Estimate
+from ..common.names import DRAFTER_LABELS
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, WINE = "#8A8A8A", "#882255"
+DRAFTER_STYLES = {  # name: (colour, marker)
+    "plain": (GREY, "s"), "dspark": (BLUE, "o"), "dspark_gated": (SKY, "P"), "dspark_rnn": (BLACK, "X"),
+    "dflash": (ORANGE, "^"), "small_lm": (GREEN, "D"), "prompt_lookup": (PURPLE, "v"), "eagle3": (RED, "*"),
+    "mtp": (WINE, "<"),
+}
+DOMAIN_STYLES = {  # name: (colour, marker, line style)
+    "math": (BLUE, "o", "-"), "code": (GREEN, "s", "--"), "chat": (RED, "^", ":"),
+}
+POLICY_STYLES = {  # name: (label, colour, marker)
+    "all": ("whole block", BLUE, "o"), "fixed": ("fixed length", ORANGE, "s"),
+    "threshold": ("confidence threshold", GREEN, "D"), "retrospective": ("retrospective", RED, "X"),
+    "algorithm1": ("Algorithm 1", BLACK, "^"), "lagged": ("lagged top-K", PURPLE, "P"),
+    "convex": ("Algorithm 1, convex view", SKY, "v"),
+}
+ACCEPTED, REJECTED, NEXT = GREEN, RED, BLUE  # a draft kept, a draft refused, the token the target adds
+plt.rcParams.update({
+    "figure.dpi": 110, "figure.constrained_layout.use": True, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.25, "font.size": 10, "legend.frameon": False,
+    "lines.linewidth": 1.8, "lines.markersize": 6})
+
+
+def figure(columns: int = 1, rows: int = 1, *, width: float = 5.2, height: float = 3.4, **options):
+    """A figure of equal panels, each `width` by `height` inches: (figure, axes)."""
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
+
+
+def drafter_style(name: str) -> dict:
+    """Keyword arguments of `plot` for a drafter: label, colour, marker."""
+    colour, marker = DRAFTER_STYLES[name]
+    return {"label": DRAFTER_LABELS[name], "color": colour, "marker": marker}
+
+
+def domain_style(name: str) -> dict:
+    """Keyword arguments of `plot` for a domain: label, colour, marker, line style."""
+    colour, marker, line = DOMAIN_STYLES[name]
+    return {"label": name, "color": colour, "marker": marker, "linestyle": line}
+
+
+def policy_style(name: str) -> dict:
+    """Keyword arguments of `plot` for a policy: label, colour, marker."""
+    label, colour, marker = POLICY_STYLES[name]
+    return {"label": label, "color": colour, "marker": marker}
+
+
+def measured_on(axes, device: str) -> None:
+    """Writes the device of a measurement small under the axes' right end."""
+    axes.annotate(f"measured on {device}", (1, 0), (0, -36), xycoords="axes fraction", textcoords="offset points",
+                  ha="right", va="top", fontsize=7, color=GREY)
+
+
+def hollow(style: dict, line: str = "--") -> dict:
+    """The style of the paper's values: the drafter's colour and marker, not filled, without a legend entry."""
+    return {**style, "label": "_", "markerfacecolor": "none", "linestyle": line, "linewidth": 1, "alpha": 0.8}
+
+
+def draw_estimates(axes, x, estimates: list[Estimate], style: dict) -> None:
+    """Estimates as filled markers with their intervals."""
+    bars = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
+    axes.errorbar(x, [e.value for e in estimates], bars, elinewidth=1, capsize=2, **style)
+
+
+def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> None:
+    """Conditional acceptance by draft position (evaluation.position_estimates) as a line with intervals; `shift` moves
+    it off other lines' bars."""
+    x, found = [k + shift for k, e in enumerate(estimates, 1) if e], [e for e in estimates if e]
+    low, high = [max(0, e.value - e.low) for e in found], [max(0, e.high - e.value) for e in found]
+    axes.errorbar(x, [e.value for e in found], [low, high], elinewidth=1, capsize=2, **style)
+    axes.set(xlabel="draft position", ylabel="accepted, given that all before were", ylim=(0, 1.02),
+             xticks=range(1, len(estimates) + 1))

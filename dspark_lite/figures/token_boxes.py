@@ -1,0 +1,111 @@
+"""Tokens in boxes: a block, what became of it, the rounds of an answer."""
+
+import matplotlib.pyplot as plt
+import torch
+
+from .style import ACCEPTED, BLACK, GREY, NEXT, ORANGE, REJECTED
+
+LETTERS = 9  # points
+KINDS = {  # what became of a drafted token: (colour, filled, mark)
+    "drafted": (GREY, False, ""), "kept": (ACCEPTED, True, ""), "refused": (REJECTED, False, "×"),
+    "unread": (GREY, False, ""), "added": (NEXT, True, "+"), "anchor": (BLACK, True, ""),
+}
+
+
+def visible_text(text: str) -> str:
+    """A token's text with blanks and line ends made visible."""
+    return text.replace("\n", "↵").replace(" ", "·").replace("\t", "→") or "∅"
+
+
+def shown(text: str) -> str:
+    """A token's text as a label of an axis: blanks visible, and a dollar sign starts no formula."""
+    return visible_text(text).replace("$", r"\$")
+
+
+def token_labels(lab, token_ids) -> list[str]:
+    """Labels of token ids."""
+    return [shown(lab.tokenizer.decode([token])) for token in torch.as_tensor(token_ids).tolist()]
+
+
+def box_width(text: str, kind: str) -> float:
+    """Inches that a token's box takes, gap included: a letter of the monospace face is 0.602 of its size wide."""
+    return (0.602 * len(KINDS[kind][2] + visible_text(text)) + 1.15) * LETTERS / 72
+
+
+def draw_box(axes, x: float, y: float, text: str, kind: str) -> float:
+    """One token in a box at x, y (inches); returns where the next box begins."""
+    colour, filled, mark = KINDS[kind]
+    axes.text(x + 0.5 * LETTERS / 72, y, mark + visible_text(text), family="DejaVu Sans Mono", fontsize=LETTERS,
+              va="center_baseline", color="white" if filled else colour,
+              bbox={"boxstyle": "round,pad=0.3", "facecolor": colour if filled else "white", "edgecolor": colour,
+                    "linestyle": ":" if kind == "unread" else "-"})
+    return x + box_width(text, kind)
+
+
+def inch_canvas(width: float, height: float):
+    """A figure without frame whose data units are inches, y downwards from 0: (figure, axes)."""
+    fig = plt.figure(figsize=(width, height), layout="none")
+    axes = fig.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(-height, 0))
+    axes.set_axis_off()
+    return fig, axes
+
+
+def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """A round's committed tokens and its drafts that came to nothing, each as (text, kind).
+
+    Behind the first refused draft nothing was judged; behind a stop token nothing was used.
+    """
+    texts = [lab.tokenizer.decode([token]) for token in r.draft_tokens]
+    committed = [(text, "kept") for text in texts[:min(r.accepted, r.committed)]]
+    committed += [(lab.tokenizer.decode([token]), "added") for token in r.tokens[r.accepted:]]
+    unread = [(text, "unread") for text in texts[min(r.accepted, r.committed):]]
+    if unread and r.committed > r.accepted:
+        unread[0] = (unread[0][0], "refused")
+    return committed, unread
+
+
+def rounds_figure(lab, generation, first: int = 0, count: int = 8):
+    """The rounds of a generation as rows of tokens; `lab` decodes the ids.
+
+    Kept drafts are filled green and the target's own token blue with a plus; then comes what came to nothing: the
+    refused draft red with a cross, those behind it dotted.
+    """
+    rounds = generation.rounds[first:first + count]
+    rows = [judged_tokens(lab, r) for r in rounds]
+    label, gap, line = 0.85, 0.25, 0.31
+    widest = max(sum(box_width(*token) for token in committed + lost) for committed, lost in rows)
+    fig, axes = inch_canvas(max(label + widest + gap, 8.2), line * (len(rows) + 1) + 0.1)
+    for number, (committed, lost) in enumerate(rows):
+        y = -line * (number + 0.5)
+        axes.text(0.02, y, f"round {first + number + 1}", fontsize=LETTERS, va="center_baseline", color=GREY)
+        x = label
+        for token in committed:
+            x = draw_box(axes, x, y, *token)
+        x += gap
+        for token in lost:
+            x = draw_box(axes, x, y, *token)
+    _legend(axes, label, -line * (len(rows) + 0.6))
+    return fig
+
+
+def _legend(axes, x: float, y: float) -> None:
+    """What the boxes mean: an empty box of each kind and its meaning behind it."""
+    for kind, meaning in (("kept", "draft, kept"), ("added", "the target's own"), ("refused", "draft, refused"),
+                          ("unread", "behind a refusal or the end: not used")):
+        x = draw_box(axes, x, y, "a", kind)
+        axes.text(x, y, meaning, fontsize=LETTERS, va="center_baseline", color=GREY)
+        x += 0.072 * len(meaning) + 0.25
+
+
+def along_block(fig, axes, texts: list[str], confidence, accepted: int) -> None:
+    """Marks each position's confidence on a figure of one block, names the tokens and shades those that were refused."""
+    position = range(len(texts))
+    axes.plot(position, confidence, linestyle="", marker="D", color=ORANGE, label="confidence")
+    axes.axvspan(accepted - 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
+    if accepted < len(texts):
+        axes.text(accepted - 0.45, 1.05, "refused", fontsize=8, color=REJECTED)
+    axes.set(xticks=position, xticklabels=[f"{k + 1}\n{visible_text(text)}" for k, text in enumerate(texts)], ylim=(0, 1.14),
+             xlim=(-0.5, len(texts) - 0.5), xlabel="position in the block, drafted token", ylabel="probability")
+    axes.grid(axis="x", visible=False)
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)

@@ -1,0 +1,114 @@
+"""Is a decoder lossless on a real vocabulary? Enumeration is out of reach there, so rounds are run and counted."""
+
+import torch
+
+from ..common.errors import RequestError
+from ..decoding.proposal import Proposal, draft_length
+from ..decoding.rounds import Decoder, generate
+from ..decoding.sampling import Randomness, Verdict, accept, probabilities
+from ..decoding.target import Step
+
+MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
+MAX_ROWS = 256  # rounds in one batch
+MAX_LOGITS = 2**25  # logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
+
+
+@torch.inference_mode()
+def up_to_a_fork(target, drafter, prompt_ids: torch.Tensor, max_new_tokens: int = 40) -> torch.Tensor:
+    """The prompt [1, n] with the beginning of its greedy answer, cut before the anchor after which the target
+    hesitates and the drafter disagrees with it most (entropy times total variation): there a wrong decoder shows
+    soonest."""
+    answer = generate(target, None, prompt_ids, max_new_tokens=max_new_tokens, stop_token_ids=()).token_ids
+    text, best = torch.cat([prompt_ids, torch.tensor([answer], device=prompt_ids.device)], 1), (-1.0, 0)
+    for length in range(prompt_ids.shape[1], text.shape[1]):
+        anchor = text[:, length]
+        step, cache = target.prefill(text[:, :length], drafter.taps)
+        p = probabilities(target.verify(anchor[:, None], cache).logits[0, -1], 1.0)
+        state = drafter.begin(text[:, :length], step.features)
+        q = drafter.propose(state, anchor, temperature=1.0, generator=None).probs[0, 0]
+        best = max(best, (float(torch.special.entr(p).sum() * (p - q).abs().sum()), length))
+    return text[:, :best[1]]
+
+
+@torch.inference_mode()
+def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[int, torch.Tensor]:
+    """The anchor, the most probable token after prompt_ids [1, n], and the target's probabilities [V] of the next."""
+    step, cache = target.prefill(prompt_ids)
+    anchor = step.logits[:, -1].argmax(-1)
+    return anchor.item(), probabilities(target.verify(anchor[:, None], cache).logits[0, -1], temperature)
+
+
+class _SamePrompt(Decoder):
+    """Rounds after the same prompt and anchor in many rows, judged by the rule under test. Nothing is committed, so that
+    every batch of rounds starts from the same place. The prompt is read once and its cache shared out to the rows."""
+
+    def __init__(self, target, drafter, prompt_ids: torch.Tensor, rows: int, rule, **options):
+        step, cache = target.prefill(prompt_ids, drafter.taps)
+        cache.batch_repeat_interleave(rows)
+        features = None if step.features is None else step.features.expand(rows, -1, -1)
+        state = drafter.begin(prompt_ids.expand(rows, -1), features)
+        anchor = step.logits[:, -1].argmax(-1).expand(rows)  # [B]
+        super().__init__(target, drafter, cache, state, anchor, **options)
+        self.rule = rule
+
+    def accept(self, proposal: Proposal, step: Step) -> Verdict:
+        """The verdict of the rule under test."""
+        target_probs = probabilities(step.logits, self.temperature)
+        return self.rule(target_probs, proposal.probs, proposal.tokens, None, self.generator)
+
+    def first_tokens(self) -> torch.Tensor:
+        """Plays a round; the first token [B] that each row would commit."""
+        proposal = self.draft()
+        step = self.verify(proposal)
+        accepted, next_token = self.accept(proposal, step)
+        self.keep(step, 0)
+        first = torch.cat([proposal.tokens, next_token[:, None]], 1)[:, 0]  # an empty block has no draft
+        return torch.where(accepted > 0, first, next_token)
+
+
+@torch.inference_mode()
+def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, temperature: float, generator: Randomness,
+                      gamma: int | None = None, accept=accept) -> torch.Tensor:
+    """How often each token [V] came after the anchor in `draws` rounds of drafting, verifying and accepting.
+
+    The prompt [1, n] and the anchor, its most probable next token, are the same in every round; the first token that
+    a round commits is counted, which a block of `gamma` drafts (None: whole ones) decides however short it is. `accept` is
+    the rule under test.
+    """
+    gamma = draft_length(gamma, drafter.gamma)
+    rows = max(1, min(draws, MAX_ROWS, MAX_LOGITS // (target.vocab_size * (gamma + 1))))
+    rounds = _SamePrompt(target, drafter, prompt_ids, rows, accept, temperature=temperature, generator=generator, gamma=gamma)
+    counts = torch.zeros(target.vocab_size, dtype=torch.long, device=prompt_ids.device)
+    for start in range(0, draws, rows):
+        counts += torch.bincount(rounds.first_tokens()[:draws - start], minlength=target.vocab_size)
+    return counts
+
+
+def pooled_cells(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Observed and expected counts [cells], the most probable first; cells that expect fewer than five draws are one.
+
+    Raises RequestError where fewer than two cells are left: then there is nothing to compare.
+    """
+    order = probs.argsort(descending=True)
+    expected = probs[order].double().cpu()
+    expected *= counts.sum().item() / expected.sum()
+    observed = counts[order].double().cpu()
+    single = int((expected >= MIN_EXPECTED).sum())
+    # The rest is one cell; where even together it expects too few draws, it joins the last cell of its own.
+    if expected[single:].sum() < MIN_EXPECTED:
+        single -= 1
+    if single < 1:
+        raise RequestError(f"only one cell expects {MIN_EXPECTED} draws; take more draws, a higher temperature or "
+                           "another prompt")
+    pool = [torch.cat([cells[:single], cells[single:].sum(0, keepdim=True)]) for cells in (observed, expected)]
+    return pool[0], pool[1]
+
+
+def chi_square(counts: torch.Tensor, probs: torch.Tensor) -> float:
+    """The chance (p-value) of counts [V] at least this far from probs [V], if they were drawn from probs."""
+    from scipy.stats import chisquare  # slow to import, and needed here only
+
+    if counts[probs == 0].any():
+        return 0.0  # a token that cannot come has come; pooled with others it would go unnoticed
+    observed, expected = pooled_cells(counts, probs)
+    return float(chisquare(observed.numpy(), expected.numpy()).pvalue)

@@ -1,0 +1,92 @@
+"""Calibrating a drafter on one half of a lab's prompts and reporting on the other; checking a stored calibration."""
+
+import sys
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ..scheduling.calibration import (STS, Observations, by_position, check, check_confidence_head, ece_floor, fit_sts,
+                                      survivals)
+from .evaluation import rollout
+from .journal import header
+from .lab import Lab
+
+
+def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Observations:
+    """Rolls out every prompt with whole blocks and notes what the confidence head said and what was accepted.
+
+    Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind it. Raises
+    RequestError for a drafter without a confidence head.
+    """
+    check_confidence_head(drafter)
+    logits, accepted, prompts = [], [], []
+    fitted, drafter.temperatures = drafter.temperatures, None  # raw logits, whatever is in use
+    try:
+        for index, text in enumerate(tqdm(texts, desc="observe", unit="prompt", file=sys.stderr)):
+            said = []
+            answer = rollout(lab, drafter, text, index, temperature=temperature, policy=_listening(said))
+            for r, block in zip(answer.rounds, said):
+                if r.committed > r.accepted:
+                    logits.append(block), accepted.append(r.accepted), prompts.append(index)
+    finally:
+        drafter.temperatures = fitted
+    return Observations(np.array(logits).reshape(-1, drafter.gamma), np.array(accepted, dtype=int), np.array(prompts, dtype=int))
+
+
+def _listening(said: list):
+    """A policy that verifies everything and keeps the confidence logits of each block in `said`."""
+    def policy(proposal):
+        said.append(proposal.confidence_logits[0].double().cpu().numpy())
+        return torch.tensor([proposal.tokens.shape[1]])
+
+    return policy
+
+
+def observe_domains(lab: Lab, drafter, part: slice, *, temperature: float = 1.0) -> dict[str, Observations]:
+    """Observations of each domain from the prompts of the lab that `part` selects."""
+    return {domain: observe(lab, drafter, texts[part], temperature=temperature) for domain, texts in lab.prompts.items()}
+
+
+def pooled(observations: dict[str, Observations]) -> Observations:
+    """Those of all domains as one; the numbers of prompts then tell prompts of a domain apart, not domains."""
+    return Observations(*map(np.concatenate, zip(*observations.values())))
+
+
+def calibrate(lab: Lab, drafter, *, temperature: float = 1.0) -> tuple[STS, dict]:
+    """Fits on the second half of each domain's prompts, all domains together; measures on the first: (STS, report)."""
+    half = len(next(iter(lab.prompts.values()))) // 2
+    fitted_on = pooled(observe_domains(lab, drafter, slice(half, None), temperature=temperature))
+    name = f"{lab.target.name}, {', '.join(lab.prompts)}, {len(lab.prompts) * half} prompts, temperature {temperature}"
+    sts = fit_sts(fitted_on.logits, fitted_on.accepted, dataset=name)
+    measured = calibration_report(lab, drafter, sts, observe_domains(lab, drafter, slice(half), temperature=temperature))
+    return sts, measured | {"temperature": temperature, "num_samples": sts.num_samples}
+
+
+def check_stored(lab: Lab, drafter, sts: STS, *, temperature: float = 1.0) -> dict:
+    """Whether a stored calibration still fits fresh rollouts on the first half of each domain's prompts."""
+    half = len(next(iter(lab.prompts.values()))) // 2
+    return calibration_report(lab, drafter, sts, observe_domains(lab, drafter, slice(half), temperature=temperature)) | {"temperature": temperature}
+
+
+def calibration_report(lab: Lab, drafter, sts: STS, observations: dict[str, Observations]) -> dict:
+    """ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits."""
+    together = pooled(observations)
+    rows = [row for domain, found in {"all": together, **observations}.items() for row in _report_rows(domain, found, sts)]
+    found = check(sts, together.logits, together.accepted)
+    says = "fits" if found.fits else "does not fit any more: calibrate again"
+    kept = {domain: {"logits": found.logits.round(3).tolist(), "accepted": found.accepted.tolist(), "prompts": found.prompts.tolist()}
+            for domain, found in observations.items()}
+    return {**header(lab), "drafter": drafter.name, "blocks": len(together.logits), "temperatures": sts.temperatures, "rows": rows,
+            "mean_ece": found._asdict(), "fits": found.fits, "observations": kept,
+            "verdict": f"mean ECE of {len(together.logits)} blocks: {found.raw:.2%} raw, {found.stored:.2%} calibrated, "
+                       f"{found.fresh:.2%} with temperatures fitted to these very blocks; the calibration {says}"}
+
+
+def _report_rows(domain: str, found: Observations, sts: STS) -> list[dict]:
+    before = by_position(found.logits, found.accepted)
+    after = by_position(found.logits, found.accepted, sts.temperatures)
+    floor = [ece_floor(predicted) for predicted in survivals(found.logits, sts.temperatures).T]
+    return [{"domain": domain, "position": k + 1, "temperature": temperature, "survived": float((found.accepted > k).mean()), "ece_floor": floor[k],
+             **{f"{name}_before": before[name][k] for name in before}, **{f"{name}_after": after[name][k] for name in after}}
+            for k, temperature in enumerate(sts.temperatures)]

@@ -1,0 +1,51 @@
+"""Rounds of decoding whose outcome is forced: what a round costs where the weights are random.
+
+Random weights agree on nothing, so nothing would be accepted. Here each round does all its work, and then commits as
+many drafts as a pattern says: the time is real, the acceptance is not, and whoever shows such a number says so.
+"""
+
+import torch
+
+from ..common import paper
+from ..common.names import DOMAINS
+from ..common.timing import clock
+from ..decoding.proposal import Proposal
+from ..decoding.rounds import ROUND_PARTS, Decoder
+from ..decoding.sampling import Verdict
+from ..decoding.target import Step
+
+
+class ForcedRounds(Decoder):
+    """One request after its prompt [1, n]; its rounds accept as many drafts as `pattern` says, at most the whole block."""
+
+    def __init__(self, target, drafter, input_ids: torch.Tensor, pattern: list[int], *, temperature: float = 1.0,
+                 generator=None):
+        step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
+        state = drafter.begin(input_ids, step.features) if drafter else None
+        super().__init__(target, drafter, cache, state, step.logits[:, -1].argmax(-1), temperature, generator)
+        self.pattern = [min(accepted, drafter.gamma if drafter else 0) for accepted in pattern]
+        self._forced = iter(torch.tensor(self.pattern, device=target.device).split(1))  # [1] for each round
+
+    def accept(self, proposal: Proposal, step: Step) -> Verdict:
+        """Judges the block, and says what the pattern says."""
+        return super().accept(proposal, step)._replace(accepted=next(self._forced))
+
+
+@torch.inference_mode()
+def timed_rounds(rounds: ForcedRounds, count: int) -> list[dict[str, float]]:
+    """Plays so many rounds: milliseconds of each part by round."""
+    times = []
+    for _ in range(count):
+        marks = [clock(rounds.target.device), *(clock(rounds.target.device) for _ in rounds.parts())]
+        times.append({part: (after - before) * 1e3 for part, before, after in zip(ROUND_PARTS, marks, marks[1:])})
+    return times
+
+
+def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:
+    """Accepted drafts of `rounds` rounds, drawn from the paper's conditional acceptance by position (Figure 2,
+    Qwen3-4B), one domain after the other in turn; the same ones for a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    by_domain = torch.tensor([paper.conditional_acceptance(drafter, domain) for domain in DOMAINS])  # [domains, g]
+    coins = torch.rand(rounds, by_domain.shape[1], generator=generator)
+    kept = coins < by_domain[torch.arange(rounds) % len(DOMAINS)]
+    return kept.long().cumprod(1).sum(1).tolist()

@@ -1,0 +1,136 @@
+"""Measuring the serving engine: what its steps cost, what policies give at each load, ragged steps against padded ones.
+
+A load is a closed loop at fixed concurrency. Configurations of one load take turns of a few steps each, so that a busy
+moment of the machine meets all of them; those of one drafter share an engine and its requests. What is kept are totals
+of each turn.
+"""
+
+import sys
+from functools import partial
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ..decoding.policy import Memoryless
+from ..decoding.proposal import Proposal
+from ..decoding.protocols import Policy
+from ..scheduling.policies import LaggedTopK, algorithm1, fixed, survival, threshold, top_k
+from ..scheduling.step_costs import StepCosts
+from ..serving.engine import STEP_PARTS, Engine, StepReport
+from ..serving.traffic import closed_loop, requests
+from .lab import Lab
+
+CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)
+TEMPERATURE = 1.0  # as in the paper's evaluation
+CAPACITY = 384  # positions a slot: prompt, answer, block
+SERVED_THRESHOLDS, SCHEDULED = (0.5, 0.7, 0.9), ("algorithm1", "lagged")
+COUNTED = ("requests", "verified", "padding", "proposed", "accepted", "committed", "admitted", "prefilled")
+WARM = 2  # steps of a turn that are not counted: a lagged policy looks two steps back
+
+
+def budget(tokens_per_request: float) -> Policy:
+    """A policy that verifies so many tokens a request on average, anchors included, where survival is highest."""
+    def policy(proposal: Proposal) -> torch.Tensor:
+        drafts = round((tokens_per_request - 1) * len(proposal.tokens))
+        return top_k(survival(proposal.confidence), drafts)
+
+    return Memoryless(policy)
+
+
+class Station:
+    """An engine in a closed loop at fixed concurrency, burnt in until as many requests ended as run, twice over."""
+
+    def __init__(self, lab: Lab, drafter, concurrency: int):
+        self.engine = Engine(lab.target, drafter, slots=concurrency, capacity=CAPACITY, temperature=TEMPERATURE)
+        prompts = {domain: [lab.encode(text) for text in texts] for domain, texts in lab.prompts.items()}
+        stream = requests(prompts, torch.Generator().manual_seed(lab.seed), new_tokens=(lab.max_new_tokens,) * 2)
+        self.steps = closed_loop(self.engine, stream, concurrency)
+        ended = 0
+        while ended < 2 * concurrency:
+            ended += len(next(self.steps).answers)
+
+    def turn(self, policy, steps: int, padded: bool = False) -> dict[str, float]:
+        """Totals of so many steps under a policy."""
+        self.engine.policy, self.engine.padded = policy, padded
+        for _ in range(WARM):
+            next(self.steps)
+        return totals([next(self.steps) for _ in range(steps)])
+
+
+def totals(steps: list[StepReport]) -> dict[str, float]:
+    """Sums over steps, by name: how many they are, how many had a prefill, COUNTED, seconds by STEP_PARTS."""
+    counted = {name: sum(getattr(step, name) for step in steps) for name in COUNTED}
+    seconds = {f"{part}_seconds": round(sum(step.seconds[part] for step in steps), 6) for part in STEP_PARTS}
+    return {"steps": len(steps), "prefills": sum(step.admitted > 0 for step in steps), **counted, **seconds}
+
+
+def take_turns(works: dict, turns: int, description: str) -> list[dict]:
+    """A row for each of `works`, {(drafter, policy, and perhaps the kind of step): turn}: its names, and the totals of
+    its turns by what they count."""
+    found = {name: [] for name in works}
+    bar = tqdm(total=turns * len(works), desc=description, unit="turn", file=sys.stderr)
+    with bar:
+        for _ in range(turns):
+            for name, work in works.items():
+                found[name].append(work())
+                bar.update(1)
+    return [{**dict(zip(("drafter", "policy", "kind"), name)),
+             **{field: [turn[field] for turn in kept] for field in kept[0]}} for name, kept in found.items()]
+
+
+def policy_of(name: str, costs: StepCosts | None = None):
+    """The policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
+    kind, _, number = name.partition(" ")
+    return {"all": lambda: None, "budget": lambda: budget(float(number)), "fixed": lambda: fixed(int(number)),
+            "threshold": lambda: threshold(float(number)), "skewed": lambda: skewed,
+            "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit())}[kind]()
+
+
+def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int, *,
+                 padded: bool) -> dict[str, list[dict]]:
+    """Rows of one concurrency by part: "deciding", every verification budget of DSpark; "policies", which schedule with
+    the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model; and, if
+    asked for, "padded", ragged steps against padded ones.
+
+    `drafters` are "plain" (None), "mtp" and "dspark"; each configuration takes so many turns of so many counted steps.
+    """
+    stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
+
+    def take(part: str, names: list[tuple], costs: StepCosts | None = None) -> list[dict]:
+        works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps, padded=name[-1] == "padded")
+                 for name in names}
+        return [{"concurrency": concurrency, **row} for row in take_turns(works, turns, f"{part}, {concurrency} requests")]
+
+    lengths = range(1, drafters["dspark"].gamma + 1)
+    budgets = [("dspark", f"budget {b}") for b in (1, *(length + 1 for length in lengths))]
+    deciding = take("step costs", budgets)
+    costs = step_costs(deciding)
+    names = [*(f"fixed {length}" for length in lengths), *(f"threshold {least}" for least in SERVED_THRESHOLDS), *SCHEDULED]
+    policies = [("plain", "all"), ("mtp", "all"), *(("dspark", name) for name in names)]
+    rows = take("policies", policies + [("plain", "fixed 0"), ("mtp", "fixed 0"), ("mtp", "fixed 1"), *budgets], costs)
+    kinds = [("dspark", name, kind) for name in ("skewed", "algorithm1") for kind in ("ragged", "padded")]
+    return {"deciding": deciding, "policies": rows[:len(policies)], "costs": rows[len(policies):],
+            "padded": take("ragged and padded", kinds, costs) if padded else []}
+
+
+def decoding_seconds(row: dict) -> np.ndarray:
+    """Seconds of each turn of a row spent on rounds, prompts left out."""
+    return np.sum([row[f"{part}_seconds"] for part in STEP_PARTS if part != "prefill"], axis=0)
+
+
+def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
+    """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
+    moment that the machine was busy does not move, or another `middle`."""
+    seconds = {(row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))):
+               middle(decoding_seconds(row) / np.array(row["steps"])) for row in rows}
+    requests, tokens = (sorted(set(grid)) for grid in zip(*seconds))
+    return StepCosts(requests, tokens, [[seconds[r, b] for b in tokens] for r in requests])
+
+
+def skewed(proposal: Proposal) -> torch.Tensor:
+    """A skewed mix of lengths: every eighth request verifies its whole block, the others one draft."""
+    requests, drafted = proposal.tokens.shape
+    lengths = torch.ones(requests, dtype=torch.long, device=proposal.tokens.device)
+    lengths[::8] = drafted
+    return lengths

@@ -1,0 +1,48 @@
+"""Measuring SPS(B), the cost table of a target."""
+
+import sys
+from functools import partial
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ..common.errors import RequestError
+from ..common.timing import time_interleaved
+from ..scheduling.cost_table import CostTable
+
+PROFILE_SIZES = (*range(1, 65), *range(72, 257, 8))  # sizes measured unless others are asked for
+PROFILE_CONTEXT = 256  # committed tokens that a profiled pass looks back at
+PROFILE_REPEATS = 15
+
+
+@torch.inference_mode()
+def profile(target, sizes=PROFILE_SIZES, *, context: int = PROFILE_CONTEXT, repeats: int = PROFILE_REPEATS) -> tuple[CostTable, dict]:
+    """Measures SPS(B) of `target` for B in `sizes`: (table of medians, milliseconds of every repeat by size).
+
+    One pass carries B tokens after `context` committed ones and is rolled back; sizes are timed in round-robin, so that a
+    busy moment of the machine meets all of them. Raises RequestError where the target has no position for the largest size.
+    """
+    sizes = sorted(set(sizes))
+    if not sizes or sizes[0] < 1:
+        raise RequestError("a batch size is below 1; a step carries at least one token")
+    if context + sizes[-1] > target.max_positions:
+        raise RequestError(f"{context} context tokens and a batch of {sizes[-1]} exceed the {target.max_positions} "
+                           "positions of this target; ask for smaller batches")
+    generator = torch.Generator(target.device).manual_seed(0)
+    ids = torch.randint(target.vocab_size, (1, context + sizes[-1]), generator=generator, device=target.device)
+    _, cache = target.prefill(ids[:, :context])
+
+    def step(size):
+        target.verify(ids[:, context:context + size], cache)
+        target.roll_back(cache, size)
+
+    bar = tqdm(total=len(sizes) * (repeats + 1), desc="profile", unit="step", file=sys.stderr)
+
+    def counted(size):
+        step(size)
+        bar.update(1)
+
+    with bar:
+        spent = time_interleaved({size: partial(counted, size) for size in sizes}, target.device, repeats)
+    return CostTable(sizes, [1e3 / float(np.median(spent[size])) for size in sizes]), spent

@@ -1,0 +1,11 @@
+"""Which recipes are measured for the paper's table and figures."""
+
+LATENCY = "round_latency"
+TABLE_1 = {"small_lm": "tiny-small-lm", "mtp": "tiny-mtp", "eagle3": "tiny-eagle3", "dflash": "tiny-dflash",
+           "dspark": "tiny-dspark"}  # drafter: recipe
+HEADS = {"dspark": "tiny-dspark", "dspark_gated": "tiny-dspark-gated", "dspark_rnn": "tiny-dspark-rnn"}
+DEPTHS = {1: "tiny-dspark-1-layer", 2: "tiny-dspark-2-layers", 3: "tiny-dspark"}  # layers of DSpark: recipe
+LENGTHS = (4, 8, 12, 16)  # the anchor counts: gamma is one less
+LENGTH_STUDY = {(drafter, length): f"{recipe}-length-{length}" for length in LENGTHS
+                for drafter, recipe in {"dflash": TABLE_1["dflash"], **HEADS}.items() if drafter != "dspark_gated"}
+MEASURED_RECIPES = tuple(dict.fromkeys([*TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values()]))

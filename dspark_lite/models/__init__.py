@@ -1,0 +1,4 @@
+"""Models on disk and in memory: loading and saving them, the Hub, what their files hold, what they take.
+
+It may import `common`, `decoding` and `drafters`.
+"""

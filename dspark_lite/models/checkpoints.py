@@ -1,0 +1,247 @@
+"""Loading and saving targets and drafters: an embedded name, a folder, or a Hub id. Safetensors and JSON only.
+
+Nothing in a checkpoint is executed. A Hub id may pin a revision: "org/name@revision".
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ..common.errors import CheckpointError
+from ..common.files import ROOT, read_object, write_atomically
+from ..decoding.target import Target
+from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
+from .draft_config import DRAFTS, parse_draft_config
+from .hub import download
+
+EMBEDDED = ROOT / "assets" / "checkpoints"
+LANGUAGE_MODELS = ("Qwen3ForCausalLM",)
+COMPARED = 4096  # rows of a tensor that are read at a time to compare it
+
+
+def resolve(name: str, fetched=download) -> Path:
+    """The folder of a checkpoint, `fetched(name)` if `name` is a Hub id; raises CheckpointError where there is none."""
+    if (EMBEDDED / name).is_dir():
+        return EMBEDDED / name
+    if Path(name).is_dir():
+        return Path(name)
+    if name.partition("@")[0].count("/") == 1 and not name.startswith((".", "/")):
+        return fetched(name)
+    known = sorted(folder.name for folder in EMBEDDED.glob("*") if folder.is_dir())
+    raise CheckpointError(f"there is no checkpoint {name!r}: it is neither a folder nor a Hub id (org/name) nor one of the embedded "
+                          f"{', '.join(known) or 'checkpoints, of which there are none'}")
+
+
+def read_config(folder: Path) -> dict:
+    """The parsed config.json of a checkpoint folder."""
+    if not (folder / "config.json").exists():
+        raise CheckpointError(f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors")
+    return read_object(folder / "config.json")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint, one or the shards that the index names; all are checked to be readable."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        shards = read_object(index).get("weight_map")
+        if not shards:
+            raise CheckpointError(f"{index} has no weight_map; copy or download it again")
+        files = [folder / shard for shard in sorted(set(shards.values()))]
+    else:
+        files = [folder / "model.safetensors"]
+    for path in files:
+        _check_weights(path)
+    return files
+
+
+def _check_weights(path: Path) -> None:
+    if not path.exists():
+        others = [other.name for other in path.parent.glob("*.bin")]
+        hint = f"; {others[0]} is not read, because a pickle can execute code: convert it to safetensors" if others else ""
+        raise CheckpointError(f"{path} is missing{hint or '; copy or download it again'}")
+    try:
+        with safe_open(path, "pt") as weights:
+            list(weights.keys())
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a whole safetensors file ({error}); copy or download it again") from None
+
+
+def load_target(name: str, *, profile: str | None = None, device=None, dtype=None) -> Target:
+    """Loads a target by embedded name, folder or Hub id.
+
+    `profile` "tiny" or "released" only sets what `device` and `dtype` default to: float32 on the CPU for tiny, the
+    widest 16-bit type that the GPU computes in for released. Tensors go to the device one by one, each in its final type.
+    Raises CheckpointError for anything that cannot be loaded.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    folder = resolve(name)
+    architecture = (read_config(folder).get("architectures") or ["?"])[0]
+    if architecture not in LANGUAGE_MODELS:
+        raise CheckpointError(f"{name} is a {architecture}, not a target; targets are {', '.join(LANGUAGE_MODELS)}")
+    if sum(path.stat().st_size for path in weight_files(folder)) < 2**30:
+        logging.disable_progress_bar()  # a small model is loaded before its bar could be read
+    device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError(f"{name} cannot be loaded on a GPU, because torch finds none; load with device=\"cpu\"")
+    dtype = dtype or default_dtype(device)
+    _check_dtype(dtype, device)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # what transformers would report of the weights is checked below
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map={"": device}, trust_remote_code=False,
+                                                             use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer.json").exists() else None
+    except torch.OutOfMemoryError as error:
+        raise _no_room(name) from error
+    except Exception as error:  # configuration, weights and tokenizer each raise their own kinds; the reader needs one sentence
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{name} does not load as {architecture} ({reason}); copy or download it again") from error
+    finally:
+        logging.set_verbosity(verbosity)
+    _check_filled(name, report)
+    if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
+        raise CheckpointError(f"the tokenizer of {name} knows {len(tokenizer)} tokens, its model {model.config.vocab_size}; copy or download "
+                              "both again")
+    return Target(model, tokenizer, name)
+
+
+def _check_filled(name: str, report: dict) -> None:
+    """Raises CheckpointError where transformers filled parameters with random numbers, which it only warns of."""
+    mismatched = [entry[0] for entry in report["mismatched_keys"]]
+    if mismatched or report["missing_keys"]:
+        tensor = sorted([*mismatched, *report["missing_keys"]])[0]
+        raise CheckpointError(f"tensor {tensor} of {name} is missing or has another shape than config.json asks for; copy or download it again")
+
+
+def _no_room(name: str) -> CheckpointError:
+    return CheckpointError(f"{name} does not fit beside what this GPU's memory holds; restart the kernel, end what else runs on the GPU, or "
+                           "set DSPARK_PROFILE=tiny (python -m dspark_lite doctor says what fits)")
+
+
+def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
+    """Raises CheckpointError for bfloat16 on a GPU that has none: what `is_bf16_supported` answers there is an emulation."""
+    if dtype == torch.bfloat16 and default_dtype(device) == torch.float16:
+        major, minor = torch.cuda.get_device_capability(device)
+        raise CheckpointError(f"this GPU (compute capability {major}.{minor}) has no bfloat16 and would emulate it several times slower; load with "
+                              "dtype=torch.float16")
+
+
+def default_dtype(device: torch.device) -> torch.dtype:
+    """float32 on a CPU; on a GPU bfloat16 where it is computed natively and float16 where it would be emulated (T4)."""
+    if device.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
+
+
+def load_drafter(name: str, target):
+    """Loads the drafter `name` for `target`: a trained draft, a small language model, or "prompt_lookup".
+
+    Raises CheckpointError for a drafter of another target or a layout that is not drafted here.
+    """
+    if name == "prompt_lookup":
+        return PromptLookup(target.vocab_size)
+    folder = resolve(name)
+    config = read_config(folder)
+    architecture = (config.get("architectures") or ["?"])[0]
+    if architecture in LANGUAGE_MODELS:
+        small = load_target(name, device=target.device, dtype=target.dtype)
+        _check_equal("a vocabulary of", small.vocab_size, target.vocab_size, "tokens")
+        return SmallLM(small)
+    if architecture not in DRAFTS:
+        known = ", ".join([*DRAFTS, *LANGUAGE_MODELS])
+        raise CheckpointError(f"{name} is a {architecture}, which is not drafted here; drafters are {known}")
+    kind = DRAFTS[architecture]
+    parsed = parse_draft_config(kind, config)
+    check_pair(kind, parsed, target)
+    return _load_draft(folder, kind, parsed, target)
+
+
+def load_draft_alone(folder: Path):
+    """Loads a trained draft without its target, in float32 on the CPU; it cannot decode, but its passes can be compared.
+
+    Raises CheckpointError for a folder that holds none.
+    """
+    config = read_config(folder)
+    architecture = (config.get("architectures") or ["?"])[0]
+    if architecture not in DRAFTS:
+        raise CheckpointError(f"{folder} holds a {architecture}, which is not a draft; drafts are {', '.join(DRAFTS)}")
+    return _load_draft(folder, DRAFTS[architecture], parse_draft_config(DRAFTS[architecture], config), None)
+
+
+def check_pair(kind: type, config: DraftConfig, target) -> None:
+    """Raises CheckpointError unless a drafter of this config was made for a target of this shape."""
+    _check_equal("a vocabulary of", config.vocab_size, target.vocab_size, "tokens")
+    _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
+    _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
+    target.check_taps(config.target_layer_ids, after_norm=kind is MTP)
+    theta = (getattr(target.config, "rope_parameters", None) or {}).get("rope_theta", config.rope_theta)
+    _check_equal("positions of rope_theta", config.rope_theta, theta, "")
+    if issubclass(kind, DSpark) and not 0 <= config.mask_token_id < config.vocab_size:
+        raise CheckpointError(f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens")
+
+
+def _check_equal(what: str, drafter, target, unit: str) -> None:
+    if drafter != target:
+        raise CheckpointError(f"the drafter was made for {what} {drafter} {unit}".rstrip() + f", this target has {target}: load the "
+                              "drafter that belongs to it")
+
+
+def _load_draft(folder: Path, kind: type, config: DraftConfig, target):
+    device, dtype = (target.device, target.dtype) if target else (torch.device("cpu"), torch.float32)
+    with torch.device("meta"):
+        drafter = kind(config)
+    files, shared, tensors = weight_files(folder), of_target(target) if target else {}, {}
+    _check_shapes(folder, drafter, files)
+    try:
+        for path in files:
+            with safe_open(path, "pt", device=str(device)) as weights:
+                for name in weights.keys():
+                    is_copy = name in shared and _same_rows(weights.get_slice(name), shared[name])
+                    tensors[name] = shared[name] if is_copy else weights.get_tensor(name).to(dtype)
+    except torch.OutOfMemoryError as error:
+        raise _no_room(folder.name) from error
+    drafter.load_state_dict(tensors, assign=True)
+    return drafter.eval().requires_grad_(False)
+
+
+def _check_shapes(folder: Path, drafter, files: list[Path]) -> None:
+    """Raises CheckpointError unless the files hold exactly a drafter's tensors; nothing of them is read."""
+    expected, found = {name: tuple(value.shape) for name, value in drafter.state_dict().items()}, {}
+    for path in files:
+        with safe_open(path, "pt") as weights:
+            found.update({name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()})
+    if expected != found:
+        name = sorted(set(expected.items()) ^ set(found.items()))[0][0]
+        raise CheckpointError(f"tensor {name} of {folder.name} has shape {found.get(name, 'none')}; its config.json asks for "
+                              f"{expected.get(name, 'none')}")
+
+
+def of_target(target) -> dict[str, torch.Tensor]:
+    """The embedding and the LM head of a target, by the names of a draft's copies of them."""
+    both = {"embed_tokens.weight": target.model.get_input_embeddings(), "lm_head.weight": target.model.get_output_embeddings()}
+    return {name: module.weight.detach() for name, module in both.items()}
+
+
+def _same_rows(stored, held: torch.Tensor) -> bool:
+    """Whether a stored tensor, of which a few rows are read at a time, is the one that is held (at 4B each is 0.8 GB)."""
+    return all(torch.equal(stored[start:start + COMPARED].to(held.dtype), held[start:start + COMPARED]) for start in range(0, len(held), COMPARED))
+
+
+def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
+    """Writes a draft in the released format: config.json and bfloat16 model.safetensors, each moved into place."""
+    config = asdict(model.config)
+    theta = config.pop("rope_theta")
+    config |= {"architectures": [model.architecture], "model_type": "qwen3", "dtype": "bfloat16", "hidden_act": "silu",
+               "layer_types": ["full_attention"] * model.config.num_hidden_layers, "tie_word_embeddings": False,
+               "max_position_embeddings": target.max_positions, "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+               "target_layer_ids": list(model.config.target_layer_ids), **(extra or {})}
+    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous().clone() for name, value in model.state_dict().items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+    write_atomically(folder / "config.json", lambda path: path.write_text(json.dumps(config, indent=2) + "\n"))

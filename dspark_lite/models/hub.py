@@ -1,0 +1,156 @@
+"""Fetching a model from the Hub into its cache: only the files that are read, whole, each with the hash that the Hub lists.
+
+HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are the client's, and honoured.
+"""
+
+import hashlib
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from ..common.errors import CheckpointError
+
+FILES = ["model*.safetensors", "model.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*.json", "vocab.json",
+         "merges.txt", "*.jinja"]
+PROBED = 32e6  # bytes at most that are fetched to see how fast they come
+HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # git's SHA-1 of a small file, SHA-256 of a large one
+
+
+def download(name: str) -> Path:
+    """The folder in the Hub's cache that holds the model "org/name" or "org/name@revision".
+
+    Raises CheckpointError with cause and cure where it cannot be had whole, or without safetensors.
+    """
+    folder = fetch(name, FILES)
+    if not any(folder.glob("model*.safetensors")):
+        raise CheckpointError(f"{name!r} has no model.safetensors on the Hub; weights of other formats are not read, because a pickle can "
+                              "execute code: name a model that has safetensors")
+    return folder
+
+
+def fetch(name: str, patterns: list[str]) -> Path:
+    """The folder in the Hub's cache that holds the files of a model that match `patterns`, each with the Hub's hash.
+
+    Raises CheckpointError with cause and cure where they cannot be had.
+    """
+    try:
+        folder = _snapshot(**_wanted(name, patterns))
+    except Exception as error:  # the client raises many kinds; the reader needs one sentence
+        cause, cure = _cause_and_cure(error)
+        raise CheckpointError(f"{name!r} could not be fetched from the Hub ({cause}); {cure}") from error
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            _check_hash(name, path)
+    return folder
+
+
+def _wanted(name: str, patterns: list[str]) -> dict:
+    """What the client is asked for."""
+    repository, _, revision = name.partition("@")
+    return {"repo_id": repository, "revision": revision or None, "allow_patterns": patterns, "ignore_patterns": "*/*"}
+
+
+def cached(name: str) -> Path | None:
+    """The folder in the cache that holds a model whole, asked of the disk alone; None where it does not."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(**_wanted(name, FILES), local_files_only=True))
+    except Exception:  # whatever the reason, it would have to be downloaded
+        return None
+
+
+def file_sizes(name: str) -> dict[str, int]:
+    """Bytes of each file that `download` would fetch, as the Hub lists them; raises what the client raises."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import filter_repo_objects
+
+    wanted = _wanted(name, FILES)
+    listed = HfApi().model_info(wanted["repo_id"], revision=wanted["revision"], files_metadata=True)
+    sizes = {file.rfilename: file.size for file in listed.siblings}
+    return {path: sizes[path] for path in filter_repo_objects(sizes, allow_patterns=FILES, ignore_patterns="*/*")}
+
+
+def transfer_rate(name: str, file: str, seconds: float) -> float:
+    """Bytes a second in which the beginning of a file comes, given up after `seconds` or PROBED bytes; raises what the
+    client raises."""
+    from huggingface_hub import get_session, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers
+
+    wanted = _wanted(name, FILES)
+    url = hf_hub_url(wanted["repo_id"], file, revision=wanted["revision"])
+    with get_session().stream("GET", url, headers={**build_hf_headers(), "Range": "bytes=0-"}, follow_redirects=True) as reply:
+        reply.raise_for_status()
+        started, received = time.perf_counter(), 0
+        for piece in reply.iter_raw(2**16):
+            received += len(piece)
+            if received >= PROBED or time.perf_counter() - started >= seconds:
+                break
+    return received / (time.perf_counter() - started)
+
+
+def _snapshot(**wanted) -> Path:
+    """The client's snapshot; the whole one in the cache also where a network is there but broken."""
+    from huggingface_hub import snapshot_download  # offline use must not pay for, or fail on, the hub client
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        return Path(snapshot_download(**wanted))
+    except HfHubHTTPError:  # an answer, which the client weighs against the cache itself
+        raise
+    except Exception:
+        with suppress(Exception):
+            return Path(snapshot_download(**wanted, local_files_only=True))
+        raise
+
+
+def _cause_and_cure(error: Exception) -> tuple[str, str]:
+    """Why a model could not be fetched, and what to do about it."""
+    from huggingface_hub import errors
+
+    uncached = isinstance(error, errors.LocalEntryNotFoundError)  # the client has looked into the cache after the error that it names
+    error = error.__cause__ or error if uncached else error
+    answers = {
+        errors.HFValidationError: ("that is no name on the Hub", "a model is org/name or org/name@revision"),
+        errors.GatedRepoError: ("it is gated", "accept its terms on its page and set HF_TOKEN to a token of that account"),
+        errors.RepositoryNotFoundError: ("there is no such model, or it is private", "check the name, or set HF_TOKEN to a token that may read it"),
+        errors.RevisionNotFoundError: ("it has no such revision", "check the branch, tag or commit after the @"),
+        errors.RemoteEntryNotFoundError: ("a file that it lists is missing", "try another revision"),
+        errors.OfflineModeIsEnabled: ("HF_HUB_OFFLINE is set and the cache does not hold it whole", "unset it to download, or give a folder"),
+    }
+    for kind, answer in answers.items():
+        if isinstance(error, kind):
+            return answer
+    if isinstance(error, errors.HfHubHTTPError) and error.response.status_code == 401:
+        return "the token is not accepted", "check HF_TOKEN"
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    if uncached:
+        return f"{reason}, and the cache does not hold it whole", "check the network, or give a folder"
+    return reason, "check the network and the disk and load it again: files that came whole are kept"
+
+
+def _check_hash(name: str, path: Path) -> None:
+    """Compares a file of the cache, once, with its hash, which is the name that its link leads to; the client looks at lengths alone.
+
+    A cache without links (Windows without developer mode) does not tell the hash. Raises CheckpointError for another
+    hash and deletes the file, so that the next call fetches it anew.
+    """
+    blob = path.parent / path.readlink() if path.is_symlink() else path
+    if not (HASH.fullmatch(blob.name) and blob.exists()):
+        return
+    checked = path.parents[2] / "checked" / blob.name
+    if checked.exists() and checked.stat().st_mtime_ns >= blob.stat().st_mtime_ns:
+        return
+    digest = hashlib.sha256() if len(blob.name) == 64 else hashlib.sha1(b"blob %d\0" % blob.stat().st_size)
+    with blob.open("rb") as content:
+        while piece := content.read(2**24):
+            digest.update(piece)
+    if digest.hexdigest() != blob.name:
+        with suppress(OSError):  # where nothing can be deleted it is refused each time
+            path.unlink()
+            blob.unlink()
+        raise CheckpointError(f"{path.name} of {name!r} is not the file that the Hub lists (its hash differs); load it again to fetch it anew")
+    with suppress(OSError):  # a cache that cannot be written is checked each time
+        checked.parent.mkdir(exist_ok=True)
+        checked.touch()

@@ -1,0 +1,130 @@
+"""The models of the released profile by their shapes alone: bytes of files, of weights, of what a request adds.
+
+Nothing is downloaded: shapes come from assets/reference (the drafts' as DeepSeek published them, the language models'
+and the sizes of their files as Qwen did), and modules are built without numbers (the meta device). All sizes are in
+bytes, of 16-bit weights.
+"""
+
+from functools import cache
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from ..common.errors import DSparkLiteError
+from ..common.names import PROFILES
+from ..common.recorded import REFERENCE, RESTORE_REFERENCE, read
+from ..decoding.target import Target
+from ..drafters import SmallLM
+from .checkpoints import of_target
+from .draft_config import DRAFTS, parse_draft_config
+from .weights import network
+
+RELEASED_MODELS = {role: name for role, name in PROFILES["released"].items() if "/" in name}  # role: Hub id
+RELEASED_DRAFTERS = tuple(role for role in RELEASED_MODELS if role != "target")
+ITEM = 2  # bytes of a 16-bit number
+FLOAT = 4
+PROMPT_TOKENS = 1024  # tokens of a prompt that must fit beside the weights
+NARROW = {"vocab_size": 64, "mask_token_id": 63, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2,
+          "num_key_value_heads": 1, "head_dim": 8, "markov_rank": 4}
+CUDA = int(0.5e9)  # what CUDA and its libraries take on the device by themselves, about
+T4 = int(15e9)  # what a T4 has for all of it
+
+
+def reference(file: str) -> dict:
+    """A JSON file of assets/reference."""
+    return read(REFERENCE / file, RESTORE_REFERENCE)
+
+
+def is_language_model(role: str) -> bool:
+    """Whether a model of the profile ("target", "small_lm") is a Qwen3 by itself and no draft."""
+    return RELEASED_MODELS.get(role) in reference("released_targets.json")
+
+
+def config(role: str) -> dict:
+    """The config.json of a model of the released profile, as far as shapes depend on it."""
+    if role not in RELEASED_MODELS:
+        raise DSparkLiteError(f"there is no {role!r} in the released profile; its models are {', '.join(RELEASED_MODELS)}")
+    file = "released_targets.json" if is_language_model(role) else "released_manifest.json"
+    return reference(file)[RELEASED_MODELS[role]]["config"]
+
+
+def build(role: str, shape: dict):
+    """A model of this config: a Target for "target", else a drafter, with whatever numbers torch begins with."""
+    architecture = shape["architectures"][0]
+    if architecture in DRAFTS:
+        kind = DRAFTS[architecture]
+        return kind(parse_draft_config(kind, shape)).eval().requires_grad_(False)
+    model = Target(Qwen3ForCausalLM(Qwen3Config(**shape)).requires_grad_(False), name=RELEASED_MODELS[role])
+    return model if role == "target" else SmallLM(model)
+
+
+@cache
+def module(role: str):
+    """A model of the released profile with shapes and no numbers."""
+    with torch.device("meta"):
+        return build(role, config(role))
+
+
+def narrow_config(role: str) -> dict:
+    """The config of a model of the released profile, as narrow as can be and as deep as the real one: it asks for the
+    same operations on smaller tensors."""
+    shape = config(role)
+    return shape | {name: value for name, value in NARROW.items() if shape.get(name)}
+
+
+def parameter_count(model) -> int:
+    """Numbers in a target or a drafter, each once, however many places share it."""
+    return sum(parameter.numel() for parameter in network(model).parameters())
+
+
+def own_parameters(role: str) -> int:
+    """Numbers that a drafter adds to the target it stands beside, whose embedding and LM head it shares."""
+    if is_language_model(role):
+        return parameter_count(module(role))
+    shared = of_target(module("target")).keys()
+    return sum(value.numel() for name, value in module(role).named_parameters() if name not in shared)
+
+
+def file_bytes(role: str) -> int:
+    """Bytes of a model's weights on the Hub; Qwen3-0.6B stores its LM head beside the embedding that it equals."""
+    if is_language_model(role):
+        return reference("released_targets.json")[RELEASED_MODELS[role]]["file_bytes"]
+    return ITEM * parameter_count(module(role))
+
+
+def weight_bytes(role: str) -> int:
+    """Bytes of a model's weights in memory, alone."""
+    return ITEM * parameter_count(module(role))
+
+
+def keys_values(role: str, tokens: int) -> int:
+    """Bytes of the keys and values of `tokens` tokens; a draft's buffer doubles as it grows, and may be half empty."""
+    shape = config(role)
+    entries = 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * shape["head_dim"] * tokens
+    return ITEM * entries * (1 if is_language_model(role) else 2)
+
+
+def activations(role: str | None, tokens: int) -> int:
+    """Bytes at most of what a pass over `tokens` tokens and a verified block of the drafter's hold meanwhile, about.
+
+    With taps, transformers keeps every layer's hidden states of the prompt; three copies of the widest layer, and of
+    each position of a block logits in 16 bit, logits, probabilities and residual in float32.
+    """
+    target = config("target")
+    hidden, inner, vocabulary = (target[name] for name in ("hidden_size", "intermediate_size", "vocab_size"))
+    taps, gamma = (len(module(role).taps), module(role).gamma) if role else (0, 0)
+    states = (target["num_hidden_layers"] + 1 + 2 * taps if taps else 2) * hidden
+    return ITEM * tokens * (states + 3 * inner) + (2 * gamma + 1) * vocabulary * (ITEM + 3 * FLOAT)
+
+
+def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
+    """Bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: {"target", "drafter",
+    "keys_values", "activations"}. Raises DSparkLiteError for a drafter that the profile does not have."""
+    both = ["target", role] if role else ["target"]
+    return {"target": weight_bytes("target"), "drafter": ITEM * own_parameters(role) if role else 0,
+            "keys_values": sum(keys_values(one, tokens) for one in both), "activations": activations(role, tokens)}
+
+
+def fits(role: str | None, available: float, tokens: int = PROMPT_TOKENS) -> bool:
+    """Whether the target with a drafter and a prompt fits in `available` bytes of a GPU, what CUDA takes included."""
+    return sum(memory(role, tokens).values()) + CUDA <= available

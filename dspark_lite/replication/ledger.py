@@ -1,0 +1,112 @@
+"""The ledger: each claim of the paper that has a number, its value, ours with its interval, and a verdict.
+
+A claim is an inequality: this is longer than that, this falls less than that. Written as margins that must be above
+zero, it *replicates* if the 95 % intervals of all its margins lie above zero, and else *does not in miniature*. Sizes
+are another matter and stand in a column of their own. A claim that needs what is not here *cannot be tested here*; one
+whose measurement is missing is *not measured yet*.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+from ..common import paper
+from ..common.errors import DSparkLiteError
+from ..common.estimates import Estimate
+from ..common.formats import interval, markdown, number
+from .claims import CLAIMS, Claim
+from .settings import SETTINGS
+
+REPLICATES, DOES_NOT = "replicates", "does not in miniature"
+UNTESTABLE, MISSING = "cannot be tested here", "not measured yet"
+NO_EXPERIMENT = "No experiment has tested a reason yet"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the ledger: a claim, the paper's values, ours (none where it was not tested), the verdict and why."""
+
+    claim: Claim
+    paper: dict[str, float]
+    ours: dict[str, Estimate]
+    verdict: str
+    why: str
+
+
+def verdict(margins: dict[str, Estimate]) -> str:
+    """REPLICATES if every margin's interval lies above zero, else DOES_NOT."""
+    return REPLICATES if all(margin.low > 0 for margin in margins.values()) else DOES_NOT
+
+
+def shortfall(margins: dict[str, Estimate]) -> str:
+    """Which margins do not lie above zero, and whether they are below it or not told apart from it."""
+    below = [label.strip(":") for label, margin in margins.items() if margin.high < 0]
+    undecided = [label.strip(":") for label, margin in margins.items() if margin.low <= 0 <= margin.high]
+    parts = (("the other way round", below), ("the interval holds zero", undecided))
+    return "; ".join(words + (f" ({', '.join(labels)})" if any(labels) else "") for words, labels in parts if labels)
+
+
+def size_beside_paper(theirs: float, ours: Estimate) -> str:
+    """How our value lies to the paper's: "same" where its interval holds the paper's."""
+    if ours.low <= theirs <= ours.high:
+        return "same"
+    return "larger" if ours.value > theirs else "smaller"
+
+
+def judge(claim: Claim) -> Entry:
+    """The line of a claim; a measurement that is missing is named."""
+    if claim.ours is None:
+        return Entry(claim, claim.paper(), {}, UNTESTABLE, f"it would take {claim.needs}")
+    try:
+        ours = claim.ours()
+        margins = claim.margins() if claim.margins else ours
+    except DSparkLiteError as error:
+        return Entry(claim, claim.paper(), {}, MISSING, str(error))
+    found = verdict(margins)
+    why = "" if found == REPLICATES else f"{shortfall(margins)}. {_experiment(claim)}"
+    return Entry(claim, claim.paper(), ours, found, why)
+
+
+def _experiment(claim: Claim) -> str:
+    """What was run to test the reason of a failure, or that nothing was."""
+    try:
+        return claim.experiment() if claim.experiment else NO_EXPERIMENT
+    except DSparkLiteError as error:
+        return f"The experiment that tests a reason was not run yet, {error}"
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """All lines, in the order of the paper."""
+    return tuple(map(judge, CLAIMS))
+
+
+def ledger_table() -> str:
+    """The ledger as a markdown table; in its margin stands where the paper contradicts itself."""
+    head = ["§", "claim", "stated by", "holds if", "paper", "here [95 %]", "verdict", "ours is",
+            "why not, and the experiment", "margin"]
+    return markdown(head, [_cells(entry) for entry in entries()])
+
+
+def _cells(entry: Entry) -> list[str]:
+    claim, unit = entry.claim, entry.claim.unit
+    theirs = [f"{label} {number(value, unit)}".strip() for label, value in entry.paper.items()]
+    ours = [f"{label} {interval(found, unit)}".strip() for label, found in entry.ours.items()]
+    sizes = [f"{label} {size_beside_paper(entry.paper[label], found)}".strip() for label, found in entry.ours.items()
+             if label in entry.paper]
+    margin = [f"*{paper.discrepancy(words)}*" for words in claim.discrepancies]
+    return [claim.section, claim.says, claim.stated_by, claim.sense, "<br>".join(theirs), "<br>".join(ours),
+            f"**{entry.verdict}**",
+            "<br>".join(sizes), entry.why, "<br>".join(margin)]
+
+
+def settings_table() -> str:
+    """The settings, the paper's and ours."""
+    rows = [[setting.section, setting.name, setting.paper(), _ours(setting)] for setting in SETTINGS]
+    return markdown(["§", "setting", "paper", "here"], rows)
+
+
+def _ours(setting) -> str:
+    try:
+        return setting.ours()
+    except DSparkLiteError as error:
+        return str(error)

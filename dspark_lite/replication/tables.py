@@ -1,0 +1,89 @@
+"""Measurements as markdown tables, ours beside the paper's."""
+
+import numpy as np
+
+from ..common import paper
+from ..common.formats import interval, markdown, number
+from ..common.names import DOMAINS, DRAFTER_LABELS
+from ..measure import studies
+from . import our_results, round_times
+
+DOMAINS_AND_MEAN = (*DOMAINS, "all")
+
+
+def table_1() -> str:
+    """Accepted length by drafter and domain: ours with intervals, then the paper's domain means on each target."""
+    rows = []
+    for name, recipe in studies.TABLE_1.items():
+        ours = our_results.accepted_lengths(recipe)
+        rows.append([DRAFTER_LABELS[name], "here", *(interval(ours[place], "tokens") for place in DOMAINS_AND_MEAN)])
+    for target in paper.TARGETS:
+        for name, label in paper.LABELS.items():
+            means = list(paper.domain_means(target, name).values())
+            rows.append([label, target, *(number(value, "tokens") for value in (*means, np.mean(means)))])
+    return markdown(["drafter", "target", *DOMAINS, "mean"], rows)
+
+
+def table_1_gains() -> str:
+    """How much longer DSpark accepts than the drafters of Table 1: ours with intervals, the paper's range."""
+    rows = []
+    for name, recipe in studies.TABLE_1.items():
+        if name == "dspark":
+            continue
+        found = our_results.gains(studies.TABLE_1["dspark"], recipe)
+        theirs = "-"
+        if name in paper.LABELS:
+            gains = [paper.macro_gain(target, "dspark", name) for target in paper.TARGETS]
+            theirs = f"{number(min(gains), 'percent')} to {number(max(gains), 'percent')}"
+        rows.append([DRAFTER_LABELS[name], *(interval(found[place], "percent") for place in DOMAINS_AND_MEAN), theirs])
+    return markdown(["DSpark over", *DOMAINS, "mean", "paper, mean over the benchmarks"], rows)
+
+
+def figure_2() -> str:
+    """Conditional acceptance by position."""
+    rows = []
+    for domain in DOMAINS:
+        for name, label in paper.LABELS.items():
+            ours = our_results.conditional_acceptance(studies.TABLE_1[name], domain)
+            rows.append([domain, label, "here", *(interval(found, "share") for found in ours)])
+            theirs = paper.conditional_acceptance(name, domain)
+            rows.append([domain, label, "paper", *(number(value, "share") for value in theirs)])
+    return markdown(["domain", "drafter", "", *(f"position {k}" for k in range(1, len(theirs) + 1))], rows)
+
+
+def figure_3() -> str:
+    """Accepted length by depth."""
+    rows = []
+    ours = [("dspark", *depth) for depth in studies.DEPTHS.items()]
+    for name, layers, recipe in [*ours, ("dflash", max(studies.DEPTHS), studies.TABLE_1["dflash"])]:
+        found = our_results.accepted_lengths(recipe)
+        rows.append([DRAFTER_LABELS[name], f"here, {layers}", *(interval(found[domain], "tokens") for domain in DOMAINS)])
+    for name, layers in (("dspark", 1), ("dspark", 2), ("dspark", 5), ("dflash", 5)):
+        theirs = paper.by_depth(name, layers)
+        rows.append([DRAFTER_LABELS[name], f"paper, {layers}", *(number(theirs[domain], "tokens") for domain in DOMAINS)])
+    return markdown(["drafter", "layers", *DOMAINS], rows)
+
+
+def figure_4() -> str:
+    """Accepted length by draft length."""
+    rows = []
+    for domain in DOMAINS:
+        for name in paper.STUDY:
+            recipes = [studies.LENGTH_STUDY[name, length] for length in studies.LENGTHS]
+            ours = [our_results.accepted_lengths(recipe)[domain] for recipe in recipes]
+            rows.append([domain, DRAFTER_LABELS[name], "here", *(interval(found, "tokens") for found in ours)])
+            theirs = paper.by_draft_length(name, domain).values()
+            rows.append([domain, DRAFTER_LABELS[name], "paper", *(number(value, "tokens") for value in theirs)])
+    return markdown(["domain", "drafter", "", *(f"draft length {length}" for length in studies.LENGTHS)], rows)
+
+
+def figure_4_latency() -> str:
+    """How much longer a full round takes than DFlash's."""
+    measured = our_results.measured(studies.LATENCY)
+    rows = []
+    for name in ("dspark", "dspark_rnn"):
+        ours = [round_times.overhead(measured, name, length) for length in studies.LENGTHS]
+        rows.append([DRAFTER_LABELS[name], "here", *(interval(found, "percent") for found in ours)])
+        theirs = paper.overhead(name).values()
+        rows.append([DRAFTER_LABELS[name], "paper", *(number(value, "percent") for value in theirs)])
+    return markdown(["drafter", "", *(f"draft length {length}" for length in studies.LENGTHS)], rows)

@@ -1,0 +1,203 @@
+"""Confidence that means what it says: reliability, ECE, AUC and Brier of prefix survival, sequential temperature scaling.
+
+Everything is about survival, the product of a block's confidences up to a position (paper, section 3.2.1), against what
+became of the block: a prefix of k drafts survived where at least k were accepted. Observations come from rollouts in
+which whole blocks were verified.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import expit
+from scipy.stats import rankdata
+
+from ..common.errors import CheckpointError, RequestError
+from ..common.files import read_fields, write_atomically
+
+BINS = 15
+GRID = np.logspace(-1, 1, 41, dtype=np.float32)  # temperatures tried unless others are asked for
+STALE = 0.01  # ECE that a fresh fit would gain before a stored one counts as stale
+
+
+class Observations(NamedTuple):
+    """Blocks that were verified whole: raw `logits` [N, g] of the confidence head, `accepted` drafts [N], and the prompt
+    each came from, `prompts` [N] (for intervals over prompts)."""
+
+    logits: np.ndarray
+    accepted: np.ndarray
+    prompts: np.ndarray
+
+
+class Bin(NamedTuple):
+    """Predictions of about the same size: their mean, the share that came true, how many they are."""
+
+    predicted: float
+    observed: float
+    count: int
+
+
+def check_confidence_head(drafter) -> None:
+    """Raises RequestError for a drafter without a confidence head."""
+    if getattr(drafter, "confidence_head", None) is None:
+        raise RequestError(f"{drafter.name} has no confidence head, so there is nothing to calibrate; use a DSpark drafter")
+
+
+def survivals(logits, temperatures=None) -> np.ndarray:
+    """Predicted survival [N, g] of prefixes from confidence logits [N, g], float64; temperatures [g], 1 where None."""
+    logits = np.asarray(logits, dtype=np.float64)
+    return expit(logits if temperatures is None else logits / np.asarray(temperatures, dtype=np.float64)).cumprod(1)
+
+
+def survived(accepted, gamma: int) -> np.ndarray:
+    """Whether each prefix of 1 to gamma drafts was accepted, [N, gamma], from accepted counts [N]."""
+    return np.asarray(accepted)[:, None] > np.arange(gamma)
+
+
+def reliability(predicted, observed, bins: int = BINS) -> list[Bin | None]:
+    """The calibration curve: predictions [N] in bins of equal width on [0, 1]; None for an empty bin."""
+    predicted, observed = np.asarray(predicted, dtype=np.float64), np.asarray(observed, dtype=np.float64)
+    place = np.minimum((predicted * bins).astype(int), bins - 1)
+    count, said, true = (np.bincount(place, weights, bins) for weights in (None, predicted, observed))
+    return [Bin(float(p / n), float(o / n), int(n)) if n else None for p, o, n in zip(said, true, count)]
+
+
+def ece(predicted, observed, bins: int = BINS) -> float:
+    """Expected calibration error: the mean gap between prediction and outcome, bins weighted by their counts."""
+    held = [found for found in reliability(predicted, observed, bins) if found]
+    return sum(abs(found.predicted - found.observed) * found.count for found in held) / len(predicted)
+
+
+def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -> float:
+    """Mean ECE of a perfectly calibrated forecast on N samples (finite-sample bias), for predictions [N]."""
+    rng, predicted = np.random.default_rng(seed), np.asarray(predicted, dtype=np.float64)
+    return float(np.mean([ece(predicted, rng.random(len(predicted)) < predicted, bins) for _ in range(draws)]))
+
+
+def auc(predicted, observed) -> float:
+    """The chance that a survivor was given a higher prediction than one that fell (area under the ROC curve); nan where
+    all survived or all fell."""
+    predicted, observed = np.asarray(predicted), np.asarray(observed, dtype=bool)
+    up, down = int(observed.sum()), int((~observed).sum())
+    if not up or not down:
+        return float("nan")
+    return float((rankdata(predicted)[observed].sum() - up * (up + 1) / 2) / (up * down))
+
+
+def brier(predicted, observed) -> float:
+    """The mean squared difference between prediction and outcome."""
+    return float(np.mean((np.asarray(predicted) - np.asarray(observed)) ** 2))
+
+
+def by_position(logits, accepted, temperatures=None, bins: int = BINS) -> dict[str, list[float]]:
+    """{"ece", "auc", "brier"} of prefix survival at each position."""
+    check_observations(logits, accepted)
+    predicted = survivals(logits, temperatures).T
+    observed = survived(accepted, len(predicted)).T
+    measures = {"ece": lambda p, o: ece(p, o, bins), "auc": auc, "brier": brier}
+    return {name: [measure(p, o) for p, o in zip(predicted, observed)] for name, measure in measures.items()}
+
+
+@dataclass(frozen=True)
+class STS:
+    """Sequential temperature scaling: one temperature a position, and the ECE of survival before and after the fit.
+
+    Raises RequestError for temperatures that are not positive numbers.
+    """
+
+    temperatures: list[float]
+    ece_before: list[float] = field(default_factory=list)
+    ece_after: list[float] = field(default_factory=list)
+    dataset: str = ""
+    num_samples: int = 0
+
+    def __post_init__(self):
+        if not len(self.temperatures) or not all(np.isfinite(t) and t > 0 for t in self.temperatures):
+            raise RequestError(f"the temperatures are {self.temperatures}; a calibration needs one positive number a position")
+
+    def attach(self, drafter) -> None:
+        """Has the drafter divide its confidence logits by these temperatures; raises RequestError for another gamma or a
+        drafter without a confidence head."""
+        check_confidence_head(drafter)
+        if len(self.temperatures) != drafter.gamma:
+            raise RequestError(f"the calibration is for blocks of {len(self.temperatures)} drafts, and {drafter.name} drafts "
+                               f"{drafter.gamma}; fit one on its own rollouts")
+        drafter.temperatures = torch.tensor(self.temperatures, dtype=torch.float32)
+
+    def save(self, path: Path | str) -> None:
+        """Writes the file that SGLang reads with --speculative-dspark-confidence-sts-path."""
+        fields = {name: getattr(self, name) for name in ("temperatures", "dataset", "num_samples", "ece_before", "ece_after")}
+        write_atomically(Path(path), lambda temporary: temporary.write_text(json.dumps(fields) + "\n"))
+
+    @classmethod
+    def load(cls, path: Path | str) -> "STS":
+        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field."""
+        temperatures, dataset, num_samples, before, after = read_fields(
+            path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after")
+        try:
+            return cls(temperatures, before, after, dataset, num_samples)
+        except (RequestError, TypeError) as error:
+            raise CheckpointError(f"{path}: {error}") from None
+
+
+def check_observations(logits, accepted) -> None:
+    """Raises RequestError unless logits [N, g] are finite and accepted [N] are counts from 0 to g, N at least 1."""
+    logits, accepted = np.asarray(logits), np.asarray(accepted)
+    if logits.ndim != 2 or not logits.size or accepted.shape != logits.shape[:1]:
+        raise RequestError(f"logits have shape {logits.shape} and accepted {accepted.shape}; they must be [N, gamma] and "
+                           "[N], with at least one block")
+    if not np.isfinite(logits).all():
+        raise RequestError("a confidence logit is not a finite number; drop that block, or find out why the drafter gave it")
+    if accepted.min() < 0 or accepted.max() > logits.shape[1]:
+        raise RequestError(f"accepted counts go from {accepted.min()} to {accepted.max()}; in blocks of {logits.shape[1]} "
+                           f"they lie between 0 and {logits.shape[1]}")
+
+
+def fit_sts(logits, accepted, *, grid=None, bins: int = BINS, dataset: str = "") -> STS:
+    """Sequential temperature scaling (section 3.2.1): position by position, with the earlier temperatures fixed, the one
+    of `grid` whose predicted survival has the least ECE, the earliest where several have.
+
+    logits [N, gamma] of the confidence head, accepted [N] counts of accepted drafts. Raises RequestError for input of
+    other shapes, values that are not finite, counts beyond the block.
+    """
+    check_observations(logits, accepted)
+    grid = GRID if grid is None else np.asarray(grid)
+    logits = np.asarray(logits, dtype=np.float64)
+    observed = survived(accepted, logits.shape[1])
+    before = survivals(logits)
+    alive, temperatures, after = np.ones(len(logits)), [], []
+    for k in range(logits.shape[1]):
+        tried = [alive * expit(logits[:, k] / float(temperature)) for temperature in grid]
+        errors = [ece(predicted, observed[:, k], bins) for predicted in tried]
+        best = int(np.argmin(errors))
+        alive = tried[best]
+        temperatures.append(float(grid[best])), after.append(errors[best])
+    return STS(temperatures, [ece(before[:, k], observed[:, k], bins) for k in range(logits.shape[1])], after, dataset, len(logits))
+
+
+class Check(NamedTuple):
+    """How a stored calibration does on fresh rollouts: mean ECE over positions `raw`, `stored`, and of a `fresh` fit."""
+
+    raw: float
+    stored: float
+    fresh: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether a fresh fit would gain no more than one percentage point of ECE."""
+        return self.stored <= self.fresh + STALE
+
+
+def check(sts: STS, logits, accepted, *, bins: int = BINS) -> Check:
+    """Whether a stored calibration still fits these observations; raises RequestError for another gamma."""
+    check_observations(logits, accepted)
+    gamma = np.asarray(logits).shape[1]
+    if len(sts.temperatures) != gamma:
+        raise RequestError(f"the calibration is for blocks of {len(sts.temperatures)} drafts, and these have {gamma}; fit a "
+                           "new one")
+    fresh = fit_sts(logits, accepted, bins=bins)
+    stored = by_position(logits, accepted, sts.temperatures, bins)["ece"]
+    return Check(float(np.mean(fresh.ece_before)), float(np.mean(stored)), float(np.mean(fresh.ece_after)))

@@ -1,0 +1,116 @@
+"""The cost table SPS(B): how many steps per second a target makes when a step verifies B tokens (paper, section 3.2.2).
+
+B counts every token that enters the pass: one anchor a request and the drafts to verify. Files are those that SGLang
+reads with --speculative-dspark-sps-table-path.
+"""
+
+import json
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from ..common.errors import CheckpointError, RequestError
+from ..common.files import read_fields, write_atomically
+
+
+class Costs(Protocol):
+    """What a step costs, by the requests that share it and the tokens that it verifies, anchors included: a number of
+    tokens, or a range of them. Raises RequestError beyond what was measured."""
+
+    max_batch_tokens: int
+
+    def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+        """Seconds of a step; float64 [n] for a range of n."""
+
+    def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+        """Steps per second, SPS."""
+
+
+class CostTable:
+    """Steps per second by tokens in the batch, a step function: between two measured sizes the smaller one's speed holds.
+    How many requests share the batch makes no difference.
+
+    Below the first measured size its speed holds too. Nothing is known above `max_batch_tokens` (the largest measured
+    size unless told), so a scheduler never fills a batch beyond it. Raises RequestError for sizes that do not increase,
+    speeds that are not positive numbers, lists of different lengths.
+    """
+
+    def __init__(self, batch_tokens, steps_per_second, max_batch_tokens: int | None = None):
+        self.batch_tokens = torch.as_tensor(batch_tokens, dtype=torch.long).contiguous()
+        self.steps_per_second = torch.as_tensor(steps_per_second, dtype=torch.float64)
+        self._check()
+        self.max_batch_tokens = int(self.batch_tokens[-1]) if max_batch_tokens is None else int(max_batch_tokens)
+        if self.max_batch_tokens < self.batch_tokens[-1]:
+            raise RequestError(f"max_batch_tokens is {self.max_batch_tokens}; it must be at least the largest measured "
+                               f"size, {int(self.batch_tokens[-1])}")
+        sizes = torch.arange(self.max_batch_tokens + 1)
+        above = torch.searchsorted(self.batch_tokens, sizes, right=True)
+        self._by_size = self.steps_per_second[(above - 1).clamp(min=0)]  # SPS(0..max_batch_tokens)
+
+    def _check(self) -> None:
+        sizes, speeds = self.batch_tokens, self.steps_per_second
+        if sizes.ndim != 1 or sizes.shape != speeds.shape or not len(sizes):
+            raise RequestError(f"the cost table has {sizes.numel()} sizes and {speeds.numel()} speeds; it needs one "
+                               "speed a size, and at least one")
+        if sizes[0] < 1 or (sizes.diff() <= 0).any():
+            raise RequestError("the sizes of the cost table do not increase from 1 or more; sort them and drop repeats")
+        if not (speeds.isfinite() & (speeds > 0)).all():
+            raise RequestError("a speed of the cost table is not a positive number of steps a second; measure it again")
+
+    def sps(self, requests: int, tokens: int | range) -> float | torch.Tensor:
+        """SPS(tokens); float64 [n] for a range of n. Raises RequestError beyond `max_batch_tokens`."""
+        first, last = (tokens[0], tokens[-1]) if isinstance(tokens, range) else (tokens, tokens)
+        if first < 0 or last > self.max_batch_tokens:
+            raise RequestError(f"the cost table covers batches of up to {self.max_batch_tokens} tokens; {last} were "
+                               "asked for, so profile larger batches")
+        if isinstance(tokens, range):
+            return self._by_size[tokens.start:tokens.stop:tokens.step]
+        return self._by_size[tokens].item()
+
+    def seconds(self, requests: int, tokens: int | range) -> float | torch.Tensor:
+        """Seconds of a step, 1 / SPS."""
+        return 1 / self.sps(requests, tokens)
+
+    def monotone(self) -> "CostTable":
+        """The nearest table (least squares in seconds per step) in which a larger batch never makes a step shorter."""
+        from scipy.optimize import isotonic_regression
+
+        seconds = isotonic_regression((1 / self.steps_per_second).numpy()).x
+        return CostTable(self.batch_tokens, 1 / seconds, self.max_batch_tokens)
+
+    def lower_hull(self) -> "CostTable":
+        """The table of all sizes whose seconds per step are the largest convex curve nowhere above these: on it Algorithm 1
+        stops at the top (lesson 10)."""
+        sizes = np.arange(1, self.max_batch_tokens + 1)
+        return CostTable(sizes, 1 / lower_hull(sizes, 1 / self._by_size[1:].numpy()))
+
+    def save(self, path: Path | str) -> None:
+        """Writes SGLang's file."""
+        fields = {"sample_batch_tokens": self.batch_tokens.tolist(),
+                  "sample_steps_per_sec": self.steps_per_second.tolist(), "max_batch_tokens": self.max_batch_tokens}
+        write_atomically(Path(path), lambda temporary: temporary.write_text(json.dumps(fields) + "\n"))
+
+    @classmethod
+    def load(cls, path: Path | str) -> "CostTable":
+        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field."""
+        fields = read_fields(path, "sample_batch_tokens", "sample_steps_per_sec", "max_batch_tokens")
+        try:
+            return cls(*fields)
+        except (RequestError, ValueError, TypeError) as error:
+            raise CheckpointError(f"{path}: {error}") from None
+
+
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Values at increasing x [N] of the largest convex curve that is nowhere above y [N]."""
+    corners = []
+
+    def slope(one, other):
+        return (other[1] - one[1]) / (other[0] - one[0])
+
+    for corner in zip(x, y):
+        while len(corners) > 1 and slope(corners[-1], corner) <= slope(corners[-2], corners[-1]):
+            corners.pop()
+        corners.append(corner)
+    return np.interp(x, *zip(*corners))

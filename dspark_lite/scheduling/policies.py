@@ -1,0 +1,181 @@
+"""Which part of a drafted block is worth verifying: policies that turn proposals into verification lengths.
+
+A policy (decoding/protocols.py) gives lengths [R], each between 0 and the drafted length; the proposal holds the blocks of
+all requests that share a step. It keeps the output distribution exact when the decision about position k of a request
+looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
+"""
+
+from collections import deque
+
+import torch
+
+from ..common.errors import RequestError
+from ..decoding.policy import Memoryless
+from ..decoding.proposal import Proposal
+from ..decoding.protocols import Policy
+from .cost_table import Costs, CostTable
+
+LAG = 2  # steps between the confidences that set a budget and the step that spends it (paper, section 5.2)
+
+
+def fixed(length: int) -> Policy:
+    """Verifies the first `length` tokens of every block."""
+    if length < 0:
+        raise RequestError(f"the verification length is {length}; it must be 0 or more")
+
+    def policy(proposal: Proposal) -> torch.Tensor:
+        batch, drafted = proposal.tokens.shape
+        return torch.full((batch,), min(length, drafted), device=proposal.tokens.device)
+
+    return Memoryless(policy)
+
+
+def threshold(least: float) -> Policy:
+    """Cuts the block at the first position whose confidence is below `least`."""
+
+    return Memoryless(lambda proposal: (_confidence(proposal) >= least).long().cumprod(-1).sum(-1))
+
+
+def algorithm1(cost_table: Costs) -> Policy:
+    """The paper's scheduler: `schedule` on the survival of all requests of the step."""
+    return Memoryless(lambda proposal: schedule(survival(_confidence(proposal)), cost_table))
+
+
+def retrospective(cost_table: Costs) -> Policy:
+    """The tempting mistake of Appendix A: the lengths that maximise expected tokens per second over the whole blocks.
+
+    Survival after a position was computed from the token drawn there, so that token takes part in deciding whether it
+    is verified at all: lossy.
+    """
+    return Memoryless(lambda proposal: global_optimum(survival(_confidence(proposal)), cost_table))
+
+
+class LaggedTopK:
+    """The scheduler of the production system (section 5.2): how much to verify is decided from confidences two steps
+    old, so that the step can be prepared in time; what to verify, from the current ones.
+
+    The budget is the optimum of the old survivals, found without an early stop; the draws of this step take no part in
+    it. The tokens with the highest current survival fill it. While there are no old confidences, the budget is that of
+    drafts which all survive. Where requests came or went in between, the old survivals are taken as those of as many
+    requests as there are now (`as_many`).
+    """
+
+    def __init__(self, cost_table: Costs, lag: int = LAG):
+        if lag < 1:
+            raise RequestError(f"the lag is {lag} steps; at 0 a draw would decide about itself, so it must be 1 or more")
+        self.cost_table, self.lag = cost_table, lag
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets the survivals of earlier steps."""
+        self._past: deque[torch.Tensor] = deque(maxlen=self.lag)
+
+    def __call__(self, proposal: Proposal) -> torch.Tensor:
+        current = survival(_confidence(proposal))
+        old = self._past[0] if len(self._past) == self.lag else torch.ones_like(current)
+        self._past.append(current)
+        return top_k(current, global_optimum(as_many(old, len(current)), self.cost_table).sum())
+
+
+def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
+    """Resamples the rows of survivals [R, g] evenly to `requests` rows."""
+    held = len(survival)
+    return survival[torch.arange(requests, device=survival.device) * held // requests] if held != requests else survival
+
+
+def survival(confidence: torch.Tensor) -> torch.Tensor:
+    """The chance [R, g] that the prefix up to each position survives: the product of confidences (section 3.2.2)."""
+    return confidence.cumprod(-1)
+
+
+def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
+    """Algorithm 1: verification lengths [R] for survival probabilities [R, g].
+
+    Tokens of survival above 0 are admitted in the order of their survival as long as each one raises the expected
+    throughput theta = (R + sum of admitted survivals) * SPS(R + admitted); the first that does not ends it, so that no
+    later, lower survival, which may know what was drawn, can bring it back. Ties are admitted by position, then by request.
+    A batch never grows beyond what the table covers; where it does not even cover the anchors, nothing is verified.
+    Raises RequestError for survivals that are not probabilities or grow along a block.
+    """
+    order, theta = throughput(survival, cost_table)
+    fails = torch.ones_like(theta, dtype=torch.uint8)  # whatever is admitted last, after it is the end
+    torch.le(theta[1:], theta[:-1], out=fails[:-1])
+    candidates = (survival > 0).sum()  # those of survival 0 are last in the order
+    return _lengths(order, torch.minimum(fails.argmax(), candidates), survival.shape)
+
+
+def global_optimum(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
+    """Verification lengths [R] with the highest expected throughput of all, the smallest batch where several have it.
+
+    Lossy when the survivals are those of the step's own draws (`retrospective`).
+    """
+    order, theta = throughput(survival, cost_table)
+    return _lengths(order, theta.argmax(), survival.shape)
+
+
+def top_k(survival: torch.Tensor, budget) -> torch.Tensor:
+    """Verification lengths [R] that give `budget` tokens, an int or a scalar tensor, to the highest survivals [R, g]."""
+    order, _ = _by_survival(survival)
+    return _lengths(order, budget, survival.shape)
+
+
+def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor, torch.Tensor]:
+    """The order in which tokens would be admitted, and the expected tokens per second (float64) after 0, 1, ... of them.
+
+    The order holds indices into the positions-first view, position * R + request.
+    """
+    order, ranked = _by_survival(survival)
+    requests, drafted = survival.shape
+    covered = min(requests * drafted, max(cost_table.max_batch_tokens - requests, 0))
+    expected = torch.cat([ranked.new_tensor([requests]), ranked[:covered]]).cumsum(0)
+    if requests > cost_table.max_batch_tokens:
+        return order, expected
+    return order, expected * cost_table.sps(requests, range(requests, requests + covered + 1)).to(survival.device)
+
+
+def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions-first indices and float64 survivals, highest first; ties by position, so a prefix never has holes.
+
+    Raises RequestError unless survival [R, g] holds probabilities that never grow along a block.
+    """
+    if survival.ndim != 2:
+        raise RequestError(f"survival has shape {tuple(survival.shape)}; it must be [requests, positions]")
+    ranked, order = survival.t().flatten().sort(descending=True, stable=True)  # nan comes first
+    ranked = ranked.double()
+    falling = (survival[:, 1:] <= survival[:, :-1]).all()
+    if len(ranked) and not (falling and ranked[0] <= 1 and ranked[-1] >= 0):
+        raise RequestError("survival holds a number that is not a probability or is larger than the one before it; give "
+                           "the running product of confidences between 0 and 1")
+    return order, ranked
+
+
+def _lengths(order: torch.Tensor, admitted, shape) -> torch.Tensor:
+    """How many of the first `admitted` tokens belong to each request, [R]."""
+    return torch.bincount(order[:admitted] % max(shape[0], 1), minlength=shape[0])
+
+
+def _confidence(proposal: Proposal) -> torch.Tensor:
+    if proposal.confidence_logits is None:
+        raise RequestError("this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a "
+                           "fixed length")
+    return proposal.confidence
+
+
+def literal_schedule(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
+    """Algorithm 1 as the paper prints it, a token at a time; `schedule` without the vectors, [R, g] to [R]."""
+    requests, drafted = survival.shape
+    candidates = sorted(((survival[r, j].item(), j, r) for r in range(requests) for j in range(drafted) if survival[r, j] > 0),
+                        key=lambda candidate: (-candidate[0], *candidate[1:]))
+    lengths = torch.zeros(requests, dtype=torch.long)
+    tokens, expected = requests, float(requests)
+    if tokens > cost_table.max_batch_tokens:
+        return lengths
+    best = expected * cost_table.sps(requests, tokens)
+    for alive, _, r in candidates:
+        longer = lengths.clone()
+        longer[r] += 1
+        tokens, expected = tokens + 1, expected + alive
+        if tokens > cost_table.max_batch_tokens or (theta := expected * cost_table.sps(requests, tokens)) <= best:
+            break
+        best, lengths = theta, longer
+    return lengths

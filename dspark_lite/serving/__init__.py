@@ -1,0 +1,4 @@
+"""Many requests at once: the engine with its slots, the traffic that drives it, and a simulator of it.
+
+It may import `common`, `decoding`, `drafters` and `scheduling`.
+"""

@@ -1,0 +1,292 @@
+"""Requests of different lengths in one pass: keys and values in slots, a step's tokens in one sequence.
+
+A step is one sequence [1, N] of independent tokens, each with a position and a slot in index tensors. All that looks at
+one token alone runs on that sequence as it is. Attention follows the block-diagonal causal mask `sees`; of its blocks
+only the diagonal ones are computed. Shapes: N tokens, R requests, L the most tokens that one of them brings, S the
+longest context, n query heads, m key heads, d head size, H hidden size.
+"""
+
+from contextlib import contextmanager
+from functools import cached_property
+
+import numpy as np
+import torch
+from transformers import AttentionInterface
+
+from ..common.errors import RequestError
+from ..decoding.target import Step, Target
+from ..drafters.autoregressive import Autoregressive, ChainState
+from ..drafters.backbone import Backbone, attend
+
+RAGGED = "dspark_lite_ragged"  # the name of `ragged_attention` in transformers
+
+
+def sees(slot, position, key_slot, key_position):
+    """The mask of a step: a token sees the keys of its own slot up to its own position."""
+    return (slot == key_slot) & (key_position <= position)
+
+
+class SlotStore:
+    """Keys and values [m, slots, capacity, d] of every layer. The caller says where to write, so nothing is ever moved, and
+    rolling back is overwriting."""
+
+    def __init__(self, layers: int, slots: int, capacity: int, device: torch.device):
+        self.slots, self.capacity, self.device = slots, capacity, device
+        self.keys, self.values = [None] * layers, [None] * layers
+        self.flex = device.type == "cuda"  # there FlexAttention skips what the mask hides
+
+    def write(self, layer: int, slot_index: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes keys and values [m, N, d] to slot_index [N], slot * capacity + position."""
+        for held, new in ((self.keys, keys), (self.values, values)):
+            if held[layer] is None:
+                held[layer] = new.new_zeros(len(new), self.slots, self.capacity, new.shape[-1])
+            held[layer].flatten(1, 2).index_copy_(1, slot_index, new)
+
+    def read(self, layer: int, rows, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first `longest` keys and values [R, m, S, d] of the slots that `rows` selects."""
+        return tuple(held[layer][:, rows, :longest].transpose(0, 1) for held in (self.keys, self.values))
+
+    def whole(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [1, m, slots * capacity, d] of all slots."""
+        return tuple(held[layer].flatten(1, 2)[None] for held in (self.keys, self.values))
+
+    def rows(self, slots: list[int]):
+        """What selects these slots: where they are the first ones a slice, which copies nothing, else their indices."""
+        return slice(len(slots)) if slots == list(range(len(slots))) else torch.tensor(slots, device=self.device)
+
+    def clear(self, slot: int) -> None:
+        """Forgets a slot that may hold numbers which are not finite: a mask does not keep those from spreading."""
+        for held in (*self.keys, *self.values):
+            if held is not None:
+                held[:, slot] = 0
+
+
+def spans(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For runs of lengths `counts` laid end to end: each element's run and its offset in that run, [N]."""
+    row = np.repeat(np.arange(len(counts)), counts)
+    return row, np.arange(len(row)) - (counts.cumsum() - counts)[row]
+
+
+class Layout:
+    """Where the N tokens of a step stand: request r brings `counts[r]` of them to slot `slots[r]`, from position
+    `starts[r]` on. `row`, `offset` (within the request), `position` and `slot_index` (in the store) are [N]."""
+
+    def __init__(self, store: SlotStore, slots: list[int], starts, counts):
+        starts, counts = np.asarray(starts), np.asarray(counts)
+        row, offset = spans(counts)
+        position = starts[row] + offset
+        indices = np.stack([row, offset, position, np.asarray(slots)[row] * store.capacity + position])
+        self.store, self.rows, self.counts, self.device = store, store.rows(slots), counts, store.device
+        self.row, self.offset, self.position, self.slot_index = torch.from_numpy(indices).to(self.device)
+        self.starts = torch.from_numpy(starts).to(self.device)
+        self._stacked: torch.Tensor | None = None
+        self.max_count, self.max_length = int(counts.max()), int((starts + counts).max())
+
+    @cached_property
+    def mask(self) -> torch.Tensor:
+        """The diagonal blocks of the mask, [R, L, S]: whether token l of a request sees its slot's key s."""
+        position = self.starts[:, None] + torch.arange(self.max_count, device=self.device)  # [R, L]
+        return torch.arange(self.max_length, device=self.device) <= position[..., None]
+
+    @cached_property
+    def block_mask(self):
+        """The mask over the whole store, block-sparse, for FlexAttention."""
+        from torch.nn.attention.flex_attention import create_block_mask  # a slow import, needed on a GPU only
+
+        capacity, keys = self.store.capacity, self.store.slots * self.store.capacity
+
+        def visible(batch, head, query, key):
+            own = self.slot_index[query]
+            return sees(own // capacity, own % capacity, key // capacity, key % capacity)
+
+        return create_block_mask(visible, None, None, len(self.slot_index), keys, device=self.device)
+
+    def stacked_mask(self, groups: int, dtype: torch.dtype) -> torch.Tensor:
+        """The mask [R, 1, groups * L, S] as numbers to add to scores; made once per step, for all layers."""
+        if self._stacked is None:
+            hidden = torch.zeros(self.mask.shape, dtype=dtype, device=self.device).masked_fill_(~self.mask, -torch.inf)
+            self._stacked = hidden[:, None].repeat(1, 1, groups, 1)
+        return self._stacked
+
+    def by_request(self, flat: torch.Tensor) -> torch.Tensor:
+        """[N, ...] laid out by request, [R, L, ...], zeros after what a request brings."""
+        laid = flat.new_zeros(len(self.counts) * self.max_count, *flat.shape[1:])
+        return laid.index_copy_(0, self._at, flat).unflatten(0, (-1, self.max_count))
+
+    def flat(self, by_request: torch.Tensor) -> torch.Tensor:
+        """[R, L, ...] back in one sequence, [N, ...]."""
+        return by_request.flatten(0, 1).index_select(0, self._at)
+
+    @cached_property
+    def _at(self) -> torch.Tensor:
+        return self.row * self.max_count + self.offset
+
+
+def ragged_attention(module, query, key, value, attention_mask, *, scaling, layout: Layout, **options):
+    """transformers' attention interface for a step: query [1, n, N, d], key and value as `_Pass.update` gave them;
+    returns [1, N, n, d] and no weights."""
+    if layout.store.flex:
+        return attend(query, key, value, layout.block_mask, scaling).transpose(1, 2), None
+    queries = layout.by_request(query[0].transpose(0, 1)).transpose(1, 2)  # [R, n, L, d]
+    mask = layout.stacked_mask(query.shape[1] // key.shape[1], query.dtype)
+    return layout.flat(attend(queries, key, value, mask, scaling).transpose(1, 2))[None], None
+
+
+AttentionInterface.register(RAGGED, ragged_attention)
+
+
+class _Pass:
+    """What transformers takes for a cache in a step: it writes to the store and gives back what attention reads."""
+
+    def __init__(self, layout: Layout):
+        self.layout, self.store = layout, layout.store
+
+    def update(self, keys, values, layer, *unused):
+        self.store.write(layer, self.layout.slot_index, keys[0], values[0])
+        if self.store.flex:
+            return self.store.whole(layer)
+        return self.store.read(layer, self.layout.rows, self.layout.max_length)
+
+
+@contextmanager
+def ragged(model):
+    """Has the model attend by `ragged_attention`, and as before afterwards, whatever happens: others share the model."""
+    usual = model.config._attn_implementation
+    try:
+        model.config._attn_implementation = RAGGED
+        yield
+    finally:
+        model.config._attn_implementation = usual
+
+
+def ragged_step(target: Target, token_ids: torch.Tensor, layout: Layout, taps=(), logits_at=0) -> Step:
+    """One pass of the target over the tokens [N] of a step: logits [1, N, V], or at the indices `logits_at` [R] alone,
+    and features [1, N, taps * H]."""
+    with ragged(target.model):
+        return target.read(token_ids[None], _Pass(layout), taps, logits_at, position_ids=layout.position[None],
+                           layout=layout)
+
+
+# What a drafter sees of its store: a Context for one call, to draft from or to extend.
+
+
+class DraftView:
+    """The contexts of R requests in slots, after each of which the same number of tokens enters: a block or a draft."""
+
+    def __init__(self, store: SlotStore, slots: list[int], lengths: list[int]):
+        self.store, self.rows, self.device = store, store.rows(slots), store.device
+        self.length = torch.tensor(lengths, device=self.device)  # [R]
+        self.first = torch.tensor(slots, device=self.device) * store.capacity
+        self.max_length, self.even, self.ahead = max(lengths), len(set(lengths)) == 1, 0
+
+    def positions(self, entering: torch.Tensor) -> torch.Tensor:
+        """Absolute positions [R, T] of what enters, [R, T, ...]."""
+        return self.length[:, None] + torch.arange(self.ahead, self.ahead + entering.shape[1], device=self.device)
+
+    def mask(self, tokens: int) -> torch.Tensor | None:
+        """Hides what stands after the shorter contexts, [R, 1, 1, S]; None where all are equally long."""
+        end = self.ahead + tokens
+        seen = torch.arange(self.max_length + end, device=self.device) < self.length[:, None] + end
+        return None if self.even else seen[:, None, None]
+
+    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes keys and values [R, m, T, d] after the contexts and returns everything up to them, [R, m, S, d]."""
+        slot_index = (self.first[:, None] + self.positions(keys.transpose(1, 2))).flatten()
+        self.store.write(layer, slot_index, *(new.transpose(0, 1).flatten(1, 2) for new in (keys, values)))
+        return self.store.read(layer, self.rows, self.max_length + self.ahead + keys.shape[2])
+
+    def advance(self, tokens: int) -> None:
+        """Advances (or, if negative, rewinds) the draft cursor; nothing is committed."""
+        self.ahead += tokens
+
+
+class AppendView:
+    """Newly committed tokens of several requests in one sequence, on their way into the store; nobody attends to it."""
+
+    def __init__(self, layout: Layout):
+        self.layout = layout
+
+    def positions(self, entering: torch.Tensor) -> torch.Tensor:
+        """Absolute positions [1, N]."""
+        return self.layout.position[None]
+
+    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes keys and values [1, m, N, d]."""
+        self.layout.store.write(layer, self.layout.slot_index, keys[0], values[0])
+
+    def advance(self, tokens: int) -> None:
+        """No-op: the engine tracks lengths."""
+
+
+class BlockSlots:
+    """The contexts of a block drafter: one entry per committed token."""
+
+    def __init__(self, drafter: Backbone, slots: int, capacity: int, device: torch.device):
+        self.store = SlotStore(len(drafter.layers), slots, capacity, device)
+
+    def drafting(self, slots: list[int], lengths: list[int]) -> DraftView:
+        """The state to draft from, after so many committed tokens of each slot."""
+        return DraftView(self.store, slots, lengths)
+
+    def appending(self, slots: list[int], starts, counts) -> AppendView:
+        """The state to extend by so many tokens from position `starts` of each slot on."""
+        return AppendView(Layout(self.store, slots, starts, counts))
+
+    def clear(self, slot: int) -> None:
+        """Forgets what a failed request left."""
+        self.store.clear(slot)
+
+
+class ChainSlots:
+    """The contexts of Eagle3 and MTP: entry i holds feature i and token i + 1, and the last feature is `waiting`
+    [slots, H] for its own token."""
+
+    def __init__(self, drafter: Autoregressive, slots: int, capacity: int, device: torch.device):
+        self.store = SlotStore(1, slots, capacity, device)
+        weight = drafter.embed_tokens.weight
+        self.waiting = torch.zeros(slots, weight.shape[1], dtype=weight.dtype, device=device)
+
+    def drafting(self, slots: list[int], lengths: list[int]) -> ChainState:
+        """The state to draft from, after so many committed tokens of each slot."""
+        cache = DraftView(self.store, slots, [length - 1 for length in lengths])
+        return ChainState(cache, self.waiting[cache.rows][:, None])  # waiting: [R, 1, H]
+
+    def appending(self, slots: list[int], starts, counts) -> "ChainAppendView":
+        """The state to extend by so many tokens from position `starts` of each slot on."""
+        return ChainAppendView(self, slots, np.asarray(starts), np.asarray(counts))
+
+    def clear(self, slot: int) -> None:
+        """Forgets what a failed request left."""
+        self.store.clear(slot)
+        self.waiting[slot] = 0
+
+
+class ChainAppendView:
+    """Takes the place of ChainState for extending."""
+
+    def __init__(self, chain: ChainSlots, slots: list[int], starts: np.ndarray, counts: np.ndarray):
+        fresh = starts == 0  # nothing precedes the first token of a prompt, so it makes no entry
+        self.chain, device = chain, chain.store.device
+        self.cache = AppendView(Layout(chain.store, slots, starts - 1 + fresh, counts - fresh))
+        last = counts.cumsum() - 1
+        first = last + 1 - counts
+        entered = np.delete(np.arange(counts.sum()), first[fresh])
+        self.slots, self.first, self.last, self.entered = (
+            torch.as_tensor(index, device=device) for index in (slots, first, last, entered))
+
+    def pair(self, token_ids: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Those of newly committed tokens [1, N] that make an entry, and the feature before each; features [1, N, H] are
+        their own."""
+        before = features.roll(1, 1)
+        before[0, self.first] = self.chain.waiting[self.slots]
+        self.chain.waiting[self.slots] = features[0, self.last]
+        return token_ids[:, self.entered], before[:, self.entered]
+
+
+def drafter_slots(drafter, slots: int, capacity: int, device) -> BlockSlots | ChainSlots:
+    """The slotted contexts of a drafter; raises RequestError for one whose context is of another kind."""
+    for kind, contexts in ((Backbone, BlockSlots), (Autoregressive, ChainSlots)):
+        if isinstance(drafter, kind):
+            return contexts(drafter, slots, capacity, device)
+    raise RequestError(f"{drafter.name} keeps no context that the engine can hold in slots; serve with DSpark, DFlash, Eagle3 "
+                       "or MTP, or decode one request with generate")
