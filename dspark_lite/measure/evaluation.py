@@ -118,30 +118,34 @@ def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: 
         raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
     labelled = drafters if isinstance(drafters, dict) else {name: name for name in drafters}
     weights = {label: fingerprint(_loaded(lab, drafter)) for label, drafter in labelled.items()}  # none fails midway
-    settings = {"target": lab.target.name, "drafters": sorted(labelled), "temperature": temperature, "gamma": gamma,
-                "max_new_tokens": max_new_tokens, "seed": lab.seed,
+    decoding = {"temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens}
+    settings = {"target": lab.target.name, "drafters": sorted(labelled), **decoding, "seed": lab.seed,
                 "weights": {"target": fingerprint(lab.target), **weights}}
     journal = Journal(journal_path(path) if path else None, settings)
-    keys = {(label, name): [_key(label, name, index, text) for index, text in enumerate(texts)]
-            for label in labelled for name, texts in prompts.items()}
-    finished = sum(key in journal for some in keys.values() for key in some)
-    rows = []
-    total = sum(map(len, keys.values()))
-    with tqdm(total=total, initial=finished, desc="evaluate", unit="prompt", file=sys.stderr) as bar:
-        for (label, name), some in keys.items():
-            bar.set_postfix_str(f"{label} {name}")
-            drafter = _loaded(lab, labelled[label])
-            for key, text in zip(some, prompts[name]):
-                if key not in journal:
-                    journal.add(key, _counts(lab, drafter, text, key[2], temperature, gamma, max_new_tokens))
-                    bar.update(1)
-            rows.append(_row(label, name, [journal[key] for key in some], gamma or drafter.gamma))
-    result = {**header(lab), "temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens,
-              "prompts": {name: len(texts) for name, texts in prompts.items()}, "rows": rows}
+    rows = _rows_by_journal(journal, lab, labelled, prompts, decoding)
+    result = {**header(lab), **decoding, "prompts": {name: len(texts) for name, texts in prompts.items()}, "rows": rows}
     if {"dspark", "dflash"} <= set(labelled):
         ours, theirs = ([row_tally(row) for row in rows if row["drafter"] == label] for label in ("dspark", "dflash"))
         result["dspark_over_dflash"] = vars(relative_gain(ours, theirs))
     return result
+
+
+def _rows_by_journal(journal: Journal, lab: Lab, drafters: dict, prompts: dict[str, list[str]], decoding: dict) -> list[dict]:
+    """The rows of `evaluate`; prompts that the journal lacks are answered, with `decoding` as the settings, and added."""
+    keys = {(label, name): [_key(label, name, index, text) for index, text in enumerate(texts)]
+            for label in drafters for name, texts in prompts.items()}
+    finished = sum(key in journal for some in keys.values() for key in some)
+    rows, total = [], sum(map(len, keys.values()))
+    with tqdm(total=total, initial=finished, desc="evaluate", unit="prompt", file=sys.stderr) as bar:
+        for (label, name), some in keys.items():
+            bar.set_postfix_str(f"{label} {name}")
+            drafter = _loaded(lab, drafters[label])
+            for key in some:
+                if key not in journal:
+                    journal.add(key, _counts(lab, drafter, prompts[name][key[2]], key[2], **decoding))
+                    bar.update(1)
+            rows.append(_row(label, name, [journal[key] for key in some], decoding["gamma"] or drafter.gamma))
+    return rows
 
 
 def row_tally(row: dict) -> np.ndarray:

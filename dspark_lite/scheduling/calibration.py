@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.special import expit
-from scipy.stats import rankdata
 
 from ..common.errors import CheckpointError, RequestError
 from ..common.files import read_fields, write_atomically
@@ -80,6 +79,8 @@ def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -
 def auc(predicted, observed) -> float:
     """The chance that a survivor was given a higher prediction than one that fell (area under the ROC curve); nan where
     all survived or all fell."""
+    from scipy.stats import rankdata  # slow to import, and needed here only
+
     predicted, observed = np.asarray(predicted), np.asarray(observed, dtype=bool)
     up, down = int(observed.sum()), int((~observed).sum())
     if not up or not down:
