@@ -1,8 +1,11 @@
-"""What a reader meets first is in order: README, licence, requirements, no trace of anybody's machine."""
+"""What a reader meets first is in order: README, licence, requirements, the rooms, no trace of anybody's machine."""
 
+import ast
+import importlib
 import re
 import subprocess
 import sys
+from collections import defaultdict
 
 import notebooks
 import pytest
@@ -161,3 +164,143 @@ def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
     assert lines[2].split() == ["plain", "1.00", "1.00", "1.00", "1.00"]
     assert lines[3].split() == ["dspark", "4.25", "-", "2.50", "-"]
     assert len({len(line) for line in lines}) == 1
+
+
+# The rooms of the package from the ground up, and the rooms that each may import: always some that stand above it here.
+ROOMS = {
+    "common": "",
+    "world": "common",
+    "decoding": "common",
+    "drafters": "common decoding",
+    "scheduling": "common decoding",
+    "models": "common decoding drafters",
+    "serving": "common decoding drafters scheduling",
+    "training": "common world decoding drafters models",
+    "losslessness": "common decoding drafters scheduling models training",
+    "measure": "common world decoding drafters scheduling models serving training",
+    "replication": "common scheduling models serving training losslessness measure",
+    "figures": "common decoding scheduling measure replication",
+    "exercises": "common decoding scheduling",
+}
+# Names that stand at the top of more than one file because one thing is asked of several, and the files they stand in. The
+# functions of an exercise bear the names that its notebook gives them: that room is left out.
+PROTOCOLS = {
+    "__all__": {"__init__.py", "decoding/__init__.py", "drafters/__init__.py", "losslessness/__init__.py", "scheduling/__init__.py"},
+    # A table or figure of the paper, drawn and written.
+    **{name: {"figures/paper_figures.py", "replication/tables.py"} for name in ("table_1", "figure_2", "figure_3", "figure_4", "figure_4_latency")},
+    # A quantity, the paper's and ours.
+    "conditional_acceptance": {"common/paper.py", "replication/our_results.py"},
+    "overhead": {"common/paper.py", "replication/round_times.py"},
+    "threshold_sweep": {"common/paper.py", "replication/recorded_confidence.py"},
+    # The texts of a domain, and who judges an answer of the first tiny world and of the second.
+    "RULES": {"world/chat_text.py", "world/code_text.py", "world/math_text.py"},
+    "is_right": {"training/answers.py", "world/judging.py"},
+}
+FIRST_WORLD = "world/corpus.py"  # stands beside the second one, with its names, until what was trained on it is gone
+
+
+def modules():
+    """Return {path inside the package: tree} of its files."""
+    package = ROOT / "dspark_lite"
+    return {path.relative_to(package).as_posix(): ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))}
+
+
+def room(path):
+    """Return the room that a file stands in; None for the two files at the top."""
+    return path.split("/")[0] if "/" in path else None
+
+
+def package_imports(path, node):
+    """Return what an import statement takes from the package, as paths of names from its top."""
+    if not isinstance(node, ast.ImportFrom):
+        return [name.name.split(".")[1:] for name in getattr(node, "names", []) if name.name.split(".")[0] == "dspark_lite"]
+    module = node.module.split(".") if node.module else []
+    if node.level:
+        folder = path.split("/")[:-1]
+        module = folder[:len(folder) - node.level + 1] + module
+    elif module[:1] != ["dspark_lite"]:
+        return []
+    else:
+        module = module[1:]
+    return [[*module, name.name] for name in node.names]
+
+
+def test_every_room_imports_only_what_it_may():
+    """Imports inside functions count: they are as much an arrow as those on top."""
+    wrong = [f"{path} imports {target[0]}" for path, tree in modules().items() if room(path) for node in ast.walk(tree)
+             if isinstance(node, (ast.Import, ast.ImportFrom)) for target in package_imports(path, node)
+             if target[0] not in (room(path), *ROOMS[room(path)].split())]
+    assert wrong == []
+
+
+def test_the_direction_is_one():
+    order = list(ROOMS)
+    assert all(order.index(above) < order.index(name) for name, above_it in ROOMS.items() for above in above_it.split())
+    assert {path.name for path in (ROOT / "dspark_lite").iterdir()} - {"__pycache__"} == {"__init__.py", "__main__.py", *ROOMS}
+    assert len(ROOMS) + 2 <= 15
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_room_says_in_two_sentences_what_lives_there_and_what_it_may_import(name):
+    says = ast.get_docstring(modules()[f"{name}/__init__.py"])
+    assert len(re.findall(r"\.(?=\s|$)", says)) == 2
+    named = re.findall(r"`(\w+)`", says.partition(" may import ")[2])
+    assert named == ROOMS[name].split() or (name == "common" and "no other room" in says)
+
+
+def test_readme_shows_the_rooms():
+    text = readme.README.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)/` \| [^|]+ \|(.*)\|$", text, flags=re.M)
+    assert {name: re.findall(r"`(\w+)`", imported) for name, imported in rows} == {name: above.split() for name, above in ROOMS.items()}
+
+
+def test_the_import_of_the_package_stays_light():
+    """Neither figures nor training nor a library that is slow to import comes with `import dspark_lite` or the corridor."""
+    trees, waiting, reached, outside = modules(), ["__init__.py", *(path for path in modules() if room(path) == "decoding")], set(), set()
+    while waiting:
+        path = waiting.pop()
+        reached.add(path)
+        for node in trees[path].body:
+            if isinstance(node, ast.Import) or isinstance(node, ast.ImportFrom) and not node.level:
+                outside |= {node.module} if isinstance(node, ast.ImportFrom) else {name.name for name in node.names}
+            for target in package_imports(path, node) if isinstance(node, (ast.Import, ast.ImportFrom)) else []:
+                stems = ["/".join(target[:count]) for count in range(1, len(target) + 1)]
+                waiting += [file for stem in stems for file in (f"{stem}.py", f"{stem}/__init__.py") if file in trees and file not in reached]
+    assert {room(path) for path in reached} & {"training", "figures", "exercises"} == set()
+    slow = {"matplotlib", "ipywidgets", "IPython", "datasets", "accelerate", "huggingface_hub", "scipy.stats", "scipy.optimize"}
+    assert {name for name in outside if name in slow or name.split(".")[0] in slow} == set()
+    assert len(reached) > 20  # it has walked
+
+
+def test_no_function_is_longer_than_40_lines():
+    functions = ((path, node) for path, tree in modules().items() for node in ast.walk(tree)
+                 if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    assert [f"{path}: {node.name}" for path, node in functions if node.end_lineno - node.lineno >= 40] == []
+
+
+def defined(node):
+    """Return the names that a statement at the top of a file defines."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+
+
+def test_a_name_at_the_top_of_a_file_is_one_thing_in_the_whole_package():
+    places = defaultdict(set)
+    for path, tree in modules().items():
+        for name in (name for node in tree.body for name in defined(node) if room(path) != "exercises"):
+            places[name].add(path)
+    first = places.keys() if FIRST_WORLD not in modules() else {name for name in places if FIRST_WORLD not in places[name]}
+    assert {name: paths for name, paths in places.items() if len(paths) > 1 and name in first} == PROTOCOLS
+
+
+@pytest.mark.parametrize(("module", "name"), [
+    ("dspark_lite", "load_target"), ("dspark_lite", "load_drafter"), ("dspark_lite", "generate"), ("dspark_lite", "setup"),
+    ("dspark_lite.calibration", "fit_sts"), ("dspark_lite.scheduling", "schedule"), ("dspark_lite.cost_table", "CostTable"),
+    ("dspark_lite.losslessness", "output_distribution")])
+def test_names_that_other_programs_rely_on_are_where_they_were(module, name):
+    found = importlib.import_module(module)
+    assert callable(getattr(found, name))
+    parent, _, last = module.rpartition(".")
+    assert not parent or getattr(importlib.import_module(parent), last) is found
