@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from dspark_lite.common.about import REPOSITORY, colab_url, repository_url  # noqa: E402
+from dspark_lite.common.files import write_text  # noqa: E402
 
 SOURCES = ROOT / "notebooks" / "src"
 MEASURED = ROOT / "assets" / "measurements" / "lessons.json"
@@ -222,14 +223,6 @@ def strip(notebook):
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if WIDGET_VIEW not in output.get("data", {})]
-
-
-def write_text(path, text):
-    """Write a file under a temporary name and move it into place: a stopped run leaves no half of a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def write_notebook(path, notebook):

@@ -2,7 +2,9 @@
 
 import sys
 
-from notebooks import ROOT, LessonError, badge, lesson_sources, minutes, title, write_text
+from notebooks import ROOT, LessonError, badge, lesson_sources, minutes, title
+
+from dspark_lite.common.files import write_text
 
 README = ROOT / "README.md"
 BEGIN, END = "<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"

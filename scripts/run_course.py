@@ -17,8 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
 import nbformat
-from notebooks import KERNEL_SETTINGS, MEASURED, ROOT, LessonError, code_cells, execute, write_text
+from notebooks import KERNEL_SETTINGS, MEASURED, ROOT, LessonError, code_cells, execute
 from tqdm import tqdm
+
+from dspark_lite.common.files import write_json, write_text
 
 BUILD = ROOT / "build"
 AT_ONCE = min(2, os.cpu_count() or 1)  # lessons, of one thread each
@@ -73,11 +75,6 @@ def measurement(seconds):
         "versions": {"python": platform.python_version(), **{n: version(n) for n in ("torch", "transformers")}},
         "seconds": seconds,
     }
-
-
-def write_json(path, value):
-    """Write JSON with a final newline, in one move."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def bench():

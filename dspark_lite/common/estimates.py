@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 RESAMPLES = 2000
-COVERAGE = 0.95
+COVERAGE = 0.95  # of an interval
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ def bootstrap(statistic, groups: list[np.ndarray], seed: int = 0, resamples: int
         return Estimate(value, value, value)
     rng = np.random.default_rng(seed)
     draws = [statistic([group[rng.integers(0, len(group), len(group))] for group in groups]) for _ in range(resamples or RESAMPLES)]
-    low, high = np.nanquantile(draws, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
-    return Estimate(value, float(low), float(high))
+    return Estimate(value, *map(float, percentiles(draws)))
 
 
 def share_intervals(kept: np.ndarray, counted: np.ndarray, prompts: np.ndarray) -> np.ndarray:
@@ -40,4 +39,9 @@ def share_intervals(kept: np.ndarray, counted: np.ndarray, prompts: np.ndarray) 
     redrawn = np.random.default_rng(0).multinomial(len(sums[0]), np.full(len(sums[0]), 1 / len(sums[0])), RESAMPLES)
     above, below = redrawn @ sums[0], redrawn @ sums[1]  # [RESAMPLES, m]
     shares = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
-    return np.nanquantile(shares, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)
+    return percentiles(shares)
+
+
+def percentiles(draws) -> np.ndarray:
+    """The two ends [2, ...] between which COVERAGE of the draws [resamples, ...] lie; nan ones are left out."""
+    return np.nanquantile(draws, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)

@@ -39,8 +39,13 @@ def write_atomically(path: Path, write) -> None:
     temporary.replace(path)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a text, whole or not at all."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
 def write_json(path: Path, measured: dict) -> None:
     """Writes a measurement, whole or not at all; lists of numbers, also nested ones, stand on one line each."""
     indented = json.dumps(measured, indent=1)
     text = re.sub(r"\[[\s\d.,+e\-\[\]]+\]", lambda numbers: re.sub(r"\s+", " ", numbers[0]), indented)
-    write_atomically(path, lambda temporary: temporary.write_text(text + "\n"))
+    write_text(path, text + "\n")

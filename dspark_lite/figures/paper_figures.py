@@ -11,10 +11,10 @@ from ..common.estimates import Estimate
 from ..common.names import DOMAINS
 from ..measure import studies
 from ..replication import our_results, round_times
+from ..replication.tables import DOMAINS_AND_MEAN as COLUMNS
 from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on
 
 TARGET = "Qwen3-4B"  # of the paper's Figures 2 to 4
-COLUMNS = (*DOMAINS, "all")
 FULL_DEPTH, PAPER_DEPTHS = 3, {1: 1, 2: 2, 3: 5}  # our full depth; our number of layers: the paper's
 DRAFT_LENGTH = "draft length: anchor and drafts (tokens)"
 

@@ -6,6 +6,7 @@ bytes, of 16-bit weights.
 """
 
 from functools import cache
+from types import SimpleNamespace
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -17,7 +18,7 @@ from ..decoding.target import Target
 from ..drafters import SmallLM
 from .checkpoints import of_target
 from .draft_config import DRAFTS, parse_draft_config
-from .weights import network
+from .weights import kv_bytes, network
 
 RELEASED_MODELS = {role: name for role, name in PROFILES["released"].items() if "/" in name}  # role: Hub id
 RELEASED_DRAFTERS = tuple(role for role in RELEASED_MODELS if role != "target")
@@ -99,9 +100,7 @@ def weight_bytes(role: str) -> int:
 
 def keys_values(role: str, tokens: int) -> int:
     """Bytes of the keys and values of `tokens` tokens; a draft's buffer doubles as it grows, and may be half empty."""
-    shape = config(role)
-    entries = 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * shape["head_dim"] * tokens
-    return ITEM * entries * (1 if is_language_model(role) else 2)
+    return kv_bytes(SimpleNamespace(**config(role)), ITEM) * tokens * (1 if is_language_model(role) else 2)
 
 
 def activations(role: str | None, tokens: int) -> int:

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from ..common.errors import DSparkLiteError
 from ..common.files import write_atomically
+from ..models.weights import kv_bytes
 from ..world.corpus import Example
 from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
@@ -38,9 +39,8 @@ def batch_size_that_fits(target, tokens: int) -> int:
     GPU has free."""
     if target.device.type != "cuda":
         return PARALLEL
-    config = target.config
-    token_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * target.dtype.itemsize
-    return max(1, min(PARALLEL, torch.cuda.mem_get_info(target.device)[0] // (2 * tokens * token_bytes)))
+    row = tokens * kv_bytes(target.config, target.dtype.itemsize)
+    return max(1, min(PARALLEL, torch.cuda.mem_get_info(target.device)[0] // (2 * row)))
 
 
 @torch.inference_mode()
