@@ -1,4 +1,4 @@
-"""What drafters share: the proposal they return, the draft length they may be asked for, the fields of their config."""
+"""A drafted block as the corridor takes it, several of them as one, and the draft length that may be asked for."""
 
 from dataclasses import dataclass
 

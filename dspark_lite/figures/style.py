@@ -1,8 +1,8 @@
-"""Figures of the lessons. A drafter, a domain and a policy have one colour and one marker each, everywhere.
+"""The house style: a drafter, a domain and a policy have one colour and one marker each, in every figure.
 
 Colours are Okabe and Ito's, wine is Tol's, all told apart by colour-blind readers; markers and line styles say the same
-a second time.
-The paper's values are hollow, ours are filled. Importing this module puts matplotlib in the house style.
+a second time. The paper's values are hollow, ours are filled, with intervals. Importing this module puts matplotlib in
+the house style.
 """
 
 import matplotlib.pyplot as plt

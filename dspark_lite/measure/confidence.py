@@ -1,4 +1,5 @@
-"""Calibrating a drafter on one half of a lab's prompts and reporting on the other; checking a stored calibration."""
+"""What a confidence head says in rollouts and what becomes of it; calibrating a drafter on one half of a lab's prompts and
+reporting on the other; checking a stored calibration."""
 
 import sys
 

@@ -1,5 +1,5 @@
 """A checkpoint under the glass (lesson 08): what its files hold, whether each tensor finds its place, how exact each
-module is, what it holds in memory; and what others measured with the released one."""
+module is; and what others measured with the released one."""
 
 from typing import NamedTuple
 

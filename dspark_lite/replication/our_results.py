@@ -1,4 +1,4 @@
-"""Our measurements in the shape of the paper's table and figures: assets/measurements/experiments, one file a drafter.
+"""Our measurements in the shape of the paper's table and figures: assets/measurements/experiments, one file per drafter.
 
 `common/paper.py` has the paper's numbers; here are ours, with intervals over prompts. scripts/experiments.py measures them.
 All drafters answered the same prompts, so whatever compares them draws the same prompts for both: `paired`.
