@@ -23,7 +23,7 @@ from dspark_lite.measure.evaluation import (acceptance_by_position, evaluate, me
                                             tokens_per_second)
 from dspark_lite.measure.journal import Journal, check_writable, commit
 from dspark_lite.measure.lab import setup
-from dspark_lite.measure.target_quality import answer_entropy
+from dspark_lite.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.models.weights import fingerprint
 
@@ -99,7 +99,7 @@ def test_macro_gain_compares_the_same_prompts():
 def test_entropy_of_answer_tokens_is_in_nats():
     target, _ = toy_models(vocab_size=5)
     target.model.lm_head.weight.zero_()  # every next token is equally likely
-    assert answer_entropy(target, [[1, 2], [3]], [[4, 0, 1], [2]]) == pytest.approx(math.log(5))
+    assert token_entropies(target, [[1, 2], [3]], [[4, 0, 1], [2]]).tolist() == pytest.approx([math.log(5)] * 4)
 
 
 # On the tiny profile -------------------------------------------------------------------------------------------------
