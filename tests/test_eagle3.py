@@ -244,7 +244,7 @@ class Cache:
 def recipe_of(name, **config):
     """A small recipe."""
     shape = {"num_hidden_layers": 1, "target_layer_ids": [0, 1] if name == "eagle3" else [2], "ttt_length": 3}
-    return {"name": name, "seed": 3, "epochs": 20, "batch": 4, "learning_rate": 0.02, "precision": "float32",
+    return {"name": name, "seed": 3, "epochs": 20, "batch": 4, "learning_rate": 0.02, "precision": "float32", "data": {},
             "config": {"drafter": name, **shape, **config}}
 
 

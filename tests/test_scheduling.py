@@ -232,6 +232,6 @@ def test_the_benchmark_compares_equal_results(monkeypatch):
         (3, 0.5, 60.0, 120.0), (9, 0.5, 60.0, 120.0)]
     assert [len(lengths) for lengths in timed] == [3, 3, 9, 9] and torch.equal(timed[2], timed[3])
     assert timed[2].sum() > 30, "hardly a token is admitted, so the loop does not run to its end"
-    monkeypatch.setattr(policies, "literal_schedule", lambda survival, table: torch.zeros(len(survival), dtype=torch.long))
+    monkeypatch.setattr(speed, "literal_schedule", lambda survival, table: torch.zeros(len(survival), dtype=torch.long))
     with pytest.raises(RuntimeError, match="the vectorised scheduler and the literal one disagree on 3 requests"):
         bench_scheduler(requests=(3,), gamma=4)

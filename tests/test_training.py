@@ -21,7 +21,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.measure.lab import held_out
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.training import answers, cache, drafts, language_model, loop, precision, recipes
-from dspark_lite.training.anchors import block_mask, block_targets, dense_mask, draw_anchors
+from dspark_lite.training.anchors import TrainingBatch, block_mask, block_targets, dense_mask, draw_anchors
 from dspark_lite.training.losses import block_losses, position_weights, training_forward
 from dspark_lite.training.packed import packed_hidden
 from dspark_lite.world.corpus import Example, examples, expand, is_held_out
@@ -176,7 +176,7 @@ def test_uncounted_slots_do_not_matter():
 def test_the_training_loss_weighs_the_three_terms_by_the_recipes_factors(text):
     ids, features, anchors = text
     last_hidden, _ = TARGET.last_hidden(ids, DRAFTERS["dspark"].taps)
-    batch = ids, torch.ones(2, 14).bool(), features, last_hidden, anchors, torch.ones(2, 3).bool()
+    batch = TrainingBatch(ids, torch.ones(2, 14).bool(), features, last_hidden, anchors, torch.ones(2, 3).bool(), torch.ones(2))
     factors = {"cross_entropy": 2.0, "l1": 3.0, "confidence": 5.0}
     numerator, weight, terms = drafts.block_loss(DRAFTERS["dspark"], batch, {"loss": factors})
     assert set(terms) == set(factors) and min(terms.values()) > 0 and weight > 1

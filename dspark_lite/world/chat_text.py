@@ -204,7 +204,7 @@ def _two_hops(rng: random.Random, person: Person) -> tuple[str, _Writer]:
         _talk(writer, rng, (0, 2))
         writer.state(fact, town_values(town), town.name)
     else:
-        writer.state(fact, town_values(town), "[the|this|that] town")
+        writer.state(fact, town_values(town), expand("[the|this|that] town", writer.voice, rng))
     _talk(writer, rng, (5, 7))
     return ask, writer
 

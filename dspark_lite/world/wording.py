@@ -61,16 +61,14 @@ def _weights(source: str, count: int, keys: tuple[str, ...]) -> list[float]:
 @cache
 def parse(template: str) -> tuple:
     """The pieces of a template: strings, names and choices. Raises ValueError for brackets that do not match."""
-    alternatives, rest = _alternatives(template)
-    if rest:
-        raise ValueError(f"the template has a bracket too many: {template!r}")
+    alternatives, _ = _alternatives(template, inside=False)
     return alternatives[0] if len(alternatives) == 1 else (Choice(template, tuple(alternatives)),)
 
 
-def _alternatives(text: str) -> tuple[list[tuple], str]:
-    """Alternatives up to the closing bracket or the end, and what stands after that bracket."""
+def _alternatives(text: str, inside: bool) -> tuple[list[tuple], str]:
+    """Alternatives up to the end, or `inside` a bracket up to the one that closes it, and what stands after that."""
     found, pieces = [], []
-    while text:
+    while text and text[0] != "]":
         literal = re.match(r"[^\[\]|{}]+", text)
         if literal:
             pieces.append(literal[0])
@@ -79,17 +77,15 @@ def _alternatives(text: str) -> tuple[list[tuple], str]:
             name, _, text = text[1:].partition("}")
             pieces.append(Name(name))
         elif text[0] == "[":
-            inner, rest = _alternatives(text[1:])
-            if not text.endswith("]" + rest):
-                raise ValueError(f"a bracket is not closed: {text!r}")
+            inner, rest = _alternatives(text[1:], inside=True)
             pieces.append(Choice(text[:len(text) - len(rest)], tuple(inner)))
             text = rest
-        elif text[0] == "|":
+        else:  # "|"
             found.append(tuple(pieces))
             pieces, text = [], text[1:]
-        else:  # "]"
-            return [*found, tuple(pieces)], text[1:]
-    return [*found, tuple(pieces)], ""
+    if bool(text) != inside:
+        raise ValueError(f"a bracket of the template {'is not closed' if inside else f'has no beginning: {text!r}'}")
+    return [*found, tuple(pieces)], text[1:]
 
 
 def expand(template: str, voice: Voice, rng: random.Random, rules: dict[str, str] | None = None, **values) -> str:
