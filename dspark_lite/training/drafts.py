@@ -29,7 +29,8 @@ def block_loss(drafter: DSpark, batch: TrainingBatch, recipe: dict) -> tuple[tor
         target_logits = drafter.lm_head(last_hidden[rows, blocks.target_position])
     losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits,
                           recipe["loss"].get("position_decay", DECAY))
-    factors = loss_factors(recipe["loss"], progress[0].item())
+    # The same in every row; a process may have none of a small batch.
+    factors = loss_factors(recipe["loss"], progress.mean().nan_to_num().item())
     terms = {name: getattr(losses, name) for name in factors}
     return sum(factors[name] * term for name, term in terms.items()), losses.weight, terms
 
