@@ -22,9 +22,9 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.measure import confidence, multimodality, studies, threshold_sweep
 from dspark_lite.measure.evaluation import count_estimates
 from dspark_lite.measure.multimodality import Reading
-from dspark_lite.replication import claims, our_results, quantities, recorded_confidence, recorded_serving, round_times
+from dspark_lite.replication import our_results, quantities, recorded_confidence, recorded_serving, round_times
 from dspark_lite.scheduling.calibration import STS, Observations
-from dspark_lite.serving.engine import PARTS, StepReport
+from dspark_lite.serving.engine import STEP_PARTS, StepReport
 
 
 def is_about(value, low, high):
@@ -200,8 +200,6 @@ def test_a_rounds_overhead(measured):
     assert round_times.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
     assert round_times.overhead(rows, "dspark", 4) == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
     assert quantities.overheads() == {"length 4:": is_about(6 / 35, 2 / 15, 0.2), "length 16:": is_about(0, 0, 0)}
-    assert claims.cheap().margins() == {"length 4:": is_about(0.002 - 6 / 35, 0.002 - 0.2, 0.002 - 2 / 15),
-                                        "length 16:": is_about(0.013, 0.013, 0.013)}
 
 
 def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
@@ -217,33 +215,6 @@ def test_the_lowest_auc_above_a_guess(monkeypatch):
     found = {("auc", min): Estimate(0.8, 0.45, 0.95)}
     monkeypatch.setattr(quantities, "recorded_confidence", SimpleNamespace(over_positions=lambda *asked: found[asked]))
     assert quantities.above_chance() == is_about(0.3, -0.05, 0.45)
-
-
-# The claims ----------------------------------------------------------------------------------------------------------
-
-
-def test_margins_are_the_differences_that_a_claim_names():
-    assert claims.domain_order().margins() == {"math over code": is_about(1.5, 0, 2), "code over chat": is_about(1, 1, 1)}
-    depth = claims.depth().margins()
-    assert list(depth) == ["1 to 2 layers:", "2 to full:", "first over second"] and depth["first over second"] == is_about(0.25, 0, 1 / 3)
-    assert claims.half("", {"a": ("math",)}).margins() == {"a": quantities.half_fall(("math",))}
-    below = claims.compared("", "math", ("dflash", 1, "position 1"), ("dspark", 1, "position 1"))
-    assert below.margins() == {"": is_about(0.9 - 0.95, 0.9 - 1, 0.9 - 0.8)}
-    assert list(below.ours().values()) == [is_about(0.9, 0.9, 0.9), is_about(0.95, 0.8, 1)]
-    recurrent = claims.recurrent().margins()
-    assert recurrent == {"above zero at 16": quantities.length_gain("all", 16, "dspark_rnn", "dspark"),
-                         "more at 16 than at 4": is_about(12.75 / 9.75 - 1, 13 / 10 - 1, 12 / 9 - 1),
-                         "less than the Markov head's": quantities.rnn_stays_behind()}
-    assert recurrent["above zero at 16"] == is_about(12.75 / 9.75 - 1, 13 / 10 - 1, 12 / 9 - 1)
-
-
-def test_claims_without_margins_are_the_gains_themselves():
-    gain = our_results.gains("tiny-dspark", "tiny-dflash")
-    assert claims.macro("dflash").ours() == {"": gain["all"]}
-    assert claims.every_domain("dflash").ours() == {f"{domain}:": gain[domain] for domain in ("math", "code", "chat")}
-    assert claims.shallow().ours()["math:"] == is_about(4 / 3.5 - 1, 4.5 / 4 - 1, 2.5 / 2 - 1)
-    assert claims.at_length(16, "math").ours() == {"": quantities.length_gain("math", 16)}
-    assert claims.growing().ours()["math:"] == quantities.gain_growth(("math",), 8, 16)
 
 
 # Confidence ----------------------------------------------------------------------------------------------------------
@@ -322,7 +293,7 @@ def test_a_replay_ends_a_block_at_the_first_confidence_below_the_threshold():
 
 def served(committed, seconds, **fields):
     """A row of two turns of one step of four requests."""
-    parts = {f"{part}_seconds": [0.0, 0.0] for part in PARTS} | {"verify_seconds": seconds, "prefill_seconds": [2.0, 1.0]}
+    parts = {f"{part}_seconds": [0.0, 0.0] for part in STEP_PARTS} | {"verify_seconds": seconds, "prefill_seconds": [2.0, 1.0]}
     return {"concurrency": 4, "steps": [1, 1], "requests": [4, 4], "verified": [10, 30], "proposed": [6, 26], "accepted": [4, 8],
             "admitted": [2, 0], "committed": committed, **parts, **fields}
 
