@@ -96,9 +96,10 @@ class Rows:
     def __init__(self, recipe: dict, cache: TargetCache):
         self.recipe, self.cache = recipe, cache
         self.kind, _ = objective(recipe)
-        learned = len(cache.rows) - recipe["data"].get("held_out", 0)
+        held_out = recipe.get("data", {}).get("held_out", 0)
+        learned = len(cache.rows) - held_out
         if learned < 1:
-            raise DSparkLiteError(f"the recipe holds out {recipe['data']['held_out']} of {len(cache.rows)} answers, which leaves none to "
+            raise DSparkLiteError(f"the recipe holds out {held_out} of {len(cache.rows)} answers, which leaves none to "
                                   "learn from; hold out fewer")
         self.held_out = range(learned, len(cache.rows))
         batches = [batch for epoch in range(recipe["epochs"]) for batch in self._batches(range(learned), recipe["seed"] + epoch)]
