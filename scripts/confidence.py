@@ -10,13 +10,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from threshold_sweep import sweep  # noqa: E402
+
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
 from dspark_lite.measure.confidence import calibrate  # noqa: E402
 from dspark_lite.measure.journal import check_writable, header  # noqa: E402
 from dspark_lite.measure.lab import setup  # noqa: E402
 from dspark_lite.measure.step_time import PROFILE_CONTEXT, profile  # noqa: E402
-from dspark_lite.measure.threshold_sweep import sweep  # noqa: E402
 from dspark_lite.replication.recorded_confidence import CONFIDENCE_FOLDER, COST_TABLE, STEPS, STS_FILE  # noqa: E402
 
 PROMPTS = 400  # a domain, to fit on and again to report on

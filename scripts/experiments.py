@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from round_latency import round_latency  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
@@ -21,7 +22,6 @@ from dspark_lite.measure.evaluation import evaluate  # noqa: E402
 from dspark_lite.measure.journal import check_writable, journal_path  # noqa: E402
 from dspark_lite.measure.lab import setup  # noqa: E402
 from dspark_lite.measure.roofline import DEVICES  # noqa: E402
-from dspark_lite.measure.round_latency import round_latency  # noqa: E402
 from dspark_lite.measure.studies import LATENCY, MEASURED_RECIPES  # noqa: E402
 from dspark_lite.replication.our_results import MEASUREMENTS  # noqa: E402
 from dspark_lite.training.estimate import Speed, experiment_seconds  # noqa: E402

@@ -12,25 +12,26 @@ import matplotlib
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import paper_tables  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_atomically  # noqa: E402
 from dspark_lite.figures import paper_figures  # noqa: E402
 from dspark_lite.figures.lesson_00 import round_picture  # noqa: E402
-from dspark_lite.replication import ledger, tables  # noqa: E402
+from dspark_lite.replication import ledger  # noqa: E402
 
 FOLDER = ROOT / "assets" / "figures"
 PICTURE = FOLDER / "round.png"
 FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1, "figure_3": paper_figures.figure_3,
            "figure_4": paper_figures.figure_4, "figure_4_latency": paper_figures.figure_4_latency}
 TABLES = {
-    "Table 1: accepted length (tokens a round, bonus included)": tables.table_1,
-    "Table 1: gains of DSpark": tables.table_1_gains,
-    "Figure 2: conditional acceptance by draft position": tables.figure_2,
-    "Figure 3: accepted length by depth of the drafter": tables.figure_3,
-    "Figure 4: accepted length by draft length (anchor and drafts)": tables.figure_4,
-    "Figure 4: a full round against DFlash's": tables.figure_4_latency,
+    "Table 1: accepted length (tokens a round, bonus included)": paper_tables.table_1,
+    "Table 1: gains of DSpark": ledger.table_1_gains,
+    "Figure 2: conditional acceptance by draft position": paper_tables.figure_2,
+    "Figure 3: accepted length by depth of the drafter": paper_tables.figure_3,
+    "Figure 4: accepted length by draft length (anchor and drafts)": paper_tables.figure_4,
+    "Figure 4: a full round against DFlash's": paper_tables.figure_4_latency,
     "The ledger of claims": ledger.ledger_table,
     "Settings": ledger.settings_table,
 }

@@ -22,7 +22,7 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from dspark_lite.common.about import REPOSITORY, colab_url, repository_url  # noqa: E402
+from dspark_lite.common.about import REPOSITORY  # noqa: E402
 from dspark_lite.common.files import write_text  # noqa: E402
 
 SOURCES = ROOT / "notebooks" / "src"
@@ -49,6 +49,17 @@ KERNEL_SETTINGS = {
     "PYTHONHASHSEED": "0",
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
 }
+
+
+def repository_url() -> str:
+    """Return the address that `git clone` takes."""
+    return f"https://github.com/{REPOSITORY}"
+
+
+def colab_url(path: str) -> str:
+    """Return the address that opens the notebook at `path` (relative to the repository root) in Colab."""
+    return f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/{path}"
+
 
 CLONE = REPOSITORY.split("/")[1]
 SETUP = f'''#@title Find the course: clones it on Colab, looks upwards from here elsewhere

@@ -10,11 +10,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from serving_load import CAPACITY, CONCURRENCY, TEMPERATURE, measure_load  # noqa: E402
+
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
 from dspark_lite.measure.journal import Journal, check_writable, header, journal_path  # noqa: E402
 from dspark_lite.measure.lab import setup  # noqa: E402
-from dspark_lite.measure.serving_load import CAPACITY, CONCURRENCY, TEMPERATURE, measure_load  # noqa: E402
 from dspark_lite.models.weights import fingerprint  # noqa: E402
 from dspark_lite.replication.recorded_confidence import stored_sts  # noqa: E402
 from dspark_lite.replication.recorded_serving import MEASURED  # noqa: E402

@@ -14,6 +14,7 @@ from dspark_lite.common import files
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models import checkpoints
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
+from dspark_lite.models.weights import of_target
 from dspark_lite.training.drafts import new_draft
 
 # What fits -----------------------------------------------------------------------------------------------------------
@@ -43,7 +44,7 @@ def test_a_draft_to_be_trained_shares_them_where_no_number_changes(pair, dtype):
     """What is trained computes in float32, so those of a 16-bit target have to be copied."""
     target = load_target(str(pair / "target"), dtype=dtype)
     fresh = new_draft({"seed": 0, "config": {"num_hidden_layers": 1, "block_size": 3, "mask_token_id": 1, "target_layer_ids": [0]}}, target)
-    for name, theirs in checkpoints.of_target(target).items():
+    for name, theirs in of_target(target).items():
         ours = fresh.get_parameter(name)
         assert (ours.data_ptr() == theirs.data_ptr()) == (dtype == torch.float32)
         assert ours.dtype == torch.float32 and ours.equal(theirs.float()) and not ours.requires_grad

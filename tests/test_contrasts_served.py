@@ -6,7 +6,7 @@ import pytest
 from dspark_lite.common import estimates, recorded
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate
-from dspark_lite.replication import experiments, quantities, recorded_confidence, recorded_serving, settings
+from dspark_lite.replication import claims, experiments, our_results, quantities, recorded_confidence, recorded_serving, settings
 from dspark_lite.serving.engine import STEP_PARTS
 
 
@@ -41,7 +41,7 @@ def test_gain_at_the_same_throughput(engine):
 
 
 def test_gain_at_the_same_speed(engine):
-    found = quantities.served(recorded_serving.throughput_gain)
+    found = row("at the same speed").ours()
     close(found["moderate:"], 240 / 160 - 1)  # 10 per user lies a third of the way from 12.5 (200) to 5 (320)
     close(found["strict:"], 240 / 40 - 1)
 
@@ -67,7 +67,7 @@ def test_the_paper_promises_too_much_in_figure_6(monkeypatch):
     before = {1: ([0.6, 0.8], [0.5, 0.8], [3, 1]), 3: ([0.5], [0.2], [7]), 5: ([0.5], [0.3], [1]), 7: ([0.5], [0.4], [1])}
     monkeypatch.setattr(quantities.paper, "calibration", lambda position: {
         "before": dict(zip(("predicted", "observed", "count"), map(np.array, before[position])))})
-    assert quantities.paper_excess() == pytest.approx({"excess, from": 0.075, "excess, to": 0.3})
+    assert (quantities.paper_excess(min), quantities.paper_excess(max)) == pytest.approx((0.075, 0.3))
 
 
 def test_appendix_a_is_computed_and_a_wrong_number_is_told():
@@ -79,26 +79,42 @@ def test_appendix_a_is_computed_and_a_wrong_number_is_told():
         assert quantities.equal({**theirs, "1 draft:": 0.9 + changed}, ours)["1 draft:"].high < 0
 
 
-def test_shifted_moves_all_three():
-    found = quantities.shifted(Estimate(1.5, 1.0, 2.0), -1)
-    assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
+def test_a_scaled_estimate_keeps_low_below_high():
+    found = Estimate(1.5, 1.0, 2.5)
+    assert found.scaled(1, -1) == Estimate(0.5, 0.0, 1.5) and found.scaled(-2, 1) == Estimate(-2.0, -4.0, -1.0)
 
 
-def test_margins_of_merged_rows_have_their_sign(monkeypatch):
-    monkeypatch.setattr(quantities, "ahead", lambda first, second, domain: (first, second, domain))
-    assert quantities.first_draft_leads("dspark", "dflash", ("math",)) == {"math": (("dspark", 1), ("dflash", 1), "math")}
-    assert quantities.end_falls("dflash", ("code",)) == {"code": (("dflash", 1), ("dflash", 7), "code")}
-    assert quantities.paper_gains_by_domain(*[{"math": x, "code": x, "chat": x} for x in (6.0, 5.0)])["code:"] == pytest.approx(0.2)
+def row(words):
+    """The claim that begins with these words."""
+    return next(claim for claim in claims.CLAIMS if claim.says.startswith(words))
+
+
+def test_a_row_asks_for_every_combination_and_labels_it():
+    asked = claims.each("{0} at {2}:", lambda *values: values, ("math", "chat"), [1], {"first": 10, "last": 20})
+    assert asked() == {"math at first:": ("math", 1, 10), "math at last:": ("math", 1, 20), "chat at first:": ("chat", 1, 10),
+                       "chat at last:": ("chat", 1, 20)}
+    assert claims.each("alone", lambda: 7)() == {"alone": 7}
+    assert claims.joined(asked, claims.each("alone", lambda: 7))() == {**asked(), "alone": 7}
+
+
+@pytest.mark.parametrize(("words", "ends"), [
+    ("DFlash's first", (("dflash", 1), ("eagle3", 1))), ("DSpark's first", (("dspark", 1), ("dflash", 1))),
+    ("DFlash's conditional", (("dflash", 1), ("dflash", 7))), ("Eagle3's conditional", (("eagle3", 7), ("eagle3", 1)))])
+def test_margins_of_conditional_acceptance_have_their_sign(monkeypatch, words, ends):
+    """What is ahead of what, as `ahead` is asked: its counts are read in that order."""
+    strength = {"tiny-eagle3": 1, "tiny-dflash": 20, "tiny-dspark": 400}
+    monkeypatch.setattr(our_results, "counts_by_position", lambda recipe, domain: recipe)
+    monkeypatch.setattr(quantities, "acceptance", lambda recipe, position: strength[recipe] * position)
+    monkeypatch.setattr(quantities, "paired", lambda statistic, *counts: statistic(*counts))
+    values = [strength[f"tiny-{drafter}"] * position for drafter, position in ends]
+    assert set(row(words).margins().values()) == {values[0] - values[1]}
 
 
 def test_shares_of_a_target():
-    config = {"num_hidden_layers": 2, "hidden_size": 4, "head_dim": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
-              "intermediate_size": 8}
-    weights = 2 * (16 + 8 + 8 + 16 + 2 * 2 + 3 * 32 + 2 * 4) + 4  # q, k, v, o; norms of q, k; MLP; norms; last norm
-    assert settings.layer_weights(config) == weights == 316
+    target = {"model.embed_tokens.weight": (9, 4), "model.layers.0.mlp.up_proj.weight": (75, 4), "model.norm.weight": (16,)}
     shapes = {"embed_tokens.weight": (9, 4), "lm_head.weight": (9, 4), "fc.weight": (4, 7), "norm.weight": (4,)}
-    assert settings.drafter_weights(shapes) == 32
-    assert settings.shares(config, {"dflash": shapes}) == "DFlash 10.1%"
+    assert settings.own_weights(target) == 316 and settings.own_weights(shapes) == 32
+    assert settings.shares(target, {"dflash": shapes}) == "DFlash 10.1%"
 
 
 def test_released_drafters_have_the_shares_that_the_small_ones_are_made_after():

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dspark_lite.__main__ import main
+from dspark_lite.common import timing
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import bootstrap
 from dspark_lite.common.names import DOMAINS
@@ -161,7 +162,8 @@ TOY_LAB = SimpleNamespace(target=TARGET, drafter=TOYS.get, check_drafter=lambda 
 def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsys):
     """The clock ticks a millisecond at each look: a part takes one, an operator one."""
     ticks = itertools.count()
-    monkeypatch.setattr(speed, "clock", lambda device: next(ticks) / 1e3)
+    for module in (speed, timing):
+        monkeypatch.setattr(module, "clock", lambda device: next(ticks) / 1e3)
     monkeypatch.setattr("dspark_lite.__main__._lab", lambda *given: TOY_LAB)
     command = ["bench", "--breakdown", "--drafters", "dspark", "small_lm", "--prompts", "1", "--json", str(tmp_path / "b.json")]
     assert main(command) == 0
@@ -186,7 +188,8 @@ def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsy
 def test_a_breakdown_shows_which_part_is_slow(monkeypatch, slow, part):
     now, drafter = [0.0], TOYS["dspark"]
     honest = getattr(drafter, slow)
-    monkeypatch.setattr(speed, "clock", lambda device: now[0])
+    for module in (speed, timing):
+        monkeypatch.setattr(module, "clock", lambda device: now[0])
     monkeypatch.setattr(drafter, slow, lambda *given, **options: now.__setitem__(0, now[0] + 5.0) or honest(*given, **options))
     _, row = speed.breakdown(TOY_LAB, ["dspark"], prompts=1)["rows"]
     assert row["milliseconds"] == pytest.approx({**dict.fromkeys(ROUND_PARTS, 0), part: 5000})

@@ -186,11 +186,9 @@ ROOMS = {
 # functions of an exercise bear the names that its notebook gives them: that room is left out.
 PROTOCOLS = {
     "__all__": {"__init__.py", "decoding/__init__.py", "drafters/__init__.py", "losslessness/__init__.py", "scheduling/__init__.py"},
-    # A table or figure of the paper, drawn and written.
-    **{name: {"figures/paper_figures.py", "replication/tables.py"} for name in ("table_1", "figure_2", "figure_3", "figure_4", "figure_4_latency")},
     # A quantity, the paper's and ours.
     "conditional_acceptance": {"common/paper.py", "replication/our_results.py"},
-    "overhead": {"common/paper.py", "replication/round_times.py"},
+    "overhead": {"common/paper.py", "replication/our_results.py"},
     "threshold_sweep": {"common/paper.py", "replication/recorded_confidence.py"},
     # The texts of a domain, and who judges an answer of the first tiny world and of the second.
     "RULES": {"world/chat_text.py", "world/code_text.py", "world/math_text.py"},

@@ -103,14 +103,14 @@ def test_the_papers_values_are_those_of_its_text(made):
 
 def test_the_paper_holds_its_own_claims():
     """What the claims compare is in the paper's own figures on the side that its text says."""
-    falls = list(quantities.paper_falls().values())
+    falls = list(row("from position 1 to 7").figure().values())
     assert len(falls) == 8 and all(dspark < dflash / 2 for dflash, dspark in zip(falls[::2], falls[1::2]))
-    for numbers in (claims.shallow(), claims.table_1_gains_over("eagle3"), claims.table_1_gains_over("dflash"), quantities.paper_excess()):
-        assert min(numbers.values()) > 0
+    for words in ("a DSpark of 2 layers", "DSpark accepts longer than Eagle3", "DSpark accepts longer than DFlash in", "the raw confidence is over"):
+        assert min(row(words).figure().values()) > 0
     assert all(quantities.paper_gain(domain, 16) > quantities.paper_gain(domain, 8) for domain in DOMAINS)
-    firsts = list(quantities.paper_first_drafts("dspark", "dflash", DOMAINS).values())
+    firsts = list(row("DSpark's first draft").figure().values())
     assert all(dspark > dflash for dspark, dflash in zip(firsts[::2], firsts[1::2]))
-    steps = quantities.paper_depth_steps()
+    steps = row("accepted length grows").figure()
     assert steps["1 to 2 layers:"] > steps["2 to full:"] > 0
 
 

@@ -9,6 +9,7 @@ from helpers import drawn, written
 from safetensors.torch import save_file
 
 from dspark_lite.common.estimates import Estimate
+from dspark_lite.common.recorded import reference
 from dspark_lite.figures import lesson_08 as figures
 from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Parting, parted
@@ -72,7 +73,7 @@ def test_what_is_held_is_counted_once():
 
 
 def test_the_public_run_is_the_issues_and_names_its_source():
-    public = inspection.public_run()
+    public = reference("public_run.json")
     assert public["accepted_length"] == {"math": 3.25, "code": 6.40, "chat": 3.96} and public["speedup"] == 3.66
     block = public["first_block"]
     assert "".join(block["tokens"]) == " sky is blue because of a shorter" and len(block["tokens"]) == len(block["confidence"]) == 7
@@ -120,7 +121,7 @@ def test_blocks_stand_under_one_another(closing):
 
 
 def test_confidences_stand_beside_those_of_the_public_run(closing):
-    public = inspection.public_run()["first_block"]
+    public = reference("public_run.json")["first_block"]
     (axes,) = figures.confidences([0.9, 0.4], ["a", "$"], public, "CPU").axes
     assert drawn(axes) == {"here": [0.9, 0.4], "public notebook": public["confidence"]}
 
@@ -133,7 +134,7 @@ def test_rounding_rings_the_choices_that_change(closing):
 
 
 def test_the_public_run_is_hollow_beside_ours(closing):
-    public, places = inspection.public_run(), ("math", "code", "chat")
+    public, places = reference("public_run.json"), ("math", "code", "chat")
     estimates = {domain: Estimate(2.0 + k, 1.5, 5.5) for k, domain in enumerate(places)}
     speeds = {"math": 1.0, "code": 2.0, "chat": 3.0, "all": 2.0}
     length, speed = figures.beside_public({"small_lm": estimates, "dspark": estimates},

@@ -7,13 +7,13 @@ from made_measurements import PROMPTS, latency, measurement
 
 from dspark_lite.common import estimates, formats, paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.estimates import bootstrap
+from dspark_lite.common.estimates import bootstrap, paired
 from dspark_lite.common.names import DOMAINS
 from dspark_lite.figures import paper_figures
 from dspark_lite.measure import studies
 from dspark_lite.measure.evaluation import mean_accepted_length
 from dspark_lite.replication import our_results
-from dspark_lite.replication.round_times import full_round, overhead, round_times
+from dspark_lite.replication.our_results import full_round, overhead, round_times
 from dspark_lite.training.recipes import load_recipe
 
 
@@ -54,10 +54,10 @@ def test_gains_are_paired(made):
 
 def test_paired_draws_the_same_prompts_for_all(made):
     rows = our_results.tallies("tiny-dspark")
-    alone = our_results.paired(mean_accepted_length, rows)
+    alone = paired(mean_accepted_length, rows)
     assert alone == bootstrap(mean_accepted_length, rows) == our_results.accepted_lengths("tiny-dspark")["all"]
     longer = [group * [2, 1] for group in rows]  # twice as long on every prompt
-    twice = our_results.paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b), longer, rows)
+    twice = paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b), longer, rows)
     assert (twice.value, twice.low, twice.high) == pytest.approx((2, 2, 2))
 
 

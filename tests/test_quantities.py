@@ -6,23 +6,25 @@ A alone to that of B alone. Only math's prompts differ, unless a test says other
 
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 from helpers import GAMMA, VOCAB
 from made_measurements import forget, read_from
 from pytest import approx
+from threshold_sweep import summary
 
 from dspark_lite.common import estimates
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate, bootstrap
 from dspark_lite.common.files import write_json
-from dspark_lite.figures import lesson_09
+from dspark_lite.figures import style
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure import confidence, multimodality, studies, threshold_sweep
+from dspark_lite.measure import confidence, multimodality, studies
 from dspark_lite.measure.evaluation import count_estimates
 from dspark_lite.measure.multimodality import Reading
-from dspark_lite.replication import our_results, quantities, recorded_confidence, recorded_serving, round_times
+from dspark_lite.replication import claims, our_results, quantities, recorded_confidence, recorded_serving
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
 
@@ -100,10 +102,17 @@ def test_shares_need_ten_rounds():
 
 def test_intervals_in_figures_are_those_of_prompts():
     kept, counted, prompts = np.array([[1, 0], [0, 0], [1, 1]]), np.ones((3, 2)), np.array([4, 4, 9])
-    low, high = estimates.share_intervals(kept, counted, prompts)  # the first prompt keeps 1 of 2 and 0 of 2, the second all
-    assert low.tolist() == [0.5, 0.0] and high.tolist() == [1.0, 1.0]
-    assert lesson_09.whiskers([0.6, 0.5], np.array([[0.5, 0.1], [0.9, 0.5]])).tolist() == [[approx(0.1), approx(0.4)],
-                                                                                                 [approx(0.3), 0.0]]
+    first, second = estimates.share_estimates(kept, counted, prompts)  # the first prompt keeps 1 of 2 and 0 of 2, the second all
+    assert first == is_about(2 / 3, 0.5, 1) and second == is_about(1 / 3, 0, 1)
+
+
+def test_intervals_are_drawn_from_end_to_end_and_what_is_missing_is_left_out():
+    _, axes = style.figure()
+    style.draw_estimates(axes, [1, 2, 3], [Estimate(0.6, 0.5, 0.9), None, Estimate(0.5, 0.55, 0.5)], {"label": "x"})
+    bars, = axes.containers[0].lines[2]
+    ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
+    assert ends == [[approx(0.5), approx(0.9)], [0.5, 0.5]] and axes.containers[0].lines[0].get_xdata().tolist() == [1, 3]
+    plt.close("all")
 
 
 # Our results ---------------------------------------------------------------------------------------------------------
@@ -124,29 +133,29 @@ def test_a_gain_is_a_ratio_less_one():
 def test_conditional_acceptance_is_of_the_rounds_that_came_so_far():
     found = our_results.conditional_acceptance("tiny-dspark", "math")
     assert found[0] == is_about(38 / 40, 0.8, 1.0) and found[6] == is_about(24 / 30, 0.6, 0.9) and len(found) == 7
-    assert quantities.at("dflash", "math", 7) == is_about(16 / 30, 0.2, 0.7)
-    assert quantities.at("eagle3", "code", 7) == is_about(0.6, 0.6, 0.6)
+    assert quantities.at("math", "dflash", 7) == is_about(16 / 30, 0.2, 0.7)
+    assert quantities.at("code", "eagle3", 7) == is_about(0.6, 0.6, 0.6)
     with pytest.raises(DSparkLiteError, match="hardly a round of Eagle3 came to position 7 on math; measure more prompts"):
-        quantities.at("eagle3", "math", 7)
+        quantities.at("math", "eagle3", 7)
 
 
 # What claims compare -------------------------------------------------------------------------------------------------
 
 
 def test_one_place_is_ahead_of_another():
-    assert quantities.ahead(("dspark", 1), ("dflash", 7), "math") == is_about(0.95 - 16 / 30, 1 - 0.7, 0.8 - 0.2)
-    assert quantities.ahead(("dspark", 1), ("dspark", 7), "math") == is_about(0.15, 0.1, 0.2)
+    assert quantities.ahead("math", ("dspark", 1), ("dflash", 7)) == is_about(0.95 - 16 / 30, 1 - 0.7, 0.8 - 0.2)
+    assert quantities.ahead("math", ("dspark", 1), ("dspark", 7)) == is_about(0.15, 0.1, 0.2)
 
 
 def test_a_fall_is_from_position_1_to_7_and_its_half():
-    assert quantities.falls("tiny-dspark", ("math",)) == is_about(0.15, 0.1, 0.2)
-    assert quantities.falls("tiny-dspark", ("math", "code")) == is_about(0.125, 0.1, 0.15)
+    assert quantities.falls(("math",), "tiny-dspark") == is_about(0.15, 0.1, 0.2)
+    assert quantities.falls(("math", "code"), "tiny-dspark") == is_about(0.125, 0.1, 0.15)
     fall = 0.9 - 16 / 30
-    assert quantities.falls("tiny-dflash", ("math",)) == is_about(fall, 0.2, 0.7)
+    assert quantities.falls(("math",), "tiny-dflash") == is_about(fall, 0.2, 0.7)
     assert quantities.half_fall(("math",)) == is_about(fall / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2)
     assert quantities.half_fall(("math", "code")) == is_about((fall + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15)
-    assert quantities.paper_fall("dflash", ("math",)) == approx(0.88497 - 0.82773)
-    assert quantities.paper_fall("dspark", ("math", "chat")) == approx((0.9053 - 0.88243 + 0.7353 - 0.7609) / 2)
+    assert quantities.paper_fall(("math",), "dflash") == approx(0.88497 - 0.82773)
+    assert quantities.paper_fall(("math", "chat"), "dspark") == approx((0.9053 - 0.88243 + 0.7353 - 0.7609) / 2)
 
 
 def test_domains_are_apart_by_their_lengths():
@@ -155,14 +164,15 @@ def test_domains_are_apart_by_their_lengths():
 
 
 def test_steps_in_depth():
-    one_to_two, two_to_full = quantities.depth_steps().items()
+    one_to_two, two_to_full = claims.DEPTH_STEPS().items()
     assert one_to_two == ("1 to 2 layers:", is_about((7.5 - 4.75) / 3, (6 - 4) / 3, (8 - 5) / 3))
     assert two_to_full == ("2 to full:", is_about((9.5 - 7.5) / 3, 2 / 3, 2 / 3))
     assert quantities.first_step_leads() == is_about(0.75 / 3, 0, 1 / 3)
     paper = [{"math": 4.20443, "code": 3.76941, "chat": 2.61202}, {"math": 5.15184, "code": 4.69624, "chat": 3.16801},
              {"math": 5.56980, "code": 5.12168, "chat": 3.49090}]
     one, two, full = (sum(lengths.values()) / 3 for lengths in paper)
-    assert quantities.paper_depth_steps() == approx({"1 to 2 layers:": two - one, "2 to full:": full - two}, abs=1e-5)
+    steps = claims.each("{}", quantities.paper_depth_step, claims.DEPTH_PAIRS)()
+    assert steps == approx({"1 to 2 layers:": two - one, "2 to full:": full - two}, abs=1e-5)
 
 
 def test_gains_by_draft_length_and_their_growth():
@@ -196,10 +206,10 @@ def test_a_rounds_overhead(measured):
     short = {("target", 4): ([10, 20], [30, 40]), ("dflash", 4): ([10, 10], [10, 10]), ("dspark", 4): ([12, 16], [16, 20])}
     long = {(part, 16): spent for (part, _), spent in short.items()} | {("dspark", 16): ([10, 10], [10, 10])}
     rows = timed(measured, short | long)
-    assert round_times.round_times(rows, "dspark", 4).tolist() == [[22, 46], [36, 60]]
-    assert round_times.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
-    assert round_times.overhead(rows, "dspark", 4) == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
-    assert quantities.overheads() == {"length 4:": is_about(6 / 35, 2 / 15, 0.2), "length 16:": is_about(0, 0, 0)}
+    assert our_results.round_times(rows, "dspark", 4).tolist() == [[22, 46], [36, 60]]
+    assert our_results.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
+    assert our_results.overhead(rows, "dspark", 4) == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
+    assert claims.ROUNDS_LONGER() == {"length 4:": is_about(6 / 35, 2 / 15, 0.2), "length 16:": is_about(0, 0, 0)}
 
 
 def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
@@ -276,16 +286,16 @@ def test_a_calibration_is_fitted_on_one_half_and_reported_on_the_other(monkeypat
 
 
 def test_the_acceptance_rate_of_a_sweep():
-    found = threshold_sweep.summary(np.array([[4, 1, 2], [6, 4, 2]]))  # accepted, rejected, steps of two prompts
+    found = summary(np.array([[4, 1, 2], [6, 4, 2]]))  # accepted, rejected, steps of two prompts
     assert found == approx({"accepted": 2.5, "rejected": 1.25, "total": 3.75, "rate": 10 / 15, "low": 6 / 10, "high": 4 / 5})
 
 
 def test_a_replay_ends_a_block_at_the_first_confidence_below_the_threshold():
     said = np.array([[0.9, 0.4, 0.9], [0.5, 0.9, 0.9]])
     recorded = Observations(np.zeros((2, 3)), np.array([3, 1]), np.zeros(2))
-    assert threshold_sweep.replay(recorded, said, 0.5) == ((1 + 1) / 2 + 1, (0 + 2) / 2)
-    assert threshold_sweep.replay(recorded, said, 0.6) == ((1 + 0) / 2 + 1, 0)
-    assert threshold_sweep.replay(recorded, said, 0.0) == ((3 + 1) / 2 + 1, (0 + 2) / 2)
+    assert confidence.replay(recorded, said, 0.5) == ((1 + 1) / 2 + 1, (0 + 2) / 2)
+    assert confidence.replay(recorded, said, 0.6) == ((1 + 0) / 2 + 1, 0)
+    assert confidence.replay(recorded, said, 0.0) == ((3 + 1) / 2 + 1, (0 + 2) / 2)
 
 
 # Serving -------------------------------------------------------------------------------------------------------------
@@ -300,7 +310,7 @@ def served(committed, seconds, **fields):
 
 def test_measures_of_serving_with_their_intervals():
     row = served([4, 8], [1.0, 4.0])
-    wanted = {"throughput": (12 / 5, 2, 4), "whole_throughput": (14 / 8, 8 / 5, 6 / 3), "per_user": (12 / 20, 0.5, 1),
+    wanted = {"throughput": (12 / 5, 2, 4), "per_user": (12 / 20, 0.5, 1),
               "budget": (40 / 8, 2.5, 7.5), "accepted_length": (12 / 8, 1, 2), "waste": (20 / 40, 0.2, 0.6), "step_seconds": (2.5, 1, 4),
               "verify_seconds": (2.5, 1, 4), "prefill_seconds": (1.5, 1, 2), "draft_seconds": (0, 0, 0)}
     for name, numbers in wanted.items():

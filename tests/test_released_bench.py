@@ -16,7 +16,6 @@ from dspark_lite.measure import random_weights
 from dspark_lite.measure.forced_rounds import ForcedRounds, paper_pattern, timed_rounds
 from dspark_lite.models import shapes as released
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_lite.models.weights import network
 
 TARGET, DRAFTERS = toy_models(vocab_size=11, gamma=4)
 PROMPT = torch.tensor([[1, 2, 3]])
@@ -77,21 +76,14 @@ def test_random_checkpoints_load_as_released_ones_and_share_what_they_hold_in_co
     monkeypatch.setattr(random_weights, "FILE_BYTES", 20_000)
     for role in ("target", "dspark"):
         random_weights.write_random(tmp_path / role, released.narrow_config(role), torch.device("cpu"))
-    assert len(list((tmp_path / "target").glob("*.safetensors"))) > 3
+    files = list((tmp_path / "target").glob("*.safetensors"))
+    assert len(files) > 3 and all(path.stat().st_size < 40_000 for path in files)  # with their headers
     target = load_target(str(tmp_path / "target"), dtype=torch.float16)
     drafter = load_drafter(str(tmp_path / "dspark"), target)
     assert target.num_layers == 36 and len(drafter.layers) == 5 and drafter.taps == (1, 9, 17, 25, 33)
     embedding = target.model.get_input_embeddings().weight  # tied, as that of Qwen3-4B
     assert {drafter.embed_tokens.weight.data_ptr(), drafter.lm_head.weight.data_ptr()} == {embedding.data_ptr()}
     assert {drafter.fc.weight.dtype, target.dtype} == {torch.float16}
-
-
-@pytest.mark.parametrize("role", released.RELEASED_MODELS)
-def test_files_of_the_released_shapes_stay_small_and_hold_everything(role):
-    shapes = network(released.module(role)).state_dict()
-    parts = random_weights.shards(shapes)
-    assert [name for part in parts for name in part] == list(shapes)
-    assert all(sum(2 * shapes[name].numel() for name in part) <= random_weights.FILE_BYTES for part in parts)
 
 
 def test_a_tensor_is_the_same_for_its_name_and_embeddings_for_all():
@@ -153,5 +145,5 @@ def test_a_gpu_that_does_not_hold_them_is_told(monkeypatch):
 
 def test_weights_are_bfloat16_in_the_file(tmp_path):
     random_weights.write_random(tmp_path / "dflash", released.narrow_config("dflash"), torch.device("cpu"))
-    with safe_open(tmp_path / "dflash" / "model-0.safetensors", "pt") as weights:
+    with safe_open(tmp_path / "dflash" / "model.safetensors", "pt") as weights:
         assert {weights.get_tensor(name).dtype for name in weights.keys()} == {torch.bfloat16}

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from dspark_lite.common import paper
+from dspark_lite.common import paper, recorded
 from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_lite.figures import lesson_08
 from dspark_lite.measure import roofline
 from dspark_lite.measure.roofline import DEVICES, Device, Launches, Prediction, Work
@@ -23,7 +24,7 @@ CONFIDENCE = H + 256 + 1
 @pytest.fixture
 def no_launches(monkeypatch):
     """Counts none, so that a prediction is bytes and operations alone."""
-    monkeypatch.setattr(roofline, "launches", lambda drafter, part: 0)
+    monkeypatch.setattr(roofline, "launches", lambda drafter: dict.fromkeys(ROUND_PARTS, 0))
 
 
 # Shapes and memory ---------------------------------------------------------------------------------------------------
@@ -41,7 +42,7 @@ def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
     from dspark_lite.training.recipes import load_recipe
 
     for name, recipe in (("Qwen/Qwen3-4B", "qwen3-4b-dspark"), ("Qwen/Qwen3-0.6B", "qwen3-0.6b-dspark")):
-        config, theirs = shapes.reference("released_targets.json")[name]["config"], load_recipe(recipe)["target_config"]
+        config, theirs = recorded.reference("released_targets.json")[name]["config"], load_recipe(recipe)["target_config"]
         assert {field: config[field] for field in theirs} == theirs
     assert shapes.file_bytes("target") - shapes.weight_bytes("target") == 45_856  # the header of the file, and nothing else
     head = shapes.file_bytes("small_lm") - shapes.weight_bytes("small_lm")
@@ -50,15 +51,15 @@ def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
 
 def test_a_draft_adds_less_than_1_3_gigabytes_to_its_target():
     """Acceptance: without its embedding and LM head, which it shares with the target."""
-    assert 2 * shapes.own_parameters("dspark") == shapes.weight_bytes("dspark") - 4 * V * H <= 1.3e9
-    assert 2 * shapes.own_parameters("dflash") < 1.3e9 and 2 * shapes.own_parameters("eagle3") < 1.3e9
-    assert shapes.own_parameters("small_lm") == shapes.parameter_count(shapes.module("small_lm"))  # it shares nothing
+    assert shapes.memory("dspark")["drafter"] == shapes.weight_bytes("dspark") - 4 * V * H <= 1.3e9
+    assert shapes.memory("dflash")["drafter"] < 1.3e9 and shapes.memory("eagle3")["drafter"] < 1.3e9
+    assert 0 <= shapes.memory("small_lm")["drafter"] - shapes.weight_bytes("small_lm") < 1000  # it shares nothing
 
 
 def test_what_a_request_adds_is_counted():
     parts = shapes.memory("dspark", tokens=1000)
-    assert parts["keys_values"] == 1000 * 2 * 2 * (36 * KEYS + 2 * 5 * KEYS)  # 16 bit, keys and values; the draft's buffer has room for twice
-    assert shapes.memory("small_lm", 1000)["keys_values"] == 1000 * 2 * 2 * (36 * KEYS + 28 * KEYS)
+    assert parts["keys and values"] == 1000 * 2 * 2 * (36 * KEYS + 2 * 5 * KEYS)  # 16 bit, keys and values; the draft's buffer has room for twice
+    assert shapes.memory("small_lm", 1000)["keys and values"] == 1000 * 2 * 2 * (36 * KEYS + 28 * KEYS)
     hidden = 1000 * 2 * (H * (37 + 2 * 5) + 3 * INNER)
     assert parts["activations"] == hidden + 15 * V * 14
     assert shapes.memory(None)["drafter"] == 0 and shapes.memory(None)["activations"] < parts["activations"]
@@ -80,7 +81,7 @@ def test_an_unknown_role_is_told():
 
 def test_a_plain_step_on_a_t4_reads_all_weights_once(no_launches):
     keys_values = 256 * 2 * 2 * 36 * KEYS
-    row = roofline.predict("T4", context=256)
+    row = roofline.predict("T4")
     assert row.bound == row.verify == row.plain == pytest.approx((2 * TARGET + keys_values) / 320e9 * 1e3)
     assert row.draft == 0 and row.break_even == 1
 
@@ -93,7 +94,7 @@ def test_what_drafting_a_block_reads(no_launches, drafter, weights):
     passes = {"eagle3": 7, "small_lm": 7}.get(drafter, 1)
     read = 2 * weights + passes * shapes.keys_values(drafter, 256)
     assert roofline.draft_work(drafter, 256).bytes == read
-    row = roofline.predict("A100", drafter, context=256)
+    row = roofline.predict("A100", drafter)
     assert row.draft == pytest.approx(1e3 * read / 2039e9)
 
 
@@ -122,20 +123,20 @@ def test_launches_are_counted_without_views_and_allocations():
 
 def test_launches_of_the_released_depth():
     """Every layer multiplies seven times and norms four times; a draft is 5 layers and a step a position, a small LM 28 a token."""
-    verify = roofline.launches("plain", "verify")
+    verify = roofline.launches("plain")["verify"]
     assert 36 * 20 < verify < 36 * 100
-    block, sequential, chain = (roofline.launches(name, "draft") for name in ("dflash", "dspark", "small_lm"))
-    assert roofline.launches("plain", "draft") == 0 < block < sequential < verify / 4
+    block, sequential, chain = (roofline.launches(name)["draft"] for name in ("dflash", "dspark", "small_lm"))
+    assert roofline.launches("plain")["draft"] == 0 < block < sequential < verify / 4
     assert chain == pytest.approx(7 * 28 / 36 * verify, rel=0.1)
 
 
-def test_the_table_says_that_it_predicts_and_takes_other_accepted_lengths():
-    lines = roofline.table({"dspark": 4.0}, devices=("T4", "H200"), drafters=("plain", "small_lm", "dspark")).splitlines()
+def test_the_table_says_that_it_predicts():
+    lines = roofline.table(devices=("T4", "H200"), drafters=("plain", "small_lm", "dspark")).splitlines()
     assert lines[0].startswith("| predicted for | drafter |") and len(lines) == 2 + 6
     dspark = [cell.strip() for cell in lines[4].split("|")[1:-1]]
-    row = roofline.predict("T4", "dspark")
-    assert dspark == ["T4", "DSpark", f"{row.draft:.1f}", f"{row.verify:.1f}", f"{row.bound:.1f}", f"{row.break_even:.2f}", "4.00",
-                      f"{row.tokens_per_second(4.0):.0f}", f"{4 / row.break_even:.2f}", f"{row.memory / 1e9:.1f}"]
+    row, length = roofline.predict("T4", "dspark"), roofline.paper_lengths()["dspark"]
+    assert dspark == ["T4", "DSpark", f"{row.draft:.1f}", f"{row.verify:.1f}", f"{row.bound:.1f}", f"{row.break_even:.2f}", f"{length:.2f}",
+                      f"{row.tokens_per_second(length):.0f}", f"{length / row.break_even:.2f}", f"{row.memory / 1e9:.1f}"]
     assert "| small LM | " in lines[3] and lines[3].count("| - ") == 3  # no accepted length of it is known
 
 

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import serving as script
 import torch
+from serving_load import COUNTED, SCHEDULED, budget, measure_load, measured_policy, skewed
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.measure.journal import journal_path
-from dspark_lite.measure.serving_load import COUNTED, SCHEDULED, budget, measure_load, policy_of, skewed, step_costs
 from dspark_lite.replication import recorded_serving
+from dspark_lite.replication.recorded_serving import policy_of, step_costs
 from dspark_lite.serving.engine import STEP_PARTS
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=2)
@@ -60,7 +61,8 @@ def test_budgets_and_mixes_are_as_named():
     assert [budget(b)(proposal).tolist() for b in (1, 1.5, 2, 3)] == [[0, 0], [1, 0], [2, 0], [2, 2]]
     assert skewed(Proposal(torch.zeros(10, 4, dtype=torch.long), torch.empty(10, 4, 0))).tolist() == [4] + [1] * 7 + [4, 1]
     assert policy_of("all") is None and policy_of("fixed 1")(proposal).tolist() == [1, 1]
-    assert policy_of("threshold 0.5")(proposal).tolist() == [2, 1]
+    assert policy_of("threshold 0.5")(proposal).tolist() == measured_policy("threshold 0.5")(proposal).tolist() == [2, 1]
+    assert measured_policy("skewed") is skewed and measured_policy("budget 2")(proposal).tolist() == [2, 0]
 
 
 # Reading what was measured -------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ def measured(monkeypatch):
 
 def test_measures_are_ratios_of_totals(measured):
     row = recorded_serving.row("policies", concurrency=4, policy="fixed 1")
-    wanted = {"throughput": 24 / 6, "whole_throughput": 30 / 20, "per_user": 1.0, "budget": 2.0, "accepted_length": 1.5, "waste": 0.25,
+    wanted = {"throughput": 24 / 6, "per_user": 1.0, "budget": 2.0, "accepted_length": 1.5, "waste": 0.25,
               "step_seconds": 1.5, "verify_seconds": 1.5, "prefill_seconds": 3.5, "draft_seconds": 0.0}
     for name, value in wanted.items():
         found = recorded_serving.with_interval(name, row)

@@ -16,32 +16,46 @@ class Estimate:
     low: float
     high: float
 
+    def scaled(self, factor: float, plus: float = 0.0) -> "Estimate":
+        """The estimate of `factor` times what this one estimates, `plus` a constant."""
+        return Estimate(factor * self.value + plus, *sorted(factor * end + plus for end in (self.low, self.high)))
 
-def bootstrap(statistic, groups: list[np.ndarray], seed: int = 0, resamples: int | None = None) -> Estimate:
+
+def bootstrap(statistic, groups: list[np.ndarray], resamples: int | None = None) -> Estimate:
     """A statistic of several groups of rows with its percentile interval; a resample redraws the rows of every group.
 
     A resample without a round (the statistic is nan) says nothing and is left out.
     """
     value = float(statistic(groups))
-    if np.isnan(value):
-        return Estimate(value, value, value)
-    rng = np.random.default_rng(seed)
-    draws = [statistic([group[rng.integers(0, len(group), len(group))] for group in groups]) for _ in range(resamples or RESAMPLES)]
-    return Estimate(value, *map(float, percentiles(draws)))
+    return Estimate(value, value, value) if np.isnan(value) else Estimate(value, *map(float, interval_of(statistic, groups, resamples)))
 
 
-def share_intervals(kept: np.ndarray, counted: np.ndarray, prompts: np.ndarray) -> np.ndarray:
-    """Bootstrap interval over prompts, [2, m], of the shares kept / counted of blocks [N, m] from `prompts` [N]."""
+def paired(statistic, *measured_on_the_same: list[np.ndarray]) -> Estimate:
+    """A statistic of several measurements with its interval; a resample draws the same prompts for all of them.
+
+    A measurement is a list of arrays [N, ...], one a domain; the statistic takes as many such lists.
+    """
+    def resampled(chosen):
+        return statistic(*([rows[index] for rows, index in zip(groups, chosen)] for groups in measured_on_the_same))
+
+    return bootstrap(resampled, [np.arange(len(rows)) for rows in measured_on_the_same[0]])
+
+
+def share_estimates(kept: np.ndarray, counted: np.ndarray, prompts: np.ndarray) -> list[Estimate]:
+    """The m shares kept / counted of blocks [N, m] from `prompts` [N], with intervals over prompts."""
     places = np.unique(prompts, return_inverse=True)[1]
-    sums = np.zeros((2, places.max() + 1, kept.shape[1]))
-    for total, values in zip(sums, (kept, counted)):
-        np.add.at(total, places, values)
-    redrawn = np.random.default_rng(0).multinomial(len(sums[0]), np.full(len(sums[0]), 1 / len(sums[0])), RESAMPLES)
-    above, below = redrawn @ sums[0], redrawn @ sums[1]  # [RESAMPLES, m]
-    shares = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
-    return percentiles(shares)
+    sums = np.zeros((places.max() + 1, 2, kept.shape[1]))
+    np.add.at(sums, places, np.stack([kept, counted], 1))
+
+    def shares(groups):
+        above, below = groups[0].sum(0)
+        return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
+
+    return [Estimate(*map(float, found)) for found in zip(shares([sums]), *interval_of(shares, [sums]))]
 
 
-def percentiles(draws) -> np.ndarray:
-    """The two ends [2, ...] between which COVERAGE of the draws [resamples, ...] lie; nan ones are left out."""
+def interval_of(statistic, groups: list[np.ndarray], resamples: int | None = None) -> np.ndarray:
+    """The two ends [2, ...] between which COVERAGE of the values of a statistic [...] on resamples lie; nan ones are left out."""
+    rng = np.random.default_rng(0)
+    draws = [statistic([group[rng.integers(0, len(group), len(group))] for group in groups]) for _ in range(resamples or RESAMPLES)]
     return np.nanquantile(draws, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .errors import DSparkLiteError
-from .recorded import REFERENCE, RESTORE_REFERENCE, read
+from .recorded import reference
 
 LABELS = {"dspark": "DSpark", "dflash": "DFlash", "eagle3": "Eagle3"}  # our name: the paper's
 STUDY = {"dspark": "DSpark_markov", "dspark_rnn": "DSpark_rnn", "dflash": "DFlash"}  # our name: that of Figure 4
@@ -12,7 +12,7 @@ TARGETS = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Gemma4-12B")
 
 def numbers() -> dict:
     """Everything in paper_numbers.json, by figure and table."""
-    return read(REFERENCE / "paper_numbers.json", RESTORE_REFERENCE)
+    return reference("paper_numbers.json")
 
 
 def table1(target: str, drafter: str) -> dict[str, float]:

@@ -8,7 +8,6 @@ from .errors import DSparkLiteError
 from .files import ROOT
 
 REFERENCE = ROOT / "assets" / "reference"
-RESTORE_REFERENCE = "git restore assets/reference"
 
 
 @cache
@@ -24,3 +23,8 @@ def read(path: Path, written_by: str) -> dict:
     except ValueError as error:
         raise DSparkLiteError(f"{path.parent.name}/{path.name} is not whole ({error}); `{written_by}` writes it "
                               "anew") from None
+
+
+def reference(file: str) -> dict:
+    """What a JSON file of assets/reference holds: the paper's numbers, the released models, what others measured."""
+    return read(REFERENCE / file, "git restore assets/reference")

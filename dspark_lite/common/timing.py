@@ -13,16 +13,18 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
+def wall_seconds(function, device: torch.device) -> float:
+    """Seconds of `function()`, the device's own work included."""
+    started = clock(device)
+    function()
+    return clock(device) - started
+
+
 def time_interleaved(functions: dict, device: torch.device, repeats: int = 20) -> dict[object, list[float]]:
     """Times each of {name: function} `repeats` times in round-robin, so that a busy moment of the machine meets all of
     them; the first pass is warm-up. Returns milliseconds, the device's own work included."""
-    milliseconds = {name: [] for name in functions}
-    for _ in range(repeats + 1):
-        for name, function in functions.items():
-            started = clock(device)
-            function()
-            milliseconds[name].append((clock(device) - started) * 1e3)
-    return {name: times[1:] for name, times in milliseconds.items()}
+    passes = [{name: 1e3 * wall_seconds(function, device) for name, function in functions.items()} for _ in range(repeats + 1)]
+    return {name: [one[name] for one in passes[1:]] for name in functions}
 
 
 def milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:
@@ -30,14 +32,9 @@ def milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> di
     return {name: float(np.median(times)) for name, times in time_interleaved(functions, device, repeats).items()}
 
 
-def fastest(work, device: torch.device) -> float:
+def fastest(function, device: torch.device) -> float:
     """Seconds of the fastest of ten calls, after one that warms up."""
-    found = []
-    for _ in range(11):
-        started = clock(device)
-        work()
-        found.append(clock(device) - started)
-    return min(found[1:])
+    return min([wall_seconds(function, device) for _ in range(11)][1:])
 
 
 def bytes_a_second(device: torch.device) -> float:

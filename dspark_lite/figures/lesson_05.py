@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .style import BLACK, BLUE, GREY, ORANGE, drafter_style, figure, measured_on
+from .style import BLACK, BLUE, GREY, ORANGE, drafter_style, draw_estimates, figure, measured_on
 from .token_boxes import shown
 
 
@@ -15,10 +15,9 @@ def accepted_length_figure(ours: dict, paper: dict):
         style = drafter_style(name)
         x = np.arange(len(domains)) + 0.22 * (index - (len(ours) - 1) / 2)
         estimates = [ours[name][domain] for domain in domains]
-        bars = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
-        here = {**style, "label": f"{style['label']}, here"}
+        here = {**style, "label": f"{style['label']}, here", "linestyle": "none"}
         there = {**style, "label": f"{style['label']}, paper (Qwen3-4B)", "markerfacecolor": "none"}
-        axes.errorbar(x, [e.value for e in estimates], bars, linestyle="none", capsize=3, **here)
+        draw_estimates(axes, x, estimates, here)
         axes.plot(x + 0.07, [paper[name][domain] for domain in domains], linestyle="none", **there)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="accepted length (tokens a round)")
     axes.set_ylim(bottom=1)

@@ -8,23 +8,17 @@ import numpy as np
 from scipy.special import expit
 
 from ..common import paper
-from ..common.estimates import share_intervals
-from ..measure.confidence import pooled
-from ..measure.threshold_sweep import replay
+from ..common.estimates import share_estimates
+from ..measure.confidence import pooled, replay
 from ..replication import recorded_confidence
 from ..scheduling.calibration import Observations, auc, ece, reliability, survivals, survived
 from ..scheduling.cost_table import CostTable
-from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, figure, measured_on
+from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, draw_estimates, figure, measured_on
 from .token_boxes import along_block
 
 FIGURE_6_BINS = 20  # of the paper's Figure 6
 PAPER_MARKERS = {"color": BLACK, "marker": "o", "markersize": 3.5, "markerfacecolor": "none", "linestyle": ""}
 SWEPT = np.linspace(0, 0.95, 20)  # thresholds that the explorer draws
-
-
-def whiskers(values, low_high) -> np.ndarray:
-    """What `errorbar` wants of values [m] and their intervals [2, m]."""
-    return np.maximum(0, np.abs(np.asarray(low_high) - np.asarray(values)))
 
 
 def block(texts: list[str], said, label, accepted: int):
@@ -59,10 +53,8 @@ def decay(observations: dict[str, Observations], device: str):
                   label="mean confidence")
         axes.plot(position, predicted.mean(0), color=BLACK, marker="s", linestyle="--", markerfacecolor="none",
                   label="survival, predicted")
-        share = outcome.mean(0)
-        bars = whiskers(share, share_intervals(outcome, np.ones_like(outcome), found.prompts))
-        axes.errorbar(position, share, bars, color=colour, marker="o", elinewidth=1, capsize=2,
-                      label="survival, observed, 95 %")
+        share = share_estimates(outcome, np.ones_like(outcome), found.prompts)
+        draw_estimates(axes, position, share, {"color": colour, "marker": "o", "label": "survival, observed, 95 %"})
         axes.set(title=f"{domain}: {len(outcome)} blocks", xlabel="draft position", xticks=position, ylim=(0, 1.02))
     panels[0].set_ylabel("probability or share of blocks")
     panels[0].legend(fontsize=8, loc="lower left")
@@ -130,11 +122,11 @@ def reliability_panel(axes, found: Observations, predicted: np.ndarray, position
     curve = reliability(predicted, outcome, FIGURE_6_BINS)
     held = [index for index, one in enumerate(curve) if one]
     member = np.minimum((predicted * FIGURE_6_BINS).astype(int), FIGURE_6_BINS - 1)[:, None] == np.array(held)  # [N, m]
-    said, true, count = np.array([curve[index] for index in held]).T
+    said, _, count = np.array([curve[index] for index in held]).T
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
     axes.bar((np.array(held) + 0.5) / FIGURE_6_BINS, 0.25 * count / count.max(), 0.9 / FIGURE_6_BINS, color=GREY, alpha=0.4)
-    bars = whiskers(true, share_intervals(member * outcome[:, None], member, found.prompts))
-    axes.errorbar(said, true, bars, color=BLUE, marker="o", markersize=3.5, elinewidth=1, linestyle="")
+    true = share_estimates(member * outcome[:, None], member, found.prompts)
+    draw_estimates(axes, said, true, {"color": BLUE, "marker": "o", "markersize": 3.5, "linestyle": "", "capsize": 0})
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
 
 
@@ -163,10 +155,8 @@ def figure_5():
         there = theirs["threshold"] + 0.021
         bars.bar(there, theirs["accepted"], edgecolor=ACCEPTED, **hollow)
         bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=REJECTED, **hollow)
-        rate = np.array([row["rate"] for row in rows])
         style = domain_style(domain)
-        errors = whiskers(rate, [[row[end] for row in rows] for end in ("low", "high")])
-        line.errorbar(x, 100 * rate, 100 * errors, elinewidth=1, capsize=2, **style)
+        draw_estimates(line, x, [recorded_confidence.rate(domain, least).scaled(100) for least in x], style)
         line.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "markerfacecolor": "none", "linewidth": 1})
         bars.set_title(domain)
         line.set(xlabel="confidence threshold", ylim=(30, 102), xticks=x[::3])

@@ -8,7 +8,7 @@ from ..common.estimates import Estimate
 from ..decoding.proposal import Proposal
 from ..scheduling.cost_table import CostTable
 from ..scheduling.policies import LAG, schedule, survival, throughput
-from .style import BLACK, GREEN, GREY, ORANGE, POLICY_STYLES, RED, SKY, figure, measured_on, policy_style
+from .style import BLACK, GREEN, GREY, ORANGE, POLICY_STYLES, RED, SKY, draw_estimates, figure, measured_on, policy_style
 
 VIEWS = {"raw": (BLACK, "o", "-"), "monotone": (ORANGE, "s", "--"), "convex": (SKY, "v", ":")}
 THETA = "expected throughput θ\n(tokens/s)"
@@ -79,7 +79,7 @@ def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict
     for x, (name, (share, low, high)) in enumerate(drawn.items()):
         right.hlines(exact[name], x - 0.3, x + 0.3, color=BLACK, label="exact" if x == 0 else None)
         style = {**policy_style(name), "label": "_", "linestyle": ""}
-        right.errorbar(x, share, [[share - low], [high - share]], capsize=4, **style)
+        draw_estimates(right, [x], [Estimate(share, low, high)], style)
     right.axhline(exact["all"], color=GREY, linestyle=":", label="the target's")
     right.set(xticks=range(len(drawn)), xticklabels=[policy_style(name)["label"] for name in drawn],
               xlim=(-0.5, len(drawn) - 0.5), ylim=(0.6, 0.95), ylabel="share of the token 0")
@@ -130,8 +130,7 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str):
     for axes, (curve, by_policy) in zip(panels, found.items()):
         for index, (policy, values) in enumerate(by_policy.items()):
             x = [requests * 1.04 ** (index - (len(by_policy) - 1) / 2) for requests in values]
-            bars = [[e.value - e.low for e in values.values()], [e.high - e.value for e in values.values()]]
-            axes.errorbar(x, [e.value for e in values.values()], bars, elinewidth=1, capsize=2, **policy_style(policy))
+            draw_estimates(axes, x, values.values(), policy_style(policy))
         axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label=base)
         axes.set(title=curve, xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
         axes.minorticks_off()

@@ -7,15 +7,14 @@ measurements are not there raises DSparkLiteError.
 import numpy as np
 
 from ..common import paper
-from ..common.estimates import Estimate
 from ..common.names import DOMAINS
 from ..measure import studies
-from ..replication import our_results, round_times
-from ..replication.tables import DOMAINS_AND_MEAN as COLUMNS
+from ..replication import our_results
 from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on
 
 TARGET = "Qwen3-4B"  # of the paper's Figures 2 to 4
-FULL_DEPTH, PAPER_DEPTHS = 3, {1: 1, 2: 2, 3: 5}  # our full depth; our number of layers: the paper's
+COLUMNS = list(our_results.PLACES.values())
+FULL_DEPTH = max(studies.DEPTHS)
 DRAFT_LENGTH = "draft length: anchor and drafts (tokens)"
 
 
@@ -70,17 +69,17 @@ def figure_3():
     for axes, domain in zip(panels, DOMAINS):
         ours = [our_results.accepted_lengths(recipe)[domain] for recipe in studies.DEPTHS.values()]
         draw_estimates(axes, layers, ours, drafter_style("dspark"))
-        axes.plot(layers, [paper.by_depth("dspark", PAPER_DEPTHS[depth])[domain] for depth in layers],
+        axes.plot(layers, [paper.by_depth("dspark", studies.PAPER_DEPTHS[depth])[domain] for depth in layers],
                   **hollow(drafter_style("dspark")))
         style = {**drafter_style("dflash"), "linestyle": "none"}
         rival = our_results.accepted_lengths(studies.TABLE_1["dflash"])[domain]
-        theirs = paper.by_depth("dflash", PAPER_DEPTHS[FULL_DEPTH])[domain]
+        theirs = paper.by_depth("dflash", studies.PAPER_DEPTHS[FULL_DEPTH])[domain]
         draw_estimates(axes, [FULL_DEPTH], [rival], style)
         axes.plot(FULL_DEPTH, theirs, **hollow(style, "none"))
         axes.axhline(rival.value, color=style["color"], linewidth=1)
         axes.axhline(theirs, color=style["color"], linewidth=1, linestyle="--")
         axes.set(title=domain, xlabel="layers of the drafter", xticks=layers, ylim=(1, None))
-        axes.set_xticklabels([f"{n}" if n == PAPER_DEPTHS[n] else f"{n} (paper: {PAPER_DEPTHS[n]})" for n in layers])
+        axes.set_xticklabels([f"{n}" if n == studies.PAPER_DEPTHS[n] else f"{n} (paper: {studies.PAPER_DEPTHS[n]})" for n in layers])
     panels[0].set_ylabel("accepted length (tokens a round)")
     measured_on(panels[-1], our_results.measured("tiny-dspark")["device"])
     legend_below(fig, panels[0])
@@ -122,18 +121,14 @@ def figure_4_latency():
     fig, axes = figure(width=6.0, height=4.0)
     for shift, name in ((-0.1, "dspark"), (0.1, "dspark_rnn")):
         style, theirs = drafter_style(name), paper.overhead(name)
-        ours = [round_times.overhead(measured, name, length) for length in studies.LENGTHS]
-        draw_estimates(axes, np.array(studies.LENGTHS) + shift, [_percent(e) for e in ours], style)
+        ours = [our_results.overhead(measured, name, length) for length in studies.LENGTHS]
+        draw_estimates(axes, np.array(studies.LENGTHS) + shift, [e.scaled(100) for e in ours], style)
         axes.plot(np.array(list(theirs)) + shift, [100 * value for value in theirs.values()], **hollow(style))
     axes.axhline(0, color=BLACK, linewidth=0.8)
     axes.set(xlabel=DRAFT_LENGTH, ylabel="round longer than DFlash's (%)", xticks=studies.LENGTHS)
     measured_on(axes, f"{measured['device']}, batch {measured['batch']} (paper: {paper.claim('latency batch size')})")
     legend_below(fig, axes)
     return fig
-
-
-def _percent(estimate: Estimate) -> Estimate:
-    return Estimate(*(100 * value for value in (estimate.value, estimate.low, estimate.high)))
 
 
 def gain_by_domain(ours: str, theirs: str, target: str = TARGET):
@@ -144,7 +139,7 @@ def gain_by_domain(ours: str, theirs: str, target: str = TARGET):
     fig, axes = figure(width=6.4, height=3.8)
     found = our_results.gains(studies.TABLE_1[ours], studies.TABLE_1[theirs])
     style = {**drafter_style(ours), "linestyle": "none"}
-    draw_estimates(axes, range(len(COLUMNS)), [_percent(found[place]) for place in COLUMNS], {**style, "markersize": 9})
+    draw_estimates(axes, range(len(COLUMNS)), [found[place].scaled(100) for place in COLUMNS], {**style, "markersize": 9})
     if {ours, theirs} <= set(paper.LABELS):
         means = [list(paper.domain_means(target, name).values()) for name in (ours, theirs)]
         ratios = np.divide(*([*values, np.mean(values)] for values in means))

@@ -68,17 +68,16 @@ def hollow(style: dict, line: str = "--") -> dict:
     return {**style, "label": "_", "markerfacecolor": "none", "linestyle": line, "linewidth": 1, "alpha": 0.8}
 
 
-def draw_estimates(axes, x, estimates: list[Estimate], style: dict) -> None:
-    """Estimates as filled markers with their intervals."""
-    bars = [[e.value - e.low for e in estimates], [e.high - e.value for e in estimates]]
-    axes.errorbar(x, [e.value for e in estimates], bars, elinewidth=1, capsize=2, **style)
+def draw_estimates(axes, x, estimates: list[Estimate | None], style: dict) -> None:
+    """Estimates at `x` as filled markers with their intervals, which need not hold them; None leaves its place empty."""
+    drawn = [(place, e.value, max(0, e.value - e.low), max(0, e.high - e.value)) for place, e in zip(x, estimates) if e is not None]
+    places, values, *bars = zip(*drawn)
+    axes.errorbar(places, values, bars, **{"elinewidth": 1, "capsize": 2, **style})
 
 
 def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> None:
     """Conditional acceptance by draft position (evaluation.position_estimates) as a line with intervals; `shift` moves
     it off other lines' bars."""
-    x, found = [k + shift for k, e in enumerate(estimates, 1) if e], [e for e in estimates if e]
-    low, high = [max(0, e.value - e.low) for e in found], [max(0, e.high - e.value) for e in found]
-    axes.errorbar(x, [e.value for e in found], [low, high], elinewidth=1, capsize=2, **style)
+    draw_estimates(axes, [k + shift for k in range(1, len(estimates) + 1)], estimates, style)
     axes.set(xlabel="draft position", ylabel="accepted, given that all before were", ylim=(0, 1.02),
              xticks=range(1, len(estimates) + 1))

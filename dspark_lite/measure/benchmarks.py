@@ -9,12 +9,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 
 from ..common.errors import DSparkLiteError
 
 BENCHMARK_SEED = 980406  # of the shuffle, and plus the index of a sample of its random draws
 MAX_NEW_TOKENS = 2048
-BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
+BOXED = "\nPlease reason step by step, and put your final answer within \\boxed{{}}."
+FUNCTION = "Write a solution to the following problem and make sure that it passes the tests:\n```python\n{prompt}\n```"
 LIVECODEBENCH = "https://huggingface.co/datasets/livecodebench/code_generation_lite/resolve/main"
 
 
@@ -35,21 +37,14 @@ def _text(row: dict, field: str) -> str:
     return row[field]
 
 
-def _boxed(field: str) -> Callable[[dict], str]:
-    return lambda row: f"{_text(row, field)}\n{BOXED}"
-
-
-def _as_it_is(row: dict) -> str:
-    return _text(row, "prompt")
+def _filled(template: str) -> Callable[[dict], str]:
+    """A prompt with texts of a row in the places of a template."""
+    fields = [field for _, field, *_ in Formatter().parse(template) if field]
+    return lambda row: template.format(**{field: _text(row, field) for field in fields})
 
 
 def _first_of_two(row: dict) -> str:
     return row["prompt"][0]
-
-
-def _function(row: dict) -> str:
-    asked = "Write a solution to the following problem and make sure that it passes the tests:"
-    return f"{asked}\n```python\n{_text(row, 'prompt')}\n```"
 
 
 def _program(row: dict) -> str:
@@ -65,12 +60,12 @@ def _instruction(row: dict) -> str:
 
 
 BENCHMARKS = {
-    "gsm8k": Benchmark("math", 500, {"path": "openai/gsm8k", "name": "main", "split": "test"}, _boxed("question")),
-    "math500": Benchmark("math", 500, {"path": "HuggingFaceH4/MATH-500", "split": "test"}, _boxed("problem")),
-    "aime25": Benchmark("math", 30, {"path": "MathArena/aime_2025", "split": "train"}, _boxed("problem")),
-    "humaneval": Benchmark("code", 164, {"path": "openai/openai_humaneval", "split": "test"}, _function),
+    "gsm8k": Benchmark("math", 500, {"path": "openai/gsm8k", "name": "main", "split": "test"}, _filled("{question}" + BOXED)),
+    "math500": Benchmark("math", 500, {"path": "HuggingFaceH4/MATH-500", "split": "test"}, _filled("{problem}" + BOXED)),
+    "aime25": Benchmark("math", 30, {"path": "MathArena/aime_2025", "split": "train"}, _filled("{problem}" + BOXED)),
+    "humaneval": Benchmark("code", 164, {"path": "openai/openai_humaneval", "split": "test"}, _filled(FUNCTION)),
     "mbpp": Benchmark("code", 256, {"path": "google-research-datasets/mbpp", "name": "sanitized", "split": "test"},
-                      _as_it_is),
+                      _filled("{prompt}")),
     # The repository holds a loading script, which `datasets` no longer runs: its files are named one by one.
     "livecodebench": Benchmark("code", 500, {"path": "json", "split": "train", "data_files": [
         f"{LIVECODEBENCH}/test{part}.jsonl" for part in ("", 2, 3, 4, 5, 6)]}, _program),
@@ -79,7 +74,7 @@ BENCHMARKS = {
     "alpaca": Benchmark("chat", 500, {"path": "tatsu-lab/alpaca", "split": "train"}, _instruction),
     "arena-hard-v2": Benchmark("chat", 500, {"path": "lmarena-ai/arena-hard-auto", "split": "train",
                                              "data_files": "data/arena-hard-v2.0/question.jsonl"},
-                               _as_it_is),
+                               _filled("{prompt}")),
 }
 
 

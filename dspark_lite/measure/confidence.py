@@ -91,3 +91,13 @@ def _report_rows(domain: str, found: Observations, sts: STS) -> list[dict]:
     return [{"domain": domain, "position": k + 1, "temperature": temperature, "survived": float((found.accepted > k).mean()), "ece_floor": floor[k],
              **{f"{name}_before": before[name][k] for name in before}, **{f"{name}_after": after[name][k] for name in after}}
             for k, temperature in enumerate(sts.temperatures)]
+
+
+def replay(observations: Observations, confidence: np.ndarray, least: float) -> tuple[float, float]:
+    """(accepted, rejected) tokens a step if recorded blocks had been cut at `least`, confidence [N, g]; bonus included.
+
+    Exact for the recorded steps; what follows a cut would have begun at other places, which only scripts/threshold_sweep.py sees.
+    """
+    length = (confidence >= least).cumprod(1).sum(1)
+    accepted = np.minimum(observations.accepted, length)
+    return float(accepted.mean() + 1), float((length - accepted).mean())

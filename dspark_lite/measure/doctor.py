@@ -26,31 +26,22 @@ LIBRARIES = ("huggingface_hub", "ipywidgets")  # beside those that lab.versions 
 
 def examine() -> dict:
     """Everything that `doctor` prints, as JSON knows it: device, dtype, versions, cache, profile, models, download."""
-    machine, cache = machine_memory(), cache_folder()
+    from huggingface_hub import constants
+
+    device, folder = torch.device("cuda" if torch.cuda.is_available() else "cpu"), Path(constants.HF_HUB_CACHE)
+    machine = {"name": lab.device_name(device), "capability": None, "free_bytes": None, "total_bytes": None}  # None: a CPU
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info()
+        machine |= {"capability": list(torch.cuda.get_device_capability()), "free_bytes": free, "total_bytes": total}
     sizes, rate = ask_hub(HUB_SECONDS)
-    models = [fitting(role, sizes, machine["free_bytes"]) for role in shapes.RELEASED_MODELS]
-    return {"device": machine, "dtype": dtype(), "versions": all_versions(), "profile": chosen_profile(), "models": models,
-            "cache": {"folder": str(cache), "free_bytes": free_disk(cache)},
-            "download": download_plan(models, rate, free_disk(cache))}
+    models, disk = [fitting(role, sizes, machine["free_bytes"]) for role in shapes.RELEASED_MODELS], free_disk(folder)
+    return {"device": machine, "dtype": number_format(device), "versions": all_versions(), "profile": chosen_profile(),
+            "models": models, "cache": {"folder": str(folder), "free_bytes": disk}, "download": download_plan(models, rate, disk)}
 
 
-def device() -> torch.device:
-    """A GPU where there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def machine_memory() -> dict:
-    """The device, and its memory in bytes (None on a CPU)."""
-    found = {"name": lab.device_name(device()), "capability": None, "free_bytes": None, "total_bytes": None}
-    if device().type == "cpu":
-        return found
-    free, total = torch.cuda.mem_get_info()
-    return found | {"capability": list(torch.cuda.get_device_capability()), "free_bytes": free, "total_bytes": total}
-
-
-def dtype() -> dict:
+def number_format(device: torch.device) -> dict:
     """The number format that a checkpoint would be loaded in, and why."""
-    chosen = default_dtype(device())
+    chosen = default_dtype(device)
     reasons = {torch.float32: "there is no GPU", torch.bfloat16: "the GPU's compute capability is at least 8.0",
                torch.float16: "bfloat16 needs compute capability 8.0; below it is emulated, whatever is_bf16_supported "
                               "says"}
@@ -68,13 +59,6 @@ def all_versions() -> dict[str, str]:
     return found
 
 
-def cache_folder() -> Path:
-    """Where the Hub's client keeps what it fetches."""
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE)
-
-
 def free_disk(folder: Path) -> int:
     """Bytes free on the disk of a folder that may not exist yet."""
     while not folder.exists():
@@ -84,17 +68,13 @@ def free_disk(folder: Path) -> int:
 
 def chosen_profile() -> dict:
     """The profile that `setup()` would take, and why; a profile that does not exist is told, not raised."""
-    asked = os.environ.get("DSPARK_PROFILE")
-    least = f"{lab.MIN_FREE_MEMORY / 2**30:.0f} GiB"
     try:
         name = lab.choose_profile()
     except DSparkLiteError as error:
         return {"name": None, "why": f"DSPARK_PROFILE is set, but {error}"}
-    if asked is not None:
-        return {"name": name, "why": "DSPARK_PROFILE says so"}
-    if not torch.cuda.is_available():
-        return {"name": name, "why": "there is no GPU"}
-    return {"name": name, "why": f"the GPU has {'at least' if name == 'released' else 'less than'} {least} free"}
+    free = f"the GPU has {'at least' if name == 'released' else 'less than'} {lab.MIN_FREE_MEMORY / 2**30:.0f} GiB free"
+    why = "DSPARK_PROFILE says so" if "DSPARK_PROFILE" in os.environ else free if torch.cuda.is_available() else "there is no GPU"
+    return {"name": name, "why": why}
 
 
 def ask_hub(seconds: float) -> tuple[dict[str, int], float | None]:
@@ -135,7 +115,7 @@ def fitting(role: str, sizes: dict[str, int], free: int | None) -> dict:
     return {"role": role, "name": name, "cached": is_cached(name),
             "file_bytes": sizes.get(name, shapes.file_bytes(role)), "size_from": "Hub" if name in sizes else "known",
             "alone_bytes": shapes.weight_bytes(role), "beside_bytes": parts["drafter" if drafter else "target"],
-            "request_bytes": parts["keys_values"] + parts["activations"], "together_bytes": together,
+            "request_bytes": parts["keys and values"] + parts["activations"], "together_bytes": together,
             "fits": None if free is None else together <= free, "fits_t4": shapes.fits(drafter, shapes.T4)}
 
 
@@ -187,9 +167,8 @@ def _download_line(found: dict) -> str:
     loading = found["download"]
     if not loading["missing_bytes"]:
         return "download: nothing, the cache holds all of them"
-    full = "" if loading["disk_has_room"] else \
-        "; the disk of the cache has no room for it: set HF_HOME to a folder on another disk"
-    answered = all(model["size_from"] == "Hub" for model in found["models"])
-    sizes = "as the Hub lists them" if answered else "known sizes, the Hub did not answer"
+    known = all(model["size_from"] == "Hub" for model in found["models"])
+    sizes = "as the Hub lists them" if known else "known sizes, the Hub did not answer"
+    full = "; the disk of the cache has no room for it: set HF_HOME to a folder on another disk"
     return (f"download: {size(loading['missing_bytes'])} ({sizes}), {duration(loading['seconds'])} at "
-            f"{size(loading['bytes_per_second'])}/s ({loading['rate']}){full}")
+            f"{size(loading['bytes_per_second'])}/s ({loading['rate']}){'' if loading['disk_has_room'] else full}")

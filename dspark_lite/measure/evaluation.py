@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..common.errors import RequestError
-from ..common.estimates import Estimate, bootstrap
+from ..common.estimates import Estimate, bootstrap, paired
 from ..decoding.rounds import Generation, Round, generate
 from ..decoding.sampling import check_temperature
 from ..models.weights import fingerprint
@@ -30,11 +30,9 @@ def rollout(lab: Lab, drafter, prompt: str, index: int, *, temperature: float, p
                     temperature=temperature, policy=policy, gamma=gamma, generator=lab.generator(lab.seed + index))
 
 
-def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float, policy=None,
-             gamma: int | None = None) -> list[Generation]:
-    """One generation a prompt."""
-    return [rollout(lab, drafter, prompt, index, temperature=temperature, policy=policy, gamma=gamma)
-            for index, prompt in enumerate(prompts)]
+def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> list[Generation]:
+    """One generation per prompt."""
+    return [rollout(lab, drafter, prompt, index, temperature=temperature) for index, prompt in enumerate(prompts)]
 
 
 def tally(generations: list[Generation]) -> np.ndarray:
@@ -87,17 +85,9 @@ def mean_accepted_length(groups: list[np.ndarray]) -> float:
     return float(np.mean([_ratio(group[:, 0].sum(), group[:, 1].sum()) for group in groups]))
 
 
-def relative_gain(ours: list[np.ndarray], theirs: list[np.ndarray], seed: int = 0) -> Estimate:
-    """How much longer ours accepts than theirs in the macro-average over domains, as a fraction.
-
-    Both were measured on the same prompts, so a resample draws the same prompts for both.
-    """
-    paired = [np.concatenate([a, b], 1) for a, b in zip(ours, theirs)]
-
-    def gain(groups):
-        return mean_accepted_length([g[:, :2] for g in groups]) / mean_accepted_length([g[:, 2:] for g in groups]) - 1
-
-    return bootstrap(gain, paired, seed)
+def relative_gain(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
+    """How much longer ours accepts than theirs in the macro-average over domains, as a fraction; both on the same prompts."""
+    return paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b) - 1, ours, theirs)
 
 
 def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: float = 1.0, gamma: int | None = None,

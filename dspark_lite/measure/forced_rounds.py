@@ -4,11 +4,13 @@ Random weights agree on nothing, so nothing would be accepted. Here each round d
 many drafts as a pattern says: the time is real, the acceptance is not, and whoever shows such a number says so.
 """
 
+from functools import partial
+
 import torch
 
 from ..common import paper
 from ..common.names import DOMAINS
-from ..common.timing import clock
+from ..common.timing import wall_seconds
 from ..decoding.proposal import Proposal
 from ..decoding.rounds import ROUND_PARTS, Decoder
 from ..decoding.sampling import Verdict
@@ -34,11 +36,13 @@ class ForcedRounds(Decoder):
 @torch.inference_mode()
 def timed_rounds(rounds: ForcedRounds, count: int) -> list[dict[str, float]]:
     """Plays so many rounds: milliseconds of each part by round."""
-    times = []
-    for _ in range(count):
-        marks = [clock(rounds.target.device), *(clock(rounds.target.device) for _ in rounds.parts())]
-        times.append({part: (after - before) * 1e3 for part, before, after in zip(ROUND_PARTS, marks, marks[1:])})
-    return times
+    return [{part: 1e3 * spent for part, spent in measure_parts(rounds).items()} for _ in range(count)]
+
+
+def measure_parts(decoder: Decoder, measure=wall_seconds) -> dict:
+    """Plays a round of a decoder; `measure(function, device)` is called with each of ROUND_PARTS."""
+    parts = decoder.parts()
+    return {part: measure(partial(next, parts), decoder.target.device) for part in ROUND_PARTS}
 
 
 def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:

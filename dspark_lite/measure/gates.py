@@ -3,9 +3,6 @@
 Each gate is a bound on something measured, and stands beside the figure of the real world that it is taken from.
 """
 
-import math
-from dataclasses import asdict, dataclass
-
 from .evaluation import evaluate
 from .lab import Lab
 from .target_quality import target_quality
@@ -15,57 +12,40 @@ REASONING = "Qwen3-8B's reasoning: a little over half below 0.01 nat, a fifth ab
 NOTEBOOK = {"math": 2.30, "code": 3.06, "chat": 2.40}  # Qwen3-0.6B under Qwen3-4B, draft length 4, as a public notebook measured it
 
 
-@dataclass(frozen=True)
-class Gate:
-    """Something measured, in a domain or in all, and the bounds within which it has to lie."""
-
-    name: str
-    domain: str
-    value: float
-    at_least: float = -math.inf
-    at_most: float = math.inf
-    real: str = ""
-
-    @property
-    def met(self) -> bool:
-        """Whether the value lies within the bounds."""
-        return self.at_least <= self.value <= self.at_most
-
-    def row(self) -> dict:
-        """The gate for a JSON file; a bound that is none is null."""
-        bounds = {name: None if math.isinf(bound) else bound for name, bound in (("at_least", self.at_least), ("at_most", self.at_most))}
-        return {**asdict(self), **bounds, "met": self.met}
+def gate(name: str, domain: str, value: float, at_least: float | None = None, at_most: float | None = None, real: str = "") -> dict:
+    """Something measured, in a domain or in "all", the bounds within which it has to lie (None: no bound), the real world's
+    figure, and whether the bounds are met."""
+    met = (at_least is None or at_least <= value) and (at_most is None or value <= at_most)
+    return {"name": name, "domain": domain, "value": value, "at_least": at_least, "at_most": at_most, "real": real, "met": met}
 
 
-def target_gates(rows: list[dict]) -> list[Gate]:
+def target_gates(rows: list[dict]) -> list[dict]:
     """Gates on what `target_quality` measured: right answers, entropy of chat against math, tokens that are certain."""
     by_domain = {row["domain"]: row for row in rows}
-    right = [Gate("answers that are right", domain, row["right"], at_least=0.9) for domain, row in by_domain.items()]
+    right = [gate("answers that are right", domain, row["right"], at_least=0.9) for domain, row in by_domain.items()]
     ratio = by_domain["chat"]["entropy_nats"] / by_domain["math"]["entropy_nats"]
-    certain = [Gate("tokens below 0.01 nat", domain, row["certain"], at_most=0.3 if domain == "chat" else 0.6, real=REASONING)
+    certain = [gate("tokens below 0.01 nat", domain, row["certain"], at_most=0.3 if domain == "chat" else 0.6, real=REASONING)
                for domain, row in by_domain.items()]
-    uncertain = [Gate("tokens above 0.67 nat (reported)", domain, row["uncertain"], real=REASONING) for domain, row in by_domain.items()]
-    return [*right, Gate("entropy of chat over that of math", "chat", ratio, at_least=2.0), *certain, *uncertain]
+    uncertain = [gate("tokens above 0.67 nat (reported)", domain, row["uncertain"], real=REASONING) for domain, row in by_domain.items()]
+    return [*right, gate("entropy of chat over that of math", "chat", ratio, at_least=2.0), *certain, *uncertain]
 
 
-def small_lm_gates(rows: list[dict]) -> list[Gate]:
+def small_lm_gates(rows: list[dict]) -> list[dict]:
     """Gates on the small LM's accepted length at draft length 4, rows of `evaluate`."""
-    return [Gate("accepted length of the small LM at draft length 4", row["domain"], row["accepted_length"], 2.0, 3.5,
+    return [gate("accepted length of the small LM at draft length 4", row["domain"], row["accepted_length"], 2.0, 3.5,
                  f"{NOTEBOOK[row['domain']]:.2f}, Qwen3-0.6B under Qwen3-4B (a public notebook)") for row in rows]
 
 
-def depth_gate(full: list[dict], one_layer: list[dict]) -> Gate:
+def depth_gate(full: list[dict], one_layer: list[dict]) -> dict:
     """Gate on how much more often full depth is right at the first position than one layer, in the mean over domains."""
-    def first(rows):
-        return sum(row["conditional_acceptance"][0] for row in rows) / len(rows)
-
-    return Gate("first position of DSpark at full depth less that of one layer", "all", first(full) - first(one_layer), at_least=0.08)
+    more, fewer = (sum(row["conditional_acceptance"][0] for row in rows) / len(rows) for rows in (full, one_layer))
+    return gate("first position of DSpark at full depth less that of one layer", "all", more - fewer, at_least=0.08)
 
 
-def ending_gate(rows: list[dict]) -> Gate:
+def ending_gate(rows: list[dict]) -> dict:
     """Gate on the share of rounds that an answer's end cuts short: one an answer."""
     rounds = sum(sum(row["rounds"]) for row in rows)
-    return Gate("rounds cut by an answer's end", "all", sum(len(row["rounds"]) for row in rows) / rounds, at_most=0.05)
+    return gate("rounds cut by an answer's end", "all", sum(len(row["rounds"]) for row in rows) / rounds, at_most=0.05)
 
 
 def measure_gates(lab: Lab, prompts: int, drafters: dict[str, object] | None = None) -> dict:
@@ -78,7 +58,7 @@ def measure_gates(lab: Lab, prompts: int, drafters: dict[str, object] | None = N
         full, one_layer = (evaluate(lab, {label: drafters[label]}, lab.prompts)["rows"] for label in ("full", "one_layer"))
         gates += [depth_gate(full, one_layer), ending_gate(full)]
     return {**{key: value for key, value in measured.items() if key != "rows"}, "prompts": prompts, "target": lab.target.name,
-            "quality": measured["rows"], "gates": [gate.row() for gate in gates]}
+            "quality": measured["rows"], "gates": gates}
 
 
 def gate_line(row: dict) -> str:

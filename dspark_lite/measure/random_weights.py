@@ -9,6 +9,7 @@ follow from them and the pattern.
 import json
 import tempfile
 import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from tqdm import tqdm
 
 from ..common.errors import DSparkLiteError, RequestError
 from ..common.formats import size
-from ..common.timing import bytes_a_second, clock, fastest
+from ..common.timing import bytes_a_second, fastest, wall_seconds
 from ..decoding.rounds import ROUND_PARTS
 from ..models import shapes as released
 from ..models import weights
@@ -30,7 +31,7 @@ from .lab import device_name, versions
 
 FORCED = ("random weights; acceptance forced to a pattern drawn from the paper's Figure 2 (DSpark on Qwen3-4B), not "
           "measured")
-FILE_BYTES = 2**30  # bytes of a file of weights, about
+FILE_BYTES = 2**30  # of a file of weights, at most
 DEVIATION = 0.02  # of random weights
 PROMPT = {"released": released.PROMPT_TOKENS, "tiny": 32}  # tokens
 ROUNDS = {"released": 64, "tiny": 4}
@@ -49,7 +50,10 @@ def measure_shapes(shapes: str, drafters: list[str] | None = None, seed: int = 0
     if unknown := set(names) - set(released.RELEASED_DRAFTERS):
         raise RequestError(f"there are no released shapes of {', '.join(sorted(unknown))}; drafters are "
                            f"{', '.join(released.RELEASED_DRAFTERS)}")
-    device = _device(shapes)
+    if shapes == "released" and not torch.cuda.is_available():
+        raise RequestError("there is no GPU, and the released shapes are measured on one; run this where "
+                           "torch.cuda.is_available() is true, or try it out with --shapes tiny")
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     torch.manual_seed(seed)
     measured = {"device": device_name(device), "versions": versions(), "commit": commit(), "seed": seed,
                 "shapes": shapes, "weights": "random, float16", "acceptance": FORCED, "prompt_tokens": PROMPT[shapes],
@@ -75,15 +79,6 @@ def bound(drafter: str, measured: dict) -> dict[str, float]:
     device = roofline.Device(measured["device"], measured["bytes_per_second"], float("inf"), released.T4)
     works = {"draft": roofline.draft_work, "verify": roofline.verify_work}
     return {part: work(drafter, measured["prompt_tokens"]).bound(device) for part, work in works.items()}
-
-
-def _device(shapes: str) -> torch.device:
-    if torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    if shapes == "released":
-        raise RequestError("there is no GPU, and the released shapes are measured on one; run this where "
-                           "torch.cuda.is_available() is true, or try it out with --shapes tiny")
-    return torch.device("cpu")
 
 
 def _cap(device: torch.device) -> int | None:
@@ -116,47 +111,41 @@ def _phases(folder: Path, shapes: str, names: list[str], device: torch.device, s
         write_random(folder / role, shape_of(role), device)
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    name = str(folder / "target")
-    row, target = _phase("load target", device, lambda: load_target(name, device=device, dtype=torch.float16))
-    rows = [row]
-    pattern = paper_pattern("dspark", WARM_UP + ROUNDS[shapes], seed)
+    rows, pattern = [], paper_pattern("dspark", WARM_UP + ROUNDS[shapes], seed)
+    phase = partial(_phase, rows, device)
+    target = phase("load target", partial(load_target, str(folder / "target"), device=device, dtype=torch.float16))
+    ids = torch.arange(PROMPT[shapes], device=device)[None] % target.vocab_size
     for name in tqdm(["plain", *names], desc="phases", unit="drafter"):
-        rows += _with_drafter(name, folder, target, shapes, pattern)
+        _with_drafter(phase, name, folder, target, ids, pattern)
     return rows
 
 
 @torch.inference_mode()
-def _with_drafter(name: str, folder: Path, target, shapes: str, pattern: list[int]) -> list[dict]:
+def _with_drafter(phase, name: str, folder: Path, target, ids: torch.Tensor, pattern: list[int]) -> None:
     """Loading a drafter ("plain": none), the prompt and the rounds; the drafter is let go at the end."""
-    ids = torch.arange(PROMPT[shapes], device=target.device)[None] % target.vocab_size
+    drafter = None if name == "plain" else phase(f"load {name}", partial(load_drafter, str(folder / name), target))
     generator = torch.Generator(target.device).manual_seed(0)
-    rows, drafter = [], None
-    if name != "plain":
-        row, drafter = _phase(f"load {name}", target.device, lambda: load_drafter(str(folder / name), target))
-        rows.append(row)
-    row, rounds = _phase(f"prefill, {name}", target.device,
-                         lambda: ForcedRounds(target, drafter, ids, pattern, generator=generator))
-    rows.append(row)
+    rounds = phase(f"prefill, {name}", partial(ForcedRounds, target, drafter, ids, pattern, generator=generator))
     timed_rounds(rounds, WARM_UP)
-    row, times = _phase(f"rounds, {name}", target.device, lambda: timed_rounds(rounds, len(pattern) - WARM_UP))
-    return [*rows, row | _rounds_row(name, times, rounds.pattern[WARM_UP:])]
+    phase(f"rounds, {name}", partial(timed_rounds, rounds, len(pattern) - WARM_UP),
+          partial(_rounds_row, name, rounds.pattern[WARM_UP:]))
 
 
-def _phase(title: str, device: torch.device, work) -> tuple[dict, object]:
-    """Seconds of `work()` and, on a GPU, bytes at its peak and after it; and what it returned."""
+def _phase(rows: list[dict], device: torch.device, title: str, work, summary=lambda result: {}):
+    """What `work()` returns; its seconds, on a GPU bytes at its peak and after it, and `summary` of the result are a new row."""
+    results = []
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    started = clock(device)
-    result = work()
-    row = {"phase": title, "seconds": clock(device) - started, **dict.fromkeys(MEMORY_FIELDS)}
+    row = {"phase": title, "seconds": wall_seconds(lambda: results.append(work()), device), **dict.fromkeys(MEMORY_FIELDS)}
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         row |= dict(zip(MEMORY_FIELDS, (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device),
                                         torch.cuda.memory_allocated(device), total - free)))
-    return row, result
+    rows.append(row | summary(results[0]))
+    return results[0]
 
 
-def _rounds_row(name: str, times: list[dict[str, float]], pattern: list[int]) -> dict:
+def _rounds_row(name: str, pattern: list[int], times: list[dict[str, float]]) -> dict:
     """Median milliseconds of each part of a round, and what follows from them and the forced pattern."""
     parts = {part: float(np.median([row[part] for row in times])) for part in ROUND_PARTS}
     total = sum(sum(row.values()) for row in times)
@@ -171,30 +160,21 @@ def write_random(folder: Path, config: dict, device: torch.device) -> None:
 
     Every embedding and LM head of one shape is the same, so that those of a draft are copies of its target's.
     """
+    from huggingface_hub import split_torch_state_dict_into_shards
+
     with torch.device("meta"):
-        shapes = weights.network(released.build("target", config)).state_dict()
+        shapes = weights.network(released.build("target", config)).bfloat16().state_dict()
     if config.get("tie_word_embeddings"):
         shapes.pop("lm_head.weight")
     folder.mkdir(parents=True)
-    parts = shards(shapes)
-    for number, names in enumerate(parts):
+    files = split_torch_state_dict_into_shards(shapes, max_shard_size=FILE_BYTES)
+    for file, names in files.filename_to_tensors.items():
         tensors = {name: random_tensor(name, shapes[name].shape, device) for name in names}
-        save_file(tensors, folder / f"model-{number}.safetensors", metadata={"format": "pt"})
-    weight_map = {name: f"model-{number}.safetensors" for number, names in enumerate(parts) for name in names}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+    if files.is_sharded:
+        index = {"metadata": {}, "weight_map": files.tensor_to_filename}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     (folder / "config.json").write_text(json.dumps(config))
-
-
-def shards(shapes: dict[str, torch.Tensor]) -> list[list[str]]:
-    """The names in order, parted where 16-bit numbers would fill more than FILE_BYTES bytes."""
-    parts, room = [], 0
-    for name, value in shapes.items():
-        room -= released.ITEM * value.numel()
-        if room < 0:
-            parts.append([])
-            room = FILE_BYTES - released.ITEM * value.numel()
-        parts[-1].append(name)
-    return parts
 
 
 def random_tensor(name: str, shape: torch.Size, device: torch.device) -> torch.Tensor:

@@ -26,10 +26,9 @@ from ..common import paper
 from ..common.errors import DSparkLiteError
 from ..common.formats import markdown
 from ..common.names import DRAFTER_LABELS as LABELS
-from ..decoding.rounds import ROUND_PARTS
 from ..models import shapes
 from ..models.weights import network
-from .forced_rounds import ForcedRounds
+from .forced_rounds import ForcedRounds, measure_parts
 
 LAUNCH = 10.0  # microseconds of the host for an operation
 ROUND_CONTEXT = 256  # tokens before the round
@@ -98,35 +97,32 @@ class Prediction:
         return 1e3 * accepted_length / self.round
 
 
-def predictions(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS, *, context: int = ROUND_CONTEXT,
-                launch: float = LAUNCH) -> list[Prediction]:
+def predictions(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> list[Prediction]:
     """Rows of the predicted table, device by device, for Qwen3-4B and the drafters of the released profile.
 
-    `launch` is in microseconds an operation. Raises DSparkLiteError for an unknown device or drafter.
+    Raises DSparkLiteError for an unknown device or drafter.
     """
-    return [predict(device, drafter, context=context, launch=launch) for device in devices for drafter in drafters]
+    return [predict(device, drafter) for device in devices for drafter in drafters]
 
 
-def predict(device: str, drafter: str = "plain", *, context: int = ROUND_CONTEXT, launch: float = LAUNCH) -> Prediction:
-    """A round of `drafter`, one of PREDICTED_DRAFTERS, on `device`, one of DEVICES, after `context` tokens."""
+def predict(device: str, drafter: str = "plain", *, launch: float = LAUNCH) -> Prediction:
+    """A round of `drafter`, one of PREDICTED_DRAFTERS, on `device`, one of DEVICES, with `launch` microseconds an operation."""
     if device not in DEVICES or drafter not in PREDICTED_DRAFTERS:
         raise DSparkLiteError(f"there is no prediction of {drafter!r} on {device!r}; drafters are "
                               f"{', '.join(PREDICTED_DRAFTERS)}, devices {', '.join(DEVICES)}")
     gpu, role = DEVICES[device], None if drafter == "plain" else drafter
-    parts = [draft_work(drafter, context), verify_work(drafter, context)]
+    parts = [draft_work(drafter), verify_work(drafter)]
     draft, verify = (part.milliseconds(gpu, launch) for part in parts)
     return Prediction(device, drafter, draft, verify, sum(part.bound(gpu) for part in parts),
-                      verify_work("plain", context).milliseconds(gpu, launch), sum(shapes.memory(role).values()),
+                      verify_work("plain").milliseconds(gpu, launch), sum(shapes.memory(role).values()),
                       shapes.fits(role, gpu.memory))
 
 
-def table(accepted: dict[str, float] | None = None, *, devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS,
-          context: int = ROUND_CONTEXT, launch: float = LAUNCH) -> str:
-    """The predicted table as markdown; `accepted` {drafter: accepted length} gives tokens a second (default: the
-    paper's mean on Qwen3-4B; a drafter without one gets its break-even alone)."""
-    accepted = paper_lengths() if accepted is None else {"plain": 1.0, **accepted}
-    rows = []
-    for row in predictions(devices, drafters, context=context, launch=launch):
+def table(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> str:
+    """The predicted table as markdown, with tokens a second at the paper's accepted lengths on Qwen3-4B (a drafter that the
+    paper does not have gets its break-even alone)."""
+    accepted, rows = paper_lengths(), []
+    for row in predictions(devices, drafters):
         length = accepted.get(row.drafter)
         speed = ["-", "-", "-"] if length is None else [
             f"{length:.2f}", f"{row.tokens_per_second(length):.0f}", f"{length / row.break_even:.2f}"]
@@ -155,7 +151,7 @@ def draft_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
     # A sequential head is read once a position; the pass counts it once already.
     head = multiplied(model.markov_head) * (model.gamma - 1) if getattr(model, "markov_head", None) else 0
     operations = 2 * tokens * passes * weights / shapes.ITEM
-    return Work(passes * (weights + read) + head + once, operations, launches(drafter, "draft"))
+    return Work(passes * (weights + read) + head + once, operations, launches(drafter)["draft"])
 
 
 def verify_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
@@ -163,7 +159,7 @@ def verify_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
     tokens = 1 + (shapes.module(drafter).gamma if drafter != "plain" else 0)
     weights = multiplied(shapes.module("target"))
     return Work(weights + shapes.keys_values("target", context), weights / shapes.ITEM * 2 * tokens,
-                sum(launches(drafter, part) for part in ROUND_PARTS if part != "draft"))
+                sum(count for part, count in launches(drafter).items() if part != "draft"))
 
 
 def multiplied(model) -> int:
@@ -184,23 +180,20 @@ class Launches(TorchDispatchMode):
         return operation(*arguments, **(named or {}))
 
 
-def launches(drafter: str, part: str) -> int:
-    """Operations of a part of a round, one of ROUND_PARTS, that is accepted whole."""
-    return _launches(drafter)[part]
-
-
 @cache
-def _launches(drafter: str) -> dict[str, int]:
+def launches(drafter: str) -> dict[str, int]:
+    """Operations of each of ROUND_PARTS, in a round that is accepted whole."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         target, model = (None if role == "plain" else shapes.build(role, shapes.narrow_config(role))
                          for role in ("target", drafter))
         for one in (target, model) if model else (target,):
             network(one).bfloat16()  # in float32 the casts of a 16-bit model are not there to be counted
-        whole, counts = model.gamma if model else 0, {}
-        rounds = ForcedRounds(target, model, torch.ones(1, 8, dtype=torch.long), [whole, whole])
-        for parts in (rounds.parts(), rounds.parts()):  # the first round finds buffers that have to grow
-            for _ in ROUND_PARTS:
-                with Launches() as counted:
-                    part = next(parts)
-                counts[part] = counted.count
-    return counts
+        rounds = ForcedRounds(target, model, torch.ones(1, 8, dtype=torch.long), 2 * [model.gamma if model else 0])
+        measure_parts(rounds)  # the first round finds buffers that have to grow
+        return measure_parts(rounds, _launched)
+
+
+def _launched(function, device: torch.device) -> int:
+    with Launches() as counted:
+        function()
+    return counted.count

@@ -9,12 +9,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from tqdm import tqdm
 
-from ..common.timing import clock, milliseconds
+from ..common.timing import clock, milliseconds, wall_seconds
 from ..decoding.rounds import ROUND_PARTS, begin_together
 from ..decoding.sampling import check_temperature
 from ..scheduling.cost_table import CostTable
 from ..scheduling.policies import literal_schedule, schedule
 from .evaluation import mean_accepted_length, rollout, rollouts, tally, tokens_per_second
+from .forced_rounds import measure_parts
 from .journal import header
 from .lab import Lab
 
@@ -60,13 +61,6 @@ class OperatorSeconds(TorchDispatchMode):
         return result
 
 
-def wall_seconds(work, device: torch.device) -> float:
-    """Seconds of `work()`."""
-    started = clock(device)
-    work()
-    return clock(device) - started
-
-
 def operator_seconds(work, device: torch.device) -> float:
     """Seconds of `work()` inside operators; noting them slows `work` down, but not the operators."""
     with OperatorSeconds(device) as inside:
@@ -101,8 +95,7 @@ def _measured_rounds(lab: Lab, drafter, texts: list[tuple[int, str]], temperatur
         (request,) = begin_together(lab.target, drafter, [lab.encode(text)], max_new_tokens=lab.max_new_tokens,
                                     temperature=temperature, generator=lab.generator(lab.seed + index))
         while not request.finished:
-            parts = request.parts()
-            rounds.append([measure(partial(next, parts), lab.device) for _ in ROUND_PARTS])
+            rounds.append(list(measure_parts(request, measure).values()))
     return rounds
 
 
@@ -132,13 +125,13 @@ def draft_time(lab: Lab, drafter, contexts=(100, 1500), repeats: int = 40) -> di
     return milliseconds(works, lab.device, repeats)
 
 
-def bench_scheduler(requests=(16, 64, 256, 1024), gamma: int = 7, seed: int = 0) -> list[dict]:
+def bench_scheduler(requests=(16, 64, 256, 1024), gamma: int = 7) -> list[dict]:
     """Milliseconds of `schedule` and of the literal loop on one thread, and their ratio, by number of requests.
 
     Blocks are random, and the table makes nearly every token worth its place, so that the loop runs to its end. Raises
     RuntimeError where the two disagree.
     """
-    threads, generator, rows = torch.get_num_threads(), torch.Generator().manual_seed(seed), []
+    threads, generator, rows = torch.get_num_threads(), torch.Generator().manual_seed(0), []
     torch.set_num_threads(1)
     try:
         for count in tqdm(requests, desc="scheduler", unit="size", file=sys.stderr):

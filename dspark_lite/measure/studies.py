@@ -5,6 +5,7 @@ TABLE_1 = {"small_lm": "tiny-small-lm", "mtp": "tiny-mtp", "eagle3": "tiny-eagle
            "dspark": "tiny-dspark"}  # drafter: recipe
 HEADS = {"dspark": "tiny-dspark", "dspark_gated": "tiny-dspark-gated", "dspark_rnn": "tiny-dspark-rnn"}
 DEPTHS = {1: "tiny-dspark-1-layer", 2: "tiny-dspark-2-layers", 3: "tiny-dspark"}  # layers of DSpark: recipe
+PAPER_DEPTHS = {1: 1, 2: 2, 3: 5}  # layers here: layers in the paper; the last are full depth
 LENGTHS = (4, 8, 12, 16)  # the anchor counts: gamma is one less
 LENGTH_STUDY = {(drafter, length): f"{recipe}-length-{length}" for length in LENGTHS
                 for drafter, recipe in {"dflash": TABLE_1["dflash"], **HEADS}.items() if drafter != "dspark_gated"}

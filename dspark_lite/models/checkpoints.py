@@ -17,6 +17,7 @@ from ..decoding.target import Target
 from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
 from .draft_config import DRAFTS, parse_draft_config
 from .hub import download
+from .weights import of_target
 
 EMBEDDED = ROOT / "assets" / "checkpoints"
 LANGUAGE_MODELS = ("Qwen3ForCausalLM",)
@@ -220,12 +221,6 @@ def _check_shapes(folder: Path, drafter, files: list[Path]) -> None:
         name = sorted(set(expected.items()) ^ set(found.items()))[0][0]
         raise CheckpointError(f"tensor {name} of {folder.name} has shape {found.get(name, 'none')}; its config.json asks for "
                               f"{expected.get(name, 'none')}")
-
-
-def of_target(target) -> dict[str, torch.Tensor]:
-    """The embedding and the LM head of a target, by the names of a draft's copies of them."""
-    both = {"embed_tokens.weight": target.model.get_input_embeddings(), "lm_head.weight": target.model.get_output_embeddings()}
-    return {name: module.weight.detach() for name, module in both.items()}
 
 
 def _same_rows(stored, held: torch.Tensor) -> bool:

@@ -1,5 +1,5 @@
 """A checkpoint under the glass (lesson 08): what its files hold, whether each tensor finds its place, how exact each
-module is; and what others measured with the released one."""
+module is."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from ..common.recorded import REFERENCE, RESTORE_REFERENCE, read
+from ..common.recorded import REFERENCE
 from ..drafters.heads import transition_biases
 from .checkpoints import load_draft_alone, resolve, weight_files
 from .draft_config import DRAFTS, parse_draft_config
@@ -109,13 +109,3 @@ def module_outputs(drafter, given: dict[str, torch.Tensor]) -> dict[str, torch.T
     if drafter.confidence_head is not None:
         outputs["confidence_logits"] = drafter.confidence_logits(hidden, previous)
     return outputs
-
-
-def manifest() -> dict[str, dict]:
-    """Config, tensors {name: shape} and number of parameters of the nine released Qwen3 drafts, by Hub id."""
-    return read(REFERENCE / "released_manifest.json", RESTORE_REFERENCE)
-
-
-def public_run() -> dict:
-    """What a public notebook measured with the released DSpark of Qwen3-4B; its `source` says where that comes from."""
-    return read(REFERENCE / "public_run.json", RESTORE_REFERENCE)

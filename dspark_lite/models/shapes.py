@@ -13,12 +13,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ..common.errors import DSparkLiteError
 from ..common.names import PROFILES
-from ..common.recorded import REFERENCE, RESTORE_REFERENCE, read
+from ..common.recorded import reference
 from ..decoding.target import Target
 from ..drafters import SmallLM
-from .checkpoints import of_target
 from .draft_config import DRAFTS, parse_draft_config
-from .weights import kv_bytes, network
+from .weights import held, kv_bytes, network
 
 RELEASED_MODELS = {role: name for role, name in PROFILES["released"].items() if "/" in name}  # role: Hub id
 RELEASED_DRAFTERS = tuple(role for role in RELEASED_MODELS if role != "target")
@@ -29,11 +28,6 @@ NARROW = {"vocab_size": 64, "mask_token_id": 63, "hidden_size": 16, "intermediat
           "num_key_value_heads": 1, "head_dim": 8, "markov_rank": 4}
 CUDA = int(0.5e9)  # what CUDA and its libraries take on the device by themselves, about
 T4 = int(15e9)  # what a T4 has for all of it
-
-
-def reference(file: str) -> dict:
-    """A JSON file of assets/reference."""
-    return read(REFERENCE / file, RESTORE_REFERENCE)
 
 
 def is_language_model(role: str) -> bool:
@@ -61,9 +55,11 @@ def build(role: str, shape: dict):
 
 @cache
 def module(role: str):
-    """A model of the released profile with shapes and no numbers."""
+    """A model of the released profile in 16 bit, with shapes and no numbers."""
     with torch.device("meta"):
-        return build(role, config(role))
+        model = build(role, config(role))
+    network(model).bfloat16()
+    return model
 
 
 def narrow_config(role: str) -> dict:
@@ -76,14 +72,6 @@ def narrow_config(role: str) -> dict:
 def parameter_count(model) -> int:
     """Numbers in a target or a drafter, each once, however many places share it."""
     return sum(parameter.numel() for parameter in network(model).parameters())
-
-
-def own_parameters(role: str) -> int:
-    """Numbers that a drafter adds to the target it stands beside, whose embedding and LM head it shares."""
-    if is_language_model(role):
-        return parameter_count(module(role))
-    shared = of_target(module("target")).keys()
-    return sum(value.numel() for name, value in module(role).named_parameters() if name not in shared)
 
 
 def file_bytes(role: str) -> int:
@@ -117,13 +105,13 @@ def activations(role: str | None, tokens: int) -> int:
 
 
 def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
-    """Bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: {"target", "drafter",
-    "keys_values", "activations"}. Raises DSparkLiteError for a drafter that the profile does not have."""
-    both = ["target", role] if role else ["target"]
-    return {"target": weight_bytes("target"), "drafter": ITEM * own_parameters(role) if role else 0,
-            "keys_values": sum(keys_values(one, tokens) for one in both), "activations": activations(role, tokens)}
+    """Bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: what `held` counts, with the room
+    that drafts' buffers have, and "activations". Raises DSparkLiteError for a drafter that the profile does not have."""
+    room = sum(keys_values(one, tokens) for one in ("target", role) if one)
+    return {**held(module("target"), module(role) if role else None, tokens), "keys and values": room,
+            "activations": activations(role, tokens)}
 
 
-def fits(role: str | None, available: float, tokens: int = PROMPT_TOKENS) -> bool:
-    """Whether the target with a drafter and a prompt fits in `available` bytes of a GPU, what CUDA takes included."""
-    return sum(memory(role, tokens).values()) + CUDA <= available
+def fits(role: str | None, available: float) -> bool:
+    """Whether the target with a drafter and a prompt of PROMPT_TOKENS tokens fits in `available` bytes of a GPU, what CUDA takes included."""
+    return sum(memory(role).values()) + CUDA <= available

@@ -30,22 +30,25 @@ def kv_bytes(config, item: int) -> int:
     return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * item
 
 
+def of_target(target) -> dict[str, torch.Tensor]:
+    """The embedding and the LM head of a target, by the names of a draft's copies of them."""
+    both = {"embed_tokens.weight": target.model.get_input_embeddings(), "lm_head.weight": target.model.get_output_embeddings()}
+    return {name: module.weight.detach() for name, module in both.items()}
+
+
 def held(target, drafter, tokens: int) -> dict[str, int]:
-    """Bytes that a target and a drafter (None: none) hold beside each other.
+    """Bytes that a target and a drafter (None: none) hold beside each other, or would hold if they are on the meta device.
 
     They are the target's weights, the drafter's own (what it shares with the target is counted there), and keys and
-    values of `tokens` tokens (not the room behind them that a growing buffer may have).
+    values of `tokens` tokens (not the room after them that a growing buffer may have).
     """
-    models = [target.model] if drafter is None else [target.model, network(drafter)]
-    alone, together = _distinct_bytes(models[:1]), _distinct_bytes(models)
+    models = [network(model) for model in (target, drafter) if model is not None]
+    shared = {name: weight.data_ptr() for name, weight in of_target(target).items()}  # 0, as the drafter's, on the meta device
+    own = [(name, value) for model in models[1:] for name, value in model.named_parameters() if shared.get(name) != value.data_ptr()]
     caches = sum(kv_bytes(model.config, target.dtype.itemsize) for model in models)
-    return {"target": alone, "drafter": together - alone, "keys and values": caches * tokens}
-
-
-def _distinct_bytes(models: list[nn.Module]) -> int:
-    """Bytes of all parameters and buffers, each once, however many modules share it."""
-    tensors = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
-    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
+    return {"target": sum(value.nbytes for value in (*models[0].parameters(), *models[0].buffers())),
+            "drafter": sum(value.nbytes for _, value in own) + sum(value.nbytes for model in models[1:] for value in model.buffers()),
+            "keys and values": caches * tokens}
 
 
 def peak(device: torch.device) -> str:

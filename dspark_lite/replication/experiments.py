@@ -55,7 +55,7 @@ def layer_and_choice() -> str:
 
 def fall_by_head() -> str:
     """How far each head's conditional acceptance falls, by domain."""
-    parts = [f"{DRAFTER_LABELS[head]} ({name}) " + ", ".join(f"{falls(name, (domain,)).value:+.2f}" for domain in DOMAINS)
+    parts = [f"{DRAFTER_LABELS[head]} ({name}) " + ", ".join(f"{falls((domain,), name).value:+.2f}" for domain in DOMAINS)
              for head, name in HEADS.items()]
     return f"The head was varied: the fall on {', '.join(DOMAINS)} is {'; '.join(parts)}"
 

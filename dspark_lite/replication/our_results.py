@@ -1,20 +1,21 @@
 """Our measurements in the shape of the paper's table and figures: assets/measurements/experiments, one file per drafter.
 
 `common/paper.py` has the paper's numbers; here are ours, with intervals over prompts. scripts/experiments.py measures them.
-All drafters answered the same prompts, so whatever compares them draws the same prompts for both: `paired`.
+All drafters answered the same prompts, so whatever compares them draws the same prompts for both.
 """
 
 from functools import cache
 
 import numpy as np
 
-from ..common.estimates import Estimate, bootstrap
+from ..common.estimates import Estimate, bootstrap, paired
 from ..common.files import ROOT
 from ..common.names import DOMAINS
 from ..common.recorded import read
 from ..measure.evaluation import count_estimates, mean_accepted_length, relative_gain, row_tally
 
 MEASUREMENTS = ROOT / "assets" / "measurements" / "experiments"
+PLACES = {**{domain: domain for domain in DOMAINS}, "mean": "all"}  # keys of accepted lengths and gains, by their titles
 
 
 def measured(name: str) -> dict:
@@ -60,12 +61,23 @@ def conditional_acceptance(recipe: str, domain: str) -> list[Estimate | None]:
     return count_estimates(counts_by_position(recipe, domain))
 
 
-def paired(statistic, *measured_on_the_same: list[np.ndarray]) -> Estimate:
-    """A statistic of several measurements with its interval; a resample draws the same prompts for all of them.
+def round_times(measured: dict, drafter: str, length: int) -> np.ndarray:
+    """Milliseconds of a full round, target and drafter, by turn and context: [turns, contexts]."""
+    def part(name):
+        return [row["milliseconds"] for row in measured["rows"] if (row["part"], row["length"]) == (name, length)]
 
-    A measurement is a list of arrays [N, ...], one a domain; the statistic takes as many such lists.
+    return np.add(part("target"), part(drafter)).T
+
+
+def full_round(times: np.ndarray) -> float:
+    """Milliseconds of a full round from those by turn and context: the median turn, the mean over contexts."""
+    return float(np.median(times, 0).mean())
+
+
+def overhead(measured: dict, drafter: str, length: int) -> Estimate:
+    """How much longer a full round of `drafter` takes than DFlash's, as a fraction.
+
+    All took the same turns, so a resample draws the same turns for both.
     """
-    def resampled(chosen):
-        return statistic(*([rows[index] for rows, index in zip(groups, chosen)] for groups in measured_on_the_same))
-
-    return bootstrap(resampled, [np.arange(len(rows)) for rows in measured_on_the_same[0]])
+    both = ([round_times(measured, name, length)] for name in (drafter, "dflash"))
+    return paired(lambda ours, theirs: full_round(ours[0]) / full_round(theirs[0]) - 1, *both)

@@ -1,8 +1,7 @@
-"""What was measured of the serving engine: assets/measurements/serving, written by scripts/serving.py; and whether the
-model of the engine, given what its steps cost, foretells what its policies do.
+"""What was measured of the serving engine: assets/measurements/serving, written by scripts/serving.py; and the model of the
+engine, given what its steps cost.
 
-A row holds the totals of turns of a few steps (measure/serving_load.py); a measure is a ratio of such totals, and its interval
-a bootstrap over turns.
+A row holds the totals of turns of a few steps; a measure is a ratio of such totals, and its interval a bootstrap over turns.
 """
 
 from functools import cache
@@ -10,22 +9,21 @@ from functools import cache
 import numpy as np
 
 from ..common.errors import DSparkLiteError
-from ..common.estimates import Estimate, bootstrap
+from ..common.estimates import Estimate, bootstrap, paired
 from ..common.files import ROOT
 from ..common.recorded import read
-from ..measure.serving_load import SCHEDULED, decoding_seconds, policy_of, step_costs
-from ..scheduling.policies import fixed
+from ..scheduling.policies import LaggedTopK, algorithm1, fixed, threshold
 from ..scheduling.step_costs import StepCosts
 from ..serving.engine import STEP_PARTS, StepReport
 from ..serving.simulator import EngineModel, Record, simulate
 from . import recorded_confidence
 
 MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
-VALIDATED = (1, 4, 16, 32, 64)  # concurrencies at which the model is compared with the engine
+VALIDATED = (1, 4, 16, 32, 64)  # concurrencies at which lesson 11 compares the model with the engine
 
 
 def serving_run() -> dict:
-    """The measurement: device, turns of a row, and rows by part (serving_load.measure_load)."""
+    """The measurement: device, turns of a row, and rows by part."""
     return read(MEASURED, "make serving")
 
 
@@ -42,14 +40,14 @@ def row(part: str, **wanted) -> dict:
     return found[0]
 
 
-# Measures of a row: each is the ratio of two totals.
+def decoding_seconds(row: dict) -> np.ndarray:
+    """Seconds of each turn of a row spent on rounds, prompts left out."""
+    return np.sum([row[f"{part}_seconds"] for part in STEP_PARTS if part != "prefill"], axis=0)
 
 
-SERVING_MEASURES = {
-    # Tokens a second: of rounds alone; first tokens and prompts' seconds counted in; of rounds, of each request.
+SERVING_MEASURES = {  # of a row: two totals whose ratio it is
+    # Tokens a second: of rounds alone, and of each request.
     "throughput": lambda row: (row["committed"], decoding_seconds(row)),
-    "whole_throughput": lambda row: (np.add(row["committed"], row["admitted"]),
-                                     decoding_seconds(row) + row["prefill_seconds"]),
     "per_user": lambda row: (row["committed"], decoding_seconds(row) * row["concurrency"]),
     # Of a request and step: tokens verified, anchor included (Figure 8); tokens committed.
     "budget": lambda row: (row["verified"], row["requests"]),
@@ -62,27 +60,31 @@ SERVING_MEASURES = {
 }
 
 
+def totals_by_turn(name: str, row: dict) -> np.ndarray:
+    """The two totals of a measure of a row, by turn: [turns, 2]."""
+    return np.stack(SERVING_MEASURES[name](row), 1)
+
+
+def ratio(turns: np.ndarray) -> float:
+    """The measure that `totals_by_turn` [turns, 2] give."""
+    over, under = turns.sum(0)
+    return float(over / under)
+
+
 def value(name: str, row: dict) -> float:
     """A measure of a row without its interval."""
-    over, under = SERVING_MEASURES[name](row)
-    return float(np.sum(over) / np.sum(under))
+    return ratio(totals_by_turn(name, row))
 
 
 def with_interval(name: str, row: dict) -> Estimate:
     """A measure of a row and its interval over turns."""
-    turns = np.stack(SERVING_MEASURES[name](row), 1)
-    return bootstrap(lambda groups: groups[0][:, 0].sum() / groups[0][:, 1].sum(), [turns])
+    return bootstrap(lambda groups: ratio(groups[0]), [totals_by_turn(name, row)])
 
 
 def gain(name: str, ours: dict, theirs: dict) -> Estimate:
     """A measure of one row over that of another of the same load; a resample takes the same turns of both."""
-    turns = np.stack([*SERVING_MEASURES[name](ours), *SERVING_MEASURES[name](theirs)], 1)
-
-    def ratio(groups):
-        over, under, other_over, other_under = groups[0].sum(0)
-        return over / under / (other_over / other_under)
-
-    return bootstrap(ratio, [turns])
+    turns = ([totals_by_turn(name, row)] for row in (ours, theirs))
+    return paired(lambda ours, theirs: ratio(ours[0]) / ratio(theirs[0]), *turns)
 
 
 def best_fixed(concurrency: int) -> dict:
@@ -91,7 +93,13 @@ def best_fixed(concurrency: int) -> dict:
     return max(lengths, key=lambda row: value("throughput", row))
 
 
-# What the model needs.
+def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
+    """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
+    moment that the machine was busy does not move, or another `middle`."""
+    seconds = {(row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))):
+               middle(decoding_seconds(row) / np.array(row["steps"])) for row in rows}
+    requests, tokens = (sorted(set(grid)) for grid in zip(*seconds))
+    return StepCosts(requests, tokens, [[seconds[r, b] for b in tokens] for r in requests])
 
 
 def engine_costs(drafter: str) -> StepCosts:
@@ -120,35 +128,22 @@ def record() -> Record:
     return Record.of(list(recorded_confidence.observations().values()), recorded_confidence.stored_sts())
 
 
-def modelled(drafter: str, name: str, concurrency: int, requests: int | None = None,
-             seed: int = 0) -> list[StepReport]:
+def policy_of(name: str, costs: StepCosts | None = None):
+    """The policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
+    kind, _, number = name.partition(" ")
+    return {"all": lambda: None, "fixed": lambda: fixed(int(number)), "threshold": lambda: threshold(float(number)),
+            "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit())}[kind]()
+
+
+def modelled(drafter: str, name: str, concurrency: int, requests: int | None = None) -> list[StepReport]:
     """Steps of the model of a row of "policies", all slots taken, from so many requests."""
-    rng, costs, answers = np.random.default_rng(seed), engine_costs(drafter), record()
+    rng, costs, answers = np.random.default_rng(0), engine_costs(drafter), record()
     if drafter == "mtp":
         answers = answers.drafting_one(acceptance_rate("mtp"), rng)
     chosen = fixed(0) if drafter == "plain" else policy_of(name, costs)
     model = EngineModel(answers, costs, chosen, slots=concurrency, prefill=prefill_costs(drafter))
     steps = simulate(model, np.zeros(requests or 200 + 10 * concurrency), rng)
     return [step for step in steps if step.requests == concurrency]
-
-
-def validation() -> list[dict]:
-    """Throughput of the engine and of its model, prompts left out and counted in, by load, drafter and policy."""
-    found = []
-    for row in serving_run()["policies"]:
-        if row["concurrency"] not in VALIDATED or row["policy"] not in ("all", "fixed 7", *SCHEDULED):
-            continue
-        steps = modelled(row["drafter"], row["policy"], row["concurrency"])
-        rounds, prefills = (sum(step.seconds[part] for step in steps) for part in ("round", "prefill"))
-        committed, admitted = (sum(getattr(step, name) for step in steps) for name in ("committed", "admitted"))
-        found.append({**{name: row[name] for name in ("concurrency", "drafter", "policy")},
-                      "throughput": with_interval("throughput", row), "modelled": committed / rounds,
-                      "whole_throughput": with_interval("whole_throughput", row),
-                      "whole_modelled": (committed + admitted) / (rounds + prefills)})
-    return found
-
-
-# The frontier.
 
 
 def frontier(drafter: str, policy: str) -> np.ndarray:
@@ -189,17 +184,15 @@ def gain_over_mtp(gain, policy: str, concurrency: int) -> Estimate:
     The interval is a bootstrap over turns; a resample takes, at each load, the same turns of both drafters. Raises
     DSparkLiteError where DSpark's frontier does not reach that point.
     """
-    loads = sorted(row["concurrency"] for row in rows("policies", drafter="mtp", policy="all"))
-    turns = [np.stack([part for drafter, name in (("dspark", policy), ("mtp", "all")) for part in
-                       SERVING_MEASURES["throughput"](row("policies", drafter=drafter, policy=name, concurrency=load))], 1)
-             for load in loads]
+    loads = np.array(sorted(row["concurrency"] for row in rows("policies", drafter="mtp", policy="all")))
+    turns = ([totals_by_turn("throughput", row("policies", drafter=drafter, policy=name, concurrency=load)) for load in loads]
+             for drafter, name in (("dspark", policy), ("mtp", "all")))
 
-    def of_frontiers(groups):
-        committed, seconds, other_committed, other_seconds = np.array([group.sum(0) for group in groups]).T
-        ours, theirs = (np.stack([rate / loads, rate], 1) for rate in (committed / seconds, other_committed / other_seconds))
-        return gain(ours, theirs[loads.index(concurrency)])
+    def of_frontiers(*both):
+        ours, theirs = (np.stack([rates / loads, rates], 1) for rates in (np.array(list(map(ratio, groups))) for groups in both))
+        return gain(ours, theirs[list(loads).index(concurrency)])
 
-    found = bootstrap(of_frontiers, turns)
+    found = paired(of_frontiers, *turns)
     if np.isnan(found.value):
         raise DSparkLiteError(f"DSpark's frontier under {policy} does not reach MTP-1's point at {concurrency} requests; "
                               "measure more loads")

@@ -6,7 +6,8 @@ import torch
 
 from ..common.errors import CheckpointError, DSparkLiteError
 from ..drafters import MTP, DSpark, Eagle3
-from ..models.checkpoints import load_drafter, of_target
+from ..models.checkpoints import load_drafter
+from ..models.weights import of_target
 from ..models.draft_config import parse_draft_config
 from .anchors import TrainingBatch, block_mask, draw_anchors
 from .cache import TargetCache

@@ -88,7 +88,7 @@ for name in ("fc.weight", "layers.0.self_attn.k_proj.weight", "markov_head.marko
 # that this repository keeps.
 
 # %%
-manifest = inspection.manifest()
+manifest = recorded.reference("released_manifest.json")
 listed = manifest["deepseek-ai/dspark_qwen3_4b_block7"]["tensors"]
 files = {"this lab": inspection.by_part({name: found.nbytes for name, found in stored.items()}),
          "Qwen3-4B": inspection.by_part({name: 2 * torch.Size(shape).numel() for name, shape in listed.items()})}
@@ -252,7 +252,7 @@ for name, dtype in types.items():
 # head and once without.
 
 # %%
-public = inspection.public_run()
+public = recorded.reference("public_run.json")
 prompt = public["first_block"]["prompt"]
 prompt_ids = lab.encode(prompt)
 

@@ -34,8 +34,7 @@ from dspark_lite.exercises import lesson_09 as exercises
 from dspark_lite.figures import lesson_09 as figures
 from dspark_lite.figures import widgets
 from dspark_lite.losslessness.ties import agree
-from dspark_lite.measure.confidence import observe, pooled
-from dspark_lite.measure.threshold_sweep import replay
+from dspark_lite.measure.confidence import observe, pooled, replay
 from dspark_lite.replication import recorded_confidence
 from dspark_lite.scheduling import calibration
 

@@ -42,9 +42,9 @@ from dspark_lite.figures import lesson_11 as figures
 from dspark_lite.figures import widgets
 from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.measure import roofline
-from dspark_lite.measure.serving_load import policy_of
 from dspark_lite.measure.step_time import profile
 from dspark_lite.replication import recorded_confidence, recorded_serving
+from dspark_lite.replication.recorded_serving import policy_of
 from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, fixed, survival
 from dspark_lite.scheduling.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, Engine, Request

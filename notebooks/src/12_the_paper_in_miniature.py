@@ -29,7 +29,7 @@ from dspark_lite.common.names import DOMAINS
 from dspark_lite.exercises import lesson_12 as exercises
 from dspark_lite.figures import paper_figures, widgets
 from dspark_lite.measure import evaluation, studies
-from dspark_lite.replication import experiments, ledger, our_results, quantities, round_times, tables
+from dspark_lite.replication import experiments, ledger, our_results, quantities
 
 recipes = studies.TABLE_1  # drafter: the recipe it was trained from
 made = {name: our_results.measured(recipe) for name, recipe in recipes.items()}
@@ -188,7 +188,7 @@ done = exercises.check_resampled_gain(resampled_gain)
 picture = paper_figures.table_1()
 
 # %%
-Markdown(tables.table_1_gains())
+Markdown(ledger.table_1_gains())
 
 # %% [markdown]
 # Look at signs first, at sizes later: one target of a few million parameters is another world than Qwen3-4B. Where a
@@ -362,7 +362,7 @@ done = exercises.check_net_gain(net_gain)
 # %%
 for draft_length in studies.LENGTHS:
     gain = quantities.length_gain("all", draft_length).value
-    overhead = round_times.overhead(measured, "dspark", draft_length).value
+    overhead = our_results.overhead(measured, "dspark", draft_length).value
     net = (1 + gain) / (1 + overhead) - 1
     theirs = (1 + quantities.paper_gain("all", draft_length)) / (1 + paper.overhead("dspark")[draft_length]) - 1
     print(f"draft length {draft_length:2}: {gain:+6.1%} tokens a round, {overhead:+5.1%} time, {net:+6.1%} tokens a "

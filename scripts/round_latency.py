@@ -7,12 +7,12 @@ from functools import partial
 import torch
 from tqdm import tqdm
 
-from ..common.timing import time_interleaved
-from ..training.drafts import new_draft
-from ..training.recipes import load_recipe
-from .journal import header
-from .lab import Lab
-from .studies import LENGTH_STUDY, LENGTHS
+from dspark_lite.common.timing import time_interleaved
+from dspark_lite.measure.journal import header
+from dspark_lite.measure.lab import Lab
+from dspark_lite.measure.studies import LENGTH_STUDY, LENGTHS
+from dspark_lite.training.drafts import new_draft
+from dspark_lite.training.recipes import load_recipe
 
 LATENCY_BATCH = 32  # requests; the paper: 128
 LATENCY_CONTEXTS = (256, 512, 1024)  # tokens; the paper: 512 to 4096

@@ -8,18 +8,18 @@ of each turn.
 import sys
 from functools import partial
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..decoding.policy import Memoryless
-from ..decoding.proposal import Proposal
-from ..decoding.protocols import Policy
-from ..scheduling.policies import LaggedTopK, algorithm1, fixed, survival, threshold, top_k
-from ..scheduling.step_costs import StepCosts
-from ..serving.engine import STEP_PARTS, Engine, StepReport
-from ..serving.traffic import closed_loop, requests
-from .lab import Lab
+from dspark_lite.decoding.policy import Memoryless
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.protocols import Policy
+from dspark_lite.measure.lab import Lab
+from dspark_lite.replication.recorded_serving import policy_of, step_costs
+from dspark_lite.scheduling.policies import survival, top_k
+from dspark_lite.scheduling.step_costs import StepCosts
+from dspark_lite.serving.engine import STEP_PARTS, Engine, StepReport
+from dspark_lite.serving.traffic import closed_loop, requests
 
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)
 TEMPERATURE = 1.0  # as in the paper's evaluation
@@ -65,6 +65,12 @@ def totals(steps: list[StepReport]) -> dict[str, float]:
     return {"steps": len(steps), "prefills": sum(step.admitted > 0 for step in steps), **counted, **seconds}
 
 
+def measured_policy(name: str, costs: StepCosts | None = None) -> Policy | None:
+    """The policy of this name: one that is served, "budget N", or "skewed"."""
+    kind, _, number = name.partition(" ")
+    return budget(float(number)) if kind == "budget" else skewed if kind == "skewed" else policy_of(name, costs)
+
+
 def take_turns(works: dict, turns: int, description: str) -> list[dict]:
     """A row for each of `works`, {(drafter, policy, and perhaps the kind of step): turn}: its names, and the totals of
     its turns by what they count."""
@@ -79,14 +85,6 @@ def take_turns(works: dict, turns: int, description: str) -> list[dict]:
              **{field: [turn[field] for turn in kept] for field in kept[0]}} for name, kept in found.items()]
 
 
-def policy_of(name: str, costs: StepCosts | None = None):
-    """The policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
-    kind, _, number = name.partition(" ")
-    return {"all": lambda: None, "budget": lambda: budget(float(number)), "fixed": lambda: fixed(int(number)),
-            "threshold": lambda: threshold(float(number)), "skewed": lambda: skewed,
-            "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit())}[kind]()
-
-
 def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int, *,
                  padded: bool) -> dict[str, list[dict]]:
     """Rows of one concurrency by part: "deciding", every verification budget of DSpark; "policies", which schedule with
@@ -98,7 +96,7 @@ def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: 
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 
     def take(part: str, names: list[tuple], costs: StepCosts | None = None) -> list[dict]:
-        works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps, padded=name[-1] == "padded")
+        works = {name: partial(stations[name[0]].turn, measured_policy(name[1], costs), steps, padded=name[-1] == "padded")
                  for name in names}
         return [{"concurrency": concurrency, **row} for row in take_turns(works, turns, f"{part}, {concurrency} requests")]
 
@@ -112,20 +110,6 @@ def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: 
     kinds = [("dspark", name, kind) for name in ("skewed", "algorithm1") for kind in ("ragged", "padded")]
     return {"deciding": deciding, "policies": rows[:len(policies)], "costs": rows[len(policies):],
             "padded": take("ragged and padded", kinds, costs) if padded else []}
-
-
-def decoding_seconds(row: dict) -> np.ndarray:
-    """Seconds of each turn of a row spent on rounds, prompts left out."""
-    return np.sum([row[f"{part}_seconds"] for part in STEP_PARTS if part != "prefill"], axis=0)
-
-
-def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
-    """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
-    moment that the machine was busy does not move, or another `middle`."""
-    seconds = {(row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))):
-               middle(decoding_seconds(row) / np.array(row["steps"])) for row in rows}
-    requests, tokens = (sorted(set(grid)) for grid in zip(*seconds))
-    return StepCosts(requests, tokens, [[seconds[r, b] for b in tokens] for r in requests])
 
 
 def skewed(proposal: Proposal) -> torch.Tensor:

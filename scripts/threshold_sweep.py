@@ -5,12 +5,11 @@ import sys
 import numpy as np
 from tqdm import tqdm
 
-from ..common.estimates import bootstrap
-from ..scheduling.calibration import Observations
-from ..scheduling.policies import threshold
-from .evaluation import rollout
-from .journal import header
-from .lab import Lab
+from dspark_lite.common.estimates import bootstrap
+from dspark_lite.measure.evaluation import rollout
+from dspark_lite.measure.journal import header
+from dspark_lite.measure.lab import Lab
+from dspark_lite.scheduling.policies import threshold
 
 THRESHOLDS = tuple(round(0.1 * step, 1) for step in range(10))
 
@@ -45,13 +44,3 @@ def summary(counts: np.ndarray) -> dict:
     rate = bootstrap(lambda groups: groups[0][:, 0].sum() / groups[0][:, :2].sum(), [counts])
     return {"accepted": float(accepted / steps), "rejected": float(rejected / steps),
             "total": float((accepted + rejected) / steps), "rate": rate.value, "low": rate.low, "high": rate.high}
-
-
-def replay(observations: Observations, confidence: np.ndarray, least: float) -> tuple[float, float]:
-    """(accepted, rejected) tokens a step if recorded blocks had been cut at `least`, confidence [N, g]; bonus included.
-
-    Exact for the recorded steps; what follows a cut would have begun at other places, which only `sweep` sees.
-    """
-    length = (confidence >= least).cumprod(1).sum(1)
-    accepted = np.minimum(observations.accepted, length)
-    return float(accepted.mean() + 1), float((length - accepted).mean())

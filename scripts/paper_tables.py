@@ -1,14 +1,12 @@
-"""Measurements as markdown tables, ours beside the paper's."""
+"""Tables of the paper's Table 1 and Figures 2 to 4 as markdown, ours beside the paper's, for assets/figures/tables.md."""
 
 import numpy as np
 
-from ..common import paper
-from ..common.formats import interval, markdown, number
-from ..common.names import DOMAINS, DRAFTER_LABELS
-from ..measure import studies
-from . import our_results, round_times
-
-DOMAINS_AND_MEAN = (*DOMAINS, "all")
+from dspark_lite.common import paper
+from dspark_lite.common.formats import interval, markdown, number
+from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_lite.measure import studies
+from dspark_lite.replication import our_results
 
 
 def table_1() -> str:
@@ -16,27 +14,12 @@ def table_1() -> str:
     rows = []
     for name, recipe in studies.TABLE_1.items():
         ours = our_results.accepted_lengths(recipe)
-        rows.append([DRAFTER_LABELS[name], "here", *(interval(ours[place], "tokens") for place in DOMAINS_AND_MEAN)])
+        rows.append([DRAFTER_LABELS[name], "here", *(interval(ours[place], "tokens") for place in our_results.PLACES.values())])
     for target in paper.TARGETS:
         for name, label in paper.LABELS.items():
             means = list(paper.domain_means(target, name).values())
             rows.append([label, target, *(number(value, "tokens") for value in (*means, np.mean(means)))])
     return markdown(["drafter", "target", *DOMAINS, "mean"], rows)
-
-
-def table_1_gains() -> str:
-    """How much longer DSpark accepts than the drafters of Table 1: ours with intervals, the paper's range."""
-    rows = []
-    for name, recipe in studies.TABLE_1.items():
-        if name == "dspark":
-            continue
-        found = our_results.gains(studies.TABLE_1["dspark"], recipe)
-        theirs = "-"
-        if name in paper.LABELS:
-            gains = [paper.macro_gain(target, "dspark", name) for target in paper.TARGETS]
-            theirs = f"{number(min(gains), 'percent')} to {number(max(gains), 'percent')}"
-        rows.append([DRAFTER_LABELS[name], *(interval(found[place], "percent") for place in DOMAINS_AND_MEAN), theirs])
-    return markdown(["DSpark over", *DOMAINS, "mean", "paper, mean over the benchmarks"], rows)
 
 
 def figure_2() -> str:
@@ -82,7 +65,7 @@ def figure_4_latency() -> str:
     measured = our_results.measured(studies.LATENCY)
     rows = []
     for name in ("dspark", "dspark_rnn"):
-        ours = [round_times.overhead(measured, name, length) for length in studies.LENGTHS]
+        ours = [our_results.overhead(measured, name, length) for length in studies.LENGTHS]
         rows.append([DRAFTER_LABELS[name], "here", *(interval(found, "percent") for found in ours)])
         theirs = paper.overhead(name).values()
         rows.append([DRAFTER_LABELS[name], "paper", *(number(value, "percent") for value in theirs)])
