@@ -293,12 +293,13 @@ def _switch(says: str) -> dict:
 
 JSON_OPTION = _file("also write what was measured here")
 TARGET_OPTION = {"help": "embedded checkpoint, folder or Hub id (default: that of the profile)"}
-DRAFTER_OPTION = {"default": "dspark", "help": "embedded drafter, folder or Hub id; for a demo 'plain' for none"}
+DRAFTER_OPTION = {"default": "dspark", "help": "embedded drafter, folder or Hub id"}
 DRAFTERS_OPTION = {"nargs": "+", "metavar": "NAME", "help": "names, folders or Hub ids (default: all of the profile)"}
 COMMANDS = {  # name: what it does, what runs it, its options
     "demo": ("answer one prompt and show every round", _demo, {
         "prompt": {"nargs": "?", "help": "what to ask (default: a held-out math prompt)"},
-        "--drafter": DRAFTER_OPTION, "--target": TARGET_OPTION, "--temperature": {"type": float, "default": 0.0},
+        "--drafter": {**DRAFTER_OPTION, "help": "embedded drafter, folder or Hub id; 'plain' for none"},
+        "--target": TARGET_OPTION, "--temperature": {"type": float, "default": 0.0},
         "--gamma": _count("drafts a round (default: the whole block)"), "--seed": {"type": int, "default": 0}}),
     "evaluate": ("accepted length by domain or benchmark, with intervals", _evaluate, {
         "--benchmark": {"nargs": "+", "metavar": "NAME",
