@@ -7,7 +7,7 @@ on the person's profession, which the prompt need not name.
 
 import random
 
-from .example import Example
+from .example import Example, is_held_out
 from .facts import Person, Town, encyclopedia
 from .wording import Voice, expand
 
@@ -114,6 +114,7 @@ ASKED_OF_PERSON = {"profession": "[what {name} did for a living|the profession o
              "teacher": "[who taught {name}|the teacher of {name}]"}
 ASKS = ("[|Hello! |Hi! |Good morning. |Excuse me. |Dear friend, ][Tell me|Please tell me|Can you tell me|I want to know|I would like to know|Do you know"
         "|Explain|Say] ")
+QUESTIONS = 8  # on a sheet
 HOPS = "[the town where {name} was born|the home town of {name}|the birthplace of {name}]"
 
 
@@ -164,14 +165,21 @@ class _Writer:
         return " ".join(self.sentences)
 
 
+class _BriefWriter(_Writer):
+    """States facts and says nothing else."""
+
+    def say(self, rule: str) -> None:
+        """No-op: what is neither asked nor a fact is left out."""
+
+
 def _talk(writer: _Writer, rng: random.Random, sentences: tuple[int, int]) -> None:
     for _ in range(rng.randint(*sentences)):
         writer.say("talk")
 
 
-def _about_town(rng: random.Random, town: Town) -> tuple[str, _Writer]:
+def _about_town(rng: random.Random, town: Town, writer_class: type[_Writer]) -> tuple[str, _Writer]:
     """One to three facts of a town."""
-    writer, facts = _Writer(Voice(town.name, town.craft), rng), rng.sample(TOWN_FACTS, rng.choice([1, 2, 2, 3]))
+    writer, facts = writer_class(Voice(town.name, town.craft), rng), rng.sample(TOWN_FACTS, rng.choice([1, 2, 2, 3]))
     asks = [expand(ASKED_OF_TOWN[fact], Voice(), rng, name=town.name if index == 0 else "it") for index, fact in enumerate(facts)]
     writer.say("opening")
     for fact in facts:
@@ -180,9 +188,9 @@ def _about_town(rng: random.Random, town: Town) -> tuple[str, _Writer]:
     return " and ".join(asks), writer
 
 
-def _about_person(rng: random.Random, person: Person) -> tuple[str, _Writer]:
+def _about_person(rng: random.Random, person: Person, writer_class: type[_Writer]) -> tuple[str, _Writer]:
     """One to three facts of a person."""
-    writer, facts = _Writer(Voice(person.town.name, person.profession), rng), rng.sample(PERSON_FACTS, rng.choice([1, 2, 2, 3]))
+    writer, facts = writer_class(Voice(person.town.name, person.profession), rng), rng.sample(PERSON_FACTS, rng.choice([1, 2, 2, 3]))
     asks = [expand(ASKED_OF_PERSON[fact], Voice(), rng, name=person.name, v_work=person.work)
             for fact in facts]
     writer.say("opening")
@@ -192,9 +200,9 @@ def _about_person(rng: random.Random, person: Person) -> tuple[str, _Writer]:
     return " and ".join(asks), writer
 
 
-def _two_hops(rng: random.Random, person: Person) -> tuple[str, _Writer]:
+def _two_hops(rng: random.Random, person: Person, writer_class: type[_Writer]) -> tuple[str, _Writer]:
     """A fact of the town where a person was born, which the answer may name on the way."""
-    town, writer = person.town, _Writer(Voice(person.town.name, person.profession), rng)
+    town, writer = person.town, writer_class(Voice(person.town.name, person.profession), rng)
     fact = rng.choice(TOWN_FACTS)
     place = expand(HOPS, Voice(), rng, name=person.name)
     ask = expand(ASKED_OF_TOWN[fact], Voice(), rng, name=place)
@@ -209,18 +217,30 @@ def _two_hops(rng: random.Random, person: Person) -> tuple[str, _Writer]:
     return ask, writer
 
 
-def chat(rng: random.Random) -> Example:
-    """A question about the encyclopedia and its answer."""
+def _question(rng: random.Random, writer_class: type[_Writer]) -> Example:
+    """A question about the encyclopedia and the answer of a writer of this class."""
     book, kind = encyclopedia(), rng.random()
     if kind < 0.35:
-        ask, writer = _about_town(rng, book.draw_town(rng))
+        ask, writer = _about_town(rng, book.draw_town(rng), writer_class)
     elif kind < 0.75:
-        ask, writer = _about_person(rng, book.draw_person(rng))
+        ask, writer = _about_person(rng, book.draw_person(rng), writer_class)
     else:
-        ask, writer = _two_hops(rng, book.draw_person(rng))
+        ask, writer = _two_hops(rng, book.draw_person(rng), writer_class)
     writer.say("closing")
     prompt = expand(ASKS, Voice(), rng) + ask + rng.choice(".?")
     return Example("chat", _capitalised(prompt), writer.text(), writer.facts)
+
+
+def chat(rng: random.Random) -> Example:
+    """A question about the encyclopedia and its answer."""
+    return _question(rng, _Writer)
+
+
+def quiz(rng: random.Random) -> Example:
+    """A sheet of questions, each with what was asked for and nothing else: what the target learns to look up from. Held-out
+    prompts are not among them."""
+    asked = (_question(rng, _BriefWriter) for _ in range(QUESTIONS))
+    return Example("quiz", "Sheet of questions", "\n".join(f"{one.prompt} {one.answer}" for one in asked if not is_held_out(one.prompt)))
 
 
 def article(rng: random.Random) -> Example:

@@ -118,22 +118,35 @@ def trace(task: Task, numbers: list[int], voice: Voice, rng: random.Random) -> l
     return [*lines, expand(f"[The result is|It returns|So we get|In the end it gives] {state}.", voice, rng)]
 
 
-def code(rng: random.Random) -> Example:
-    """A request for a function with a traced example, and the answer."""
+def _request(rng: random.Random) -> tuple[Task, list[int], str, str]:
+    """A task, the numbers it is tried on, the project it is for, and the words that ask for it."""
     project = rng.choice(PROJECTS)
-    voice, plain = Voice(project), Voice()
-    task = _task(rng, voice)
+    task = _task(rng, Voice(project))
     numbers = [rng.randint(*NUMBERS) for _ in range(rng.choice([2, 3, 3, 4]))]
     words = {"reduction": REDUCTIONS[task.reduction], "test": task.test.format(k=task.k), "changed": f", each {task.change.format(k=task.j)}" if task.change else ""}
     prompt = expand(f"[Write|Please write|I need|Give me] a [|Python ]function {task.name} for {project} that [returns|computes|gives] {{reduction}} of the {{test}} numbers in a "
-                    f"list{{changed}}[, and trace it on| and show what it does with|. Follow it through] {{numbers}}.", plain, rng, numbers=numbers, **words)
-    values = {"project": project, "empty": 0}
+                    f"list{{changed}}[, and trace it on| and show what it does with|. Follow it through] {{numbers}}.", Voice(), rng, numbers=numbers, **words)
+    return task, numbers, project, prompt
+
+
+def code(rng: random.Random) -> Example:
+    """A request for a function with a traced example, and the answer."""
+    task, numbers, project, prompt = _request(rng)
+    voice, values = Voice(project), {"project": project, "empty": 0}
     explained = " ".join(expand(RULES["explain"], voice, rng, RULES, **values) for _ in range(rng.choice([2, 3, 3])))
     answer = (expand(RULES["intro"], voice, rng, **values) + f" {explained}\n```python\n{source(task, voice, rng)}\n```\n" + "\n".join(trace(task, numbers, voice, rng)))
     tail = expand(RULES["tail"], voice, rng, **values)
     samples = [numbers, [], [rng.randint(*NUMBERS) for _ in range(6)], [4, 7, 11, 30, 51]]
     cases = [[sample, _result(task, sample)] for sample in samples]
     return Example("code", prompt, answer + (f"\n{tail}" if tail else ""), [task.name, cases, _result(task, numbers)])
+
+
+def snippet(rng: random.Random) -> Example:
+    """A request with nothing but the function and its trace as the answer."""
+    task, numbers, project, prompt = _request(rng)
+    voice = Voice(project)
+    lines = [f"```python\n{source(task, voice, rng)}\n```", *trace(task, numbers, voice, rng)]
+    return Example("snippet", f"Only code and trace. {prompt}", "\n".join(lines))
 
 
 def _result(task: Task, numbers: list[int]) -> int:

@@ -14,6 +14,7 @@ from .wording import Voice, expand
 GOODS = ("candles", "tiles", "baskets", "bells", "barrels", "loaves", "ropes", "lamps", "bricks", "jars", "boards", "sacks", "nails", "cups",
          "plates", "stones", "apples", "letters", "coins", "seeds")
 LARGEST = 999
+EVENTS = 8  # of a long day
 
 
 @dataclass(frozen=True)
@@ -140,3 +141,15 @@ def drill(rng: random.Random) -> Example:
         line = f"{step.before} {sign} {step.number} = {step.after}"
         lines.append(f"{_parts(step)}, {line}" if rng.random() < 0.25 else line)
     return Example("drill", "Sheet of sums", "\n".join(lines))
+
+
+def workings(rng: random.Random) -> Example:
+    """A long day of a keeper without asides: each event and how its count is worked, in every style."""
+    lines, start, plain = [], rng.randint(21, 600), Voice()
+    value = start
+    for _ in range(EVENTS):
+        step = _step(rng, value)
+        event = expand(TOLD[step.operation], plain, rng, name="the keeper", n=step.number)
+        lines.append(f"{event} {_worked(step, rng.choice(['first', 'next', 'last']), plain, rng)}")
+        value = step.after
+    return Example("workings", f"A long day begins with {start}", "\n".join(lines))
