@@ -12,8 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import torch  # noqa: E402
 from round_latency import round_latency  # noqa: E402
 from tqdm import tqdm  # noqa: E402
+from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
@@ -24,13 +26,15 @@ from dspark_lite.measure.lab import setup  # noqa: E402
 from dspark_lite.measure.roofline import DEVICES  # noqa: E402
 from dspark_lite.measure.studies import LATENCY, MEASURED_RECIPES  # noqa: E402
 from dspark_lite.replication.our_results import MEASUREMENTS  # noqa: E402
-from dspark_lite.training.estimate import Speed, experiment_seconds  # noqa: E402
+from dspark_lite.training.estimate import (  # noqa: E402
+    LAYER_SECONDS, TINY_WORLD_TOKENS, Speed, dry_step, parameters, target_config, training_seconds)
 from dspark_lite.training.loop import read_log  # noqa: E402
 from dspark_lite.training.precision import REACHED  # noqa: E402
 from dspark_lite.training.recipes import BUILD, load_recipe, train  # noqa: E402
 
 WORK = ROOT / "build" / "experiments"
 LAST = 50  # steps over which the final loss is averaged
+TOKENS_PER_ROUND = 4  # that a round commits, more or less
 
 
 def checkpoint(recipe):
@@ -76,10 +80,25 @@ def finished(recipe):
     return measured
 
 
+def experiment_seconds(recipe, prompts, speed, device):
+    """Return the seconds to train what a recipe of the tiny world describes, its answers and cache left out, and to measure it
+    on so many prompts a domain, one after another."""
+    if recipe["kind"] == "language_model":
+        with torch.device("meta"):
+            model = Qwen3ForCausalLM(Qwen3Config(**recipe["config"]))
+        samples = sum(sum(phase["examples"].values()) for phase in recipe["phases"])
+        training, layers = 6 * parameters(model) * samples * TINY_WORLD_TOKENS / speed.training, 2 * recipe["config"]["num_hidden_layers"]
+        tokens = TINY_WORLD_TOKENS
+    else:
+        config, tokens = target_config(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
+        training = training_seconds(recipe, config, dry_step(recipe, config, tokens), speed, device).updates
+        layers = config["num_hidden_layers"] + recipe["config"]["num_hidden_layers"]
+    rounds = 3 * prompts * tokens / TOKENS_PER_ROUND
+    return training, rounds * layers * LAYER_SECONDS
+
+
 def what_it_takes(recipes, prompts):
     """Return lines that say how long the recipes that are not measured yet take, here and on one T4."""
-    import torch
-
     device, t4 = torch.device("cuda" if torch.cuda.is_available() else "cpu"), DEVICES["T4"]
     speeds = {"here": Speed.measured(device, "bfloat16"),
               "one T4, predicted": Speed(REACHED * t4.operations, REACHED * t4.operations, t4.bandwidth, "in float16 on a T4")}

@@ -52,6 +52,10 @@ def test_a_point_out_of_reach_is_no_number(engine):
     assert np.isnan(recorded_serving.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0])))
 
 
+def test_the_best_fixed_length_is_the_one_of_the_highest_throughput(engine):
+    assert recorded_serving.best_fixed(64)["policy"] == "fixed 1"  # 300 against 240 tokens a second
+
+
 def test_budget_falls_and_one_draft_against_seven(engine):
     close(quantities.budget_drop(), 3.0)  # 70 / 10 at 4 requests, 40 / 10 at 64
     assert {label: found.value for label, found in quantities.budgets().items()} == {"4 under way:": 7.0, "64 under way:": 4.0}

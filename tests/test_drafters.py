@@ -16,7 +16,7 @@ from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import policies as scheduling
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.serving.slots import BlockSlots, DraftView
+from dspark_lite.serving.slots import DraftView, drafter_slots
 
 VOCAB, GAMMA = 11, 4
 TARGET, DRAFTERS = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
@@ -72,7 +72,7 @@ def test_contexts_and_policies_are_called_as_the_protocol_says():
     table = CostTable([1], [1.0])
     policies = [scheduling.fixed(1), scheduling.threshold(0.5), scheduling.algorithm1(table), scheduling.retrospective(table),
                 scheduling.LaggedTopK(table), started(lambda proposal: torch.zeros(1, dtype=torch.long))]
-    contexts = [ContextCache(1), BlockSlots(DRAFTERS["dspark"], 2, 8, torch.device("cpu")).drafting([0, 1], [1, 2])]
+    contexts = [ContextCache(1), drafter_slots(DRAFTERS["dspark"], 2, 8, torch.device("cpu")).drafting([0, 1], [1, 2])]
     assert all(isinstance(policy, Policy) for policy in policies) and isinstance(contexts[1], DraftView)
     for context in contexts:
         assert isinstance(context, Context)

@@ -177,6 +177,10 @@ def block(*confidence):
     return Proposal(torch.zeros(logits.shape, dtype=torch.long), torch.ones(*logits.shape, 2) / 2, logits)
 
 
+def test_a_confidence_at_the_threshold_is_verified():
+    assert threshold(0.5)(block([0.5, 0.5, 0.4], [0.49, 0.9, 0.9])).tolist() == [2, 0]
+
+
 def test_the_lagged_budget_is_that_of_two_steps_before():
     table = CostTable([1, 2, 3, 4], [1.0, 0.9, 0.8, 0.7])
     sure, doubtful = block([0.99, 0.99, 0.99]), block([0.05, 0.05, 0.05])

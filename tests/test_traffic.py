@@ -1,4 +1,4 @@
-"""Traffic: arrivals and requests follow what was asked for, and both ways of driving an engine keep their promise."""
+"""Traffic: arrivals and requests follow what was asked for, and a closed loop keeps its engine busy."""
 
 from itertools import islice
 
@@ -9,7 +9,7 @@ from scipy.stats import binomtest, kstest
 from dspark_lite.common.errors import RequestError
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.serving.engine import Engine
-from dspark_lite.serving.traffic import closed_loop, open_loop, poisson, requests
+from dspark_lite.serving.traffic import closed_loop, poisson, requests
 
 FALSE_ALARM = 1e-4
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
@@ -40,14 +40,13 @@ def test_a_rate_that_is_none_is_refused(rate):
         poisson(rate, 3, random())
 
 
-def test_requests_keep_the_shares_and_bounds_they_were_given():
-    drawn = list(islice(requests(PROMPTS, random(), shares={"math": 3, "chat": 1}, new_tokens=(5, 8)), 2000))
+def test_requests_are_of_every_domain_alike_and_keep_the_bounds_they_were_given():
+    drawn = list(islice(requests(PROMPTS, random(), new_tokens=(5, 8)), 2000))
     math = sum(request.domain == "math" for request in drawn)
-    assert binomtest(math, 2000, 0.75).pvalue > FALSE_ALARM > binomtest(math, 2000, 0.5).pvalue
+    assert binomtest(math, 2000, 0.5).pvalue > FALSE_ALARM > binomtest(math, 2000, 2 / 3).pvalue
     assert {request.max_new_tokens for request in drawn} == {5, 6, 7, 8}
     assert all(any(request.input_ids is ids for ids in PROMPTS[request.domain]) for request in drawn)
     assert len({id(request.input_ids) for request in drawn}) == 3 and len({request.seed for request in drawn}) == 2000
-    assert {request.domain for request in islice(requests(PROMPTS, random()), 50)} == set(PROMPTS)
 
 
 def test_a_closed_loop_replaces_what_ends_at_once():
@@ -61,24 +60,3 @@ def test_a_closed_loop_replaces_what_ends_at_once():
 def test_a_closed_loop_may_leave_slots_empty():
     steps = list(islice(closed_loop(engine(), requests(PROMPTS, random(), new_tokens=(4, 9)), 2), 20))
     assert {step.requests for step in steps} == {2}
-
-
-@pytest.mark.parametrize("arrivals", [[0.0] * 12, [0.0, 0.0, 0.05, 0.05]])
-def test_an_open_loop_answers_everybody_and_comes_to_an_end(arrivals):
-    steps = list(open_loop(engine(), requests(PROMPTS, random(), new_tokens=(4, 9)), arrivals))
-    answers = [answer for step in steps for answer in step.answers]
-    assert sorted(answer.id for answer in answers) == list(range(len(arrivals)))
-    first = min(answer.arrived for answer in answers)
-    for answer, arrival in zip(sorted(answers, key=lambda answer: answer.id), arrivals):
-        assert answer.arrived - first >= arrival - 1e-3
-
-
-def test_under_overload_a_bounded_queue_turns_clients_away_and_serves_the_rest():
-    served = engine(most_waiting=4)
-    steps = list(open_loop(served, requests(PROMPTS, random(), new_tokens=(9, 9)), [0.0] * 30))
-    answers = [answer for step in steps for answer in step.answers]
-    assert 4 <= len(answers) < 30 and len({answer.id for answer in answers}) == len(answers) and served.idle
-
-
-def test_nobody_asks_anything():
-    assert list(open_loop(engine(), requests(PROMPTS, random()), [])) == []

@@ -23,7 +23,6 @@ from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.training import answers, cache, drafts, language_model, loop, precision, recipes
 from dspark_lite.training.anchors import TrainingBatch, block_mask, block_targets, dense_mask, draw_anchors
 from dspark_lite.training.losses import block_losses, position_weights, training_forward
-from dspark_lite.training.packed import packed_hidden
 from dspark_lite.world.corpus import Example, examples, expand, is_held_out
 from dspark_lite.world.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
 
@@ -67,7 +66,7 @@ def packed(drafter, ids, features, anchors):
     anchor_ids = ids.gather(1, anchors)
     with torch.no_grad():
         masked = drafter.packed_hidden(features, anchor_ids, anchors, dense_mask(anchors, ids.shape[1], drafter.gamma))
-        torch.testing.assert_close(packed_hidden(drafter, features, anchor_ids, anchors), masked, atol=1e-5, rtol=0)
+        torch.testing.assert_close(drafter.packed_hidden(features, anchor_ids, anchors, None), masked, atol=1e-5, rtol=0)
     return masked
 
 
@@ -388,7 +387,7 @@ def test_sixteen_bits_are_taken_on_a_cpu_only_where_they_are_faster(monkeypatch,
 
 def test_the_learning_rate_warms_up_and_comes_down():
     plan = loop.Plan(steps=100, learning_rate=2.0, warm_up=0.04, final_share=0.1)
-    rates = [plan.rate(step) for step in range(101)]
+    rates = [plan.learning_rate * plan.share(step) for step in range(101)]
     assert rates[:4] == [0.5, 1.0, 1.5, 2.0] and max(rates) == 2.0
     assert rates[4:] == sorted(rates[4:], reverse=True) and rates[100] == pytest.approx(0.2)
 

@@ -159,7 +159,8 @@ def until_stop(tokens: list[int], stop_token_ids) -> list[int]:
 class _Request(Decoder):
     """A decoder that has read a prompt [1, n], and the answer that its rounds write."""
 
-    def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature, stop_token_ids, generator, gamma):
+    def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature=0.0, stop_token_ids=None, generator=None,
+                 gamma=None):
         check_request(target, input_ids, max_new_tokens, temperature)
         reading = clock(target.device)
         step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
@@ -237,11 +238,9 @@ def generate_together(target, drafter, prompts: list[torch.Tensor], *, policy: P
 
 
 @torch.inference_mode()
-def begin_together(target, drafter, prompts: list[torch.Tensor], *, max_new_tokens: int, temperature: float = 0.0,
-                   stop_token_ids=None, generator: Randomness = None, gamma: int | None = None) -> list[_Request]:
-    """Reads the prompts [1, n] and draws the token after each."""
-    return [_Request(target, drafter, prompt, max_new_tokens=max_new_tokens, temperature=temperature,
-                     stop_token_ids=stop_token_ids, generator=generator, gamma=gamma) for prompt in prompts]
+def begin_together(target, drafter, prompts: list[torch.Tensor], **options) -> list[_Request]:
+    """Reads the prompts [1, n] and draws the token after each; `options` as of `generate`."""
+    return [_Request(target, drafter, prompt, **options) for prompt in prompts]
 
 
 @torch.inference_mode()

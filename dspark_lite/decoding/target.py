@@ -62,10 +62,9 @@ class Target:
         if dropped:
             cache.crop(-dropped)
 
-    def last_hidden(self, input_ids: torch.Tensor, taps=(), attention_mask=None) -> tuple[torch.Tensor, torch.Tensor]:
+    def last_hidden(self, input_ids: torch.Tensor, taps=()) -> tuple[torch.Tensor, torch.Tensor]:
         """Final-norm hidden states [B, n, H] and features [B, n, taps * H] of whole sequences (training)."""
-        states = self.model.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False,
-                                  output_hidden_states=True)
+        states = self.model.model(input_ids=input_ids, use_cache=False, output_hidden_states=True)
         return states.last_hidden_state, self._tap(states.hidden_states, taps)
 
     def read(self, input_ids: torch.Tensor, cache, taps=(), logits_to_keep=0, **options) -> Step:

@@ -3,7 +3,7 @@
 They may import `common` and `decoding`.
 """
 
-from .config import DraftConfig
+from .backbone import DraftConfig
 from .dspark import DSpark, DSparkConfig
 from .eagle3 import Eagle3, Eagle3Config
 from .gemma4 import Gemma4DSpark

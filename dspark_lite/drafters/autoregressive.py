@@ -14,8 +14,7 @@ from torch import nn
 from ..decoding.proposal import Proposal, draft_length
 from ..decoding.protocols import Context
 from ..decoding.sampling import draw, probabilities
-from .backbone import ContextCache, Layer, rotary
-from .config import DraftConfig
+from .backbone import ContextCache, DraftConfig, Layer, rotary
 
 
 @dataclass

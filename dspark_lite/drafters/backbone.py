@@ -6,12 +6,31 @@ itself (paper, section 3.1). Shapes: B rows, T tokens, H hidden size, n query he
 """
 
 import functools
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ..decoding.protocols import Context
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftConfig:
+    """The fields of a released draft's `config.json` that every trained drafter has (models/checkpoints.py reads them)."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    target_layer_ids: tuple[int, ...]
+    num_target_layers: int
+    attention_bias: bool = False
 
 
 def rotary(positions: torch.Tensor, head_dim: int, theta: float, turned: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -98,6 +117,24 @@ def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
         mask = mask.repeat(1, 1, queries.shape[1] // keys.shape[1], 1)  # [B, 1, n/m * T, S]
     mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=scale)  # [B, m, n/m * T, d]
     return mixed.reshape(*queries.shape[:3], values.shape[-1])
+
+
+def packed_attention(queries: torch.Tensor, context, own, hidden_from: torch.Tensor, scale: float) -> torch.Tensor:
+    """What queries [B, m * r, K * g, d] of K packed blocks mix of the context's keys and values [B, m, n, d] and of those of
+    their own block, `own` [B, m, K * g, d]; `hidden_from` [B, K, n] is -inf where a block must not look. [B, K * g, m * r * d].
+
+    For where no block-sparse kernel serves: no slot is compared with the other blocks, of which there may be a hundred and
+    fifty.
+    """
+    blocks = hidden_from.shape[1]
+    (keys, values), (own_keys, own_values) = context, (part.unflatten(2, (blocks, -1)) for part in own)  # own: [B, m, K, g, d]
+    grouped = (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))  # [B, m, r, K, g, d]
+    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, grouped.shape[2:5]) + hidden_from[:, None, None, :, None]
+    own_scores = grouped @ own_keys[:, :, None].mT  # [B, m, r, K, g, g]
+    weights = torch.softmax(torch.cat([scores, own_scores], -1), -1).to(values.dtype)
+    seen, among = weights.split([keys.shape[2], own_keys.shape[3]], -1)
+    mixed = (seen.flatten(2, 4) @ values).unflatten(2, grouped.shape[2:5]) + among @ own_values[:, :, None]
+    return mixed.flatten(3, 4).flatten(1, 2).transpose(1, 2).flatten(2)
 
 
 class Attention(nn.Module):
@@ -224,21 +261,29 @@ class Backbone(nn.Module):
             x = layer.after_attention(x, attention(y, rope, keys, values, mask))
         return self.norm(x[:, self.first_slot:])
 
-    def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor,
-                      mask) -> torch.Tensor:
+    def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask) -> torch.Tensor:
         """Hidden states [B, K, g, H] of K blocks packed after one context (training).
 
         features [B, n, taps * H]; anchor_ids and anchors [B, K] are the anchor tokens and their positions;
-        mask [B, 1, K * g, n + K * g], dense or block-sparse, says what each slot may see (training/anchors.py).
+        mask [B, 1, K * g, n + K * g], dense or block-sparse, says what each slot may see (training/anchors.py); without
+        one, `packed_attention` writes it out.
         """
         context = self.context(features)  # [B, n, H]
-        context_rope = self.rope(torch.arange(context.shape[1], device=context.device).expand(len(context), -1))
+        positions = torch.arange(context.shape[1], device=context.device)
+        context_rope = self.rope(positions.expand(len(context), -1))
+        hidden_from = torch.zeros(*anchors.shape, len(positions), device=context.device)
+        hidden_from.masked_fill_(positions >= anchors[..., None], float("-inf"))  # [B, K, n]
         ids = self.block_ids(anchor_ids)  # [B, K, g]
-        positions = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
-        rope, x = self.rope(positions.flatten(1)), self.embed(ids.flatten(1))  # x: [B, K * g, H]
+        slots = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
+        rope, x = self.rope(slots.flatten(1)), self.embed(ids.flatten(1))  # x: [B, K * g, H]
         for layer in self.layers:
             y, attention = layer.input_layernorm(x), layer.self_attn
-            past, own = attention.keys_values(context, context_rope), attention.keys_values(y, rope)
-            keys, values = (torch.cat(pair, 2) for pair in zip(past, own))  # [B, m, n + K * g, d]
-            x = layer.after_attention(x, attention(y, rope, keys, values, mask))
+            own, queries = attention.keys_values(y, rope), attention.queries(y, rope)
+            past = attention.keys_values(context, context_rope)
+            if mask is None:
+                mixed = packed_attention(queries, past, own, hidden_from, attention.scale)
+            else:
+                keys, values = (torch.cat(pair, 2) for pair in zip(past, own))  # [B, m, n + K * g, d]
+                mixed = attend(queries, keys, values, mask, attention.scale).transpose(1, 2).flatten(2)
+            x = layer.after_attention(x, attention.o_proj(mixed))
         return self.norm(x).unflatten(1, ids.shape[1:])

@@ -12,8 +12,7 @@ import torch
 from ..decoding.proposal import Proposal, draft_length
 from ..decoding.protocols import Context
 from ..decoding.sampling import draw, probabilities
-from .backbone import Backbone, ContextCache
-from .config import DraftConfig
+from .backbone import Backbone, ContextCache, DraftConfig
 from .heads import SEQUENTIAL_HEADS, ConfidenceHead
 
 

@@ -4,8 +4,7 @@ import torch
 from torch import nn
 
 from .autoregressive import Autoregressive
-from .backbone import Layer
-from .config import DraftConfig
+from .backbone import DraftConfig, Layer
 
 
 class MTP(Autoregressive):

@@ -24,11 +24,12 @@ class Report:
     def __init__(self, case: str):
         self.case, self.errors, self.runs, self.equal_runs = case, {}, 0, 0
 
-    def compare(self, name: str, ours: torch.Tensor, reference: torch.Tensor) -> None:
-        """Notes the largest absolute difference; tensors of different shapes or kinds differ infinitely."""
-        same_shape = ours is not None and tuple(ours.shape) == tuple(reference.shape)
-        error = (ours.double() - reference.double()).abs().max().item() if same_shape else float("inf")
-        self.errors[name] = max(self.errors.get(name, 0.0), error)
+    def compare(self, ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> None:
+        """Notes the largest absolute difference of each of our tensors; those of different shapes or kinds differ infinitely."""
+        for name, tensor in ours.items():
+            same_shape = tensor is not None and tensor.shape == reference[name].shape
+            error = (tensor.double() - reference[name].double()).abs().max().item() if same_shape else float("inf")
+            self.errors[name] = max(self.errors.get(name, 0.0), error)
 
     @property
     def passed(self) -> bool:
@@ -80,59 +81,51 @@ def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
 
 def _context(report: Report, target, drafter, reference) -> None:
     step, _ = target.prefill(reference["prompt_ids"], drafter.taps)
-    report.compare("context_features", step.features, reference["context_features"])
-    anchor = step.logits[:, -1].argmax(-1)
-    report.compare("anchor", anchor, reference["anchor"])
+    report.compare({"context_features": step.features, "anchor": step.logits[:, -1].argmax(-1)}, reference)
 
 
 def _chain(report: Report, drafter, reference) -> None:
     state = drafter.begin(reference["prompt_ids"], reference["context_features"])
     tokens, logits, _ = drafter.draw_chain(state, reference["anchor"], drafter.gamma, 0.0, None)
-    report.compare("draft_tokens", tokens, reference["draft_tokens"])
-    report.compare("draft_logits", logits, reference["draft_logits"])
     hidden = drafter.next_hidden(state.cache, reference["anchor"], state.waiting)
-    report.compare("prefill_hidden", hidden, reference["prefill_hidden"])
+    report.compare({"draft_tokens": tokens, "draft_logits": logits, "prefill_hidden": hidden}, reference)
 
 
 def _block(report: Report, drafter, reference) -> None:
     state = drafter.begin(None, reference["context_features"])
     hidden = drafter.block_hidden(state, reference["anchor"])
     tokens, logits, _ = drafter.draw_block(hidden, reference["anchor"], 0.0, None)
-    report.compare("block_hidden", hidden, reference["block_hidden"])
-    report.compare("base_logits", drafter.lm_head(hidden), reference["base_logits"])
-    report.compare("draft_tokens", tokens, reference["draft_tokens"])
-    report.compare("corrected_logits", logits, reference["corrected_logits"])
+    report.compare({"block_hidden": hidden, "base_logits": drafter.lm_head(hidden), "draft_tokens": tokens,
+                    "corrected_logits": logits}, reference)
     if "confidence_logits" in reference:
         confidence = drafter.confidence_logits(hidden, drafter.previous(reference["anchor"], tokens))
-        report.compare("confidence_logits", confidence, reference["confidence_logits"])
+        report.compare({"confidence_logits": confidence}, reference)
     drafter.extend(state, None, reference["cycle2_new_features"])
-    report.compare("cycle2_block_hidden", drafter.block_hidden(state, reference["cycle2_anchor"]), reference["cycle2_block_hidden"])
+    seconds = [state]
     if "cycle2_full_features" in reference:
-        fresh = drafter.begin(None, reference["cycle2_full_features"])
-        report.compare("cycle2_block_hidden", drafter.block_hidden(fresh, reference["cycle2_anchor"]), reference["cycle2_block_hidden"])
+        seconds.append(drafter.begin(None, reference["cycle2_full_features"]))
+    for second in seconds:
+        report.compare({"cycle2_block_hidden": drafter.block_hidden(second, reference["cycle2_anchor"])}, reference)
 
 
 def _training(report: Report, target, drafter, reference, expected) -> None:
     ids, anchors = reference["train_input_ids"], reference["train_anchors"]
     supervised, valid = reference["train_loss_mask"].bool(), torch.ones_like(anchors, dtype=torch.bool)
     last_hidden, features = target.last_hidden(ids, drafter.taps)
-    report.compare("train_features", features, reference["train_features"])
-    report.compare("train_last_hidden", last_hidden, reference["train_last_hidden"])
     mask = block_mask(anchors, ids.shape[1], drafter.gamma)
-    logits, confidence, tokens, counted, before = training_forward(drafter, reference["train_features"], ids, supervised, anchors, valid, mask)
-    target_logits = target.model.lm_head(reference["train_last_hidden"][torch.arange(len(ids))[:, None, None], before])
-    report.compare("train_draft_logits", logits, reference["train_draft_logits"])
-    report.compare("train_target_ids", tokens, reference["train_target_ids"])
-    report.compare("train_eval_mask", counted, reference["train_eval_mask"])
-    report.compare("train_target_logits", target_logits, reference["train_target_logits"])
-    if confidence is not None:
-        report.compare("train_confidence_logits", confidence, reference["train_confidence_logits"])
-    losses = block_losses(logits, target_logits, tokens, counted, confidence)
+    blocks = training_forward(drafter, reference["train_features"], ids, supervised, anchors, valid, mask)
+    rows = torch.arange(len(ids))[:, None, None]
+    target_logits = target.model.lm_head(reference["train_last_hidden"][rows, blocks.target_position])
+    report.compare({"train_features": features, "train_last_hidden": last_hidden, "train_draft_logits": blocks.logits,
+                    "train_target_ids": blocks.tokens, "train_eval_mask": blocks.loss_mask, "train_target_logits": target_logits}, reference)
+    if blocks.confidence_logits is not None:
+        report.compare({"train_confidence_logits": blocks.confidence_logits}, reference)
+    losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits)
+    wanted = {name: torch.tensor(value) for name, value in expected["loss"].items()}
     for name, ours in (("ce", losses.cross_entropy), ("l1", losses.l1), ("confidence", losses.confidence)):
-        if expected["loss"][f"{name}_loss_den"]:
-            report.compare(f"{name}_loss_num", ours, torch.tensor(expected["loss"][f"{name}_loss_num"]))
-            report.compare(f"{name}_loss_den", losses.weight, torch.tensor(expected["loss"][f"{name}_loss_den"]))
-    report.compare("loss_total", losses.total(0.1, 0.9, 1.0), torch.tensor(expected["loss_total_decay4"]))
+        if wanted[f"{name}_loss_den"]:
+            report.compare({f"{name}_loss_num": ours, f"{name}_loss_den": losses.weight}, wanted)
+    report.compare({"loss_total": losses.total(0.1, 0.9, 1.0)}, {"loss_total": torch.tensor(expected["loss_total_decay4"])})
 
 
 def _same_run(target, drafter, run: dict) -> bool:

@@ -15,7 +15,7 @@ import torch
 from scipy.special import expit
 
 from ..common.errors import CheckpointError, RequestError
-from ..common.files import read_fields, write_atomically
+from ..common.files import read_fields, write_text
 
 BINS = 15
 GRID = np.logspace(-1, 1, 41, dtype=np.float32)  # temperatures tried unless others are asked for
@@ -79,13 +79,11 @@ def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -
 def auc(predicted, observed) -> float:
     """The chance that a survivor was given a higher prediction than one that fell (area under the ROC curve); nan where
     all survived or all fell."""
-    from scipy.stats import rankdata  # slow to import, and needed here only
+    from scipy.stats import mannwhitneyu  # slow to import, and needed here only
 
     predicted, observed = np.asarray(predicted), np.asarray(observed, dtype=bool)
-    up, down = int(observed.sum()), int((~observed).sum())
-    if not up or not down:
-        return float("nan")
-    return float((rankdata(predicted)[observed].sum() - up * (up + 1) / 2) / (up * down))
+    up, down = predicted[observed], predicted[~observed]
+    return float(mannwhitneyu(up, down, method="asymptotic").statistic / (len(up) * len(down))) if len(up) and len(down) else float("nan")
 
 
 def brier(predicted, observed) -> float:
@@ -131,7 +129,7 @@ class STS:
     def save(self, path: Path | str) -> None:
         """Writes the file that SGLang reads with --speculative-dspark-confidence-sts-path."""
         fields = {name: getattr(self, name) for name in ("temperatures", "dataset", "num_samples", "ece_before", "ece_after")}
-        write_atomically(Path(path), lambda temporary: temporary.write_text(json.dumps(fields) + "\n"))
+        write_text(Path(path), json.dumps(fields) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "STS":
@@ -192,13 +190,12 @@ class Check(NamedTuple):
         return self.stored <= self.fresh + STALE
 
 
-def check(sts: STS, logits, accepted, *, bins: int = BINS) -> Check:
+def check(sts: STS, logits, accepted) -> Check:
     """Whether a stored calibration still fits these observations; raises RequestError for another gamma."""
     check_observations(logits, accepted)
     gamma = np.asarray(logits).shape[1]
     if len(sts.temperatures) != gamma:
         raise RequestError(f"the calibration is for blocks of {len(sts.temperatures)} drafts, and these have {gamma}; fit a "
                            "new one")
-    fresh = fit_sts(logits, accepted, bins=bins)
-    stored = by_position(logits, accepted, sts.temperatures, bins)["ece"]
+    fresh, stored = fit_sts(logits, accepted), by_position(logits, accepted, sts.temperatures)["ece"]
     return Check(float(np.mean(fresh.ece_before)), float(np.mean(stored)), float(np.mean(fresh.ece_after)))

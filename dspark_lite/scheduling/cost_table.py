@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..common.errors import CheckpointError, RequestError
-from ..common.files import read_fields, write_atomically
+from ..common.files import read_fields, write_text
 
 
 class Costs(Protocol):
@@ -90,7 +90,7 @@ class CostTable:
         """Writes SGLang's file."""
         fields = {"sample_batch_tokens": self.batch_tokens.tolist(),
                   "sample_steps_per_sec": self.steps_per_second.tolist(), "max_batch_tokens": self.max_batch_tokens}
-        write_atomically(Path(path), lambda temporary: temporary.write_text(json.dumps(fields) + "\n"))
+        write_text(Path(path), json.dumps(fields) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "CostTable":

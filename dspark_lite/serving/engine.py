@@ -142,7 +142,8 @@ class _Batch(Decoder):
             counts[:] = counts.max()
         self.layout = Layout(self.cache, self.slots, self.starts, counts)
         self.entering = torch.cat([self.anchor[:, None], proposal.tokens], 1)  # [R, g+1]
-        return ragged_step(self.target, self.entering[self.layout.row, self.layout.offset], self.layout, self.taps)
+        self.token_ids = self.entering[self.layout.row, self.layout.offset]  # [N]
+        return ragged_step(self.target, self.token_ids, self.layout, self.taps)
 
     def accept(self, proposal: Proposal, step: Step) -> Verdict:
         """Accepted drafts and next tokens, [R] each; rows of probabilities that were not asked for are zeros, and not read."""
@@ -164,11 +165,10 @@ class _Batch(Decoder):
 
     def _extend(self, step: Step, counts: np.ndarray) -> None:
         """Hands the drafter the first counts [R] of the tokens just verified for each request."""
-        row, offset = spans(counts)
-        verified = (self.layout.counts.cumsum() - self.layout.counts)[row] + offset  # where they stand in the sequence
-        row, offset, verified = torch.from_numpy(np.stack([row, offset, verified])).to(self.entering.device)
+        row, offset = spans(self.layout.counts)
+        kept = torch.from_numpy(np.flatnonzero(offset < counts[row])).to(self.token_ids.device)
         state = self.contexts.appending(self.slots, self.starts, counts)
-        self.drafter.extend(state, self.entering[row, offset][None], step.features[:, verified])
+        self.drafter.extend(state, self.token_ids[None, kept], step.features[:, kept])
 
 
 class Engine:
@@ -218,11 +218,6 @@ class Engine:
         return [answer.id for answer in self._waiting]
 
     @property
-    def full(self) -> bool:
-        """Whether no more requests may wait."""
-        return self.most_waiting is not None and len(self._waiting) >= self.most_waiting
-
-    @property
     def idle(self) -> bool:
         """Whether there is nothing left to do or to deliver."""
         return not (self._in_slots() or self._waiting or self._ended)
@@ -234,7 +229,7 @@ class Engine:
     def submit(self, request: Request) -> int:
         """Takes a request in and returns its id; raises RequestError for one that cannot be served, or a full queue."""
         self._check(request)
-        if self.full:
+        if self.most_waiting is not None and len(self._waiting) >= self.most_waiting:
             raise RequestError(f"{len(self._waiting)} requests wait already, and no more may; try again after a step")
         self._waiting.append(Answer(id=self._next_id, request=request, arrived=clock(self.target.device)))
         self._next_id += 1

@@ -27,8 +27,8 @@ def sees(slot, position, key_slot, key_position):
 
 
 class SlotStore:
-    """Keys and values [m, slots, capacity, d] of every layer. The caller says where to write, so nothing is ever moved, and
-    rolling back is overwriting."""
+    """Keys and values [m, slots, capacity, d] of every layer, of the target or of a block drafter: an entry per committed
+    token. The caller says where to write, so nothing is ever moved, and rolling back is overwriting."""
 
     def __init__(self, layers: int, slots: int, capacity: int, device: torch.device):
         self.slots, self.capacity, self.device = slots, capacity, device
@@ -60,6 +60,14 @@ class SlotStore:
             if held is not None:
                 held[:, slot] = 0
 
+    def drafting(self, slots: list[int], lengths: list[int]) -> "DraftView":
+        """What a drafter drafts from, after so many committed tokens of each slot."""
+        return DraftView(self, slots, lengths)
+
+    def appending(self, slots: list[int], starts, counts) -> "Layout":
+        """What a drafter extends by so many tokens from position `starts` of each slot on."""
+        return Layout(self, slots, starts, counts)
+
 
 def spans(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For runs of lengths `counts` laid end to end: each element's run and its offset in that run, [N]."""
@@ -69,7 +77,11 @@ def spans(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 class Layout:
     """Where the N tokens of a step stand: request r brings `counts[r]` of them to slot `slots[r]`, from position
-    `starts[r]` on. `row`, `offset` (within the request), `position` and `slot_index` (in the store) are [N]."""
+    `starts[r]` on. `row`, `offset` (within the request), `position` and `slot_index` (in the store) are [N].
+
+    A pass over these tokens takes it for its cache: the target's by `update`, as transformers asks, a drafter's that takes
+    in committed tokens by `positions`, `append` and `advance`.
+    """
 
     def __init__(self, store: SlotStore, slots: list[int], starts, counts):
         starts, counts = np.asarray(starts), np.asarray(counts)
@@ -121,9 +133,25 @@ class Layout:
     def _at(self) -> torch.Tensor:
         return self.row * self.max_count + self.offset
 
+    def positions(self, entering: torch.Tensor) -> torch.Tensor:
+        """Absolute positions [1, N]."""
+        return self.position[None]
+
+    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes keys and values [1, m, N, d] to the store."""
+        self.store.write(layer, self.slot_index, keys[0], values[0])
+
+    def advance(self, tokens: int) -> None:
+        """No-op: the engine tracks lengths."""
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes keys and values [1, m, N, d] and gives back what `ragged_attention` reads."""
+        self.append(layer, keys, values)
+        return self.store.whole(layer) if self.store.flex else self.store.read(layer, self.rows, self.max_length)
+
 
 def ragged_attention(module, query, key, value, attention_mask, *, scaling, layout: Layout, **options):
-    """transformers' attention interface for a step: query [1, n, N, d], key and value as `_Pass.update` gave them;
+    """transformers' attention interface for a step: query [1, n, N, d], key and value as `Layout.update` gave them;
     returns [1, N, n, d] and no weights."""
     if layout.store.flex:
         return attend(query, key, value, layout.block_mask, scaling).transpose(1, 2), None
@@ -133,19 +161,6 @@ def ragged_attention(module, query, key, value, attention_mask, *, scaling, layo
 
 
 AttentionInterface.register(RAGGED, ragged_attention)
-
-
-class _Pass:
-    """What transformers takes for a cache in a step: it writes to the store and gives back what attention reads."""
-
-    def __init__(self, layout: Layout):
-        self.layout, self.store = layout, layout.store
-
-    def update(self, keys, values, layer, *unused):
-        self.store.write(layer, self.layout.slot_index, keys[0], values[0])
-        if self.store.flex:
-            return self.store.whole(layer)
-        return self.store.read(layer, self.layout.rows, self.layout.max_length)
 
 
 @contextmanager
@@ -163,11 +178,7 @@ def ragged_step(target: Target, token_ids: torch.Tensor, layout: Layout, taps=()
     """One pass of the target over the tokens [N] of a step: logits [1, N, V], or at the indices `logits_at` [R] alone,
     and features [1, N, taps * H]."""
     with ragged(target.model):
-        return target.read(token_ids[None], _Pass(layout), taps, logits_at, position_ids=layout.position[None],
-                           layout=layout)
-
-
-# What a drafter sees of its store: a Context for one call, to draft from or to extend.
+        return target.read(token_ids[None], layout, taps, logits_at, position_ids=layout.position[None], layout=layout)
 
 
 class DraftView:
@@ -200,93 +211,53 @@ class DraftView:
         self.ahead += tokens
 
 
-class AppendView:
-    """Newly committed tokens of several requests in one sequence, on their way into the store; nobody attends to it."""
-
-    def __init__(self, layout: Layout):
-        self.layout = layout
-
-    def positions(self, entering: torch.Tensor) -> torch.Tensor:
-        """Absolute positions [1, N]."""
-        return self.layout.position[None]
-
-    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Writes keys and values [1, m, N, d]."""
-        self.layout.store.write(layer, self.layout.slot_index, keys[0], values[0])
-
-    def advance(self, tokens: int) -> None:
-        """No-op: the engine tracks lengths."""
-
-
-class BlockSlots:
-    """The contexts of a block drafter: one entry per committed token."""
-
-    def __init__(self, drafter: Backbone, slots: int, capacity: int, device: torch.device):
-        self.store = SlotStore(len(drafter.layers), slots, capacity, device)
-
-    def drafting(self, slots: list[int], lengths: list[int]) -> DraftView:
-        """The state to draft from, after so many committed tokens of each slot."""
-        return DraftView(self.store, slots, lengths)
-
-    def appending(self, slots: list[int], starts, counts) -> AppendView:
-        """The state to extend by so many tokens from position `starts` of each slot on."""
-        return AppendView(Layout(self.store, slots, starts, counts))
-
-    def clear(self, slot: int) -> None:
-        """Forgets what a failed request left."""
-        self.store.clear(slot)
-
-
-class ChainSlots:
+class ChainStore(SlotStore):
     """The contexts of Eagle3 and MTP: entry i holds feature i and token i + 1, and the last feature is `waiting`
     [slots, H] for its own token."""
 
     def __init__(self, drafter: Autoregressive, slots: int, capacity: int, device: torch.device):
-        self.store = SlotStore(1, slots, capacity, device)
+        super().__init__(len(drafter.layers), slots, capacity, device)
         weight = drafter.embed_tokens.weight
         self.waiting = torch.zeros(slots, weight.shape[1], dtype=weight.dtype, device=device)
 
     def drafting(self, slots: list[int], lengths: list[int]) -> ChainState:
-        """The state to draft from, after so many committed tokens of each slot."""
-        cache = DraftView(self.store, slots, [length - 1 for length in lengths])
+        cache = DraftView(self, slots, [length - 1 for length in lengths])
         return ChainState(cache, self.waiting[cache.rows][:, None])  # waiting: [R, 1, H]
 
     def appending(self, slots: list[int], starts, counts) -> "ChainAppendView":
-        """The state to extend by so many tokens from position `starts` of each slot on."""
         return ChainAppendView(self, slots, np.asarray(starts), np.asarray(counts))
 
     def clear(self, slot: int) -> None:
-        """Forgets what a failed request left."""
-        self.store.clear(slot)
+        super().clear(slot)
         self.waiting[slot] = 0
 
 
 class ChainAppendView:
     """Takes the place of ChainState for extending."""
 
-    def __init__(self, chain: ChainSlots, slots: list[int], starts: np.ndarray, counts: np.ndarray):
+    def __init__(self, store: ChainStore, slots: list[int], starts: np.ndarray, counts: np.ndarray):
         fresh = starts == 0  # nothing precedes the first token of a prompt, so it makes no entry
-        self.chain, device = chain, chain.store.device
-        self.cache = AppendView(Layout(chain.store, slots, starts - 1 + fresh, counts - fresh))
+        self.store, self.cache = store, Layout(store, slots, starts - 1 + fresh, counts - fresh)
         last = counts.cumsum() - 1
         first = last + 1 - counts
         entered = np.delete(np.arange(counts.sum()), first[fresh])
         self.slots, self.first, self.last, self.entered = (
-            torch.as_tensor(index, device=device) for index in (slots, first, last, entered))
+            torch.as_tensor(index, device=store.device) for index in (slots, first, last, entered))
 
     def pair(self, token_ids: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Those of newly committed tokens [1, N] that make an entry, and the feature before each; features [1, N, H] are
         their own."""
         before = features.roll(1, 1)
-        before[0, self.first] = self.chain.waiting[self.slots]
-        self.chain.waiting[self.slots] = features[0, self.last]
+        before[0, self.first] = self.store.waiting[self.slots]
+        self.store.waiting[self.slots] = features[0, self.last]
         return token_ids[:, self.entered], before[:, self.entered]
 
 
-def drafter_slots(drafter, slots: int, capacity: int, device) -> BlockSlots | ChainSlots:
+def drafter_slots(drafter, slots: int, capacity: int, device: torch.device) -> SlotStore:
     """The slotted contexts of a drafter; raises RequestError for one whose context is of another kind."""
-    for kind, contexts in ((Backbone, BlockSlots), (Autoregressive, ChainSlots)):
-        if isinstance(drafter, kind):
-            return contexts(drafter, slots, capacity, device)
+    if isinstance(drafter, Autoregressive):
+        return ChainStore(drafter, slots, capacity, device)
+    if isinstance(drafter, Backbone):
+        return SlotStore(len(drafter.layers), slots, capacity, device)
     raise RequestError(f"{drafter.name} keeps no context that the engine can hold in slots; serve with DSpark, DFlash, Eagle3 "
                        "or MTP, or decode one request with generate")

@@ -1,13 +1,11 @@
-"""Traffic for a serving engine: what is asked, when it arrives, and two ways to drive an engine with it."""
+"""Traffic for a serving engine: what is asked, when it arrives, and a loop that keeps an engine busy with it."""
 
-import time
 from collections.abc import Iterator
 from itertools import islice
 
 import torch
 
 from ..common.errors import RequestError
-from ..common.timing import clock
 from .engine import Engine, Request, StepReport
 
 
@@ -19,11 +17,10 @@ def poisson(rate: float, count: int, generator: torch.Generator) -> list[float]:
 
 
 def requests(prompts: dict[str, list[torch.Tensor]], generator: torch.Generator, *,
-             shares: dict[str, float] | None = None, new_tokens: tuple[int, int] = (160, 160)) -> Iterator[Request]:
-    """An endless stream of requests for prompts [1, n] by domain: a domain by its share (equal ones unless told), a
-    random prompt of it, a longest answer between two bounds, a seed of its own."""
-    domains = list(prompts if shares is None else shares)
-    weights = torch.tensor([1.0 if shares is None else float(shares[domain]) for domain in domains])
+             new_tokens: tuple[int, int]) -> Iterator[Request]:
+    """An endless stream of requests for prompts [1, n] by domain: a random domain, a random prompt of it, a longest answer
+    between two bounds, a seed of its own."""
+    domains, weights = list(prompts), torch.ones(len(prompts))
 
     def integer(low, high):
         return int(torch.randint(low, high, (1,), generator=generator))
@@ -39,21 +36,4 @@ def closed_loop(engine: Engine, stream: Iterator[Request], concurrency: int) -> 
     while True:
         for request in islice(stream, concurrency - len(engine.running) - len(engine.waiting)):
             engine.submit(request)
-        yield engine.step()
-
-
-def open_loop(engine: Engine, stream: Iterator[Request], arrivals: list[float]) -> Iterator[StepReport]:
-    """Steps of an engine whose requests arrive at these seconds from now, whatever it is doing; until all are answered.
-
-    A request that finds the queue full is gone: its client was told.
-    """
-    started, waiting = clock(engine.target.device), list(reversed(arrivals))
-    while waiting or not engine.idle:
-        now = clock(engine.target.device) - started
-        if engine.idle and waiting[-1] > now:
-            time.sleep(waiting[-1] - now)
-        while waiting and waiting[-1] <= clock(engine.target.device) - started:
-            waiting.pop()
-            if not engine.full:
-                engine.submit(next(stream))
         yield engine.step()

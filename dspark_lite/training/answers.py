@@ -1,8 +1,7 @@
 """Answers of the target itself: what drafters are trained on (as the recipe samples, thinking off), and the checks of them."""
 
 import json
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,9 +9,10 @@ import torch
 from tqdm import tqdm
 
 from ..common.errors import DSparkLiteError
-from ..common.files import write_atomically
+from ..common.files import write_text
 from ..models.weights import kv_bytes
 from ..world.corpus import Example
+from ..world.judging import runs_right
 from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
 
@@ -71,29 +71,30 @@ def answered_rows(target, data: dict, path: Path, endpoint: str | None = None) -
     The answers are written by `target` in this process, or by the server at the URL `endpoint`. They are appended to
     `path` as JSON lines as they come, in any order, so that a stopped run goes on where it was and loses nothing.
     """
-    prompts, sampling = prompt_ids(target.tokenizer, data), Sampling.of(data)
-    server = endpoint and Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer)
+    prompts = prompt_ids(target.tokenizer, data)
     rows = read_answers(path, prompts)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file, tqdm(total=len(prompts), initial=len(rows), desc="answers", unit="answer") as bar:
-        for start in range(0, len(prompts), CHUNK):
-            chunk = range(start, min(start + CHUNK, len(prompts)))
-            missing = {index: prompts[index] for index in chunk if index not in rows}
-            if not missing:
-                continue
-            if server:
-                written = server.write(missing, data["max_new_tokens"], data["seed"], sampling)
-            else:  # always the whole chunk: its random draws are shared
-                written = enumerate(write_answers(target, [prompts[index] for index in chunk], sampling.temperature,
-                                                  data["max_new_tokens"], data["seed"] + start, top_k=sampling.top_k,
-                                                  top_p=sampling.top_p), start)
-            for index, answer in written:
-                if index not in rows:
-                    rows[index] = (prompts[index] + answer, len(prompts[index]))
-                    file.write(json.dumps(rows[index]) + "\n")
-                    file.flush()
-                    bar.update()
+        for index, answer in _answers_to_missing(target, data, prompts, rows, endpoint):
+            if index not in rows:
+                rows[index] = (prompts[index] + answer, len(prompts[index]))
+                file.write(json.dumps(rows[index]) + "\n")
+                file.flush()
+                bar.update()
     return [rows[index] for index in range(len(prompts))]
+
+
+def _answers_to_missing(target, data: dict, prompts: list, rows: dict, endpoint: str | None) -> Iterator[tuple[int, list[int]]]:
+    """Yields (index, answer) of the prompts that `rows` has no answer to, and perhaps of others."""
+    server, sampling = endpoint and Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer), Sampling.of(data)
+    for start in range(0, len(prompts), CHUNK):
+        chunk = range(start, min(start + CHUNK, len(prompts)))
+        missing = {index: prompts[index] for index in chunk if index not in rows}
+        if missing and server:
+            yield from server.write(missing, data["max_new_tokens"], data["seed"], sampling)
+        elif missing:  # the whole chunk: its random draws are shared
+            yield from zip(chunk, write_answers(target, prompts[start:start + CHUNK], sampling.temperature, data["max_new_tokens"],
+                                                data["seed"] + start, top_k=sampling.top_k, top_p=sampling.top_p))
 
 
 def read_answers(path: Path, prompts: list[list[int]]) -> dict[int, tuple[list[int], int]]:
@@ -106,7 +107,7 @@ def read_answers(path: Path, prompts: list[list[int]]) -> dict[int, tuple[list[i
     text = path.read_text()
     whole = text[:text.rfind("\n") + 1]
     if whole != text:
-        write_atomically(path, lambda temporary: temporary.write_text(whole))
+        write_text(path, whole)
     waiting: dict[tuple[int, ...], list[int]] = {}
     for index, ids in enumerate(prompts):
         waiting.setdefault(tuple(ids), []).append(index)
@@ -128,16 +129,4 @@ def is_right(example: Example, answer: str) -> bool:
         return str(example.check) in last_line.replace(".", " ").split()
     name, cases = example.check
     code = answer.split("```python\n")[-1].split("```")[0] if "```python\n" in answer else ""
-    return bool(code) and _runs_right(code, name, cases)
-
-
-def _runs_right(code: str, name: str, cases: list) -> bool:
-    """Runs a generated function in a process of its own, isolated from this one and stopped after five seconds."""
-    program = (f"{code}\nimport json, sys\ncases = json.loads(sys.stdin.read())\n"
-               f"assert all({name}(given) == wanted for given, wanted in cases)\n")
-    try:
-        done = subprocess.run([sys.executable, "-I", "-S", "-c", program], input=json.dumps(cases), text=True,
-                              capture_output=True, timeout=5)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+    return bool(code) and runs_right(code, name, cases)

@@ -12,13 +12,13 @@ import zlib
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from ..common.errors import CheckpointError
-from ..common.files import write_atomically
+from ..common.files import write_atomically, write_text
 from ..models.weights import fingerprint
 
 SHARD = 512  # sequences in a shard, at most
@@ -96,19 +96,16 @@ class TargetCache:
 
     def batch(self, indices: list[int], device):
         """Padded ids, supervised [B, n], features [B, n, taps * H] and last hidden states [B, n, H] of some rows."""
-        longest = max(len(self.rows[index][0]) for index in indices)
-        ids = torch.zeros(len(indices), longest, dtype=torch.long)
-        supervised = torch.zeros(len(indices), longest, dtype=torch.bool)
-        features, last_hidden = [], []
-        for row, index in enumerate(indices):
-            tokens, prompt_length = self.rows[index]
-            ids[row, :len(tokens)] = torch.tensor(tokens)
-            # The last prompt token can be an anchor's predecessor but is nothing to be drafted.
-            supervised[row, prompt_length:len(tokens)] = True
-            shard = bisect.bisect_right(self.starts, index) - 1
-            for stack, found in zip((features, last_hidden), self.shards[shard].row(index - self.starts[shard])):
-                stack.append(F.pad(found.float(), (0, 0, 0, longest - len(tokens))))
-        return tuple(part.to(device) for part in (ids, supervised, torch.stack(features), torch.stack(last_hidden)))
+        ids = [torch.tensor(self.rows[index][0]) for index in indices]
+        # The last prompt token can be an anchor's predecessor but is nothing to be drafted.
+        supervised = [torch.arange(len(tokens)) >= self.rows[index][1] for tokens, index in zip(ids, indices)]
+        features, last_hidden = zip(*(self._row(index) for index in indices))
+        return tuple(pad_sequence(part, batch_first=True).to(device) for part in (ids, supervised, features, last_hidden))
+
+    def _row(self, index: int) -> list[torch.Tensor]:
+        """Features [n, taps * H] and last hidden states [n, H] of a row."""
+        shard = bisect.bisect_right(self.starts, index) - 1
+        return [part.float() for part in self.shards[shard].row(index - self.starts[shard])]
 
 
 @torch.no_grad()
@@ -149,7 +146,7 @@ def _check_identity(folder: Path, identity: dict) -> None:
     if path.exists() and path.read_text() != json.dumps(identity):
         raise CheckpointError(f"{folder.name} holds a target cache made for {path.read_text().strip()}, not for "
                               f"{json.dumps(identity)}; use another folder, or delete {folder}")
-    write_atomically(path, lambda temporary: temporary.write_text(json.dumps(identity)))
+    write_text(path, json.dumps(identity))
 
 
 def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
@@ -161,9 +158,8 @@ def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
         count = max(1, min(PASS_SEQUENCES, PASS_TOKENS // longest))
         group, order = order[:count], order[count:]
         # Padding stands on the right, where a causal target cannot see it from any real token.
-        padded = [rows[index][0] + [0] * (longest - len(rows[index][0])) for index in group]
-        ids = torch.tensor(padded, device=target.device)
-        last_hidden, features = target.last_hidden(ids, taps)
+        ids = pad_sequence([torch.tensor(rows[index][0]) for index in group], batch_first=True)
+        last_hidden, features = target.last_hidden(ids.to(target.device), taps)
         for row, index in enumerate(group):
             length = len(rows[index][0])
             found[index] = [part[row, :length].to("cpu", torch.bfloat16) for part in (features, last_hidden)]

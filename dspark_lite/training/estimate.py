@@ -26,7 +26,6 @@ from .drafts import new_draft, objective
 from .precision import operations_a_second, precision_on
 
 TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
-TOKENS_PER_ROUND = 4  # that a round commits, more or less
 LAYER_SECONDS = 0.001  # of Python and kernel launches for one layer when a token is decoded
 
 
@@ -184,23 +183,6 @@ def training_seconds(recipe: dict, config: dict, step: UpdateCost, speed: Speed,
     rows = math.ceil(recipe["batch"] / processes)
     update = max(rows * step.operations / speed.training, 3 * LAYER_SECONDS * recipe["config"]["num_hidden_layers"])
     return Seconds(answers, cache, update_count(recipe) * update)
-
-
-def experiment_seconds(recipe: dict, prompts: int, speed: Speed, device: torch.device) -> tuple[float, float]:
-    """Seconds to train what a recipe of the tiny world describes, its answers and cache left out, and to measure it on so
-    many prompts a domain, one after another."""
-    if recipe["kind"] == "language_model":
-        with torch.device("meta"):
-            model = Qwen3ForCausalLM(Qwen3Config(**recipe["config"]))
-        samples = sum(sum(phase["examples"].values()) for phase in recipe["phases"])
-        training, layers = 6 * parameters(model) * samples * TINY_WORLD_TOKENS / speed.training, 2 * recipe["config"]["num_hidden_layers"]
-        tokens = TINY_WORLD_TOKENS
-    else:
-        config, tokens = target_config(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
-        training = training_seconds(recipe, config, dry_step(recipe, config, tokens), speed, device).updates
-        layers = config["num_hidden_layers"] + recipe["config"]["num_hidden_layers"]
-    rounds = 3 * prompts * tokens / TOKENS_PER_ROUND
-    return training, rounds * layers * LAYER_SECONDS
 
 
 def sample_count(recipe: dict) -> int:

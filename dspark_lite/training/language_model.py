@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ..world.corpus import examples
@@ -44,13 +45,9 @@ def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
 
 def pad(batch: list[tuple[list[int], int]], device, prompt_weight: float = PROMPT_WEIGHT) -> tuple[torch.Tensor, torch.Tensor]:
     """Right-padded ids [B, n] and the weight [B, n] of each token as something to be predicted."""
-    longest = max(len(ids) for ids, _ in batch)
-    ids = torch.zeros(len(batch), longest, dtype=torch.long)
-    weight = torch.zeros(len(batch), longest)
-    for row, (tokens, prompt_length) in enumerate(batch):
-        ids[row, :len(tokens)] = torch.tensor(tokens)
-        weight[row, :len(tokens)] = 1.0
-        weight[row, :prompt_length] = prompt_weight
+    ids = pad_sequence([torch.tensor(tokens) for tokens, _ in batch], batch_first=True)
+    weight = pad_sequence([torch.tensor([prompt_weight] * prompt_length + [1.0] * (len(tokens) - prompt_length))
+                           for tokens, prompt_length in batch], batch_first=True)
     return ids.to(device), weight.to(device)
 
 

@@ -12,10 +12,9 @@ from safetensors.torch import save_file
 from tqdm import tqdm
 
 from ..common.errors import CheckpointError
-from ..common.files import write_atomically
+from ..common.files import write_atomically, write_text
 from .optimisers import check_sharding, make_optimisers, trainable
 from .parallel import Objective, gather, own_rows, processes, sharded_like, whole
-
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")  # what AdamW and Muon remember of a parameter
 
@@ -52,10 +51,6 @@ class Plan:
             return (step + 1) / warm
         done = (step - warm) / max(1, self.steps - warm)
         return self.final_share + (1 - self.final_share) * (1 + math.cos(math.pi * done)) / 2
-
-    def rate(self, step: int) -> float:
-        """Learning rate of update `step` (from 0)."""
-        return self.learning_rate * self.share(step)
 
 
 def save_progress(path: Path, model, optimisers, scaler, step: int, *, write: bool = True) -> None:
@@ -131,7 +126,7 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
             if step + 1 == plan.last or agreed(accelerator, time.monotonic() - saved_at > plan.save_seconds):
                 # The log first: it may hold more steps than the save (a resumed run drops them), never fewer.
                 if accelerator.is_main_process:
-                    write_lines(log_path, log)
+                    write_text(log_path, "".join(json.dumps(record) + "\n" for record in log))
                 save_progress(progress, model, optimisers, scaler, step + 1, write=accelerator.is_main_process)
                 saved_at = time.monotonic()
     gather(model)
@@ -169,11 +164,6 @@ def agreed(accelerator, wish: bool) -> bool:
         return wish
     wished = torch.tensor(float(wish and accelerator.is_main_process), device=accelerator.device)
     return bool(accelerator.reduce(wished, "sum"))
-
-
-def write_lines(path: Path, rows: list) -> None:
-    """Writes rows as JSON lines, whole or not at all."""
-    write_atomically(path, lambda temporary: temporary.write_text("".join(json.dumps(row) + "\n" for row in rows)))
 
 
 def read_log(path: Path, steps: int | None = None) -> list[dict]:

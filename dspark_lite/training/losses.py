@@ -11,7 +11,6 @@ import torch.nn.functional as F
 
 from ..drafters.heads import transition_biases
 from .anchors import block_targets
-from .packed import packed_hidden
 
 DECAY = 4.0  # the released configs; the paper writes gamma (7) here, which a recipe gets by "position_decay"
 RAMP = 0.1  # share of the training over which the loss turns from cross-entropy alone into its final form
@@ -77,12 +76,9 @@ def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens
 
 
 def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -> BlockPredictions:
-    """One teacher-forced pass over packed blocks; without a `mask` their attention is written out (training/packed.py)."""
+    """One teacher-forced pass over packed blocks; `mask` as in `Backbone.packed_hidden`."""
     tokens, loss_mask, target_position = block_targets(ids, supervised, anchors, valid, drafter.gamma)
-    if mask is None:
-        hidden = packed_hidden(drafter, features, tokens[..., 0], anchors)
-    else:
-        hidden = drafter.packed_hidden(features, tokens[..., 0], anchors, mask)
+    hidden = drafter.packed_hidden(features, tokens[..., 0], anchors, mask)
     logits = drafter.lm_head(hidden)
     previous = tokens[..., :-1]
     if drafter.markov_head is not None:
