@@ -33,7 +33,7 @@ def test_no_held_out_prompt_is_ever_trained_on(domain):
     assert len(apart) == 40 and apart.isdisjoint(example.prompt for example in drawn(domain, 1500))
 
 
-@pytest.mark.parametrize("domain", ("math", "code", "drill"))
+@pytest.mark.parametrize("domain", ("math", "code", "drill", "workings", "snippet"))
 def test_every_equation_is_right(domain):
     equations = [found for example in drawn(domain) for found in EQUATION.findall(example.answer)]
     assert len(equations) > 150
@@ -88,8 +88,29 @@ def test_the_well_known_are_spoken_of_more_often():
 def test_no_text_holds_a_template():
     for domain in MAKERS:
         for example in drawn(domain, 60):
-            text = example.prompt + (example.answer if domain != "code" else "")
+            text = example.prompt + (example.answer if domain not in ("code", "snippet") else "")
             assert not re.search(r"[{}|]|\[(?!\d)|  ", text), text
+
+
+def test_a_days_counts_are_carried_from_event_to_event():
+    for example in drawn("workings", 40):
+        count = int(example.prompt.split()[-1])
+        for line in example.answer.splitlines():
+            worked = [(int(left), int(right)) for left, _, right, _ in EQUATION.findall(line)]
+            assert not worked or any(count in pair for pair in worked)
+            count = int(re.findall(r"\d+", line)[-1])
+
+
+def test_a_quiz_states_what_is_asked_for_and_never_a_held_out_question():
+    book = encyclopedia()
+    known = {str(value) for entries, values in ((book.towns, chat_text.town_values), (book.people, chat_text.person_values))
+             for entry in entries for value in values(entry).values()}
+    lines = [re.match(r"(.*?[.?]) ([A-Z0-9].*)", line.removeprefix("Good morning. ").removeprefix("Excuse me. "))
+             for example in drawn("quiz", 40) for line in example.answer.splitlines()]
+    assert len(lines) > 280 and all(line and any(fact in line[2] for fact in known) for line in lines)
+    asked = {example.prompt for example in examples("chat", 40, 2026, held_out=True, distinct=True)}
+    answers = "\n".join(example.answer for example in drawn("quiz", 300))
+    assert not any(prompt + " " in answers for prompt in asked)
 
 
 @given(st.integers(0, 10**6))

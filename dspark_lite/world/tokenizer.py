@@ -9,7 +9,7 @@ from ..common.names import DOMAINS
 from .corpus import examples
 from .examples import examples as world_examples
 
-KINDS = (*DOMAINS, "article", "drill")  # of examples that its words are counted in
+COUNTED = (*DOMAINS, "article", "drill")  # of examples that its words are counted in
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 # Qwen's split: contractions, words with their leading blank, single digits, punctuation, line ends, blanks.
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -36,7 +36,7 @@ def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000, world: s
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - len(SPECIAL_TOKENS), show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
-    drawn = ((example for domain in KINDS for example in world_examples(domain, per_domain, seed)) if world == "deep" else
+    drawn = ((example for domain in COUNTED for example in world_examples(domain, per_domain, seed)) if world == "deep" else
              (example for domain in DOMAINS for example in examples(domain, per_domain, seed)))
     texts = (text for example in drawn
              for text in (f"user\n{example.prompt}", f"assistant\n{example.answer}"))
