@@ -94,7 +94,7 @@ def _evaluate(options) -> dict:
     prompts = {name: benchmarks.load_benchmark(name, options.benchmark_dir, options.prompts) for name in names}
     longest = benchmarks.MAX_NEW_TOKENS if names and options.max_new_tokens is None else options.max_new_tokens
     measured = evaluate(lab, options.drafters or lab.drafters, prompts or lab.prompts, temperature=options.temperature,
-                        max_new_tokens=longest, path=options.json)
+                        max_new_tokens=longest, slots=options.slots, path=options.json)
     for row in measured["rows"]:
         print(_evaluation_line(row))
     if gain := measured.get("dspark_over_dflash"):
@@ -308,7 +308,9 @@ COMMANDS = {  # name: what it does, what runs it, its options
                             "help": "folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)"},
         "--target": TARGET_OPTION,
         "--max-new-tokens": _count("longest answer (default: 2048 on benchmarks, else that of the profile)"), "--json": JSON_OPTION,
-        "--prompts": _count("default: 200 a domain, the paper's count a benchmark"), "--drafters": DRAFTERS_OPTION,
+        "--prompts": _count("default: 200 a domain, the paper's count a benchmark"),
+        "--slots": {"type": int, "default": 1, "help": "prompts answered side by side by the serving engine (default: one by one)"},
+        "--drafters": DRAFTERS_OPTION,
         "--temperature": {"type": float, "default": 1.0}, "--seed": _count("default: 0, on benchmarks the paper's")}),
     "bench": ("decoding speed against plain decoding, batch 1", _bench, {
         "--scheduler": _switch("only the scheduler: Algorithm 1 against a literal loop"),

@@ -33,6 +33,7 @@ from dspark_lite.training.precision import REACHED  # noqa: E402
 from dspark_lite.training.recipes import BUILD, load_recipe, train  # noqa: E402
 
 WORK = ROOT / "build" / "experiments"
+SLOTS = 16  # prompts answered side by side
 LAST = 50  # steps over which the final loss is averaged
 TOKENS_PER_ROUND = 4  # that a round commits, more or less
 
@@ -60,7 +61,8 @@ def measure(recipe, prompts):
     """Measure one recipe's drafter, keep what goes into its file among the work, and return it."""
     folder, path = checkpoint(recipe), WORK / f"{recipe}.json"
     lab = setup(load_recipe(recipe).get("world", "tiny"), prompts=prompts)
-    found = evaluate(lab, {recipe: folder}, lab.prompts, path=path)
+    slots = SLOTS if load_recipe(recipe)["kind"] == "draft" else 1  # the engine holds no context of a second language model
+    found = evaluate(lab, {recipe: folder}, lab.prompts, slots=slots, path=path)
     measured = {**found, "recipe": load_recipe(recipe), "training": training_summary(recipe)}
     write_json(path, measured)
     journal_path(path).unlink()

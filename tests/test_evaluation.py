@@ -267,6 +267,24 @@ def test_a_resumed_evaluation_equals_an_uninterrupted_one(lab, tmp_path, decoded
     assert evaluate(lab, drafters, prompts_of(lab, 3), **SHORT) == whole  # and without a journal
 
 
+def test_side_by_side_the_answers_are_those_of_one_by_one(lab, tmp_path):
+    options = {**SHORT, "temperature": 0.0}
+    alone, together = (evaluate(lab, ["dspark", "eagle3"], prompts_of(lab, 4), **options, slots=slots, path=tmp_path / f"{slots}.json")
+                       for slots in (1, 3))
+    assert alone["rows"] == together["rows"]
+    cut = (tmp_path / "3.journal.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "3.journal.jsonl").write_bytes(b"".join(cut[:6]))
+    assert evaluate(lab, ["dspark", "eagle3"], prompts_of(lab, 4), **options, slots=3, path=tmp_path / "3.json") == together
+
+
+def test_side_by_side_draws_do_not_depend_on_the_neighbours(lab):
+    def committed(count, slots):
+        return evaluate(lab, ["dflash"], {"chat": lab.prompts["chat"][:count]}, **SHORT, slots=slots, gamma=3)["rows"][0]
+
+    two, six = committed(2, 2), committed(6, 4)
+    assert six["rounds"][:2] == two["rounds"] and len(two["conditional_acceptance"]) == 3
+
+
 def test_more_prompts_and_other_texts_are_decoded_and_the_rest_is_not(lab, tmp_path, decoded):
     path = tmp_path / "e.json"
     first = evaluate(lab, ["prompt_lookup"], prompts_of(lab, 2), **SHORT, path=path)

@@ -6,6 +6,8 @@ prompts.
 
 import hashlib
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,8 @@ from ..common.estimates import Estimate, bootstrap, paired
 from ..decoding.rounds import Generation, Round, generate
 from ..decoding.sampling import check_temperature
 from ..models.weights import fingerprint
+from ..scheduling.policies import fixed
+from ..serving.engine import Engine, Request
 from .benchmarks import BENCHMARKS
 from .journal import Journal, header, journal_path
 from .lab import Lab
@@ -91,14 +95,15 @@ def relative_gain(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
 
 
 def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: float = 1.0, gamma: int | None = None,
-             max_new_tokens: int | None = None, path: Path | None = None) -> dict:
+             max_new_tokens: int | None = None, slots: int = 1, path: Path | None = None) -> dict:
     """One row a drafter and domain or benchmark, and the gain of DSpark over DFlash where both are there.
 
     A row holds the accepted length with its interval, the conditional acceptance by position, committed tokens and
     rounds of each prompt, its `position_counts`, and how many prompts were skipped because the target has no position
     left for an answer (where a few are left, the answer is that short); None stands where no prompt gave a round.
     `drafters` are names, folders or Hub ids, or {label: one of these or a drafter}; `prompts` are keyed by domain or by
-    the name of a benchmark; `max_new_tokens` defaults to the lab's. With a `path`, that of the JSON to be, finished
+    the name of a benchmark; `max_new_tokens` defaults to the lab's. With more than one of `slots`, the serving engine
+    answers so many prompts side by side: same distribution, other draws, a fraction of the time. With a `path`, that of the JSON to be, finished
     prompts are kept in a journal beside it, and the same call goes on where it was stopped.
     Raises DSparkLiteError for settings other than the journal's, CheckpointError for a drafter that does not fit.
     """
@@ -109,19 +114,21 @@ def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: 
     labelled = drafters if isinstance(drafters, dict) else {name: name for name in drafters}
     weights = {label: fingerprint(_loaded(lab, drafter)) for label, drafter in labelled.items()}  # none fails midway
     decoding = {"temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens}
-    settings = {"target": lab.target.name, "drafters": sorted(labelled), **decoding, "seed": lab.seed,
+    settings = {"target": lab.target.name, "drafters": sorted(labelled), **decoding, "slots": slots, "seed": lab.seed,
                 "weights": {"target": fingerprint(lab.target), **weights}}
     journal = Journal(journal_path(path) if path else None, settings)
-    rows = _rows_by_journal(journal, lab, labelled, prompts, decoding)
-    result = {**header(lab), **decoding, "prompts": {name: len(texts) for name, texts in prompts.items()}, "rows": rows}
+    rows = _rows_by_journal(journal, lab, labelled, prompts, decoding, slots)
+    result = {**header(lab), **decoding, "slots": slots, "prompts": {name: len(texts) for name, texts in prompts.items()}, "rows": rows}
     if {"dspark", "dflash"} <= set(labelled):
         ours, theirs = ([row_tally(row) for row in rows if row["drafter"] == label] for label in ("dspark", "dflash"))
         result["dspark_over_dflash"] = vars(relative_gain(ours, theirs))
     return result
 
 
-def _rows_by_journal(journal: Journal, lab: Lab, drafters: dict, prompts: dict[str, list[str]], decoding: dict) -> list[dict]:
+def _rows_by_journal(journal: Journal, lab: Lab, drafters: dict, prompts: dict[str, list[str]], decoding: dict,
+                     slots: int) -> list[dict]:
     """The rows of `evaluate`; prompts that the journal lacks are answered, with `decoding` as the settings, and added."""
+    counted = _counts if slots == 1 else partial(_counts_side_by_side, slots=slots)
     keys = {(label, name): [_key(label, name, index, text) for index, text in enumerate(texts)]
             for label in drafters for name, texts in prompts.items()}
     finished = sum(key in journal for some in keys.values() for key in some)
@@ -130,10 +137,10 @@ def _rows_by_journal(journal: Journal, lab: Lab, drafters: dict, prompts: dict[s
         for (label, name), some in keys.items():
             bar.set_postfix_str(f"{label} {name}")
             drafter = _loaded(lab, drafters[label])
-            for key in some:
-                if key not in journal:
-                    journal.add(key, _counts(lab, drafter, prompts[name][key[2]], key[2], **decoding))
-                    bar.update(1)
+            missing = {key[2]: key for key in some if key not in journal}
+            for index, counts in counted(lab, drafter, {index: prompts[name][index] for index in missing}, **decoding):
+                journal.add(missing[index], counts)
+                bar.update(1)
             rows.append(_row(label, name, [journal[key] for key in some], decoding["gamma"] or drafter.gamma))
     return rows
 
@@ -152,17 +159,38 @@ def _key(label: str, name: str, index: int, text: str) -> tuple:
     return label, name, index, hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _counts(lab, drafter, text, index, temperature, gamma, max_new_tokens) -> list[list[int]] | None:
-    """[proposed, accepted, committed] of each round; None for a prompt that leaves no room for an answer."""
-    room = min(max_new_tokens, lab.target.max_positions - lab.encode(text).shape[1])
-    if room < 1:
-        return None
-    answer = rollout(lab, drafter, text, index, temperature=temperature, gamma=gamma, max_new_tokens=room)
+def _room(lab: Lab, text: str, max_new_tokens: int) -> int:
+    """How many new tokens a prompt may have; none or fewer where it fills the target's positions."""
+    return min(max_new_tokens, lab.target.max_positions - lab.encode(text).shape[1])
+
+
+def _round_counts(answer: Generation) -> list[list[int]]:
+    """[proposed, accepted, committed] of each round."""
     return [[r.proposed, r.accepted, r.committed] for r in answer.rounds]
 
 
+def _counts(lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens) -> Iterator[tuple[int, list | None]]:
+    """Answers prompts one after another: the index of each and its `_round_counts`, None where an answer has no room."""
+    for index, text in texts.items():
+        room = _room(lab, text, max_new_tokens)
+        yield index, None if room < 1 else _round_counts(
+            rollout(lab, drafter, text, index, temperature=temperature, gamma=gamma, max_new_tokens=room))
+
+
+def _counts_side_by_side(lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens, slots) -> Iterator[tuple[int, list | None]]:
+    """`_counts` by the serving engine, as answers end; what a prompt draws depends on its seed alone."""
+    rooms = {index: _room(lab, text, max_new_tokens) for index, text in texts.items()}
+    yield from ((index, None) for index, room in rooms.items() if room < 1)
+    requests = {index: Request(lab.encode(texts[index]), room, lab.seed + index) for index, room in rooms.items() if room >= 1}
+    capacity = max((one.input_ids.shape[1] + one.max_new_tokens for one in requests.values()), default=0) + drafter.gamma + 1
+    engine = Engine(lab.target, drafter, policy=gamma and fixed(gamma), slots=slots, capacity=capacity, temperature=temperature)
+    indices = {engine.submit(request): index for index, request in requests.items()}
+    while not engine.idle:
+        yield from ((indices[answer.id], _round_counts(answer)) for answer in engine.step().answers)
+
+
 def _row(label: str, name: str, found: list, gamma: int) -> dict:
-    """A row of what `_counts` gave for each prompt of a domain or benchmark."""
+    """A row of what `_round_counts` gave for each prompt of a domain or benchmark."""
     generations = [Generation(rounds=[Round(*counts) for counts in rounds])
                    for rounds in found if rounds is not None]
     counts = tally(generations)
