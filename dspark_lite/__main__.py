@@ -255,6 +255,9 @@ def _profile_options(profile) -> None:
     profile.add_argument("--sizes", nargs="+", type=int, metavar="B", help="tokens in a batch (default: 1 to 64, then every 8th to 256)")
     profile.add_argument("--context", type=int, metavar="N", help="committed tokens before them (default: 256)")
     profile.add_argument("--monotone", action="store_true", help="write the nearest table that never rises with B")
+    profile.add_argument("--format", choices=("table", "additive"), default="table",
+                         help="by tokens alone, or the sum of what requests and tokens cost (default: %(default)s)")
+    profile.add_argument("--requests", nargs="+", type=int, metavar="R", help="requests in a step, additive alone (default: 1 2 4 8 16)")
     _target_option(profile)
 
 
@@ -263,8 +266,13 @@ def _profile(options) -> None:
     from .measure.journal import header
     from .measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
 
+    if (options.sizes or options.monotone) if options.format == "additive" else options.requests:
+        raise RequestError("--sizes and --monotone belong to --format table, --requests to --format additive; leave the others out")
     lab = _lab(1, 0, options.target)
     context = PROFILE_CONTEXT if options.context is None else options.context
+    if options.format == "additive":
+        _profile_additive(options, lab, context)
+        return
     table, spent = profile(lab.target, options.sizes or PROFILE_SIZES, context=context)
     for size, speed in zip(table.batch_tokens.tolist(), table.steps_per_second.tolist()):
         print(f"{size:5} tokens: {1e3 / speed:8.3f} ms, {speed:8.1f} steps/s, {size * speed:9.1f} tokens/s")
@@ -272,6 +280,23 @@ def _profile(options) -> None:
     (table.monotone() if options.monotone else table).save(options.out)
     if options.json:
         write_json(options.json, {**header(lab), "context": context, "milliseconds": spent})
+
+
+def _profile_additive(options, lab, context: int) -> None:
+    from .common.files import write_json
+    from .measure.additive_profile import PROFILE_REQUESTS, additive_fit, profile_steps
+    from .measure.journal import header
+
+    costs, spent = profile_steps(lab.target, options.requests or PROFILE_REQUESTS, context=context)
+    table, error = additive_fit(costs)
+    for requests, row in zip(costs.requests, costs.step_seconds):
+        print(f"{requests:5.0f} requests: " + " ".join(f"{1e3 * seconds:8.3f}" for seconds in row) + " ms")
+    print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context, 1 to {costs.tokens_per_request[-1]:.0f} tokens of each request\n"
+          f"largest relative error of the sum: {error:.1%}")
+    table.save(options.out)
+    if options.json:
+        cells = [{"requests": r, "tokens_of_each": k, "milliseconds": times} for (r, k), times in spent.items()]
+        write_json(options.json, {**header(lab), "context": context, "largest_relative_error": error, "cells": cells})
 
 
 def _calibrate_options(calibrate) -> None:
