@@ -1,4 +1,4 @@
-"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | train | parity | doctor"""
+"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | train | export | parity | doctor"""
 
 import argparse
 import sys
@@ -384,6 +384,19 @@ def _draw_losses(log: Path) -> Path:
     return picture
 
 
+def _export_options(export) -> None:
+    export.add_argument("draft", help="embedded draft, folder or Hub id")
+    export.add_argument("--for", dest="engine", required=True, metavar="ENGINE", help="vllm, sglang or llama.cpp")
+    export.add_argument("--out", dest="folder", type=Path, required=True, metavar="OUT", help="a new folder")
+    export.add_argument("--target", default="TARGET", help="what its model card and the printed command call the target")
+
+
+def _export(options) -> None:
+    from .models.export import export
+
+    print(export(options.draft, options.engine, options.folder, options.target))
+
+
 def _parity_options(parity) -> None:
     parity.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
 
@@ -419,6 +432,7 @@ COMMANDS = {  # name: what it does, its options, what runs it
     "profile": ("measure the cost table SPS(B) of a target; a file for SGLang", _profile_options, _profile),
     "calibrate": ("fit temperatures to a confidence head, or check stored ones", _calibrate_options, _calibrate),
     "train": ("train what a recipe describes; a stopped run resumes", _train_options, _train),
+    "export": ("write a draft as vLLM, SGLang or llama.cpp loads it, and print how to serve with it", _export_options, _export),
     "parity": ("compare with folders of reference tensors", _parity_options, _parity),
     "doctor": ("what this machine has, what fits, how long downloads take; nothing is downloaded",
                _doctor_options, _doctor),
