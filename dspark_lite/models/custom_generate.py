@@ -31,7 +31,8 @@ class CustomGenerate:
     Honoured: `max_new_tokens`, `max_length`, `do_sample`, `temperature`, `top_k`, `top_p` and whatever else transformers
     makes a logits processor of, `eos_token_id`, `stopping_criteria` (asked after each token, with scores None),
     `streamer`, `num_return_sequences`, and batches padded on the left, whose rows are verified one by one. Raises
-    RequestError for what is not, CheckpointError for a drafter of another model.
+    RequestError for what is not, CheckpointError for a drafter of another model. (`stop_strings` transformers itself
+    refuses where the loop is not its own: give a StopStringCriteria among `stopping_criteria`.)
 
     `policy` chooses what of a block is verified; `answers` are the generations of the last call, a row each.
     """
