@@ -11,7 +11,7 @@ SOLUTIONS := $(wildcard notebooks/solutions/07_* notebooks/solutions/09_* notebo
 # A file's tests stay on one worker, which then loads its models once.
 PYTEST := -m pytest -n 2 --dist loadfile $(NOTEBOOKS) tests $(SOLUTIONS)
 
-.PHONY: run lab test notebooks record test-matrix test-oldest test-newest figures experiments confidence serving
+.PHONY: run lab test notebooks record test-matrix test-oldest test-newest figures experiments confidence serving beyond judges engine
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -47,6 +47,18 @@ confidence: .venv/course.stamp
 # The serving engine on the tiny models at 1 to 64 requests, which lesson 11 shows: forty minutes.
 serving: .venv/course.stamp
 	$(BIN)/python scripts/serving.py
+
+# Block verification and the acceptance estimator beside the paper's rule and head, on the tiny models: minutes.
+beyond: .venv/course.stamp
+	$(BIN)/python scripts/beyond.py
+
+# Programs that nobody here wrote, asked whether they agree; each in an environment of its own in build/environments.
+judges: .venv/course.stamp
+	$(BIN)/python scripts/judges.py $(ARGS)
+
+# vLLM's server on this machine, asked by the ordinary OpenAI client. No GPU is needed, minutes are.
+engine: .venv/course.stamp
+	$(BIN)/python scripts/engine.py $(ARGS)
 
 # The oldest supported transformers, and the newest that the package index has for this Python.
 test-matrix: test-oldest test-newest

@@ -4,9 +4,10 @@ import sys
 
 from .common.about import VERSION as __version__
 from .common.errors import CheckpointError, DSparkLiteError, RequestError
-from .decoding import Generation, Round, generate
+from .decoding import Generation, Round, generate, stream
 from .measure.lab import Lab, setup
 from .models.checkpoints import load_drafter, load_target
+from .models.custom_generate import CustomGenerate
 from .scheduling import calibration, cost_table
 
 # Other programs import these two by the names without their room, as os.path is found under its.
@@ -14,6 +15,7 @@ sys.modules[f"{__name__}.calibration"], sys.modules[f"{__name__}.cost_table"] = 
 
 __all__ = [
     "CheckpointError",
+    "CustomGenerate",
     "DSparkLiteError",
     "Generation",
     "Lab",
@@ -26,4 +28,5 @@ __all__ = [
     "load_drafter",
     "load_target",
     "setup",
+    "stream",
 ]

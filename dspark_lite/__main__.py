@@ -1,4 +1,4 @@
-"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | train | parity | doctor"""
+"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | train | export | parity | doctor"""
 
 import argparse
 import sys
@@ -194,14 +194,33 @@ def _profile(options) -> dict:
     from .measure.journal import header
     from .measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
 
+    if (options.sizes or options.monotone) if options.format == "additive" else options.requests:
+        raise RequestError("--sizes and --monotone belong to --format table, --requests to --format additive; leave the others out")
     lab = _lab(1, target=options.target)
     context = PROFILE_CONTEXT if options.context is None else options.context
+    if options.format == "additive":
+        return _profile_additive(options, lab, context)
     table, spent = profile(lab.target, options.sizes or PROFILE_SIZES, context=context)
     for size, speed in zip(table.batch_tokens.tolist(), table.steps_per_second.tolist()):
         print(f"{size:5} tokens: {1e3 / speed:8.3f} ms, {speed:8.1f} steps/s, {size * speed:9.1f} tokens/s")
     print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context")
     (table.monotone() if options.monotone else table).save(options.out)
     return {**header(lab), "context": context, "milliseconds": spent}
+
+
+def _profile_additive(options, lab, context: int) -> dict:
+    from .measure.additive_profile import PROFILE_REQUESTS, additive_fit, profile_steps
+    from .measure.journal import header
+
+    costs, spent = profile_steps(lab.target, options.requests or PROFILE_REQUESTS, context=context)
+    table, error = additive_fit(costs)
+    for requests, row in zip(costs.requests, costs.step_seconds):
+        print(f"{requests:5.0f} requests: " + " ".join(f"{1e3 * seconds:8.3f}" for seconds in row) + " ms")
+    print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context, 1 to {costs.tokens_per_request[-1]:.0f} tokens of each request\n"
+          f"largest relative error of the sum: {error:.1%}")
+    table.save(options.out)
+    cells = [{"requests": r, "tokens_of_each": k, "milliseconds": times} for (r, k), times in spent.items()]
+    return {**header(lab), "context": context, "largest_relative_error": error, "cells": cells}
 
 
 def _calibrate(options) -> dict:
@@ -261,6 +280,12 @@ def _draw_losses(log: Path) -> Path:
     picture = log.with_name("loss.png")
     loss_curves(read_log(log)).savefig(picture)
     return picture
+
+
+def _export(options) -> None:
+    from .models.export import export
+
+    print(export(options.draft, options.engine, options.folder, options.target))
 
 
 def _parity(options) -> dict:
@@ -330,7 +355,10 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--json": JSON_OPTION,
         "--sizes": _count("tokens in a batch (default: 1 to 64, then every 8th to 256)", nargs="+", metavar="B"),
         "--context": _count("committed tokens before them (default: 256)"),
-        "--monotone": _switch("write the nearest table that never rises with B"), "--target": TARGET_OPTION}),
+        "--monotone": _switch("write the nearest table that never rises with B"), "--target": TARGET_OPTION,
+        "--format": {"choices": ("table", "additive"), "default": "table",
+                     "help": "by tokens alone, or the sum of what requests and tokens cost (default: %(default)s)"},
+        "--requests": _count("requests in a step, additive alone (default: 1 2 4 8 16)", nargs="+", metavar="R")}),
     "calibrate": ("fit temperatures to a confidence head, or check stored ones", _calibrate, {
         "--out": _file("write the calibration in SGLang's format"),
         "--check": _file("does this calibration fit fresh rollouts? Exit code 1 if not"),
@@ -346,6 +374,11 @@ COMMANDS = {  # name: what it does, what runs it, its options
                      "help": "only compare these rates of Muon by short trainings, on answers that are held out"},
         "--steps": _count("updates of each of them (default: %(default)s)", default=100),
         "--estimate": _switch("only print what it would take: disk, memory, time")}),
+    "export": ("write a draft as vLLM, SGLang or llama.cpp loads it, and print how to serve with it", _export, {
+        "draft": {"help": "embedded draft, folder or Hub id"},
+        "--for": {"dest": "engine", "required": True, "metavar": "ENGINE", "help": "vllm, sglang or llama.cpp"},
+        "--out": {"dest": "folder", "type": Path, "required": True, "metavar": "OUT", "help": "a new folder"},
+        "--target": {"default": "TARGET", "help": "what its model card and the printed command call the target"}}),
     "parity": ("compare with folders of reference tensors", _parity, {
         "folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}}),
     "doctor": ("what this machine has, what fits, how long downloads take; nothing is downloaded", _doctor, {"--json": JSON_OPTION}),

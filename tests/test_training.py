@@ -180,6 +180,8 @@ def test_the_training_loss_weighs_the_three_terms_by_the_recipes_factors(text):
     numerator, weight, terms = drafts.block_loss(DRAFTERS["dspark"], batch, {"loss": factors})
     assert set(terms) == set(factors) and min(terms.values()) > 0 and weight > 1
     assert numerator.item() == pytest.approx(sum(factor * terms[name].item() for name, factor in factors.items()))
+    direct, _, four = drafts.block_loss(DRAFTERS["dspark"], batch, {"loss": factors | {"acceptance": 0.5}})
+    assert four["acceptance"] < 0 and direct.item() == pytest.approx(numerator.item() + 0.5 * four["acceptance"].item())
 
 
 # The tiny world ------------------------------------------------------------------------------------------------------

@@ -4,5 +4,6 @@ It may import `common`: what drafts and what chooses lengths is handed to it.
 """
 
 from .rounds import Generation, Round, generate, generate_together
+from .streaming import stream
 
-__all__ = ["Generation", "Round", "generate", "generate_together"]
+__all__ = ["Generation", "Round", "generate", "generate_together", "stream"]

@@ -1,6 +1,6 @@
 """One request from prompt to answer: draft a block, choose how much of it to verify, verify, accept, commit."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,6 +80,7 @@ class Decoder:
     temperature: float
     generator: Randomness
     gamma: int | None = None  # drafts in a block, None: whole ones
+    rule: Callable[..., Verdict] | None = None  # None: sampling.accept
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -102,7 +103,7 @@ class Decoder:
     def accept(self, proposal: Proposal, step: Step) -> Verdict:
         """How many drafts are accepted [B] and the token after them [B]; everything stays on the device."""
         target_probs = probabilities(step.logits, self.temperature)  # [B, g+1, V]
-        return accept(target_probs, proposal.probs, proposal.tokens, None, self.generator)
+        return (self.rule or accept)(target_probs, proposal.probs, proposal.tokens, None, self.generator)
 
     def commit(self, proposal: Proposal, step: Step, verdict: Verdict) -> Outcome:
         """Asks the host for the outcome, once; both caches keep the accepted drafts, the token after them is the anchor."""
@@ -160,7 +161,7 @@ class _Request(Decoder):
     """A decoder that has read a prompt [1, n], and the answer that its rounds write."""
 
     def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature=0.0, stop_token_ids=None, generator=None,
-                 gamma=None):
+                 gamma=None, rule=None):
         check_request(target, input_ids, max_new_tokens, temperature)
         reading = clock(target.device)
         step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
@@ -170,7 +171,7 @@ class _Request(Decoder):
         self.answer.prefill_seconds = self.begun - reading
         # That the drafter reads the prompt counts as decoding: plain decoding does without.
         state = drafter.begin(input_ids, step.features) if drafter else None
-        super().__init__(target, drafter, cache, state, anchor, temperature, generator, gamma)
+        super().__init__(target, drafter, cache, state, anchor, temperature, generator, gamma, rule)
         self.max_new_tokens = max_new_tokens
         self.stop = set(target.stop_token_ids if stop_token_ids is None else stop_token_ids)
 
@@ -204,15 +205,16 @@ class _Request(Decoder):
 @torch.inference_mode()
 def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int, temperature: float = 0.0,
              policy: Policy | None = None, stop_token_ids=None, generator: Randomness = None,
-             gamma: int | None = None) -> Generation:
+             gamma: int | None = None, rule: Callable[..., Verdict] | None = None) -> Generation:
     """Decodes one request, input_ids [1, n]; `drafter=None` is plain decoding, one token per round.
 
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all); `gamma` drafts fewer than the
-    drafter's block; `stop_token_ids` defaults to the target's. Raises RequestError for input that cannot be decoded and
-    for lengths that are none. The host is asked once per round for the outcome, and once more where a policy chooses.
+    drafter's block; `stop_token_ids` defaults to the target's; `rule` accepts in the place of `sampling.accept` (None).
+    Raises RequestError for input that cannot be decoded and for lengths that are none. The host is asked once per round
+    for the outcome, and once more where a policy chooses.
     """
     request = _Request(target, drafter, input_ids, max_new_tokens=max_new_tokens, temperature=temperature,
-                       stop_token_ids=stop_token_ids, generator=generator, gamma=gamma)
+                       stop_token_ids=stop_token_ids, generator=generator, gamma=gamma, rule=rule)
     policy = started(policy) if drafter else None
     while not request.finished:
         proposal = request.draft()

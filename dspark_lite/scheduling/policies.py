@@ -58,6 +58,13 @@ class LaggedTopK:
     it. The tokens with the highest current survival fill it. While there are no old confidences, the budget is that of
     drafts which all survive. Where requests came or went in between, the old survivals are taken as those of as many
     requests as there are now (`as_many`).
+
+    SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are lossless for the same reason,
+    that no draw takes part in deciding whether it is verified: there because the search ends at the first token that does
+    not pay, before any confidence that its own draw has shaped; here because the budget is older than all draws of the
+    step, and in the ranking no later position of a block, being less likely to survive, can push out an earlier one.
+    Algorithm 1 sees what is drafted now and gives up whatever lies behind a bump of the cost table; this policy crosses
+    bumps and gives up what the last two steps would have told it, such as that a request has just become easy.
     """
 
     def __init__(self, cost_table: Costs, lag: int = LAG):

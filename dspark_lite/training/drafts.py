@@ -9,6 +9,7 @@ from ..drafters import MTP, DSpark, Eagle3
 from ..models.checkpoints import load_drafter
 from ..models.weights import of_target
 from ..models.draft_config import parse_draft_config
+from .acceptance_loss import acceptance_loss
 from .anchors import TrainingBatch, block_mask, draw_anchors
 from .cache import TargetCache
 from .initialisation import initialise
@@ -20,7 +21,7 @@ from .unrolled import eagle3_loss, mtp_loss
 
 
 def block_loss(drafter: DSpark, batch: TrainingBatch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """The three losses of packed blocks with the factors of recipe["loss"]."""
+    """The three losses of packed blocks, and direct acceptance where it is asked for, with the factors of recipe["loss"]."""
     ids, supervised, features, last_hidden, anchors, valid, progress = batch
     mask = block_mask(anchors, ids.shape[1], drafter.gamma)
     blocks = training_forward(drafter, features, ids, supervised, anchors, valid, mask)
@@ -28,11 +29,13 @@ def block_loss(drafter: DSpark, batch: TrainingBatch, recipe: dict) -> tuple[tor
         # The LM head is the target's own, applied at the sampled positions only: logits are never stored.
         rows = torch.arange(len(ids), device=ids.device)[:, None, None]
         target_logits = drafter.lm_head(last_hidden[rows, blocks.target_position])
-    losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits,
-                          recipe["loss"].get("position_decay", DECAY))
+    decay = recipe["loss"].get("position_decay", DECAY)
+    losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits, decay)
     # The same in every row; a process may have none of a small batch.
     factors = loss_factors(recipe["loss"], progress.mean().nan_to_num().item())
-    terms = {name: getattr(losses, name) for name in factors}
+    terms = {name: getattr(losses, name) for name in factors if name != "acceptance"}
+    if "acceptance" in factors:
+        terms["acceptance"] = acceptance_loss(blocks.logits, target_logits, blocks.loss_mask, decay)
     return sum(factors[name] * term for name, term in terms.items()), losses.weight, terms
 
 

@@ -48,13 +48,14 @@ def position_weights(gamma: int, device=None, decay: float = DECAY) -> torch.Ten
 def loss_factors(loss: dict, progress: float) -> dict[str, float]:
     """The factors of cross-entropy, L1 and confidence after a share `progress` of the training.
 
-    They are the recipe's, unless it asks for "cross_entropy_first": cross-entropy alone for that share of the training,
-    then a ramp to the final factors. The gradient of L1 is p(1 - p) times that of cross-entropy where p is the chance
-    of the right token: a draft that has not found it yet is hardly told to.
+    They are the recipe's, that of "acceptance" among them where it has one (acceptance_loss.py), unless it asks for
+    "cross_entropy_first": cross-entropy alone for that share of the training, then a ramp to the final factors. The
+    gradient of L1 is p(1 - p) times that of cross-entropy where p is the chance of the right token: a draft that has not
+    found it yet is hardly told to.
     """
     first = loss.get("cross_entropy_first", 0.0)
     final = min(1.0, max(0.0, (progress - first) / RAMP)) if first else 1.0
-    alone = {"cross_entropy": 1.0, "l1": 0.0, "confidence": 0.0}
+    alone = {"cross_entropy": 1.0, "l1": 0.0, "confidence": 0.0} | ({"acceptance": 0.0} if "acceptance" in loss else {})
     return {name: (1 - final) * alone[name] + final * loss[name] for name in alone}
 
 

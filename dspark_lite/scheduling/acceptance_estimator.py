@@ -1,0 +1,131 @@
+"""Confidence without a confidence head: a drafter's own certainty, fitted to what becomes of its drafts while it runs.
+
+The chance that a draft survives, given that its predecessors did, is sigmoid(slope * margin + intercept_k): `margin` is how
+far the draft distribution's most probable token is ahead of the second, in log probability, and k the position in the
+block. It depends on what was drawn before k and not on the token drawn at k, so a policy that cuts by it stays lossless.
+Slope and intercepts follow Newton's method for logistic regression, a step every so many observed blocks (vLLM 0.32 schedules
+drafters without a head by such an estimate).
+"""
+
+import torch
+
+from ..common.errors import RequestError
+from ..decoding.policy import chosen_lengths, started
+from ..decoding.proposal import Proposal
+
+LARGEST_MARGIN = 40.0  # of a distribution that is all on one token
+SLOPE, INTERCEPT = 0.5, 0.0  # before anything was observed
+REFIT = 100  # observed blocks between two fits
+KEPT = 0.98  # of what earlier blocks weigh, at each fit: about fifty fits are remembered
+RIDGE = 1.0  # what the first coefficients weigh, in observations of about a quarter each
+
+
+def margins(probs: torch.Tensor) -> torch.Tensor:
+    """How far the first token is ahead of the second, [...], in log probability, of distributions [..., V]."""
+    first, second = probs.topk(2, -1).values.clamp(min=torch.finfo(probs.dtype).tiny).log().unbind(-1)
+    return (first - second).clamp(max=LARGEST_MARGIN)
+
+
+class AcceptanceEstimator:
+    """Slope and intercepts [gamma] of the chance that a draft of a margin survives at its position; `learn` fits them."""
+
+    def __init__(self, gamma: int, refit: int = REFIT):
+        self.refit = refit
+        self.coefficients = torch.tensor([SLOPE, *[INTERCEPT] * gamma], dtype=torch.float64)  # slope, intercepts
+        size = len(self.coefficients)
+        self._blocks, self._gradient = 0, torch.zeros(size, dtype=torch.float64)
+        self._information = RIDGE * torch.eye(size, dtype=torch.float64)
+
+    def logits(self, found: torch.Tensor) -> torch.Tensor:
+        """Float32 confidence logits [..., g] of margins [..., g]."""
+        slope, intercepts = self.coefficients[0], self.coefficients[1:1 + found.shape[-1]]
+        return (slope.to(found) * found + intercepts.to(found)).float()
+
+    def learn(self, found: torch.Tensor, verified: int, accepted: int) -> None:
+        """Takes in what became of a block with margins [g] of which `verified` drafts were verified and `accepted` kept.
+
+        The kept ones and the first that was not are observed; what stands after it was never judged.
+        """
+        observed = min(accepted + 1, verified)
+        found = found[:observed].double().cpu()
+        label = (torch.arange(observed) < accepted).double()
+        chance = torch.sigmoid(self.logits(found).double())
+        design = torch.cat([found[:, None], torch.eye(len(self.coefficients) - 1, dtype=torch.float64)[:observed]], 1)
+        self._gradient = self._gradient + design.T @ (label - chance)
+        self._information = self._information + design.T @ (design * (chance * (1 - chance))[:, None])
+        self._blocks += 1
+        if self._blocks >= self.refit:
+            self._fit()
+
+    def _fit(self) -> None:
+        """One step of Newton's method: the gradient of the blocks since the last one, by the information of all that are
+        remembered, so that steps grow smaller as it grows. The slope never falls below zero."""
+        slope, intercepts = (self.coefficients + torch.linalg.solve(self._information, self._gradient)).split([1, len(self.coefficients) - 1])
+        self.coefficients = torch.cat([slope.clamp(min=0), intercepts])
+        self._information = KEPT * self._information + (1 - KEPT) * RIDGE * torch.eye(len(self.coefficients), dtype=torch.float64)
+        self._blocks, self._gradient = 0, torch.zeros_like(self._gradient)
+
+
+class _Watched:
+    """A drafter's state, the margins [g] of the block drafted last, and how much of that block was verified."""
+
+    def __init__(self, state):
+        self.state, self.margins, self.verified = state, None, 0
+
+
+class WithEstimate:
+    """A drafter whose proposals carry an estimated confidence, which learns from each of its own rounds.
+
+    Decoding is that of the drafter inside. A policy is given as `estimated.policy(policy)`, so that what it cuts is not
+    mistaken for rejected. One request at a time, or several that share steps; not in the serving engine.
+    """
+
+    def __init__(self, drafter, estimator: AcceptanceEstimator | None = None):
+        self.drafter, self.name, self.gamma, self.taps = drafter, drafter.name, drafter.gamma, drafter.taps
+        self.estimator = estimator or AcceptanceEstimator(drafter.gamma)
+        self._drafted: list[_Watched] = []  # since the policy was last asked
+
+    def begin(self, prompt_ids, features) -> _Watched:
+        """The state after prompts [1, n]."""
+        return _Watched(self.drafter.begin(prompt_ids, features))
+
+    def propose(self, state: _Watched, anchor, *, gamma=None, temperature, generator) -> Proposal:
+        """The block of the drafter inside, with estimated confidence; raises RequestError for greedy drafts, whose
+        distributions are certain of every token."""
+        if temperature == 0:
+            raise RequestError("a greedy draft's distribution is certain of its token, so its margin says nothing; estimate acceptance at a "
+                               "temperature above 0, or use a drafter with a confidence head")
+        proposal = self.drafter.propose(state.state, anchor, gamma=gamma, temperature=temperature, generator=generator)
+        found = margins(proposal.probs)
+        state.margins, state.verified = found[0], found.shape[1]
+        self._drafted.append(state)
+        return Proposal(proposal.tokens, proposal.probs, self.estimator.logits(found))
+
+    def extend(self, state: _Watched, token_ids, features) -> None:
+        """Takes in the anchor and the accepted drafts, and learns from how many they are."""
+        self.estimator.learn(state.margins, state.verified, token_ids.shape[1] - 1)
+        self.drafter.extend(state.state, token_ids, features)
+
+    def policy(self, policy) -> "_Noting":
+        """A policy that tells the estimator what it cuts."""
+        return _Noting(self, policy)
+
+
+class _Noting:
+    """A policy whose lengths are noted in the states of the blocks that it cuts."""
+
+    def __init__(self, drafter: WithEstimate, policy):
+        self.drafter, self.inner = drafter, policy
+
+    def begin(self) -> None:
+        """Forgets earlier steps."""
+        self.inner = started(self.inner)
+        self.drafter._drafted.clear()
+
+    def __call__(self, proposal: Proposal) -> torch.Tensor:
+        """The lengths of the policy inside."""
+        lengths = chosen_lengths(self.inner, proposal)
+        for state, length in zip(self.drafter._drafted, lengths):
+            state.verified = length
+        self.drafter._drafted.clear()
+        return torch.tensor(lengths, device=proposal.tokens.device)

@@ -1,0 +1,102 @@
+"""A step's seconds as SGLang's second cost table adds them up: a bias, what the requests cost, what the tokens cost.
+
+The table by tokens alone (cost_table.py) knows one price for a batch of B tokens; a step of few requests with long blocks
+and one of many requests with short ones differ. This form holds both as a sum and is read with the same option,
+--speculative-dspark-sps-table-path.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..common.errors import CheckpointError, RequestError
+from ..common.files import read_fields, write_atomically
+
+ADDITIVE_FIELDS = ("bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "theta_seconds")
+
+
+class AdditiveCosts:
+    """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included); stands for a CostTable in a policy.
+
+    alpha and theta are linear between their probes and constant outside. Raises RequestError for probes that do not
+    increase, seconds that are not numbers, a bias that is not positive, lists of different lengths.
+    """
+
+    def __init__(self, bias_seconds: float, bs_probes, alpha_seconds, m_probes, theta_seconds):
+        self.bias_seconds = float(bias_seconds)
+        self.bs_probes, self.m_probes = np.asarray(bs_probes, dtype=int), np.asarray(m_probes, dtype=int)
+        self.alpha_seconds, self.theta_seconds = np.asarray(alpha_seconds, dtype=float), np.asarray(theta_seconds, dtype=float)
+        self._check()
+        self.max_batch_tokens = int(self.m_probes[-1])
+
+    def _check(self) -> None:
+        for what, probes, seconds in (("requests", self.bs_probes, self.alpha_seconds), ("tokens", self.m_probes, self.theta_seconds)):
+            if probes.ndim != 1 or probes.shape != seconds.shape or not probes.size:
+                raise RequestError(f"the additive costs have {probes.size} probes of {what} and {seconds.size} times; they need one time "
+                                   "for each probe, and at least one")
+            if probes[0] < 1 or (np.diff(probes) <= 0).any():
+                raise RequestError(f"the probes of {what} do not increase from 1 or more; sort them and drop repeats")
+            if not np.isfinite(seconds).all():
+                raise RequestError(f"a time of the probes of {what} is not a finite number of seconds; measure it again")
+        if not (np.isfinite(self.bias_seconds) and self.bias_seconds > 0):
+            raise RequestError(f"bias_seconds is {self.bias_seconds}; a step takes a positive number of seconds")
+
+    def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+        """Seconds of a step; float64 [n] for a range of n. Raises RequestError beyond the last probes."""
+        most = tokens[-1] if isinstance(tokens, range) else tokens
+        if requests > self.bs_probes[-1] or most > self.max_batch_tokens:
+            raise RequestError(f"the additive costs cover up to {self.bs_probes[-1]} requests and {self.max_batch_tokens} tokens; "
+                               f"{requests} and {most} were asked for, so measure more")
+        fixed_part = self.bias_seconds + np.interp(requests, self.bs_probes, self.alpha_seconds)
+        found = fixed_part + np.interp(np.asarray(tokens), self.m_probes, self.theta_seconds)
+        return torch.from_numpy(found) if isinstance(tokens, range) else float(found)
+
+    def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+        """Steps per second, 1 / seconds."""
+        return 1 / self.seconds(requests, tokens)
+
+    @classmethod
+    def fit(cls, requests, tokens, seconds) -> "AdditiveCosts":
+        """The sum nearest to measured steps: `seconds` [n] of steps of so many `requests` [n] and `tokens` [n].
+
+        Least squares of the relative errors, with a probe at each number that occurs; neither more requests nor more
+        tokens ever cost less. Raises RequestError for fewer than four steps, or one that took no time.
+        """
+        from scipy.optimize import nnls  # slow to import, and needed here only
+
+        requests, tokens, seconds = (np.asarray(values, dtype=float) for values in (requests, tokens, seconds))
+        if len(seconds) < 4 or not (np.isfinite(seconds) & (seconds > 0)).all():
+            raise RequestError(f"there are {len(seconds)} measured steps; a fit needs at least four, each of a positive number of seconds")
+        bs_probes, m_probes = np.unique(requests), np.unique(tokens)
+        # Each column is a rise from a probe to the next, so that coefficients of zero or more never fall.
+        rises = [_rises(values, probes) for values, probes in ((requests, bs_probes), (tokens, m_probes))]
+        shapes = np.column_stack([np.ones(len(seconds)), *rises])
+        found, _ = nnls(shapes / seconds[:, None], np.ones(len(seconds)))
+        alpha, theta = (np.concatenate([[0.0], part.cumsum()]) for part in np.split(found[1:], [len(bs_probes) - 1]))
+        return cls(found[0], bs_probes, alpha, m_probes, theta)
+
+    def relative_errors(self, requests, tokens, seconds) -> np.ndarray:
+        """How far the sum is from measured steps, as shares of their seconds [n]."""
+        said = [self.seconds(int(r), float(m)) for r, m in zip(requests, tokens)]
+        return np.array(said) / np.asarray(seconds, dtype=float) - 1
+
+    def save(self, path: Path | str) -> None:
+        """Writes SGLang's file."""
+        fields = {name: np.asarray(getattr(self, name)).tolist() for name in ADDITIVE_FIELDS}
+        write_atomically(Path(path), lambda temporary: temporary.write_text(json.dumps(fields) + "\n"))
+
+    @classmethod
+    def load(cls, path: Path | str) -> "AdditiveCosts":
+        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field."""
+        fields = read_fields(path, *ADDITIVE_FIELDS)
+        try:
+            return cls(*fields)
+        except (RequestError, ValueError, TypeError) as error:
+            raise CheckpointError(f"{path}: {error}") from None
+
+
+def _rises(values: np.ndarray, probes: np.ndarray) -> np.ndarray:
+    """How much of the way from each probe to the next lies below a value, [n, probes - 1], each from 0 to 1."""
+    return np.clip((values[:, None] - probes[:-1]) / np.diff(probes), 0, 1)

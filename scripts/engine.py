@@ -1,0 +1,169 @@
+"""Serve the tiny target with vLLM on this machine, without a GPU, and ask it as an application would: `make engine`.
+
+vLLM's OpenAI server on loopback, plain and with each drafter, with and without its prefix cache, one request at a time and
+several: streamed chat answers through the ordinary client, acceptance from the server's Prometheus metrics, both beside what
+`generate` does with the same prompts. Minutes: the draft's kernels are interpreted. To assets/measurements/engine.json; logs stay in
+build/engine.
+"""
+
+import argparse
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import environments  # noqa: E402
+
+from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
+from dspark_lite.common.files import ROOT, write_json  # noqa: E402
+from dspark_lite.decoding.rounds import generate  # noqa: E402
+from dspark_lite.measure.journal import check_writable, header  # noqa: E402
+from dspark_lite.measure.lab import setup  # noqa: E402
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter  # noqa: E402
+from dspark_lite.models.export import export  # noqa: E402
+
+MEASURED = ROOT / "assets" / "measurements" / "engine.json"
+SCRATCH = ROOT / "build" / "engine"
+DRAFTERS = {"plain": None, "dspark": "tiny-dspark", "dflash": "tiny-dflash"}
+STARTING = 900  # seconds a server may take to be ready
+COUNTERS = {"rounds": "vllm:spec_decode_num_drafts_total", "proposed": "vllm:spec_decode_num_draft_tokens_total",
+            "accepted": "vllm:spec_decode_num_accepted_tokens_total"}
+BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+
+
+def settings():
+    """The servers that are started: every drafter with and without prefix cache, and DSpark with several requests at once."""
+    runs = [{"drafter": name, "prefix_cache": cache, "at_once": 1, "processes": 1} for name in DRAFTERS for cache in (True, False)]
+    return [*runs, {"drafter": "dspark", "prefix_cache": True, "at_once": 4, "processes": 1},
+            {"drafter": "dspark", "prefix_cache": True, "at_once": 1, "processes": 2}]
+
+
+def command(python, run, folder, port):
+    """The words that start a server."""
+    words = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port, "--model", EMBEDDED / "tiny-target",
+             "--served-model-name", "tiny-target", "--dtype", "float32", "--enforce-eager", "--max-model-len", 512, "--max-num-seqs", 8,
+             "--tensor-parallel-size", run["processes"], "--enable-prefix-caching" if run["prefix_cache"] else "--no-enable-prefix-caching"]
+    if folder:
+        words += ["--speculative-config", json.dumps({"method": "dspark", "model": str(folder), "num_speculative_tokens": 7})]
+    return [str(word) for word in words]
+
+
+@contextmanager
+def serving(python, run, folder, log):
+    """The address of a server that is ready; it is stopped at the end. Raises DSparkLiteError where it does not start."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    with log.open("w") as out:
+        server = subprocess.Popen(command(python, run, folder, port), stdout=out, stderr=subprocess.STDOUT, env=environments.vllm_variables())
+    try:
+        ready(server, f"http://127.0.0.1:{port}/health", log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def ready(server, url, log):
+    """Waits until a server answers."""
+    for _ in range(STARTING):
+        if server.poll() is not None:
+            break
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(1)
+    last = log.read_text().strip().splitlines()[-1:] or ["nothing was said"]
+    raise DSparkLiteError(f"vLLM's server did not start ({last[0]}); the whole story is in {log}")
+
+
+def counted(text, positions=7):
+    """The counters of speculation in a page of Prometheus metrics: totals, and accepted drafts by position."""
+    values = re.findall(r"^([\w:]+)(?:\{(.*)\})? (\S+)$", text, flags=re.M)
+    found = {name: sum(float(value) for metric, _, value in values if metric == counter) for name, counter in COUNTERS.items()}
+    found["accepted_by_position"] = [sum(float(value) for metric, labels, value in values if metric == BY_POSITION and f'position="{k}"' in labels)
+                                     for k in range(positions)]
+    return found
+
+
+def ours(lab, name, prompts, max_new_tokens, positions=7):
+    """Texts and counters of `generate` for the same prompts."""
+    drafter = load_drafter(DRAFTERS[name], lab.target) if DRAFTERS[name] else None
+    runs = [generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=max_new_tokens) for prompt in prompts]
+    rounds = [r for run in runs for r in run.rounds] if drafter else []
+    return [lab.decode(run.token_ids) for run in runs], {
+        "rounds": len(rounds), "proposed": sum(r.proposed for r in rounds), "accepted": sum(r.accepted for r in rounds),
+        "accepted_by_position": [sum(r.accepted > k for r in rounds) for k in range(positions)]}
+
+
+def measure(lab, run, prompts, max_new_tokens):
+    """One server asked all prompts: its texts beside ours, its counters beside ours."""
+    python, name = environments.vllm_environment(), "-".join(str(value) for value in run.values())
+    folder = DRAFTERS[run["drafter"]] and EMBEDDED / DRAFTERS[run["drafter"]]
+    if run["drafter"] == "dflash":
+        folder = SCRATCH / "tiny-dflash"
+        if not folder.exists():
+            export("tiny-dflash", "vllm", folder)
+    cases, answers = SCRATCH / "cases.json", SCRATCH / "answers.json"
+    with serving(python, run, folder, SCRATCH / f"{name}.log") as address:
+        cases.write_text(json.dumps({"url": f"{address}/v1", "model": "tiny-target", "prompts": prompts, "max_new_tokens": max_new_tokens,
+                                     "at_once": run["at_once"]}))
+        environments.run(python, ROOT / "scripts" / "engine_client.py", cases, answers)
+        theirs = counted(urllib.request.urlopen(f"{address}/metrics").read().decode())
+    found = json.loads(answers.read_text())
+    texts, own = ours(lab, run["drafter"], prompts, max_new_tokens)
+    same = sum(one["text"].strip() == text.strip() for one, text in zip(found, texts, strict=True))
+    return {**run, "same_texts": same, "of": len(texts), "vllm": theirs, "generate": own, "answers": found}
+
+
+def line(row):
+    """A row for a reader."""
+    how = f"prefix cache {'on' if row['prefix_cache'] else 'off'}, {row['at_once']} at once, tensor parallel {row['processes']}"
+    if "not_run" in row:
+        return f"{row['drafter']:7} {how}: not run: {row['not_run']}"
+    counts = f", rounds {row['vllm']['rounds']:.0f} and {row['generate']['rounds']}, accepted {row['vllm']['accepted']:.0f} and " \
+             f"{row['generate']['accepted']}" if row["generate"]["rounds"] else ""
+    return f"{row['drafter']:7} {how}: {row['same_texts']} of {row['of']} texts{counts}"
+
+
+def main(arguments=None):
+    """Start the servers one after the other and ask them; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prompts", type=int, default=2, metavar="N", help="a domain (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=48, metavar="N", help="longest answer (default: %(default)s)")
+    parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
+    parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
+    options = parser.parse_args(arguments)
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    try:
+        check_writable(options.out)
+        lab = setup("tiny", prompts=options.prompts)
+    except DSparkLiteError as error:
+        print(error, file=sys.stderr)
+        return 2
+    prompts, rows = [prompt for of_domain in lab.prompts.values() for prompt in of_domain], []
+    for run in settings():
+        if run["drafter"] in options.drafters:
+            try:
+                rows.append(measure(lab, run, prompts, options.tokens))
+            except (DSparkLiteError, OSError, subprocess.CalledProcessError) as error:
+                said = getattr(error, "stderr", None) or str(error)
+                rows.append({**run, "not_run": said.strip().splitlines()[-1]})
+            print(line(rows[-1]), flush=True)
+    write_json(options.out, {**header(lab), "tokens": options.tokens, "rows": rows})
+    return 1 if any("not_run" in row or row["same_texts"] < row["of"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

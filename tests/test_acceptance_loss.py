@@ -1,0 +1,49 @@
+"""Direct acceptance: minus the expected accepted drafts, only where a recipe asks for it."""
+
+import pytest
+import torch
+
+from dspark_lite.training.acceptance_loss import acceptance_loss, expected_accepted
+from dspark_lite.training.losses import loss_factors, position_weights
+
+LOSS = {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def test_expected_accepted_drafts_by_hand():
+    acceptance, mask = torch.tensor([[[0.8, 0.5, 0.5]]]), torch.tensor([[[True, True, False]]])
+    assert expected_accepted(acceptance, mask).item() == pytest.approx(0.8 + 0.4)
+
+
+def test_a_draft_like_the_target_reaches_the_whole_block():
+    logits = torch.randn(2, 3, 4, 7, generator=GENERATOR)
+    mask = torch.ones(2, 3, 4, dtype=torch.bool)
+    weight = position_weights(4).sum() * 6
+    assert (acceptance_loss(logits, logits, mask) / weight).item() == pytest.approx(-4.0)
+    far = torch.full_like(logits, -30).index_fill(-1, torch.tensor([0]), 30)
+    near = torch.full_like(logits, -30).index_fill(-1, torch.tensor([1]), 30)
+    assert (acceptance_loss(far, near, mask) / weight).item() == pytest.approx(0, abs=1e-5)
+
+
+def test_its_gradient_raises_acceptance_and_is_larger_at_the_beginning():
+    target = torch.randn(1, 1, 4, 7, generator=GENERATOR)
+    draft = torch.zeros(1, 1, 4, 7, requires_grad=True)
+    mask = torch.ones(1, 1, 4, dtype=torch.bool)
+    before = acceptance_loss(draft, target, mask)
+    before.backward()
+    assert acceptance_loss(draft.detach() - 0.5 * draft.grad, target, mask) < before
+    assert draft.grad[0, 0, 0].norm() > draft.grad[0, 0, 3].norm() > 0
+
+
+def test_positions_that_do_not_count_change_nothing():
+    draft, target = (torch.randn(1, 2, 4, 7, generator=GENERATOR) for _ in range(2))
+    mask = torch.tensor([[[True, True, False, False], [False] * 4]])
+    other = torch.where(mask[..., None], draft, torch.randn(1, 2, 4, 7, generator=GENERATOR))
+    assert torch.equal(acceptance_loss(draft, target, mask), acceptance_loss(other, target, mask)) and acceptance_loss(draft, target, mask) < 0
+
+
+def test_only_a_recipe_that_names_it_has_it():
+    assert "acceptance" not in loss_factors(LOSS, 1.0)
+    named = LOSS | {"acceptance": 0.5}
+    assert loss_factors(named, 1.0) == named
+    assert loss_factors(named | {"cross_entropy_first": 0.3}, 0.1)["acceptance"] == 0.0

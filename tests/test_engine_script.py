@@ -1,0 +1,44 @@
+"""`make engine`: the words that start a server, the counters read from its metrics, and ours beside them."""
+
+import json
+
+import engine
+import pytest
+
+from dspark_lite.common.errors import DSparkLiteError
+
+METRICS = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+vllm:spec_decode_num_drafts_total{engine="0",model_name="tiny-target"} 12.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="tiny-target"} 84.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="tiny-target"} 30.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny-target",position="0"} 11.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny-target",position="1"} 9.0
+python_info{version="3"} 1.0
+"""
+
+
+def test_counters_are_read_from_the_metrics():
+    assert engine.counted(METRICS) == {"rounds": 12, "proposed": 84, "accepted": 30, "accepted_by_position": [11, 9, 0, 0, 0, 0, 0]}
+    assert engine.counted("") == {"rounds": 0, "proposed": 0, "accepted": 0, "accepted_by_position": [0] * 7}
+
+
+def test_a_server_is_told_its_drafter_and_its_cache():
+    run = {"drafter": "dspark", "prefix_cache": False, "at_once": 1, "processes": 2}
+    words = engine.command("python", run, "folder", 8000)
+    assert json.loads(words[words.index("--speculative-config") + 1]) == {"method": "dspark", "model": "folder", "num_speculative_tokens": 7}
+    assert "--no-enable-prefix-caching" in words and words[words.index("--tensor-parallel-size") + 1] == "2"
+    assert "--speculative-config" not in engine.command("python", {**run, "prefix_cache": True}, None, 8000)
+    assert {run["drafter"] for run in engine.settings()} == set(engine.DRAFTERS)
+
+
+class Ended:
+    """A process that is over."""
+
+    def poll(self):
+        return 1
+
+
+def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path):
+    (tmp_path / "log").write_text("loading\nRuntimeError: no room\n")
+    with pytest.raises(DSparkLiteError, match="did not start .RuntimeError: no room."):
+        engine.ready(Ended(), "http://127.0.0.1:9/health", tmp_path / "log")
