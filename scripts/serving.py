@@ -16,7 +16,7 @@ from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
 from dspark_lite.measure.journal import Journal, check_writable, header, journal_path  # noqa: E402
 from dspark_lite.measure.lab import setup  # noqa: E402
-from dspark_lite.models.weights import fingerprint  # noqa: E402
+from dspark_lite.common.fingerprint import fingerprint  # noqa: E402
 from dspark_lite.replication.recorded_confidence import stored_sts  # noqa: E402
 from dspark_lite.replication.recorded_serving import MEASURED  # noqa: E402
 

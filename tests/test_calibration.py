@@ -13,6 +13,7 @@ from threshold_sweep import step_counts, sweep
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.files import ROOT
+from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding import Round
 from dspark_lite.measure import confidence
 from dspark_lite.measure.confidence import observe, replay
@@ -110,7 +111,7 @@ def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
     sts = fit_sts(*made(), dataset="made")
     sts.save(tmp_path / "sts.json")
     held = json.loads((tmp_path / "sts.json").read_text())
-    assert set(held) == {"temperatures", "dataset", "num_samples", "ece_before", "ece_after"}
+    assert set(held) == {"temperatures", "dataset", "num_samples", "ece_before", "ece_after", "draft"}
     assert isinstance(held["dataset"], str) and isinstance(held["num_samples"], int) and held["num_samples"] == 2000
     for name in ("temperatures", "ece_before", "ece_after"):
         assert len(held[name]) == GAMMA and all(isinstance(value, float) for value in held[name])
@@ -178,6 +179,11 @@ def test_an_attached_calibration_divides_the_logits_and_nothing_else(lab):
 def test_a_calibration_for_another_drafter_is_refused(lab):
     with pytest.raises(RequestError, match="blocks of 5 drafts, and dspark drafts 7"):
         STS([1.0] * 5).attach(lab.drafter("dspark"))
+    dspark = lab.drafter("dspark")
+    with pytest.raises(RequestError, match=f"for the draft with the fingerprint 0123, and dspark has {fingerprint(dspark)}; fit one"):
+        STS([1.0] * 7, draft="0123").attach(dspark)
+    STS([1.0] * 7, draft=fingerprint(dspark)).attach(dspark)
+    dspark.temperatures = None
     dflash = lab.drafter("dflash")
     for attempt in (lambda: STS([1.0] * 7).attach(dflash), lambda: observe(lab, dflash, ["x"])):
         with pytest.raises(RequestError, match="has no confidence head"):

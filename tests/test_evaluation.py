@@ -26,7 +26,7 @@ from dspark_lite.measure.journal import Journal, check_writable, commit
 from dspark_lite.measure.lab import setup
 from dspark_lite.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
-from dspark_lite.models.weights import fingerprint
+from dspark_lite.common.fingerprint import fingerprint
 
 
 def generation(*rounds, seconds=1.0):

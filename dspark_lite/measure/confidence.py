@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from ..common.fingerprint import fingerprint
 from ..scheduling.calibration import (STS, Observations, by_position, check, check_confidence_head, ece_floor, fit_sts,
                                       survivals)
 from .evaluation import rollout
@@ -59,7 +60,7 @@ def calibrate(lab: Lab, drafter, *, temperature: float = 1.0) -> tuple[STS, dict
     half = len(next(iter(lab.prompts.values()))) // 2
     fitted_on = pooled(observe_domains(lab, drafter, slice(half, None), temperature=temperature))
     name = f"{lab.target.name}, {', '.join(lab.prompts)}, {len(lab.prompts) * half} prompts, temperature {temperature}"
-    sts = fit_sts(fitted_on.logits, fitted_on.accepted, dataset=name)
+    sts = fit_sts(fitted_on.logits, fitted_on.accepted, dataset=name, draft=fingerprint(drafter))
     measured = calibration_report(lab, drafter, sts, observe_domains(lab, drafter, slice(half), temperature=temperature))
     return sts, measured | {"temperature": temperature, "num_samples": sts.num_samples}
 

@@ -17,7 +17,7 @@ from ..common.errors import RequestError
 from ..common.estimates import Estimate, bootstrap, paired
 from ..decoding.rounds import Generation, Round, generate
 from ..decoding.sampling import check_temperature
-from ..models.weights import fingerprint
+from ..common.fingerprint import fingerprint
 from ..scheduling.policies import fixed
 from ..serving.engine import Engine, Request
 from .benchmarks import BENCHMARKS

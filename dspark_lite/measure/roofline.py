@@ -27,7 +27,7 @@ from ..common.errors import DSparkLiteError
 from ..common.formats import markdown
 from ..common.names import DRAFTER_LABELS as LABELS
 from ..models import shapes
-from ..models.weights import network
+from ..common.fingerprint import network
 from .forced_rounds import ForcedRounds, measure_parts
 
 LAUNCH = 10.0  # microseconds of the host for an operation

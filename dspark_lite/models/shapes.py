@@ -17,7 +17,8 @@ from ..common.recorded import reference
 from ..decoding.target import Target
 from ..drafters import SmallLM
 from .draft_config import DRAFTS, parse_draft_config
-from .weights import held, kv_bytes, network
+from ..common.fingerprint import network
+from .weights import held, kv_bytes
 
 RELEASED_MODELS = {role: name for role, name in PROFILES["released"].items() if "/" in name}  # role: Hub id
 RELEASED_DRAFTERS = tuple(role for role in RELEASED_MODELS if role != "target")

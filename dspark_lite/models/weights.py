@@ -1,28 +1,8 @@
-"""The torch module in a target or a drafter: which weights it has, and what they and their caches take in memory."""
-
-import hashlib
+"""The weights of a target and a drafter: which they share, and what they and their caches take in memory."""
 
 import torch
-from torch import nn
 
-
-def fingerprint(model) -> str | None:
-    """A digest of the first numbers of every parameter of a target or drafter, which tells weights under the same name
-    apart; None for a drafter without weights."""
-    module = network(model)
-    if module is None:
-        return None
-    digest = hashlib.sha256()
-    for parameter in module.parameters():
-        digest.update(parameter.detach().flatten()[:16].float().cpu().numpy().tobytes())
-    return digest.hexdigest()[:12]
-
-
-def network(model) -> nn.Module | None:
-    """The torch module in a target or a drafter; None in a drafter without weights."""
-    while not isinstance(model, nn.Module) and hasattr(model, "model"):
-        model = model.model  # a target holds its model, a small language model holds a target
-    return model if isinstance(model, nn.Module) else None
+from ..common.fingerprint import network
 
 
 def kv_bytes(config, item: int) -> int:

@@ -14,7 +14,7 @@ from ..losslessness import toys
 from ..measure import studies
 from ..measure.studies import LENGTH_STUDY, TABLE_1
 from ..models import inspection, shapes
-from ..models.weights import network
+from ..common.fingerprint import network
 from ..scheduling import policies
 from ..training.answers import Sampling
 from ..training.losses import DECAY

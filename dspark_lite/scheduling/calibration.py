@@ -6,7 +6,7 @@ which whole blocks were verified.
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ import torch
 from scipy.special import expit
 
 from ..common.errors import CheckpointError, RequestError
-from ..common.files import read_fields, write_text
+from ..common.files import read_fields, read_object, write_text
+from ..common.fingerprint import fingerprint
 
 BINS = 15
 GRID = np.logspace(-1, 1, 41, dtype=np.float32)  # temperatures tried unless others are asked for
@@ -102,7 +103,8 @@ def by_position(logits, accepted, temperatures=None, bins: int = BINS) -> dict[s
 
 @dataclass(frozen=True)
 class STS:
-    """Sequential temperature scaling: one temperature a position, and the ECE of survival before and after the fit.
+    """Sequential temperature scaling: one temperature a position, the ECE of survival before and after the fit, and the
+    fingerprint of the draft whose confidence head it is for (empty: not told).
 
     Raises RequestError for temperatures that are not positive numbers.
     """
@@ -112,32 +114,35 @@ class STS:
     ece_after: list[float] = field(default_factory=list)
     dataset: str = ""
     num_samples: int = 0
+    draft: str = ""
 
     def __post_init__(self):
         if not len(self.temperatures) or not all(np.isfinite(t) and t > 0 for t in self.temperatures):
             raise RequestError(f"the temperatures are {self.temperatures}; a calibration needs one positive number a position")
 
     def attach(self, drafter) -> None:
-        """Has the drafter divide its confidence logits by these temperatures; raises RequestError for another gamma or a
-        drafter without a confidence head."""
+        """Has the drafter divide its confidence logits by these temperatures; raises RequestError for another gamma,
+        another draft or a drafter without a confidence head."""
         check_confidence_head(drafter)
         if len(self.temperatures) != drafter.gamma:
             raise RequestError(f"the calibration is for blocks of {len(self.temperatures)} drafts, and {drafter.name} drafts "
                                f"{drafter.gamma}; fit one on its own rollouts")
+        if self.draft not in ("", fingerprint(drafter)):
+            raise RequestError(f"the calibration is for the draft with the fingerprint {self.draft}, and {drafter.name} has "
+                               f"{fingerprint(drafter)}; fit one on its own rollouts (python -m dspark_lite calibrate)")
         drafter.temperatures = torch.tensor(self.temperatures, dtype=torch.float32)
 
     def save(self, path: Path | str) -> None:
-        """Writes the file that SGLang reads with --speculative-dspark-confidence-sts-path."""
-        fields = {name: getattr(self, name) for name in ("temperatures", "dataset", "num_samples", "ece_before", "ece_after")}
-        write_text(Path(path), json.dumps(fields) + "\n")
+        """Writes the file that SGLang reads with --speculative-dspark-confidence-sts-path; the field "draft" is ours."""
+        write_text(Path(path), json.dumps(asdict(self)) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "STS":
-        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field."""
+        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field ("draft" may)."""
         temperatures, dataset, num_samples, before, after = read_fields(
             path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after")
         try:
-            return cls(temperatures, before, after, dataset, num_samples)
+            return cls(temperatures, before, after, dataset, num_samples, read_object(Path(path)).get("draft", ""))
         except (RequestError, TypeError) as error:
             raise CheckpointError(f"{path}: {error}") from None
 
@@ -155,7 +160,7 @@ def check_observations(logits, accepted) -> None:
                            f"they lie between 0 and {logits.shape[1]}")
 
 
-def fit_sts(logits, accepted, *, grid=None, bins: int = BINS, dataset: str = "") -> STS:
+def fit_sts(logits, accepted, *, grid=None, bins: int = BINS, dataset: str = "", draft: str = "") -> STS:
     """Sequential temperature scaling (section 3.2.1): position by position, with the earlier temperatures fixed, the one
     of `grid` whose predicted survival has the least ECE, the earliest where several have.
 
@@ -174,7 +179,7 @@ def fit_sts(logits, accepted, *, grid=None, bins: int = BINS, dataset: str = "")
         best = int(np.argmin(errors))
         alive = tried[best]
         temperatures.append(float(grid[best])), after.append(errors[best])
-    return STS(temperatures, [ece(before[:, k], observed[:, k], bins) for k in range(logits.shape[1])], after, dataset, len(logits))
+    return STS(temperatures, [ece(before[:, k], observed[:, k], bins) for k in range(logits.shape[1])], after, dataset, len(logits), draft)
 
 
 class Check(NamedTuple):

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from ..common.errors import CheckpointError
 from ..common.files import write_atomically, write_text
-from ..models.weights import fingerprint
+from ..common.fingerprint import fingerprint
 
 SHARD = 512  # sequences in a shard, at most
 SHARD_BYTES = 2**30  # about the largest shard: it is held in memory while it is written

@@ -12,7 +12,7 @@ from ..common.errors import DSparkLiteError
 from ..common.files import ROOT, write_atomically, write_json
 from ..drafters import DSpark
 from ..models.checkpoints import EMBEDDED, default_dtype, load_target, save_draft
-from ..models.weights import fingerprint
+from ..common.fingerprint import fingerprint
 from ..world.tokenizer import save_tokenizer, train_tokenizer
 from .answers import answered_rows
 from .cache import build_cache
