@@ -50,9 +50,9 @@ def without_end(engine):
 
 
 @pytest.mark.parametrize(("answer", "said"), [
-    (lambda engine: [small_engine.admit(engine) for _ in list(engine.waiting)], "5 requests run at once in 3 slots"),
-    (without_end, "after 60 steps 5 of 5 requests have no answer"),
-    (lambda engine: (engine.waiting.clear(), engine.running.clear()), "0 of 5 requests are answered"),
+    (lambda engine: [small_engine.admit(engine) for _ in list(engine.waiting)], "7 requests run at once in 3 slots"),
+    (without_end, "after 60 steps 7 of 7 requests have no answer"),
+    (lambda engine: (engine.waiting.clear(), engine.running.clear()), "0 of 7 requests are answered"),
     (3, "takes the function itself, not a value of type int"),
     (None, "Not done yet"), (lambda engine: ..., "Not done yet")])
 def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):

@@ -130,7 +130,7 @@ TOO_SLOW = {
 }
 SLOTS, LONGEST, GAMMA, MOST_STEPS = 3, 16, 3, 60
 STOP = (0,)  # the toy target's answers then end after 5 to 12 tokens
-PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9, 1], [2, 2], [3, 1, 4, 1]]
+PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9, 1], [2, 2], [3, 1, 4, 1], [7, 3, 2], [8, 1]]
 
 
 def served(step, drafter_of) -> tuple[dict[int, list[int]], list[int]]:

@@ -200,7 +200,7 @@ print(inspect.getsource(exercises.SmallEngine))
 # 4. **Commit** what `verify` returns, and keep in the cache what belongs to the text.
 # 5. **Evict** where `engine.complete(number)` says that the answer has ended.
 #
-# Take your own `verify` from lesson 03, or the package's, which is imported here. The checker serves five requests on a
+# Take your own `verify` from lesson 03, or the package's, which is imported here. The checker serves seven requests on a
 # toy target, compares every answer with plain decoding, and counts the steps.
 #
 # <details><summary>Hint 1: what stays in the cache?</summary>
