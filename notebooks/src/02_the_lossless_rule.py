@@ -475,9 +475,9 @@ assert distance < 1e-5
 # Choosing how much to verify looks like a question of speed alone. The paper's Appendix A shows that it is not. The
 # example: two tokens, a target that wants (0.7, 0.3) everywhere, a drafter that draws both equally often. Its
 # confidence in the second position depends on the token drafted first: high (0.9) after a 0, none after a 1. Passes
-# get slower with length: $\text{SPS}(1), \text{SPS}(2), \text{SPS}(3)$ steps a second.
+# get slower with length: $\text{SPS}(1), \text{SPS}(2), \text{SPS}(3)$ steps per second.
 #
-# The tempting policy looks at the finished block and keeps the length that promises the most tokens a second.
+# The tempting policy looks at the finished block and keeps the length that promises the most tokens per second.
 
 # %%
 from dspark_lite.decoding.proposal import Proposal
@@ -515,7 +515,7 @@ assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
 #
 # - A: verify 3 drafts, always.
 # - B: stop before the first position whose confidence, computed from the tokens before it, is below 0.5.
-# - C: draft the whole block, then choose the length that maximises expected tokens a second, using all its
+# - C: draft the whole block, then choose the length that maximises expected tokens per second, using all its
 #   confidences.
 # - D: stop before the first drafted token that the drafter itself gave less than 30 %: it was an unlikely draw.
 # - E: verify everything if the previous round was accepted in full, else 2 drafts.

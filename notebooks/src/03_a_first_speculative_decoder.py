@@ -197,7 +197,7 @@ print(f"\naccepted by round {accepted_by_round}: {1 + sum(accepted_by_round) / l
 # The token that the target added has been read by nobody: it is the next anchor. When all 7 are accepted, the small LM
 # forgets nothing and has its own last draft still to read.
 #
-# Why care? Let us leave one refused draft behind, first in the target's cache, then in the small LM's.
+# Why care? Let us forget one refused draft too few, first in the target's cache, then in the small LM's.
 
 # %%
 from dspark_lite.exercises.predictions import predict

@@ -559,7 +559,7 @@ for load in loads:
 # How many tokens does a request get verified in a step, its anchor included? MTP-1 always has two. For the scheduler the
 # paper fits a line through live traffic; ours stands beside it. Two things differ: blocks have seven drafts here and
 # five there, and our requests share one CPU core. Throughput is drawn over that of MTP-1 at the same load, since tokens
-# a second of a laptop and of a GPU cannot be compared.
+# per second of a laptop and of a GPU cannot be compared.
 
 # %%
 from dspark_lite.common import paper
@@ -660,7 +660,7 @@ for model in figures.PAPER_MODELS:
               f"at MTP-1's {anchor['sla_tps']} tokens/s of each user, throughput {anchor['annotated_throughput_gain_pct']:+.0f}%")
 
 # %% [markdown]
-# Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens a step, and its step takes
+# Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens per step, and its step takes
 # longer.
 
 # %%
