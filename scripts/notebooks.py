@@ -145,6 +145,19 @@ def minutes(lesson, device):
     return "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
 
 
+PAGE_LINK = re.compile(r"\]\((\w+\.md)")
+
+
+def relative_links(text, solutions):
+    """Return markdown whose links to the pages beside the lessons hold in the solutions' folder, too."""
+    return PAGE_LINK.sub(r"](../\1", text) if solutions else text
+
+
+def companion(source, solutions):
+    """Return the markdown of the link from a lesson to its solutions, or back."""
+    return f"[The lesson](../{source.stem}.ipynb)" if solutions else f"[Solutions](solutions/{source.stem}.ipynb)"
+
+
 def notebook_path(source, solutions):
     """Return where the notebook of a source is kept."""
     folder = ROOT / "notebooks" / ("solutions" if solutions else "")
@@ -162,7 +175,10 @@ def generate(source, solutions):
             path = f"notebooks/{'solutions/' if solutions else ''}{source.stem}.ipynb"
             first, _, rest = cell.source.partition("\n")
             time = f"*Time: CPU {minutes(source.stem, 'cpu')}, T4 {minutes(source.stem, 't4')}.*"
-            cell.source = "\n\n".join(filter(None, [first, badge(path), rest.strip(), time]))
+            badges = f"{badge(path)} · {companion(source, solutions)}"
+            cell.source = "\n\n".join(filter(None, [first, badges, rest.strip(), time]))
+        if cell.cell_type == "markdown":
+            cell.source = relative_links(cell.source, solutions)
         if "setup" in tags(cell):
             cell.source = SETUP
             cell.metadata["cellView"] = "form"

@@ -1,32 +1,50 @@
-"""Write the table of lessons into README.md, between its two comment markers, from the notebook sources."""
+"""Write two tables into README.md between comment markers: the drafters as measured, and the lessons."""
 
 import sys
 
 from notebooks import ROOT, LessonError, badge, lesson_sources, minutes, title
 
 from dspark_lite.common.files import write_text
+from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_lite.figures.scoreboard import benchmark, rows
 
 README = ROOT / "README.md"
-BEGIN, END = "<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"
 
 
-def table():
+def lessons():
     """Return the lessons as a markdown table: number, title, Colab badge, measured minutes."""
-    rows = ["| | lesson | | CPU | T4 |", "|---|---|---|---|---|"]
+    lines = ["| | lesson | | CPU | T4 |", "|---|---|---|---|---|"]
     for source in lesson_sources():
         path = f"notebooks/{source.stem}.ipynb"
         times = f"{minutes(source.stem, 'cpu')} | {minutes(source.stem, 't4')}"
-        rows.append(f"| {source.name[:2]} | [{title(source)}]({path}) | {badge(path)} | {times} |")
-    return "\n".join(rows)
+        lines.append(f"| {source.name[:2]} | [{title(source)}]({path}) | {badge(path)} | {times} |")
+    return "\n".join(lines)
+
+
+def drafters():
+    """Return the stored benchmark as a markdown table: times as fast as plain decoding, and tokens per round."""
+    found, overall = rows(), benchmark()["macro_speedup"]
+    lines = ["| drafter | times as fast as plain decoding | tokens per round: " + ", ".join(DOMAINS) + " |", "|---|---|---|"]
+    for name in sorted((name for name in overall if name != "plain"), key=overall.get, reverse=True):
+        lengths = ", ".join(f"{found[name, domain]['accepted_length']:.1f}" for domain in DOMAINS)
+        lines.append(f"| {DRAFTER_LABELS[name]} | {overall[name]:.1f} | {lengths} |")
+    note = f"(Mean over {len(DOMAINS)} domains, temperature {benchmark()['temperature']:g}, the tiny models on {benchmark()['device']}.)"
+    return "\n".join([*lines, "", note])
+
+
+TABLES = {("<!-- drafters: written by make notebooks -->", "<!-- end of drafters -->"): drafters,
+          ("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): lessons}
 
 
 def render(text):
-    """Return README text with the table between the markers made anew."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise LessonError(f"README.md must contain the markers `{BEGIN}` and `{END}`, in this order.")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    """Return README text with the tables between their markers made anew."""
+    for (begin, end), table in TABLES.items():
+        before, found_begin, rest = text.partition(begin)
+        _, found_end, after = rest.partition(end)
+        if not found_begin or not found_end:
+            raise LessonError(f"README.md must contain the markers `{begin}` and `{end}`, in this order.")
+        text = f"{before}{begin}\n{table()}\n{end}{after}"
+    return text
 
 
 def main():

@@ -11,7 +11,7 @@ import torch
 from scipy.special import expit
 
 from dspark_lite.decoding.sampling import residual
-from dspark_lite.exercises import lesson_02, lesson_03, lesson_06, lesson_08, lesson_09
+from dspark_lite.exercises import lesson_02, lesson_03, lesson_06, lesson_08, lesson_09, verifying
 from dspark_lite.exercises.checking import Exercise, Step, as_values, same
 from dspark_lite.scheduling import policies
 
@@ -35,8 +35,9 @@ def refusal(check, answer, capsys) -> str:
 
 def run_cells(number, tag):
     """Runs the cells of a lesson with this tag and those that call a checker, with the names that they use at hand."""
-    scope = {"np": np, "torch": torch, "expit": expit, "residual": residual, "exercises": MODULES[number],
-             "expected_tau": lesson_03.expected_tau, **vars(policies), **OF_LESSON[number]}
+    scope = {"np": np, "torch": torch, "expit": expit, "residual": residual, "toss": verifying.toss,
+             "draw_token": verifying.draw_token, "exercises": MODULES[number], "expected_tau": lesson_03.expected_tau,
+             **vars(policies), **OF_LESSON[number]}
     for cell in notebooks.read_cells(SOURCES[number]):
         only_checks = cell.source.startswith("done = exercises.check_")
         if tag in notebooks.tags(cell) or only_checks:

@@ -63,6 +63,15 @@ def test_readme_table_is_what_the_generator_writes():
     assert all(f"| {source.name[:2]} | [{notebooks.title(source)}]" in text for source in notebooks.lesson_sources())
 
 
+def test_readmes_drafters_are_the_stored_benchmarks():
+    """The fastest first; each row is what bench.json holds, to the digits shown."""
+    table = [line.split(" | ") for line in readme.drafters().splitlines() if line.startswith("| ")][1:]
+    overall = readme.benchmark()["macro_speedup"]
+    labels = {readme.DRAFTER_LABELS[name]: name for name in overall}
+    assert [labels[row[0][2:]] for row in table] == sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
+    assert all(abs(float(speed) - overall[labels[label[2:]]]) <= 0.05 for label, speed, _ in table)
+
+
 def test_readme_without_markers_is_refused():
     with pytest.raises(notebooks.LessonError, match="markers"):
         readme.render("# no markers")
@@ -85,7 +94,7 @@ def test_addresses_of_the_repository_come_from_the_constant():
         }
         assert not strange, name
     for source in notebooks.lesson_sources():
-        assert notebooks.colab_url(f"notebooks/{source.stem}.ipynb") in readme.table()
+        assert notebooks.colab_url(f"notebooks/{source.stem}.ipynb") in readme.lessons()
 
 
 def test_no_path_of_a_machine_is_tracked():
@@ -180,7 +189,7 @@ ROOMS = {
     "measure": "common world decoding drafters scheduling models serving training",
     "replication": "common scheduling models serving training losslessness measure",
     "figures": "common decoding scheduling measure replication",
-    "exercises": "common decoding scheduling",
+    "exercises": "common decoding scheduling losslessness",
 }
 # Names that stand at the top of more than one file because one thing is asked of several, and the files they stand in. The
 # functions of an exercise bear the names that its notebook gives them: that room is left out.

@@ -1,9 +1,11 @@
-"""Checkers of lesson 02: keeping a draft, the residual, the next token of a block, policies that are lossy."""
+"""Checkers of lesson 02: keeping a draft, the residual, the next token of a block, the whole verifier, lossy policies."""
 
 import torch
 
 from ..decoding.sampling import residual
 from .checking import Exercise, Mistake, Step, checker, finished
+from .verifying import check_verify as check_verify
+from .verifying import in_use as in_use
 
 P = torch.tensor([0.50, 0.25, 0.15, 0.10])
 Q = torch.tensor([0.25, 0.40, 0.05, 0.30])

@@ -3,6 +3,8 @@
 import sys
 
 from .checking import Exercise, Mistake, Step
+from .verifying import check_verify as check_verify
+from .verifying import in_use as in_use
 
 LONGEST = 16
 SUMS = {"sum", "fsum", "cumsum"}

@@ -4,6 +4,7 @@ import torch
 from torch import sigmoid, tanh
 
 from .checking import Exercise, Step
+from .verifying import check_verify as check_verify
 
 
 def _random(*shape, seed=0):

@@ -1,7 +1,7 @@
-"""Checkers of lesson 07: possible anchors, the mask predicate, the confidence label, the weighted loss."""
+"""Checkers of lesson 07: possible anchors, the mask predicate, the confidence label, the weighted loss, DSpark's loss."""
 
 import torch
-from torch.nn.functional import pad
+from torch.nn.functional import binary_cross_entropy_with_logits, pad
 
 from .checking import Exercise, Mistake, Step
 
@@ -181,3 +181,96 @@ check_weighted_loss = Exercise(weighted_loss, Step([(LOSSES, COUNTED)], {
     "this is the numerator; divide it by the sum of the weights.":
         weighing(decay, lambda weights, counted: torch.ones(1)),
 }, "the loss is the sum of weight * loss over the slots that count, divided by the sum of these weights."))
+
+
+def text_loss(log_q, p, tokens):
+    """Cross-entropy [K, g] with the text."""
+    return -log_q.gather(-1, tokens[..., None])[..., 0]
+
+
+def target_loss(log_q, p, tokens):
+    """L1 distance [K, g] to the target."""
+    return distance(p, log_q.exp())
+
+
+def constant_label(p, q):
+    """The chance of acceptance, a constant for the optimiser."""
+    return confidence_label(p, q).detach()
+
+
+def losing(text=text_loss, match=target_loss, label=constant_label, mean=weighted_loss, read=lambda confidence: confidence):
+    """DSpark's loss with its parts: the text's, the target's, the confidence's label, and how each is averaged."""
+    def loss(draft_logits, target_logits, tokens, counted, confidence, factors):
+        log_q, p = torch.log_softmax(draft_logits, -1), torch.softmax(target_logits, -1)
+        parts = {"cross_entropy": text(log_q, p, tokens), "l1": match(log_q, p, tokens),
+                 "confidence": binary_cross_entropy_with_logits(read(confidence), label(p, log_q.exp()), reduction="none")}
+        return sum(factors[name] * mean(part, counted) for name, part in parts.items())
+
+    return loss
+
+
+def dspark_loss(draft_logits, target_logits, tokens, counted, confidence, factors):
+    """The loss of K blocks: cross-entropy, L1 and the confidence's binary cross-entropy, weighed and added."""
+    return losing()(draft_logits, target_logits, tokens, counted, confidence, factors)
+
+
+FACTORS = {"cross_entropy": 0.2, "l1": 0.7, "confidence": 0.5}
+_numbers = torch.Generator().manual_seed(3)
+LOSS_CASE = (torch.randn(3, 7, 5, generator=_numbers), torch.randn(3, 7, 5, generator=_numbers),
+             torch.randint(5, (3, 7), generator=_numbers), COUNTED, torch.randn(3, 7, generator=_numbers), FACTORS)
+
+
+def gradients(function) -> list[torch.Tensor]:
+    """The gradients that `function` gives the drafter's logits and the confidence's."""
+    with torch.enable_grad():
+        leaves = [LOSS_CASE[0].clone().requires_grad_(), LOSS_CASE[4].clone().requires_grad_()]
+        loss = function(leaves[0], *LOSS_CASE[1:4], leaves[1], dict(FACTORS))
+        return list(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
+
+
+def trains_the_right_parts(function) -> None:
+    """Raises Mistake unless the gradients are those of the reference."""
+    try:
+        found = gradients(function)
+    except RuntimeError:
+        raise Mistake("the value is right, but nothing can be learned from it: the loss has lost its gradient (.item(), "
+                      ".detach() or torch.no_grad() on the way)") from None
+    of_drafter, of_confidence = (torch.allclose(*pair, atol=1e-5) for pair in zip(found, gradients(dspark_loss)))
+    if not found[0].any():
+        raise Mistake("the value is right, but the drafter learns nothing from it; only the label is detached")
+    if not of_confidence:
+        raise Mistake("the value is right, but the confidence head does not learn from it as it should; only the label is detached")
+    if not of_drafter:
+        raise Mistake("the value is right, but the confidence's label moves the drafter: it is a constant for the optimiser, "
+                      "so detach it")
+
+
+check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
+    "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.":
+        losing(match=lambda log_q, p, tokens: target_loss(log_q, p, tokens) / 2),
+    "the L1 term is averaged over the vocabulary; it is a sum.":
+        losing(match=lambda log_q, p, tokens: (p - log_q.exp()).abs().mean(-1)),
+    "the squares of the differences are not L1; take absolute values.":
+        losing(match=lambda log_q, p, tokens: (p - log_q.exp()).square().sum(-1)),
+    "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.":
+        losing(label=lambda p, q: (1 - distance(p, q)).clamp(0, 1)),
+    "the confidence is told whether the text's token is likely; its label is the chance of acceptance, sum of min(p, q).":
+        losing(label=lambda p, q: p.gather(-1, LOSS_CASE[2][..., None])[..., 0]),
+    "the confidence's label is the chance of a refusal; turn it around.":
+        losing(label=lambda p, q: distance(p, q) / 2),
+    "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.":
+        losing(read=torch.sigmoid),
+    "cross-entropy is taken with the target's distribution; here it is the text's token that counts, -log q(x).":
+        losing(text=lambda log_q, p, tokens: -(p * log_q).sum(-1)),
+    "cross-entropy is -log q(x), not 1 - q(x).":
+        losing(text=lambda log_q, p, tokens: 1 - log_q.exp().gather(-1, tokens[..., None])[..., 0]),
+    "the sign of the cross-entropy is turned: -log q(x) is positive.":
+        losing(text=lambda log_q, p, tokens: -text_loss(log_q, p, tokens)),
+    "every position weighs the same; use your weighted_loss.":
+        losing(mean=weighing(lambda position, counted: counted)),
+    "slots that do not count are in the sum; use your weighted_loss.":
+        losing(mean=weighing(decay_everywhere)),
+    "the factors are missing: each loss times its own, then add.":
+        lambda *case: losing()(*case[:-1], dict.fromkeys(FACTORS, 1.0)),
+}, "add factor * weighted mean of -log q(x), of the L1 distance, and of the confidence's binary cross-entropy with its label."),
+    manner=trains_the_right_parts)

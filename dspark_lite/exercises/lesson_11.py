@@ -1,16 +1,14 @@
-"""Checkers of lesson 11: index tensors of a ragged batch, its mask, throughput of a fixed length, matched throughput."""
+"""Checkers of lesson 11: index tensors of a ragged batch, its mask, an engine, a fixed length's throughput, matched throughput."""
 
 import numpy as np
 import torch
 
 from ..scheduling.step_costs import StepCosts
 from .checking import Exercise, Mistake, Step
-
-
-def index_tensors(starts, counts):
-    """(request [N], position [N]) of a step's tokens."""
-    request = torch.repeat_interleave(torch.arange(len(counts)), counts)
-    return request, starts[request] + torch.cat([torch.arange(count) for count in counts])
+from .ragged import before, index_tensors, may_see, own
+from .small_engine import SmallEngine as SmallEngine
+from .small_engine import check_engine as check_engine
+from .small_engine import engine_in_use as engine_in_use
 
 
 def through(counts):
@@ -60,24 +58,9 @@ check_indices = Exercise(index_tensors, Step([(torch.tensor([7, 3, 5]), torch.te
     one_number_per_token))
 
 
-def own(request, key_request):
-    """Whether a key is of the token's request."""
-    return request[:, None] == key_request
-
-
-def before(position, key_position):
-    """Whether a key is not after the token."""
-    return key_position <= position[:, None]
-
-
 def entering(request, key_request):
     """Whether a key is one of the step's own, which stand last."""
     return torch.arange(len(key_request)) >= len(key_request) - len(request)
-
-
-def may_see(request, position, key_request, key_position):
-    """Which keys [N, K] each token sees, bool."""
-    return own(request, key_request) & before(position, key_position)
 
 
 def boolean(answer):

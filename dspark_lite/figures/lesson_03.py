@@ -19,7 +19,7 @@ def latency_bars(costs: dict[tuple[str, str], tuple[float, float, float]], devic
         axes.bar(x, verify, width * 0.92, color=colour, label=label if domain == domains[0] else None)
         axes.bar(x, draft, width * 0.92, bottom=verify, facecolor="white", edgecolor=colour, hatch="////")
         axes.text(x, verify + draft, f"τ {tau:.2f}", ha="center", va="bottom", fontsize=8)
-    axes.bar(0, 0, facecolor="white", edgecolor=GREY, hatch="////", label="of it drafting")
+    axes.bar(0, 0, facecolor="white", edgecolor=GREY, hatch="////", label="drafting, a part of it")
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="time of one token, L (ms)")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.1)
@@ -74,7 +74,7 @@ def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], mod
         right.plot(lengths, speedups, **style)
     right.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
     right.text(0.98, 0.03, "slower than plain decoding", transform=right.transAxes, ha="right", fontsize=8, color=RED)
-    left.set(xlabel="draft length γ (tokens)", ylabel="accepted length τ (tokens a round)", xticks=lengths,
+    left.set(xlabel="draft length γ (tokens)", ylabel="accepted length τ (tokens per round)", xticks=lengths,
              ylim=(1, None))
     right.set(xlabel="draft length γ (tokens)", ylabel="speed-up over plain decoding", xticks=lengths, ylim=(0, None))
     left.legend(fontsize=8)

@@ -8,6 +8,24 @@
 # %% [markdown] tags=["header"]
 # # 00 · Start here
 #
+# A language model writes one token at a time, and for each token the whole model runs once. Most of that time the machine
+# waits. **Speculative decoding** lets a small, quick *drafter* guess the next few tokens and has the large model, the
+# *target*, check all of them in one pass. What is guessed right costs next to nothing, what is guessed wrong is thrown
+# away, and the text is exactly the one the target would have written. On the machine in front of you that will make
+# decoding about three times as fast: you measure it in this lesson.
+#
+# The rule that makes it exact was found twice, by [Leviathan and others](references.md#leviathan) in 2022 and by
+# [Chen and others](references.md#chen) in 2023. Since then the drafters have changed. [EAGLE-3](references.md#eagle3)
+# continues the target's own features token by token, [DFlash](references.md#dflash) drafts a whole block at once, and in
+# 2026 DeepSeek and Peking University joined the two ideas in **DSpark**: a block drafted in parallel, a small sequential
+# head that makes it coherent, and a confidence that decides how much of it is worth checking. The paper is
+# [*DSpark: Confidence-Scheduled Speculative Decoding with Semi-Autoregressive Generation*](references.md#dspark) by Xin
+# Cheng, Xingkai Yu, Chenze Shao, Jiashi Li, Yunfan Xiong and others.
+#
+# When you have worked through the course you will have written a lossless `verify` from memory and proved it, a decoder
+# and a small serving engine around it, DSpark's loss, and an experiment of your own; and you will have laid the paper's
+# table and figures beside ours, where they agree and where they do not.
+#
 # **What you will learn**
 # - what happens in one round of speculative decoding with DSpark: a block is drafted, verified, committed
 # - that the answer stays the one the target would have written by itself
@@ -15,24 +33,16 @@
 # - what the course covers, and where to go next
 #
 # **What you need**: Python, and the idea that a language model gives a probability to every possible next token. No
-# lesson comes before this one. It opens with Figure 1 of the paper: one round.
+# lesson comes before this one. Three pages stand beside the lessons: [references](references.md),
+# [notation](notation.md) and a [glossary](glossary.md).
 
 # %% tags=["setup"]
 pass
 
 # %%
-from functools import cache
-
 import torch
 
 import dspark_lite
-from dspark_lite import scheduling
-from dspark_lite.decoding.sampling import accept, draw, probabilities
-from dspark_lite.exercises import lesson_00 as exercises
-from dspark_lite.figures import lesson_00 as figures
-from dspark_lite.figures import token_boxes, widgets
-from dspark_lite.losslessness.ties import same_or_tied
-from dspark_lite.measure.evaluation import tokens_per_second
 
 lab = dspark_lite.setup()
 target = lab.target
@@ -59,6 +69,8 @@ print(f"\n{len(plain.token_ids)} tokens: one pass over the prompt and {len(plain
 # Now the same prompt with DSpark's drafter. It guesses a block of tokens, and the target checks the block in one pass.
 
 # %%
+from dspark_lite.losslessness.ties import same_or_tied
+
 drafter = lab.drafter("dspark")
 answer = dspark_lite.generate(target, drafter, prompt_ids, max_new_tokens=lab.max_new_tokens)
 assert same_or_tied(target, prompt_ids, answer.token_ids, plain.token_ids)
@@ -74,12 +86,14 @@ print(f"\n{len(answer.token_ids)} tokens: one pass over the prompt and {len(answ
 # Here is every round. A row is a block of drafts in the order in which they were guessed.
 
 # %%
+from dspark_lite.figures import token_boxes
+
 picture = token_boxes.rounds_figure(lab, answer, count=12)
 
 # %% [markdown]
 # `·` is a blank and `↵` a line end. Read the filled boxes from left to right and from top to bottom: that is the
 # answer, without its first token, which came from the prompt's own pass. Green tokens were guessed right. The blue one
-# with a plus is the target's own: it stands where the first wrong guess (×) stood, or behind a block that was right to
+# with a plus is the target's own: it stands where the first wrong guess (×) stood, or after a block that was right to
 # its end. So every round yields at least one token, and no round yields a wrong one.
 #
 # A worked sum leaves little choice of words. Here is a question with many good answers.
@@ -91,7 +105,34 @@ print(lab.prompts["chat"][0])
 picture = token_boxes.rounds_figure(lab, advice, count=12)
 
 # %% [markdown]
-# The mean number of tokens a round is the **accepted length**, written $\tau$.
+# The mean number of tokens per round is the **accepted length**, written $\tau$.
+#
+# ### Exercise 1 · Accepted length (code)
+# `rounds` is a list like `answer.rounds`: each has `.proposed`, `.accepted` and `.committed`. The end of an answer can
+# cut its last round short. Return $\tau$ for any such list, in one line.
+#
+# <details><summary>Hint</summary>
+#
+# A cut round has committed fewer tokens than it accepted. Which of the three numbers stays right?
+#
+# </details>
+
+# %%
+from dspark_lite.exercises import lesson_00 as exercises
+
+
+# %% tags=["exercise"]
+def accepted_length(rounds):
+    ...
+
+
+# %% tags=["solution"]
+def accepted_length(rounds):
+    return sum(r.committed for r in rounds) / len(rounds)
+
+
+# %%
+done = exercises.check_accepted_length(accepted_length)
 
 # %%
 for name, found in (("sum", answer), ("advice", advice)):
@@ -103,19 +144,25 @@ for name, found in (("sum", answer), ("advice", advice)):
 # %% [markdown]
 # ## One round, slowly
 #
-# This is the corridor that every round walks. Each box is a lesson or two of this course.
+# This is Figure 1 of the paper, with our tokens: the corridor that every round walks. Each box is a lesson or two of
+# this course.
 
 # %%
+from dspark_lite.figures import lesson_00 as figures
+
 picture = figures.round_picture()
 
 # %% [markdown]
 # Now we walk it by hand for the question above, at temperature 1, where the tokens are drawn and not the likeliest ones
 # taken.
 #
-# **Prefill.** The target reads the prompt once. Out come the next-token distribution, from which we draw the *anchor*,
-# and the hidden states of a few layers, the *context features*, which the drafter will look at.
+# **Prefill.** The target reads the prompt once. Out come the next-token distribution, from which we draw the
+# [*anchor*](glossary.md#anchor), and the hidden states of a few layers, the
+# [*context features*](glossary.md#context-features), which the drafter will look at.
 
 # %%
+from dspark_lite.decoding.sampling import accept, draw, probabilities
+
 generator = lab.generator(4)
 step, target_cache = target.prefill(chat_ids, drafter.taps)
 anchor = draw(probabilities(step.logits[:, -1], 1.0), generator)  # [1]
@@ -124,8 +171,11 @@ print(f"the anchor is {lab.decode(anchor)!r}; "
       f"{len(drafter.taps)} tapped layers give features {tuple(step.features.shape)}")
 
 # %% [markdown]
-# **Draft.** The parallel backbone makes one pass over the anchor and masks, the sequential head draws the tokens from
-# left to right, the confidence head says for each token how likely it is to survive.
+# **Draft.** The parallel [*backbone*](glossary.md#backbone), the drafter's layers, makes one pass over the anchor and
+# [*mask tokens*](glossary.md#mask-token), one for each place of the block that has no token yet. The
+# [*sequential head*](glossary.md#sequential-head), a small table of what follows what, draws the tokens from left to
+# right. For each place, before its token is drawn, the confidence head says how likely a token drawn there is to be
+# kept, if those before it are.
 
 # %%
 proposal = drafter.propose(state, anchor, temperature=1.0, generator=generator)
@@ -138,6 +188,8 @@ print("confidence", [round(c, 2) for c in proposal.confidence[0].tolist()])
 # threshold of 0.5 would do. This walk, like most of the course, verifies the whole block.
 
 # %%
+from dspark_lite import scheduling
+
 length = scheduling.threshold(0.5)(proposal).item()
 print(f"a threshold of 0.5 would verify {length} of {len(drafts)} drafts")
 
@@ -163,11 +215,12 @@ p, q = (table[0, :len(drafts)].gather(-1, proposal.tokens[0, :, None])[:, 0].tol
 picture = figures.block_figure(drafts, p, q, proposal.confidence[0].tolist(), accepted)
 
 # %% [markdown]
-# A draft with a small $q$ can be a safe one: what counts is that $p$ is not much smaller. That is also what the
-# confidence foretells. It is the chance that the target keeps the token, not the chance that the drafter draws it.
-# Behind the first refusal nothing counts: there $p$ was computed after a token that is not in the answer.
-
-# %% [markdown]
+# A draft with a small $q$ can be a safe one: what counts is that $p$ is not much smaller, and where $p$ is larger than
+# $q$ the token is kept for certain. The confidence cannot know that, because it is given *before* the token is drawn: it
+# is the chance that whatever is drawn at this place will be kept. So a token that is kept for certain can stand at a
+# place with a low confidence. After the first refusal nothing counts: there $p$ was computed after a token that is not
+# in the answer.
+#
 # **Commit.** The accepted prefix and one token more join the answer. The target's cache forgets the refused drafts, the
 # drafter gets the features of what was accepted, and the new token is the next anchor.
 
@@ -186,6 +239,11 @@ assert target_cache.get_seq_length() == chat_ids.shape[1] + 1 + accepted
 
 
 # %%
+from functools import cache
+
+from dspark_lite.figures import widgets
+
+
 @cache
 def decoded(domain, number, temperature):
     """The answer to a prompt, decoded once for each setting of the controls."""
@@ -194,7 +252,7 @@ def decoded(domain, number, temperature):
 
 
 def watch(domain, number, temperature, round_number):
-    """The block of one round; behind the last round the last one is shown."""
+    """The block of one round; beyond the last round the last one is shown."""
     found = decoded(domain, number, temperature)
     return figures.round_figure(lab, found, min(round_number, len(found.rounds)))
 
@@ -206,8 +264,15 @@ panel = widgets.explore(
 # %% [markdown]
 # ## How fast is it here?
 #
-# Four prompts a domain, plain decoding and DSpark by turns, so that a slow moment of the machine meets both. Both have
-# run above, so no first run is in the count. The clock runs from the end of the prompt's pass to the end of the answer.
+# Four prompts per domain. Each is decoded plainly and with DSpark, one right after the other, so that a slow moment of the
+# machine meets both. Both have run above, so no first run is in the count. The clock runs from the end of the prompt's
+# pass to the end of the answer. Before you look: which domain gains most?
+
+# %%
+from dspark_lite.exercises.predictions import predict
+from dspark_lite.measure.evaluation import tokens_per_second
+
+fastest = predict("How many times as fast is DSpark on math, on code, on chat?", ...)
 
 # %%
 runs = {}
@@ -219,6 +284,7 @@ for domain, prompts in lab.prompts.items():
 speeds = {name: {domain: tokens_per_second(runs[name, domain]) for domain in lab.prompts}
           for name in ("plain", "dspark")}
 picture = figures.speed_bars(speeds, lab.device_name)
+fastest.beside(", ".join(f"{domain} {speeds['dspark'][domain] / speeds['plain'][domain]:.2f}" for domain in lab.prompts))
 
 # %% [markdown]
 # And the answers? The same comparison as above, for each of them.
@@ -252,28 +318,15 @@ for domain in lab.prompts:
           f"{(draft + verify) / tau:.2f} ms, plain {1e3 / speeds['plain'][domain]:.2f} ms a token")
 
 # %% [markdown]
-# ### Exercise 1 · Accepted length
-# `rounds` is a list like `answer.rounds`: each has `.proposed`, `.accepted` and `.committed`. The end of an answer can
-# cut its last round short. Return $\tau$.
-
-
-# %% tags=["exercise"]
-def accepted_length(rounds):
-    ...
-
-
-# %% tags=["solution"]
-def accepted_length(rounds):
-    return sum(r.committed for r in rounds) / len(rounds)
-
-
-# %%
-done = exercises.check_accepted_length(accepted_length)
-
-# %% [markdown]
-# ### Exercise 2 · Speed-up
+# ### Exercise 2 · Speed-up (code)
 # From $\tau$, the seconds that a round spends drafting and verifying, and the seconds of one pass of plain decoding:
 # how many times as fast as plain decoding is speculation?
+#
+# <details><summary>Hint</summary>
+#
+# Write down the seconds of one token both ways.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -290,6 +343,35 @@ def speedup(tau, draft_seconds, verify_seconds, plain_seconds):
 done = exercises.check_speedup(speedup)
 
 # %% [markdown]
+# ### Exercise 3 · Which lever? (think)
+# Your drafter gives $\tau = 4$ at $T_\text{draft} = 3$ ms and $T_\text{verify} = 9$ ms, and a plain pass takes 6 ms. You
+# may either halve the time of drafting or raise $\tau$ by one. Which is worth more? From which $T_\text{draft}$ on is it
+# the other one?
+#
+# <details><summary>Hint</summary>
+#
+# Compute $L$ three times, then set two of them equal.
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# Now $L = 12/4 = 3$ ms, twice as fast as plain. Halving the draft gives $10.5/4 = 2.63$ ms, one token more gives
+# $12/5 = 2.4$ ms: the token. With a draft time of $d$ the two are equal where $(d/2 + 9)/4 = (d + 9)/5$, that is
+# $5d/2 + 45 = 4d + 36$, so $d = 6$ ms. A drafter that takes longer than that should first become quicker.
+#
+# </details>
+#
+# ### Exercise 4 · Find its weakness (open)
+# Write three prompts of your own for which you expect DSpark to be slow, and three for which you expect it to be fast.
+# Decode them (`lab.encode` takes any text) and compare the accepted lengths. What do the slow ones have in common?
+#
+# <details><summary>Hint</summary>
+#
+# Where does the next token depend on a choice that the target has not made yet? The widget above shows at which tokens
+# blocks end.
+#
+# </details>
+#
 # ## Map of the course
 #
 # | | lesson | figure of the paper | |
@@ -311,7 +393,12 @@ done = exercises.check_speedup(speedup)
 # | 14 | Clinic: silent failures and how the accepted length gives them away | | planned |
 #
 # The lessons build on one another; 01 and 02 can be read in either order. A function is derived in a lesson once,
-# proved equal to the one in `dspark_lite`, and imported from there afterwards.
+# proved equal to the one in `dspark_lite`, and imported from there afterwards. The most important one, `verify`, you
+# write yourself, and it stays in use. What the course leaves out stands on the page of
+# [related work](related_work.md).
+#
+# Exercises are marked *code* (a checker names your mistake), *think* (the answer folds out) or *open* (nobody knows
+# before you do). A guess asked for by `predict` is kept, shown beside the result, and never graded.
 #
 # ## Recap
 #
@@ -321,5 +408,5 @@ done = exercises.check_speedup(speedup)
 # - $L = (T_\text{draft} + T_\text{verify})/\tau$ says how long a token takes. $\tau$ depends on the text: compare the
 #   three domains above.
 #
-# **Next:** lesson 01 takes the numerator apart: where the time of a pass goes, and what a pass over eight tokens costs
+# **Next:** [lesson 01](01_why_decoding_is_slow.ipynb) takes the numerator apart: where the time of a pass goes, and what a pass over eight tokens costs
 # beside a pass over one.

@@ -16,6 +16,9 @@
 # - the one formula that every later lesson tries to make smaller, $L = (T_\text{draft} + T_\text{verify}) / \tau$
 #
 # **What you need:** lesson 00, and an idea of what attention does with keys and values. No GPU.
+#
+# **Sources:** the formula for $L$ is equation 1 of the [DSpark paper](references.md#dspark), section 2.1; the picture of two limits is
+# the [roofline model](references.md#roofline). [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -28,18 +31,8 @@ pass
 # every way of doing it must give the same text.
 
 # %%
-from functools import partial
-
-import numpy as np
 import torch
-import torch.nn.functional as F
 
-from dspark_lite import generate
-from dspark_lite.common.timing import milliseconds
-from dspark_lite.exercises.lesson_01 import check_break_even_tau, check_cache_bytes, check_draft_budget
-from dspark_lite.figures import lesson_01 as figures
-from dspark_lite.figures import widgets
-from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.measure.lab import setup
 
 torch.set_grad_enabled(False)  # nothing is trained here
@@ -51,7 +44,7 @@ print(prompt)
 print(f"\n{ids.shape[1]} tokens with the chat template, on {lab.device_name}")
 
 # %% [markdown]
-# One pass over the prompt. It returns logits for *every* position, each predicting the token behind it; for writing
+# One pass over the prompt. It returns logits for *every* position, each predicting the token after it; for writing
 # we need the last row only.
 
 # %%
@@ -81,7 +74,7 @@ print(lab.decode(slow))
 # on later ones, so appending a token changes nothing before it. And all that a later position ever asks of an earlier
 # one is its key and its value in every layer. We keep those and pass in the new token alone.
 #
-# `Target.prefill` reads a prompt and returns the filled cache; `Target.verify` reads further tokens behind it.
+# `Target.prefill` reads a prompt and returns the filled cache; `Target.verify` reads further tokens after it.
 
 # %%
 def decode_with_cache(ids, count):
@@ -99,6 +92,9 @@ def decode_with_cache(ids, count):
 # else.) `generate` without a drafter is the same loop in the package.
 
 # %%
+from dspark_lite import generate
+from dspark_lite.losslessness.ties import same_or_tied
+
 fast = decode_with_cache(ids, 24)
 package = generate(lab.target, None, ids, max_new_tokens=24, stop_token_ids=()).token_ids
 agree = sum(a == b for a, b in zip(slow, fast, strict=True))
@@ -113,8 +109,13 @@ assert same_or_tied(lab.target, ids, slow, fast)
 # them.
 
 # %%
+from functools import partial
+
+from dspark_lite.common.timing import milliseconds
+
+
 def read(tokens, cache):
-    """One pass over tokens [1, k] behind the cache, which is left as it was."""
+    """One pass over tokens [1, k] after the cache, which is left as it was."""
     lab.target.verify(tokens, cache)
     lab.target.roll_back(cache, tokens.shape[1])
 
@@ -127,6 +128,8 @@ without_cache = milliseconds(everything, lab.device, repeats=5)
 with_cache = milliseconds(one_token, lab.device, repeats=15)
 
 # %%
+from dspark_lite.figures import lesson_01 as figures
+
 picture = figures.context_cost_figure(contexts, list(without_cache.values()), list(with_cache.values()), lab.device_name)
 print(f"At 1,024 tokens of context the next token costs {without_cache[1024]:.1f} ms without the cache and "
       f"{with_cache[1024]:.1f} ms with it.")
@@ -146,8 +149,19 @@ print(f"layer 0 holds keys {tuple(keys.shape)} and values {tuple(values.shape)} 
 print(f"all {len(cache.layers)} layers: {held:,} bytes for {ids.shape[1]} tokens")
 
 # %% [markdown]
-# **Exercise 1.** Write that number as a formula of the model's shape. `config` has `num_hidden_layers`,
-# `num_attention_heads`, `num_key_value_heads` and `head_dim`.
+# ### Exercise 1 · Bytes of a context (code)
+# Write that number as a formula of the model's shape. `config` has `num_hidden_layers`, `num_attention_heads`,
+# `num_key_value_heads` and `head_dim`.
+#
+# <details><summary>Hint</summary>
+#
+# The printed shapes are those of one layer's keys. What do the other dimensions stand for, and which of the four fields
+# does not enter?
+#
+# </details>
+
+# %%
+from dspark_lite.exercises import lesson_01 as exercises
 
 # %% tags=["exercise"]
 def cache_bytes(config, context, bytes_per_number):
@@ -155,7 +169,7 @@ def cache_bytes(config, context, bytes_per_number):
     return ...
 
 
-done = check_cache_bytes(cache_bytes)
+done = exercises.check_cache_bytes(cache_bytes)
 
 # %% tags=["solution"]
 def cache_bytes(config, context, bytes_per_number):
@@ -164,7 +178,7 @@ def cache_bytes(config, context, bytes_per_number):
     return numbers_per_token * context * bytes_per_number
 
 
-done = check_cache_bytes(cache_bytes)
+done = exercises.check_cache_bytes(cache_bytes)
 
 # %% [markdown]
 # ## What one pass costs as it carries more positions
@@ -184,8 +198,13 @@ print("one token at a time, eight passes:  ", fast[1:9])
 assert same_or_tied(lab.target, ids, fast[:1] + together, fast[:9])
 
 # %% [markdown]
-# So if somebody *told* us the next 8 tokens, a single pass would confirm them all. Now its price, for 1 to 32
-# positions behind the prompt:
+# So if somebody *told* us the next 8 tokens, a single pass would confirm them all. Now its price, for 1 to 32 positions
+# after the prompt. What do you expect of 8 positions: as much as one, twice as much, eight times as much?
+
+# %%
+from dspark_lite.exercises.predictions import predict
+
+price = predict("A pass over 8 positions takes how many times as long as a pass over one?", ...)
 
 # %%
 positions = [1, 2, 4, 8, 12, 16, 24, 32]
@@ -193,34 +212,36 @@ _, cache = lab.target.prefill(ids)
 pass_ms = milliseconds({k: partial(read, text[:, :k], cache) for k in positions}, lab.device, repeats=25)
 picture = figures.pass_cost_figure(positions, list(pass_ms.values()), lab.device_name)
 eight = pass_ms[8] / pass_ms[1]
-print(f"8 positions in one pass: {eight:.2f} times the cost of 1 position; in 8 passes: 8 times.")
+price.beside(f"{eight:.2f} times, on {lab.device_name}, now; in 8 passes 8 times")
 assert pass_ms[32] / 32 < pass_ms[1]  # the price of a position falls
 
 # %% [markdown]
 # The dotted line is what a pass would cost if every position had to be paid in full. The measured pass stays below
-# it, and the price of a single position falls as the pass gets longer. The first position is the expensive one.
+# it, and the price of a single position falls as the pass gets longer. The first position is the expensive one. (The
+# ratio is one of this machine, of this moment and of this model: other lessons measure it again inside real rounds, where
+# it comes out higher. Take from here that it is far below 8, and see below what it is made of.)
 #
 # ## Why: reading weights against multiplying
 #
-# Nearly all of a pass is multiplication by the model's weight matrices. Each matrix has to be read from memory once a
-# pass, however many positions there are. Each weight is then multiplied once *a position*. We count both.
+# Nearly all of a pass is multiplication by the model's weight matrices. Each matrix has to be read from memory once per
+# pass, however many positions there are. Each weight is then multiplied once *per position*. We count both.
 
 # %%
 matrices = [module.weight for module in model.modules() if isinstance(module, torch.nn.Linear)]
 weights = sum(matrix.numel() for matrix in matrices)
 weight_bytes = sum(matrix.nbytes for matrix in matrices)
 print(f"{len(matrices)} matrices with {weights:,} weights")
-print("positions   bytes read   multiply-adds   multiply-adds a byte")
+print("positions   bytes read   multiply-adds   multiply-adds per byte")
 for k in (1, 8, 32):
     print(f"{k:9}   {weight_bytes / 1e6:7.1f} MB   {k * weights / 1e6:11.1f} M   {k * weights / weight_bytes:20.2f}")
 
 # %% [markdown]
 # The last column is the **arithmetic intensity**: $k$ positions do $k/b$ multiply-adds for every byte, with $b$ bytes
-# a weight. A machine can bring a certain number of bytes a second and can do a certain number of multiply-adds a
+# per weight. A machine can bring a certain number of bytes per second and can do a certain number of multiply-adds per
 # second. A pass needs both, so it takes at least
 #
-# $$T(k) \ \ge\ \max\left(\frac{\text{bytes of the weights}}{\text{bytes a second}},\ \
-# \frac{k \cdot \text{weights}}{\text{multiply-adds a second}}\right).$$
+# $$T(k) \ \ge\ \max\left(\frac{\text{bytes of the weights}}{\text{bytes per second}},\ \
+# \frac{k \cdot \text{weights}}{\text{multiply-adds per second}}\right).$$
 #
 # The first term does not contain $k$. While it is the larger one, more positions cost nothing.
 #
@@ -228,6 +249,8 @@ for k in (1, 8, 32):
 # positions.
 
 # %%
+import torch.nn.functional as F
+
 widths = {matrix.shape[1] for matrix in matrices}
 inputs = {width: torch.randn(256, width, device=lab.device, dtype=lab.target.dtype) for width in widths}
 
@@ -247,8 +270,8 @@ pass_speed = [k * weights / pass_ms[k] / 1e6 for k in positions]
 bandwidth, peak = weight_bytes / bare_ms[1] / 1e6, max(speed)  # billions of bytes, of multiply-adds, a second
 picture = figures.roofline_figure(bandwidth, peak, weights / weight_bytes, many, speed, positions, pass_speed,
                                   lab.device_name)
-print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds a second: "
-      f"the roof bends at {peak / bandwidth:.1f} multiply-adds a byte.")
+print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds per second: "
+      f"the roof bends at {peak / bandwidth:.1f} multiply-adds per byte.")
 
 # %% [markdown]
 # Left of the bend the machine waits for weights: intensity grows with $k$ and speed grows with it, at little extra
@@ -262,13 +285,14 @@ for k in (1, 8, 32):
           f"+ everything else {pass_ms[k] - bare_ms[k]:5.2f} ms")
 
 # %% [markdown]
-# For a small model "everything else" can be a large part, and it too is paid once a pass and grows less than the
-# positions do. For a model of billions of weights the matrix products are most of it. Either way the pass has a floor
-# that one position pays as fully as eight.
+# Read the last column before you believe the roofline: what is not matrix products is overhead, starting hundreds of small
+# operations, and in a model this small it decides how little 8 positions cost. It too is paid once per pass and grows less
+# than the positions do. For a model of billions of weights the matrix products are most of a pass, and there the memory
+# makes the floor. Either way one position pays it as fully as eight.
 #
 # Where does the room end? Put $k$ where both terms are equal:
 #
-# $$k^* = b \cdot \frac{\text{multiply-adds a second}}{\text{bytes a second}}.$$
+# $$k^* = b \cdot \frac{\text{multiply-adds per second}}{\text{bytes per second}}.$$
 #
 # Model size has cancelled. Only the machine's two speeds and the bytes of a weight are left.
 
@@ -280,17 +304,37 @@ def free_positions(multiply_adds_per_second, bytes_per_second, bytes_per_weight)
 
 bytes_per_weight = weight_bytes / weights
 room = free_positions(peak, bandwidth, bytes_per_weight)
-print(f"here, with {bytes_per_weight:.0f} bytes a weight: about {room:.0f} positions")
+print(f"here, with {bytes_per_weight:.0f} bytes per weight: about {room:.0f} positions")
 
 # %% [markdown]
 # For a T4, an H100 or any other device take its memory bandwidth and its 16-bit matrix throughput from the data sheet
-# (a multiply-add is two FLOP, so halve the FLOP/s) and put them in with 2 bytes a weight. Data sheets give peaks, so
+# (a multiply-add is two FLOP, so halve the FLOP/s) and put them in with 2 bytes per weight. Data sheets give peaks, so
 # treat the answer as an upper bound. The two speeds have grown apart from one generation of accelerators to the next,
 # and $k^*$ with them.
 #
 # One caution for later: the room belongs to the machine, not to a request. $R$ requests decoded together, each with a
 # block of $\gamma$ drafts and an anchor, fill $R(\gamma + 1)$ positions. Under load the same room is shared, which is
 # what lessons 10 and 11 are about.
+#
+# ### Exercise 2 · Where the memory goes (think)
+# The formula for $k^*$ leaves out the K/V cache. Suppose that each of $R$ requests has a long context, whose keys and
+# values every pass must read. Does $k^*$ per request grow or fall with the length of the contexts? With $R$?
+#
+# <details><summary>Hint</summary>
+#
+# Write the bytes of a pass as weights + $R \cdot$ context. Then ask how many positions can be computed in the time that
+# reading takes.
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# A pass reads $W + R\,C$ bytes, $C$ for each request's context, and computes $k R$ positions. Computing takes longer than
+# reading once $kR \cdot \text{weights}/\text{speed} > (W + R\,C)/\text{bandwidth}$, so the room per request is
+# $k^* \propto W/R + C$. More requests share the room that the weights give; each brings room of its own with its
+# context, because its keys are read once for all of its positions. With long contexts speculation pays even on a busy
+# machine.
+#
+# </details>
 #
 # ## What a token costs when somebody guesses ahead
 #
@@ -315,6 +359,8 @@ assert same_or_tied(lab.target, ids, runs["plain"].token_ids, runs["dspark"].tok
 print(lab.decode(runs["dspark"].token_ids))
 
 # %%
+import numpy as np
+
 print(f"{'':8}{'T_draft':>10}{'T_verify':>10}{'tau':>7}{'L by the formula':>19}{'L by the clock':>17}")
 for name, run in runs.items():
     draft_ms = 1e3 * np.mean([r.draft_seconds for r in run.rounds])
@@ -327,8 +373,24 @@ for name, run in runs.items():
 # %% [markdown]
 # Formula and clock agree: it is an identity, not a model. The ratio of the two $L$ is the speed-up.
 #
-# **Exercise 2.** Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up
+# What speculation does not touch is the time before the first token, the prompt's own pass. (That a drafter projects the
+# prompt's features as well is counted as decoding: plain decoding does without.)
+
+# %%
+for name, run in runs.items():
+    print(f"{name:8} first token after {1e3 * run.prefill_seconds:.2f} ms, the other {len(run.token_ids) - 1} "
+          f"in {1e3 * run.decode_seconds:.0f} ms")
+
+# %% [markdown]
+# ### Exercise 3 · A budget for the draft (code)
+# Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up
 # over plain decoding is to be `wanted`? Start from $L$.
+#
+# <details><summary>Hint</summary>
+#
+# What may a token cost at most? What may a round, which yields $\tau$ of them?
+#
+# </details>
 
 # %% tags=["exercise"]
 def draft_budget(tau, verify, plain, wanted):
@@ -336,7 +398,7 @@ def draft_budget(tau, verify, plain, wanted):
     return ...
 
 
-done = check_draft_budget(draft_budget)
+done = exercises.check_draft_budget(draft_budget)
 
 # %% tags=["solution"]
 def draft_budget(tau, verify, plain, wanted):
@@ -345,11 +407,11 @@ def draft_budget(tau, verify, plain, wanted):
     return tau * latency - verify
 
 
-done = check_draft_budget(draft_budget)
+done = exercises.check_draft_budget(draft_budget)
 
 # %% [markdown]
-# **Exercise 3.** Guessing ahead can also lose. At which accepted length does speculation break even with plain
-# decoding?
+# ### Exercise 4 · Break even (code)
+# Guessing ahead can also lose. At which accepted length does speculation break even with plain decoding?
 
 # %% tags=["exercise"]
 def break_even_tau(draft, verify, plain):
@@ -357,7 +419,7 @@ def break_even_tau(draft, verify, plain):
     return ...
 
 
-done = check_break_even_tau(break_even_tau)
+done = exercises.check_break_even_tau(break_even_tau)
 
 # %% tags=["solution"]
 def break_even_tau(draft, verify, plain):
@@ -365,7 +427,7 @@ def break_even_tau(draft, verify, plain):
     return (draft + verify) / plain
 
 
-done = check_break_even_tau(break_even_tau)
+done = exercises.check_break_even_tau(break_even_tau)
 
 # %% [markdown]
 # ## Choose the three numbers
@@ -376,6 +438,8 @@ done = check_break_even_tau(break_even_tau)
 # much as the target.
 
 # %%
+from dspark_lite.figures import widgets
+
 plain_ms = 1e3 * np.mean([r.verify_seconds for r in runs["plain"].rounds])  # tau, draft_ms and verify_ms are DSpark's
 panel = widgets.explore(
     figures.round_cost_figure,
@@ -385,18 +449,29 @@ panel = widgets.explore(
 )
 
 # %% [markdown]
+# ### Exercise 5 · Your machine (open)
+# How does $T(8)/T(1)$ depend on the machine's load, on the number of threads (`torch.set_num_threads`), and on the length
+# of the context? Choose one, write down what you expect, measure with `milliseconds`, and plot it. What of the result is
+# reading, what computing, what overhead?
+#
+# <details><summary>Hint</summary>
+#
+# The three-column print above separates matrix products from everything else; repeat it at each setting.
+#
+# </details>
+#
 # ## Recap
 #
-# - The K/V cache makes the next token cost one pass over one position. It holds a key and a value a layer for every
+# - The K/V cache makes the next token cost one pass over one position. It holds a key and a value per layer for every
 #   token.
 # - A pass has a floor: the weights are read once and the operations are started once, for one position as for many.
-#   The arithmetic grows with the positions but stays hidden until $k^* = b \cdot$ (multiply-adds a second) / (bytes a
-#   second).
+#   The arithmetic grows with the positions but stays hidden until $k^* = b \cdot$ (multiply-adds per second) / (bytes
+#   per second).
 # - $L = (T_\text{draft} + T_\text{verify})/\tau$ is the time per token; speculation pays while
 #   $\tau > (T_\text{draft} + T_\text{verify})/T(1)$.
 
 # %%
-print(f"A pass over 8 positions costs {eight:.2f} times a pass over one on {lab.device_name}:")
+print(f"A pass over 8 positions took {eight:.2f} times as long as a pass over one on {lab.device_name}:")
 print("that is the room speculation lives in.")
 
 # %% [markdown]

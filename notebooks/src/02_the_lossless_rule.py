@@ -15,9 +15,14 @@
 # - why the chance of keeping it is one minus the total variation distance of $p$ and $q$
 # - how the rule extends to a block, and how to prove a decoder exact by visiting every outcome of every random
 #   decision
+# - to write the verifier yourself: by the end of the lesson your own `verify` has passed an exact proof
 # - how losslessness breaks: five mistakes in the verifier, and one in the choice of how much to verify
 #
 # **What you need:** lesson 01, and what a probability distribution is. No GPU.
+#
+# **Sources:** the rule is due to [Leviathan et al.](references.md#leviathan) and, independently,
+# [Chen et al.](references.md#chen); the policies come from the [DSpark paper](references.md#dspark), section 3.2.2 and
+# Appendix A. Symbols are listed on the page of [notation](notation.md), terms in the [glossary](glossary.md).
 
 # %% tags=["setup"]
 pass
@@ -32,21 +37,11 @@ pass
 # Five words and two distributions to think with:
 
 # %%
-import inspect
-from unittest.mock import patch
-
 import torch
 
-from dspark_lite import scheduling
-from dspark_lite.decoding import rounds
-from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.decoding.sampling import Verdict, accept, accepted_prefix_length, draw, probabilities, residual
-from dspark_lite.exercises.lesson_02 import check_keep, check_lossy_policies, check_next_distribution, check_residual
+from dspark_lite.exercises import lesson_02 as exercises
 from dspark_lite.figures import lesson_02 as figures
-from dspark_lite.figures import style, widgets
-from dspark_lite.losslessness import marginal, outcomes, output_distribution, total_variation
-from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, appendix_a, toy_models
-from dspark_lite.measure.lab import setup
+from dspark_lite.figures import style
 
 torch.set_grad_enabled(False)
 words = ["the", "a", "my", "this", "no"]
@@ -57,7 +52,14 @@ q = torch.tensor([0.20, 0.45, 0.20, 0.05, 0.10])  # drafter
 # Where $q(x) \le p(x)$ the drafter offers $x$ less often than the target wants it: whenever it is offered, keep it.
 # Where $q(x) > p(x)$ it is offered too often: keep only a share of the offers, so that what is left is $p(x)$.
 #
-# **Exercise 1.** For every token: with which probability is it kept once it has been drafted?
+# ### Exercise 1 · Keep it? (code)
+# For every token: with which probability is it kept once it has been drafted?
+#
+# <details><summary>Hint</summary>
+#
+# Of the offers of $x$, which come with probability $q(x)$, the share that is kept must leave $p(x)$ and not more.
+#
+# </details>
 
 # %% tags=["exercise"]
 def keep_probability(p, q):
@@ -65,7 +67,7 @@ def keep_probability(p, q):
     return ...
 
 
-done = check_keep(keep_probability)
+done = exercises.check_keep(keep_probability)
 
 # %% tags=["solution"]
 def keep_probability(p, q):
@@ -73,7 +75,7 @@ def keep_probability(p, q):
     return (p / q).clamp(max=1)
 
 
-done = check_keep(keep_probability)
+done = exercises.check_keep(keep_probability)
 
 # %% [markdown]
 # The share is $\min(1, p(x)/q(x))$. A token reaches the output this way if it is drafted *and* kept, which has
@@ -117,12 +119,42 @@ print(f"green {acceptance:.3f}   1 - L1/2 {1 - l1 / 2:.3f}   1 - TV/2 {1 - l1 / 
 # > page writes that label as $1 - \text{TV}/2$; the last column shows that it does not match the green area. It is
 # > $1 - \text{TV}$, which is $1 - L_1/2$: the half belongs to $L_1$, and the released code trains on that.
 #
+# ### Exercise 2 · No rule keeps more (think)
+# Is there a cleverer rule, which keeps drafts more often and still ends in $p$? Prove that there is none: whatever a
+# lossless rule does, the token it commits equals the drafted one with probability at most $1 - \text{TV}(p, q)$.
+#
+# <details><summary>Hint</summary>
+#
+# Look at one token $x$. "The draft is $x$ and the output is $x$" is part of two events whose probabilities you know.
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# Let $X$ be the drafted token and $Y$ the committed one. "$X = x$ and $Y = x$" happens only if $X = x$, which has
+# probability $q(x)$, and only if $Y = x$, which has probability $p(x)$ because the rule is lossless. So it has at most
+# the smaller of the two, and
+#
+# $$P(X = Y) = \sum_x P(X = x, Y = x) \le \sum_x \min(p(x), q(x)) = 1 - \text{TV}(p, q).$$
+#
+# Our rule reaches the bound for every $x$ at once. Two variables that agree as often as their distributions allow are
+# called a *maximal coupling*. It follows that a better rule for one token cannot raise the acceptance; only a better
+# drafter can.
+#
+# </details>
+#
 # ## The residual
 #
 # When the draft is refused we have to produce a token nonetheless.
 #
-# **Exercise 2.** From which distribution must the replacement be drawn, so that kept drafts and replacements together
-# are distributed as $p$?
+# ### Exercise 3 · The replacement (code)
+# From which distribution must the replacement be drawn, so that kept drafts and replacements together are distributed
+# as $p$?
+#
+# <details><summary>Hint</summary>
+#
+# Subtract from $p$ what the kept drafts bring already. What is left must be scaled.
+#
+# </details>
 
 # %% tags=["exercise"]
 def replacement(p, q):
@@ -130,7 +162,7 @@ def replacement(p, q):
     return ...
 
 
-done = check_residual(replacement)
+done = exercises.check_residual(replacement)
 
 # %% tags=["solution"]
 def replacement(p, q):
@@ -139,7 +171,7 @@ def replacement(p, q):
     return owed / owed.sum()
 
 
-done = check_residual(replacement)
+done = exercises.check_residual(replacement)
 
 # %% [markdown]
 # It must be the blue area: what $p$ wants beyond $\min(p, q)$, scaled to be a distribution. That is the **residual**
@@ -154,6 +186,9 @@ done = check_residual(replacement)
 # We said *any* $p$ and $q$. One cell to fail if that were false, with distributions of every shape, zeros included:
 
 # %%
+from dspark_lite.decoding.sampling import residual
+
+
 def random_distribution(generator, size=6):
     """A distribution [size]: flat, peaked or with zeros."""
     weight = torch.rand(size, generator=generator).double() ** torch.randint(0, 12, (1,), generator=generator)
@@ -179,6 +214,9 @@ for _ in range(2000):
 # drafter be before nothing is green?
 
 # %%
+from dspark_lite.decoding.sampling import probabilities
+from dspark_lite.figures import widgets
+
 target_logits = torch.tensor([1.5, 0.5, 0.0, -1.0])
 
 
@@ -203,36 +241,39 @@ panel = widgets.explore(
 #
 # ## Proof by visiting everything
 #
-# The argument above is about formulas. Code can still get it wrong, so we test the code itself. Its random decisions
-# are few: which token was drawn, how many drafts were kept. Instead of drawing, we hand it a `Path`, which takes one
-# outcome of each decision, remembers its probability and what else could have happened. Following every open branch
-# visits all outcomes. No sampling, no noise. The package does it in a few lines:
+# The argument above is about formulas. Code can still get it wrong, so we test the code itself. Its random decisions are
+# of two kinds: a coin is tossed, a token is drawn. Two functions take them, and nothing else does:
+#
+# - `toss(chance, generator)` is true with probability `chance`;
+# - `draw_token(probs, generator)` draws a token from the distribution `probs` [V].
+#
+# Given a random generator they toss and draw. Given a *path* they take one outcome of the decision, remember its
+# probability, and note what else could have happened. Following every branch that is still open visits all outcomes:
+# no sampling, no noise. The package does it in a few lines:
 
 # %%
+import inspect
+
+from dspark_lite.exercises.verifying import draw_token, toss
+from dspark_lite.losslessness import outcomes
+
 print(inspect.getsource(outcomes))
 
 # %% [markdown]
-# Now the rule. The package's `accept` takes blocks, `target_probs` [B, g+1, V] and `draft_probs` [B, g, V]. With one
-# row and a block of one draft it is the rule we just derived. (The second target row is used after an accepted draft
-# only; we come to it.)
+# Now the rule for one guess, as code:
 
 # %%
-target_probs = torch.stack([p, p])[None]  # [1, 2, V]
-draft_probs = q[None, None]  # [1, 1, V]
-
-
 def one_guess(path):
-    """Draws a draft, verifies it, and says what came out and how."""
-    draft = draw(draft_probs, path)  # [1, 1]
-    verdict = accept(target_probs, draft_probs, draft, None, path)
-    kept = bool(verdict.accepted)
-    return words[draft if kept else verdict.next_token], words[draft], kept
+    """Draws a draft, keeps or replaces it, and says what came out and how."""
+    draft = draw_token(q, path)
+    if toss(keep[draft], path):
+        return words[draft], "kept"
+    return words[draw_token(residual(p, q), path)], f"for a refused '{words[draft]}'"
 
 
 found = {}
-for (word, draft, kept), probability in outcomes(one_guess):
+for (word, how), probability in outcomes(one_guess):
     ways = found.setdefault(word, {})
-    how = "kept" if kept else f"for a refused '{draft}'"
     ways[how] = ways.get(how, 0.0) + probability
 for word, ways in found.items():
     print(f"{word:5} {sum(ways.values()):.4f} = " + " + ".join(f"{value:.4f} {how}" for how, value in ways.items()))
@@ -248,15 +289,22 @@ assert torch.allclose(torch.tensor([sum(found[word].values()) for word in words]
 #
 # - **The prefix rule.** Draft 1 is judged by row 0, draft 2 by row 1, and so on, until the first refusal. Row $k$ was
 #   computed from a text that contains drafts 1 to $k$; if one of them has been refused, that text does not exist, and
-#   everything behind it is void, however good it looks.
+#   everything after it is void, however good it looks.
 # - **The correction.** At the refused position the replacement comes from the residual of *that* row.
 # - **The bonus.** If all $\gamma$ drafts are kept, row $\gamma$ is still unused. It is the target's distribution
-#   behind the last draft, no draft competes there, and one more token is drawn from it.
+#   after the last draft, no draft competes there, and one more token is drawn from it.
 #
 # So a round commits between 1 and $\gamma + 1$ tokens, and the last of them is always the target's own.
 #
-# **Exercise 3.** A block has been judged and `accepted` drafts were kept. From which distribution is the next token
-# drawn?
+# ### Exercise 4 · The token after them (code)
+# A block has been judged and `accepted` drafts were kept. From which distribution is the next token drawn?
+#
+# <details><summary>Hint</summary>
+#
+# There are two cases, and they read different rows. With none kept, row 0 has refused. With all $\gamma$ kept, no row
+# of `draft_probs` is left.
+#
+# </details>
 
 # %% tags=["exercise"]
 def next_distribution(target_probs, draft_probs, accepted):
@@ -267,7 +315,7 @@ def next_distribution(target_probs, draft_probs, accepted):
     return ...
 
 
-done = check_next_distribution(next_distribution)
+done = exercises.check_next_distribution(next_distribution)
 
 # %% tags=["solution"]
 def next_distribution(target_probs, draft_probs, accepted):
@@ -280,7 +328,90 @@ def next_distribution(target_probs, draft_probs, accepted):
     return residual(target_probs[accepted], draft_probs[accepted])
 
 
-done = check_next_distribution(next_distribution)
+done = exercises.check_next_distribution(next_distribution)
+
+# %% [markdown]
+# ## Capstone: your verifier
+#
+# You have the three pieces: which coin, which replacement, which row. Put them together.
+#
+# ### Exercise 5 · `verify` (code)
+# One round, from the distributions and the drafts to the tokens that are committed: the drafts that are kept, and one
+# more. Toss with `toss(chance, generator)` and draw with `draw_token(probs, generator)`. You may call your functions
+# from above, and `residual(p, q)`.
+#
+# The checker does not compare your code with anybody's. It visits every outcome of your function on a vocabulary of
+# three tokens and blocks of two, adds up the texts, and tells you how far their distribution is from the target's.
+# Lesson 03 builds its decoder on this function and lesson 11 an engine, so it is worth an evening.
+#
+# <details><summary>Hint 1</summary>
+#
+# Go through the drafts in order. At the first coin that comes up false the round is decided: what is returned then?
+#
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# After the loop every draft has been kept, and row $\gamma$ of `p` has not been used yet.
+#
+# </details>
+
+# %% tags=["exercise"]
+def verify(p, q, drafts, generator):
+    """The tokens that a round commits: the drafts that are kept, and one more.
+
+    p [g+1, V] are the target's distributions, q [g, V] the drafter's; `drafts` is a list of g tokens, each drawn from
+    its row of q. Returns a list of 1 to g + 1 tokens.
+    """
+    return ...
+
+
+done = exercises.check_verify(verify)
+
+# %% tags=["solution"]
+def verify(p, q, drafts, generator):
+    """The tokens that a round commits: the drafts that are kept, and one more.
+
+    p [g+1, V] are the target's distributions, q [g, V] the drafter's; `drafts` is a list of g tokens, each drawn from
+    its row of q. Returns a list of 1 to g + 1 tokens.
+    """
+    accepted = 0
+    while accepted < len(drafts):
+        chance = keep_probability(p[accepted], q[accepted])[drafts[accepted]]
+        if not toss(chance, generator):
+            break
+        accepted += 1
+    return [*drafts[:accepted], draw_token(next_distribution(p, q, accepted), generator)]
+
+
+done = exercises.check_verify(verify)
+
+# %%
+verify = exercises.in_use(verify, done)
+
+# %% [markdown]
+# The package's `accept` makes the same decisions for a batch of requests at once, without asking the host. Is it the
+# same rule? On random blocks we visit every outcome of both, and compare the probabilities of each number of kept drafts
+# with each next token. `as_accept` hands a batch of one to a `verify`.
+
+# %%
+from dspark_lite.decoding.sampling import accept, draw
+from dspark_lite.exercises.verifying import as_accept
+from dspark_lite.losslessness import total_variation
+
+
+def decisions(rule, *block):
+    """The probability of each (drafts kept, next token) that a rule decides for a block."""
+    found = {}
+    for verdict, probability in outcomes(lambda path: rule(*block, None, path)):
+        decision = verdict.accepted.item(), verdict.next_token.item()
+        found[decision] = found.get(decision, 0.0) + probability
+    return found
+
+
+for _ in range(100):
+    rows = torch.stack([random_distribution(generator) for _ in range(5)]).float()
+    block = rows[None, :3], rows[None, 3:], draw(rows[None, 3:], generator)  # [1, 3, V], [1, 2, V], [1, 2]
+    assert total_variation(decisions(accept, *block), decisions(as_accept(verify), *block)) < 1e-5
 
 # %% [markdown]
 # ## The whole decoder
@@ -292,6 +423,9 @@ done = check_next_distribution(next_distribution)
 # blocks of two. Texts of four tokens have room for a whole block with its bonus and for a second round after a refusal.
 
 # %%
+from dspark_lite.losslessness import output_distribution
+from dspark_lite.losslessness.toys import toy_models
+
 target, drafters = toy_models()
 exact = output_distribution(target, None, None, length=4)
 for tokens, probability in sorted(exact.items()):
@@ -303,6 +437,8 @@ for tokens, probability in sorted(exact.items()):
 # this matters for the text.
 
 # %%
+from dspark_lite import scheduling
+
 policies = {"all": None, "fixed": scheduling.fixed(1), "threshold": scheduling.threshold(0.5)}
 distances = {}
 for name in ("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"):
@@ -315,7 +451,22 @@ for name in ("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"):
 assert max(distances.values()) < 1e-5
 
 # %% [markdown]
-# What is left is float32 rounding. The drafters are random and so mostly wrong; that costs speed, never correctness.
+# What is left is float32 rounding: the *total variation* of two distributions of texts is half the sum of their
+# differences, 0 for equal ones and 1 for those that share nothing. And with your `verify` in the place of the package's
+# rule, in the very same `generate`:
+
+# %%
+from unittest.mock import patch
+
+from dspark_lite.decoding import rounds
+
+with patch.object(rounds, "accept", as_accept(verify)):
+    distance = total_variation(output_distribution(target, drafters["dspark"], None, length=4), exact)
+print(f"dspark, your verify: total variation from the target {distance:.1e}")
+assert distance < 1e-5
+
+# %% [markdown]
+# The drafters are random and so mostly wrong; that costs speed, never correctness.
 # **Quality of the draft decides how fast, the rule decides what.** (DSpark has two more heads, which lesson 05 shows; the
 # package's tests put them through the same.)
 #
@@ -324,11 +475,15 @@ assert max(distances.values()) < 1e-5
 # Choosing how much to verify looks like a question of speed alone. The paper's Appendix A shows that it is not. The
 # example: two tokens, a target that wants (0.7, 0.3) everywhere, a drafter that draws both equally often. Its
 # confidence in the second position depends on the token drafted first: high (0.9) after a 0, none after a 1. Passes
-# get slower with length: $\text{SPS}(1), \text{SPS}(2), \text{SPS}(3)$ steps a second.
+# get slower with length: $\text{SPS}(1), \text{SPS}(2), \text{SPS}(3)$ steps per second.
 #
-# The tempting policy looks at the finished block and keeps the length that promises the most tokens a second.
+# The tempting policy looks at the finished block and keeps the length that promises the most tokens per second.
 
 # %%
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.losslessness import marginal
+from dspark_lite.losslessness.toys import appendix_a
+
 target_a, drafter_a, cost_table = appendix_a()
 retrospective = scheduling.retrospective(cost_table)
 print("SPS(1..3):", cost_table.sps(1, range(1, 4)).tolist())
@@ -352,14 +507,15 @@ assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
 # Each verification was done correctly. The error lies before it: **the drawn token took part in deciding whether it
 # would be verified.** The rule's arithmetic needs every offer of a 1 to be judged, so that the right share of them
 # survives. Here the offers of 1 were withdrawn. A decision about position $k$ may look at everything that was known
-# before token $k$ was drawn, and at nothing later. The confidence threshold obeys: its confidence in position $k$ is
+# before token $k$ was drawn, and at nothing later: such a choice is called *non-anticipating*. The confidence threshold obeys: its confidence in position $k$ is
 # computed from the tokens before $k$. Lesson 10 builds a scheduler under this constraint.
 #
-# **Exercise 4.** Which of these policies are lossy? Write their letters into the set.
+# ### Exercise 6 · Which of them look ahead? (think)
+# Which of these policies are lossy? Write their letters into the set.
 #
 # - A: verify 3 drafts, always.
 # - B: stop before the first position whose confidence, computed from the tokens before it, is below 0.5.
-# - C: draft the whole block, then choose the length that maximises expected tokens a second, using all its
+# - C: draft the whole block, then choose the length that maximises expected tokens per second, using all its
 #   confidences.
 # - D: stop before the first drafted token that the drafter itself gave less than 30 %: it was an unlikely draw.
 # - E: verify everything if the previous round was accepted in full, else 2 drafts.
@@ -367,36 +523,39 @@ assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
 # %% tags=["exercise"]
 lossy = ...
 
-done = check_lossy_policies(lossy)
+done = exercises.check_lossy_policies(lossy)
 
 # %% tags=["solution"]
 lossy = {"C", "D"}
 
-done = check_lossy_policies(lossy)
+done = exercises.check_lossy_policies(lossy)
 
 # %% [markdown]
 # ## Five ways to break the verifier
 #
-# We write the verifier once more, with its three decisions as arguments, and change one at a time. The broken rule is
-# put into the real `generate`, and enumeration says how far the text is from the target's.
+# Now we break it. Below is a `verify` of the package's, to lay beside yours. We change one expression of it at a time,
+# put the broken function into the real `generate`, and enumeration says how far the text is from the target's.
 
 # %%
-def verifier(keep=lambda p, q: (p / q).clamp(max=1), correct=residual, bonus=lambda rows: rows[:, -1]):
-    """A verifier for one request; `keep` judges the drafts, `correct` and `bonus` give the next distribution."""
-    def rule(target_probs, draft_probs, draft_tokens, lengths, generator):
-        at = draft_tokens.unsqueeze(-1)
-        of_target, of_draft = target_probs[:, :-1].gather(-1, at), draft_probs.gather(-1, at)  # [1, g, 1]
-        accepted = accepted_prefix_length(keep(of_target, of_draft).squeeze(-1), generator)
-        n = accepted.item()
-        refused = n < draft_tokens.shape[1]
-        following = correct(target_probs[:, n], draft_probs[:, n]) if refused else bonus(target_probs)
-        return Verdict(accepted, draw(following, generator))
-    return rule
+from dspark_lite.exercises import verifying
+
+source = inspect.getsource(verifying.verify)
+print(source)
+
+
+def changed(old, new):
+    """The function above with the expression `old` replaced by `new`."""
+    assert source.count(old) == 1
+    names = {**vars(verifying), "not_renormalised": not_renormalised}
+    exec(source.replace(old, new), names)
+    return names["verify"]
 
 # %% [markdown]
-# The models are tables now, so that a path takes no time. The unbroken verifier first:
+# The models are tables now, so that a path takes no time. The unbroken verifier first, yours:
 
 # %%
+from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
+
 table_target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])
 draft_table = torch.tensor([[0.45, 0.55], [0.8, 0.2]])
 table_drafter = ToyDrafter(draft_table, first_confidence=0.5, confidence=[0.5, 0.5], gamma=2)
@@ -404,32 +563,49 @@ table_exact = output_distribution(table_target, None, None, length=4)
 
 
 def distance_with(rule, drafter=table_drafter, policy=None):
-    """Total variation of generate's output from the target's, with `rule` in place of the package's verifier."""
-    with patch.object(rounds, "accept", rule):
+    """Total variation of generate's output from the target's, with the verifier `rule` in the package's place."""
+    with patch.object(rounds, "accept", as_accept(rule)):
         return total_variation(output_distribution(table_target, drafter, policy, length=4), table_exact)
 
 
-measured = {"the rule as derived": distance_with(verifier())}
+measured = {"the rule as derived": distance_with(verify)}
 assert measured["the rule as derived"] < 1e-5
 print(f"total variation {measured['the rule as derived']:.1e}")
 
 # %% [markdown]
-# Mistakes 1 to 4. The third deserves a word: `torch.multinomial` renormalises silently, so forgetting it does no harm
-# there. A hand-written draw that walks along the cumulative sum falls off its end, and the missing mass lands on the
-# last token.
+# Before we measure: which of the first four mistakes changes the text most? Write down a guess; it is not graded, and
+# the result will stand beside it.
+#
+# 1. $p$ and $q$ swapped in the coin
+# 2. the correction drawn from $p$, not from the residual
+# 3. the residual not renormalised
+# 4. the bonus drawn from the row before
+#
+# The third deserves a word: `torch.multinomial` renormalises silently, so forgetting it does no harm there. A
+# hand-written draw that walks along the cumulative sum falls off its end, and the missing mass lands on the last token.
+
+# %%
+from dspark_lite.exercises.predictions import predict
+
+worst = predict("Which of the four changes the text most?", ...)
 
 # %%
 def not_renormalised(p, q):
-    """max(p - q, 0) as a cumulative-sum draw sees it: what is missing to 1 goes to the last token."""
+    """max(p - q, 0) [V] as a cumulative-sum draw sees it: what is missing to 1 goes to the last token."""
     owed = (p - q).clamp(min=0)
-    owed[:, -1] += 1 - owed.sum(-1)
+    owed[-1] += 1 - owed.sum()
     return owed
 
 
-measured["p and q swapped"] = distance_with(verifier(keep=lambda p, q: (q / p).clamp(max=1)))
-measured["correction drawn from p"] = distance_with(verifier(correct=lambda p, q: p))
-measured["residual not renormalised"] = distance_with(verifier(correct=not_renormalised))
-measured["bonus from the row before"] = distance_with(verifier(bonus=lambda rows: rows[:, -2]))
+mistakes = {
+    "p and q swapped": changed("p[k, x] / q[k, x]", "q[k, x] / p[k, x]"),
+    "correction drawn from p": changed("residual(p[k], q[k])", "p[k]"),
+    "residual not renormalised": changed("residual(p[k], q[k])", "not_renormalised(p[k], q[k])"),
+    "bonus from the row before": changed("p[len(drafts)]", "p[len(drafts) - 1]"),
+}
+found = {name: distance_with(rule) for name, rule in mistakes.items()}
+measured |= found
+worst.beside(", then ".join(f"{name} ({found[name]:.3f})" for name in sorted(found, key=found.get, reverse=True)))
 
 # %% [markdown]
 # Mistake 5 is not in the verifier. The rule is right for the $q$ that the token was *drawn* from. A drafter that
@@ -456,9 +632,9 @@ def claiming(drawn, claimed):
 
 
 rounded = torch.softmax(draft_table.log().bfloat16(), -1).float()
-measured["drawn in 16 bits, float32 claimed"] = distance_with(accept, claiming(rounded, draft_table))
+measured["drawn in 16 bits, float32 claimed"] = distance_with(verify, claiming(rounded, draft_table))
 honest = rounded / rounded.sum(-1, keepdim=True)
-measured["drawn in 16 bits, the same claimed"] = distance_with(accept, claiming(honest, honest))
+measured["drawn in 16 bits, the same claimed"] = distance_with(verify, claiming(honest, honest))
 
 # %% [markdown]
 # And for comparison the policies of the last section, with the right verifier: Appendix A's, and D of the exercise.
@@ -472,9 +648,9 @@ def unlikely_draws(proposal):
 
 table_drafter.confidence = torch.tensor([0.9, 0.0])  # as in Appendix A
 table_drafter.first_confidence = 0.8
-measured["policy: confidence threshold"] = distance_with(accept, policy=scheduling.threshold(0.5))
-measured["policy: retrospective length"] = distance_with(accept, policy=retrospective)
-measured["policy: unlikely draws withheld"] = distance_with(accept, policy=unlikely_draws)
+measured["policy: confidence threshold"] = distance_with(verify, policy=scheduling.threshold(0.5))
+measured["policy: retrospective length"] = distance_with(verify, policy=retrospective)
+measured["policy: unlikely draws withheld"] = distance_with(verify, policy=unlikely_draws)
 
 # %% [markdown]
 # The dotted line is how far apart two float32 numbers near 1 are. Green points are exact up to rounding; red ones are
@@ -491,6 +667,18 @@ assert len(broken) == 7
 # Seven lossy decoders, and none of them raises an error or writes nonsense. The texts look fine. Only a proof like
 # this one, or a count, tells.
 #
+# ### Exercise 7 · The quietest mistake (open)
+# Invent a mistake of your own with `changed(old, new)`, one that somebody might really make, and measure it with
+# `distance_with`. Can you find one whose total variation is not zero and yet below 0.01? About how many draws would a
+# count need to notice it?
+#
+# <details><summary>Hint</summary>
+#
+# Think of rounding ($p$ and $q$ kept to two digits), of a coin compared with `<=` in place of `<`, of a probability
+# clamped away from 0. A count of $n$ draws sees differences of about $1/\sqrt{n}$.
+#
+# </details>
+#
 # ## A count on the real model
 #
 # With a real vocabulary there are too many paths to visit, so we count instead. We take a place in an answer where
@@ -503,6 +691,7 @@ assert len(broken) == 7
 
 # %%
 from dspark_lite.losslessness.chi_square import after_anchor, chi_square, next_token_counts, up_to_a_fork
+from dspark_lite.measure.lab import setup
 
 lab = setup()
 ids = up_to_a_fork(lab.target, lab.drafter("dspark"), lab.encode(lab.prompts["chat"][0]))
@@ -552,8 +741,9 @@ picture = figures.counts_figure([lab.decode([token]) for token in likely], targe
 # - Keep a drafted $x$ with probability $\min(1, p/q)$, else draw from the residual $\max(p - q, 0)$, renormalised.
 #   The sum is $p$, for every $q$.
 # - The chance of keeping it is $1 - \text{TV}(p, q) = 1 - L_1/2$: how good a drafter is, in one number.
+# - No rule keeps more: $1 - \text{TV}$ is what the two distributions have in common.
 # - In a block, judge until the first refusal; the next token comes from that row's residual, or after a whole block
-#   from the target's last row.
+#   from the target's last row. Your `verify` does it, and you have seen it pass.
 # - Nothing that depends on the drawn token may decide whether it is verified, and $q$ must be the distribution that
 #   was really drawn from.
 #

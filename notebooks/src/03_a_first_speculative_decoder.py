@@ -9,12 +9,16 @@
 # # 03 · A first speculative decoder
 #
 # **What you will learn**
-# - to write the loop by hand in some twenty lines: propose, verify, accept, roll back
+# - to write the loop by hand in some twenty lines, at any temperature, around your own `verify`
 # - what the two K/V caches must forget after a round, and what each kind of slip costs
 # - two drafters that cost no training: a smaller language model, and prompt lookup
 # - when speculation loses, from three numbers: acceptance, draft length, cost ratio
 #
 # **What you need**: lesson 01 (the K/V cache, what a pass costs) and lesson 02 (the accept rule).
+#
+# **Sources**: drafting with a smaller model is the setting of [Leviathan et al.](references.md#leviathan) and
+# [Chen et al.](references.md#chen); the formula for the speed-up is in the former, section 3. Prompt lookup is
+# [Saxena's](references.md#prompt-lookup). [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -23,14 +27,7 @@ pass
 import torch
 
 import dspark_lite
-from dspark_lite.common import names
-from dspark_lite.decoding.rounds import until_stop
-from dspark_lite.drafters import PromptLookup, SmallLM
 from dspark_lite.exercises import lesson_03 as exercises
-from dspark_lite.figures import lesson_03 as figures
-from dspark_lite.figures import token_boxes, widgets
-from dspark_lite.losslessness.ties import same_or_tied
-from dspark_lite.measure.evaluation import acceptance_by_position, rollout, tokens_per_second
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough for what is measured here; a large target's answers may end in the middle
@@ -45,60 +42,111 @@ print(f"small LM: {small.num_layers} layers, {parameters['small LM'] / 1e6:.2f} 
 # Both models share one vocabulary and were trained on the same kind of text. The small one makes more mistakes. We let
 # it guess ahead, and let the target correct it.
 #
-# ## The loop, by hand
+# ## The rule, from memory
 #
-# At temperature 0 the accept rule of lesson 02 is short: $p$ puts all its mass on one token, so a draft is kept if it
-# *is* that token. One round:
+# The loop needs the rule of lesson 02. You have written it once; write it again without looking.
 #
-# 1. **Propose.** The small LM writes `gamma` tokens behind the answer, one pass each.
-# 2. **Verify.** The target reads the anchor (the answer's last token) and the drafts in one pass. Row $k$ is its choice
-#    after $k$ drafts.
-# 3. **Accept.** Keep drafts as long as they equal the target's choices. The choice at the first difference, or behind
-#    the whole block, comes on top.
-# 4. **Roll back.** Both caches have read drafts that were refused. They must forget them.
+# ### Exercise 1 · `verify` (code)
+# `toss(chance, generator)` is true with probability `chance`, `draw_token(probs, generator)` draws from a distribution
+# [V], `residual(p, q)` is $\max(p - q, 0)$, renormalised. The checker visits every outcome, as before.
 #
-# The two `slip` arguments are there for an experiment below: they leave that many refused positions in a cache.
+# <details><summary>Hint</summary>
+#
+# A draft is kept with probability $\min(1, p/q)$. The first refusal ends the round with a token from the residual; a
+# block without one ends with a token from row $\gamma$ of `p`.
+#
+# </details>
+
+# %%
+from dspark_lite.decoding.sampling import probabilities, residual
+from dspark_lite.exercises.verifying import draw_token, toss
+
+
+# %% tags=["exercise"]
+def verify(p, q, drafts, generator):
+    """The tokens that a round commits; p [g+1, V], q [g, V], `drafts` a list of g tokens drawn from q."""
+    ...
+
+
+# %% tags=["solution"]
+def verify(p, q, drafts, generator):
+    """The tokens that a round commits; p [g+1, V], q [g, V], `drafts` a list of g tokens drawn from q."""
+    for k, draft in enumerate(drafts):
+        if not toss(p[k, draft] / q[k, draft], generator):
+            return [*drafts[:k], draw_token(residual(p[k], q[k]), generator)]
+    return [*drafts, draw_token(p[len(drafts)], generator)]
 
 
 # %%
-def as_ids(tokens):
-    """Token ids [1, k] on the lab's device."""
-    return torch.tensor([tokens], device=lab.device)
+done = exercises.check_verify(verify)
+
+# %%
+verify = exercises.in_use(verify, done)
+
+# %% [markdown]
+# ## The loop, by hand
+#
+# One round, at any temperature:
+#
+# 1. **Propose.** The small LM writes `gamma` tokens after the answer, one pass each, and keeps the distribution that
+#    each was drawn from.
+# 2. **Verify.** The target reads the anchor (the answer's last token) and the drafts in one pass. Row $k$ is its
+#    distribution after $k$ drafts.
+# 3. **Accept.** `verify` says which tokens the round commits.
+# 4. **Roll back.** Both caches have read drafts that were refused. They must forget them.
+#
+# At temperature 0 each distribution has all its mass on one token, and `verify` keeps a draft if it *is* the target's
+# choice: greedy decoding needs no code of its own. The two `slips` are there for an experiment below: they leave that
+# many refused positions in the target's cache and in the small LM's.
 
 
-def speculate(input_ids, gamma, target_slip=0, small_slip=0):
-    """Greedy answer to input_ids [1, n] with the small LM drafting, and the drafts accepted in each round."""
+# %%
+from dspark_lite.decoding.rounds import until_stop
+
+
+def read(model, tokens, cache, temperature):
+    """The model's distributions [k, V] after each of k tokens that enter after the cache."""
+    return probabilities(model.verify(torch.tensor([tokens], device=model.device), cache).logits[0], temperature)
+
+
+def speculate(models, input_ids, gamma, longest, temperature=0.0, generator=None, stop=(), slips=(0, 0)):
+    """The answer of models (target, small) to input_ids [1, n], and the number of drafts accepted in each round."""
+    target, small = models
     step, cache = target.prefill(input_ids)
     _, small_cache = small.prefill(input_ids)
-    answer, accepted_by_round = [step.logits.argmax().item()], []
+    answer, accepted_by_round = [draw_token(probabilities(step.logits[0, -1], temperature), generator)], []
     unread = answer[:]  # what the small LM has still to read of the answer
-    while answer[-1] not in lab.stop_token_ids and len(answer) < lab.max_new_tokens:
-        drafts, entering = [], unread
+    while answer[-1] not in stop and len(answer) < longest:
+        drafts, q, entering = [], [], unread
         for _ in range(gamma):
-            logits = small.verify(as_ids(entering), small_cache).logits[0, -1]
-            drafts.append(logits.argmax().item())
+            q.append(read(small, entering, small_cache, temperature)[-1])
+            drafts.append(draw_token(q[-1], generator))
             entering = drafts[-1:]
-        step = target.verify(as_ids([answer[-1], *drafts]), cache)
-        choices = step.logits[0].argmax(-1).tolist()  # gamma + 1 of them
-        accepted = 0
-        while accepted < gamma and drafts[accepted] == choices[accepted]:
-            accepted += 1
-        target.roll_back(cache, max(0, gamma - accepted - target_slip))
-        small.roll_back(small_cache, max(0, gamma - 1 - accepted - small_slip))
-        unread = drafts[-1:] * (accepted == gamma) + [choices[accepted]]
-        answer = until_stop(answer + drafts[:accepted] + [choices[accepted]], lab.stop_token_ids)
+        p = read(target, [answer[-1], *drafts], cache, temperature)  # [g+1, V]
+        tokens = verify(p, torch.stack(q), drafts, generator)
+        accepted = len(tokens) - 1
+        target.roll_back(cache, max(0, gamma - accepted - slips[0]))
+        small.roll_back(small_cache, max(0, gamma - 1 - accepted - slips[1]))
+        unread = drafts[-1:] * (accepted == gamma) + tokens[-1:]
+        answer = until_stop(answer + tokens, stop)
         accepted_by_round.append(accepted)
-    return answer[:lab.max_new_tokens], accepted_by_round
+    return answer[:longest], accepted_by_round
 
 
 # %% [markdown]
-# The package's `generate` runs the same loop for any drafter and temperature, and asks the host once a round where we
-# ask at every token. The two must agree token for token and round for round, and both must give the answer of plain
-# decoding.
+# The package's `generate` runs the same loop for any drafter, and asks the host once per round where we ask at every
+# token. At temperature 0 nothing is left to chance, so the two must agree token for token and round for round, and both
+# must give the answer of plain decoding.
 
 # %%
+from functools import partial
+
+from dspark_lite.figures import token_boxes
+from dspark_lite.losslessness.ties import same_or_tied
+
+ours = partial(speculate, (target, small), gamma=7, longest=lab.max_new_tokens, stop=lab.stop_token_ids)
 ids = lab.encode(lab.prompts["math"][1])
-answer, accepted_by_round = speculate(ids, gamma=7)
+answer, accepted_by_round = ours(ids)
 packaged = dspark_lite.generate(target, drafter, ids, max_new_tokens=lab.max_new_tokens, gamma=7)
 plain = dspark_lite.generate(target, None, ids, max_new_tokens=lab.max_new_tokens)
 assert answer == packaged.token_ids
@@ -106,6 +154,35 @@ assert accepted_by_round == [r.accepted for r in packaged.rounds]
 assert same_or_tied(target, ids, answer, plain.token_ids)
 print(lab.decode(answer))
 picture = token_boxes.rounds_figure(lab, packaged, count=10)
+
+# %% [markdown]
+# At temperature 1 the tokens are drawn, and two runs with different random numbers need not agree. What must agree is
+# the distribution. The loop is small enough for the proof of lesson 02: on a toy pair, a random target and a random
+# small LM over two tokens, we follow every outcome of every draft, coin and correction through *this* function.
+
+# %%
+from dspark_lite.losslessness import outcomes, output_distribution, total_variation
+from dspark_lite.losslessness.toys import toy_models
+
+toy, toy_drafters = toy_models()
+toys = toy, toy_drafters["small_lm"].model
+found = {}
+for (tokens, _), probability in outcomes(
+        lambda path: speculate(toys, torch.tensor([[0]]), gamma=2, longest=3, temperature=1.0, generator=path)):
+    found[tuple(tokens)] = found.get(tuple(tokens), 0.0) + probability
+exact = output_distribution(toy, None, None, length=3)
+for tokens in sorted(exact):
+    print(tokens, f"target {exact[tokens]:.4f}   our loop {found[tokens]:.4f}")
+print(f"total variation {total_variation(found, exact):.1e}")
+assert total_variation(found, exact) < 1e-5
+
+# %% [markdown]
+# Prefill, drafting, your rule, both roll-backs, several rounds: the distribution is the target's. Now on the real pair.
+
+# %%
+drawn, accepted_by_round = ours(ids, temperature=1.0, generator=lab.generator())
+print(lab.decode(drawn))
+print(f"\naccepted by round {accepted_by_round}: {1 + sum(accepted_by_round) / len(accepted_by_round):.2f} tokens per round")
 
 # %% [markdown]
 # ## What the caches must forget
@@ -120,41 +197,53 @@ picture = token_boxes.rounds_figure(lab, packaged, count=10)
 # The token that the target added has been read by nobody: it is the next anchor. When all 7 are accepted, the small LM
 # forgets nothing and has its own last draft still to read.
 #
-# Why care? Let us leave one refused draft behind, first in the target's cache, then in the small LM's.
+# Why care? Let us forget one refused draft too few, first in the target's cache, then in the small LM's.
+
+# %%
+from dspark_lite.exercises.predictions import predict
+
+harm = predict("Which slip changes the text, which one the speed: in the target's cache, in the small LM's?", ...)
 
 # %%
 tried = [lab.encode(prompt) for prompts in lab.prompts.values() for prompt in prompts[:2]]
 truth = [dspark_lite.generate(target, None, ids, max_new_tokens=lab.max_new_tokens).token_ids for ids in tried]
-outcomes = {}
-for label, slip in (("clean caches", {}), ("a refused draft stays in the target's", {"target_slip": 1}),
-                    ("a refused draft stays in the small LM's", {"small_slip": 1})):
-    outcomes[label] = [speculate(ids, gamma=7, **slip) for ids in tried]
-    right = sum(same_or_tied(target, ids, ours, plain) for ids, (ours, _), plain in zip(tried, outcomes[label], truth))
-    rounds = [accepted for _, by_round in outcomes[label] for accepted in by_round]
-    print(f"{label:40} {right} of {len(tried)} answers are the target's own, "
-          f"{1 + sum(rounds) / len(rounds):.2f} tokens a round")
+written, results = {}, []
+for label, slips in (("clean caches", (0, 0)), ("a refused draft stays in the target's", (1, 0)),
+                     ("a refused draft stays in the small LM's", (0, 1))):
+    written[label] = [ours(ids, slips=slips) for ids in tried]
+    right = sum(same_or_tied(target, ids, answer, plain) for ids, (answer, _), plain in zip(tried, written[label], truth))
+    rounds = [accepted for _, by_round in written[label] for accepted in by_round]
+    results.append(f"{label:40} {right} of {len(tried)} answers are the target's own, "
+                   f"{1 + sum(rounds) / len(rounds):.2f} tokens per round")
+harm.beside("\n             ".join(results))
 
 # %% [markdown]
 # The two slips do different harm, and the difference is worth remembering.
 #
-# - In the **target's** cache a phantom token stands in the context and moves everything behind it by one position. From
+# - In the **target's** cache a phantom token stands in the context and moves everything after it by one position. From
 #   then on the target answers another question. The text is no longer its own, and nothing raises an error.
 # - In the **small LM's** cache the same phantom leaves every answer right. Losslessness never rests on the drafter,
-#   which only drafts worse: compare the tokens a round.
+#   which only drafts worse: compare the tokens per round.
 
 # %%
-assert all(same_or_tied(target, ids, ours, plain) for ids, (ours, _), plain in
-           zip(tried, outcomes["a refused draft stays in the small LM's"], truth))
-broken = [ours for ours, _ in outcomes["a refused draft stays in the target's"]]
+assert all(same_or_tied(target, ids, answer, plain) for ids, (answer, _), plain in
+           zip(tried, written["a refused draft stays in the small LM's"], truth))
+broken = [answer for answer, _ in written["a refused draft stays in the target's"]]
 worst = max(range(len(tried)), key=lambda k: sum(a != b for a, b in zip(broken[k], truth[k])))
 print("as it should be:\n" + lab.decode(truth[worst]))
 print("\nwith phantoms in the target's cache:\n" + lab.decode(broken[worst]))
 
 # %% [markdown]
-# ### Exercise 1 · Forget the right number
+# ### Exercise 2 · Forget the right number (code)
 # Now a policy sits in between (lesson 00): of `gamma` drafts it sends only the first `length` to the target, and
 # `accepted` of these are kept. How many positions must the target's cache forget, and how many the small LM's? Return
 # both numbers.
+#
+# <details><summary>Hint</summary>
+#
+# Fill in the table above for `gamma = 7`, `length = 4`, `accepted = 4`: what has each model read, and what of it stays?
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -189,6 +278,8 @@ def look_up(text, length, longest=3):
     return []
 
 
+from dspark_lite.drafters import PromptLookup
+
 text = lab.encode(lab.prompts["code"][0])[0].tolist() + truth[2]
 lookup = PromptLookup(target.vocab_size)
 generator = lab.generator()
@@ -221,10 +312,15 @@ picture = token_boxes.rounds_figure(lab, copied, count=14)
 # $$L = \frac{T_\text{draft} + T_\text{verify}}{\tau}.$$
 #
 # It is a plain quotient of totals: all the seconds of all rounds over all their tokens. Speculation wins where $L$ is
-# below the time of one plain pass, $T$. We measure every part, at temperature 1, three prompts a domain, the drafters
-# by turns. All have run above, so no first run is in the count.
+# below the time of one plain pass, $T$. We measure every part at temperature 1 on three prompts per domain, one drafter
+# after the other on each prompt, so that a slow moment of the machine meets all. All have run above, so no first run is
+# in the count.
 
 # %%
+from dspark_lite.common import names
+from dspark_lite.figures import lesson_03 as figures
+from dspark_lite.measure.evaluation import acceptance_by_position, rollout, tokens_per_second
+
 drafters = {"plain": None, "small_lm": drafter, "prompt_lookup": lookup}
 runs = {(name, domain): [] for name in drafters for domain in lab.prompts}
 for domain, prompts in lab.prompts.items():
@@ -235,7 +331,7 @@ for domain, prompts in lab.prompts.items():
 
 # %%
 def parts(generations):
-    """Accepted length, and the mean seconds of drafting and of verifying a round."""
+    """Accepted length, and the mean seconds that a round spends drafting and verifying."""
     rounds = [r for g in generations for r in g.rounds]
     return tuple(sum(getattr(r, name) for r in rounds) / len(rounds)
                  for name in ("committed", "draft_seconds", "verify_seconds"))
@@ -245,7 +341,7 @@ costs = {key: parts(generations) for key, generations in runs.items()}
 for (name, domain), (tau, draft, verify) in costs.items():
     speedup = tokens_per_second(runs[name, domain]) / tokens_per_second(runs["plain", domain])
     print(f"{names.DRAFTER_LABELS[name]:15} {domain:5} ({draft * 1e3:5.2f} + {verify * 1e3:5.2f}) ms / {tau:.2f} tokens = "
-          f"{(draft + verify) / tau * 1e3:5.2f} ms a token, {speedup:.2f} times plain")
+          f"{(draft + verify) / tau * 1e3:5.2f} ms per token, {speedup:.2f} times plain")
 picture = figures.latency_bars(costs, lab.device_name)
 
 # %% [markdown]
@@ -268,11 +364,16 @@ print(f"time:       one pass takes c = {c:.0%} of a plain pass of the target, "
 print(f"verifying a block takes v = {v:.2f} plain passes")
 
 # %% [markdown]
-# Compare the three shares. If time followed the parameters, the third would equal the first. A pass over one token is
-# short of work: it waits for one small operation after another, and their number grows with the *layers*, which must be
-# passed in sequence. A small LM is small in width first and in depth second, so at batch 1 its passes stay dear, and it
-# needs `gamma` of them each round. This is the opening that block drafters use (lesson 04): one pass of few layers for
-# the whole block.
+# Compare the three shares. If time followed the parameters, the third would equal the first; it lies nearer the second.
+# A pass over one token is short of work: it waits for one small operation after another, and their number grows with the
+# *layers*, which must be passed in sequence, and hardly with the width. So at batch 1 a small LM costs more than its
+# size says, and it is asked `gamma` times per round. This is the opening that block drafters use (lesson 04): one pass
+# of few layers for the whole block.
+#
+# > **On a large pair.** A [public notebook](references.md#public-notebook) drafts 4 tokens per round with Qwen3-0.6B for
+# > Qwen3-4B: 2.30, 3.06 and 2.40 tokens per round on a math, a code and a chat prompt, and 13.1 tokens per second where
+# > plain decoding gives 15.3. The small LM has 28 layers, the target 36, so a pass of the one costs nearly as much as a
+# > pass of the other, and speculation *loses*: 0.85 times plain.
 #
 # ## When does speculation lose?
 #
@@ -290,11 +391,16 @@ print(f"verifying a block takes v = {v:.2f} plain passes")
 # **Speculation loses where $\tau < \gamma c + v$.** With $v = 1$ that is where $a + \dots + a^\gamma < \gamma c$: on
 # average a draft must be worth more than its own price. So no draft length helps when $a < c$.
 #
-# There are two ways to lose, then: to be wrong too often, as prompt lookup is where nothing repeats, and to be too
-# dear. For the second here is the drafter that is never wrong: the target itself. With $c = 1$ and $a = 1$ the formula
+# There are two ways to lose, then: to be wrong too often, as prompt lookup is where nothing repeats, and to cost too
+# much. For the second here is the drafter that is never wrong: the target itself. With $c = 1$ and $a = 1$ the formula
 # says $(\gamma + 1)/(\gamma + v)$.
 
 # %%
+mirrored_speed = predict("The target drafts for itself, 7 tokens, all right: how many times as fast as plain decoding?", ...)
+
+# %%
+from dspark_lite.drafters import SmallLM
+
 mirror, plain_runs, mirrored = SmallLM(target, gamma=7), [], []
 for index, prompt in enumerate(lab.prompts["math"][:2]):
     for found, chosen in ((plain_runs, None), (mirrored, mirror)):
@@ -302,8 +408,8 @@ for index, prompt in enumerate(lab.prompts["math"][:2]):
 speedup = tokens_per_second(mirrored) / tokens_per_second(plain_runs)
 accepted = [r.accepted for g in mirrored for r in g.rounds]
 print(f"accepted by round {accepted}")
-print(f"{parts(mirrored)[0]:.2f} tokens a round, {speedup:.2f} times plain decoding; "
-      f"the formula gives {8 / (7 + v):.2f}")
+mirrored_speed.beside(f"{parts(mirrored)[0]:.2f} tokens per round, {speedup:.2f} times plain decoding; "
+                      f"the formula gives {8 / (7 + v):.2f}")
 
 # %% [markdown]
 # Its guesses are right (in 16 bits a block and a single token round differently, and now and then one is refused), and
@@ -329,14 +435,22 @@ assert abs(tossed - expected_tau(0.8, 7)) < 0.05
 # happens to that length as $a$ falls, as $c$ grows?
 
 # %%
+from dspark_lite.figures import widgets
+
 panel = widgets.explore(
     figures.when_it_pays, acceptance=widgets.slider("acceptance a", 0.8, 0.05, 0.95, 0.05),
     gamma=widgets.slider("draft length gamma", 7, 1, 16), cost=widgets.slider("cost ratio c", 0.1, 0.0, 1.0, 0.05),
     verify=widgets.slider("cost of verifying v", 1.0, 1.0, 3.0, 0.1))
 
 # %% [markdown]
-# ### Exercise 2 · Accepted length in closed form
+# ### Exercise 3 · Accepted length in closed form (code)
 # Return $\tau$ for $0 \le a \le 1$ without a loop or a sum. Mind $a = 1$.
+#
+# <details><summary>Hint</summary>
+#
+# Write $\tau$ and $a\tau$ below each other. Which terms are left of the difference?
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -353,7 +467,7 @@ def tau_of(a, gamma):
 done = exercises.check_expected_tau(tau_of)
 
 # %% [markdown]
-# ### Exercise 3 · The best draft length
+# ### Exercise 4 · The best draft length (code)
 # Verifying costs one plain pass ($v = 1$). Which `gamma` from 0 to 16 gives the largest speed-up? `gamma = 0` means: do
 # not speculate.
 
@@ -372,11 +486,16 @@ def best_gamma(a, c):
 done = exercises.check_best_gamma(best_gamma)
 
 # %% [markdown]
-# ### A worked question
+# ### Exercise 5 · When does it lose? (think)
 # A small LM costs a tenth of a plain pass per token, its drafts are accepted with chance 0.8, and verifying costs one
 # plain pass. With $\gamma = 5$, what is the speed-up? How low may the acceptance fall before it is lost? And what if
 # the small LM cost half a pass?
 #
+# <details><summary>Hint</summary>
+#
+# Count everything in plain passes: what does a round cost, what does it yield?
+#
+# </details>
 # <details><summary>Answer</summary>
 #
 # $\tau = (1 - 0.8^6)/(1 - 0.8) = 3.69$. A round costs $5 \cdot 0.1 + 1 = 1.5$ plain passes, so the speed-up is
@@ -399,7 +518,7 @@ done = exercises.check_best_gamma(best_gamma)
 chances = {}
 for domain in lab.prompts:
     rounds = [r for g in runs["small_lm", domain] for r in g.rounds]
-    judged = sum(min(r.accepted + 1, r.proposed) for r in rounds)  # behind the first refusal no draft is judged
+    judged = sum(min(r.accepted + 1, r.proposed) for r in rounds)  # after the first refusal no draft is judged
     chances[domain] = sum(r.accepted for r in rounds) / judged
     by_position = acceptance_by_position(runs["small_lm", domain], drafter.gamma)
     shown = " ".join("  - " if rate is None else f"{rate:.2f}" for rate in by_position)
@@ -411,7 +530,7 @@ for domain in lab.prompts:
 # rounds come that far, so the right end is noisy. Lesson 04 asks the same question of a drafter whose positions do not
 # see one another.
 #
-# Now let the small LM draft 1, 2, 4 and 7 tokens a round, three prompts a domain, and lay the measured $\tau$ beside
+# Now let the small LM draft 1, 2, 4 and 7 tokens per round on three prompts per domain, and lay the measured $\tau$ beside
 # the formula's.
 
 # %%
@@ -439,15 +558,41 @@ for domain in lab.prompts:
 # %% [markdown]
 # On the left the formula accepts more with every draft, and gains less and less where $a$ is small. Where filled and
 # hollow marks part, one number $a$ says too little; besides, the end of an answer cuts its last round short, and three
-# prompts are few. On the right every draft more makes a round dearer by the same step. Where a curve is below 1 the
-# text is still right, and plain decoding would have been faster.
+# prompts are few. On the right each extra draft adds the same cost, so a curve turns down once acceptance no longer
+# covers it.
+#
+# ### Exercise 6 · A better reader (open)
+# `look_up` copies what followed the *latest* earlier place. Is that the best choice? Write a variant (the earliest place,
+# the longest match, a match in the prompt before one in the answer, fewer tokens copied after a short match) and measure
+# it: put it into a copy of `lookup` as its `continuation`, decode ten prompts of the domain where you expect most, and
+# compare tokens per round. What did you predict, and what happened?
+#
+# <details><summary>Hint</summary>
+#
+# `lookup.continuation = my_look_up` replaces it for one drafter; `rollout(lab, lookup, prompt, index, temperature=1.0)`
+# decodes one prompt, and `parts([...])[0]` is the accepted length.
+#
+# </details>
+#
+# ## The scoreboard
+#
+# From here to lesson 06 a table grows: every drafter, measured side by side on more prompts than above
+# (`python -m dspark_lite bench`, temperature 1, stored in `assets/measurements/bench.json`).
+
+# %%
+from dspark_lite.figures.scoreboard import scoreboard
+
+print(scoreboard("small_lm", "prompt_lookup"))
+
+# %% [markdown]
 #
 # > **Paper and figures.** In the paper's Table 1, as in $\tau$ here, the target's own token counts. Its Figure 2, as
 # > `acceptance_by_position` here, counts drafts only. Lay numbers of one kind beside each other.
 #
 # ## Recap
 #
-# - The loop is propose, verify, accept, roll back. A stale target cache changes the text silently, a stale drafter
+# - The loop is propose, verify, accept, roll back, and with your `verify` in it the text has exactly the target's
+#   distribution, at any temperature. A stale target cache changes the text silently, a stale drafter
 #   cache only costs speed.
 # - Prompt lookup is nearly free and right only where the answer repeats something; a small LM guesses anywhere and pays
 #   one pass per draft.
@@ -455,4 +600,4 @@ for domain in lab.prompts:
 #   $a < c$.
 # - At batch 1 the time of a small model follows its layers more than its parameters: compare the three shares above.
 #
-# **Next:** lesson 04 drafts the whole block in one pass, so that $\gamma$ leaves the denominator.
+# **Next:** [lesson 04](04_draft_a_block_at_once.ipynb) drafts the whole block in one pass, so that $\gamma$ leaves the denominator.

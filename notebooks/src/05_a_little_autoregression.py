@@ -15,24 +15,19 @@
 # - how much longer DSpark accepts than DFlash, here and in the paper
 #
 # **What you need**: lesson 04, above all its last part on the multi-modal collision.
+#
+# **Sources**: the [DSpark paper](references.md#dspark), section 3.1, equations 4 to 6, and Figure 4; the nearest relative is
+# the [CRF over parallel states](references.md#crf-nat), which [related work](related_work.md) sets beside it.
+# [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
 
 # %%
 import torch
-import torch.nn.functional as F
 
 import dspark_lite
-from dspark_lite.common import paper
-from dspark_lite.common.estimates import bootstrap
-from dspark_lite.common.timing import milliseconds
-from dspark_lite.decoding.sampling import draw, probabilities
-from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.exercises import lesson_05 as exercises
-from dspark_lite.figures import lesson_04, token_boxes, widgets
-from dspark_lite.figures import lesson_05 as figures
-from dspark_lite.figures import style as plots
 from dspark_lite.measure import evaluation, multimodality
 
 lab = dspark_lite.setup()
@@ -56,6 +51,33 @@ gamma = dspark.gamma
 # %% [markdown]
 # ## The missing glance
 #
+# Lesson 04's toy first. "Of course" and "no problem" are equally likely; slots drawn independently wrote "of problem" in a
+# quarter of all blocks, and slot 2 was kept half of the time. Now slot 2 may add a number to its logits that depends on
+# the word just drawn. One row for each previous word, a column for each next one:
+
+# %%
+import numpy as np
+
+rng = np.random.default_rng(0)
+joint = np.array([[0.5, 0.0], [0.0, 0.5]])  # rows: "of", "no"; columns: "course", "problem"
+left, right = np.array([[4.0], [-4.0]]), np.array([[4.0], [-4.0]])  # [2, 1] each: a table of rank one
+bias = left @ right.T  # [2, 2]
+base = np.log(joint.sum(0))  # slot 2 alone: one half each
+for name, table in (("without", np.zeros((2, 2))), ("with", bias)):
+    first = rng.choice(2, 200_000, p=joint.sum(1))
+    q2 = np.exp(base + table)
+    q2 = q2 / q2.sum(1, keepdims=True)  # [2, 2], slot 2's distribution after each first word
+    second = (rng.random(len(first)) > q2[first, 0]).astype(int)
+    p2 = joint[first, second] / joint.sum(1)[first]
+    kept = rng.random(len(first)) < p2 / q2[first, second]
+    print(f"{name:8} the bias: incoherent blocks {np.mean(first != second):.0%}, slot 2 kept {kept.mean():.2f}, "
+          f"{1 + kept.mean():.2f} drafts accepted per round")
+assert kept.mean() > 0.999
+
+# %% [markdown]
+# The whole repair is one outer product: a table of rank one. Where phrasings are many the table needs a higher rank, but it
+# stays a table.
+#
 # Lesson 04 ended with a block that began one phrasing and went on with another, because no slot knew what the slot
 # before had drawn. The hidden states of all slots must come from one pass, or the draft is slow again. But the *logits*
 # can wait. DSpark adds a bias to them that depends on one thing only, the token just drawn (equation 5 of the paper):
@@ -78,45 +100,14 @@ base_logits = dspark.lm_head(hidden)  # [1, g, V]
 print("...", repr(lab.decode(reading.ids[0, reading.start:place + 1])), " base logits", tuple(base_logits.shape))
 
 # %% [markdown]
-# Now the block is drawn left to right. Each step is a lookup, a product of $r \times V$ numbers, a softmax and a draw:
-# the backbone does not run again.
-
-# %%
-w1, w2 = dspark.markov_head.markov_w1.weight, dspark.markov_head.markov_w2.weight  # [V, r], [V, r]
-generator, previous, tokens = lab.generator(1), anchor, []
-for k in range(gamma):
-    bias = F.linear(F.embedding(previous, w1), w2)  # [1, V]
-    previous = draw(probabilities(base_logits[:, k] + bias, 1.0), generator)  # [1]
-    tokens.append(previous)
-tokens = torch.stack(tokens, 1)  # [1, g]
-assert torch.equal(tokens, dspark.draw_block(hidden, anchor, 1.0, lab.generator(1))[0])
-print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(tokens[0])!r}, as the package draws it")
-
-# %% [markdown]
-# The distribution that each token was drawn from is known when it is drawn. So the accept rule of lesson 02 works as
-# before, and decoding stays lossless.
-#
-# Does the glance help? The pair of the next two tokens again: what the target would write, what this backbone draws
-# without its head, and with it.
-
-# %%
-first, joint = multimodality.target_pairs(lab.target, ids)  # [5], [5, V]
-second = joint.sum(0).topk(5).indices  # [5]
-anchor_bias = F.linear(F.embedding(anchor, w1), w2)[0]  # [V]
-first_probs = probabilities(base_logits[0, 0] + anchor_bias, 1.0)[first]  # [5]
-second_bias = F.linear(F.embedding(first, w1), w2)  # [5, V]
-with_head = first_probs[:, None] * probabilities(base_logits[0, 1] + second_bias, 1.0)  # [5, V]
-without = probabilities(base_logits[0, :2], 1.0)  # [2, V]
-tables = {"target": joint, "DSpark, head off": without[0, first][:, None] * without[1], "DSpark": with_head}
-shown = {title: table[:, second] for title, table in tables.items()}  # [5, 5] each
-picture = lesson_04.pair_maps(shown, token_boxes.token_labels(lab, first), token_boxes.token_labels(lab, second))
-for title, table in shown.items():
-    wasted = table[shown["target"] < 0.005].sum() / table.sum()
-    print(f"{title:17} {wasted:5.1%} of it on pairs that the target hardly ever writes (below 0.5 %)")
-
-# %% [markdown]
-# ### Exercise 1 · The transition bias
+# ### Exercise 1 · The transition bias (code)
 # Both matrices are stored as [V, r]. Write the bias for a batch of previous tokens.
+#
+# <details><summary>Hint</summary>
+#
+# Looking a row up is indexing. The result must have a number for every token of the vocabulary.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -137,9 +128,15 @@ def transition_bias(w1, w2, previous):
 done = exercises.check_transition_bias(transition_bias)
 
 # %% [markdown]
-# ### Exercise 2 · Left to right
+# ### Exercise 2 · Left to right (code)
 # A greedy block: at every slot the token with the largest corrected logit. `bias(token)` gives the bias [V] after a
 # token.
+#
+# <details><summary>Hint</summary>
+#
+# Which token stands before slot 0? And before slot 1, which is known only after slot 0 has been decided?
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -164,11 +161,54 @@ def draft_greedily(base_logits, anchor, bias):
 done = exercises.check_left_to_right(draft_greedily)
 
 # %% [markdown]
+# Now the block is drawn left to right. Each step is a lookup, a product of $r \times V$ numbers, a softmax and a draw:
+# the backbone does not run again.
+
+# %%
+import torch.nn.functional as F
+
+from dspark_lite.decoding.sampling import draw, probabilities
+
+w1, w2 = dspark.markov_head.markov_w1.weight, dspark.markov_head.markov_w2.weight  # [V, r], [V, r]
+generator, previous, tokens = lab.generator(1), anchor, []
+for k in range(gamma):
+    bias = F.linear(F.embedding(previous, w1), w2)  # [1, V]
+    previous = draw(probabilities(base_logits[:, k] + bias, 1.0), generator)  # [1]
+    tokens.append(previous)
+tokens = torch.stack(tokens, 1)  # [1, g]
+assert torch.equal(tokens, dspark.draw_block(hidden, anchor, 1.0, lab.generator(1))[0])
+print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(tokens[0])!r}, as the package draws it")
+
+# %% [markdown]
+# The distribution that each token was drawn from is known when it is drawn. So the accept rule of lesson 02 works as
+# before, and decoding stays lossless.
+#
+# Does the glance help? The pair of the next two tokens again: what the target would write, what this backbone draws
+# without its head, and with it.
+
+# %%
+from dspark_lite.figures import lesson_04, token_boxes
+
+first, joint = multimodality.target_pairs(lab.target, ids)  # [5], [5, V]
+second = joint.sum(0).topk(5).indices  # [5]
+anchor_bias = F.linear(F.embedding(anchor, w1), w2)[0]  # [V]
+first_probs = probabilities(base_logits[0, 0] + anchor_bias, 1.0)[first]  # [5]
+second_bias = F.linear(F.embedding(first, w1), w2)  # [5, V]
+with_head = first_probs[:, None] * probabilities(base_logits[0, 1] + second_bias, 1.0)  # [5, V]
+without = probabilities(base_logits[0, :2], 1.0)  # [2, V]
+tables = {"target": joint, "DSpark, head off": without[0, first][:, None] * without[1], "DSpark": with_head}
+shown = {title: table[:, second] for title, table in tables.items()}  # [5, 5] each
+picture = lesson_04.pair_maps(shown, token_boxes.token_labels(lab, first), token_boxes.token_labels(lab, second))
+for title, table in shown.items():
+    wasted = table[shown["target"] < 0.005].sum() / table.sum()
+    print(f"{title:17} {wasted:5.1%} of it on pairs that the target hardly ever writes (below 0.5 %)")
+
+# %% [markdown]
 # ## Why a low rank
 #
-# $W_2 W_1$ is a table of $V \times V$ transition scores, a bigram model. Written out it would be larger than the
-# target. As a product of two thin matrices of rank $r$ it has $2 V r$ parameters. The second line has the sizes of the
-# draft that was released for Qwen3-4B.
+# $W_2 W_1$ is a table of $V \times V$ transition scores, a bigram model. Written out it grows with the square of the
+# vocabulary: for Qwen3-4B it would be several times as large as the target itself. As a product of two thin matrices of
+# rank $r$ it has $2 V r$ parameters. The second line has the sizes of the draft that was released for Qwen3-4B.
 
 # %%
 sizes = {"this lab": (lab.target.vocab_size, dspark.config.markov_rank),  # V and r
@@ -177,6 +217,8 @@ for name, (vocabulary, rank) in sizes.items():
     table, factors = vocabulary**2, 2 * vocabulary * rank
     print(f"{name:18} V = {vocabulary:7,}  r = {rank:3}   table {table / 1e6:10,.2f} M parameters, "
           f"W1 and W2 {factors / 1e6:6.2f} M: {table / factors:.0f} times fewer")
+print(f"{'':18} the target of this lab has {sum(p.numel() for p in lab.target.model.parameters()) / 1e6:,.2f} M parameters, "
+      "Qwen3-4B about 4,000 M")
 
 # %% [markdown]
 # ## What the head has learned
@@ -205,6 +247,12 @@ for row in fourth.topk(14).indices.tolist():
 # ## Turn it off
 #
 # The same backbone, the same prompts, but with a bias of zero. One line replaces the head's step, and one puts it back.
+# Which of the two accepts less at position 2: DFlash, which never had a head, or DSpark, whose head is taken away?
+
+# %%
+from dspark_lite.exercises.predictions import predict
+
+headless = predict("At position 2, on chat: which is lower, DFlash or DSpark without its head?", ...)
 
 # %%
 runs["dspark"] = decode_all(dspark)
@@ -213,6 +261,8 @@ runs["head off"] = decode_all(dspark)
 del dspark.markov_head.step
 
 # %%
+from dspark_lite.figures import style as plots
+
 styles = {"dspark": plots.drafter_style("dspark"), "dflash": plots.drafter_style("dflash"),
           "head off": {"label": "DSpark, head off", "color": plots.GREY, "marker": "s", "linestyle": "--"}}
 fig, panels = plots.figure(3, width=4.2, sharey=True)
@@ -229,6 +279,8 @@ for domain in few:
     for name in styles:
         rates = evaluation.acceptance_by_position(runs[name][domain], gamma)
         print(f"{domain:5} {name:9}", "  ".join("  - " if rate is None else f"{rate:.2f}" for rate in rates))
+second = {name: evaluation.acceptance_by_position(runs[name]["chat"], gamma)[1] for name in ("dflash", "head off")}
+headless.beside(", ".join(f"{styles[name]['label']} {rate:.2f}" for name, rate in second.items()))
 
 # %% [markdown]
 # Compare the second and third positions, where all three have many rounds. Without its head DSpark's backbone is no
@@ -239,44 +291,20 @@ for domain in few:
 # ## Heads that see more
 #
 # The Markov head's bias depends on the previous token alone. The paper tries two richer heads. The *gated* head lets
-# the hidden state decide how much of $W_1[x]$ passes. With $[\cdot\,;\cdot]$ for one vector behind the other and
+# the hidden state decide how much of $W_1[x]$ passes. With $[\cdot\,;\cdot]$ for one vector after the other and
 # $\odot$ for the product entry by entry:
 #
 # $$b_k = W_2\,\big(\sigma(G\,[h_k; W_1[x_{k-1}]]) \odot W_1[x_{k-1}]\big)$$
 #
-# We take a head with random weights and write the equation down.
-
-# %%
-torch.manual_seed(0)
-vocabulary, rank, size, slots = 50, 8, 16, 7
-previous, h = torch.randint(vocabulary, (slots,)), torch.randn(slots, size)  # tokens [g], hidden states [g, H]
-
-gated = SEQUENTIAL_HEADS["gated"](vocabulary, rank, size).requires_grad_(False)
-embedded = gated.markov_w1(previous)  # [g, r]
-gate = torch.sigmoid(gated.gate_proj(torch.cat([h, embedded], -1)))  # [g, r]
-bias = gated.markov_w2(gate * embedded)  # [g, V]
-assert torch.allclose(bias, transition_biases(gated, previous, h), atol=1e-5)
-
-# %% [markdown]
-# The *RNN* head carries a state $s$ of $r$ numbers from slot to slot. One linear layer on state, previous token and
-# hidden state gives three parts, a gate $g$, a candidate $c$ and an output $o$:
-#
-# $$[g; c; o] = J\,[s_{k-1}; W_1[x_{k-1}]; h_k]$$
-# $$s_k = \sigma(g) \odot s_{k-1} + (1 - \sigma(g)) \odot \tanh(c), \qquad b_k = W_2 \tanh(o), \qquad s_0 = 0$$
-
-# %%
-rnn = SEQUENTIAL_HEADS["rnn"](vocabulary, rank, size).requires_grad_(False)
-s, biases = torch.zeros(rank), []
-for k in range(slots):
-    g, c, o = rnn.joint_proj(torch.cat([s, rnn.markov_w1(previous[k]), h[k]])).chunk(3)
-    s = torch.sigmoid(g) * s + (1 - torch.sigmoid(g)) * torch.tanh(c)
-    biases.append(rnn.markov_w2(torch.tanh(o)))
-assert torch.allclose(torch.stack(biases), transition_biases(rnn, previous, h), atol=1e-5)
-
-# %% [markdown]
-# ### Exercise 3 · The gate
+# ### Exercise 3 · The gate (code)
 # The gated head's bias at one slot, from `hidden` [H], `embedded` $= W_1[x]$ [r], the layer `gate_proj` ($G$) and `w2`
-# [V, r].
+# [V, r], as in the equation.
+#
+# <details><summary>Hint</summary>
+#
+# The gate has as many entries as $W_1[x]$, each between 0 and 1.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -298,9 +326,37 @@ def gated_bias(hidden, embedded, gate_proj, w2):
 done = exercises.check_gate(gated_bias)
 
 # %% [markdown]
-# ### Exercise 4 · The state
+# A head with random weights, for all slots at once, against the package's:
+
+# %%
+from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
+
+torch.manual_seed(0)
+vocabulary, rank, size, slots = 50, 8, 16, 7
+previous, h = torch.randint(vocabulary, (slots,)), torch.randn(slots, size)  # tokens [g], hidden states [g, H]
+
+gated = SEQUENTIAL_HEADS["gated"](vocabulary, rank, size).requires_grad_(False)
+embedded = gated.markov_w1(previous)  # [g, r]
+gate = torch.sigmoid(gated.gate_proj(torch.cat([h, embedded], -1)))  # [g, r]
+bias = gated.markov_w2(gate * embedded)  # [g, V]
+assert torch.allclose(bias, transition_biases(gated, previous, h), atol=1e-5)
+
+# %% [markdown]
+# The *RNN* head carries a state $s$ of $r$ numbers from slot to slot. One linear layer on state, previous token and
+# hidden state gives three parts, a gate $g$, a candidate $c$ and an output $o$:
+#
+# $$[g; c; o] = J\,[s_{k-1}; W_1[x_{k-1}]; h_k]$$
+# $$s_k = \sigma(g) \odot s_{k-1} + (1 - \sigma(g)) \odot \tanh(c), \qquad b_k = W_2 \tanh(o), \qquad s_0 = 0$$
+#
+# ### Exercise 4 · The state (code)
 # The RNN head's next state [r] from the old one and `joint` [3 r], which holds gate, candidate and output in this
 # order.
+#
+# <details><summary>Hint</summary>
+#
+# `joint.chunk(3)`. With $\sigma(g) = 1$ the old state stays as it is.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -321,6 +377,18 @@ def rnn_state(state, joint):
 
 
 done = exercises.check_state(rnn_state)
+
+# %% [markdown]
+# Slot by slot, against the package's:
+
+# %%
+rnn = SEQUENTIAL_HEADS["rnn"](vocabulary, rank, size).requires_grad_(False)
+s, biases = torch.zeros(rank), []
+for k in range(slots):
+    g, c, o = rnn.joint_proj(torch.cat([s, rnn.markov_w1(previous[k]), h[k]])).chunk(3)
+    s = torch.sigmoid(g) * s + (1 - torch.sigmoid(g)) * torch.tanh(c)
+    biases.append(rnn.markov_w2(torch.tanh(o)))
+assert torch.allclose(torch.stack(biases), transition_biases(rnn, previous, h), atol=1e-5)
 
 # %% [markdown]
 # ### What each can see
@@ -369,6 +437,10 @@ for rule, answer in rules.items():
 # the block.
 
 # %%
+from dspark_lite.common.timing import milliseconds
+from dspark_lite.figures import lesson_05 as figures
+from dspark_lite.figures import widgets
+
 block = torch.cat([anchor[:, None], tokens], 1)  # [1, g + 1]
 _, cache = lab.target.prefill(ids[:, :place], dspark.taps)
 
@@ -400,6 +472,9 @@ print(f"the head adds {with_head - independent:.2f} ms to a round of {backbone +
 # filled, the paper's hollow).
 
 # %%
+from dspark_lite.common import paper
+from dspark_lite.common.estimates import bootstrap
+
 tallies = {name: [evaluation.tally(runs[name][domain]) for domain in few] for name in ("dflash", "dspark")}
 lengths = {name: {domain: bootstrap(evaluation.mean_accepted_length, [counts])
                   for domain, counts in zip(few, groups)} for name, groups in tallies.items()}
@@ -417,6 +492,72 @@ print(f"in the paper {min(theirs):+.1%} to {max(theirs):+.1%} over {len(theirs)}
 # what should agree is the order of the drafters. With so few prompts the interval is wide;
 # `python -m dspark_lite evaluate` measures it on more.
 #
+# ### Exercise 5 · What a table cannot say (think)
+# After "as" comes "soon" or "well"; after "as soon" and "as well" comes "as" again, and then "possible" or "known". Can a
+# Markov head of any rank make all three slots coherent, if the base logits are the marginals? Which of the three heads can?
+# And why do the released drafts do without it?
+#
+# <details><summary>Hint</summary>
+#
+# What does the Markov head know when it drafts the word after the second "as"?
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# No. After the second "as" the previous token is the same in both phrasings, so the bias is the same, and slot 3 is drawn
+# from the marginal: half of the blocks are "as soon as known". Rank does not matter, since even the full table has one row
+# for "as". The gate does not help either: it reads the hidden state of its slot, which was computed before anything was
+# drawn, and the same previous token. The RNN head carries a state that saw "soon" or "well".
+#
+# A mistake of this kind costs only where two phrasings meet in the same token and part again inside one block. The longer the
+# block, the more often that happens; at 7 the paper finds 2 to 3 % in accepted length, and the released drafts take the
+# head with fewer parameters.
+#
+# </details>
+#
+# ### Exercise 6 · Read the table (open)
+# Choose a kind of word (numbers, names, punctuation, beginnings of words) and ask the head about it: which tokens does it
+# raise after them, which does it push down? Predict first. Does a rule show that you did not expect? `w1[previous] @ w2.T`
+# is the whole table.
+#
+# ### Exercise 7 · `verify`, once more (code)
+# You have now met both halves of a speculative decoder, the draft and the rule. Write the rule a third time, from memory,
+# without the hints of lesson 02; it is the one function of this course that you should own.
+
+# %%
+from dspark_lite.decoding.sampling import residual
+from dspark_lite.exercises.verifying import draw_token, toss
+
+
+# %% tags=["exercise"]
+def verify(p, q, drafts, generator):
+    """The tokens that a round commits; p [g+1, V], q [g, V], `drafts` a list of g tokens drawn from q."""
+    ...
+
+
+done = exercises.check_verify(verify)
+
+
+# %% tags=["solution"]
+def verify(p, q, drafts, generator):
+    """The tokens that a round commits; p [g+1, V], q [g, V], `drafts` a list of g tokens drawn from q."""
+    for k, draft in enumerate(drafts):
+        if not toss(p[k, draft] / q[k, draft], generator):
+            return [*drafts[:k], draw_token(residual(p[k], q[k]), generator)]
+    return [*drafts, draw_token(p[len(drafts)], generator)]
+
+
+done = exercises.check_verify(verify)
+
+# %% [markdown]
+# ## The scoreboard
+
+# %%
+from dspark_lite.figures.scoreboard import scoreboard
+
+print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark"))
+
+# %% [markdown]
 # ## Explore
 #
 # The block of the chat answer from above. Choose a slot and the token drawn before it: what the backbone proposes, what
@@ -452,4 +593,4 @@ panel = widgets.explore(explore_bias, slot=widgets.slider("slot", 2, 1, gamma),
 # *Where paper and code differ*: section 4.3.1 of the paper gives 0.93 for DSpark's first position on math, its Figure 2
 # shows 0.905, and only the latter reproduces Table 1.
 #
-# **Next**: lesson 06 sets DSpark beside drafters that are autoregressive throughout, Eagle3 and MTP.
+# **Next**: [lesson 06](06_autoregressive_rivals.ipynb) sets DSpark beside drafters that are autoregressive throughout, Eagle3 and MTP.

@@ -11,39 +11,27 @@
 # **What you will learn**
 # - on whose text a drafter is trained, what the target computes ahead for it, and what it does not
 # - how anchors and packing train many blocks in one pass, each seeing what it will see when it drafts
-# - the three losses, and why one of them is the chance of being accepted
+# - the three losses, built by you: why one of them is the chance of being accepted
 # - what a DSpark that you train here accepts, before and after
 #
 # **What you need**: lesson 02 (the accept rule), lessons 04 and 05 (the block, the heads).
+#
+# **Sources**: the [DSpark paper](references.md#dspark), section 3.3 and equations 9 to 11; the training code that it
+# comes with, [DeepSpec](references.md#deepspec); FlexAttention for the packing mask ([PyTorch](references.md#flexattention)).
+# [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
 
 # %%
 import tempfile
-import time
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
 import dspark_lite
-from dspark_lite.common.estimates import bootstrap
 from dspark_lite.exercises import lesson_07 as exercises
 from dspark_lite.figures import lesson_07 as figures
-from dspark_lite.figures import style as plots
-from dspark_lite.figures import token_boxes, widgets
-from dspark_lite.losslessness.ties import agree, same_or_tied
-from dspark_lite.measure import evaluation
-from dspark_lite.measure.lab import held_out
-from dspark_lite.models.checkpoints import save_draft
-from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors, sparse_mask
-from dspark_lite.training.answers import answered_rows, write_answers
-from dspark_lite.training.cache import build_cache, token_bytes
-from dspark_lite.training.drafts import new_draft, train_draft
-from dspark_lite.training.estimate import estimate
-from dspark_lite.training.loop import Plan, optimise, read_log
-from dspark_lite.training.losses import block_losses, position_weights, training_forward
 from dspark_lite.training.recipes import load_recipe
 
 lab = dspark_lite.setup()
@@ -71,9 +59,13 @@ for name, value in recipe.items():
 
 
 # %%
+from dspark_lite.measure.lab import held_out
+from dspark_lite.training.answers import answered_rows, write_answers
+
+
 @torch.inference_mode()
 def read(prompts, answers):
-    """Mean surprise and mean entropy (nats a token) of answers under the target, both lists of token ids."""
+    """Mean surprise and mean entropy (nats per token) of answers under the target, both lists of token ids."""
     surprise, entropy = [], []
     for prompt, answer in zip(prompts, answers):
         ids = torch.tensor([prompt + answer], device=lab.device)
@@ -91,18 +83,19 @@ texts = {"its own, temperature 1": write_answers(target, prompts, 1.0, lab.max_n
          "another author's": foreign}
 for name, answers in texts.items():
     surprise, entropy = read(prompts, answers)
-    print(f"{name:22} surprise {surprise:.3f}, entropy {entropy:.3f} nats a token ({sum(map(len, answers))} tokens)")
+    print(f"{name:22} surprise {surprise:.3f}, entropy {entropy:.3f} nats per token ({sum(map(len, answers))} tokens)")
 
 # %% [markdown]
 # Greedy answers leave out the less likely turns: their tokens surprise the target less than it expects. A drafter that
-# reads only those never sees how an answer goes on after such a turn. In the last line compare surprise with entropy:
-# as far as it lies above, another author's text leads to places where the target hardly ever is, and the drafter would
-# spend its strength there.
+# reads only those never sees how an answer goes on after such a turn. In the last line compare surprise with entropy: the
+# gap measures how much of that text the target would not have written. Training there is wasted.
 #
 # The recipe's prompts are drawn from the same generator as the prompts we test with, but a held-out share of them is
 # never trained on. The target answers them now. Rows are kept on disk, so a second call reads what is there.
 
 # %%
+import time
+
 started = time.perf_counter()
 rows = answered_rows(target, recipe["data"], folder / "answers.jsonl")
 seconds = time.perf_counter() - started
@@ -119,6 +112,8 @@ print(lab.decode(rows[0][0][rows[0][1]:]))
 # the LM head applied to the last hidden state.
 
 # %%
+from dspark_lite.training.cache import build_cache, token_bytes
+
 taps = recipe["config"]["target_layer_ids"]
 cache = build_cache(target, rows, taps, folder / "cache")
 ids, supervised, features, last_hidden = cache.batch([0], lab.device)
@@ -141,8 +136,8 @@ sizes = {"this lab": (len(taps), target.hidden_size, target.vocab_size), "Qwen3-
 for name, (count, hidden, vocabulary) in sizes.items():
     kept, logits = (count + 1) * hidden * 2, vocabulary * 2
     assert kept == token_bytes(count, hidden)
-    print(f"{name:9} {kept:7,} bytes a token; its logits would take {logits:7,}, {logits / kept:.1f} times as much")
-print(f"on disk here: {stored:,} bytes for {tokens:,} tokens, {stored / tokens:,.0f} a token")
+    print(f"{name:9} {kept:7,} bytes per token; its logits would take {logits:7,}, {logits / kept:.1f} times as much")
+print(f"on disk here: {stored:,} bytes for {tokens:,} tokens, {stored / tokens:,.0f} per token")
 
 # %% [markdown]
 # The larger the vocabulary is against the hidden size, the more is saved by keeping hidden states.
@@ -152,6 +147,8 @@ print(f"on disk here: {stored:,} bytes for {tokens:,} tokens, {stored / tokens:,
 # released draft:
 
 # %%
+from dspark_lite.training.estimate import estimate
+
 print(*estimate(load_recipe("qwen3-4b-dspark"), lab.device), sep="\n")
 
 # %% [markdown]
@@ -162,11 +159,21 @@ print(*estimate(load_recipe("qwen3-4b-dspark"), lab.device), sep="\n")
 #
 # When it decodes, a drafter starts a block wherever the last round ended. That can be anywhere in the answer. So in
 # training we draw random *anchors*: positions from which a block is drafted, and whose next tokens we know. At most
-# `num_anchors` a row, so that a pass has a fixed size however long the answers are.
+# `num_anchors` per row, so that a pass has a fixed size however long the answers are.
 #
-# ### Exercise 1 · Where may an anchor stand?
+# > **Equal conditions?** A block drafter learns from at most `num_anchors` anchors of a row; Eagle3 and MTP, which are
+# > trained on whole rows, learn from every position. In this course the block drafters see 24 of an answer's positions
+# > per pass unless a recipe says otherwise, and other anchors in every epoch. Lesson 12 keeps it in mind.
+#
+# ### Exercise 1 · Where may an anchor stand? (code)
 # `supervised` is True where a token belongs to the answer. An anchor is a token of the answer, and its block's first
-# slot must have something to be scored on: the token behind it.
+# slot must have something to be scored on: the token after it.
+#
+# <details><summary>Hint</summary>
+#
+# Shift `supervised` by one. What happens at the end of a row, and where one answer ends and the next prompt begins?
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -189,9 +196,12 @@ def possible_anchors(supervised):
 done = exercises.check_possible_anchors(possible_anchors)
 
 # %% [markdown]
-# A few anchors of one row. Slot $k$ predicts the token $k$ places behind the anchor, as long as there is one.
+# A few anchors of one row. Slot $k$ predicts the token $k$ places after the anchor, as long as there is one.
 
 # %%
+from dspark_lite.figures import token_boxes
+from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors, sparse_mask
+
 gamma = recipe["config"]["block_size"]
 anchors, valid = draw_anchors(supervised, 6, lab.generator(1))  # [1, K] each
 block_tokens, counted, before = block_targets(ids, supervised, anchors, valid, gamma)
@@ -204,8 +214,8 @@ for place, block, counts in zip(anchors[0].tolist(), block_tokens[0].tolist(), c
 # ## Packing
 #
 # Each block alone would need a pass over its own context. But the contexts are prefixes of one text, and the drafter
-# only takes keys and values from them, which do not depend on the block. So all blocks of a row stand one behind
-# another, behind *one* copy of the context, and a mask says who sees what. We derive it: a slot may see
+# only takes keys and values from them, which do not depend on the block. So all blocks of a row stand one after
+# another, after *one* copy of the context, and a mask says who sees what. We derive it: a slot may see
 # - the context **before** its anchor. Not the anchor's own features: when the block is drafted, the target has not read
 #   the anchor yet (lesson 04);
 # - the slots of its own block, to the left and to the right. Never another block.
@@ -213,7 +223,7 @@ for place, block, counts in zip(anchors[0].tolist(), block_tokens[0].tolist(), c
 
 # %%
 def packing_mask(anchors, length, gamma):
-    """Boolean [K * g, n + K * g]: what the slots of blocks at `anchors` [K] see, packed behind `length` tokens."""
+    """Boolean [K * g, n + K * g]: what the slots of blocks at `anchors` [K] see, packed after `length` tokens."""
     slots = len(anchors) * gamma
     mask = torch.zeros(slots, length + slots, dtype=torch.bool)
     for block, anchor in enumerate(anchors):
@@ -242,9 +252,16 @@ print(f"{table.shape[0]} slots x {table.shape[1]} keys: {table.float().mean():.1
       f"{skipped:.1f} % of its tiles are skipped")
 
 # %% [markdown]
-# ### Exercise 2 · The predicate
+# ### Exercise 2 · The predicate (code)
 # Write it on index tensors: may the slot `query` (0 to K g - 1) see the key `key` (0 to n + K g - 1; from n on keys are
 # slots)? Both are tensors that broadcast, and so must be the answer.
+#
+# <details><summary>Hint</summary>
+#
+# To which block does a slot belong, and to which does a key from n on? Whole-number division tells. A key below n is
+# text: compare it with the anchor of the query's block.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -269,8 +286,13 @@ done = exercises.check_sees(sees)
 # ## Does a block see the future?
 #
 # If it does, training goes splendidly and drafting fails. So we do not trust the picture. We take a trained DSpark,
-# change one token of the text, let the target read the changed text, and look which blocks notice. Nothing at or behind
+# change one token of the text, let the target read the changed text, and look which blocks notice. Nothing at or after
 # the anchor may move a block's hidden states, except the anchor itself, which enters as the block's first token.
+
+# %%
+from dspark_lite.exercises.predictions import predict
+
+leak = predict("Suppose the mask let a block see its anchor's own features. What would the training loss do, and the accepted length?", ...)
 
 # %%
 dspark = lab.drafter("dspark")
@@ -297,9 +319,11 @@ print(f"changes up to the anchor move a block by {moved[allowed].min():.2g} or m
 # %% [markdown]
 # Then there are the tokens inside the block. When DSpark drafts, slot $k$ is biased by the token *drawn* before it. In
 # training that is the text's token: *teacher forcing*. It is the one way in which a later token of the text enters, and
-# it enters one slot late: a changed token moves the logits of the slot behind it.
+# it enters one slot late: a changed token moves the logits of the slot after it.
 
 # %%
+from dspark_lite.training.losses import block_losses, position_weights, training_forward
+
 place = anchors[0, 0].item() + 2
 other = ids.clone()
 other[0, place] = (ids[0, place] + 1) % target.vocab_size
@@ -307,7 +331,7 @@ with torch.no_grad():
     as_written, _, _, counted, _ = training_forward(dspark, features, ids, supervised, anchors, valid, mask)
     as_changed, *_ = training_forward(dspark, features, other, supervised, anchors, valid, mask)
 slots = (as_changed[0, 0] != as_written[0, 0]).any(-1).nonzero()[:, 0] + 1
-print(f"another token 2 places behind the anchor, same features: the logits of slots {slots.tolist()} move")
+print(f"another token 2 places after the anchor, same features: the logits of slots {slots.tolist()} move")
 assert (slots > 2).all()
 
 # %% [markdown]
@@ -315,6 +339,8 @@ assert (slots > 2).all()
 # anchor, one parallel pass, the head fed with the text's tokens. The logits are those of the packed pass.
 
 # %%
+from dspark_lite.losslessness.ties import agree, same_or_tied
+
 with torch.inference_mode():
     for block, place in enumerate(anchors[0].tolist()):
         state = dspark.begin(ids[:, :place], features[:, :place])
@@ -327,6 +353,29 @@ with torch.inference_mode():
 print(f"{len(anchors[0])} blocks: packed for training = drafted one at a time")
 
 # %% [markdown]
+# ### Exercise 3 · A leak (think)
+# Somebody trains a drafter whose loss falls faster than anybody's, and which accepts nothing when it drafts. Name three
+# mistakes in mask, features or labels that do this, and for each the one experiment that would show it.
+#
+# <details><summary>Hint</summary>
+#
+# What does a block have in training that it will not have when it drafts? Start from the two things the last cells
+# changed: the text and the tokens inside the block.
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# 1. The context of a block includes its anchor's features or later ones. They hold what the target thinks of the very
+#    tokens to be predicted. Change a token after the anchor: the block's hidden states move.
+# 2. Blocks see other blocks. The anchor of a later block is a label of this one. Change a later anchor alone.
+# 3. The label is off by one: slot $k$ is scored on the token that the head is given as its predecessor. The bias table
+#    learns the identity. Draft a block one slot at a time and compare the logits with the packed pass: they agree, and
+#    yet the loss is near zero; so print one slot's predecessor beside its label.
+#
+# The prediction above belongs to the first.
+#
+# </details>
+#
 # ## Three losses
 #
 # For every slot we have the drafter's distribution $q$, the target's $p$ at the position before the predicted token,
@@ -336,6 +385,35 @@ print(f"{len(anchors[0])} blocks: packed for training = drafted one at a time")
 # 2. **match the target**: the L1 distance $\sum_x |p(x) - q(x)|$;
 # 3. **know itself**: $c$ is to say how likely the token is accepted.
 #
+# ### Exercise 4 · The label (code)
+# What is the confidence head to say? From the two distributions, for any leading shape, the chance that a token drawn
+# from the drafter's is kept. You have met it in lesson 02.
+#
+# <details><summary>Hint</summary>
+#
+# Drafted and kept: $q(x) \cdot \min(1, p(x)/q(x))$. Sum it over the vocabulary.
+#
+# </details>
+
+
+# %% tags=["exercise"]
+def confidence_label(target_probs, draft_probs):
+    """The chance [...] that a token drawn from draft_probs [..., V] is accepted by target_probs [..., V]."""
+    ...
+
+
+done = exercises.check_label(confidence_label)
+
+
+# %% tags=["solution"]
+def confidence_label(target_probs, draft_probs):
+    """The chance [...] that a token drawn from draft_probs [..., V] is accepted by target_probs [..., V]."""
+    return torch.minimum(target_probs, draft_probs).sum(-1)
+
+
+done = exercises.check_label(confidence_label)
+
+# %% [markdown]
 # ### The chance of acceptance
 # Lesson 02: a draft $x \sim q$ is kept with probability $\min(1, p(x)/q(x))$. So a slot's chance is
 #
@@ -380,34 +458,14 @@ picture = figures.label_scatter(label[counted], accepted)
 # must not make it worse to be right about it. Its loss is the binary cross-entropy, which is smallest where $c$ is the
 # label.
 #
-# ### Exercise 3 · The label
-# From the two distributions, for any leading shape.
-
-
-# %% tags=["exercise"]
-def confidence_label(target_probs, draft_probs):
-    """The chance [...] that a token drawn from draft_probs [..., V] is accepted by target_probs [..., V]."""
-    ...
-
-
-done = exercises.check_label(confidence_label)
-
-
-# %% tags=["solution"]
-def confidence_label(target_probs, draft_probs):
-    """The chance [...] that a token drawn from draft_probs [..., V] is accepted by target_probs [..., V]."""
-    return 1 - (target_probs - draft_probs).abs().sum(-1) / 2
-
-
-done = exercises.check_label(confidence_label)
-
-# %% [markdown]
 # ### Early positions weigh more
 # A slot only matters if everything before it was accepted. So position $k$ weighs $e^{-(k-1)/4}$, and every loss is a
 # weighted sum over the slots that count, divided by the sum of *their weights*. Here are the weights beside the share
 # of rounds that reach a position, from live rounds of the trained DSpark.
 
 # %%
+from dspark_lite.measure import evaluation
+
 few = {domain: texts[:5] for domain, texts in lab.prompts.items()}
 
 
@@ -425,26 +483,22 @@ picture = figures.position_weight_figure(weights.tolist(), (reached / reached[0]
 
 # %% [markdown]
 # *Where paper and code differ*: the paper writes $\gamma$ in the exponent's denominator, 7 for its blocks; the
-# configurations of the released drafts have 4.
-#
-# Now the three losses in full, and the package's.
+# configurations of the released drafts have 4. Which of the two is nearer to how often a position is reached?
 
 # %%
-weight = weights.to(lab.device) * counted  # [B, K, g], zero where a slot does not count
-cross_entropy = -torch.log_softmax(logits.float(), -1).gather(-1, targets[..., None])[..., 0]
-bce = -(label * F.logsigmoid(confidence.float()) + (1 - label) * F.logsigmoid(-confidence.float()))
-ours = [(weight * loss).sum() / weight.sum() for loss in (cross_entropy, l1, bce)]
-
-theirs = block_losses(logits, target_logits, targets, counted, confidence)
-for mine, numerator in zip(ours, theirs[:3]):
-    assert torch.allclose(mine, numerator / theirs.weight, rtol=1e-4)
-total = sum(recipe["loss"][name] * loss for name, loss in zip(("cross_entropy", "l1", "confidence"), ours))
-assert torch.allclose(total, theirs.total(**recipe["loss"]), rtol=1e-4)
-print("cross-entropy {:.3f}, L1 {:.3f}, confidence {:.3f}".format(*ours), f"-> {total:.3f} with {recipe['loss']}")
+last = gamma - 1
+print(f"position {gamma} is reached in {reached[last] / reached[0]:.2f} of the rounds; "
+      f"the paper's weight is {torch.tensor(-last / 7).exp():.2f}, the code's {weights[last]:.2f}")
 
 # %% [markdown]
-# ### Exercise 4 · Weigh and normalise
-# One number from the losses [K, g] of K blocks and the mask of slots that count.
+# ### Exercise 5 · Weigh and normalise (code)
+# One number from the losses [K, g] of K blocks and the mask of slots that count, with the code's weights.
+#
+# <details><summary>Hint</summary>
+#
+# A slot that does not count stands after the end of the answer. It belongs neither above nor below the fraction's bar.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -466,6 +520,78 @@ def weighted_loss(losses, counted):
 done = exercises.check_weighted_loss(weighted_loss)
 
 # %% [markdown]
+# ### Exercise 6 · The loss of DSpark (code)
+# Put it together: cross-entropy with the text, L1 distance to the target, binary cross-entropy of the confidence with
+# its label, each weighed over the slots that count, times its factor, and added. The result is what `backward()` is
+# called on, so the checker looks at its value *and* at its gradients.
+#
+# <details><summary>Hint 1</summary>
+#
+# `torch.log_softmax` and `gather` give the cross-entropy of each slot; `F.binary_cross_entropy_with_logits(...,
+# reduction="none")` takes the confidence head's logits as they are.
+#
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Which of the three may move the drafter's distribution, and which must not? `.detach()` makes a constant of a tensor.
+#
+# </details>
+
+# %%
+import torch.nn.functional as F
+
+
+# %% tags=["exercise"]
+def dspark_loss(draft_logits, target_logits, tokens, counted, confidence, factors):
+    """The training loss of K blocks, one number.
+
+    draft_logits and target_logits [K, g, V]; tokens [K, g] of the text; counted [K, g] boolean; confidence [K, g] are
+    the logits of c; `factors` has the keys cross_entropy, l1, confidence.
+    """
+    ...
+
+
+done = exercises.check_dspark_loss(dspark_loss)
+
+
+# %% tags=["solution"]
+def dspark_loss(draft_logits, target_logits, tokens, counted, confidence, factors):
+    """The training loss of K blocks, one number.
+
+    draft_logits and target_logits [K, g, V]; tokens [K, g] of the text; counted [K, g] boolean; confidence [K, g] are
+    the logits of c; `factors` has the keys cross_entropy, l1, confidence.
+    """
+    log_q, p = torch.log_softmax(draft_logits, -1), torch.softmax(target_logits, -1)
+    label = confidence_label(p, log_q.exp()).detach()
+    losses = {"cross_entropy": -log_q.gather(-1, tokens[..., None])[..., 0],
+              "l1": (p - log_q.exp()).abs().sum(-1),
+              "confidence": F.binary_cross_entropy_with_logits(confidence, label, reduction="none")}
+    return sum(factors[name] * weighted_loss(loss, counted) for name, loss in losses.items())
+
+
+done = exercises.check_dspark_loss(dspark_loss)
+
+# %% [markdown]
+# On the batch from above, written out once more, and the package's, and yours where it is right:
+
+# %%
+weight = weights.to(lab.device) * counted  # [B, K, g], zero where a slot does not count
+cross_entropy = -torch.log_softmax(logits.float(), -1).gather(-1, targets[..., None])[..., 0]
+bce = -(label * F.logsigmoid(confidence.float()) + (1 - label) * F.logsigmoid(-confidence.float()))
+ours = [(weight * loss).sum() / weight.sum() for loss in (cross_entropy, l1, bce)]
+
+theirs = block_losses(logits, target_logits, targets, counted, confidence)
+for mine, numerator in zip(ours, theirs[:3]):
+    assert torch.allclose(mine, numerator / theirs.weight, rtol=1e-4)
+total = sum(recipe["loss"][name] * loss for name, loss in zip(("cross_entropy", "l1", "confidence"), ours))
+assert torch.allclose(total, theirs.total(**recipe["loss"]), rtol=1e-4)
+if done:
+    flat = (part.float().cpu().flatten(0, 1) if part.is_floating_point() else part.cpu().flatten(0, 1)
+            for part in (logits, target_logits, targets, counted, confidence))
+    assert torch.allclose(dspark_loss(*flat, recipe["loss"]), total.cpu(), rtol=1e-3)
+print("cross-entropy {:.3f}, L1 {:.3f}, confidence {:.3f}".format(*ours), f"-> {total:.3f} with {recipe['loss']}")
+
+# %% [markdown]
 # ## A run that may stop at any time
 #
 # One loop trains everything in this course, target and drafters: warm-up, a cosine, AdamW, a bar, and every minute a
@@ -475,6 +601,9 @@ done = exercises.check_weighted_loss(weighted_loss)
 
 
 # %%
+from dspark_lite.training.loop import Plan, optimise, read_log
+
+
 class PowerCut(Exception):
     """The lights go out."""
 
@@ -510,15 +639,18 @@ assert torch.equal(fit("stopped"), straight)
 # ## Train it
 #
 # First the drafter as it is born: the target's embedding and LM head, frozen, everything else random. Its blocks are
-# noise, and a round commits little more than the target's own token. (One prompt a domain is enough to see it.)
+# noise, and a round commits little more than the target's own token. (One prompt per domain is enough to see it.)
 
 # %%
+from dspark_lite.models.checkpoints import save_draft
+from dspark_lite.training.drafts import new_draft, train_draft
+
 del dspark, hidden, state, logits, target_logits, p, q, kept, drawn, as_written, as_changed  # room for the training
 saved = folder / "untrained"
 save_draft(saved, new_draft(recipe, target), target)
 untrained = decode_all(lab.drafter(str(saved)), {domain: texts[:1] for domain, texts in few.items()})
 for domain, generations in untrained.items():
-    print(f"{domain:5} {evaluation.mean_accepted_length([evaluation.tally(generations)]):.2f} tokens a round")
+    print(f"{domain:5} {evaluation.mean_accepted_length([evaluation.tally(generations)]):.2f} tokens per round")
 
 # %%
 started = time.perf_counter()
@@ -535,8 +667,8 @@ for name in ("cross_entropy", "l1", "confidence"):
     print(f"{name:13} {first:6.3f} in the first five steps, {last:6.3f} in the last")
 
 # %% [markdown]
-# The confidence loss may well rise at first. While nothing is accepted every label is 0 and easily foreseen; a label in
-# between leaves a loss of its own entropy, however well it is foreseen.
+# Look at the confidence loss of the first steps. While nothing is accepted every label is 0 and easily foreseen; a label
+# in between leaves a loss of its own entropy, however well it is foreseen. So this loss can rise while the head improves.
 #
 # Look at the L1 curve: $1 - \text{L1}/2$ is the mean chance of acceptance of a slot whose predecessors are the text's,
 # so this one can be read as accepted tokens. But the losses are teacher-forced and on texts the drafter has trained on.
@@ -544,6 +676,8 @@ for name in ("cross_entropy", "l1", "confidence"):
 # it as such.
 
 # %%
+from dspark_lite.figures import style as plots
+
 save_draft(folder / "mine", drafter, target)
 del drafter
 mine = lab.drafter(str(folder / "mine"))
@@ -563,6 +697,8 @@ for axes, domain in zip(panels, domains):
 legend = panels[0].legend(loc="lower left", fontsize=8)
 
 # %%
+from dspark_lite.common.estimates import bootstrap
+
 print(f"{'accepted length':18}" + "".join(f"{domain:>24}" for domain in domains))
 tallies = {name: [evaluation.tally(found[domain]) for domain in domains] for name, found in runs.items()}
 for name, groups in tallies.items():
@@ -570,13 +706,25 @@ for name, groups in tallies.items():
     shown = [f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]" for e in estimates]
     print(f"{name:18}" + "".join(f"{text:>24}" for text in shown))
 mine_beyond, lab_beyond = (evaluation.mean_accepted_length(tallies[name]) - 1 for name in ("yours", "the lab's DSpark"))
-print(f"\nbeyond one token a round, yours commits {mine_beyond / lab_beyond:.0%} of what the lab's does, "
+print(f"\nbeyond one token per round, yours commits {mine_beyond / lab_beyond:.0%} of what the lab's does, "
       f"after {seconds:.0f} s of training")
 
 # %% [markdown]
 # Bars and brackets are 95 % bootstrap intervals over the prompts. The lab's DSpark has more layers, and it has read far
 # more answers for far longer: see its recipe in `recipes/` (on a GPU it is the released draft). Which of these it owes
-# its lead to is an experiment that you can make: change one line of the recipe and train again.
+# its lead to is an experiment that you can make.
+#
+# ### Exercise 7 · One line of the recipe (open)
+# Choose one field and change it: no L1 loss, no cross-entropy, no Markov head, three anchors per row, twice the learning
+# rate. Write down what you expect of the loss curves and of the accepted length by position, train again (`train_draft`
+# with a new name and folder), and lay the curves beside the ones above. Which of your two expectations was wrong?
+#
+# <details><summary>Hint</summary>
+#
+# `other = {**recipe, "name": "no-l1", "loss": {**recipe["loss"], "l1": 0.0}}`; then the cells of this section with
+# `other` and `folder / "other"`. For the last five steps of two runs to be comparable, keep the number of steps.
+#
+# </details>
 #
 # And it is lossless, as every drafter is: at temperature 0 its answer is the target's, however little it has learned.
 
@@ -596,6 +744,9 @@ print(f"\nthe answer of plain decoding, in {len(drafted.rounds)} passes instead 
 
 
 # %%
+from dspark_lite.figures import widgets
+
+
 def explore_packing(count, gamma, seed):
     """The mask of `count` random anchors over a text of 24 tokens, the last 16 of them an answer."""
     answer = torch.arange(24)[None] >= 8
@@ -604,7 +755,7 @@ def explore_packing(count, gamma, seed):
 
 
 panel = widgets.explore(explore_packing, count=widgets.slider("anchors", 4, 1, 20),
-                        gamma=widgets.slider("slots a block", 4, 1, 7), seed=widgets.slider("seed", 0, 0, 9))
+                        gamma=widgets.slider("slots per block", 4, 1, 7), seed=widgets.slider("seed", 0, 0, 9))
 
 # %% [markdown]
 # ## Recap
@@ -615,4 +766,4 @@ panel = widgets.explore(explore_packing, count=widgets.slider("anchors", 4, 1, 2
 #   it.
 # - Early positions weigh more, and losses are divided by the weights.
 #
-# **Next**: lesson 08 loads the released weights into this code.
+# **Next**: [lesson 08](08_released_weights.ipynb) loads the released weights into this code.

@@ -16,6 +16,10 @@
 # - what a confidence threshold saves and what it costs (Figure 5)
 #
 # **What you need**: lesson 02 (the accept rule), lesson 05 (the sequential head), lesson 07 (the label).
+#
+# **Sources**: the [DSpark paper](references.md#dspark), section 3.2.1 (equations 7 and 8, STS) and Figures 5 and 6; ECE from
+# [Naeini and others](references.md#naeini), temperature scaling from [Guo and others](references.md#guo).
+# [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -23,25 +27,14 @@ pass
 # %%
 import numpy as np
 import torch
-from ipywidgets import ToggleButtons
-from scipy.special import expit
 
 import dspark_lite
-from dspark_lite.common import paper
-from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.sampling import accept, draw, probabilities
 from dspark_lite.exercises import lesson_09 as exercises
-from dspark_lite.figures import lesson_09 as figures
-from dspark_lite.figures import widgets
-from dspark_lite.losslessness.ties import agree
-from dspark_lite.measure.confidence import observe, pooled, replay
-from dspark_lite.replication import recorded_confidence
-from dspark_lite.scheduling import calibration
 
 lab = dspark_lite.setup()
 target, dspark = lab.target, lab.drafter("dspark")
 gamma, domains = dspark.gamma, list(lab.prompts)
-print(f"{lab.device_name}: {dspark.name} drafts {gamma} tokens a block for {target.name}")
+print(f"{lab.device_name}: {dspark.name} drafts {gamma} tokens per block for {target.name}")
 
 # %% [markdown]
 # A block is drafted, and the target will keep a prefix of it. Verifying a token that falls takes a place in the batch
@@ -58,6 +51,10 @@ print(f"{lab.device_name}: {dspark.name} drafts {gamma} tokens a block for {targ
 
 
 # %%
+from dspark_lite.decoding.sampling import accept, draw, probabilities
+from dspark_lite.losslessness.ties import agree
+
+
 @torch.inference_mode()
 def first_block(text, seed):
     """The first block after a prompt: anchor [1], hidden [1, g, H], proposal, target's probabilities [1, g+1, V]."""
@@ -104,6 +101,8 @@ print("position 3 changed: confidence moves by", " ".join(f"{by:+.3f}" for by in
 # $\sum_x \min(p, q) = 1 - \text{TV}(p, q)$. The target has verified our block, so $p$ is known after the fact.
 
 # %%
+from dspark_lite.figures import lesson_09 as figures
+
 label = 1 - (target_probs[:, :-1] - proposal.probs).abs().sum(-1) / 2  # [1, g]
 accepted = accept(target_probs, proposal.probs, proposal.tokens, None, lab.generator(1)).accepted.item()
 texts = [lab.tokenizer.decode([token]) for token in proposal.tokens[0].tolist()]
@@ -139,9 +138,15 @@ for domain, (said, label) in slots.items():
 # $c_k$ is conditional: it holds *given that the tokens before it survive*. The chance that the prefix up to $k$
 # survives is the product, $a_k = \prod_{j \le k} c_j$. What becomes of it we see when the whole block is verified.
 #
-# ### Exercise 1 · Prediction and outcome
+# ### Exercise 1 · Prediction and outcome (code)
 # From the confidences of $N$ blocks and the number of drafts that each kept: what is predicted for every prefix, and
 # what happened to it.
+#
+# <details><summary>Hint</summary>
+#
+# A block that kept 3 drafts: the prefixes of length 1, 2 and 3 survived. Compare the counts with 1, ..., g.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -166,6 +171,11 @@ done = exercises.check_outcome(prediction_and_outcome)
 # ($c = \sigma(z)$) and the accepted counts. A few prompts, now:
 
 # %%
+from scipy.special import expit
+
+from dspark_lite.measure.confidence import observe, pooled
+from dspark_lite.scheduling import calibration
+
 live = {domain: observe(lab, dspark, texts[:6]) for domain, texts in lab.prompts.items()}
 for domain, found in live.items():
     predicted, outcome = calibration.survivals(found.logits), calibration.survived(found.accepted, gamma)
@@ -179,12 +189,14 @@ for domain, found in live.items():
 # figure names, serve us from now on: what follows needs more blocks than a lesson can wait for.
 
 # %%
+from dspark_lite.replication import recorded_confidence
+
 recorded = recorded_confidence.observations()
 picture = figures.decay(recorded, f"{recorded_confidence.calibration_run()['device']}, {recorded_confidence.calibration_run()['target']}")
 
 # %% [markdown]
 # Confidence (orange) answers for one token, survival for all up to it, so survival falls even where confidence stays.
-# Two things can be computed from the orange points and the blocks behind them, and they are not the same:
+# Two things can be computed from the orange points and the blocks they come from, and they are not the same:
 
 # %%
 for domain, found in recorded.items():
@@ -216,12 +228,17 @@ assert np.allclose(curve, [found for found in calibration.reliability(said, true
 picture = figures.gaps(curve, f"position 3, {len(said)} blocks")
 
 # %% [markdown]
-# One number for the whole curve is the *expected calibration error*, the mean gap over all blocks:
+# One number for the whole curve is the *expected calibration error*: the mean gap between prediction and outcome, taken over
+# blocks, not over bins.
 #
-# $$\text{ECE} = \sum_b \frac{n_b}{N}\, \big|\,\text{predicted}_b - \text{observed}_b\,\big|$$
-#
-# ### Exercise 2 · ECE
+# ### Exercise 2 · ECE (code)
 # From the points of a curve: mean prediction, share that survived, and number of blocks of each bin.
+#
+# <details><summary>Hint</summary>
+#
+# A gap counts without its sign, and a bin of 500 blocks counts 500 times.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -242,6 +259,8 @@ def calibration_error(predicted, observed, count):
 done = exercises.check_ece(calibration_error)
 
 # %% [markdown]
+# $$\text{ECE} = \sum_b \frac{n_b}{N}\, \big|\,\text{predicted}_b - \text{observed}_b\,\big|$$
+#
 # ECE alone does not make a good forecast. Two more numbers: **ROC-AUC** is the chance that a block that survived was
 # ranked above one that fell (ties count half); **Brier** is the mean squared difference to what happened.
 
@@ -340,8 +359,14 @@ picture = figures.temperature_search(
 # temperature lies from 1, and how deep the valley is, says whether there was anything to mend. The head with doubled
 # logits has the same valley at twice the temperature, as it must.
 #
-# ### Exercise 3 · Position by position
+# ### Exercise 3 · Position by position (code)
 # All temperatures. `error(predicted, survived)` is the ECE of two arrays [N].
+#
+# <details><summary>Hint</summary>
+#
+# Keep `alive` [N], the survival of the positions before. What is it before position 1?
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -373,6 +398,11 @@ done = exercises.check_sequential(sequential)
 # A temperature is fitted to blocks, and to their chance as well. So we fit on every second prompt and judge on the
 # others: first a head whose error we know, all logits doubled, then the head as it is.
 
+# %%
+from dspark_lite.exercises.predictions import predict
+
+mended = predict("The head as it is: does its ECE on the other prompts fall, stay, or rise by its own fit?", ...)
+
 
 # %%
 def part(found, which):
@@ -395,10 +425,13 @@ for name, (temperatures, before, after, floor) in own.items():
     print(f"{'':15} mean ECE {before:.2%} -> {after:.2%}, floor {floor:.2%}")
 temperatures, before, after, floor = own["logits doubled"]
 assert after - floor < 0.5 * (before - floor) and 1.5 < np.median(temperatures) < 2.7
+mended.beside("{:.2%} -> {:.2%}".format(*own["the head"][1:3]))
 
 # %% [markdown]
-# The known error is found: the temperatures are about two, and most of the ECE above the floor is gone. A head that is
-# near the floor already has nothing to gain, and a fit can make it worse: it has learnt the chance of its own half.
+# The known error is found: the temperatures are about two, and most of the ECE above the floor is gone. Our own head has no
+# such error. Where its ECE rises by its own fit, the fit has learnt the chance of the half it was made on; near the floor
+# there is nothing else to learn. The paper's head was over-confident by 3 to 8 percentage points of ECE, and that our head
+# is not is a difference to the paper, not a success of the scaling.
 #
 # ### Figure 6
 #
@@ -409,6 +442,8 @@ assert after - floor < 0.5 * (before - floor) and 1.5 < np.median(temperatures) 
 picture = figures.figure_6()
 
 # %%
+from dspark_lite.common import paper
+
 sts = recorded_confidence.stored_sts()
 before, after = (calibration.by_position(z, together.accepted, temperatures, figures.FIGURE_6_BINS)
                  for temperatures in (None, sts.temperatures))
@@ -455,13 +490,19 @@ for words in ("AUC up to 0.90", "larger sample than the uncalibrated"):
 # Tokens *accepted* are those committed in a step, the bonus among them; *rejected* are drafts that were verified in
 # vain; the *acceptance rate* of Figure 5 is accepted over both.
 #
-# ### Exercise 4 · Cut a block
+# ### Exercise 4 · Cut a block (code)
 # From the confidences of recorded blocks and the number of drafts that each would have kept when verified whole.
+#
+# <details><summary>Hint</summary>
+#
+# The length is the number of leading confidences that reach the threshold. Of these, how many are kept?
+#
+# </details>
 
 
 # %% tags=["exercise"]
 def cut(confidence, accepted, least):
-    """(accepted tokens a step, rejected drafts a step) of blocks [N, g], [N] cut at `least`; the bonus is accepted."""
+    """(accepted tokens per step, rejected drafts per step) of blocks [N, g], [N] cut at `least`; the bonus is accepted."""
     ...
 
 
@@ -470,7 +511,7 @@ done = exercises.check_cut(cut)
 
 # %% tags=["solution"]
 def cut(confidence, accepted, least):
-    """(accepted tokens a step, rejected drafts a step) of blocks [N, g], [N] cut at `least`; the bonus is accepted."""
+    """(accepted tokens per step, rejected drafts per step) of blocks [N, g], [N] cut at `least`; the bonus is accepted."""
     length = (confidence >= least).cumprod(1).sum(1)
     kept = np.minimum(accepted, length)
     return kept.mean() + 1, (length - kept).mean()
@@ -483,6 +524,8 @@ done = exercises.check_cut(cut)
 # begins where the cut has ended the last one, so the package has also decoded every prompt at every threshold.
 
 # %%
+from dspark_lite.measure.confidence import replay
+
 swept = {(row["domain"], row["threshold"]): row for row in recorded_confidence.threshold_sweep()["rows"]}
 for domain in domains:
     for least in (0.0, 0.5, 0.9):
@@ -515,7 +558,7 @@ print(f"the rate rises in all three domains, most in {most} (paper: {max(theirs,
 
 # %% [markdown]
 # The rate rises because fewer drafts are verified in vain. But some of those cut would have been kept: accepted tokens
-# a step fall as well, and with every token that is not gained now a later step is needed. The rate does not show that
+# per step fall as well, and with every token that is not gained now a later step is needed. The rate does not show that
 # price. At a threshold of 1 it would be perfect, every step would commit the bonus alone, and we would have plain
 # decoding.
 #
@@ -539,21 +582,42 @@ for domain, benchmark in paper.numbers()["figure5"]["panels_match_single_benchma
           f"of the drafts alone {drafts:.1%}")
 
 # %% [markdown]
+# ### The price of a token
+#
+# What does the target pay for a committed token, in positions that it verifies? A step verifies the anchor and the drafts
+# that were not cut, and commits the accepted ones and the bonus, $\tau$. Without a threshold the price is
+# $(\gamma + 1)/\tau$. Everything that is verified is billed, not only what stands before the first refusal: the pass over
+# the block has been made by then. In brackets what a [public notebook](references.md#public-notebook) computed for the
+# released pair on Qwen3-4B, one prompt per threshold.
+
+# %%
+public = {0.0: 1.88, 0.5: 1.62, 0.7: 1.34, 0.9: 1.11}
+for domain in domains:
+    prices = {least: (row["accepted"] + row["rejected"]) / row["accepted"]
+              for (place, least), row in swept.items() if place == domain}
+    print(f"{domain:5}", "  ".join(f"{least:.1f}: {prices[least]:.2f} ({there:.2f})" for least, there in public.items()
+                                   if least in prices))
+
+# %% [markdown]
 # ## What a place in the batch costs
 #
 # A wasted token costs what it makes the step longer. The package has measured how long a pass takes that carries $B$
-# tokens (the cost table of lesson 10). With $R$ requests a step, each brings its anchor and its drafts, so
+# tokens (the cost table of lesson 10). With $R$ requests per step, each brings its anchor and its drafts, so
 # $B = R \cdot (\text{accepted} + \text{rejected})$, and the step commits $R \cdot \text{accepted}$ tokens. (Drafting is
 # left out. It is paid before anybody can cut.) Choose a domain, a threshold and the number of requests, and read what a
 # token costs.
 
 # %%
+from ipywidgets import ToggleButtons
+
+from dspark_lite.figures import widgets
+
 table = recorded_confidence.stored_cost_table()
 most_requests = table.max_batch_tokens // (together.logits.shape[1] + 1)
 
 
 def explore_threshold(domain, scaling, least, requests):
-    """Recorded blocks of a domain cut at `least`, on raw or calibrated confidences: accepted, wasted, cost a token."""
+    """Recorded blocks of a domain cut at `least`, on raw or calibrated confidences: accepted, wasted, cost per token."""
     found = recorded[domain]
     said = expit(found.logits / (sts.temperatures if scaling == "calibrated" else 1.0))
     return figures.threshold_explorer(found, said, least, table, requests, f"{domain}, {scaling}")
@@ -576,7 +640,7 @@ for domain in domains:
     for requests in (1, most_requests // 4, most_requests):
         cost = [figures.token_milliseconds(table, requests, *one) for one in found]
         best = int(np.argmin(cost))
-        print(f"{domain:5} {requests:3} requests: best threshold {thresholds[best]:.2f}, {cost[best]:.3f} ms a token; "
+        print(f"{domain:5} {requests:3} requests: best threshold {thresholds[best]:.2f}, {cost[best]:.3f} ms per token; "
               f"whole blocks {cost[0]:.3f} ms, threshold 0.9 {np.interp(0.9, thresholds, cost):.3f} ms")
         best_at[domain, requests] = thresholds[best]
 assert all(best_at[domain, 1] < best_at[domain, most_requests] for domain in domains)
@@ -584,9 +648,33 @@ assert all(best_at[domain, 1] < best_at[domain, most_requests] for domain in dom
 # %% [markdown]
 # While a step is bound by reading the weights, a place in it costs next to nothing and whole blocks are best. When the
 # batch is full, every place costs. A threshold knows neither the load nor what else wants the place: it keeps a token
-# with $c_k = 0.9$ behind five others whether or not the prefix has a chance, and it cuts the same block in an empty
+# with $c_k = 0.9$ after five others whether or not the prefix has a chance, and it cuts the same block in an empty
 # batch. What decides is survival against cost, over all requests at once. That is the scheduler of lesson 10, and it
 # multiplies these confidences, so they had better be true.
+#
+# ### Exercise 5 · Ranks or numbers? (think)
+# Three users of a confidence: (A) a threshold that you may tune on data; (B) a scheduler that admits the drafts of highest
+# survival until a fixed budget is spent; (C) Algorithm 1 of lesson 10, which compares survival with what a place costs.
+# Somebody replaces every $c_k$ by $c_k^2$. Which of the three changes what it does, and which of ECE, AUC and Brier notices?
+#
+# <details><summary>Hint</summary>
+#
+# Squaring keeps order. Does it keep the order of products? Of a product and a constant?
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# The square of a product is the product of the squares, so survivals are squared as well and their order stays, within a
+# block and across requests. (A) changes nothing once the threshold is squared too. (B) changes nothing at all. (C) changes:
+# it adds survivals up and weighs them against seconds, and $0.8$ is not $0.64$. AUC sees only the order and notices
+# nothing; ECE and Brier notice. So a ranking is enough to spend a budget, and true numbers are needed to choose one.
+#
+# </details>
+#
+# ### Exercise 6 · Make it stale (open)
+# Find a change of the traffic that makes the stored calibration wrong: another temperature, one domain alone, prompts of your
+# own, only the first blocks of answers. Predict whether the head becomes too sure or not sure enough, then measure with
+# `observe` and `calibration.check`.
 #
 # ## Does a stored calibration still fit?
 #
@@ -616,6 +704,8 @@ for name, block in {"raw": proposal, "calibrated": scaled}.items():
 # greedy decoding, live.
 
 # %%
+from dspark_lite.common.errors import RequestError
+
 greedy = pooled({domain: observe(lab, dspark, texts[:12], temperature=0.0)
                  for domain, texts in lab.prompts.items()})
 foreign = calibration.fit_sts(2 * z, together.accepted)
@@ -651,7 +741,7 @@ print(f"fitted on half: mean ECE on the other half {before:.2%} -> {after:.2%}, 
 for prompts in (4, 8, 16, 32, int(together.prompts.max()) + 1):
     few = together.prompts < prompts
     verdict = calibration.check(sts, z[few], together.accepted[few])
-    print(f"{prompts:4} prompts a domain, {few.sum():6} blocks: stored {verdict.stored:6.2%}, fresh fit "
+    print(f"{prompts:4} prompts per domain, {few.sum():6} blocks: stored {verdict.stored:6.2%}, fresh fit "
           f"{verdict.fresh:6.2%}: {'fits' if verdict.fits else 'stale?'}")
 
 # %% [markdown]
@@ -661,9 +751,9 @@ for prompts in (4, 8, 16, 32, int(together.prompts.max()) + 1):
 # - Survival is the product along the block. Multiply in each block, then average.
 # - AUC says whether the head ranks, ECE whether its numbers are true. An ECE has a floor that falls with the number of
 #   blocks, and means something beside it only.
-# - Sequential temperature scaling fits one temperature a position on survival, the earlier ones fixed. Judge it on
+# - Sequential temperature scaling fits one temperature per position on survival, the earlier ones fixed. Judge it on
 #   other prompts, and check it when the drafter, the texts or the sampling change.
 # - A threshold raises the acceptance rate and lowers the accepted length. What is best depends on what a place in the
 #   batch costs, which a threshold does not know.
 #
-# **Next**: lesson 10 gives each place in the batch to the token that is worth it.
+# **Next**: [lesson 10](10_the_scheduler.ipynb) gives each place in the batch to the token that is worth it.

@@ -9,7 +9,7 @@
 # # 10 · The scheduler
 #
 # **What you will learn**
-# - what a place in the batch costs, measured as a table of steps a second
+# - what a place in the batch costs, measured as a table of steps per second
 # - Algorithm 1, by hand, as a loop, and as one sort and one cumulative sum
 # - why it must stop at the first token that does not pay (Appendix A), as exact numbers and as a simulation
 # - what the early stop costs on smooth and on jagged tables, and what can be done about it
@@ -17,6 +17,9 @@
 #
 # **What you need**: lesson 02 (the lossless rule, and its policy that is not harmless), lesson 09 (survival and its
 # calibration).
+#
+# **Sources**: the [DSpark paper](references.md#dspark), section 3.2.2 with Algorithm 1, section 5.2 for the lagged budget,
+# Appendix A for the proof that it must stop. [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -24,26 +27,9 @@ pass
 # %%
 import numpy as np
 import torch
-from scipy.stats import binomtest
 
 import dspark_lite
-from dspark_lite.common import paper
-from dspark_lite.common.errors import RequestError
-from dspark_lite.common.estimates import bootstrap
-from dspark_lite.decoding import generate, generate_together
-from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.exercises import lesson_10 as exercises
-from dspark_lite.figures import lesson_10 as figures
-from dspark_lite.figures import style, widgets
-from dspark_lite.losslessness import find_violation, joint_distribution, marginal, output_distribution
-from dspark_lite.losslessness.ties import same_or_tied
-from dspark_lite.losslessness.toys import appendix_a
-from dspark_lite.measure.speed import bench_scheduler
-from dspark_lite.measure.step_time import profile
-from dspark_lite.replication import recorded_confidence
-from dspark_lite.scheduling import (LAG, LaggedTopK, algorithm1, fixed, global_optimum, literal_schedule, retrospective,
-                                    schedule, survival, threshold, throughput, top_k)
-from dspark_lite.scheduling.cost_table import CostTable
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -56,10 +42,13 @@ target = lab.target
 #
 # ## What a place in the batch costs
 #
-# A step carries $B$ tokens: one anchor a request, and the drafts that are verified. $\text{SPS}(B)$ is how many such
-# steps the target makes in a second. `profile` measures it; sizes take turns, and the median of the repeats counts.
+# A step carries $B$ tokens: one anchor per request, and the drafts that are verified. $\text{SPS}(B)$ is how many such
+# steps the target makes per second. `profile` measures it; sizes take turns, and the median of the repeats counts.
 
 # %%
+from dspark_lite.measure.step_time import profile
+from dspark_lite.replication import recorded_confidence
+
 live, spent = profile(target, [*range(1, 41), 48, 56, 64], repeats=5)
 stored, measured = recorded_confidence.stored_cost_table(), recorded_confidence.steps()
 for size in (1, 8, 16, 32, 64):
@@ -71,6 +60,9 @@ for size in (1, 8, 16, 32, 64):
 # size nothing is known.
 
 # %%
+from dspark_lite.figures import lesson_10 as figures
+from dspark_lite.figures import style
+
 here = f"{target.name}, now"
 panels = {"tiny-target, stored": {"raw": stored, "monotone": stored.monotone()},
           here: {"raw": live, "monotone": live.monotone()}}
@@ -97,19 +89,21 @@ for title, tables in panels.items():
 # $$\tau = R + \sum_{\text{admitted}} \text{survival}, \qquad B = R + \text{number admitted}, \qquad
 # \theta = \tau \cdot \text{SPS}(B) .$$
 #
-# The $R$ in $\tau$ are the tokens that the target adds itself, one a request; the $R$ in $B$ are the anchors. $\theta$
-# is in tokens a second. Does $\tau$ hold? On the recorded blocks of lesson 09, whose confidences are calibrated:
+# The $R$ in $\tau$ are the tokens that the target adds itself, one per request; the $R$ in $B$ are the anchors. $\theta$
+# is in tokens per second. Does $\tau$ hold? On the recorded blocks of lesson 09, whose confidences are calibrated:
 
 # %%
+from dspark_lite.scheduling import survival
+
 temperatures = torch.tensor(recorded_confidence.stored_sts().temperatures)
 for domain, found in recorded_confidence.observations().items():
     alive = survival(torch.sigmoid(torch.tensor(found.logits) / temperatures))  # [N, gamma]
     expected, counted = 1 + alive.sum(1).mean().item(), 1 + found.accepted.mean()
-    print(f"{domain:4} {len(alive)} blocks: {expected:.2f} tokens a round expected, {counted:.2f} committed")
+    print(f"{domain:4} {len(alive)} blocks: {expected:.2f} tokens per round expected, {counted:.2f} committed")
     assert abs(expected / counted - 1) < 0.05
 
 # %% [markdown]
-# ### Exercise 1 · Expected throughput
+# ### Exercise 1 · Expected throughput (code)
 # `cost_table.sps(requests, B)` is SPS at one size. (The requests make no difference here; lesson 11 has costs where they
 # do.)
 
@@ -132,14 +126,41 @@ def expected_throughput(admitted, requests, cost_table):
 done = exercises.check_theta(expected_throughput)
 
 # %% [markdown]
+# ### The load, in ten lines
+#
+# Before any measurement, a made-up machine: a step of $B$ tokens takes a time proportional to $128 + B$. All requests have
+# the same survivals, and all get the same number of drafts. How many is best with 4, 32 and 256 requests?
+
+# %%
+from dspark_lite.exercises.predictions import predict
+
+guess = predict("The best number of drafts out of five with 4, with 32, with 256 requests?", ...)
+
+# %%
+alive = np.array([0.9, 0.75, 0.6, 0.4, 0.2])  # survival of the first, second, ... draft
+tau = np.concatenate([[1], 1 + alive.cumsum()])  # tokens per request with 0, 1, ..., 5 drafts
+budget = {R: int(np.argmax(R * tau / (128 + R * np.arange(1, 7)))) for R in (4, 32, 256)}
+guess.beside(budget)
+assert budget == {4: 5, 32: 3, 256: 1}
+
+# %% [markdown]
+# The drafts are the same in all three cases; only the company has changed. On an idle machine the 128 dominate and a draft
+# that survives one time in five is worth its place. On a busy one every place is paid in full.
+#
 # ## Algorithm 1 by hand
 #
 # Which drafts should go in? For every number of drafts, those with the highest survival. Survival never grows along a
 # block, so the highest ones are prefixes by themselves: nobody has to take care that a block gets no hole.
 #
-# ### Exercise 2 · The order
+# ### Exercise 2 · The order (code)
 # From confidences [R, gamma]: all tokens in the order in which they would be admitted. Two tokens of a block may have
 # equal survival.
+#
+# <details><summary>Hint</summary>
+#
+# A confidence of 1 makes a tie. Which of the two must come first? Python's `sorted` keeps ties as they came.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -167,6 +188,9 @@ done = exercises.check_order(admission_order)
 # the same. The table is made up.
 
 # %%
+from dspark_lite.scheduling import schedule, throughput
+from dspark_lite.scheduling.cost_table import CostTable
+
 said = torch.tensor([[0.9, 0.8, 0.5], [0.6, 0.9, 0.9]])  # [R, gamma] confidences
 alive = survival(said)
 by_hand = CostTable(range(1, 9), [110, 100, 95, 90, 85, 70, 68, 66])
@@ -215,11 +239,17 @@ print(f"it stops at {theta[sum(lengths)]:.1f}; the highest of all is {theta.max(
 assert theta.max() > theta[sum(lengths)]
 
 # %% [markdown]
-# Behind the fall there is a higher place. Algorithm 1 does not go there, on purpose: that is the subject of the next
+# Beyond the fall there is a higher place. Algorithm 1 does not go there, on purpose: that is the subject of the next
 # section. First, the same thing fast.
 #
-# ### Exercise 3 · Where it stops
+# ### Exercise 3 · Where it stops (code)
 # Given $\theta$ after 0, 1, 2, ... tokens of the order: how many does Algorithm 1 admit?
+#
+# <details><summary>Hint</summary>
+#
+# Not the place of the highest $\theta$. Which rises count, and until when?
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -244,6 +274,9 @@ done = exercises.check_stop(admitted)
 #
 # One sort, one cumulative sum, the first failure or the first survival of 0. Positions come first in the flat view and
 # the sort is stable, so ties go by position.
+
+# %%
+from dspark_lite.scheduling import global_optimum, literal_schedule, retrospective, top_k
 
 
 # %%
@@ -285,6 +318,9 @@ print(f"{len(found)} random instances: loop, vectors and package agree; they ver
 # $0.8 \cdot 0.9$ if a 0 was drawn first, and not at all if it was a 1.
 
 # %%
+from dspark_lite.common import paper
+from dspark_lite.losslessness.toys import appendix_a
+
 target_a, drafter_a, table_a = appendix_a()
 assert torch.allclose(table_a.steps_per_second, torch.tensor(paper.claim("appendix example SPS(1..3)")).double())
 curves = {}
@@ -301,8 +337,30 @@ for first, second in ((0, 0.9), (1, 0.0)):
 # The first two numbers are the same in both cases. The third is not, and it could not be known before the first draft
 # was drawn. Whoever goes on to the third number lets the drawn token decide whether it is verified.
 #
+# ### Exercise 4 · Why must it stop? (think)
+# Lesson 02 says: what decides about position $k$ of a request must be known before token $k$ is drawn. The scheduler looks
+# at *all* survivals of the step, which were computed from drawn tokens. Prove that Algorithm 1 keeps the rule nonetheless,
+# for one request and for many. Where does the proof use the order, and where the stop?
+#
+# <details><summary>Hint</summary>
+#
+# Which survivals has the algorithm looked at when it admits a token? Can any of them belong to a later position of the
+# same request?
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# A token is admitted if $\theta$ rose at every place up to its own, so only survivals at or before its place were looked at.
+# *Order*: they are at least as high as its own, ties by position; survival never grows along a block, so none of them
+# belongs to a later position of its request. *Stop*: nothing further along was looked at. A survival at position $j$ is
+# computed from the tokens before $j$. So whether token $k$ is admitted depends on tokens before $k$ of its own request and on
+# other requests, which are drawn independently of it. Without the order a later survival might come first; without the
+# stop all of them are looked at.
+#
+# </details>
+#
 # Algorithm 1 stops before. In general: a token is admitted if $\theta$ rose at every place up to its own. All survivals
-# that were looked at until then are at least as high as its own (ties go by position), so none of them stands behind it
+# that were looked at until then are at least as high as its own (ties go by position), so none of them stands after it
 # in its block, so **none of them was computed from it**. The tokens of other requests do not know it either. That is
 # the whole proof, and it needs both halves of the rule: the order by survival, and the stop.
 #
@@ -310,6 +368,9 @@ for first, second in ((0, 0.9), (1, 0.0)):
 # example speaks of the second.)
 
 # %%
+from dspark_lite.losslessness import find_violation, joint_distribution, marginal, output_distribution
+from dspark_lite.scheduling import algorithm1
+
 choices = {"all": None, "algorithm1": algorithm1(table_a), "retrospective": retrospective(table_a)}
 exact = {}
 for name, policy in choices.items():
@@ -323,6 +384,10 @@ assert abs(exact["algorithm1"] - 0.7) < 1e-6 and abs(exact["retrospective"] - 0.
 # binomial intervals at 99.9 %.
 
 # %%
+from scipy.stats import binomtest
+
+from dspark_lite.decoding import generate, generate_together
+
 draws, drawn = 2500, {}
 for name, policy in choices.items():
     generator, zeros = torch.Generator().manual_seed(1), 0
@@ -379,7 +444,7 @@ for name, policy in (("algorithm1", algorithm1(table_2)), ("retrospective", retr
 #
 # The stop is there for losslessness. What does it cost in speed? Sometimes nothing, and we can say when. Let the next
 # token have survival $s$ and make the step longer by $\Delta$. It raises $\theta = \tau / T$ exactly if $s / \Delta$,
-# its own tokens a second, is more than $\theta$. Along the order $s$ falls. If each further token costs at least as
+# its own tokens per second, is more than $\theta$. Along the order $s$ falls. If each further token costs at least as
 # much time as the one before, $\Delta$ grows, so $s / \Delta$ only falls. Once it is below $\theta$ it stays there: a
 # token admitted nonetheless pulls $\theta$ towards its own $s / \Delta$, and the next one's is lower still.
 #
@@ -414,6 +479,8 @@ assert worst["convex_instance"] < 1e-9 < worst["instance"]
 # what would have been accepted of any prefix.
 
 # %%
+from dspark_lite.decoding.proposal import Proposal
+
 stretches = []
 for found in recorded_confidence.observations().values():
     for prompt in np.unique(found.prompts):
@@ -483,13 +550,13 @@ picture = figures.hills(hills, "one recorded step of 16 requests", measured["dev
 # ### Another table to decide by
 #
 # The proof above asked nothing of the table but that it knows nothing of the drafts. So we may decide by one table and
-# pay by another. The monotone view is one candidate. A second: spread the cost of a tile evenly over its tokens, that
-# is, take the largest **convex** curve below the measured times. On it there is one hill.
+# pay by another. The monotone view is one candidate. A second is this course's own, not the paper's: spread the cost of a
+# tile evenly over its tokens, that is, take the largest **convex** curve below the measured times. On it there is one hill.
 
 
 # %%
 def convex(table):
-    """The table whose seconds a step are the largest convex curve that is nowhere above those of `table`."""
+    """The table whose seconds per step are the largest convex curve that is nowhere above those of `table`."""
     sizes = np.arange(1, table.max_batch_tokens + 1)
     corners = []
 
@@ -510,7 +577,7 @@ assert torch.allclose(views["smooth"]["convex"].steps_per_second, decide["smooth
 # %% [markdown]
 # (The two asserts: a saw of tiles is monotone already, so that view changes nothing there; a convex table is its own
 # convex view.) Now measure, for each table, view and number of requests: in which share of the steps Algorithm 1 stops
-# elsewhere than at the highest place of the table it decides by, and how many tokens a second are lost against the
+# elsewhere than at the highest place of the table it decides by, and how many tokens per second are lost against the
 # highest place of the table that is paid.
 
 # %%
@@ -520,7 +587,7 @@ lengths, lost = {}, {}
 
 
 def speed(rows):
-    """Tokens a second of rows [steps, 2]."""
+    """Tokens per second of rows [steps, 2]."""
     return rows[:, 0].sum() / rows[:, 1].sum()
 
 
@@ -552,11 +619,12 @@ assert lost["jagged"]["convex"][16] < lost["jagged"]["raw"][16] == lost["jagged"
 picture = figures.prices(lost, measured["device"])
 
 # %% [markdown]
-# A negative loss is luck: the highest expected throughput was not the highest that came about.
+# The loss is against the highest *expected* throughput; where an entry is negative, that was not the highest that came
+# about.
 #
 # Read the rows. On the smooth table the stop costs nothing. On tiles it costs the more, the more requests share the
-# step, and the monotone view is no help there. Whether it helps on the measured table shows how much of its jags is
-# noise. The convex view never stops below its own top; what is still lost is that it calls a tile's edge cheaper than
+# step, and the monotone view is no help there. What it wins back on the measured table is the part of the jags that is
+# noise; what is left there is tiles. The convex view never stops below its own top; what is still lost is that it calls a tile's edge cheaper than
 # it is.
 #
 # A table that was sampled coarsely is jagged too, on any machine, because a look-up takes the next smaller size. The
@@ -584,9 +652,15 @@ for R in (8, 32):
 # from the survivals of two steps ago, by the highest $\theta$ of all; **which ones**, from the current survivals.
 
 # %% [markdown]
-# ### Exercise 4 · A lagged budget
+# ### Exercise 5 · A lagged budget (code)
 # `global_optimum(survival, cost_table)` gives the lengths [R] with the highest $\theta$ of all, and
 # `top_k(survival, budget)` hands a budget of drafts to the highest survivals.
+#
+# <details><summary>Hint</summary>
+#
+# From the old step only one number is taken.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -607,6 +681,8 @@ def lagged_lengths(old, current, cost_table):
 done = exercises.check_lagged(lagged_lengths)
 
 # %%
+from dspark_lite.scheduling import LAG, LaggedTopK
+
 steps, _ = records[8]
 alive = [survival(proposal.confidence) for proposal in steps]
 ours = [top_k(alive[t], global_optimum(alive[t - LAG], stored).sum()) for t in range(LAG, len(steps))]
@@ -624,6 +700,9 @@ print(f"{len(ours)} steps of 8 requests: ours = LaggedTopK; a lag of {LAG} steps
 
 
 # %%
+from dspark_lite.common.errors import RequestError
+
+
 def lag_0(cost_table):
     """Budget and hand-out from the step's own survivals."""
     def policy(proposal):
@@ -648,6 +727,10 @@ except RequestError as error:
 # all.
 
 # %%
+from dspark_lite.common.estimates import bootstrap
+from dspark_lite.scheduling import fixed, threshold
+
+
 def policies_of(curve):
     """The policies to compare on a curve; all decide by its deciding table."""
     return {"threshold": threshold(0.5), "algorithm1": algorithm1(decide[curve]),
@@ -655,7 +738,7 @@ def policies_of(curve):
 
 
 def ratio(ours, theirs):
-    """Tokens a second of ours over theirs, rows [steps, 2] of the same steps, with an interval over steps."""
+    """Tokens per second of ours over theirs, rows [steps, 2] of the same steps, with an interval over steps."""
     paired = np.concatenate([ours, theirs], 1)
     return bootstrap(lambda groups: speed(groups[0][:, :2]) / speed(groups[0][:, 2:]), [paired])
 
@@ -673,14 +756,14 @@ for curve in decide:
 
 # %%
 picture = figures.ratios(against_all, measured["device"])
-print("lagged top-K over Algorithm 1, tokens a second [95 %]; tokens that it verifies a request, anchor included")
+print("lagged top-K over Algorithm 1, tokens per second [95 %]; tokens that it verifies per request, anchor included")
 for curve in decide:
     for R in loads:
         e = lag_price[curve, R]
         print(f"{curve:9} R = {R:2}  {e.value:6.3f} [{e.low:.3f}, {e.high:.3f}]  {budgets[curve, R]:.2f}")
 low, high = paper.claim("DSpark verification budget under moderate concurrency (below 200 requests Flash, 150 Pro)")
 block = paper.claim("production block size")
-print(f"the paper's system at moderate load, blocks of {block}: {low} to {high} tokens a request")
+print(f"the paper's system at moderate load, blocks of {block}: {low} to {high} tokens per request")
 assert lag_price["jagged", 16].low > 1 and all(budgets["smooth", R] > budgets["smooth", 2 * R] for R in loads[:-1])
 
 # %% [markdown]
@@ -697,6 +780,8 @@ assert lag_price["jagged", 16].low > 1 and all(budgets["smooth", R] > budgets["s
 # plain decoding.
 
 # %%
+from dspark_lite.losslessness.ties import same_or_tied
+
 prompts = [lab.encode(text) for texts in lab.prompts.values() for text in texts[:2]]
 drafter, new = lab.drafter("dspark"), 40
 plain = [generate(target, None, ids, max_new_tokens=new).token_ids for ids in prompts]
@@ -715,9 +800,21 @@ for name, policy in live_policies.items():
 # tip anything: greedy equality is a test that every policy must pass, and one that does not see the error of this
 # lesson. For that you need the exact distribution, or many draws.
 #
-# If Algorithm 1 verified hardly anything here, the table measured on your machine has a jag right behind six anchors;
+# If Algorithm 1 verified hardly anything here, the table measured on your machine has a jag right after six anchors;
 # compare the row of the convex view. (`generate_together` still verifies every request by itself, so nothing is gained
 # in time. The batched engine is lesson 11.)
+#
+# ### Exercise 6 · A policy of your own (open)
+# Write a policy that you expect to beat Algorithm 1 on the jagged table with 16 requests and that is lossless; a policy is a
+# function of a proposal that returns lengths [R]. Say before you run it why it is lossless. Then let `find_violation` try to
+# refute you, and `replay` say what it gives. (Admit whole tiles at once? Round a lagged budget up to a tile?)
+#
+# <details><summary>Hint</summary>
+#
+# `find_violation(policy_of)` takes a function that makes the policy from a cost table. What your policy may look at is the
+# subject of exercise 4.
+#
+# </details>
 #
 # ## The scheduler board
 #
@@ -727,6 +824,8 @@ for name, policy in live_policies.items():
 # record.
 
 # %%
+from dspark_lite.figures import widgets
+
 tables = {**decide, "measured": stored}
 choices = {"algorithm1": algorithm1, "lagged": LaggedTopK, "retrospective": retrospective,
            "threshold": lambda table: threshold(0.5), "all": lambda table: fixed(gamma)}
@@ -751,6 +850,8 @@ panel = widgets.explore(
 # against the vectors, on one thread; in both the table makes nearly every token worth its place.
 
 # %%
+from dspark_lite.measure.speed import bench_scheduler
+
 for row in bench_scheduler((64, 256)):
     print(f"{row['requests']:4} requests, gamma {row['gamma']}: loop {row['loop_milliseconds']:8.2f} ms, vectors "
           f"{row['milliseconds']:.3f} ms, {row['ratio']:.0f} times faster")
@@ -760,11 +861,11 @@ for row in bench_scheduler((64, 256)):
 # - $\text{SPS}(B)$ says what a place in the batch costs; $\theta = \tau \cdot \text{SPS}(B)$ is what a choice is worth.
 # - Algorithm 1 admits tokens by survival, and stops at the first that does not raise $\theta$: one sort, one cumulative
 #   sum, the first failure.
-# - It must stop, because places behind the fall are reached through survivals that know what was drawn. The
+# - It must stop, because places beyond the fall are reached through survivals that know what was drawn. The
 #   retrospective choice turns 0.7 into 0.85, and makes requests of one batch depend on each other.
 # - Where a step's time is convex in $B$ the stop costs nothing. On tiles and coarse tables it costs much; a convex view
 #   of the table, which may differ from the one that is paid, gives most of it back.
 # - The production scheduler takes its budget from draws that are over, without a stop, and hands it out by current
 #   survival. The lag costs a little, and it is also what makes the search legal. At lag 0 it would be lossy.
 #
-# **Next**: lesson 11 serves many requests at once: ragged batches, and budgets that shrink as load grows.
+# **Next**: [lesson 11](11_serving_under_load.ipynb) serves many requests at once: ragged batches, and budgets that shrink as load grows.

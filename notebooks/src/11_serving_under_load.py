@@ -10,47 +10,27 @@
 #
 # **What you will learn**
 # - how requests of different lengths share one pass: a flat sequence, two index tensors and a mask
-# - what continuous batching does from step to step, and what it promises to each request
-# - why one draft length cannot be right for an idle and for a busy server, and how the scheduler's budget shrinks with
-#   the load (Figure 8)
+# - to build a serving engine yourself: continuous batching around one ragged pass and your `verify`
+# - what a fixed draft length gives at each load, and how the scheduler's budget shrinks as the load grows (Figure 8)
 # - throughput against the speed of each user, MTP-1 against DSpark (Figure 7)
 # - what padding costs, what the lag costs, and how far a model of the engine can be trusted
 #
 # **What you need**: lesson 09 (survival), lesson 10 (cost tables, Algorithm 1, the lagged budget), and from lesson 06
 # what MTP-1 is.
+#
+# **Sources**: the [DSpark paper](references.md#dspark), sections 5.2 to 5.4 and Figures 7 and 8; slots and continuous
+# batching go back to [PagedAttention](references.md#pagedattention) and the engines built on it. What a
+# [frontier](glossary.md#pareto-frontier) and an [SLA](glossary.md#sla) are stands in the glossary.
+# [Notation](notation.md)
 
 # %% tags=["setup"]
 pass
 
 # %%
-import time
-from functools import cache
-
-import numpy as np
 import torch
-from transformers import DynamicCache
 
 import dspark_lite
-from dspark_lite.common import paper
-from dspark_lite.common.errors import RequestError
-from dspark_lite.common.estimates import Estimate
-from dspark_lite.decoding import generate
-from dspark_lite.decoding.policy import chosen_lengths
-from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.exercises import lesson_11 as exercises
-from dspark_lite.figures import lesson_11 as figures
-from dspark_lite.figures import widgets
-from dspark_lite.losslessness.ties import same_or_tied
-from dspark_lite.measure import roofline
-from dspark_lite.measure.step_time import profile
-from dspark_lite.replication import recorded_confidence, recorded_serving
-from dspark_lite.replication.recorded_serving import policy_of
-from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, fixed, survival
-from dspark_lite.scheduling.step_costs import StepCosts
-from dspark_lite.serving.engine import STEP_PARTS, Engine, Request
-from dspark_lite.serving.simulator import EngineModel, simulate
-from dspark_lite.serving.slots import Layout, SlotStore, ragged_step, sees
-from dspark_lite.serving.traffic import poisson
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -60,7 +40,7 @@ drafter = lab.drafter("dspark")
 # %% [markdown]
 # So far one request at a time was decoded, or several were scheduled together and then verified one by one. A server
 # has many at once, and each wants another number of drafts verified. This lesson puts them into one pass, watches an
-# engine do so, and then asks what the paper asks in section 5: how many tokens a second for all, and how fast for each.
+# engine do so, and then asks what the paper asks in section 5: how many tokens per second for all, and how fast for each.
 #
 # ## One pass for many
 #
@@ -69,9 +49,16 @@ drafter = lab.drafter("dspark")
 # requests stand in **one sequence**, `[1, N]`, and two index tensors say of each token to which **request** it belongs
 # and at which **position** of that request it stands.
 #
-# ### Exercise 1 · The index tensors
+# ### Exercise 1 · The index tensors (code)
 # Request $r$ brings `counts[r]` tokens, the first at position `starts[r]`. With starts 7, 3 and counts 2, 3: requests
 # 0 0 1 1 1, positions 7 8 3 4 5.
+#
+# <details><summary>Hint</summary>
+#
+# `torch.repeat_interleave` writes the requests. For the positions count through the whole sequence, and take off where
+# each request begins.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -98,8 +85,14 @@ done = exercises.check_indices(index_tensors)
 # is. RoPE needs the position, and has it. Attention alone looks at other tokens, and for it a **mask** must say which
 # ones. The keys have a request and a position each, too: first those of all cached contexts, then those of this step.
 #
-# ### Exercise 2 · The mask
+# ### Exercise 2 · The mask (code)
 # Which keys may a token see? Return a bool tensor [N, K].
+#
+# <details><summary>Hint</summary>
+#
+# Two conditions, both needed: whose key is it, and is it from the future? `position[:, None]` makes rows of tokens.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -121,10 +114,15 @@ done = exercises.check_mask(may_see)
 
 # %% [markdown]
 # That is all. From here on we take both from the package: `Layout` holds the index tensors, `sees` is the rule. By hand,
-# on the model itself: one pass reads all prompts, then one pass reads the anchors and drafts of all requests behind
+# on the model itself: one pass reads all prompts, then one pass reads the anchors and drafts of all requests after
 # them.
 
 # %%
+from transformers import DynamicCache
+
+from dspark_lite.figures import lesson_11 as figures
+from dspark_lite.serving.slots import Layout, SlotStore, ragged_step, sees
+
 texts = [text for domain in lab.prompts for text in lab.prompts[domain][:2]][:4]
 prompts = [lab.encode(text)[0] for text in texts]
 entering = [torch.randint(target.vocab_size, (count,), generator=lab.generator(), device=target.device)
@@ -133,7 +131,7 @@ lengths = [len(prompt) for prompt in prompts]
 counts = [len(tokens) for tokens in entering]
 store = SlotStore(target.num_layers, 4, 512, target.device)
 reading = Layout(store, [0, 1, 2, 3], [0] * 4, lengths)  # the prompts: each from position 0 on
-layout = Layout(store, [0, 1, 2, 3], lengths, counts)  # the step: each behind its prompt
+layout = Layout(store, [0, 1, 2, 3], lengths, counts)  # the step: each after its prompt
 print("request ", *layout.row.tolist())
 print("position", *layout.position.tolist())
 
@@ -157,7 +155,7 @@ picture = figures.ragged_batch(layout.row, visible, len(reading.row))
 # %% [markdown]
 # A row sees one light stretch, the context of its own request, and a small dark triangle, its own block: **block-diagonal
 # and causal**. Is each request verified as if it were alone? And does the package compute the same? It keeps keys and
-# values in *slots*, a stretch of memory a request, and skips what lies off the diagonal.
+# values in *slots*, a stretch of memory for each request, and skips what lies off the diagonal.
 
 # %%
 ragged_step(target, torch.cat(prompts), reading)
@@ -168,7 +166,7 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
     alone = target.verify(tokens[None], cache_alone).logits[0]  # [k, V]
     own = layout.row == number
     apart = [(step.logits[0, own] - alone).abs().max().item() for step in (by_hand, packages)]
-    print(f"request {'ABCD'[number]}, {len(tokens)} tokens behind {len(prompt)}: logits differ from those of a pass of its own "
+    print(f"request {'ABCD'[number]}, {len(tokens)} tokens after {len(prompt)}: logits differ from those of a pass of its own "
           f"by {apart[0]:.1e} (by hand), {apart[1]:.1e} (package)")
     assert max(apart) < rounding
 
@@ -177,14 +175,115 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
 #
 # ## Continuous batching
 #
-# An engine repeats one **step**: admit waiting requests into free slots and read their prompts, draft all blocks in one
-# pass, let the policy choose lengths, verify the ragged batch in one pass, commit, and free the slots of those who are
-# done. A request does not wait until a batch is full, nor does it keep others waiting once it has ended.
+# An engine repeats one **step**: admit waiting requests into free slots and read their prompts, draft all blocks, verify
+# the ragged batch in one pass, commit, and free the slots of those that are done. A request does not wait until a batch
+# is full, nor does it keep others waiting once it has ended.
+#
+# You have everything that this takes: the ragged pass, and your `verify`. Here is an engine without its step. It keeps
+# the keys of all requests in one cache. What a request must forget is not moved or deleted, it is given to nobody: its
+# request number becomes -1, and no token sees it any more.
+
+# %%
+import inspect
+
+print(inspect.getsource(exercises.SmallEngine))
+
+# %% [markdown]
+# ### Exercise 3 · The step (code)
+# Write it, some fifteen lines. `engine.waiting` is a list of (number, prompt) in the order of arrival, `engine.running`
+# holds the answer so far by number, `engine.answers` the finished ones; prompts and answers are lists of token ids.
+#
+# 1. **Admit** while a request waits and fewer than `engine.slots` run: read the prompt, keep all of it, draw the first
+#    token.
+# 2. **Draft** a block for every running request.
+# 3. **Verify**: one `engine.read` takes the newest token and the drafts of all of them.
+# 4. **Commit** what `verify` returns, and keep in the cache what belongs to the text.
+# 5. **Evict** where `engine.complete(number)` says that the answer has ended.
+#
+# Take your own `verify` from lesson 03, or the package's, which is imported here. The checker serves seven requests on a
+# toy target, compares every answer with plain decoding, and counts the steps.
+#
+# <details><summary>Hint 1: what stays in the cache?</summary>
+#
+# The pass has read the anchor and the drafts. Of these the anchor and the accepted drafts belong to the text. `verify`
+# returns the accepted drafts and one token more, which nobody has read yet. How many is that?
+#
+# </details>
+# <details><summary>Hint 2: admission</summary>
+#
+# `engine.read({number: prompt})[number]` are the rows of a prompt, `engine.keep(number, len(prompt))` shows it to the
+# drafter, and `draw_token(rows[-1], engine.generator)` draws the first token of the answer.
+#
+# </details>
+
+# %%
+from dspark_lite.exercises.verifying import draw_token, verify
+
+
+# %% tags=["exercise"]
+def step(engine):
+    """One step: admit, draft, verify all in one pass, commit, evict."""
+    ...
+
+
+done = exercises.check_engine(step)
+
+
+# %% tags=["solution"]
+def step(engine):
+    """One step: admit, draft, verify all in one pass, commit, evict."""
+    while engine.waiting and len(engine.running) < engine.slots:
+        number, prompt = engine.waiting.pop(0)
+        rows = engine.read({number: prompt})[number]
+        engine.keep(number, len(prompt))
+        engine.running[number] = [draw_token(rows[-1], engine.generator)]
+    blocks = {number: engine.draft(number) for number in engine.running}
+    rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, q) in blocks.items()})
+    for number, (drafts, q) in blocks.items():
+        tokens = verify(rows[number], q, drafts, engine.generator)
+        engine.keep(number, len(tokens))  # the anchor and the accepted drafts
+        engine.running[number] += tokens
+        if engine.complete(number):
+            engine.answers[number] = engine.running.pop(number)
+
+
+done = exercises.check_engine(step)
+
+# %%
+step = exercises.engine_in_use(step, done)
+
+# %% [markdown]
+# Now it serves the lab's target: five prompts, three slots.
+
+# %%
+from dspark_lite.losslessness.ties import same_or_tied
+
+five = [lab.encode(text)[0].tolist() for domain in lab.prompts for text in lab.prompts[domain][:2]][:5]
+engine = exercises.SmallEngine(target, drafter, slots=3, longest=24, stop=lab.stop_token_ids)
+engine.waiting = list(enumerate(five))
+passes = 0
+while engine.waiting or engine.running:
+    step(engine)
+    passes += 1
+    print(f"step {passes:2}: {len(engine.waiting)} wait, {len(engine.running)} run, {len(engine.answers)} are answered")
+for number, prompt in enumerate(five):
+    alone = dspark_lite.generate(target, None, torch.tensor([prompt], device=lab.device), max_new_tokens=24)
+    assert same_or_tied(target, torch.tensor([prompt], device=lab.device), engine.answers[number], alone.token_ids)
+print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {passes} steps, each answer the target's own")
+
+# %% [markdown]
+# That is a lossless serving engine. The package's adds what a server needs besides: slots that are used again, drafts of
+# all requests in one pass, a policy that chooses each length, one question to the host per step, requests that are
+# refused or hang up.
 #
 # We watch an engine of four slots. Requests arrive before certain steps; one client hangs up. The policy is Algorithm 1
 # with a cost table that is measured here and now (its convex view, lesson 10).
 
 # %%
+from dspark_lite.measure.step_time import profile
+from dspark_lite.scheduling import algorithm1
+from dspark_lite.serving.engine import Engine, Request
+
 slots, new = 4, 40
 table = profile(target, range(1, slots * (drafter.gamma + 1) + 1), repeats=3)[0]
 engine = Engine(target, drafter, policy=algorithm1(table.lower_hull()), slots=slots, capacity=512)
@@ -232,7 +331,7 @@ for number, step in enumerate(steps[:8]):
 assert sorted(answers) == list(range(len(asked)))
 for number, answer in answers.items():
     request = asked[number]
-    alone = generate(target, None, request.input_ids, max_new_tokens=new).token_ids
+    alone = dspark_lite.generate(target, None, request.input_ids, max_new_tokens=new).token_ids
     if answer.reason == "aborted":
         alone = alone[:len(answer.token_ids)]
     assert same_or_tied(target, request.input_ids, answer.token_ids, alone)
@@ -245,6 +344,8 @@ print(f"{len(answers)} requests answered once each; how they ended:",
 # anything is committed.
 
 # %%
+from dspark_lite.common.errors import RequestError
+
 small = Engine(target, drafter, slots=1, capacity=256, most_waiting=2)
 
 
@@ -304,6 +405,8 @@ for padded, (verified, padding) in work.items():
 # from a file.
 
 # %%
+from dspark_lite.replication import recorded_serving
+
 report = recorded_serving.serving_run()
 device = report["device"]
 loads = sorted({row["concurrency"] for row in report["policies"]})
@@ -331,12 +434,14 @@ for ragged in recorded_serving.rows("padded", kind="ragged"):
 # replaced at once. First, what does a step cost? With every verification budget from the anchors alone to whole blocks:
 
 # %%
+from dspark_lite.serving.engine import STEP_PARTS
+
 costs = recorded_serving.engine_costs("dspark")
 picture = figures.step_times(costs, device)
 for load in (idle, busy):
     row = recorded_serving.row("policies", concurrency=load, drafter="dspark", policy="algorithm1")
     parts = {part: recorded_serving.value(f"{part}_seconds", row) for part in STEP_PARTS}
-    print(f"{load:3} under way, Algorithm 1, milliseconds a step:",
+    print(f"{load:3} under way, Algorithm 1, milliseconds per step:",
           ", ".join(f"{part} {1e3 * seconds:.2f}" for part, seconds in parts.items()))
 steep = {load: costs.seconds(load, load * costs.tokens_per_request[-1]) / costs.seconds(load, load) for load in loads}
 print("whole blocks against anchors alone, times as long by load:",
@@ -349,14 +454,20 @@ print("whole blocks against anchors alone, times as long by load:",
 #
 # ## One length for all
 #
-# ### Exercise 3 · What a fixed length gives
-# From survivals [N, gamma] of recorded blocks: the expected tokens a second when each of so many requests has its first
+# ### Exercise 4 · What a fixed length gives (code)
+# From survivals [N, gamma] of recorded blocks: the expected tokens per second when each of so many requests has its first
 # `length` drafts verified. `costs.seconds(requests, tokens)` is the seconds of a step.
+#
+# <details><summary>Hint</summary>
+#
+# A request commits its accepted drafts and one token of the target's own. A step verifies the anchors, too.
+#
+# </details>
 
 
 # %% tags=["exercise"]
 def fixed_throughput(alive, length, requests, costs):
-    """Expected tokens a second in all, for survivals `alive` [N, gamma] of a typical block."""
+    """Expected tokens per second in all, for survivals `alive` [N, gamma] of a typical block."""
     return ...
 
 
@@ -365,12 +476,20 @@ done = exercises.check_fixed_throughput(fixed_throughput)
 
 # %% tags=["solution"]
 def fixed_throughput(alive, length, requests, costs):
-    """Expected tokens a second in all, for survivals `alive` [N, gamma] of a typical block."""
+    """Expected tokens per second in all, for survivals `alive` [N, gamma] of a typical block."""
     committed = requests * (1 + alive.mean(0)[:length].sum())
     return committed / costs.seconds(requests, requests * (1 + length))
 
 
 done = exercises.check_fixed_throughput(fixed_throughput)
+
+# %% [markdown]
+# Before you look: a length of seven is verified in full for everybody. At which load does it begin to lose?
+
+# %%
+from dspark_lite.exercises.predictions import predict
+
+too_long = predict("From which number of requests under way is another fixed length better than 7?", ...)
 
 # %% [markdown]
 # Now the measurement. For each load, the throughput of DSpark with each fixed length, over that of plain decoding at the
@@ -417,12 +536,15 @@ shares = {load: min(found.value for found in lengths.values()) / against_plain[l
 print("the worst length gives of the best:", ", ".join(f"{load}: {share:.0%}" for load, share in shares.items()))
 
 # %% [markdown]
-# **A static length is a bet on the load.** A long one is nearly free while the server is idle, and takes time from
-# everybody once it is busy; a short one leaves an idle server's speed unused. The two lines before the last say what
-# each bet costs when it is lost; where the same length is best at both ends, as it may be on a machine whose longer
-# steps cost little, nobody loses it (nor is much won: compare the gains over plain decoding). The last line says how much
-# the choice matters at each load.
-#
+# The paper's section 5 says that a static length is a bet on the load, and that a long one loses it on a busy server. The
+# first line above says whether *this* engine gets busy enough to punish a long block; the lines before the last what
+# each bet costs where it is lost, and the last how much the choice matters at each load.
+
+# %%
+other = [load for load in loads if best[load] != whole]
+too_long.beside(f"{other[0]} under way" if other else f"at none of the loads measured here ({idle} to {busy})")
+
+# %% [markdown]
 # Does the scheduler need no bet? Then it should give at least what the best fixed length of each load gives. (The comparison
 # is a little unfair to it: the best of seven is chosen after the measurement.)
 
@@ -437,9 +559,11 @@ for load in loads:
 # How many tokens does a request get verified in a step, its anchor included? MTP-1 always has two. For the scheduler the
 # paper fits a line through live traffic; ours stands beside it. Two things differ: blocks have seven drafts here and
 # five there, and our requests share one CPU core. Throughput is drawn over that of MTP-1 at the same load, since tokens
-# a second of a laptop and of a GPU have nothing to say to each other.
+# per second of a laptop and of a GPU cannot be compared.
 
 # %%
+from dspark_lite.common import paper
+
 ways = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", f"fixed {whole}")}}
 
 
@@ -485,6 +609,8 @@ for name, (served, policy) in ways.items():
 # is not one point but a curve, and one is better than another if its curve lies further to the upper right.
 
 # %%
+import numpy as np
+
 frontiers = {"plain": recorded_serving.frontier("plain", "all"),
              **{name: recorded_serving.frontier(*way) for name, way in ways.items()}}
 picture = figures.figure_7(frontiers, device)
@@ -494,9 +620,15 @@ assert all(np.allclose(points[:, 0] * loads, points[:, 1]) for points in frontie
 # The paper reads its figure along a horizontal line: at the throughput that MTP-1 has when its users get a certain
 # speed, how much faster are users of DSpark?
 #
-# ### Exercise 4 · At the same throughput
+# ### Exercise 5 · At the same throughput (code)
 # Two curves [n, 2], rows (speed of each user, throughput) by rising load. How much faster, as a fraction, is each user of
 # `ours` at a given throughput? `np.interp(x, xs, ys)` reads a straight line between points; its `xs` must rise.
+#
+# <details><summary>Hint</summary>
+#
+# Along a curve the throughput rises while the speed falls. Which of the two columns may stand in the place of `xs`?
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -528,7 +660,7 @@ for model in figures.PAPER_MODELS:
               f"at MTP-1's {anchor['sla_tps']} tokens/s of each user, throughput {anchor['annotated_throughput_gain_pct']:+.0f}%")
 
 # %% [markdown]
-# Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens a step, and its step takes
+# Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens per step, and its step takes
 # longer.
 
 # %%
@@ -566,6 +698,9 @@ for load in loads:
 # more rounds than were recorded, begins with the first block again. By hand, one request at a time:
 
 # %%
+from dspark_lite.scheduling import fixed
+from dspark_lite.serving.simulator import EngineModel, simulate
+
 record = recorded_serving.record()
 gamma = record.gamma  # of the drafter that was recorded
 
@@ -594,8 +729,11 @@ for length in (2, gamma):
 
 
 # %%
+from dspark_lite.common.estimates import Estimate
+
+
 def speed_of(steps):
-    """Tokens a second of steps, prompts left out."""
+    """Tokens per second of steps, prompts left out."""
     return sum(step.committed for step in steps) / sum(step.seconds["round"] for step in steps)
 
 
@@ -618,6 +756,8 @@ print(f"the model is within 10 % of the engine in {sum(error < 0.1 for error in 
 # budget can be no better than an average one. Longer lags should change little in either case. Is it so?
 
 # %%
+from dspark_lite.scheduling import LAG, LaggedTopK
+
 decide = costs.convex_fit()
 
 
@@ -642,8 +782,14 @@ for load in (idle, loads[len(loads) // 2], busy):
 # server could answer if prompts cost nothing.
 
 # %%
+import time
+
+from dspark_lite.replication.recorded_serving import policy_of
+from dspark_lite.serving.traffic import poisson
+
+
 def served(name, rate, requests):
-    """Steps of the model, and its answers, for requests that arrive at random, `rate` a second."""
+    """Steps of the model, and its answers, for requests that arrive at random, `rate` per second."""
     prefill = recorded_serving.prefill_costs("dspark" if name == "lagged" else name)
     model = EngineModel(*servers[name], slots=busy, prefill=prefill)
     steps = simulate(model, poisson(rate, requests, torch.Generator().manual_seed(0)), np.random.default_rng(0))
@@ -658,15 +804,25 @@ capacity = recorded_serving.value("throughput", measured_row("all", busy, "mtp")
 started = time.perf_counter()
 taken, ended = served("lagged", 0.9 * capacity, 4096)
 simulated = max(answer.ended for answer in ended)
-inside = sum(answer.ended - answer.arrived for answer in ended)
 print(f"{len(ended)} requests in {len(taken)} steps: {simulated:.0f} simulated seconds took {time.perf_counter() - started:.1f} s")
-print(f"{len(ended) / simulated:.2f} arrivals a second × {inside / len(ended):.2f} s in the server = "
-      f"{inside / simulated:.2f} requests under way on average")
 
 # %% [markdown]
-# The last line is **Little's law**: requests under way = arrivals a second × seconds that each stays. It holds for every
-# server, whatever it does inside. It also says why speculation pays twice: who answers faster has fewer requests under
-# way, and so smaller steps, and so faster steps.
+# **Little's law** says of every server, whatever it does inside: requests under way = arrivals per second × seconds that
+# each stays. To check it we must count the left side without using the right one: we look into the server at a thousand
+# moments, evenly spread, and count who is inside.
+
+# %%
+came, went = (np.sort([getattr(answer, name) for answer in ended]) for name in ("arrived", "ended"))
+moments = np.linspace(0, simulated, 1000)
+inside = np.searchsorted(came, moments, "right") - np.searchsorted(went, moments, "right")
+stays = np.mean([answer.ended - answer.arrived for answer in ended])
+print(f"counted at {len(moments)} moments: {inside.mean():.2f} requests under way")
+print(f"{len(ended) / simulated:.2f} arrivals per second × {stays:.2f} s in the server = {len(ended) / simulated * stays:.2f}")
+assert abs(inside.mean() / (len(ended) / simulated * stays) - 1) < 0.05
+
+# %% [markdown]
+# It also says why speculation pays twice: who answers faster has fewer requests under way, and so smaller steps, and so
+# faster steps.
 
 # %%
 shares = (0.2, 0.5, 0.8, 1.0, 1.2)
@@ -694,6 +850,9 @@ picture = figures.arrivals(waits)
 # passes. It knows nothing of drafting and of the host, so it is kinder than the costs above.
 
 # %%
+from dspark_lite.replication import recorded_confidence
+from dspark_lite.scheduling.step_costs import StepCosts
+
 passes = recorded_confidence.stored_cost_table()  # or CostTable.load("your file")
 most = passes.max_batch_tokens // (gamma + 1)  # requests whose whole blocks the table covers
 
@@ -722,14 +881,16 @@ for load in from_table.requests.astype(int).tolist():
 # blocks**, since there are no others, the model says at which load the scheduler would begin to cut.
 
 # %%
-behind = 1024  # tokens of context that each request has
+from dspark_lite.measure import roofline
+
+context = 1024  # tokens that each request has written or been given
 
 
 def predicted(gpu, most):
     """StepCosts of Qwen3-4B with DSpark from a GPU's data sheet, for up to `most` requests; launches are left out, since a
     server replays them from a recording."""
     parts = (roofline.draft_work, "dspark"), (roofline.verify_work, "plain")
-    passes = [(work_of(name, 0), work_of(name, behind)) for work_of, name in parts]
+    passes = [(work_of(name, 0), work_of(name, context)) for work_of, name in parts]
 
     def seconds(requests, tokens):
         spent = 0.0
@@ -751,8 +912,40 @@ picture = figures.budgets_by_device(by_device, gamma + 1)
 
 # %% [markdown]
 # A GPU computes many tokens in the time in which it reads its weights once. As long as the batch is smaller than that,
-# whole blocks are verified for free, up to a dozen requests or more. Behind that the budget shrinks, until everything in a
+# whole blocks are verified for free, up to a dozen requests or more. Beyond that the budget shrinks, until everything in a
 # step grows with the requests alike; from there on it stays.
+#
+# ### Exercise 6 · When is one length right? (think)
+# A step of $R$ requests that verifies $b$ tokens of each takes $c_0 + c_1 R b$ seconds. Every draft is accepted with the
+# same chance $a$, given that those before it were. Below which load $R$ is a whole block of $\gamma$ drafts better than
+# any shorter one, and what does the best length tend to as $R$ grows?
+#
+# <details><summary>Hint</summary>
+#
+# Compare $\ell$ drafts with $\ell - 1$: the extra draft is worth it if it raises the tokens by a larger share than it
+# raises the seconds.
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# With $\ell$ drafts a step commits $R\,\tau_\ell$ tokens, $\tau_\ell = 1 + a + \dots + a^\ell$, in
+# $c_0 + c_1 R (\ell + 1)$ seconds. The $\ell$-th draft pays if
+#
+# $$\frac{a^\ell}{\tau_{\ell - 1}} > \frac{c_1 R}{c_0 + c_1 R\,\ell}
+# \quad\Longleftrightarrow\quad R < \frac{c_0}{c_1}\cdot\frac{a^\ell}{\tau_{\ell-1} - \ell\,a^\ell}.$$
+#
+# The right side falls as $\ell$ grows, so the whole block is best while $R$ is below its value at $\ell = \gamma$. As
+# $R$ grows the fixed cost $c_0$ no longer matters: a draft would have to yield as much as an anchor, which commits one
+# token for certain. With $a < 1$ none does, and the best length goes to 0. The bet is lost for every $\gamma$ once the
+# server is busy enough; on a machine with a large $c_0 / c_1$ that may be beyond the loads it ever sees.
+#
+# </details>
+#
+# ### Exercise 7 · Traffic of your own (open)
+# Requests rarely come at a constant rate. Draw arrivals of your own (a burst every minute, a slow rise, two kinds of
+# requests), serve them with `simulate(EngineModel(*servers[name], slots=busy), arrivals, rng)`, and compare two policies
+# by the slowest tenth of the users. Write down before you run it which one will win, and why. `arrivals` are the seconds
+# at which requests come, in rising order.
 #
 # ## Move the load
 #
@@ -762,6 +955,13 @@ picture = figures.budgets_by_device(by_device, gamma + 1)
 # whole-block policy do to the ring?
 
 # %%
+from functools import cache
+
+from dspark_lite.decoding.policy import chosen_lengths
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.figures import widgets
+from dspark_lite.scheduling import survival
+
 grid = tuple(load for load in (1, 2, 4, 8, 16, 32, 64) if load <= busy)
 
 
@@ -805,10 +1005,10 @@ panel = widgets.explore(
 #   request is verified as if it were alone.
 # - Continuous batching admits, drafts, schedules, verifies, commits and evicts in every step; an answer does not depend
 #   on who shared its steps.
-# - A fixed length is a bet on the load. The scheduler reads the load off the step's cost, and its budget shrinks as the
-#   server fills (Figure 8).
+# - A fixed length is a bet on the load; whether it is lost depends on the machine. The scheduler reads the load off the
+#   step's cost, and its budget shrinks as the server fills (Figure 8).
 # - Throughput and the speed of each user are two ends of one curve (Figure 7); compare curves, at equal throughput or at
 #   equal speed, and say at which load.
 # - A model of measured costs and recorded blocks foretells the engine, and goes where measuring is too slow.
 #
-# **Next**: lesson 12 lays all of our numbers beside the paper's.
+# **Next**: [lesson 12](12_the_paper_in_miniature.ipynb) lays all of our numbers beside the paper's.

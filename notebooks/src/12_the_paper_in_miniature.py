@@ -14,22 +14,22 @@
 # - what depth and draft length do to the accepted length, and what a longer round takes back
 # - which of the paper's claims hold here, which do not, and which cannot be tested: a ledger
 #
-# **What you need**: lessons 05 and 06. Nothing is trained here; the measurements are files of this repository.
+# **What you need**: lessons 05 to 07. The measurements are files of this repository; the one training is yours, at the end.
+#
+# **Sources**: the [DSpark paper](references.md#dspark), section 4 with Table 1 and Figures 2 to 4; intervals are
+# [bootstraps](references.md#bootstrap). [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
 
 # %%
 import numpy as np
-from IPython.display import Markdown
 
-import dspark_lite
-from dspark_lite.common import estimates, names, paper
+from dspark_lite.common import names
 from dspark_lite.common.names import DOMAINS
 from dspark_lite.exercises import lesson_12 as exercises
-from dspark_lite.figures import paper_figures, widgets
-from dspark_lite.measure import evaluation, studies
-from dspark_lite.replication import experiments, ledger, our_results, quantities
+from dspark_lite.measure import studies
+from dspark_lite.replication import our_results
 
 recipes = studies.TABLE_1  # drafter: the recipe it was trained from
 made = {name: our_results.measured(recipe) for name, recipe in recipes.items()}
@@ -57,7 +57,8 @@ assert all(found["prompts"] == dspark["prompts"] for found in made.values())
 
 # %% [markdown]
 # Equal data, equal epochs, the same held-out prompts: the conditions under which a comparison says something about
-# drafters. The small LM is no drafter of this target; it was trained on the same kind of text, as an ordinary language
+# drafters. One condition is *not* equal: in an epoch a block drafter learns from a sample of anchors of each answer
+# (`num_anchors`), Eagle3 and MTP from all of its positions (lesson 07). The small LM is no drafter of this target; it was trained on the same kind of text, as an ordinary language
 # model.
 #
 # `make experiments` trains and measures all of it again, and goes on where it was stopped. `make figures` draws the
@@ -81,12 +82,18 @@ tallies = {name: dict(zip(DOMAINS, our_results.tallies(recipe))) for name, recip
 tokens, rounds = tallies["dspark"]["chat"].sum(0)
 assert tokens / rounds == our_results.accepted_lengths(recipes["dspark"])["chat"].value
 by_prompt = tallies["dspark"]["chat"][:, 0] / tallies["dspark"]["chat"][:, 1]
-print(f"{tokens / rounds:.3f} tokens a round; the mean of the prompts' ratios is {by_prompt.mean():.3f}")
+print(f"{tokens / rounds:.3f} tokens per round; the mean of the prompts' ratios is {by_prompt.mean():.3f}")
 
 # %% [markdown]
-# ### Exercise 1 · The macro-average
+# ### Exercise 1 · The macro-average (code)
 # The paper averages its benchmarks, each with the same weight. Do the same with domains: `tallies` maps a domain to an
 # array [N, 2] of committed tokens and rounds.
+#
+# <details><summary>Hint</summary>
+#
+# First one number per domain, by its tokens and its rounds; then their mean.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -113,53 +120,14 @@ done = exercises.check_macro_average(macro_average)
 # With other prompts DSpark's gain over DFlash would have been another. How different? We cannot draw new prompts for
 # ever, but we can draw from those we have, with replacement, and compute the gain again: the bootstrap of lesson 05.
 #
-# Both drafters answered the *same* prompts, and an easy prompt is easy for both. So a resample takes the same prompts
-# for both. What happens if we forget that?
-
-# %%
-def length(tally):
-    """Tokens a round of a tally [N, 2]."""
-    return tally[:, 0].sum() / tally[:, 1].sum()
-
-
-def bounds(ours, theirs, paired):
-    """The 95 % interval of the gain of ours over theirs."""
-    rng, other, count = np.random.default_rng(0), np.random.default_rng(1), len(ours)
-    draws = []
-    for _ in range(estimates.RESAMPLES):
-        first = rng.integers(0, count, count)
-        second = first if paired else other.integers(0, count, count)
-        draws.append(length(ours[first]) / length(theirs[second]) - 1)
-    return np.quantile(draws, [0.025, 0.975])
-
-
-for domain in DOMAINS:
-    pair = tallies["dspark"][domain], tallies["dflash"][domain]
-    for paired in (True, False):
-        low, high = bounds(*pair, paired)
-        print(f"{domain:5} {'paired' if paired else 'unpaired':9} {length(pair[0]) / length(pair[1]) - 1:+6.1%} "
-              f"[{low:+6.1%}, {high:+6.1%}], {high - low:.1%} wide")
-
-# %% [markdown]
-# The package does the same with the same draws:
-
-# %%
-gain = our_results.gains(recipes["dspark"], recipes["dflash"])
-for domain in DOMAINS:
-    low, high = bounds(tallies["dspark"][domain], tallies["dflash"][domain], paired=True)
-    assert np.allclose([low, high], [gain[domain].low, gain[domain].high])
-
-# %% [markdown]
-# How much pairing brings depends on how alike the two drafters find the prompts:
-
-# %%
-for domain in DOMAINS:
-    lengths = [tallies[name][domain][:, 0] / tallies[name][domain][:, 1] for name in ("dspark", "dflash")]
-    print(f"{domain:5} correlation of the accepted lengths over the prompts: {np.corrcoef(lengths)[0, 1]:.2f}")
-
-# %% [markdown]
-# ### Exercise 2 · One resample
-# The gain on the prompts that `index` [N] names.
+# ### Exercise 2 · One resample (code)
+# The gain of one drafter over another on the prompts that `index` [N] names; a prompt may be named more than once.
+#
+# <details><summary>Hint</summary>
+#
+# `ours[index]` is a tally with repeated rows. Which prompts must `theirs` be read on?
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -182,60 +150,94 @@ def resampled_gain(ours, theirs, index):
 done = exercises.check_resampled_gain(resampled_gain)
 
 # %% [markdown]
+# Both drafters answered the *same* prompts, so a resample takes the same prompts for both. Where an easy prompt is easy for
+# both, that makes the interval narrower than two separate resamples would. Does it here?
+
+# %%
+from dspark_lite.common import estimates
+from dspark_lite.exercises.predictions import predict
+
+narrower = predict("By how much is the paired interval narrower than the unpaired one?", ...)
+
+# %%
+def length(tally):
+    """Tokens per round of a tally [N, 2]."""
+    return tally[:, 0].sum() / tally[:, 1].sum()
+
+
+def bounds(ours, theirs, paired):
+    """The 95 % interval of the gain of ours over theirs."""
+    rng, other, count = np.random.default_rng(0), np.random.default_rng(1), len(ours)
+    draws = []
+    for _ in range(estimates.RESAMPLES):
+        first = rng.integers(0, count, count)
+        second = first if paired else other.integers(0, count, count)
+        draws.append(length(ours[first]) / length(theirs[second]) - 1)
+    return np.quantile(draws, [0.025, 0.975])
+
+
+widths = {}
+for domain in DOMAINS:
+    pair = tallies["dspark"][domain], tallies["dflash"][domain]
+    for paired in (True, False):
+        low, high = bounds(*pair, paired)
+        widths[domain, paired] = high - low
+        print(f"{domain:5} {'paired' if paired else 'unpaired':9} {length(pair[0]) / length(pair[1]) - 1:+6.1%} "
+              f"[{low:+6.1%}, {high:+6.1%}], {high - low:.1%} wide")
+narrower.beside(", ".join(f"{domain} {1 - widths[domain, True] / widths[domain, False]:.0%}" for domain in DOMAINS))
+
+# %% [markdown]
+# The package does the same with the same draws:
+
+# %%
+gain = our_results.gains(recipes["dspark"], recipes["dflash"])
+for domain in DOMAINS:
+    low, high = bounds(tallies["dspark"][domain], tallies["dflash"][domain], paired=True)
+    assert np.allclose([low, high], [gain[domain].low, gain[domain].high])
+
+# %% [markdown]
+# Pairing is right in any case, since the prompts are the same. How much it *brings* depends on how alike the two drafters find
+# them:
+
+# %%
+for domain in DOMAINS:
+    lengths = [tallies[name][domain][:, 0] / tallies[name][domain][:, 1] for name in ("dspark", "dflash")]
+    print(f"{domain:5} correlation of the accepted lengths over the prompts: {np.corrcoef(lengths)[0, 1]:.2f}")
+
+# %% [markdown]
+# Near 0 it brings nothing: then an answer's accepted length is mostly the luck of its draws, not the prompt.
+#
 # Table 1, ours and the paper's. The paper has no MTP-1 and no small LM in its table.
 
 # %%
+from dspark_lite.figures import paper_figures
+
 picture = paper_figures.table_1()
 
 # %%
+from IPython.display import Markdown
+
+from dspark_lite.replication import experiments, ledger, our_results, quantities
+
 Markdown(ledger.table_1_gains())
 
 # %% [markdown]
 # Look at signs first, at sizes later: one target of a few million parameters is another world than Qwen3-4B. Where a
 # sign differs from the paper's, the ledger below says so and what we could find out about it.
 #
-# Accepted length is also not speed. MTP-1 proposes one token a round, so it cannot exceed 2. Eagle3 runs its layer once
-# a token; DSpark's layers run once a block (lesson 06).
+# Accepted length is also not speed. MTP-1 proposes one token per round, so it cannot exceed 2. Eagle3 runs its layer once
+# per token; DSpark's layers run once per block (lesson 06).
 #
 # ## Figure 2: conditional acceptance by position
 #
-# A row also has, for each prompt and position, how many rounds accepted the draft there and how many reached it.
-
-# %%
-counts = np.array(our_results.recipe_row(recipes["dspark"], "chat")["position_counts"])  # [N, gamma, 2]
-accepted, reached = counts.sum(0).T  # [gamma] each
-rates = accepted / reached
-assert np.allclose(rates, [e.value for e in our_results.conditional_acceptance(recipes["dspark"], "chat")])
-print("reached ", reached)
-print("accepted", accepted)
-print("rate    ", rates.round(3))
-
-# %%
-picture = paper_figures.figure_2()
-
-# %% [markdown]
-# The rates and the accepted length belong together. A round keeps its draft at $k$ if all up to $k$ are accepted, so
-#
-# $$\tau = 1 + \sum_{k=1}^{\gamma} \prod_{j=1}^{k} c_j.$$
-#
-# The last round of an answer ends inside a block and commits fewer tokens, while the rates leave out the drafts behind
-# the end. So the sum comes out above the measured length, the more the fewer rounds an answer has; ours are short.
-
-# %%
-for name in ("dspark", "dflash", "eagle3"):
-    for domain in DOMAINS:
-        rates = [e.value for e in our_results.conditional_acceptance(recipes[name], domain)]
-        implied, found = 1 + np.cumprod(rates).sum(), length(tallies[name][domain])
-        theirs = 1 + np.cumprod(paper.conditional_acceptance(name, domain)).sum()
-        print(f"{names.DRAFTER_LABELS[name]:7} {domain:5} here {implied:.2f} from the rates, {found:.2f} measured; "
-              f"paper {theirs:.2f} and {paper.domain_means('Qwen3-4B', name)[domain]:.2f}")
-
-# %% [markdown]
-# > **Margin note.** The paper's text gives 0.93 for DSpark's first position on math, its Figure 2 shows 0.905. The last
-# > column settles it: 0.905 reproduces its Table 1.
-#
-# ### Exercise 3 · From rounds to rates
+# ### Exercise 3 · From rounds to rates (code)
 # Conditional acceptance by position, from the number of accepted drafts of each round.
+#
+# <details><summary>Hint</summary>
+#
+# You wrote it in lesson 06 with lists; here without a loop over rounds. `accepted >= k` is an array.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -255,6 +257,44 @@ def conditional_acceptance(accepted, gamma):
 
 
 done = exercises.check_conditional_acceptance(conditional_acceptance)
+
+# %% [markdown]
+# A row of a file also has, for each prompt and position, how many rounds accepted the draft there and how many reached it.
+
+# %%
+counts = np.array(our_results.recipe_row(recipes["dspark"], "chat")["position_counts"])  # [N, gamma, 2]
+accepted, reached = counts.sum(0).T  # [gamma] each
+rates = accepted / reached
+assert np.allclose(rates, [e.value for e in our_results.conditional_acceptance(recipes["dspark"], "chat")])
+print("reached ", reached)
+print("accepted", accepted)
+print("rate    ", rates.round(3))
+
+# %%
+picture = paper_figures.figure_2()
+
+# %% [markdown]
+# The rates and the accepted length belong together. A round keeps its draft at $k$ if all up to $k$ are accepted, so
+#
+# $$\tau = 1 + \sum_{k=1}^{\gamma} \prod_{j=1}^{k} c_j.$$
+#
+# The last round of an answer ends inside a block and commits fewer tokens, while the rates leave out the drafts after
+# the end. So the sum comes out above the measured length, the more the fewer rounds an answer has; ours are short.
+
+# %%
+from dspark_lite.common import paper
+
+for name in ("dspark", "dflash", "eagle3"):
+    for domain in DOMAINS:
+        rates = [e.value for e in our_results.conditional_acceptance(recipes[name], domain)]
+        implied, found = 1 + np.cumprod(rates).sum(), length(tallies[name][domain])
+        theirs = 1 + np.cumprod(paper.conditional_acceptance(name, domain)).sum()
+        print(f"{names.DRAFTER_LABELS[name]:7} {domain:5} here {implied:.2f} from the rates, {found:.2f} measured; "
+              f"paper {theirs:.2f} and {paper.domain_means('Qwen3-4B', name)[domain]:.2f}")
+
+# %% [markdown]
+# > **Margin note.** The paper's text gives 0.93 for DSpark's first position on math, its Figure 2 shows 0.905. The last
+# > column settles it: 0.905 reproduces its Table 1.
 
 # %% [markdown]
 # How far do the lines fall from the first to the last position? The claim to test: DSpark's falls less than half as
@@ -287,7 +327,8 @@ for place, e in gain.items():
 
 # %% [markdown]
 # The head can repair only what independence breaks. Lesson 05 showed where that is: where an answer can go on in many
-# ways. How much choice the target's answers leave is their entropy; beside it, what the head and the third layer bring:
+# ways. How much choice the target's answers leave is their entropy; beside it, what the head and the third layer bring. (An
+# order of three domains is no proof: it has six orders, and a drafter that failed at one kind of place would give one, too.)
 
 # %%
 head = our_results.gains(recipes["dspark"], recipes["dflash"])
@@ -328,7 +369,7 @@ for domain in DOMAINS:
 # ### What it costs
 #
 # The head's steps run one after the other, so a round takes longer than DFlash's. A full round has one verification,
-# the parallel pass and the sequential loop; they were timed for a whole batch of requests, all drafters by turns.
+# the parallel pass and the sequential loop; they were timed for a whole batch of requests, one drafter after the other in each repeat.
 
 # %%
 measured = our_results.measured(studies.LATENCY)
@@ -338,7 +379,7 @@ picture = paper_figures.figure_4_latency()
 # The paper's target is so large that seven or fifteen small steps drown in its pass. Ours is not, so these percents
 # are no forecast for a large one.
 #
-# ### Exercise 4 · What is left
+# ### Exercise 4 · What is left (code)
 # A round commits `gain` more tokens and takes `overhead` longer, both fractions. How much faster do tokens come?
 
 
@@ -365,7 +406,7 @@ for draft_length in studies.LENGTHS:
     overhead = our_results.overhead(measured, "dspark", draft_length).value
     net = (1 + gain) / (1 + overhead) - 1
     theirs = (1 + quantities.paper_gain("all", draft_length)) / (1 + paper.overhead("dspark")[draft_length]) - 1
-    print(f"draft length {draft_length:2}: {gain:+6.1%} tokens a round, {overhead:+5.1%} time, {net:+6.1%} tokens a "
+    print(f"draft length {draft_length:2}: {gain:+6.1%} tokens per round, {overhead:+5.1%} time, {net:+6.1%} tokens per "
           f"second (paper {theirs:+.1%})")
 
 # %% [markdown]
@@ -376,6 +417,9 @@ for draft_length in studies.LENGTHS:
 # elsewhere a rounding error may turn a draw, and that prompt goes another way from there.
 
 # %%
+import dspark_lite
+from dspark_lite.measure import evaluation
+
 lab = dspark_lite.setup("tiny", prompts=dspark["prompts"]["chat"])
 drafter, places = lab.drafter("dspark"), range(0, len(lab.prompts["chat"]), 10)
 
@@ -387,7 +431,7 @@ def measure(lab):
 
 
 again, stored = measure(lab), tallies["dspark"]["chat"][::10]
-print(f"{(again == stored).all(1).sum()} of {len(again)} prompts give the stored counts; tokens a round "
+print(f"{(again == stored).all(1).sum()} of {len(again)} prompts give the stored counts; tokens per round "
       f"{length(again):.2f}, stored {length(stored):.2f} on these prompts")
 
 # %% [markdown]
@@ -411,6 +455,8 @@ print(f"{dspark['prompts']['chat']:3} prompts, stored:      {whole.value:.2f} [{
 # strongest in the paper? The paper's values show where its table has both drafters.
 
 # %%
+from dspark_lite.figures import widgets
+
 labels = {name: names.DRAFTER_LABELS[name] for name in recipes}
 choices = [(labels[name], name) for name in ("dspark", "dflash", "eagle3", "mtp", "small_lm")]
 panel = widgets.explore(
@@ -420,6 +466,98 @@ panel = widgets.explore(
     target=widgets.menu("paper's target", paper.TARGETS))
 
 # %% [markdown]
+# ## An experiment of your own
+#
+# Everything above was designed by somebody. This one is yours.
+#
+# ### Exercise 5 · A hypothesis (open)
+# Choose a question about drafters that one field of a recipe can answer, and answer it in minutes on the small target.
+#
+# 1. **Hypothesis**, one sentence with a direction: "with twice the anchors per answer the first position gains more than the
+#    last".
+# 2. **Field**: the one that you change, and everything else that must stay as it is (data, seed, steps).
+# 3. **What would refute it**, written down *before* you train: an inequality about a number that you will have.
+# 4. **Run** both recipes, measure both on the same prompts, with an interval.
+# 5. **Plot** both, and write two sentences: what happened, and what you would have to do to believe it (another seed? more
+#    prompts?).
+#
+# The cell below shows the way with a change that nobody doubts, so that you can see it work: the loss without its
+# cross-entropy and its L1 term, which teaches nothing but confidence. It runs where `RUN` is true: two trainings and two
+# measurements, some minutes on a CPU.
+#
+# <details><summary>Hint: questions that fit</summary>
+#
+# Half of the anchors (`num_anchors`). Rank 4 in place of 64 (`markov_rank`). No L1, or nothing but L1. One tap in place of three
+# (`target_layer_ids`: why does a drafter read several layers?). Greedy answers as training text (`"temperature": 0.0` in `data`).
+# The same recipe with another seed is the most instructive of all: how far apart are two runs that differ in nothing?
+#
+# </details>
+
+# %%
+RUN = False
+change = {"loss": {"cross_entropy": 0.0, "l1": 0.0, "confidence": 1.0}}  # your field goes here
+predicted = predict("By how many tokens per round will the changed recipe accept more (+) or fewer (-)?", ...)
+
+
+def experiment(change, prompts=6):
+    """Accepted length by domain, as estimates with intervals, of the lesson's recipe and of the same with a change."""
+    import tempfile
+    from pathlib import Path
+
+    from dspark_lite.models.checkpoints import save_draft
+    from dspark_lite.training.answers import answered_rows
+    from dspark_lite.training.cache import build_cache
+    from dspark_lite.training.drafts import train_draft
+    from dspark_lite.training.recipes import load_recipe
+
+    trial, folder, found = dspark_lite.setup("tiny"), Path(tempfile.mkdtemp()), {}
+    for label, recipe in (("as it is", load_recipe("lesson-tiny")), ("changed", {**load_recipe("lesson-tiny"), **change})):
+        rows = answered_rows(trial.target, recipe["data"], folder / f"{label}.jsonl")
+        cache = build_cache(trial.target, rows, recipe["config"]["target_layer_ids"], folder / f"{label} cache")
+        trained = train_draft({**recipe, "name": label.replace(" ", "-")}, trial.target, cache, folder / label)
+        save_draft(folder / f"{label} draft", trained, trial.target)
+        trial_drafter = trial.drafter(str(folder / f"{label} draft"))
+        found[label] = {domain: evaluation.tally(evaluation.rollouts(trial, trial_drafter, texts[:prompts], temperature=1.0))
+                        for domain, texts in trial.prompts.items()}
+    return found
+
+
+if RUN:
+    from dspark_lite.figures import style
+
+    found = experiment(change)
+    fig, axes = style.figure()
+    for shift, (label, by_domain) in zip((-0.05, 0.05), found.items()):
+        values = [estimates.bootstrap(evaluation.mean_accepted_length, [counts]) for counts in by_domain.values()]
+        style.draw_estimates(axes, [k + shift for k in range(len(values))], values,
+                             {"label": label, "marker": "o", "linestyle": "", "color": style.BLUE if shift < 0 else style.ORANGE})
+    axes.set(xticks=range(len(DOMAINS)), xticklabels=list(by_domain), ylabel="accepted length (tokens per round)")
+    axes.legend()
+    both = [list(by_domain.values()) for by_domain in found.values()]
+    gain = evaluation.relative_gain(both[1], both[0])
+    predicted.beside(f"changed against as it is: {gain.value:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]")
+
+# %% [markdown]
+# ### Exercise 6 · What does one training prove? (think)
+# Your interval lies above zero. It was made by redrawing prompts. Name two things that differ between two trainings and
+# that this interval knows nothing about. What is the smallest experiment that would include them, and what would you
+# then redraw?
+#
+# <details><summary>Hint</summary>
+#
+# What would change if you ran the very same recipe again with another seed?
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# The start (initial weights, order of batches, which anchors are drawn) and the training text (another draw of answers). Both
+# are drawn once per training, so all prompts share their luck, and redrawing prompts cannot see it. The interval speaks of
+# *these two drafters*, not of the two recipes. The smallest experiment about recipes trains each of them several times, with
+# seeds of their own, and redraws seeds as well as prompts: first a seed of each recipe, then prompts. With three seeds each
+# the interval is wide, and honest. The comparisons of this lesson rest on one seed unless a row says otherwise.
+#
+# </details>
+#
 # ## The ledger
 #
 # Each claim of the paper that has a number in it, from section 4 to Appendix A; a claim that one phenomenon decides is

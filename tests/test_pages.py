@@ -1,0 +1,191 @@
+"""Lessons and the pages beside them: links hold, exercises are of three kinds with hints folded in, words are the house's."""
+
+import ast
+import json
+import re
+
+import nbformat
+import notebooks
+import pytest
+
+ROOT = notebooks.ROOT
+SOURCES = notebooks.lesson_sources()
+PAGES = sorted((ROOT / "notebooks").glob("*.md"))
+COMMITTED = sorted([*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks/solutions").glob("*.ipynb")])
+EXERCISE = re.compile(r"^### Exercise (\d+) · (.+) \((code|think|open)\)$", re.M)
+LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
+
+
+def name_of(path):
+    """Return a readable parameter id."""
+    return f"{path.parent.name}/{path.name}"
+
+
+def prose(source) -> list[str]:
+    """Return the markdown cells of a lesson's source."""
+    return [cell.source for cell in notebooks.read_cells(source) if cell.cell_type == "markdown"]
+
+
+def anchors(path) -> set[str]:
+    """Return what a link to a page may name after #: its own anchors and its headings as GitHub writes them."""
+    text = path.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {*re.findall(r'<a id="([\w-]+)"></a>', text), *(re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings)}
+
+
+def broken(path, text) -> list[str]:
+    """Return the relative links of a text at `path` whose file or anchor is not there."""
+    found = []
+    for link in LINK.findall(text):
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.exists() or anchor and target.suffix == ".md" and anchor not in anchors(target):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("path", [*PAGES, *COMMITTED], ids=name_of)
+def test_every_link_leads_somewhere(path):
+    if path.suffix == ".md":
+        text = path.read_text(encoding="utf-8")
+    else:
+        text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    assert broken(path, text) == []
+
+
+def test_a_broken_link_is_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text('# A heading, here\n<a id="there"></a>')
+    assert broken(page, "[a](page.md#there) [b](page.md#a-heading-here) [c](#there) [d](https://x.org)") == []
+    assert broken(page, "[a](page.md#nowhere) [b](other.md)") == ["page.md#nowhere", "other.md"]
+
+
+def test_what_the_pages_define_is_named_once():
+    for page in PAGES:
+        found = re.findall(r'<a id="([\w-]+)"></a>', page.read_text(encoding="utf-8"))
+        assert len(found) == len(set(found)), page.name
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def test_every_lesson_cites_and_names_the_three_pages_where_it_begins(source):
+    header = prose(source)[0]
+    assert "references.md#" in header and "notation.md" in header and "glossary.md" in header
+
+
+def test_every_lesson_leads_to_the_next():
+    for source, following in zip(SOURCES, SOURCES[1:]):
+        last = prose(source)[-1]
+        assert f"]({following.stem}.ipynb)" in last and "**Next" in last, source.name
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def test_exercises_are_numbered_and_of_three_kinds(source):
+    found = EXERCISE.findall("\n\n".join(prose(source)))
+    assert [int(number) for number, *_ in found] == list(range(1, len(found) + 1))
+    assert {kind for *_, kind in found} == {"code", "think", "open"}
+    assert not re.search(r"^\W*(\*\*Exercise|###? Exercise (?!\d+ · .+ \((code|think|open)\)$))", "\n".join(prose(source)), re.M)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def test_code_exercises_have_a_stub_and_the_others_fold_out_an_answer_or_a_hint(source):
+    text = "\n\n".join(prose(source))
+    parts = EXERCISE.split(text)
+    bodies = list(zip(parts[3::4], parts[4::4]))
+    stubs = [cell for cell in notebooks.read_cells(source) if "exercise" in notebooks.tags(cell)]
+    coded = sum(kind == "code" for kind, _ in bodies)
+    assert coded <= len(stubs) <= coded + sum(kind == "think" for kind, _ in bodies)
+    assert text.count("<details>") == text.count("</details>")
+    assert sum("<details>" in body for _, body in bodies) >= 0.6 * len(bodies)
+
+
+# Words that read as translated, and what the house says.
+FOREIGN = {r"\bby turns\b": "one after the other", r"\bof it drafting\b": "drafting, a part of it",
+           r"\b(?:tokens|milliseconds|ms|bytes|steps|multiply-adds) a (?:second|round|token|step|request|domain|byte|pass)\b":
+           "per", r"\b(?:anchor|reached|tokens?|drafts|stands?|reads?|positions?) behind\b": "after",
+           r"\bprompts? a domain\b": "per domain", r"\bdear(?:er)?\b": "costly"}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def test_prose_is_current_english(source):
+    text = " ".join(" ".join(prose(source)).split())
+    assert {word: re.findall(word, text)[:3] for word in FOREIGN if re.search(word, text)} == {}
+
+
+MOST_NAMES = 8
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def test_a_lesson_opens_with_few_imports(source):
+    """The first cell after the setup that imports anything; later cells import where a name first matters."""
+    code = [cell.source for cell in notebooks.read_cells(source) if cell.cell_type == "code" and "setup" not in notebooks.tags(cell)]
+    first = next(text for text in code if re.search(r"^(import|from) ", text, re.M))
+    imports = [node for node in ast.parse(first).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    assert len(imports) <= MOST_NAMES
+
+
+def test_lessons_and_solutions_lead_to_each_other():
+    for path in COMMITTED:
+        header = nbformat.read(path, as_version=4).cells[0].source
+        assert (f"](../{path.name})" if path.parent.name == "solutions" else f"](solutions/{path.name})") in header
+
+
+def test_the_opening_promises_what_was_measured():
+    """Lesson 00 says "about three times as fast"; the stored benchmark of the lab's models bears it."""
+    text = " ".join(prose(SOURCES[0])[0].split())
+    gain = json.loads((ROOT / "assets/measurements/bench.json").read_text())["macro_speedup"]["dspark"]
+    assert ("about three times as fast" in text) == (2.5 <= gain < 3.5)
+
+
+def bound(tree) -> set[str]:
+    """Return the names that statements bind, functions' own left out."""
+    names, waiting = set(), list(ast.iter_child_nodes(tree))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        if isinstance(node, ast.arg):
+            names.add(node.arg)
+        if isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+        waiting += ast.iter_child_nodes(node)
+    return names
+
+
+def used_at_once(tree) -> set[str]:
+    """Return the names that running a cell reads, bodies of functions and of lambdas left out."""
+    names, waiting = set(), list(ast.iter_child_nodes(tree))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef):
+            waiting += [*node.decorator_list, *node.args.defaults]
+            continue
+        if isinstance(node, ast.Lambda):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        waiting += ast.iter_child_nodes(node)
+    return names
+
+
+def read_inside(tree) -> set[str]:
+    """Return the names that functions of a cell read and do not bind themselves."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+    return {name.id for function in functions for name in ast.walk(function) if isinstance(name, ast.Name)
+            and isinstance(name.ctx, ast.Load)} - {name for function in functions for name in bound(function)}
+
+
+@pytest.mark.parametrize("solutions", [False, True], ids=["lesson", "solutions"])
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def test_a_cell_uses_names_that_earlier_cells_have_given(source, solutions):
+    given, late, inside = {*dir(__builtins__), *__builtins__, "display"}, [], set()
+    for cell in notebooks.code_cells(notebooks.generate(source, solutions)):
+        tree = ast.parse(cell.source)
+        late += sorted(used_at_once(tree) - given - bound(tree))
+        given |= bound(tree)
+        inside |= read_inside(tree)
+    assert late == [] and sorted(inside - given) == []

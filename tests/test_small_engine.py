@@ -1,0 +1,78 @@
+"""The engine of lesson 11: its reference is lossless for requests that share steps, and the checker names what goes wrong."""
+
+import pytest
+import torch
+
+from dspark_lite.exercises import small_engine
+from dspark_lite.exercises.small_engine import SmallEngine, check_engine, step
+from dspark_lite.losslessness import outcomes, output_distribution, total_variation
+from dspark_lite.losslessness.toys import toy_models
+
+
+def line_of(answer, capsys) -> str:
+    """The one line with which the checker refuses."""
+    assert check_engine(answer) is False
+    (line,) = capsys.readouterr().out.splitlines()
+    return line
+
+
+def test_the_reference_is_right_and_twenty_lines_are_enough(capsys):
+    def written_out(engine):
+        while engine.waiting and len(engine.running) < engine.slots:
+            number, prompt = engine.waiting.pop(0)
+            rows = engine.read({number: prompt})[number]
+            engine.keep(number, len(prompt))
+            engine.running[number] = [rows[-1].argmax().item()]
+        blocks = {number: engine.draft(number) for number in engine.running}
+        rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, _) in blocks.items()})
+        for number, (drafts, _) in blocks.items():
+            choices = rows[number].argmax(-1).tolist()
+            kept = next((k for k, draft in enumerate(drafts) if draft != choices[k]), len(drafts))
+            engine.keep(number, kept + 1)
+            engine.running[number] += [*drafts[:kept], choices[kept]]
+            if engine.complete(number):
+                engine.answers[number] = engine.running.pop(number)
+
+    assert check_engine(step) is True and check_engine(written_out) is True
+    assert capsys.readouterr().out == "Correct.\nCorrect.\n"
+
+
+@pytest.mark.parametrize("sentence", [*small_engine.WRONG_TEXT, *small_engine.TOO_SLOW])
+def test_a_known_mistake_is_named(sentence, capsys):
+    line = line_of((small_engine.WRONG_TEXT | small_engine.TOO_SLOW)[sentence], capsys)
+    assert line.startswith("Not yet: ") and line.endswith(sentence)
+
+
+def without_end(engine):
+    """Never moves an answer out."""
+    while engine.waiting and len(engine.running) < engine.slots:
+        small_engine.admit(engine)
+
+
+@pytest.mark.parametrize(("answer", "said"), [
+    (lambda engine: [small_engine.admit(engine) for _ in list(engine.waiting)], "7 requests run at once in 3 slots"),
+    (without_end, "after 60 steps 7 of 7 requests have no answer"),
+    (lambda engine: (engine.waiting.clear(), engine.running.clear()), "0 of 7 requests are answered"),
+    (3, "takes the function itself, not a value of type int"),
+    (None, "Not done yet"), (lambda engine: ..., "Not done yet")])
+def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):
+    assert said in line_of(answer, capsys)
+
+
+def test_two_requests_that_share_steps_have_the_targets_distribution():
+    target, drafters = toy_models()
+
+    def served(path):
+        engine = SmallEngine(target, drafters["dflash"], slots=2, longest=2, temperature=1.0, generator=path)
+        engine.waiting = [(0, [0]), (1, [1, 0])]
+        while engine.waiting or engine.running:
+            step(engine)
+        return tuple(engine.answers[0]), tuple(engine.answers[1])
+
+    found = {}
+    with torch.inference_mode():
+        for answers, probability in outcomes(served):
+            found[answers] = found.get(answers, 0.0) + probability
+    alone = [output_distribution(target, None, None, length=2, prompt=prompt) for prompt in ((0,), (1, 0))]
+    exact = {(first, second): p * q for first, p in alone[0].items() for second, q in alone[1].items()}
+    assert total_variation(found, exact) < 1e-5

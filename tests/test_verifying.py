@@ -1,0 +1,105 @@
+"""The capstone's checker: right verifiers pass, each known mistake is named with its total variation, in `generate` too."""
+
+import re
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from dspark_lite.decoding import rounds
+from dspark_lite.exercises import verifying
+from dspark_lite.exercises.predictions import predict
+from dspark_lite.exercises.verifying import MISTAKES, as_accept, check_verify, draw_token, toss, verify
+from dspark_lite.losslessness import output_distribution, total_variation
+from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
+
+
+def line_of(answer, capsys) -> str:
+    """The one line with which the checker refuses."""
+    assert check_verify(answer) is False
+    (line,) = capsys.readouterr().out.splitlines()
+    return line
+
+
+def composed(p, q, drafts, generator):
+    """Written in another way: the coins one by one, the last row of a padded q, tokens as a tensor."""
+    kept = 0
+    while kept < len(drafts) and toss(min(1.0, (p[kept] / q[kept])[drafts[kept]].item()), generator):
+        kept += 1
+    owed = (p - torch.cat([q, torch.zeros_like(q[:1])]))[kept].clamp(min=0)
+    return torch.tensor([*drafts[:kept], draw_token(owed / owed.sum(), generator)])
+
+
+@pytest.mark.parametrize("right", [verify, composed])
+def test_a_right_verifier_passes(right, capsys):
+    assert check_verify(right) is True
+    assert capsys.readouterr().out == "Correct.\n"
+
+
+@pytest.mark.parametrize("sentence", MISTAKES)
+def test_a_known_mistake_is_named_with_its_distance(sentence, capsys):
+    line = line_of(MISTAKES[sentence], capsys)
+    distance = re.fullmatch(r"Not yet: your total variation is (0\.\d\d): (.*)", line)
+    assert distance and float(distance[1]) > 0.05 and distance[2] == sentence
+
+
+def test_the_distance_is_that_of_the_texts():
+    found = verifying.texts(MISTAKES["nothing is ever refused"])[0]
+    by_hand = {}  # two drafts from the drafter's table, then the bonus from the target's
+    for first in range(3):
+        for second in range(3):
+            for third in range(3):
+                by_hand[first, second, third] = float(verifying.DRAFTER[0, first] * verifying.DRAFTER[first, second]
+                                                      * verifying.TARGET[second, third])
+    assert total_variation(found, by_hand) < 1e-6
+    assert sum(verifying.target_texts().values()) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(("answer", "said"), [
+    (verifying.without_bonus, "a round commits 1.70 tokens on average where 2.18 are possible: after a whole block one more"),
+    (lambda p, q, drafts, generator: [draw_token(p[0], generator)], "1.00 tokens on average where 2.18 are possible: keep a draft"),
+    (lambda p, q, drafts, generator: [*drafts, 0], "nothing was decided with `generator`"),
+    (lambda p, q, drafts, generator: [torch.multinomial(p[0], 1).item()], "nothing was decided with `generator`"),
+    (lambda p, q, drafts, generator: [torch.multinomial(p[0], 1, generator=generator)], "toss coins with toss(chance, generator)"),
+    (lambda p, q, drafts, generator: [draw_token(p[len(drafts)] - 0 * q[len(drafts)], generator)], "you read a row that does not exist"),
+    (lambda p, q, drafts, generator: 5, "return the list of tokens"),
+    (lambda p, q, drafts, generator: ["a"], "the list holds token ids"),
+    (lambda p, q, drafts, generator: [*drafts, draw_token(p[2], generator), 0], "4 tokens from a block of 2"),
+    (lambda p, q, drafts, generator: [draw_token(p[0] ** 2 / (p[0] ** 2).sum(), generator)], "Take one draft alone first"),
+    (3, "takes the function itself, not a value of type int"),
+    (None, "Not done yet"), (lambda *_: None, "Not done yet"), (lambda *_: ..., "Not done yet")])
+def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):
+    line = line_of(answer, capsys)
+    assert said in line and "raised" not in line
+
+
+def test_a_coin_takes_any_chance():
+    generator = torch.Generator().manual_seed(0)
+    assert toss(1.7, generator) and not toss(-0.2, generator)
+    heads = sum(toss(torch.tensor(0.25), generator) for _ in range(2000))
+    assert abs(heads - 500) < 6 * (2000 * 0.25 * 0.75) ** 0.5
+
+
+@pytest.mark.parametrize(("rule", "exact"), [(verify, True), (composed, True), (MISTAKES["nothing is ever refused"], False)])
+def test_generate_runs_a_learners_verifier(rule, exact):
+    target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])
+    drafter = ToyDrafter([[0.45, 0.55], [0.8, 0.2]], first_confidence=0.5, confidence=[0.5, 0.5], gamma=2)
+    with patch.object(rounds, "accept", as_accept(rule)):
+        found = output_distribution(target, drafter, None, length=3)
+    distance = total_variation(found, output_distribution(target, None, None, length=3))
+    assert (distance < verifying.EXACT) is exact
+
+
+def test_the_cells_below_run_either_way(capsys):
+    assert verifying.in_use(composed, True) is composed and verifying.in_use(composed, False) is verify
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_a_prediction_is_kept_and_stands_above_the_result(capsys):
+    kept, none = predict("Which one?", "the first"), predict("Which one?", ...)
+    kept.beside("the second")
+    none.beside("the second")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Kept." and "dots" in lines[1]
+    assert lines[2:5] == ["Which one?", "  you said   the first", "  measured   the second"]
+    assert lines[6] == "  you said   nothing yet"
