@@ -6,7 +6,7 @@ from notebooks import ROOT, LessonError, badge, lesson_sources, minutes, title
 
 from dspark_lite.common.files import write_text
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
-from dspark_lite.figures.scoreboard import benchmark, rows
+from dspark_lite.figures.scoreboard import benchmark, benchmark_rows
 
 README = ROOT / "README.md"
 
@@ -23,7 +23,7 @@ def lessons():
 
 def drafters():
     """Return the stored benchmark as a markdown table: times as fast as plain decoding, and tokens per round."""
-    found, overall = rows(), benchmark()["macro_speedup"]
+    found, overall = benchmark_rows(), benchmark()["macro_speedup"]
     lines = ["| drafter | times as fast as plain decoding | tokens per round: " + ", ".join(DOMAINS) + " |", "|---|---|---|"]
     for name in sorted((name for name in overall if name != "plain"), key=overall.get, reverse=True):
         lengths = ", ".join(f"{found[name, domain]['accepted_length']:.1f}" for domain in DOMAINS)

@@ -35,8 +35,9 @@ def refusal(check, answer, capsys) -> str:
 
 def run_cells(number, tag):
     """Runs the cells of a lesson with this tag and those that call a checker, with the names that they use at hand."""
-    scope = {"np": np, "torch": torch, "expit": expit, "residual": residual, "toss": verifying.toss,
-             "draw_token": verifying.draw_token, "exercises": MODULES[number], "expected_tau": lesson_03.expected_tau,
+    scope = {"np": np, "torch": torch, "F": torch.nn.functional, "expit": expit, "residual": residual,
+             "verify": verifying.verify, "toss": verifying.toss, "draw_token": verifying.draw_token,
+             "exercises": MODULES[number], "expected_tau": lesson_03.expected_tau,
              **vars(policies), **OF_LESSON[number]}
     for cell in notebooks.read_cells(SOURCES[number]):
         only_checks = cell.source.startswith("done = exercises.check_")

@@ -189,7 +189,7 @@ ROOMS = {
     "measure": "common world decoding drafters scheduling models serving training",
     "replication": "common scheduling models serving training losslessness measure",
     "figures": "common decoding scheduling measure replication",
-    "exercises": "common decoding scheduling losslessness",
+    "exercises": "common decoding drafters scheduling losslessness",
 }
 # Names that stand at the top of more than one file because one thing is asked of several, and the files they stand in. The
 # functions of an exercise bear the names that its notebook gives them: that room is left out.

@@ -7,7 +7,7 @@ from ..common.recorded import read
 BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"
 
 
-def rows() -> dict[tuple[str, str], dict]:
+def benchmark_rows() -> dict[tuple[str, str], dict]:
     """The rows of the stored benchmark by drafter and domain."""
     return {(row["drafter"], row["domain"]): row for row in benchmark()["rows"]}
 
@@ -19,7 +19,7 @@ def benchmark() -> dict:
 
 def scoreboard(*drafters: str) -> str:
     """A table of these drafters below plain decoding: accepted length by domain, then speed-up by domain."""
-    found, heads = rows(), "".join(f"{domain:>7}" for domain in DOMAINS)
+    found, heads = benchmark_rows(), "".join(f"{domain:>7}" for domain in DOMAINS)
     lines = [f"{'':16}{'τ, tokens per round':^21}   {'times plain decoding':^21}", f"{'':16}{heads}   {heads}"]
     for name in ("plain", *drafters):
         cells = ("".join(f"{found[name, domain][column]:7.2f}" for domain in DOMAINS) for column in ("accepted_length", "speedup"))
