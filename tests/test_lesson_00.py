@@ -20,7 +20,7 @@ from dspark_lite.losslessness.toys import toy_models
 
 def test_the_map_links_to_every_lesson_there_is():
     linked = re.findall(r"\]\((\w+)\.ipynb\)", SOURCE.read_text())
-    assert linked == [source.stem for source in notebooks.lesson_sources() if source != SOURCE]
+    assert list(dict.fromkeys(linked)) == [source.stem for source in notebooks.lesson_sources() if source != SOURCE]
 
 
 @pytest.mark.parametrize("ours, theirs, at", [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 3], 1), ([], [], None)])

@@ -77,7 +77,7 @@ def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], mod
     left.set(xlabel="draft length γ (tokens)", ylabel="accepted length τ (tokens per round)", xticks=lengths,
              ylim=(1, None))
     right.set(xlabel="draft length γ (tokens)", ylabel="speed-up over plain decoding", xticks=lengths, ylim=(0, None))
-    left.legend(fontsize=8)
-    right.legend(fontsize=8)
+    left.legend(fontsize=8, loc="upper left")
+    right.legend(fontsize=8, loc="upper left")
     measured_on(right, device)
     return fig
