@@ -451,6 +451,14 @@ def test_a_language_model_recipe_gives_a_target_with_its_tokenizer(mini):
     assert (len(first), len(second)) == (6, 2) and second[-1]["loss"] < first[0]["loss"]
 
 
+def test_a_language_model_trains_on_from_its_initial_checkpoint(mini, tmp_path):
+    held = str(mini / "mini")
+    recipe = {"name": "more", "extends": held + ".json", "initial": held, "tokenizer_of": held, "phases": []}
+    (tmp_path / "more.json").write_text(json.dumps(recipe))
+    train(tmp_path, "more", tmp_path / "out", tmp_path / "build")
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (mini / "mini" / "model.safetensors").read_bytes()
+
+
 def test_a_draft_recipe_gives_a_drafter_that_shares_the_targets_embedding(mini):
     target = load_target(str(mini / "mini"))
     drafter = load_drafter(str(mini / "mini-draft"), target)

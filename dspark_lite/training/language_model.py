@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from ..models.checkpoints import load_target
 from ..world.corpus import examples
 from ..world.examples import examples as world_examples
 from ..world.tokenizer import chat_ids
@@ -52,13 +53,16 @@ def pad(batch: list[tuple[list[int], int]], device, prompt_weight: float = PROMP
 
 
 def train_language_model(recipe: dict, tokenizer, folder: Path, device: torch.device) -> Qwen3ForCausalLM:
-    """Trains the model that `recipe` describes, phase after phase, and returns it in float32; resumes from `folder`."""
+    """Trains the model that `recipe` describes, phase after phase, from random weights or from those of its `initial`
+    checkpoint, and returns it in float32; resumes from `folder`."""
     torch.manual_seed(recipe["seed"])
     config = Qwen3Config(**recipe["config"], eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
                          bos_token_id=None)
     model = Qwen3ForCausalLM(config)
     if recipe.get("initialisation") == "width":
         initialise(model, config.num_hidden_layers)
+    if "initial" in recipe:
+        model.load_state_dict(load_target(recipe["initial"]).model.state_dict())
     model.to(device).train()
     if recipe.get("compile"):
         compile_layers(model)
