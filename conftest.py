@@ -10,6 +10,7 @@ os.environ["DSPARK_PROFILE"] = "tiny"
 # Two workers on two cores: more threads would only wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import matplotlib.pyplot as plt  # noqa: E402
 import numpy  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -24,3 +25,10 @@ def seeded():
     random.seed(0)
     numpy.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def figures_closed():
+    """Leave no figure open for the tests that count them."""
+    yield
+    plt.close("all")
