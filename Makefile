@@ -5,13 +5,14 @@ BIN := .venv/bin
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 # A kernel's reply is lost once in a few hundred cells on a busy machine: a notebook, and nothing else, gets a second try.
 NOTEBOOKS := --nbmake --nbmake-timeout=300 --reruns 1 --only-rerun NotebookFailedException
-# The lessons with their solutions that tests/test_released_profile.py does not execute already. Without solutions, as
-# readers get them, `make run` executes all.
-SOLUTIONS := $(wildcard notebooks/solutions/07_* notebooks/solutions/09_* notebooks/solutions/1*_*)
+# The lessons with their solutions that the tests of the released profile (tests/test_released_*.py) do not execute already.
+# Without solutions, as readers get them, `make run` executes all.
+SOLUTIONS := $(wildcard notebooks/solutions/07_* notebooks/solutions/13_* notebooks/solutions/14_*)
 # A file's tests stay on one worker, which then loads its models once.
 PYTEST := -m pytest -n 2 --dist loadfile $(NOTEBOOKS) tests $(SOLUTIONS)
+SETS := oldest middle colab newest
 
-.PHONY: run lab test notebooks record test-matrix test-oldest test-newest figures experiments confidence serving beyond judges engine
+.PHONY: run lab test notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges engine
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -32,7 +33,7 @@ notebooks: .venv/course.stamp
 record: .venv/course.stamp
 	$(BIN)/python scripts/run_course.py --record
 
-# Every figure and table of lessons 06 and 12, from assets/measurements, in seconds.
+# Every figure and table of the paper in lessons 06, 09, 11 and 12, from assets/measurements, in a minute or two.
 figures: .venv/course.stamp
 	$(BIN)/python scripts/figures.py
 
@@ -52,25 +53,31 @@ serving: .venv/course.stamp
 beyond: .venv/course.stamp
 	$(BIN)/python scripts/beyond.py
 
+# The experiments that test the ledger's reasons: DSpark is told a function's name, and decodes greedily: minutes.
+causes: .venv/course.stamp
+	$(BIN)/python scripts/causes.py
+
+# What the course says of a GPU, measured on one without a download; unattended, and a stopped run goes on. ARGS=--small tries
+# all of it out on small shapes, on a CPU too.
+gpu: .venv/tests.stamp
+	$(BIN)/python scripts/gpu.py $(ARGS)
+
 # Programs that nobody here wrote, asked whether they agree; each in an environment of its own in build/environments.
 judges: .venv/course.stamp
-	$(BIN)/python scripts/judges.py $(ARGS)
+	$(BIN)/python scripts/judges.py $(ARGS); told=$$?; $(BIN)/python scripts/readme.py; exit $$told
 
 # vLLM's server on this machine, asked by the ordinary OpenAI client. No GPU is needed, minutes are.
 engine: .venv/course.stamp
 	$(BIN)/python scripts/engine.py $(ARGS)
 
-# The oldest supported transformers, and the newest that the package index has for this Python.
-test-matrix: test-oldest test-newest
+# The sets of versions that readers have: Colab's pinned runtimes (the oldest and the middle), its current one, and the
+# newest that the package index has. `make test-colab PYTHON=python3.13` has Colab's Python, too.
+test-matrix: $(SETS:%=test-%)
 
-test-oldest: .venv-oldest/tests.stamp
-	.venv-oldest/bin/python -c "import transformers; print('transformers', transformers.__version__)"
-	.venv-oldest/bin/python $(PYTEST)
-
-test-newest: .venv-newest/tests.stamp
-	.venv-newest/bin/python $(PIP_INSTALL) --upgrade "transformers>=5.15" -c .venv-newest/constraints.txt
-	.venv-newest/bin/python -c "import transformers; print('transformers', transformers.__version__)"
-	.venv-newest/bin/python $(PYTEST)
+$(SETS:%=test-%): test-%: .venv-%/tests.stamp
+	$(if $(filter newest,$*),.venv-$*/bin/python $(PIP_INSTALL) --upgrade transformers datasets -c .venv-$*/constraints.txt)
+	.venv-$*/bin/python -m pip list 2>/dev/null | grep -E '^(torch|transformers|huggingface_hub|datasets|numpy|matplotlib|ipywidgets) '
+	.venv-$*/bin/python $(PYTEST)
 
 .venv/course.stamp: requirements.txt constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("Python 3.10 or newer is needed: make PYTHON=python3.11 ...")'
@@ -83,9 +90,9 @@ test-newest: .venv-newest/tests.stamp
 	$(BIN)/python $(PIP_INSTALL) -r requirements-dev.txt -c constraints.txt
 	touch $@
 
-# transformers brings its own tokenizers and huggingface_hub: their pins go with its pin, torch's stays.
-.venv-%/tests.stamp: requirements.txt requirements-dev.txt constraints.txt
+# What constraints-SET.txt names goes before the pins of constraints.txt.
+.venv-%/tests.stamp: requirements.txt requirements-dev.txt constraints.txt constraints-%.txt
 	$(PYTHON) -m venv .venv-$*
-	grep -vE '^(transformers|tokenizers|huggingface_hub)==' constraints.txt > .venv-$*/constraints.txt
-	.venv-$*/bin/python $(PIP_INSTALL) -r requirements-dev.txt -c .venv-$*/constraints.txt $(if $(filter oldest,$*),transformers==5.15.0)
+	awk -F '[=<>]' 'NR == FNR {named[$$1]} NR == FNR || !($$1 in named)' constraints-$*.txt constraints.txt > .venv-$*/constraints.txt
+	.venv-$*/bin/python $(PIP_INSTALL) -r requirements-dev.txt -c .venv-$*/constraints.txt
 	touch $@

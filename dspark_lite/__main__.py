@@ -1,4 +1,4 @@
-"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | train | export | parity | doctor"""
+"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | sweep | train | export | parity | doctor"""
 
 import argparse
 import sys
@@ -50,12 +50,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _lab(prompts: int, seed: int | None = 0, target: str | None = None):
+def _lab(prompts: int, seed: int | None = 0, target: str | None = None, fast: bool = False):
     from .measure.lab import setup
 
     if prompts < 1:
         raise RequestError(f"--prompts is {prompts}; at least one prompt a domain is needed")
-    return setup(seed=seed or 0, prompts=prompts, target=target)
+    return setup(seed=seed or 0, prompts=prompts, target=target, fast=fast)
 
 
 def _demo(options) -> None:
@@ -78,15 +78,36 @@ def _demo(options) -> None:
           f"{result.decode_seconds:.2f} s on {lab.device_name}")
 
 
-def _evaluate(options) -> dict:
+def _benchmarks(options) -> list[str]:
+    """The benchmarks that a command is told to take its prompts from, checked; none for the embedded prompts."""
     from .measure import benchmarks
-    from .measure.evaluation import evaluate
 
     names = list(benchmarks.BENCHMARKS) if options.benchmark == ["all"] else options.benchmark or []
     for name in names:
         benchmarks.check_benchmark(name)
     if options.benchmark_dir and not names:
         raise RequestError("--benchmark-dir is given without --benchmark; name the benchmarks to take from it")
+    return names
+
+
+def _prompted_lab(options, prompts: int):
+    """The lab of a command that takes `prompts` prompts of each domain, or of each benchmark where some are named."""
+    from .measure import benchmarks
+
+    names, seed = _benchmarks(options), options.seed
+    texts = {name: benchmarks.load_benchmark(name, options.benchmark_dir, prompts) for name in names}
+    lab = _lab(prompts, benchmarks.BENCHMARK_SEED if names and seed is None else seed, options.target)
+    if names:
+        lab.prompts, lab.max_new_tokens = texts, benchmarks.MAX_NEW_TOKENS
+    lab.max_new_tokens = options.max_new_tokens or lab.max_new_tokens
+    return lab
+
+
+def _evaluate(options) -> dict:
+    from .measure import benchmarks
+    from .measure.evaluation import evaluate
+
+    names = _benchmarks(options)
     if options.target and not options.drafters:
         raise RequestError("--target is given without --drafters; name the drafters that belong to it")
     seed = benchmarks.BENCHMARK_SEED if names and options.seed is None else options.seed
@@ -123,7 +144,7 @@ def _bench_speed(options) -> dict:
     from .measure.speed import bench
 
     prompts = 20 if options.prompts is None else options.prompts
-    lab = _lab(prompts, options.seed)
+    lab = _lab(prompts, options.seed, fast=options.fast)
     measured = bench(lab, options.drafters or lab.drafters, prompts=prompts, temperature=options.temperature)
     for row in measured["rows"]:
         print(f"{row['drafter']:14} {row['domain']:5} {row['tokens_per_second']:8.1f} tokens/s  "
@@ -149,16 +170,12 @@ def _bench_scheduler() -> dict:
 
 
 def _bench_breakdown(options) -> dict:
-    from .measure.speed import breakdown
+    from .measure.breakdown import breakdown, breakdown_lines
 
     prompts = 3 if options.prompts is None else options.prompts
     lab = _lab(prompts, options.seed)
     measured = breakdown(lab, options.drafters or lab.drafters, prompts=prompts, temperature=options.temperature)
-    for row in measured["rows"]:
-        total, python = row["round_milliseconds"], row["python_milliseconds"]
-        parts = ", ".join(f"{part} {spent:.2f} ({spent / total:.0%})" for part, spent in row["milliseconds"].items())
-        print(f"{row['drafter']:14} {total:6.2f} ms a round: {parts}; Python {python:.2f} ({python / total:.0%}) of it, "
-              "operators the rest")
+    print(*breakdown_lines(measured), sep="\n")
     print(f"on {measured['device']}, temperature {options.temperature}, means over all rounds")
     return measured
 
@@ -194,30 +211,62 @@ def _profile(options) -> dict:
     from .measure.journal import header
     from .measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
 
+    if (options.out is None) == (options.check is None):
+        raise RequestError("give either --out FILE to measure a cost table or --check FILE to check one")
     if (options.sizes or options.monotone) if options.format == "additive" else options.requests:
         raise RequestError("--sizes and --monotone belong to --format table, --requests to --format additive; leave the others out")
+    names = _benchmarks(options)
+    if options.check:
+        return _check_costs(options)
     lab = _lab(1, target=options.target)
     context = PROFILE_CONTEXT if options.context is None else options.context
+    text = _text_of(lab, names, options.benchmark_dir)
     if options.format == "additive":
-        return _profile_additive(options, lab, context)
-    table, spent = profile(lab.target, options.sizes or PROFILE_SIZES, context=context)
+        return _profile_additive(options, lab, context, text)
+    table, spent = profile(lab.target, options.sizes or PROFILE_SIZES, context=context, text=text)
     for size, speed in zip(table.batch_tokens.tolist(), table.steps_per_second.tolist()):
         print(f"{size:5} tokens: {1e3 / speed:8.3f} ms, {speed:8.1f} steps/s, {size * speed:9.1f} tokens/s")
-    print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context")
+    print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context; {OWN_STEPS}")
     (table.monotone() if options.monotone else table).save(options.out)
-    return {**header(lab), "context": context, "milliseconds": spent}
+    return {**header(lab), "context": context, "benchmarks": names, "milliseconds": spent}
 
 
-def _profile_additive(options, lab, context: int) -> dict:
+def _check_costs(options) -> dict:
+    """Whether a stored cost table is of this device, this target and these versions."""
+    from .common.origin import stale
+    from .measure.journal import header
+    from .scheduling.additive_costs import load_costs
+
+    costs, lab = load_costs(options.check), _lab(1, target=options.target)
+    if costs.origin is None:
+        raise RequestError(f"{options.check} does not say where it was measured, so nothing can be checked; measure it again with "
+                           "python -m dspark_lite profile")
+    says = stale(costs.origin, lab.target)
+    print(says or f"the cost table was measured here: {lab.target.name} on {lab.device_name}")
+    return {**header(lab), "origin": costs.origin.fields(), "fits": says is None}
+
+
+def _text_of(lab, names: list[str], folder: Path | None):
+    """Token ids [n] of the prompts of these benchmarks, one after the other; None where none is named."""
+    import torch
+
+    from .measure.benchmarks import load_benchmark
+
+    texts = [text for name in names for text in load_benchmark(name, folder)]
+    return torch.cat([lab.encode(text)[0] for text in texts]) if texts else None
+
+
+def _profile_additive(options, lab, context: int, text) -> dict:
+    from .common.origin import Origin
     from .measure.additive_profile import PROFILE_REQUESTS, additive_fit, profile_steps
     from .measure.journal import header
 
-    costs, spent = profile_steps(lab.target, options.requests or PROFILE_REQUESTS, context=context)
-    table, error = additive_fit(costs)
+    costs, spent = profile_steps(lab.target, options.requests or PROFILE_REQUESTS, context=context, text=text)
+    table, error = additive_fit(costs, Origin.of(lab.target))
     for requests, row in zip(costs.requests, costs.step_seconds):
         print(f"{requests:5.0f} requests: " + " ".join(f"{1e3 * seconds:8.3f}" for seconds in row) + " ms")
     print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context, 1 to {costs.tokens_per_request[-1]:.0f} tokens of each request\n"
-          f"largest relative error of the sum: {error:.1%}")
+          f"largest relative error of the sum: {error:.1%}; {OWN_STEPS}")
     table.save(options.out)
     cells = [{"requests": r, "tokens_of_each": k, "milliseconds": times} for (r, k), times in spent.items()]
     return {**header(lab), "context": context, "largest_relative_error": error, "cells": cells}
@@ -230,7 +279,7 @@ def _calibrate(options) -> dict:
     if (options.out is None) == (options.check is None):
         raise RequestError("give either --out FILE to fit a calibration or --check FILE to check one")
     stored = STS.load(options.check) if options.check else None
-    lab = _lab(2 * options.prompts, options.seed, options.target)
+    lab = _prompted_lab(options, 2 * options.prompts)
     drafter = lab.drafter(options.drafter)
     if stored is None:
         sts, measured = calibrate(lab, drafter, temperature=options.temperature)
@@ -241,6 +290,16 @@ def _calibrate(options) -> dict:
         print(f"{row['domain']:5} position {row['position']}: temperature {row['temperature']:.2f}  ECE {row['ece_before']:.2%} -> "
               f"{row['ece_after']:.2%}  AUC {row['auc_before']:.3f} -> {row['auc_after']:.3f}  Brier {row['brier_after']:.3f}")
     print(measured["verdict"])
+    return measured
+
+
+def _sweep(options) -> dict:
+    from .measure.threshold_sweep import SWEPT_THRESHOLDS, sweep, sweep_lines
+
+    lab = _prompted_lab(options, options.prompts)
+    measured = sweep(lab, lab.drafter(options.drafter), thresholds=options.thresholds or SWEPT_THRESHOLDS, temperature=options.temperature,
+                     path=options.json)
+    print(*sweep_lines(measured), sep="\n")
     return measured
 
 
@@ -255,7 +314,7 @@ def _train(options) -> None:
     check_recipe(recipe)
     main_process = processes().is_main_process
     if recipe["kind"] == "draft" and main_process:
-        print(*estimate(recipe, training_device(options.device), processes().num_processes), sep="\n", flush=True)
+        print(*estimate(recipe, training_device(options.device), processes().num_processes, options.minutes), sep="\n", flush=True)
     if options.estimate:
         return
     if options.search:
@@ -265,11 +324,27 @@ def _train(options) -> None:
         return
     folder = options.folder or EMBEDDED / recipe["name"]
     check_writable(folder / "config.json")
-    written = train(options.recipe, device=options.device, out=folder, endpoint=options.endpoint)
+    written = train(options.recipe, device=options.device, out=folder, endpoint=options.endpoint, minutes=options.minutes)
     if main_process:
         print(f"written to {written}")
         for log in sorted((BUILD / recipe["name"]).rglob("log.jsonl")):
             print(f"loss curves: {_draw_losses(log)}")
+        if recipe.get("evaluate"):
+            _evaluate_trained(recipe, folder, BUILD / recipe["name"] / "evaluation.json")
+
+
+def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
+    """Prints and writes the accepted length of a trained drafter by domain, on as many held-out prompts as the recipe says."""
+    from .measure.evaluation import evaluate
+    from .measure.lab import setup
+
+    data = recipe["data"]
+    lab = setup("released" if "dataset" in data else data.get("world", "tiny"), prompts=recipe["evaluate"], target=recipe["target"])
+    measured = evaluate(lab, {recipe["name"]: str(folder)}, lab.prompts)
+    write_json(path, measured)
+    for row in measured["rows"]:
+        print(_evaluation_line(row))
+    print(f"written to {path}")
 
 
 def _draw_losses(log: Path) -> Path:
@@ -317,6 +392,16 @@ def _switch(says: str) -> dict:
 
 
 JSON_OPTION = _file("also write what was measured here")
+BENCHMARK_OPTIONS = {
+    "--benchmark": {"nargs": "+", "metavar": "NAME",
+                    "help": "benchmarks of Table 1 instead of the embedded prompts; 'all' for the nine"},
+    "--benchmark-dir": {"type": Path, "metavar": "DIR",
+                        "help": "folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)"}}
+PROMPTED_OPTIONS = {
+    **BENCHMARK_OPTIONS, "--temperature": {"type": float, "default": 1.0}, "--seed": _count("default: 0, on benchmarks the paper's"),
+    "--max-new-tokens": _count("longest answer (default: 2048 on benchmarks, else that of the profile)")}
+# What a cost table of this package is of, said wherever one is written.
+OWN_STEPS = "steps of eager transformers, not of a serving engine, whose own costs its own profiler measures"
 TARGET_OPTION = {"help": "embedded checkpoint, folder or Hub id (default: that of the profile)"}
 DRAFTER_OPTION = {"default": "dspark", "help": "embedded drafter, folder or Hub id"}
 DRAFTERS_OPTION = {"nargs": "+", "metavar": "NAME", "help": "names, folders or Hub ids (default: all of the profile)"}
@@ -327,21 +412,16 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--target": TARGET_OPTION, "--temperature": {"type": float, "default": 0.0},
         "--gamma": _count("drafts a round (default: the whole block)"), "--seed": {"type": int, "default": 0}}),
     "evaluate": ("accepted length by domain or benchmark, with intervals", _evaluate, {
-        "--benchmark": {"nargs": "+", "metavar": "NAME",
-                        "help": "benchmarks of Table 1 instead of the embedded prompts; 'all' for the nine"},
-        "--benchmark-dir": {"type": Path, "metavar": "DIR",
-                            "help": "folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)"},
-        "--target": TARGET_OPTION,
-        "--max-new-tokens": _count("longest answer (default: 2048 on benchmarks, else that of the profile)"), "--json": JSON_OPTION,
+        **PROMPTED_OPTIONS, "--target": TARGET_OPTION, "--json": JSON_OPTION,
         "--prompts": _count("default: 200 a domain, the paper's count a benchmark"),
         "--slots": {"type": int, "default": 1, "help": "prompts answered side by side by the serving engine (default: one by one)"},
-        "--drafters": DRAFTERS_OPTION,
-        "--temperature": {"type": float, "default": 1.0}, "--seed": _count("default: 0, on benchmarks the paper's")}),
+        "--drafters": DRAFTERS_OPTION}),
     "bench": ("decoding speed against plain decoding, batch 1", _bench, {
         "--scheduler": _switch("only the scheduler: Algorithm 1 against a literal loop"),
         "--shapes": {"choices": ("released", "tiny"),
                      "help": "only memory and time of random weights: of the released shapes on a GPU, or of tiny ones"},
-        "--breakdown": _switch("only where a round's time goes: drafting, verification, acceptance, commit; and Python's share of it"),
+        "--breakdown": _switch("only where a round's time goes on the eager and on the fast path, and how far both are from their bound"),
+        "--fast": _switch("decode on the fast path, plain decoding too: fixed shapes, compiled; the first answers take a minute longer"),
         "--json": JSON_OPTION, "--prompts": _count("default: 20 a domain, 3 with --breakdown"), "--drafters": DRAFTERS_OPTION,
         "--temperature": {"type": float, "default": 1.0}, "--seed": _count("default: 0")}),
     "quality": ("is the target right, and how uncertain is it?", _quality, {
@@ -350,9 +430,10 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--json": JSON_OPTION, "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=60),
         "--drafters": {"nargs": 2, "metavar": ("FULL", "ONE_LAYER"),
                        "help": "two DSparks, for the gates on depth and on answers' ends"}}),
-    "profile": ("measure the cost table SPS(B) of a target; a file for SGLang", _profile, {
-        "--out": _file("cost table in SGLang's format", required=True),
-        "--json": JSON_OPTION,
+    "profile": ("measure the cost table SPS(B) of a target in eager transformers, in SGLang's format; or check one", _profile, {
+        "--out": _file("cost table in SGLang's format"),
+        "--check": _file("is this cost table of this device, this target and these versions? Exit code 1 if not"),
+        "--json": JSON_OPTION, **BENCHMARK_OPTIONS,
         "--sizes": _count("tokens in a batch (default: 1 to 64, then every 8th to 256)", nargs="+", metavar="B"),
         "--context": _count("committed tokens before them (default: 256)"),
         "--monotone": _switch("write the nearest table that never rises with B"), "--target": TARGET_OPTION,
@@ -363,8 +444,12 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--out": _file("write the calibration in SGLang's format"),
         "--check": _file("does this calibration fit fresh rollouts? Exit code 1 if not"),
         "--json": JSON_OPTION, "--drafter": DRAFTER_OPTION,
-        "--prompts": _count("a domain, to fit on and again to report on (default: 100)", default=100),
-        "--temperature": {"type": float, "default": 1.0}, "--seed": {"type": int, "default": 0}, "--target": TARGET_OPTION}),
+        "--prompts": _count("a domain or benchmark, to fit on and again to report on (default: 100)", default=100),
+        "--target": TARGET_OPTION, **PROMPTED_OPTIONS}),
+    "sweep": ("what a static confidence threshold saves and costs (Figure 5)", _sweep, {
+        "--json": JSON_OPTION, "--drafter": DRAFTER_OPTION, "--target": TARGET_OPTION, **PROMPTED_OPTIONS,
+        "--thresholds": {"nargs": "+", "type": float, "metavar": "C", "help": "default: 0 to 0.9 by tenths"},
+        "--prompts": _count("a domain or benchmark (default: 60)", default=60)}),
     "train": ("train what a recipe describes; a stopped run resumes", _train, {
         "recipe": {"help": "a name in recipes/ or a JSON file"},
         "--device": {"help": "cpu or cuda (default: cuda where there is one)"},
@@ -373,6 +458,8 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--search": {"nargs": "+", "type": float, "metavar": "RATE",
                      "help": "only compare these rates of Muon by short trainings, on answers that are held out"},
         "--steps": _count("updates of each of them (default: %(default)s)", default=100),
+        "--minutes": {"type": float, "metavar": "N",
+                      "help": "about how long all runs together may take; the drafter is saved, and evaluated, in any case"},
         "--estimate": _switch("only print what it would take: disk, memory, time")}),
     "export": ("write a draft as vLLM, SGLang or llama.cpp loads it, and print how to serve with it", _export, {
         "draft": {"help": "embedded draft, folder or Hub id"},

@@ -1,23 +1,26 @@
 """Measure what lessons 09 and 10 show of the tiny profile: calibration, threshold sweep, cost table.
 
 Everything goes to assets/measurements/confidence/. Without arguments all three are measured; the cost table
-wants a machine that does nothing else.
+wants a machine that does nothing else. With --own the same is measured of the released profile's models (or those of
+DSPARK_PROFILE), in place of the few prompts that a lesson takes, to assets/measurements/own/.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from threshold_sweep import sweep  # noqa: E402
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
 from dspark_lite.measure.confidence import calibrate  # noqa: E402
 from dspark_lite.measure.journal import check_writable, header  # noqa: E402
 from dspark_lite.measure.lab import setup  # noqa: E402
-from dspark_lite.measure.step_time import PROFILE_CONTEXT, profile  # noqa: E402
+from dspark_lite.measure import benchmarks  # noqa: E402
+from dspark_lite.measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile  # noqa: E402
+from dspark_lite.measure.threshold_sweep import SWEPT_THRESHOLDS, sweep  # noqa: E402
+from dspark_lite.replication.own_results import own_confidence, own_folder  # noqa: E402
 from dspark_lite.replication.recorded_confidence import CONFIDENCE_FOLDER, COST_TABLE, STEPS, STS_FILE  # noqa: E402
 
 PROMPTS = 400  # a domain, to fit on and again to report on
@@ -46,6 +49,18 @@ def measure_costs():
     write_json(STEPS, {**header(lab), "context": PROFILE_CONTEXT, "milliseconds": spent})
 
 
+def measure_own(prompts, names, folder):
+    """Measure the lab's own models on `prompts` prompts of each domain, or of the benchmarks of these names."""
+    texts = {name: benchmarks.load_benchmark(name, folder, 2 * prompts) for name in names}
+    lab = setup(os.environ.get("DSPARK_PROFILE", "released"), prompts=2 * prompts)
+    if names:
+        lab.prompts, lab.max_new_tokens = texts, benchmarks.MAX_NEW_TOKENS
+    check_writable(own_folder(lab) / "calibration.json")
+    if own_confidence(lab, lab.drafter("dspark"), prompts=prompts, thresholds=SWEPT_THRESHOLDS, sizes=PROFILE_SIZES, anew=True) is None:
+        raise DSparkLiteError("the models of this profile are the recorded ones; leave out --own, or set DSPARK_PROFILE=released")
+    print(f"written to {own_folder(lab)}")
+
+
 PARTS = {"calibration": measure_calibration, "sweep": measure_sweep, "costs": measure_costs}
 
 
@@ -54,8 +69,16 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for part in PARTS:
         parser.add_argument(f"--{part}", action="append_const", dest="parts", const=part)
-    parts = parser.parse_args(arguments).parts or PARTS
+    parser.add_argument("--own", action="store_true", help="the released profile's models instead")
+    parser.add_argument("--prompts", type=int, default=40, metavar="N", help="a domain or benchmark, with --own (default: %(default)s)")
+    parser.add_argument("--benchmark", nargs="+", default=[], metavar="NAME", help="prompts of these benchmarks of Table 1, with --own")
+    parser.add_argument("--benchmark-dir", type=Path, metavar="DIR", help="a folder of NAME.jsonl (default: fetch from the Hub)")
+    options = parser.parse_args(arguments)
     try:
+        if options.own:
+            measure_own(options.prompts, options.benchmark, options.benchmark_dir)
+            return 0
+        parts = options.parts or PARTS
         check_writable(STEPS)
         for part in parts:
             PARTS[part]()

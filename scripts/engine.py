@@ -8,6 +8,7 @@ build/engine.
 
 import argparse
 import json
+import os
 import re
 import socket
 import subprocess
@@ -20,18 +21,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import environments  # noqa: E402
+from asking import DRAFTERS, dflash_for_vllm, lab_of, prompts_of  # noqa: E402
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import ROOT, write_json  # noqa: E402
 from dspark_lite.decoding.rounds import generate  # noqa: E402
-from dspark_lite.measure.journal import check_writable, header  # noqa: E402
-from dspark_lite.measure.lab import setup  # noqa: E402
+from dspark_lite.measure.journal import header  # noqa: E402
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter  # noqa: E402
-from dspark_lite.models.export import export  # noqa: E402
 
 MEASURED = ROOT / "assets" / "measurements" / "engine.json"
 SCRATCH = ROOT / "build" / "engine"
-DRAFTERS = {"plain": None, "dspark": "tiny-dspark", "dflash": "tiny-dflash"}
 STARTING = 900  # seconds a server may take to be ready
 COUNTERS = {"rounds": "vllm:spec_decode_num_drafts_total", "proposed": "vllm:spec_decode_num_draft_tokens_total",
             "accepted": "vllm:spec_decode_num_accepted_tokens_total"}
@@ -55,6 +54,11 @@ def command(python, run, folder, port):
     return [str(word) for word in words]
 
 
+def cores(processes):
+    """The variable that gives each of several processes a core; by itself vLLM wants a node of memory for each."""
+    return {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:processes]))} if processes > 1 else {}
+
+
 @contextmanager
 def serving(python, run, folder, log):
     """The address of a server that is ready; it is stopped at the end. Raises DSparkLiteError where it does not start."""
@@ -62,7 +66,8 @@ def serving(python, run, folder, log):
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
     with log.open("w") as out:
-        server = subprocess.Popen(command(python, run, folder, port), stdout=out, stderr=subprocess.STDOUT, env=environments.vllm_variables())
+        server = subprocess.Popen(command(python, run, folder, port), stdout=out, stderr=subprocess.STDOUT,
+                                  env=environments.vllm_variables(**cores(run["processes"])))
     try:
         ready(server, f"http://127.0.0.1:{port}/health", log)
         yield f"http://127.0.0.1:{port}"
@@ -84,16 +89,17 @@ def ready(server, url, log):
             return
         except OSError:
             time.sleep(1)
-    last = log.read_text().strip().splitlines()[-1:] or ["nothing was said"]
-    raise DSparkLiteError(f"vLLM's server did not start ({last[0]}); the whole story is in {log}")
+    text = log.read_text()
+    said = re.findall(r"\b\w*Error: .+", text) or text.strip().splitlines()[-1:] or ["nothing was said"]  # what breaks first is the cause
+    raise DSparkLiteError(f"vLLM's server did not start ({said[0]}); the whole story is in {log.parent.name}/{log.name}")
 
 
 def counted(text, positions=7):
     """The counters of speculation in a page of Prometheus metrics: totals, and accepted drafts by position."""
     values = re.findall(r"^([\w:]+)(?:\{(.*)\})? (\S+)$", text, flags=re.M)
-    found = {name: sum(float(value) for metric, _, value in values if metric == counter) for name, counter in COUNTERS.items()}
-    found["accepted_by_position"] = [sum(float(value) for metric, labels, value in values if metric == BY_POSITION and f'position="{k}"' in labels)
-                                     for k in range(positions)]
+    found = {name: int(sum(float(value) for metric, _, value in values if metric == counter)) for name, counter in COUNTERS.items()}
+    found["accepted_by_position"] = [int(sum(float(value) for metric, labels, value in values
+                                             if metric == BY_POSITION and f'position="{k}"' in labels)) for k in range(positions)]
     return found
 
 
@@ -107,14 +113,12 @@ def ours(lab, name, prompts, max_new_tokens, positions=7):
         "accepted_by_position": [sum(r.accepted > k for r in rounds) for k in range(positions)]}
 
 
-def measure(lab, run, prompts, max_new_tokens):
-    """One server asked all prompts: its texts beside ours, its counters beside ours."""
+def measure(run, prompts, max_new_tokens, texts, own):
+    """One server asked all prompts: its texts beside ours, its counters beside our `own`."""
     python, name = environments.vllm_environment(), "-".join(str(value) for value in run.values())
     folder = DRAFTERS[run["drafter"]] and EMBEDDED / DRAFTERS[run["drafter"]]
     if run["drafter"] == "dflash":
-        folder = SCRATCH / "tiny-dflash"
-        if not folder.exists():
-            export("tiny-dflash", "vllm", folder)
+        folder = dflash_for_vllm(SCRATCH)
     cases, answers = SCRATCH / "cases.json", SCRATCH / "answers.json"
     with serving(python, run, folder, SCRATCH / f"{name}.log") as address:
         cases.write_text(json.dumps({"url": f"{address}/v1", "model": "tiny-target", "prompts": prompts, "max_new_tokens": max_new_tokens,
@@ -122,7 +126,6 @@ def measure(lab, run, prompts, max_new_tokens):
         environments.run(python, ROOT / "scripts" / "engine_client.py", cases, answers)
         theirs = counted(urllib.request.urlopen(f"{address}/metrics").read().decode())
     found = json.loads(answers.read_text())
-    texts, own = ours(lab, run["drafter"], prompts, max_new_tokens)
     same = sum(one["text"].strip() == text.strip() for one, text in zip(found, texts, strict=True))
     return {**run, "same_texts": same, "of": len(texts), "vllm": theirs, "generate": own, "answers": found}
 
@@ -132,13 +135,22 @@ def line(row):
     how = f"prefix cache {'on' if row['prefix_cache'] else 'off'}, {row['at_once']} at once, tensor parallel {row['processes']}"
     if "not_run" in row:
         return f"{row['drafter']:7} {how}: not run: {row['not_run']}"
-    counts = f", rounds {row['vllm']['rounds']:.0f} and {row['generate']['rounds']}, accepted {row['vllm']['accepted']:.0f} and " \
+    counts = f", rounds {row['vllm']['rounds']} and {row['generate']['rounds']}, accepted {row['vllm']['accepted']} and " \
              f"{row['generate']['accepted']}" if row["generate"]["rounds"] else ""
     return f"{row['drafter']:7} {how}: {row['same_texts']} of {row['of']} texts{counts}"
 
 
+def tried(run, prompts, max_new_tokens, own):
+    """The row of a server; one that does not start or breaks down has the reason in it."""
+    try:
+        return measure(run, prompts, max_new_tokens, *own)
+    except (DSparkLiteError, OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        return {**run, "not_run": said.strip().splitlines()[-1]}
+
+
 def main(arguments=None):
-    """Start the servers one after the other and ask them; return the exit code."""
+    """Start the servers one after the other and ask them; return the exit code: 1 where a text is not ours or no server ran."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prompts", type=int, default=2, metavar="N", help="a domain (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=48, metavar="N", help="longest answer (default: %(default)s)")
@@ -146,23 +158,19 @@ def main(arguments=None):
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    try:
-        check_writable(options.out)
-        lab = setup("tiny", prompts=options.prompts)
-    except DSparkLiteError as error:
-        print(error, file=sys.stderr)
+    lab = lab_of(options)
+    if lab is None:
         return 2
-    prompts, rows = [prompt for of_domain in lab.prompts.values() for prompt in of_domain], []
+    prompts, rows = prompts_of(lab), []
+    made = {**header(lab), "engine": f"vLLM {environments.VLLM}", "prompts": options.prompts, "tokens": options.tokens, "rows": rows}
+    own = {name: ours(lab, name, prompts, options.tokens) for name in options.drafters}
     for run in settings():
         if run["drafter"] in options.drafters:
-            try:
-                rows.append(measure(lab, run, prompts, options.tokens))
-            except (DSparkLiteError, OSError, subprocess.CalledProcessError) as error:
-                said = getattr(error, "stderr", None) or str(error)
-                rows.append({**run, "not_run": said.strip().splitlines()[-1]})
+            rows.append(tried(run, prompts, options.tokens, own[run["drafter"]]))
             print(line(rows[-1]), flush=True)
-    write_json(options.out, {**header(lab), "tokens": options.tokens, "rows": rows})
-    return 1 if any("not_run" in row or row["same_texts"] < row["of"] for row in rows) else 0
+            write_json(options.out, made)
+    asked = [row for row in rows if "not_run" not in row]
+    return 0 if asked and all(row["same_texts"] == row["of"] for row in asked) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write every figure and table of lessons 06 and 12 from the measurements, and the README's picture: `make figures`.
+"""Write every figure and table of lessons 06, 09, 11 and 12 from the measurements, and the README's picture: `make figures`.
 
 Figures go to assets/figures as PNG, tables and the ledger to assets/figures/tables.md. Nothing is measured here: what
 was not measured is named in one sentence, on the screen and in tables.md.
@@ -17,16 +17,29 @@ from tqdm import tqdm  # noqa: E402
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_atomically  # noqa: E402
-from dspark_lite.figures import paper_figures  # noqa: E402
+from dspark_lite.figures import ledger_forest, lesson_09, lesson_11, paper_figures  # noqa: E402
 from dspark_lite.figures.lesson_00 import round_picture  # noqa: E402
-from dspark_lite.replication import ledger  # noqa: E402
+from dspark_lite.replication import ledger, recorded_serving  # noqa: E402
 
 FOLDER = ROOT / "assets" / "figures"
 PICTURE = FOLDER / "round.png"
+
+
+def figure_7():
+    """Throughput against the speed of each user."""
+    return lesson_11.figure_7(recorded_serving.frontiers(), recorded_serving.serving_run()["device"])
+
+
+def figure_8():
+    """Budgets and throughput by load."""
+    return lesson_11.figure_8(recorded_serving.budgets_by_load(), recorded_serving.throughput_over_mtp(), recorded_serving.serving_run()["device"])
+
+
 FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1, "figure_3": paper_figures.figure_3,
-           "figure_4": paper_figures.figure_4, "figure_4_latency": paper_figures.figure_4_latency}
+           "figure_4": paper_figures.figure_4, "figure_4_latency": paper_figures.figure_4_latency, "figure_5": lesson_09.figure_5,
+           "figure_6": lesson_09.figure_6, "figure_7": figure_7, "figure_8": figure_8, "ledger": ledger_forest.forest}
 TABLES = {
-    "Table 1: accepted length (tokens a round, bonus included)": paper_tables.table_1,
+    "Table 1: accepted length (tokens per round, bonus included)": paper_tables.table_1,
     "Table 1: gains of DSpark": ledger.table_1_gains,
     "Figure 2: conditional acceptance by draft position": paper_tables.figure_2,
     "Figure 3: accepted length by depth of the drafter": paper_tables.figure_3,

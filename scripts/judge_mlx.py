@@ -31,13 +31,13 @@ def main(cases, answers):
 
 
 def decode(target, tokenizer, drafter, ids, max_new_tokens):
-    """Tokens, and accepted drafts by round."""
+    """Tokens, cut to the length asked for where a last round wrote more, and accepted drafts by round."""
     if drafter is None:
         return {"tokens": greedy_generate(target, tokenizer, prompt_ids=ids, max_new_tokens=max_new_tokens).token_ids, "accepted": []}
     accepted = []
     result = speculative_generate(target, tokenizer, drafter, prompt_ids=ids, max_new_tokens=max_new_tokens, max_draft_tokens=None,
                                   lookup_drafts=False, on_round=lambda **round_: accepted.append(round_["accepted"]))
-    return {"tokens": result.token_ids, "accepted": accepted}
+    return {"tokens": result.token_ids[:max_new_tokens], "accepted": accepted}
 
 
 if __name__ == "__main__":

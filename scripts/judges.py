@@ -5,79 +5,96 @@ for number. What is installed for it stands in build/environments. To assets/mea
 """
 
 import argparse
+import copy
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
+from itertools import zip_longest
 from pathlib import Path
+from unittest.mock import patch
+
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import environments  # noqa: E402
 import judge_sglang  # noqa: E402
 import judge_transformers  # noqa: E402
+from asking import DRAFTERS, dflash_for_vllm, lab_of, prompts_of  # noqa: E402
 
-from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import ROOT, write_json  # noqa: E402
 from dspark_lite.decoding.rounds import generate  # noqa: E402
-from dspark_lite.measure.journal import check_writable, header  # noqa: E402
-from dspark_lite.measure.lab import setup  # noqa: E402
+from dspark_lite.measure.journal import header  # noqa: E402
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter  # noqa: E402
-from dspark_lite.models.export import export  # noqa: E402
+from dspark_lite.scheduling.policies import survival, top_k  # noqa: E402
 
 MEASURED = ROOT / "assets" / "measurements" / "judges.json"
 SCRATCH = ROOT / "build" / "judges"
-DRAFTERS = {"plain": None, "dspark": "tiny-dspark", "dflash": "tiny-dflash"}
+SAME = 1e-3  # between two programs' draft logits in float32
+BUDGET = "vllm/v1/worker/gpu/spec_decode/adaptive_verification.py"
+MISTAKEN = " with its mistake"
 
 
-def prompts_of(lab):
-    """The prompts of all domains in turn."""
-    return [prompt for of_domain in lab.prompts.values() for prompt in of_domain]
+def loaded(lab):
+    """Our drafters by name; None for plain decoding."""
+    return {name: folder and load_drafter(folder, lab.target) for name, folder in DRAFTERS.items()}
 
 
-def ours(lab, max_new_tokens):
-    """What is asked of the engines, with our own answers: tokens and accepted drafts by round, by drafter."""
-    ids = [lab.encode(prompt) for prompt in prompts_of(lab)]
-    answers = {}
-    for name, folder in DRAFTERS.items():
-        drafter = load_drafter(folder, lab.target) if folder else None
+def ours(lab, max_new_tokens, drafters):
+    """What is asked of the engines, with our own answers by drafter: tokens, and by round the accepted drafts and how many
+    tokens were committed; and the logits of the first block of the first prompt."""
+    ids, answers = [lab.encode(prompt) for prompt in prompts_of(lab)], {}
+    logits = {name: drafter and first_block(lab.target, drafter, ids[0]) for name, drafter in drafters.items()}
+    for name, drafter in drafters.items():
         runs = [generate(lab.target, drafter, prompt, max_new_tokens=max_new_tokens) for prompt in ids]
-        answers[name] = [{"tokens": run.token_ids, "accepted": [r.accepted for r in run.rounds]} for run in runs]
+        answers[name] = [{"tokens": run.token_ids, "accepted": [r.accepted for r in run.rounds],
+                          "committed": [r.committed for r in run.rounds]} for run in runs]
     return {"target": str(EMBEDDED / "tiny-target"), "drafters": {name: folder and str(EMBEDDED / folder) for name, folder in DRAFTERS.items()},
             "prompts": [prompt[0].tolist() for prompt in ids], "max_new_tokens": max_new_tokens, "stop": list(lab.stop_token_ids),
-            "gamma": 7, "longest": 512, "answers": answers}
+            "gamma": 7, "longest": 512, "answers": answers, "logits": logits}
+
+
+@torch.inference_mode()
+def first_block(target, drafter, ids):
+    """Logits [g][V] from which the first block after a prompt [1, n] is drawn greedily."""
+    step, _ = target.prefill(ids, drafter.taps)
+    state, anchor = drafter.begin(ids, step.features), step.logits[:, -1].argmax(-1)
+    return drafter.draw_block(drafter.block_hidden(state, anchor), anchor, 0.0, None)[1][0].tolist()
 
 
 def compared(judge, asked, found):
-    """The lines of an engine: texts token for token; rounds one by one where it tells them, else how many an answer took."""
+    """The lines of an engine: texts token for token, rounds one by one, and the first block's logits where it tells them."""
     rows = []
     for name, theirs in found["answers"].items():
         own = asked["answers"][name]
-        line = {"judge": judge, "version": found["version"]}
-        same = [written(one, asked["stop"]) == written(other, asked["stop"]) for one, other in zip(own, theirs, strict=True)]
-        rows.append({**line, "compared": f"{name}, greedy texts", "agreed": sum(same), "of": len(same)})
-        if asked["drafters"][name] and "accepted" in theirs[0]:
-            pairs = [pair for one, other in zip(own, theirs) for pair in zip(padded(one, other), padded(other, one))]
-            rows.append({**line, "compared": f"{name}, accepted drafts by round", "agreed": sum(a == b for a, b in pairs), "of": len(pairs)})
-        elif asked["drafters"][name]:
-            same = [len(one["accepted"]) == other["rounds"] for one, other in zip(own, theirs)]
-            rows.append({**line, "compared": f"{name}, rounds of an answer", "agreed": sum(same), "of": len(same)})
+        texts = [[without_stop(answer["tokens"], asked["stop"]) for answer in answers] for answers in (own, theirs)]
+        told = {"greedy texts": [one == other for one, other in zip(*texts, strict=True)]}
+        if asked["drafters"][name]:
+            field, said = ("accepted", "accepted drafts") if "accepted" in theirs[0] else ("committed", "tokens committed")
+            told[f"{said} by round"] = [a == b for one, other in zip(own, theirs) for a, b in zip_longest(one[field], other[field])]
+        if found.get("logits", {}).get(name):
+            told["logits of the first block"] = [far(*pair) < SAME for pair in zip(asked["logits"][name], found["logits"][name], strict=True)]
+        rows += [{"judge": judge, "version": found["version"], "compared": f"{name}, {what}", "agreed": sum(agreed), "of": len(agreed)}
+                 for what, agreed in told.items()]
     return rows
 
 
-def written(answer, stop):
-    """The tokens of an answer without the stop token, which some engines leave out."""
-    return [token for token in answer["tokens"] if token not in stop]
+def far(own, theirs):
+    """The largest difference of two rows of logits [V]."""
+    return max(abs(a - b) for a, b in zip(own, theirs, strict=True))
 
 
-def padded(answer, other):
-    """Accepted drafts by round, with None for rounds that only the other answer has."""
-    return answer["accepted"] + [None] * (len(other["accepted"]) - len(answer["accepted"]))
+def without_stop(tokens, stop):
+    """Tokens without the stop token, which some engines leave out."""
+    return [token for token in tokens if token not in stop]
 
 
 def asked_of(script, python, asked, **options):
     """What a script answers that runs in an environment of its own."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    cases, answers = SCRATCH / "cases.json", SCRATCH / f"{Path(script).stem}.json"
+    cases, answers = (SCRATCH / f"{Path(script).stem}_{what}.json" for what in ("cases", "answers"))
     cases.write_text(json.dumps(asked))
     environments.run(python, ROOT / "scripts" / script, cases, answers, **options)
     return json.loads(answers.read_text())
@@ -88,22 +105,86 @@ def with_transformers(lab, options):
 
 
 def with_sglang(lab, options):
-    return judge_sglang.judge(SCRATCH / "sglang", options.newest)
+    with warmer() if options.planted == "temperature" else nullcontext():
+        return judge_sglang.judge(SCRATCH / "sglang", options.newest)
 
 
 def with_mlx(lab, options):
-    asked = ours(lab, options.tokens)
+    asked = planted(ours(lab, options.tokens, loaded(lab)), options)
     return compared("mlx-dspark", asked, asked_of("judge_mlx.py", environments.mlx_environment(options.newest), asked))
 
 
 def with_vllm(lab, options):
-    asked = ours(lab, options.tokens)
-    folder = SCRATCH / "tiny-dflash"
-    if not folder.exists():
-        export("tiny-dflash", "vllm", folder)
-    asked["drafters"]["dflash"] = str(folder)
+    asked, python = asked_of_vllm(lab, options), environments.vllm_environment()
     variables = environments.vllm_variables(VLLM_ENABLE_V1_MULTIPROCESSING="0")
-    return compared("vLLM", asked, asked_of("judge_vllm.py", environments.vllm_environment(), asked, env=variables))
+    rows = compared("vLLM", asked, asked_of("judge_vllm.py", python, asked, env=variables))
+    agreed = shares(next(python.parent.parent.glob(f"lib/python*/site-packages/{BUDGET}")))
+    return [*rows, {"judge": "vLLM", "version": environments.VLLM, "compared": "a verification budget's shares, random steps",
+                    "agreed": sum(agreed), "of": len(agreed)}]
+
+
+def asked_of_vllm(lab, options):
+    """What vLLM is asked: every drafter with its kernel called layer by layer, and as it is, beside ours with its mistake."""
+    drafters = loaded(lab)
+    asked = ours(lab, options.tokens, drafters | {f"{name}{MISTAKEN}": mistaken(drafter) for name, drafter in drafters.items() if drafter})
+    asked["drafters"]["dflash"] = str(dflash_for_vllm(SCRATCH))
+    asked = planted(asked, options)
+    asked["mended"] = [name for name, folder in asked["drafters"].items() if folder]
+    asked["drafters"] |= {f"{name}{MISTAKEN}": asked["drafters"][name] for name in asked["mended"]}
+    return asked
+
+
+def shares(file, gamma=7, most=8):
+    """Whether vLLM, by its function in a `file`, and we give each request as much of a step's budget: a truth a case."""
+    generator, agreed = torch.Generator().manual_seed(0), []
+    assign = judge_sglang.definitions(file, ("_assign_draft_token_budget",), {"torch": torch})._assign_draft_token_budget
+    for case in range(judge_sglang.CASES):
+        requests = 1 + case % most
+        confidence, lengths = torch.rand(requests, gamma, generator=generator).pow(0.5), torch.full((requests,), gamma, dtype=torch.int32)
+        budget = int(torch.randint(requests * gamma, (), generator=generator))
+        assign(confidence, torch.arange(requests), lengths, budget, gamma)  # in place
+        agreed.append(lengths.tolist() == top_k(survival(confidence), budget).tolist())
+    return agreed
+
+
+def mistaken(drafter):
+    """The drafter as vLLM 0.32 runs it on a CPU: the first layer's weight norms the context's keys of all layers (lesson 08)."""
+
+    class FirstNorm(type(drafter)):
+        def extend_context(self, cache, features):
+            norms = [layer.self_attn.k_norm for layer in self.layers]
+            for layer in self.layers:
+                layer.self_attn.k_norm = norms[0]
+            super().extend_context(cache, features)
+            for layer, norm in zip(self.layers, norms):
+                layer.self_attn.k_norm = norm
+
+    other = copy.copy(drafter)
+    other.__class__ = FirstNorm
+    return other
+
+
+def planted(asked, options):
+    """What is asked, with a DSpark that reads its taps one layer early where that error is planted."""
+    if options.planted != "tap":
+        return asked
+    folder = SCRATCH / "planted"
+    shutil.copytree(EMBEDDED / DRAFTERS["dspark"], folder, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"target_layer_ids": [layer - 1 for layer in config["target_layer_ids"]]}))
+    return asked | {"drafters": asked["drafters"] | {"dspark": str(folder)}}
+
+
+def warmer():
+    """Our fit of the temperatures, the third one wrong by two hundredths."""
+    fit = judge_sglang.fit_sts
+
+    def wrong(logits, accepted):
+        found = fit(logits, accepted)
+        found.temperatures[2] *= 1.02
+        return found
+
+    return patch.object(judge_sglang, "fit_sts", wrong)
 
 
 JUDGES = {"transformers": with_transformers, "SGLang": with_sglang, "mlx-dspark": with_mlx, "vLLM": with_vllm}
@@ -134,6 +215,11 @@ def line(row):
     return f"{row['judge']:13} {row['version']:10} {row['compared']:66} {row['agreed']:5} of {row['of']:5} {verdict}"
 
 
+def red(row):
+    """Whether a judge that was asked disagrees."""
+    return "not_run" not in row and row["agreed"] < row["of"]
+
+
 def main(arguments=None):
     """Ask the judges; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -141,13 +227,11 @@ def main(arguments=None):
     parser.add_argument("--newest", action="store_true", help="the newest versions of SGLang and mlx-dspark instead of the pinned ones")
     parser.add_argument("--prompts", type=int, default=6, metavar="N", help="a domain (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="longest answer (default: %(default)s)")
+    parser.add_argument("--planted", choices=("tap", "temperature"), help="make this mistake on our side, to see a line turn red; nothing is written")
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
-    try:
-        check_writable(options.out)
-        lab = setup("tiny", prompts=options.prompts)
-    except DSparkLiteError as error:
-        print(error, file=sys.stderr)
+    lab = lab_of(options)
+    if lab is None:
         return 2
     made, rows, earlier = {**header(lab), "prompts": options.prompts, "tokens": options.tokens}, [], recorded(options.out)
     for name in JUDGES:
@@ -157,8 +241,9 @@ def main(arguments=None):
         else:
             found = earlier[name] or [{"judge": name, "not_run": "not asked yet", "commit": made["commit"]}]
         rows += found
-    write_json(options.out, {**made, "rows": rows})
-    return 1 if any("not_run" not in row and row["agreed"] < row["of"] for row in rows if row["judge"] in options.only) else 0
+    if not options.planted:
+        write_json(options.out, {**made, "rows": rows})
+    return 1 if any(red(row) for row in rows if row["judge"] in options.only) else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Write two tables into README.md between comment markers: the drafters as measured, and the lessons."""
+"""Write three tables into README.md between comment markers: the drafters as measured, the lessons, the outside judges."""
 
+import json
 import sys
 
 from notebooks import ROOT, LessonError, badge, lesson_sources, minutes, title
@@ -9,6 +10,7 @@ from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
 from dspark_lite.figures.scoreboard import benchmark, benchmark_rows
 
 README = ROOT / "README.md"
+JUDGES = ROOT / "assets" / "measurements" / "judges.json"
 
 
 def lessons():
@@ -32,8 +34,20 @@ def drafters():
     return "\n".join([*lines, "", note])
 
 
+def judges():
+    """Return what outside judges said, as recorded, as a markdown table: a line per comparison."""
+    rows, lines, named = json.loads(JUDGES.read_text(encoding="utf-8"))["rows"], ["| judge | asked | agreed |", "|---|---|---|"], set()
+    for row in rows:
+        judge = f"{row['judge']} {row.get('version', '')}".strip()
+        said = f"not run: {row['not_run']}" if "not_run" in row else f"{row['agreed']} of {row['of']}"
+        lines.append(f"| {'' if judge in named else judge} | {row.get('compared', '')} | {said} |")
+        named.add(judge)
+    return "\n".join(lines)
+
+
 TABLES = {("<!-- drafters: written by make notebooks -->", "<!-- end of drafters -->"): drafters,
-          ("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): lessons}
+          ("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): lessons,
+          ("<!-- judges: written by make judges -->", "<!-- end of judges -->"): judges}
 
 
 def render(text):

@@ -80,16 +80,13 @@ def test_a_control_redraws_the_picture_once(address):
         page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel")
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
         page.wait_for_function(DONE)
-        twin, picture = page.locator(".jp-OutputArea-output img").all()
-        before = {"twin": twin.get_attribute("src"), "picture": picture.get_attribute("src")}
-        assert before["twin"] == before["picture"]
-        seen = [before["picture"]]
+        (picture,) = page.locator(".jp-OutputArea-output img").all()  # the picture for readers without a kernel is not shown
+        seen = [picture.get_attribute("src")]
         for move in (lambda: page.locator(".noUi-handle").press("ArrowRight"),
                      lambda: page.locator(".jp-OutputArea-output select").select_option(index=1)):
             move()
             page.wait_for_function("old => [...document.querySelectorAll('.jp-OutputArea-output img')]"
                                    ".filter(image => !old.includes(image.src)).length == 1", arg=seen)
-            images = [image.get_attribute("src") for image in page.locator(".jp-OutputArea-output img").all()]
-            assert images[0] == before["twin"] and len(images) == 2
-            seen.append(images[1])
+            (picture,) = page.locator(".jp-OutputArea-output img").all()
+            seen.append(picture.get_attribute("src"))
         browser.close()

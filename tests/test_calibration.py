@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
-from threshold_sweep import step_counts, sweep
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
@@ -18,6 +17,7 @@ from dspark_lite.decoding import Round
 from dspark_lite.measure import confidence
 from dspark_lite.measure.confidence import observe, replay
 from dspark_lite.measure.lab import Lab, setup
+from dspark_lite.measure.threshold_sweep import step_counts, sweep
 from dspark_lite.replication import recorded_confidence
 from dspark_lite.scheduling import calibration
 from dspark_lite.scheduling.calibration import (STS, auc, brier, by_position, check, ece, fit_sts, reliability,

@@ -216,13 +216,13 @@ def test_a_tokenizer_that_knows_more_tokens_than_the_model_is_refused(copy):
     assert_refused(f"tokenizer of .* knows [0-9]+ tokens, its model {VOCAB}; copy or download both", load_target, str(copy / "target"))
 
 
-@pytest.mark.parametrize("reader", ["transformers.AutoModelForCausalLM.from_pretrained", "dspark_lite.models.checkpoints._same_rows"])
+@pytest.mark.parametrize("reader", ["transformers.Qwen3ForCausalLM.from_pretrained", "dspark_lite.models.checkpoints._same_rows"])
 def test_a_gpu_without_room_is_told_and_what_to_do(pair, target, monkeypatch, reader):
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
 
     monkeypatch.setattr(reader, full)
-    load = [load_target, str(pair / "target")] if "Auto" in reader else [load_drafter, str(pair / "draft"), target]
+    load = [load_target, str(pair / "target")] if "Qwen3" in reader else [load_drafter, str(pair / "draft"), target]
     assert_refused("does not fit beside what this GPU's memory holds; restart the kernel, .*doctor says what fits", *load)
 
 

@@ -106,10 +106,38 @@ def test_an_evaluation_on_benchmarks_names_the_broken_line_and_resumes(capfd, tm
     assert "has no tokenizer.json" in unread
 
 
+def test_calibration_sweep_and_profile_take_the_prompts_of_benchmarks(capfd, tmp_path):
+    """Both halves of each; a sweep that was stopped goes on; of a benchmark nothing but its prompts is taken."""
+    prompts = ["Add 2 and 5.", "Add 3 and 4.", "Write a function that adds two numbers.", "Name a colour."]
+    for name in ("humaneval", "mt-bench"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"turns": [text]}) for text in prompts))
+    given = ["--benchmark", "humaneval", "mt-bench", "--benchmark-dir", str(tmp_path), "--max-new-tokens", "24"]
+    fitting = ["calibrate", "--prompts", "2", "--out", str(tmp_path / "sts.json"), "--json", str(tmp_path / "c.json")]
+    assert main([*fitting, *given]) != 2  # of so few blocks nobody expects a fit
+    measured = json.loads((tmp_path / "c.json").read_text())
+    assert list(measured["observations"]) == ["humaneval", "mt-bench"] and measured["seed"] == 980406 and measured["num_samples"] > 0
+    sweep = ["sweep", "--prompts", "1", "--json", str(tmp_path / "s.json"), *given, "--thresholds"]
+    assert main([*sweep, "0"]) == 0
+    held = (tmp_path / "s.journal.jsonl").read_text()
+    assert main([*sweep, "0", "0.9"]) == 0
+    assert (tmp_path / "s.journal.jsonl").read_text().startswith(held), "what was swept before is not swept again"
+    rows = json.loads((tmp_path / "s.json").read_text())["rows"]
+    assert [(row["domain"], row["threshold"]) for row in rows] == [(name, least) for name in ("humaneval", "mt-bench") for least in (0, 0.9)]
+    given = given[:-2]
+    assert main(["profile", "--sizes", "1", "2", "--context", "8", "--out", str(tmp_path / "sps.json"), *given]) == 0
+    assert "steps of eager transformers, not of a serving engine" in capfd.readouterr().out
+    (tmp_path / "gsm8k.jsonl").write_text(json.dumps({"turns": ["One?"]}))
+    assert "gsm8k has fewer than two prompts" in refused(
+        capfd, "calibrate", "--out", tmp_path / "never.json", "--benchmark", "gsm8k", "--benchmark-dir", tmp_path)
+    assert "name the benchmarks to take from it" in refused(capfd, "sweep", "--benchmark-dir", tmp_path)
+    dflash = ["--drafter", "dflash", "--prompts", "1"]
+    assert "has no confidence head" in refused(capfd, "sweep", *dflash)
+
+
 # Commands, and the option that says where their result goes.
 MEASURING = {"evaluate": "--json", "bench": "--json", "bench --scheduler": "--json", "bench --shapes tiny": "--json",
              "quality": "--json", "doctor": "--json", "profile": "--out", "profile --out sps.json": "--json",
-             "calibrate": "--out", "calibrate --out sts.json": "--json", "train tiny-dspark": "--out"}
+             "calibrate": "--out", "calibrate --out sts.json": "--json", "sweep": "--json", "train tiny-dspark": "--out"}
 
 
 @pytest.mark.parametrize("command", MEASURING)

@@ -1,6 +1,7 @@
 """The cost table: looked up, saved in SGLang's format, measured, refused where it makes no sense."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,12 @@ from hypothesis import strategies as st
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
+from dspark_lite.common.origin import Origin, check_origin, stale
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure.step_time import profile
+from dspark_lite.measure.lab import setup
+from dspark_lite.measure.step_time import profile, profiled_tokens
 from dspark_lite.replication import recorded_confidence
+from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.cost_table import CostTable
 
 
@@ -92,8 +96,61 @@ def test_the_command_writes_both_files(capsys, tmp_path):
     assert not (tmp_path / "never.json").exists()
 
 
+# Where it was measured -------------------------------------------------------------------------------------------------
+
+
+def test_a_table_keeps_where_it_was_measured_beside_what_sglang_reads(tmp_path):
+    target, _ = toy_models()
+    table, _ = profile(target, [1, 2], context=8, repeats=1)
+    assert table.origin == Origin.of(target) == table.monotone().origin == table.lower_hull().origin
+    table.save(tmp_path / "sps.json")
+    held = json.loads((tmp_path / "sps.json").read_text())
+    assert {"device", "target", "versions", "dtype", "fingerprint"} < held.keys() and "bias_seconds" not in json.dumps(held)
+    assert CostTable.load(tmp_path / "sps.json").origin == table.origin and stale(table.origin, target) is None
+
+
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"device": "Tesla T4"}, "device Tesla T4, not CPU"), ({"dtype": "bfloat16"}, "number format bfloat16, not float32"),
+    ({"versions": {"torch": "1.0"}}, "torch 1.0, not "), ({"versions": {"transformers": "4.0"}}, "transformers 4.0, not "),
+    ({"fingerprint": "0123"}, r"target target \(0123\), not target \("), ({"fingerprint": "", "target": "gpt"}, "target gpt, not target")])
+def test_a_stale_table_is_named(changed, words):
+    target, _ = toy_models()
+    origin = replace(Origin.of(target), **changed)
+    with pytest.raises(RequestError, match=f"measured elsewhere .{words}.*measure one with python -m dspark_lite profile"):
+        check_origin(origin, target)
+
+
+def test_the_same_weights_under_another_name_are_the_same_target_and_what_was_not_told_is_not_compared():
+    target, _ = toy_models()
+    for origin in (None, replace(Origin.of(target), target="another folder"), Origin(Origin.of(target).device, target.name)):
+        check_origin(origin, target)
+
+
+def test_a_lab_refuses_costs_of_another_device_and_the_command_says_so(capsys, tmp_path):
+    lab = setup("tiny", prompts=1)
+    table = CostTable([1, 2], [2.0, 1.0], origin=Origin.of(lab.target))
+    additive = AdditiveCosts(0.1, [1, 2], [0, 0.1], [1, 2], [0, 0.1], replace(table.origin, device="Tesla T4"))
+    table.save(tmp_path / "here.json"), additive.save(tmp_path / "there.json")
+    assert lab.costs(tmp_path / "here.json").sps(1, 2) == 1.0
+    with pytest.raises(RequestError, match="device Tesla T4, not CPU"):
+        lab.costs(tmp_path / "there.json")
+    CostTable([1], [1.0]).save(tmp_path / "untold.json")
+    asked = {name: main(["profile", "--check", str(tmp_path / f"{name}.json")]) for name in ("here", "there", "untold")}
+    assert asked == {"here": 0, "there": 1, "untold": 2}
+    said = capsys.readouterr()
+    assert "was measured here" in said.out and "device Tesla T4, not CPU" in said.out and "does not say where it was measured" in said.err
+    assert main(["profile"]) == 2 and "either --out FILE" in capsys.readouterr().err
+
+
+def test_a_profile_may_carry_the_tokens_of_a_text():
+    target, _ = toy_models()
+    assert profiled_tokens(target, (2, 4), torch.tensor([5, 6, 7])).tolist() == [[5, 6, 7, 5], [6, 7, 5, 6]]
+    assert profiled_tokens(target, (1, 5), None).equal(profiled_tokens(target, (1, 5), None))
+
+
 def test_the_stored_table_follows_from_its_single_measurements():
     table, steps = recorded_confidence.stored_cost_table(), recorded_confidence.steps()
     medians = [1e3 / np.median(steps["milliseconds"][str(size)]) for size in table.batch_tokens.tolist()]
     assert table.steps_per_second.tolist() == pytest.approx(medians)
+    assert table.origin.device == steps["device"] and table.origin.versions == steps["versions"]
     assert steps["device"] and (np.diff(medians) > 0).any(), "a measured table is jagged"

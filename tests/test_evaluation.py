@@ -12,13 +12,13 @@ import torch
 
 from dspark_lite.__main__ import main
 from dspark_lite.common import timing
-from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.estimates import bootstrap
 from dspark_lite.common.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure import evaluation, journal, speed
+from dspark_lite.measure import breakdown, evaluation, journal, speed
 from dspark_lite.measure.evaluation import (acceptance_by_position, evaluate, mean_accepted_length, position_counts,
                                             position_estimates, relative_gain, rollouts, row_tally, tally,
                                             tokens_per_second)
@@ -143,7 +143,7 @@ def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path):
     assert [(row["drafter"], row["domain"]) for row in measured["rows"]] == [(n, d) for d in DOMAINS for n in names]
     plain = {row["domain"]: row for row in measured["rows"] if row["drafter"] == "plain"}
     for row in measured["rows"]:
-        assert set(row) == {"drafter", "domain", "tokens_per_second", "speedup", "accepted_length"}
+        assert set(row) == {"drafter", "domain", "tokens_per_second", "speedup", "accepted_length", "draft_milliseconds", "verify_milliseconds"}
         assert row["speedup"] == pytest.approx(row["tokens_per_second"] / plain[row["domain"]]["tokens_per_second"])
     assert all((row["speedup"], row["accepted_length"]) == (1.0, 1.0) for row in plain.values())
     for name in names:
@@ -160,16 +160,25 @@ TOY_LAB = SimpleNamespace(target=TARGET, drafter=TOYS.get, check_drafter=lambda 
 
 
 def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsys):
-    """The clock ticks a millisecond at each look: a part takes one, an operator one."""
+    """The clock ticks a millisecond at each look: a part takes one, an operator one, a pass one."""
     ticks = itertools.count()
-    for module in (speed, timing):
+    monkeypatch.setattr("dspark_lite.decoding.fast.compile_backend", lambda device: "eager")
+    for module in (breakdown, timing):
         monkeypatch.setattr(module, "clock", lambda device: next(ticks) / 1e3)
     monkeypatch.setattr("dspark_lite.__main__._lab", lambda *given: TOY_LAB)
     command = ["bench", "--breakdown", "--drafters", "dspark", "small_lm", "--prompts", "1", "--json", str(tmp_path / "b.json")]
     assert main(command) == 0
     measured = json.loads((tmp_path / "b.json").read_text())
-    assert HEADER <= set(measured) and [row["drafter"] for row in measured["rows"]] == ["plain", "dspark", "small_lm"]
-    for row in measured["rows"]:
+    assert HEADER <= set(measured) and measured["refused"] == {}
+    eager, fast = measured["rows"][::2], measured["rows"][1::2]
+    assert [row["drafter"] for row in eager] == [row["drafter"] for row in fast] == ["plain", "dspark", "small_lm"]
+    for row in fast:
+        inside = row["operator_milliseconds"]
+        assert row["path"] == "fast" and row["times_eager"] == pytest.approx(1) and row["bound_milliseconds"] == pytest.approx(4)
+        assert inside["verify"] == pytest.approx(1) and inside["accept"] == pytest.approx(1) and row["round_milliseconds"] == pytest.approx(4)
+        passes = {"plain": [0, 0], "dspark": [1, 1], "small_lm": [4, 0]}[row["drafter"]]
+        assert [inside["draft"], inside["commit"]] == pytest.approx(passes)
+    for row in eager:
         runs = [generate(TARGET, TOYS.get(row["drafter"]), TOY_LAB.encode(text), max_new_tokens=12, temperature=1.0, generator=TOY_LAB.generator(3))
                 for text in ("ab", "d")]
         assert row["rounds"] == sum(len(run.rounds) for run in runs)
@@ -177,21 +186,29 @@ def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsy
         operators = row["operator_milliseconds"]
         assert operators["verify"] > operators["accept"] > 0 and set(operators) == set(ROUND_PARTS)
         assert row["python_milliseconds"] == pytest.approx(4 - sum(operators.values()))
-    drafting = {row["drafter"]: row["operator_milliseconds"]["draft"] for row in measured["rows"]}
+    drafting = {row["drafter"]: row["operator_milliseconds"]["draft"] for row in eager}
     assert drafting["plain"] < drafting["dspark"] < drafting["small_lm"]
     lines = capsys.readouterr().out.splitlines()
-    assert "dspark           4.00 ms a round: draft 1.00 (25%), verify 1.00 (25%), accept 1.00 (25%), commit 1.00 (25%); Python" in lines[1]
-    assert "on a device, temperature 1.0" in lines[3]
+    assert "dspark         eager   4.00 ms a round: draft 1.00 (25%), verify 1.00 (25%), accept 1.00 (25%), commit 1.00 (25%); Python" in lines[2]
+    assert lines[3].startswith("dspark         fast ") and lines[3].endswith("1.00 x eager, 1.00 x the bound of 4.00")
+    assert "on a device, temperature 1.0" in lines[6]
 
 
 @pytest.mark.parametrize(("slow", "part"), [("propose", "draft"), ("extend", "commit")])
 def test_a_breakdown_shows_which_part_is_slow(monkeypatch, slow, part):
     now, drafter = [0.0], TOYS["dspark"]
     honest = getattr(drafter, slow)
-    for module in (speed, timing):
+
+    def refuse(*given):
+        raise RequestError("no fast path here")
+
+    monkeypatch.setattr("dspark_lite.decoding.rounds.fast_parts", refuse)  # compiled code knows nothing of a patched drafter
+    for module in (breakdown, timing):
         monkeypatch.setattr(module, "clock", lambda device: now[0])
     monkeypatch.setattr(drafter, slow, lambda *given, **options: now.__setitem__(0, now[0] + 5.0) or honest(*given, **options))
-    _, row = speed.breakdown(TOY_LAB, ["dspark"], prompts=1)["rows"]
+    measured = breakdown.breakdown(TOY_LAB, ["dspark"], prompts=1)
+    _, row = measured["rows"]
+    assert measured["refused"] == dict.fromkeys(("plain", "dspark"), "no fast path here")
     assert row["milliseconds"] == pytest.approx({**dict.fromkeys(ROUND_PARTS, 0), part: 5000})
     assert row["python_milliseconds"] == pytest.approx(5000), "what passes outside operators is Python's"
 

@@ -71,7 +71,7 @@ def test_a_search_trains_each_rate_once_and_gives_its_loss(target, cache, tmp_pa
     trained = []
     monkeypatch.setattr(recipes, "load_recipe", lambda name: RECIPE)
     monkeypatch.setattr(recipes, "load_target", lambda *args, **options: target)
-    monkeypatch.setattr(recipes, "_cache", lambda *args: cache)
+    monkeypatch.setattr(recipes, "recipe_states", lambda *args: cache)
     monkeypatch.setattr(recipes, "train_draft", lambda recipe, *rest: trained.append(recipe["matrix_rate"]) or train_draft(recipe, *rest))
     losses = recipes.search("held-out", [0.001, 0.05], 3, device="cpu", build=tmp_path)
     assert list(losses) == trained == [0.001, 0.05] and losses[0.001] != losses[0.05]

@@ -17,14 +17,6 @@ from packaging.requirements import Requirement
 from dspark_lite.common.about import REPOSITORY, VERSION
 
 ROOT = notebooks.ROOT
-# Colab as of August 2026: nothing of this is installed there, so the lower bounds must admit it.
-COLAB = {
-    "torch": "2.11.0",
-    "transformers": "5.15.0",
-    "huggingface_hub": "1.27.0",
-    "matplotlib": "3.10.0",
-    "ipywidgets": "7.7.1",
-}
 # Folders that exist on somebody's machine only; in two halves so that this file does not contain them.
 FOLDERS = "|".join(a + b for a, b in [("ho", "me"), ("ro", "ot"), ("Us", "ers"), ("wo", "rk"), ("tm", "p")])
 # Not the end of a longer path or of an address.
@@ -52,9 +44,10 @@ def requirements(name):
     return [requirement for requirement in parsed if not requirement.marker or requirement.marker.evaluate()]
 
 
-def pinned():
-    """Return {package: exact version} of the constraints that apply to this Python."""
-    return {c.name: re.fullmatch(r"==([\w.]+)", str(c.specifier)).group(1) for c in requirements("constraints.txt")}
+def pinned(name="constraints.txt"):
+    """Return {package: exact version} of the constraints that apply to this Python, ranges left out."""
+    found = {c.name: re.fullmatch(r"==([\w.]+)", str(c.specifier)) for c in requirements(name)}
+    return {package: match.group(1) for package, match in found.items() if match}
 
 
 def test_readme_table_is_what_the_generator_writes():
@@ -153,9 +146,19 @@ def test_constraints_pin_every_requirement_within_its_bounds(name):
         assert versions[requirement.name] in requirement.specifier, requirement
 
 
-def test_lower_bounds_admit_what_colab_has():
+@pytest.mark.parametrize("runtime", ["oldest", "middle", "colab"])
+def test_lower_bounds_admit_what_colab_has(runtime):
+    """Nothing is installed there."""
     bounds = {requirement.name: requirement.specifier for requirement in requirements("requirements.txt")}
-    assert {name: version for name, version in COLAB.items() if version not in bounds[name]} == {}
+    versions = pinned(f"constraints-{runtime}.txt")
+    assert versions and {name: version for name, version in versions.items() if version not in bounds[name]} == {}
+
+
+def test_the_oldest_versions_tested_are_the_lower_bounds():
+    bounds = {requirement.name: requirement.specifier for requirement in requirements("requirements.txt")}
+    oldest = pinned("constraints-oldest.txt")
+    for name in ("transformers", "huggingface_hub"):
+        assert str(bounds[name]) == ">=" + oldest[name].removesuffix(".0")
 
 
 def test_ruff_finds_nothing():

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import zipfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import environments
 import judge_sglang
@@ -14,6 +16,7 @@ import torch
 from dspark_lite.decoding.block_verification import accept_block
 from dspark_lite.decoding.sampling import Verdict, draw, residual
 from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models.checkpoints import load_drafter, load_target
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
 PROMPTS = [torch.randint(13, (1, 4 + n), generator=torch.Generator().manual_seed(n)) for n in range(3)]
@@ -49,7 +52,8 @@ def test_a_drafter_one_token_short_is_told_apart(monkeypatch):
 
 
 ASKED = {"stop": [9], "drafters": {"plain": None, "dspark": "folder"},
-         "answers": {"plain": [{"tokens": [1, 2, 9], "accepted": []}], "dspark": [{"tokens": [1, 2, 9], "accepted": [2, 0, 1]}]}}
+         "answers": {"plain": [{"tokens": [1, 2, 9], "accepted": []}],
+                     "dspark": [{"tokens": [1, 2, 9], "accepted": [2, 0, 1], "committed": [3, 1, 1]}]}}
 
 
 def lines(**answers):
@@ -62,8 +66,15 @@ def test_an_engine_is_compared_text_by_text_and_round_by_round():
     assert lines(plain=[{"tokens": [1, 2]}]) == [("plain, greedy texts", 1, 1)]  # the stop token may be missing
     assert lines(dspark=[{"tokens": [1, 3], "accepted": [2, 0, 1]}]) == [("dspark, greedy texts", 0, 1), ("dspark, accepted drafts by round", 3, 3)]
     assert lines(dspark=[{"tokens": [1, 2], "accepted": [2, 1]}])[1] == ("dspark, accepted drafts by round", 1, 3)
-    assert lines(dspark=[{"tokens": [1, 2], "rounds": 3}])[1] == ("dspark, rounds of an answer", 1, 1)
-    assert lines(dspark=[{"tokens": [1, 2], "rounds": 4}])[1] == ("dspark, rounds of an answer", 0, 1)
+    assert lines(dspark=[{"tokens": [1, 2], "committed": [3, 1, 1]}])[1] == ("dspark, tokens committed by round", 3, 3)
+    assert lines(dspark=[{"tokens": [1, 2], "committed": [3, 2]}])[1] == ("dspark, tokens committed by round", 1, 3)
+
+
+def test_the_first_block_is_compared_by_position():
+    asked = {**ASKED, "logits": {"dspark": [[1.0, 2.0], [0.0, 0.5]]}}
+    found = {"version": "1", "answers": {"dspark": [{"tokens": [1, 2], "accepted": [2, 0, 1]}]}, "logits": {"dspark": [[1.0, 2.0], [0.0, 0.6]]}}
+    row = judges.compared("engine", asked, found)[2]
+    assert (row["compared"], row["agreed"], row["of"]) == ("dspark, logits of the first block", 1, 2)
 
 
 def fake(name, agreed):
@@ -92,6 +103,29 @@ def test_every_judge_has_its_lines_and_an_error_its_reason(monkeypatch, tmp_path
     assert "DISAGREED" in capfd.readouterr().out
     again = json.loads(out.read_text())["rows"]
     assert again[0] == rows[0] and again[1]["agreed"] == 1 and again[2] == rows[2]  # who was not asked keeps what it said
+
+
+def test_the_first_layers_norm_serves_all_layers_of_a_drafter_with_vllms_mistake():
+    target = load_target("tiny-target")
+    drafter = load_drafter("tiny-dspark", target)
+    ids = torch.tensor([[5, 6, 7]])
+    features = target.prefill(ids, drafter.taps)[0].features
+    right, wrong = drafter.begin(ids, features), judges.mistaken(drafter).begin(ids, features)
+    assert torch.equal(right.keys[0], wrong.keys[0]) and not torch.equal(right.keys[1], wrong.keys[1])
+    assert all(torch.equal(a, b) for a, b in zip(right.values, wrong.values))
+    assert torch.equal(drafter.begin(ids, features).keys[2], right.keys[2])  # its own norms are back in their places
+
+
+def test_planted_errors_are_made_on_a_copy(monkeypatch, tmp_path):
+    monkeypatch.setattr(judges, "SCRATCH", tmp_path)
+    asked = {"drafters": {"plain": None, "dspark": "folder"}}
+    assert judges.planted(asked, SimpleNamespace(planted=None)) is asked
+    folder = Path(judges.planted(asked, SimpleNamespace(planted="tap"))["drafters"]["dspark"])
+    taps, wrong = (json.loads((place / "config.json").read_text())["target_layer_ids"] for place in (judges.EMBEDDED / "tiny-dspark", folder))
+    assert wrong == [layer - 1 for layer in taps] and asked["drafters"]["dspark"] == "folder"
+    with judges.warmer():
+        found = judge_sglang.fit_sts(torch.zeros(4, 3), torch.tensor([0, 1, 2, 3])).temperatures
+    assert found[2] == 1.02 * judge_sglang.fit_sts(torch.zeros(4, 3), torch.tensor([0, 1, 2, 3])).temperatures[2]
 
 
 def test_the_recorded_judges_agree_and_readme_says_so():

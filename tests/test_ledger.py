@@ -10,6 +10,7 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.files import write_json
 from dspark_lite.common.names import DOMAINS
+from dspark_lite.figures import ledger_forest
 from dspark_lite.measure import studies
 from dspark_lite.replication import claims, ledger, our_results, quantities, recorded_serving, settings
 from dspark_lite.training.recipes import load_recipe
@@ -169,3 +170,43 @@ def test_committed_measurements_say_where_they_were_made_and_are_those_of_their_
     if path.stem in studies.MEASURED_RECIPES:
         assert measured["recipe"] == load_recipe(path.stem)
         assert [row["domain"] for row in measured["rows"]] == list(DOMAINS)
+
+
+def test_every_failure_names_an_experiment():
+    """Of the committed measurements: no line of the ledger that does not replicate is left without its experiment."""
+    missing = [claim.says for claim in claims.CLAIMS if claim.ours is not None and claim.experiment is None]
+    replicates = {"DSpark's accepted length is longest on math, shorter on code, shortest on chat",
+                  "DFlash's conditional acceptance falls along the block", "accepted length grows with depth (there to 5 layers, here to 3), "
+                  "most from 1 to 2", "a confidence threshold of 0.9 raises the share of verified tokens that are accepted",
+                  "the raw confidence tells accepted from refused drafts (area under the ROC curve)",
+                  "sequential temperature scaling lowers the expected calibration error",
+                  "at the same speed per user DSpark gives more throughput than MTP-1",
+                  "at the same throughput DSpark serves each user faster than MTP-1",
+                  "the scheduler verifies fewer tokens per request as the load grows",
+                  "choosing the length after the draws changes the output; the example's numbers"}
+    assert set(missing) == replicates
+
+
+def test_the_papers_margins_have_labels_of_ours_and_are_above_zero():
+    """What the forest draws as the paper's stands beside a margin of ours, on the side that the paper claims."""
+    for claim in claims.CLAIMS:
+        theirs = claim.paper_margins()
+        assert not theirs or claim.margins is not None
+        assert all(value >= 0 for value in theirs.values()), claim.says
+
+
+def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(made):
+    numbers = ledger.noted()
+    assert list(numbers.values()) == list(range(1, len(numbers) + 1))
+    assert set(numbers) == {entry.claim.says for entry in ledger.entries() if entry.verdict != "replicates"}
+    assert [line.split(".")[0] for line in ledger.notes().splitlines()] == list(map(str, numbers.values()))
+    assert len(ledger.contradictions().splitlines()) == len(paper.numbers()["meta"]["discrepancies"])
+
+
+def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):
+    panels = ledger_forest.forest().axes
+    filled = sum(line.get_marker() == "o" and len(line.get_xdata()) == 1 for axes in panels for line in axes.lines)
+    hollow = sum(line.get_marker() == "D" and len(line.get_xdata()) == 1 for axes in panels for line in axes.lines)
+    drawn = [row for entry in ledger.entries() for row in ledger_forest.margin_rows(entry, 0.0)]
+    assert filled == sum(row.ours is not None for row in drawn) and hollow == sum(row.paper is not None for row in drawn)
+    assert filled == sum(len(entry.margins) for entry in ledger.entries() if entry.claim.sense != "equal") > 30

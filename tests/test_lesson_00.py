@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import notebooks
 import pytest
+import stated
 import torch
 from helpers import bars, drawn, written
 
@@ -83,7 +84,8 @@ def test_a_figure_of_a_block_shows_what_each_model_gave_its_tokens(closing):
     fig = figures.block_figure(["a", "b"], [0.5, 0.2], [0.6, 0.9], [0.8, 0.4], 1)
     (axes,) = fig.axes
     assert bars(axes) == [[0.6, 0.9], [0.5, 0.2]] and drawn(axes) == {"confidence": [0.8, 0.4]}
-    assert written(fig) == ["refused"] and [label.get_text() for label in axes.get_xticklabels()] == ["1\na", "2\nb"]
+    assert written(fig) == ["kept with\nchance 0.83", "kept with\nchance 0.22", "refused"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1\na", "2\nb"]
 
 
 def test_the_picture_of_a_round_names_its_steps(closing):
@@ -95,3 +97,37 @@ def test_bars_of_speed_say_how_many_times_plain_decoding(closing):
     fig = figures.speed_bars({"plain": {"math": 100.0, "chat": 50.0}, "dspark": {"math": 250.0, "chat": 60.0}}, "a made device")
     assert bars(fig.axes[0]) == [[100.0, 50.0], [250.0, 60.0]]
     assert written(fig) == ["× 2.50", "× 1.20", "measured on a made device"]
+    assert fig.axes[0].get_title() == "math gains most, chat least"
+
+
+# What the lesson says is what it prints ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sentence", "output"), [
+    (r"brings ([\d.]+) tokens of the sum and", r"^sum    committed .*: tau = ([\d.]+) of at most 8$"),
+    (r"of the sum and ([\d.]+) of the advice, of at most (\d)", r"^advice committed .*: tau = ([\d.]+) of at most (\d)$"),
+    (r"cut its last round short: (\d) tokens", r"^sum    committed by round \[.*, (\d)\]"),
+    (r"third draft was an unlikely one, \$q = ([\d.]+)\$, and a safe one: the target gives it \$p = ([\d.]+)\$",
+     r"^' t' +q ([\d.]+)   p ([\d.]+)   kept with chance 1.00$"),
+    (r"confidence of that place was ([\d.]+)", r"^confidence \[[\d.]+, [\d.]+, ([\d.]+),"),
+    (r"than the target wants it, ([\d.]+) against ([\d.]+), so it had a chance of ([\d.]+),",
+     r"^'ake' +q ([\d.]+)   p ([\d.]+)   kept with chance ([\d.]+)$"),
+    (r"it brings ([\d.]+) tokens of math", r"^math .* / ([\d.]+) tokens"), (r"math, ([\d.]+) of code", r"^code .* / ([\d.]+) tokens"),
+    (r"and ([\d.]+) of chat\. The gain", r"^chat .* / ([\d.]+) tokens"),
+])
+def test_its_numbers_are_its_outputs(sentence, output):
+    stated.tied("00", sentence, output)
+
+
+def test_no_block_of_the_advice_survives_and_most_of_the_sum_do():
+    stated.caught("Seven drafts in a row were right in most rounds of the sum; of the advice no block survived whole",
+                  stated.prose("00"), "the prose")
+    found = {name: [int(n) for n in rounds.split(", ")]
+             for name, rounds in re.findall(r"^(sum|advice) +committed by round \[(.*)\]", stated.printed("00"), re.M)}
+    assert found["sum"].count(8) > len(found["sum"]) / 2 and max(found["advice"]) < 8
+
+
+def test_math_gains_most_and_chat_least():
+    measured = stated.caught(r"measured   math ([\d.]+), code ([\d.]+), chat ([\d.]+)", stated.printed("00"), "the output")
+    math, code, chat = map(float, measured)
+    assert "Math gains most and chat least" in stated.prose("00") and math > code > chat > 1.5

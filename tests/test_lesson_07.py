@@ -1,9 +1,18 @@
-"""Lesson 07: the recipes it trains by can be loaded; its checker of the loss looks at gradients."""
+"""Lesson 07: the recipes it trains by can be loaded, its checker of the loss looks at gradients, its prose says what it
+prints, its figures show what they are given."""
 
+import diagnosis
 import pytest
+import torch
+from helpers import bars
+from stated import between, caught, prose, tied
 
+from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import PROFILES
 from dspark_lite.exercises import lesson_07
+from dspark_lite.figures import lesson_07 as figures
+from dspark_lite.replication import experiments
+from dspark_lite.replication.our_results import accepted_lengths
 from dspark_lite.training.losses import block_losses
 from dspark_lite.training.recipes import load_recipe
 
@@ -34,3 +43,117 @@ def test_the_exercises_loss_is_the_packages():
     logits, target_logits, tokens, counted, confidence, factors = lesson_07.LOSS_CASE
     theirs = block_losses(logits[None], target_logits[None], tokens[None], counted[None], confidence[None])
     assert lesson_07.dspark_loss(*lesson_07.LOSS_CASE).item() == pytest.approx(theirs.total(**factors).item(), rel=1e-5)
+
+
+# What the lesson says is what it prints ---------------------------------------------------------------------------------
+
+NUMBER = r"([+-]?\d+(?:\.\d+)?)"
+
+
+@pytest.mark.parametrize(("sentence", "output"), [
+    (rf"expects to be \({NUMBER} against {NUMBER}\)", rf"^its own, temperature 1 surprise {NUMBER}, entropy {NUMBER}"),
+    (rf"surprise it less \({NUMBER} against {NUMBER}\)", rf"^its own, greedy +surprise {NUMBER}, entropy {NUMBER}"),
+    (rf"The gap \({NUMBER} against {NUMBER}\)", rf"^another author's +surprise {NUMBER}, entropy {NUMBER}"),
+    (rf"is reached in {NUMBER} of the rounds and weighs {NUMBER}\. The code gives it {NUMBER}, half",
+     rf"^position 7 is reached in {NUMBER} of the rounds; the paper's weight is {NUMBER}, the code's {NUMBER}"),
+    (rf"brings {NUMBER} % of what the lab's drafter has", rf"yours commits {NUMBER}% of what the lab's does"),
+    (rf"an accepted length of {NUMBER}, {NUMBER} and {NUMBER}\.", rf"^yours +{NUMBER} \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["),
+    (rf"brings chat from {NUMBER} to \S+ tokens per round and code from {NUMBER} to",
+     rf"(?=^DFlash +math \S+  code \S+  chat {NUMBER})^DFlash +math \S+  code {NUMBER}"),
+    (rf"brings chat from \S+ to {NUMBER} tokens per round and code from \S+ to {NUMBER}, on",
+     rf"(?=^DFlash and the head.*chat {NUMBER})^DFlash and the head +math \S+  code {NUMBER}"),
+    (rf"the lab's DSpark commits there \({NUMBER}\)", rf"^the lab's DSpark +math \S+  code {NUMBER}"),
+    (rf"accepted with chance {NUMBER} in the mean", rf"^dflash +the first token of the name is accepted with chance {NUMBER} "),
+    (rf"accepted with chance {NUMBER}, where the lab's DSpark has", rf"^diagnosis-5-full-length +name {NUMBER} "),
+    (rf"where the lab's DSpark has {NUMBER}\*\*", rf"^tiny-dspark +name {NUMBER} "),
+    (rf"\*\* and DFlash {NUMBER}\.", rf"^tiny-dflash +name {NUMBER} "),
+    (rf"L1 loss falls from {NUMBER} to", rf"^tiny-dspark +name .*L1 {NUMBER}"),
+    (rf"L1 loss falls from \S+ to {NUMBER}\.", rf"^diagnosis-5-full-length +name .*L1 {NUMBER}"),
+    (rf"in the lab's trainings \({NUMBER}\)", rf"^tiny-dspark-rnn +name .*L1 {NUMBER}"),
+    (rf"below the Markov head, at {NUMBER}\.", rf"^diagnosis-5-full-length-rnn +name .*L1 {NUMBER}"),
+    (rf"draws among them: {NUMBER}, little", rf"^dspark +the first token of the name is accepted with chance {NUMBER} "),
+])
+def test_what_the_lesson_says_it_prints(sentence, output):
+    tied("07", sentence, output)
+
+
+def test_the_losses_end_where_the_lesson_says():
+    between("07", "An L1 of about 0.5 at the end", rf"^l1 +{NUMBER} in the first \d+ steps, +{NUMBER} in the last", (1.5, 2.0), (0.45, 0.55))
+    between("07", "pulls a third as hard", rf"DSpark's loss pulls {NUMBER} times as hard", (0.32, 0.34))
+
+
+def test_the_mean_that_hid_the_name_is_the_stored_experiments():
+    (said,) = caught(rf"A mean accepted length of {NUMBER} on code", prose("07"), "the prose")
+    assert float(said) == round(accepted_lengths("tiny-dspark")["code"].value, 2)
+
+
+# Figures ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_weights_that_are_nearer_to_the_rounds_are_named(closing):
+    (axes,) = figures.position_weight_figure({"the code's": [1.0, 0.2], "the paper's": [1.0, 0.4]}, [1.0, 0.5]).axes
+    assert axes.get_title() == "the paper's weights follow the rounds"
+    assert [text.get_text() for text in axes.texts] == ["the code's weights", "the paper's weights", "rounds that reach it"]
+
+
+def test_changes_after_an_anchor_that_move_its_block_are_counted(closing):
+    axes = figures.who_notices(torch.tensor([[1.0, 1.0], [0.0, 2.0], [0.5, 0.0]]), [3, 4, 5], [3, 4]).axes[0]
+    assert axes.get_title() == "1 of 3 changes after an anchor move its block"
+
+
+def test_a_missing_name_shows_positions_and_chances(closing):
+    rates = [Estimate(0.9, 0.8, 1.0), Estimate(0.8, 0.7, 0.9)]
+    curve, chances = figures.missing_name({"dspark": rates, "dflash": rates}, ["get", "make"],
+                                          {"target": [0.1, 0.9], "dspark": [0.5, 0.5]}).axes
+    assert chances.get_title() == "after `def` the target writes 'make'" and bars(chances) == [[0.1, 0.9], [0.5, 0.5]]
+    assert [text.get_text() for text in curve.texts] == ["DSpark", "DFlash"]
+
+
+def test_pulls_are_read_at_the_guess(closing):
+    (axes,) = figures.pull_figure([0.1, 0.5, 0.9], {"one": ([0.9, 0.5, 0.1], "C0")}, 0.5).axes
+    assert [text.get_text() for text in axes.texts] == ["one: 0.50"] and axes.get_title().startswith("at a guess among 2")
+
+
+def measured(name, first, log=True):
+    """A drafter as scripts/diagnosis.py records it."""
+    return {"drafter": name, "name_acceptance": [first, 0.5], "held_out_losses": {"l1": 0.25}, "position_acceptance": [first, 0.9],
+            "loss_curve": {"step": [1.0, 2.0], "l1": [2.0, 0.5]} if log else {}}
+
+
+def test_the_ladder_of_changes_says_what_they_brought(closing):
+    (axes,) = figures.copied_names([measured("tiny-dspark", 0.15), measured("diagnosis-3-muon", 0.9)], "CPU").axes
+    assert axes.get_title(loc="left") == "the first token of the name: from 0.15 to 0.90"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["the lab's DSpark", "+ Muon moves the matrices"]
+    assert list(axes.lines[0].get_xdata()) == [0.15, 0.9] and list(axes.lines[1].get_xdata()) == [0.5, 0.5]
+    assert [text.get_text() for text in axes.texts][:3] == ["0.250", "0.250", "L1 loss"]
+
+
+def test_drafters_without_a_log_have_no_loss_curve(closing):
+    position, loss = figures.after_def([measured("tiny-dflash", 0.9, log=False), measured("diagnosis-0-shipped", 0.15)]).axes
+    assert [list(line.get_ydata()) for line in position.lines] == [[0.9, 0.9], [0.15, 0.9]]
+    assert [list(line.get_ydata()) for line in loss.lines] == [[2.0, 0.5]]
+
+
+def test_every_drafter_of_the_diagnosis_has_a_name_for_its_row():
+    assert {*diagnosis.COMMITTED, *diagnosis.RECIPES} <= set(figures.CHANGES)
+
+
+def test_the_diagnosis_has_what_its_figures_ask_for(closing):
+    drafters = experiments.diagnosis()["drafters"]
+    assert figures.copied_names(drafters, "CPU") and figures.after_def(drafters[:4])
+
+
+def test_half_of_the_cure_is_below_where_our_dspark_ended_and_the_other_half_halves_it():
+    by_name = {drafter["drafter"]: drafter for drafter in experiments.diagnosis()["drafters"]}
+    curve = by_name["diagnosis-5-full-length"]["loss_curve"]["l1"]
+    middle = curve[len(curve) // 2]
+    assert curve[-1] < middle / 2 < middle < by_name["tiny-dspark"]["held_out_losses"]["l1"]
+
+
+def test_the_accepted_lengths_of_the_cure_are_the_measured_ones():
+    by_name = {drafter["drafter"]: drafter["accepted_length"] for drafter in experiments.diagnosis()["drafters"]}
+    cured, ours, rnn = ([f"{by_name[name][domain]:.2f}" for domain in ("math", "code", "chat")]
+                        for name in ("diagnosis-5-full-length", "tiny-dspark", "diagnosis-5-full-length-rnn"))
+    said = prose("07")
+    assert "{} on math, {} on code and {} on chat".format(*cured) in said
+    assert "DSpark commits {}, {} and {}; with the RNN head {}, {} and {}.".format(*ours, *rnn) in said

@@ -1,21 +1,27 @@
 """Lesson 08: what it prints of checkpoints is true, and its figures show it."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers import drawn, written
 from safetensors.torch import save_file
+from stated import caught, prose, tied
 
 from dspark_lite.common.estimates import Estimate
-from dspark_lite.common.recorded import reference
+from dspark_lite.common.files import ROOT
+from dspark_lite.common.recorded import read, reference
 from dspark_lite.figures import lesson_08 as figures
 from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Parting, parted
 from dspark_lite.models import inspection
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, read_config
 from dspark_lite.models.weights import held
+from dspark_lite.measure import roofline
+from dspark_lite.measure.studies import TABLE_1
+from dspark_lite.replication.our_results import accepted_lengths
 
 
 # What is said of checkpoints ------------------------------------------------------------------------------------------
@@ -78,6 +84,9 @@ def test_the_public_run_is_the_issues_and_names_its_source():
     block = public["first_block"]
     assert "".join(block["tokens"]) == " sky is blue because of a shorter" and len(block["tokens"]) == len(block["confidence"]) == 7
     assert "not measured by this project" in public["source"]
+    assert public["settings"]["temperature"] == 0 and public["settings"]["max_new_tokens"] == 96 and public["speed_is_of"] == "one prompt"
+    speeds = public["tokens_per_second"]
+    assert round(speeds["dspark"] / speeds["plain"], 1) == round(public["speedup"], 1), "a ratio of printed, rounded speeds"
 
 
 # Ties ----------------------------------------------------------------------------------------------------------------
@@ -144,9 +153,70 @@ def test_the_public_run_is_hollow_beside_ours(closing):
     assert drawn(speed)["DSpark"] == [1.0, 2.0, 3.0, 2.0]
     middle = [list(container.lines[0].get_ydata()) for container in length.containers]
     assert middle == [[2.0, 3.0, 4.0]] * 2
+    assert length.get_title() == "longest: math small LM, code small LM, chat small LM" and speed.get_title() == "all: small LM 2.0, DSpark 2.0"
+    alone, _ = figures.beside_public({"dspark": estimates}, {"dspark": speeds}, None, "CPU").axes
+    assert not any(label.endswith("public") for label in drawn(alone))
+
+
+def test_mistakes_are_shown_by_position_and_by_round(closing):
+    answers = [SimpleNamespace(rounds=[SimpleNamespace(accepted=a, committed=a + 1) for a in one]) for one in ([2, 0], [1])]
+    position, number = figures.diagnosed({"right": answers, "wrong": answers[1:]}, gamma=2).axes
+    assert [list(line.get_ydata()) for line in position.lines] == [[pytest.approx(2 / 3), pytest.approx(1 / 3)], [1.0, 0.0]]
+    assert [list(line.get_ydata()) for line in number.lines] == [[2.5, 1.0], [2.0]]
+    assert sorted(text.get_text() for text in number.texts) == ["right", "wrong"]
+
+
+def test_an_engines_acceptance_stands_beside_ours(closing):
+    counts = {"generate": {"rounds": 4, "accepted_by_position": [4, 2]}, "vllm": {"rounds": 5, "accepted_by_position": [4, 1]}}
+    (axes,) = figures.engine_acceptance([{"drafter": "dspark", **counts}], "vLLM 1").axes
+    assert drawn(axes) == {"DSpark, generate": [1.0, 0.5], "DSpark, vLLM 1": [0.8, 0.2]}
+
+
+def test_the_recorded_engine_writes_our_texts_in_as_many_rounds_and_yet_accepts_other_drafts():
+    """What the lesson says before it searches for the cause."""
+    rows = [row for row in read(ROOT / "assets" / "measurements" / "engine.json", "make engine")["rows"] if "not_run" not in row]
+    assert all(row["same_texts"] == row["of"] for row in rows)
+    for row in (row for row in rows if row["drafter"] != "plain"):
+        ours, theirs = row["generate"], row["vllm"]
+        assert ours["rounds"] == theirs["rounds"] and ours["accepted_by_position"] != theirs["accepted_by_position"]
 
 
 def test_memory_adds_up(closing):
     fig = figures.memory_bars({"plain": {"target": 10**6, "drafter": 0, "keys and values": 10**5}}, 1024)
-    assert [bar.get_width() for bar in fig.axes[0].patches] == pytest.approx([1.0, 0.0, 0.1]) and written(fig) == [" 1.1"]
+    assert [bar.get_width() for bar in fig.axes[0].patches] == pytest.approx([1.0, 0.0, 0.1])
+    assert written(fig) == ["target", "keys and values", " 1.1"] and "0% more" in fig.axes[0].get_title()
     assert fig.axes[0].get_xlabel() == "memory held (MB), caches of 1,024 tokens"
+
+
+# What the lesson says is what it prints ------------------------------------------------------------------------------
+
+NUMBER = r"([+-]?\d+(?:\.\d+)?)"
+
+
+@pytest.mark.parametrize(("sentence", "output"), [
+    (rf"{NUMBER} draft is kept with the head", rf"^{NUMBER} of 7 drafts are the target's own"),
+    (rf"it gives the refused ' many' {NUMBER}", rf"^' many' +{NUMBER}"),
+    (rf"in float16 {NUMBER} of 100 places change and in bfloat16 {NUMBER}", rf"measured +float32 0.0, float16 {NUMBER}, bfloat16 {NUMBER}"),
+    (r"DFlash accepts longest on (math) and (code)\*\*, DSpark on (chat) alone",
+     r"longest accepted length: (\w+) DFlash, (\w+) DFlash, (\w+) DSpark"),
+    (rf"right one \({NUMBER} tokens in the first round, {NUMBER} in later ones",
+     rf"^block left in the cache .*: {NUMBER} in the first round, {NUMBER} in"),
+    (rf"wrong from the start \({NUMBER}\)", rf"^read in the other layout .*: {NUMBER} in the first round"),
+    (rf"{NUMBER} tokens per round, more than the", rf"^taps one layer early +accepted length {NUMBER}:"),
+    (rf"more than the {NUMBER} of the draft as released", rf"^as released +accepted length {NUMBER}:"),
+])
+def test_what_the_lesson_says_it_prints(sentence, output):
+    tied("08", sentence, output)
+
+
+def test_the_drafters_on_many_prompts_are_those_of_the_stored_experiments():
+    said = caught(rf"ahead on math \({NUMBER} against {NUMBER} tokens\) and level on code \({NUMBER} against {NUMBER};", prose("08"), "the prose")
+    measured = [accepted_lengths(TABLE_1[name])[domain].value for domain in ("math", "code") for name in ("dspark", "dflash")]
+    assert [float(number) for number in said] == [round(value, 2) for value in measured]
+
+
+def test_the_predicted_gains_are_the_rooflines():
+    said = caught(rf"the same speed-up, {NUMBER} at an accepted length of 4\. At 10 µs per operation it is {NUMBER} on a T4 and {NUMBER} on an H200",
+                  prose("08"), "the prose")
+    rows = [roofline.predict(device, "dspark", launch=launch) for device, launch in (("L4", 0.0), ("T4", 10.0), ("H200", 10.0))]
+    assert [float(number) for number in said] == [round(4 * row.plain / (row.draft + row.verify), 2) for row in rows]

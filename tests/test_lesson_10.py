@@ -1,7 +1,10 @@
 """Lesson 10: the board says why it stopped."""
 
+import re
+
 import matplotlib.pyplot as plt
 import pytest
+import stated
 import torch
 
 from dspark_lite import scheduling
@@ -43,3 +46,32 @@ def test_the_board_names_the_end_of_the_table_and_of_the_drafts():
     assert "no other draft can survive" in figures.why("algorithm1", doubtful, schedule(doubtful, rising), rising)
     stairs = CostTable(range(1, 9), [100, 100, 60, 60, 60, 60, 60, 60])
     assert "(lossy)" in figures.why("retrospective", alive, global_optimum(alive, stairs), stairs)
+
+
+TIES = [
+    (r"([\d.]+) % with 8 and [\d.]+ % with 32, and the monotone view is no help", r"^jagged +raw +(?:\S+ +){6}\d+% +([\d.]+)%"),
+    (r"with 8 and ([\d.]+) % with 32, and the monotone view is no help", r"^jagged +raw .* ([\d.]+)%$"),
+    (r"cuts the loss with 8 requests from ([\d.]+) to [\d.]+ %", r"^measured +raw +(?:\S+ +){6}\d+% +([\d.]+)%"),
+    (r"cuts the loss with 8 requests from [\d.]+ to ([\d.]+) %", r"^measured +monotone +(?:\S+ +){6}\d+% +([\d.]+)%"),
+    (r"but not with 32, where ([\d.]+) % stay lost", r"^measured +monotone .* ([\d.]+)%$"),
+    (r"([\d.]+) % at most on the measured table", r"^measured +convex +(?:\S+ +){8}\d+% +([\d.]+)%"),
+    (r"on the measured table and ([\d.]+) % on tiles", r"^jagged +convex +(?:\S+ +){8}\d+% +([\d.]+)%"),
+    (r"it stops after ([\d.]+) drafts in the mean and needs (\d+) rounds", r"^Algorithm 1 +(?=\d+ rounds, ([\d.]+) drafts)(\d+) rounds"),
+    (r"the convex view of the same table needs (\d+)\.", r"^Algorithm 1, convex view +(\d+) rounds"),
+    (r"throws away ([\d.]+) % with 8 requests", r"^R =  8: lost by the coarse table ([\d.]+)%"),
+    (r"with 8 requests and ([\d.]+) % with 32, on a machine", r"^R = 32: lost by the coarse table ([\d.]+)%"),
+    (r"and gives ([\d.]+) times the throughput of Algorithm 1", r"^jagged    R = 32 +([\d.]+) \["),
+    (r"request are verified, ([\d.]+) when alone", r"^smooth    R =  1 .* ([\d.]+)$"),
+    (r"when alone and ([\d.]+) among 32", r"^smooth    R = 32 .* ([\d.]+)$"),
+]
+
+
+@pytest.mark.parametrize(("sentence", "output"), TIES)
+def test_what_the_lesson_states_is_what_it_prints(sentence, output):
+    stated.tied("10", sentence, output)
+
+
+def test_the_lag_costs_at_most_what_is_stated_on_the_smooth_table():
+    (most,) = stated.caught(r"the pure price of the lag, at most ([\d.]+) %", stated.prose("10"), "the prose")
+    ratios = [float(ratio) for ratio in re.findall(r"^smooth    R = +\d+ +([\d.]+) \[", stated.printed("10"), re.M)]
+    assert round(100 * (1 - min(ratios)), 1) == float(most) and len(ratios) == 6

@@ -1,8 +1,11 @@
 """Lesson 11: its exercises are the package's layout and mask, and its figures say what they are given."""
 
+import re
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import stated
 import torch
 
 from dspark_lite.common.estimates import Estimate
@@ -10,6 +13,7 @@ from dspark_lite.decoding import Round
 from dspark_lite.exercises import lesson_11
 from dspark_lite.figures import lesson_11 as figures
 from dspark_lite.figures.lesson_11 import Journey
+from dspark_lite.replication import experiments
 from dspark_lite.serving.slots import Layout, SlotStore, sees
 
 
@@ -76,3 +80,71 @@ def test_the_operating_point_sorts_requests_by_their_length():
     drafted, verified, kept = ([bar.get_height() for bar in bars] for bars in right.containers)
     assert (drafted, verified, kept) == ([3, 3, 3], [3, 1, 0], [3, 1, 0]), "what was not verified is not accepted"
     assert left.lines[-1].get_xydata().tolist() == [[90.0, 90.0]]
+
+
+TIES = [
+    (r"the skewed mix, and the step takes ([\d.]+) times", r"^ 64 under way, skewed .* takes ([\d.]+) "),
+    (r"whose lengths differ less, ([\d.]+) times", r"^ 64 under way, algorithm1: .* takes ([\d.]+) "),
+    (r"whole blocks take ([\d.]+) times as long as anchors alone\. With 64 they take ([\d.]+)",
+     r"times as long by load: 1: ([\d.]+), .*64: ([\d.]+)$"),
+    (r"Prompts are read besides, (\d+) ms of a step with 64", r"^ 64 under way, Algorithm 1, milliseconds per step: prefill ([\d.]+)"),
+    (r"Ours still gives ([\d.]+) times plain", r"^64 under way: whole blocks give ([\d.]+) "),
+    (r"gives (\d+) % of the best with one request, (\d+) % with 64", r"^the worst length gives of the best: 1: (\d+)%, .*64: (\d+)%$"),
+    (r"its budget falls from ([\d.]+) tokens to ([\d.]+)\.",
+     r"^DSpark, lagged top-K: from ([\d.]+) tokens per request with 1 under way to ([\d.]+) with 64"),
+    (r"Whole blocks waste (\d+) % of what is verified with 64", r"^DSpark, fixed length 7 .* (\d+)%$"),
+    (r"the lagged scheduler (\d+) %, and it", r"^DSpark, lagged top-K   .* (\d+)%$"),
+    (r"Each user is (\d+) to \d+ % faster", r"^MTP-1 with 16 under way, .* each user \+(\d+)%"),
+    (r"Each user is \d+ to (\d+) % faster", r"^MTP-1 with 32 under way, .* each user \+(\d+)%"),
+    (r"there is (\d+) to \d+ % more throughput", r"^MTP-1 with 32 under way, .* throughput \+(\d+)%"),
+    (r"there is \d+ to (\d+) % more throughput", r"^MTP-1 with  4 under way, .* throughput \+(\d+)%"),
+    (r"of a gain of (\d+) % with one request under way", r"^  1 under way: .* each user \+(\d+)%"),
+    (r"with one request under way (\d+) % is left with 64", r"^ 64 under way: .* each user \+(\d+)%"),
+    (r"of DSpark gets (\d+) tokens per second and one of plain decoding \d+, on the full server (\d+) and",
+     r"^DSpark, lagged top-K   median .* (\d+), (?:\d+, ){3}(\d+)$"),
+    (r"one of plain decoding (\d+), on the full server \d+ and (\d+)\.", r"^plain decoding         median .* (\d+), (?:\d+, ){3}(\d+)$"),
+    (r"in this prediction up to (\d+) requests", r"^H200, predicted: whole blocks up to (\d+) under way"),
+    (r"which reads slowly, up to (\d+)\.", r"^L4, predicted: whole blocks up to (\d+) under way"),
+    (r"at about ([\d.]+) tokens on an H200", r"^H200, predicted: .* ([\d.]+) tokens per request with 512"),
+]
+
+
+@pytest.mark.parametrize(("sentence", "output"), TIES)
+def test_what_the_lesson_states_is_what_it_prints(sentence, output):
+    stated.tied("11", sentence, output)
+
+
+def test_what_the_lagged_scheduler_gives_up_per_step():
+    assert "and it gives up only 0.32 tokens per step for that" in stated.prose("11")
+    lagged, whole = (float(stated.caught(rf"^{way} .* ([\d.]+) +\d+%$", stated.printed("11"), "the output")[0])
+                     for way in ("DSpark, lagged top-K  ", "DSpark, fixed length 7"))
+    assert round(whole - lagged, 2) == 0.32
+
+
+def test_seven_is_best_at_six_of_seven_loads():
+    assert "Here length 7 wins at six of seven loads" in stated.prose("11")
+    (found,) = stated.caught(r"^best fixed length by load: (.*)$", stated.printed("11"), "the output")
+    assert sorted(length.split(": ")[1] for length in found.split(", ")) == ["5", *["7"] * 6]
+
+
+def test_no_load_tells_the_scheduler_or_its_lag_apart():
+    for sentence, line in (("At no load can the two be told apart.", "Algorithm 1 over the best fixed length"),
+                           ("At no load can they be told apart: what two steps of age cost", "lagged over Algorithm 1 [0-9]")):
+        assert sentence in stated.prose("11")
+        verdicts = re.findall(rf"under way: {line}.*, (.*) it$", stated.printed("11"), re.M)
+        assert verdicts == ["not told apart from"] * 7
+
+
+def test_what_a_lag_costs_in_the_model():
+    assert "with 64 under way every lag stays within 1 % of Algorithm 1. With one request a lag of two steps costs 7 %" in stated.prose("11")
+    lags = {load: [float(ratio) for ratio in ratios] for load, *ratios in re.findall(
+        r"^ *(\d+) under way, lagged over Algorithm 1: lag 1 ([\d.]+), lag 2 ([\d.]+), lag 4 ([\d.]+), lag 8 ([\d.]+)$", stated.printed("11"), re.M)}
+    assert all(abs(ratio - 1) <= 0.0105 for ratio in lags["64"]) and round(100 * (1 - lags["1"][1])) == 7 and lags["1"][3] > lags["1"][1] - 0.01
+
+
+def test_what_a_step_costs_is_the_fit_of_the_ledger():
+    prose = stated.prose("11")
+    _, request, token = 1e3 * experiments.additive_step()
+    assert f"says {request:.2f} ms per request and step, whatever is verified, and {token:.2f} ms per verified token" in prose
+    (times,) = stated.caught(r"whose tokens cost ([\d.]+) times as much beside the same drafter", prose, "the prose")
+    assert f"tokens cost {times} times as much" in experiments.one_against_seven()

@@ -1,6 +1,8 @@
 """The committed notebooks are what their sources give, executed; and the generator sees what is wrong."""
 
 import asyncio
+import base64
+import io
 import os
 import re
 import subprocess
@@ -9,9 +11,11 @@ from queue import Empty
 
 import nbformat
 import notebooks
+import numpy as np
 import pytest
 from jupyter_client.channels import AsyncZMQSocketChannel
 from kernel_replies import in_turns
+from PIL import Image
 
 SOURCES = notebooks.lesson_sources()
 COMMITTED = sorted(
@@ -205,10 +209,16 @@ def test_execute_names_lesson_cell_and_error(tmp_path, code, sentence):
 
 
 def test_execute_drops_widget_views_and_keeps_the_rest(tmp_path):
-    code = "import ipywidgets\ndisplay(ipywidgets.IntSlider())\nprint('kept')"
+    code = """import ipywidgets
+view = ipywidgets.IntSlider()
+display(view)
+print("kept")
+bundle = {"application/vnd.jupyter.widget-view+json": {"model_id": view.model_id}, "image/png": "", "text/plain": "a caption"}
+display(bundle, raw=True)"""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     notebooks.execute(notebook, "07", tmp_path)
-    assert [output.output_type for output in notebook.cells[0].outputs] == ["stream"]
+    stream, shown = notebook.cells[0].outputs
+    assert stream.text == "kept\n" and shown.data == {"image/png": "", "text/plain": "a caption"}
     assert notebook.metadata == notebooks.NOTEBOOK_METADATA
 
 
@@ -276,3 +286,17 @@ def test_waiting_in_turns_ends_with_the_time_limit():
 
 def test_clients_of_kernels_wait_in_turns():
     assert AsyncZMQSocketChannel.get_msg.__name__ == "patient", "conftest.py arranges it"
+
+
+def test_pictures_of_a_built_notebook_have_a_palette(tmp_path):
+    """A drawing of two hundred shades keeps its size and its colours, in fewer bytes."""
+    shades = np.random.default_rng(0).integers(200, size=(100, 100), dtype=np.uint8)
+    drawn = Image.fromarray(np.stack([shades, shades // 2, shades // 3], -1))
+    drawn.save(written := io.BytesIO(), "PNG")
+    png = base64.b64encode(written.getvalue()).decode()
+    cell = nbformat.v4.new_code_cell("x", outputs=[nbformat.v4.new_output("display_data", {"image/png": png, "text/plain": "drawn"})])
+    notebooks.lighten(nbformat.v4.new_notebook(cells=[cell]))
+    found = cell.outputs[0].data
+    light = Image.open(io.BytesIO(base64.b64decode(found["image/png"])))
+    assert light.mode == "P" and light.size == drawn.size and len(found["image/png"]) < len(png) and found["text/plain"] == "drawn"
+    assert np.array_equal(light.convert("RGB"), drawn)

@@ -13,7 +13,6 @@ import torch
 from helpers import GAMMA, VOCAB
 from made_measurements import forget, read_from
 from pytest import approx
-from threshold_sweep import summary
 
 from dspark_lite.common import estimates
 from dspark_lite.common.errors import DSparkLiteError
@@ -24,6 +23,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.measure import confidence, multimodality, studies
 from dspark_lite.measure.evaluation import count_estimates
 from dspark_lite.measure.multimodality import Reading
+from dspark_lite.measure.threshold_sweep import summary
 from dspark_lite.replication import claims, our_results, quantities, recorded_confidence, recorded_serving
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
@@ -281,7 +281,7 @@ def test_a_calibration_is_fitted_on_one_half_and_reported_on_the_other(monkeypat
     sts, measured = confidence.calibrate(lab, SimpleNamespace(name="d"))
     assert asked == [["c", "d"], ["g", "h"], ["a", "b"], ["e", "f"]] and sts.num_samples == measured["blocks"] == 4
     asked.clear()
-    confidence.check_stored(lab, SimpleNamespace(name="d"), sts)
+    confidence.check_stored(lab, SimpleNamespace(name="d", confidence_head=True, gamma=1), sts)
     assert asked == [["a", "b"], ["e", "f"]]
 
 

@@ -170,6 +170,6 @@ def test_the_figure_draws_predictions_hollow_and_measurements_filled():
     assert [list(line.get_ydata()) for line in hollow] == [[1e3 / 50] * 2, [80.0] * 2]  # the small LM has no accepted length
     measured, = [line for line in speed.lines if line.get_markerfacecolor() != "none"]
     assert list(measured.get_ydata()) == [70.0]
-    assert "prediction" in fig.get_suptitle() and parts.get_xlabel() == "milliseconds a round on T4"
+    assert "prediction" in fig.get_suptitle() and parts.get_xlabel() == "milliseconds per round on T4"
     assert math.isclose(max(bar.get_width() for bar in parts.patches), 40.0)
     plt.close(fig)

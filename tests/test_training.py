@@ -379,6 +379,7 @@ def test_a_damaged_or_foreign_save_is_told(tmp_path, unstopped):
                                                        (0.5, "float16", "float32"), (9.0, "float32", "float32")])
 def test_sixteen_bits_are_taken_on_a_cpu_only_where_they_are_faster(monkeypatch, speed, asked, taken):
     monkeypatch.setattr(precision, "operations_a_second", lambda device, dtype: 1.0 if dtype == torch.float32 else speed)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     precision.precision_on.cache_clear()
     try:
         assert precision.precision_on(torch.device("cpu"), asked) == taken

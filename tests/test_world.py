@@ -11,7 +11,7 @@ from dspark_lite.common.names import DOMAINS
 from dspark_lite.world import chat_text, math_text
 from dspark_lite.world.examples import MAKERS, examples
 from dspark_lite.world.facts import encyclopedia
-from dspark_lite.world.judging import is_right
+from dspark_lite.world.judging import is_right, recalled
 from dspark_lite.world.wording import Voice, expand, parse
 
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
@@ -52,6 +52,12 @@ def test_reference_answers_are_right_and_spoiled_ones_are_not(domain):
             result = example.check if domain == "math" else example.check[2]
             spoiled = re.sub(rf"\b{result}\b", str(result + 1), example.answer)
         assert not is_right(example, spoiled)
+
+
+def test_facts_are_counted_one_by_one():
+    example = next(e for e in drawn("chat", 25) if len(set(e.check)) > 1)
+    assert recalled(example, example.answer) == 1 and recalled(example, "") == 0
+    assert recalled(example, example.check[0]) == sum(fact in example.check[0] for fact in example.check) / len(example.check) < 1
 
 
 def test_a_function_that_does_something_else_is_wrong():

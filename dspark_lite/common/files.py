@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from .errors import CheckpointError
+from .errors import CheckpointError, RequestError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,13 +22,17 @@ def read_object(path: Path) -> dict:
     return found
 
 
-def read_fields(path: Path | str, *names: str) -> list:
-    """The named fields of a JSON object in a file; raises CheckpointError where the file or a field is missing."""
+def load_fields(make, path: Path | str, *names: str, **optional):
+    """What `make` makes of the named fields of a JSON object in a file, and after them of the `optional` ones, which have
+    a default; raises CheckpointError where the file or a field is missing, and where `make` refuses them."""
     held = read_object(Path(path))
     missing = [name for name in names if name not in held]
     if missing:
         raise CheckpointError(f"{path} has no field {', '.join(missing)}; it must have {', '.join(names)}")
-    return [held[name] for name in names]
+    try:
+        return make(*(held[name] for name in names), *(held.get(name, default) for name, default in optional.items()))
+    except (RequestError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
 
 
 def write_atomically(path: Path, write) -> None:

@@ -13,6 +13,20 @@ def clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
+class Moment:
+    """A moment of the host, and on a GPU one in the device's work, which the host does not wait for."""
+
+    def __init__(self, device: torch.device):
+        self.event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
+        if self.event:
+            self.event.record()
+        self.host = time.perf_counter()
+
+    def device_seconds_since(self, earlier: "Moment") -> float:
+        """Seconds of the device from one moment to this one; on a GPU both must have passed."""
+        return earlier.event.elapsed_time(self.event) / 1e3 if self.event else self.host - earlier.host
+
+
 def wall_seconds(function, device: torch.device) -> float:
     """Seconds of `function()`, the device's own work included."""
     started = clock(device)

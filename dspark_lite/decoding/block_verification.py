@@ -16,7 +16,7 @@ before the cut, as with the token rule.
 import torch
 import torch.nn.functional as F
 
-from .sampling import Randomness, Verdict, draw, residual
+from .sampling import Randomness, Verdict, draw, probability_ratios, residual
 
 
 def accept_block(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor,
@@ -49,8 +49,7 @@ def block_ends(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_toke
 
 def prefix_weights(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor) -> torch.Tensor:
     """w_0 .. w_g [B, g+1] of a block's prefixes: how much of the draft's mass the target takes over, at most all of it."""
-    at = draft_tokens.unsqueeze(-1)
-    ratios = (target_probs[:, :draft_tokens.shape[1]].gather(-1, at) / draft_probs.gather(-1, at)).squeeze(-1)  # [B, g]
+    ratios = probability_ratios(target_probs, draft_probs, draft_tokens)  # [B, g]
     weights = [torch.ones(len(ratios), device=ratios.device)]
     for ratio in ratios.unbind(1):
         weights.append((weights[-1] * ratio).clamp(max=1))

@@ -1,5 +1,6 @@
 """One request from prompt to answer: draft a block, choose how much of it to verify, verify, accept, commit."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -7,7 +8,8 @@ from typing import NamedTuple
 import torch
 
 from ..common.errors import RequestError
-from ..common.timing import clock
+from ..common.timing import Moment, clock
+from .fast import fast_parts
 from .policy import chosen_lengths, started
 from .proposal import Proposal, stack_proposals
 from .protocols import Drafter, Policy
@@ -161,8 +163,11 @@ class _Request(Decoder):
     """A decoder that has read a prompt [1, n], and the answer that its rounds write."""
 
     def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature=0.0, stop_token_ids=None, generator=None,
-                 gamma=None, rule=None):
+                 gamma=None, rule=None, fast=False):
         check_request(target, input_ids, max_new_tokens, temperature)
+        if fast:
+            target, drafter, compiled_rule = fast_parts(target, drafter, gamma, fast)
+            rule = rule or compiled_rule
         reading = clock(target.device)
         step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
         anchor = draw(probabilities(step.logits[:, -1], temperature), generator)  # [1]
@@ -182,22 +187,23 @@ class _Request(Decoder):
 
     def draft(self) -> Proposal:
         """Notes when drafting began."""
-        self.drafting = clock(self.target.device)
+        self.drafting = Moment(self.target.device)
         return super().draft()
 
     def verify(self, proposal: Proposal) -> Step:
         """Notes when verification began."""
-        self.verifying = clock(self.target.device)
+        self.verifying = Moment(self.target.device)
         return super().verify(proposal)
 
     def commit(self, proposal: Proposal, step: Step, verdict: Verdict) -> Outcome:
         """Writes the round's tokens to the answer, up to a stop token and to its longest length."""
         outcome = super().commit(proposal, step, verdict)
         room = self.max_new_tokens - len(self.answer.token_ids)
-        tokens, now = until_stop(outcome.tokens, self.stop)[:room], clock(self.target.device)
+        tokens, now = until_stop(outcome.tokens, self.stop)[:room], time.perf_counter()
+        draft_seconds = self.verifying.device_seconds_since(self.drafting)
         self.answer.token_ids += tokens
         self.answer.rounds.append(Round(len(outcome.drafts), outcome.accepted, len(tokens), outcome.drafts, tokens,
-                                        self.verifying - self.drafting, now - self.verifying))
+                                        draft_seconds, now - self.drafting.host - draft_seconds))
         self.answer.decode_seconds = now - self.begun
         return outcome
 
@@ -205,16 +211,18 @@ class _Request(Decoder):
 @torch.inference_mode()
 def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int, temperature: float = 0.0,
              policy: Policy | None = None, stop_token_ids=None, generator: Randomness = None,
-             gamma: int | None = None, rule: Callable[..., Verdict] | None = None) -> Generation:
+             gamma: int | None = None, rule: Callable[..., Verdict] | None = None, fast: bool | str = False) -> Generation:
     """Decodes one request, input_ids [1, n]; `drafter=None` is plain decoding, one token per round.
 
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all); `gamma` drafts fewer than the
     drafter's block; `stop_token_ids` defaults to the target's; `rule` accepts in the place of `sampling.accept` (None).
-    Raises RequestError for input that cannot be decoded and for lengths that are none. The host is asked once per round
-    for the outcome, and once more where a policy chooses.
+    `fast` decodes in fixed, compiled shapes (decoding/fast.py), which writes the same tokens and takes a minute to prepare:
+    True, or the name of a backend of torch.compile.
+    Raises RequestError for input that cannot be decoded, for a fast path that cannot be had, and for lengths that are none.
+    The host is asked once per round for the outcome, and once more where a policy chooses.
     """
     request = _Request(target, drafter, input_ids, max_new_tokens=max_new_tokens, temperature=temperature,
-                       stop_token_ids=stop_token_ids, generator=generator, gamma=gamma, rule=rule)
+                       stop_token_ids=stop_token_ids, generator=generator, gamma=gamma, rule=rule, fast=fast)
     policy = started(policy) if drafter else None
     while not request.finished:
         proposal = request.draft()

@@ -47,7 +47,16 @@ def draw(probs: torch.Tensor, generator: Randomness) -> torch.Tensor:
     """One token [...] from each distribution of probs [..., V]."""
     if isinstance(generator, RandomSource):
         return generator.draw(probs)
-    return torch.multinomial(probs.flatten(0, -2), 1, generator=generator).view(probs.shape[:-1])
+    return race(probs, torch.empty_like(probs).exponential_(generator=generator))
+
+
+def race(probs: torch.Tensor, exponential: torch.Tensor) -> torch.Tensor:
+    """The token [...] that arrives first where each of probs [..., V] is a rate: arrival times are `exponential` numbers over
+    the rates, so a token wins with its own probability.
+
+    torch.multinomial draws one token in this way too, from the same numbers, but asks the host whether probs are valid.
+    """
+    return (probs / exponential).argmax(-1)
 
 
 def accepted_prefix_length(keep: torch.Tensor, generator: Randomness) -> torch.Tensor:
@@ -68,6 +77,12 @@ def residual(target_probs: torch.Tensor, draft_probs: torch.Tensor) -> torch.Ten
     return torch.where(total > 0, owed / total.clamp(min=torch.finfo(owed.dtype).tiny), target_probs)
 
 
+def probability_ratios(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor) -> torch.Tensor:
+    """p_k(x) / q_k(x) [B, g] of the drafted tokens x [B, g]; probabilities as `accept` takes them."""
+    at = draft_tokens.unsqueeze(-1)
+    return (target_probs[:, :draft_tokens.shape[1]].gather(-1, at) / draft_probs.gather(-1, at)).squeeze(-1)
+
+
 def accept(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor,
            lengths: torch.Tensor | None, generator: Randomness) -> Verdict:
     """Keeps the longest accepted prefix of each block and draws the token that follows it.
@@ -79,10 +94,7 @@ def accept(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: 
     None for the whole block. Everything stays on the device; nothing is asked of the host.
     """
     batch, gamma = draft_tokens.shape
-    at = draft_tokens.unsqueeze(-1)
-    target_of_token = target_probs[:, :gamma].gather(-1, at).squeeze(-1)  # [B, g]
-    draft_of_token = draft_probs.gather(-1, at).squeeze(-1)  # [B, g]
-    keep = (target_of_token / draft_of_token).clamp(max=1)
+    keep = probability_ratios(target_probs, draft_probs, draft_tokens).clamp(max=1)
     if lengths is None:
         lengths = torch.full((batch,), gamma, device=draft_tokens.device)
     keep = keep * (torch.arange(gamma, device=keep.device) < lengths[:, None])

@@ -1,11 +1,12 @@
 """The target: a transformers language model that reads prompts, verifies blocks and rolls its cache back."""
 
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from transformers import DynamicCache
 
-from ..common.errors import CheckpointError
+from ..common.errors import CheckpointError, DSparkLiteError
 
 
 class Step(NamedTuple):
@@ -14,6 +15,18 @@ class Step(NamedTuple):
 
     logits: torch.Tensor
     features: torch.Tensor | None
+
+
+@contextmanager
+def attending(model, implementation: str):
+    """Has the model attend by what transformers knows by this name, and as before afterwards, whatever happens: others share
+    the model."""
+    usual = model.config._attn_implementation
+    try:
+        model.config._attn_implementation = implementation
+        yield
+    finally:
+        model.config._attn_implementation = usual
 
 
 class Target:
@@ -27,6 +40,12 @@ class Target:
         self.num_layers = model.config.num_hidden_layers
         self.max_positions = model.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
+        self.fast_parts: dict = {}  # what decoding/fast.py has made of it, by drafter
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether some of its layers see a sliding window alone (Gemma 4)."""
+        return "sliding_attention" in (getattr(self.config, "layer_types", None) or ())
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -49,7 +68,9 @@ class Target:
     @torch.inference_mode()
     def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, DynamicCache]:
         """Reads prompts [B, n]; returns the logits [B, 1, V] after them with their features, and the new cache."""
-        cache = DynamicCache(config=self.config)
+        # Layers that see a window would forget what lies before it, and then cannot be rolled back: they keep all, and the
+        # mask hides it.
+        cache = DynamicCache() if self.has_windows else DynamicCache(config=self.config)
         return self.read(input_ids, cache, taps, logits_to_keep=1), cache
 
     @torch.inference_mode()
@@ -69,9 +90,14 @@ class Target:
 
     def read(self, input_ids: torch.Tensor, cache, taps=(), logits_to_keep=0, **options) -> Step:
         """One pass over tokens [B, n]: logits of all, of the last `logits_to_keep`, or at a tensor of indices; `options` go
-        to the model and its attention (serving/slots.py)."""
-        out = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep,
-                         output_hidden_states=bool(taps), **options)
+        to the model and its attention (serving/slots.py). Raises DSparkLiteError where the GPU's memory has no room for it."""
+        try:
+            out = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep,
+                             output_hidden_states=bool(taps), **options)
+        except torch.OutOfMemoryError as error:
+            raise DSparkLiteError(f"a pass of {self.name} over {input_ids.numel()} tokens does not fit beside what the GPU's memory holds; "
+                                  "take a shorter prompt or fewer requests at once, or restart the kernel and end what else runs on the GPU "
+                                  "(python -m dspark_lite doctor says what fits)") from error
         return Step(out.logits.float(), self._tap(out.hidden_states, taps) if taps else None)
 
     @staticmethod

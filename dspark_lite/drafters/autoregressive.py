@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from ..decoding.fast import FastDrafter
 from ..decoding.proposal import Proposal, draft_length
 from ..decoding.protocols import Context
 from ..decoding.sampling import draw, probabilities
-from .backbone import ContextCache, DraftConfig, Layer, rotary
+from .backbone import ContextCache, DraftConfig, Layer, StaticDraftContext, rotary
 
 
 @dataclass
@@ -31,6 +32,29 @@ class ChainState:
         hidden = torch.cat([self.waiting, features], 1)
         before, self.waiting = hidden[:, :-1], hidden[:, -1:]
         return token_ids[:, token_ids.shape[1] - before.shape[1]:], before
+
+
+class StaticChainState(ChainState):
+    """A ChainState in static storage, for the fast path: what is committed of the tokens that enter is told afterwards."""
+
+    def __init__(self, state: ChainState):
+        super().__init__(StaticDraftContext(state.cache), state.waiting.clone())
+        self.context, self.enter = self.cache, self.cache.enter
+
+    def load(self, state: ChainState) -> None:
+        """Holds what this state holds."""
+        self.cache.load(state.cache)
+        self.waiting.copy_(state.waiting)
+
+    def pair(self, token_ids: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """All tokens [1, t], each with the feature before it."""
+        self.hidden = torch.cat([self.waiting, features], 1)
+        return token_ids, self.hidden[:, :-1]
+
+    def commit(self, tokens: int) -> None:
+        """Counts so many of the entered tokens; the feature of the last one waits."""
+        self.waiting.copy_(self.hidden[:, tokens:tokens + 1])
+        self.cache.commit(tokens)
 
 
 class Autoregressive(nn.Module):
@@ -76,6 +100,10 @@ class Autoregressive(nn.Module):
         """Drafts `gamma` tokens (all it was trained for unless fewer are asked for) after `anchor` [B], a pass each."""
         tokens, _, probs = self.draw_chain(state, anchor, draft_length(gamma, self.gamma), temperature, generator)
         return Proposal(tokens, probs)
+
+    def fast(self, backend: str) -> FastDrafter:
+        """This drafter on the fast path."""
+        return FastDrafter(self, StaticChainState, backend)
 
     def draw_chain(self, state: ChainState, anchor: torch.Tensor, length: int, temperature: float, generator):
         """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V]."""

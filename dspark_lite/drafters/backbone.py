@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..decoding.protocols import Context
+from ..decoding.static_context import StaticContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,12 @@ def flex_attention(device: str):
     return torch.compile(attention) if device == "cuda" else attention
 
 
+def block_sparse(device: torch.device) -> bool:
+    """Whether FlexAttention serves here, in training and in the serving engine alike: on a GPU of compute capability 8.0 or
+    more. A T4's shared memory its kernel may outgrow."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 class ContextCache:
     """Keys and values of the committed tokens for every layer, with room for one block after them (a `Context`).
 
@@ -69,6 +76,11 @@ class ContextCache:
         self.keys = [None] * layers
         self.values = [None] * layers
         self.length = 0
+
+    @property
+    def pairs(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of every layer, with the room after them."""
+        return list(zip(self.keys, self.values))
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
         """Absolute positions [B, T] of what enters after the context, [B, T, ...]."""
@@ -99,6 +111,18 @@ class ContextCache:
         if old is not None:
             new[:, :, :self.length] = old[:, :, :self.length]
         return new
+
+
+class StaticDraftContext(StaticContext):
+    """A ContextCache in static storage, for the fast path."""
+
+    def __init__(self, cache: ContextCache):
+        super().__init__(cache.pairs)
+        self.context = self
+
+    def load(self, cache: ContextCache) -> None:
+        """Holds what this cache holds."""
+        self.take_over(cache.pairs, cache.length)
 
 
 def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask, scale: float) -> torch.Tensor:

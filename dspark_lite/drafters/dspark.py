@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
+from ..decoding.fast import FastDrafter
 from ..decoding.proposal import Proposal, draft_length
 from ..decoding.protocols import Context
 from ..decoding.sampling import draw, probabilities
-from .backbone import Backbone, ContextCache, DraftConfig
+from .backbone import Backbone, ContextCache, DraftConfig, StaticDraftContext
 from .heads import SEQUENTIAL_HEADS, ConfidenceHead
 
 
@@ -66,6 +67,10 @@ class DSpark(Backbone):
         tokens, _, probs = self.draw_block(hidden, anchor, temperature, generator)
         logits = self.confidence_logits(hidden, self.previous(anchor, tokens))
         return Proposal(tokens, probs, None if logits is None else self.calibrated(logits.float()))
+
+    def fast(self, backend: str) -> FastDrafter:
+        """This drafter on the fast path."""
+        return FastDrafter(self, StaticDraftContext, backend)
 
     def calibrated(self, confidence_logits: torch.Tensor) -> torch.Tensor:
         """Float32 logits [B, g] over the temperature of each position; as they are where none were fitted."""

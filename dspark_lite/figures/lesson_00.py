@@ -3,7 +3,7 @@
 from matplotlib.patches import FancyBboxPatch
 
 from ..common.names import DRAFTER_LABELS
-from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, figure, measured_on
+from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, REJECTED, domain_axes, figure
 from .token_boxes import LETTERS, along_block, box_width, draw_box, inch_canvas, judged_tokens, visible_text
 
 # The picture in inches: x, y and width of every step, what it does, who does it.
@@ -32,6 +32,7 @@ ROUND_ARROWS = [
     ((0.95, -4.09), (0.95, -2.21), "new anchor,\nits context's features", (0.97, -3.15)),
 ]
 ROUND_DRAFTS = ["·has", "·1", "2", "·pears", "·now", ".", "·So"]
+ROUND_CONFIDENCES = [0.98, 0.95, 0.97, 0.92, 0.71, 0.64, 0.22]
 
 
 def round_figure(lab, generation, number: int):
@@ -67,16 +68,21 @@ def round_figure(lab, generation, number: int):
 
 def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[float], confidence: list[float],
                  accepted: int):
-    """Each drafted token with the drafter's and the target's probability of it, and the confidence it was given.
+    """Each drafted token with the drafter's and the target's probability of it, the confidence it was given, and, as far
+    as drafts were judged, the chance min(1, p/q) of keeping it.
 
-    All lists have one entry a position; the first `accepted` tokens were kept.
+    All lists have one entry per position; the first `accepted` tokens were kept.
     """
-    fig, axes = figure(width=8.2, height=2.9)
+    fig, axes = figure(width=8.2, height=3.1)
     position = range(len(texts))
     axes.bar([k - 0.2 for k in position], draft_probs, 0.38, color=BLUE, alpha=0.55, label="drafter's probability q")
     axes.bar([k + 0.2 for k in position], target_probs, 0.38, color="white", edgecolor=BLACK, hatch="///",
              label="target's probability p")
+    for k, (p, q) in enumerate(zip(target_probs[:accepted + 1], draft_probs)):
+        axes.text(k, max(p, q, confidence[k]) + 0.05, f"kept with\nchance {min(1, p / q):.2f}", ha="center", va="bottom", fontsize=8)
     along_block(fig, axes, texts, confidence, accepted)
+    axes.set(ylim=(0, 1.34), yticks=[0, 0.25, 0.5, 0.75, 1])
+    axes.set_title(f"{accepted} of {len(texts)} drafts are kept", fontsize=10)
     return fig
 
 
@@ -93,11 +99,9 @@ def speed_bars(speeds: dict[str, dict[str, float]], device: str):
             if name != "plain":
                 ratio = values[domain] / speeds["plain"][domain]
                 axes.text(at, values[domain], f"× {ratio:.2f}", ha="center", va="bottom", fontsize=9)
-    axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per second")
-    axes.grid(axis="x", visible=False)
-    axes.margins(y=0.1)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    measured_on(axes, device)
+    domain_axes(axes, domains, "tokens per second", device)
+    gains = {domain: speeds["dspark"][domain] / speeds["plain"][domain] for domain in domains}
+    axes.set_title(f"{max(gains, key=gains.get)} gains most, {min(gains, key=gains.get)} least", fontsize=10)
     return fig
 
 
@@ -121,14 +125,26 @@ def round_picture():
         x = 3.45 + first
         for text, kind in row:
             x = draw_box(axes, x, y, text, kind)
+    _picture_confidences(axes)
     return fig
 
 
-# The block on its way: where its rows stand, and what becomes of its tokens.
+def _picture_confidences(axes) -> None:
+    """Each draft's confidence under it, and what the policy made of the last one."""
+    axes.text(3.3, -2.95, "confidence", fontsize=9.5, color=GREY, ha="right", va="center_baseline")
+    x = 3.45 + box_width("Ada", "anchor")
+    for text, confidence in zip(ROUND_DRAFTS, ROUND_CONFIDENCES):
+        width = box_width(text, "drafted")
+        axes.text(x + width / 2 - 0.04, -2.95, f"{confidence:.2f}".lstrip("0"), fontsize=8, color=GREY, ha="center", va="center_baseline")
+        x += width
+    axes.text(x + 0.1, -2.95, "the last is too unsure:\nthe policy cuts it", fontsize=8.5, color=REJECTED, va="center")
+
+
+# The block on its way, made up for the picture: where its rows stand, and what becomes of its tokens.
 ROUND_TOKENS = [
-    (-2.8, "drafted", 0, [("Ada", "anchor"), *[(text, "drafted") for text in ROUND_DRAFTS]]),
-    (-3.15, "verified", 0, [("Ada", "anchor"), *[(text, "kept") for text in ROUND_DRAFTS[:4]],
-                            (ROUND_DRAFTS[4], "refused"), *[(text, "unread") for text in ROUND_DRAFTS[5:]]]),
-    (-3.5, "committed", box_width("Ada", "anchor"),
+    (-2.65, "drafted", 0, [("Ada", "anchor"), *[(text, "drafted") for text in ROUND_DRAFTS]]),
+    (-3.25, "verified", 0, [("Ada", "anchor"), *[(text, "kept") for text in ROUND_DRAFTS[:4]],
+                            (ROUND_DRAFTS[4], "refused"), (ROUND_DRAFTS[5], "unread")]),
+    (-3.6, "committed", box_width("Ada", "anchor"),
      [*[(text, "kept") for text in ROUND_DRAFTS[:4]], ("·left", "added")]),
 ]

@@ -9,6 +9,8 @@ def context_cost_figure(contexts, without_cache, with_cache, device: str):
     axes.plot(contexts, without_cache, color=RED, marker="X", linestyle="--", label="without cache: the whole text")
     axes.plot(contexts, with_cache, color=BLUE, marker="o", label="with cache: the new token")
     axes.set(xlabel="context (tokens)", ylabel="time of the next token (ms)", ylim=(0, None))
+    longer, slower, held = (series[-1] / series[0] for series in (contexts, without_cache, with_cache))
+    axes.set_title(f"context × {longer:.0f}: time × {slower:.0f} without the cache, × {held:.1f} with it", fontsize=10)
     axes.legend()
     measured_on(axes, device)
     return fig
@@ -17,13 +19,16 @@ def context_cost_figure(contexts, without_cache, with_cache, device: str):
 def pass_cost_figure(positions, milliseconds, device: str):
     """Two panels: milliseconds of one target pass by the positions it carries, and the same for each position."""
     fig, (whole, each) = figure(2)
-    whole.plot(positions, milliseconds, color=BLUE, marker="o", label="measured")
-    whole.plot(positions, [milliseconds[0] * k for k in positions], color=GREY, linestyle=":",
-               label="if every position cost the same")
-    whole.set(xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(0, 3 * max(milliseconds)))
-    whole.legend()
+    last, top = positions[-1], 3 * max(milliseconds)
+    whole.plot(positions, milliseconds, color=BLUE, marker="o")
+    whole.text(last, milliseconds[-1] + 0.04 * top, "measured", color=BLUE, ha="right")
+    whole.plot([0, last], [0, milliseconds[0] * last], color=GREY, linestyle=":")
+    whole.text(0.93 * top / milliseconds[0] + 0.03 * last, 0.93 * top, "if every position\ncost the same", color=GREY, va="top")
+    whole.set(xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(0, top))
+    whole.set_title(f"{last} positions cost {milliseconds[-1] / milliseconds[0]:.1f} times as much as one", fontsize=10)
     each.plot(positions, [time / k for time, k in zip(milliseconds, positions)], color=BLUE, marker="o")
     each.set(xlabel="positions in the pass", ylabel="time of one position (ms)", ylim=(0, None))
+    each.set_title(f"so each of {last} costs {milliseconds[-1] / last / milliseconds[0]:.0%} of the first", fontsize=10)
     measured_on(each, device)
     return fig
 
@@ -46,7 +51,10 @@ def roofline_figure(bandwidth, peak, intensity, many, speed, positions, pass_spe
     axes.set(xscale="log", yscale="log",
              xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",
              ylabel="billion multiply-adds per second")
-    axes.legend(loc="lower right")
+    for side, text in (("right", "waits for weights ← "), ("left", " → multiplies")):
+        axes.text(bend, axes.get_ylim()[0] * 1.15, text, fontsize=8, color=GREY, ha=side)
+    axes.set_title(f"the roof bends at about {bend / intensity:.0f} positions", fontsize=10)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.08))
     measured_on(axes, device)
     return fig
 
@@ -58,12 +66,10 @@ def round_cost_figure(tau: float, draft: float, verify: float):
         axes.barh(1, min(1, tau - token), left=token, color=GREY, edgecolor="white")
     axes.barh(0, draft, color=ORANGE, edgecolor="white")
     axes.barh(0, verify, left=draft, color=BLUE, edgecolor="white")
-    for left, width, text, letters in ((0, draft, "draft", BLACK), (draft, verify, "verify", "white")):
-        if width > 0.4:
-            axes.text(left + width / 2, 0, text, ha="center", va="center", color=letters, fontsize=9)
+    axes.text(draft + verify + 0.08, 0, f"draft {draft:.2f} + verify {verify:.2f}", va="center", fontsize=9)
     ratio = tau / (draft + verify)
-    axes.set(yticks=[0, 1], yticklabels=["one round", "plain"], xlim=(0, max(8.2, draft + verify + 0.2)),
-             xlabel=f"time to commit {tau:.2f} tokens (plain passes)",
-             title=f"{ratio:.2f} times plain decoding's speed; break-even at τ = {draft + verify:.2f}")
+    axes.set(yticks=[0, 1], yticklabels=["one round", "plain"], xlim=(0, max(8.2, draft + verify + 2.5)),
+             xlabel=f"time to commit {tau:.2f} tokens (plain passes)")
+    axes.set_title(f"{ratio:.2f} times plain decoding's speed; break-even at τ = {draft + verify:.2f}", fontsize=10)
     axes.grid(False, axis="y")
     return fig

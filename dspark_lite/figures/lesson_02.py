@@ -18,6 +18,7 @@ def overlap_panel(axes, p, q, names) -> None:
         axes.hlines(values, x - 0.45, x + 0.45, color=BLACK, linestyle=style, linewidth=2, label=label)
     axes.set(xticks=x, xticklabels=names, xlabel="token", ylabel="probability", ylim=(0, 1.4 * max(p.max(), q.max())))
     axes.legend(ncols=2, fontsize=8, loc="upper right")
+    axes.set_title(f"kept {kept.sum():.2f}; refused {refused.sum():.2f} = owed {owed.sum():.2f}", fontsize=10)
 
 
 def overlap_figure(p, q, names):
@@ -27,9 +28,8 @@ def overlap_figure(p, q, names):
     owed = np.maximum(np.asarray(p) - np.asarray(q), 0)
     total = owed.sum()
     right.bar(names, owed / total if total > 0 else 0 * owed, color=NEXT)
-    right.set(xlabel="token", ylabel="probability", ylim=(0, 1.05),
-              title="residual" if total > 0 else "no residual: nothing is refused")
-    left.set_title(f"acceptance probability {1 - total:.2f}")
+    right.set(xlabel="token", ylabel="probability", ylim=(0, 1.05))
+    right.set_title("residual: the owed, scaled to 1" if total > 0 else "no residual: nothing is refused", fontsize=10)
     return fig
 
 
@@ -41,6 +41,9 @@ def total_variation_figure(distances: dict[str, float]):
         look = {"color": ACCEPTED, "marker": "o"} if exact else {"color": REJECTED, "marker": "X"}
         axes.plot(max(distance, 1e-9), -row, markersize=9, **look)
     axes.axvline(np.finfo(np.float32).eps, color=GREY, linestyle=":")
+    axes.text(np.finfo(np.float32).eps * 1.3, -0.2, "float32 rounds here", fontsize=8, color=GREY)
+    lossy = sum(distance >= 1e-5 for distance in distances.values())
+    axes.set_title(f"{lossy} of {len(distances)} decoders write another distribution", fontsize=10)
     axes.set(xscale="log", xlim=(5e-10, 1), xlabel="total variation from the target's distribution",
              yticks=-np.arange(len(distances)), yticklabels=distances.keys(), ylim=(0.6 - len(distances), 0.4))
     return fig
@@ -59,4 +62,6 @@ def counts_figure(tokens, probs, draws: int, counts: dict[str, list[int]]):
     axes.set(xticks=x, xticklabels=[token.replace(" ", "·") for token in tokens], xlabel="token after the anchor",
              ylabel=f"count in {draws:,} draws")
     axes.legend()
+    inside = [f"{label}: {int((abs(np.array(observed) - draws * probs) <= 2 * deviation).sum())}" for label, observed in counts.items()]
+    axes.set_title(f"counts within the bars, of {len(tokens)}: " + "; ".join(inside), fontsize=10)
     return fig

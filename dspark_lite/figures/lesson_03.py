@@ -1,7 +1,7 @@
 """Figures of lesson 03: where the time of a token goes, and when speculation pays."""
 
 from ..common.names import DRAFTER_LABELS
-from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, domain_style, figure, measured_on
+from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, domain_axes, domain_style, figure, measured_on
 
 
 def latency_bars(costs: dict[tuple[str, str], tuple[float, float, float]], device: str):
@@ -20,11 +20,10 @@ def latency_bars(costs: dict[tuple[str, str], tuple[float, float, float]], devic
         axes.bar(x, draft, width * 0.92, bottom=verify, facecolor="white", edgecolor=colour, hatch="////")
         axes.text(x, verify + draft, f"τ {tau:.2f}", ha="center", va="bottom", fontsize=8)
     axes.bar(0, 0, facecolor="white", edgecolor=GREY, hatch="////", label="drafting, a part of it")
-    axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="time of one token, L (ms)")
-    axes.grid(axis="x", visible=False)
-    axes.margins(y=0.1)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    measured_on(axes, device)
+    domain_axes(axes, domains, "time of one token, L (ms)", device)
+    slower = [f"{DRAFTER_LABELS[name]} on {domain}" for name, domain in costs
+              if sum(costs[name, domain][1:]) / costs[name, domain][0] > sum(costs["plain", domain][1:])]
+    axes.set_title("slower than plain decoding: " + (", ".join(slower) or "none"), fontsize=10)
     return fig
 
 
@@ -62,22 +61,25 @@ def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
 
 def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], model: dict[str, list[float]],
                        device: str):
-    """Measured {(domain, draft length): (accepted length, speed-up)}, beside the accepted lengths of a model (left)."""
-    fig, (left, right) = figure(2, width=4.5)
-    for domain, expected in model.items():
+    """Measured {(domain, draft length): (accepted length, speed-up)} in a column per domain: above, accepted lengths
+    beside those of a model; below, speed-ups with the best length marked."""
+    fig, panels = figure(len(model), 2, width=3.1, height=2.4, sharex=True, sharey="row")
+    for (above, below), (domain, expected) in zip(panels.T, model.items()):
         lengths = sorted(length for name, length in measured if name == domain)
         taus, speedups = zip(*(measured[domain, length] for length in lengths))
         style = domain_style(domain)
-        left.plot(lengths, taus, **style)
-        left.plot(lengths, expected, linestyle="", marker=style["marker"], markerfacecolor="white", markersize=10,
-                  color=style["color"], zorder=1, label=f"{domain}, formula")
-        right.plot(lengths, speedups, **style)
-    right.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
-    right.text(0.98, 0.03, "slower than plain decoding", transform=right.transAxes, ha="right", fontsize=8, color=RED)
-    left.set(xlabel="draft length γ (tokens)", ylabel="accepted length τ (tokens per round)", xticks=lengths,
-             ylim=(1, None))
-    right.set(xlabel="draft length γ (tokens)", ylabel="speed-up over plain decoding", xticks=lengths, ylim=(0, None))
-    left.legend(fontsize=8, loc="upper left")
-    right.legend(fontsize=8, loc="upper left")
-    measured_on(right, device)
+        above.plot(lengths, taus, **{**style, "label": "measured"})
+        above.plot(lengths, expected, linestyle="", marker=style["marker"], markerfacecolor="none", markersize=11,
+                   color=BLACK, label="formula")
+        above.set_title(f"{domain}: τ {taus[-1]:.1f} at γ = {lengths[-1]}", fontsize=10)
+        above.legend(fontsize=8, loc="upper left")
+        below.plot(lengths, speedups, **style)
+        below.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
+        best = max(lengths, key=lambda length: measured[domain, length][1])
+        below.annotate(f"best: γ = {best}", (best, measured[domain, best][1]), (0, 7), textcoords="offset points", ha="center", fontsize=8)
+        below.set(xlabel="draft length γ (tokens)", xticks=lengths)
+    panels[0, 0].set(ylabel="tokens per round, τ", ylim=(1, None))
+    panels[1, 0].set(ylabel="times plain decoding", ylim=(0, 1.2 * max(speedup for _, speedup in measured.values())))
+    panels[1, 0].text(0.97, 0.04, "slower than plain", transform=panels[1, 0].transAxes, ha="right", fontsize=8, color=RED)
+    measured_on(panels[1, -1], device)
     return fig

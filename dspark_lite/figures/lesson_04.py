@@ -4,7 +4,9 @@ import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
 
-from .style import BLACK, DRAFTER_STYLES, ORANGE, PURPLE, RED, SKY, figure
+from ..measure.evaluation import position_estimates
+from .style import (BLACK, DRAFTER_STYLES, GREY, ORANGE, PURPLE, RED, SKY, domain_style, draw_positions, drafter_style,
+                    figure, measured_on)
 from .token_boxes import shown, token_labels
 
 
@@ -34,38 +36,42 @@ def attention_picture(context: int, gamma: int):
 def block_marginals(lab, probs, anchor: str, count: int = 5):
     """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability; returns the figure."""
     values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
-    slots = len(values)
+    slots, darkest = len(values), max(0.3, values.max().item())
     fig, axes = figure(width=1.15 * slots + 0.9, height=0.42 * count + 0.9)
-    axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.imshow(values.T, cmap="Blues", vmin=0, vmax=darkest, aspect="auto")
     for k in range(slots):
         for rank, label in enumerate(token_labels(lab, tokens[k])):
             if values[k, rank] >= 0.005:
                 axes.text(k, rank, f"{label}\n{values[k, rank]:.0%}", ha="center", va="center", fontsize=8,
-                          color="white" if values[k, rank] > 0.6 else BLACK)
-    axes.set(title=f"after the anchor '{shown(anchor)}'", xlabel="draft position", ylabel="rank", xticks=range(slots),
+                          color="white" if values[k, rank] > 0.6 * darkest else BLACK)
+    sure = int((values[:, 0] > 0.5).sum())
+    axes.set_title(f"after the anchor '{shown(anchor)}': {sure} of {slots} slots are sure of their token (above 50 %)", fontsize=10)
+    axes.set(xlabel="draft position", ylabel="rank", xticks=range(slots),
              xticklabels=range(1, slots + 1), yticks=range(count), yticklabels=range(1, count + 1))
     axes.grid(False)
     return fig
 
 
 def pair_maps(tables: dict, first: list[str], second: list[str]):
-    """Heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second."""
+    """Heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second; the
+    first table is the target's, and each title says how much lies on pairs below 0.5 % in it."""
     fig, panels = figure(len(tables), width=4.0, height=3.3, sharey=True)
     tables = {title: torch.as_tensor(table).float().cpu() for title, table in tables.items()}
-    highest = max(float(table.max()) for table in tables.values())
+    highest, first_table = max(float(table.max()) for table in tables.values()), next(iter(tables.values()))
     for axes, (title, table) in zip(panels, tables.items()):
-        image = axes.imshow(table, cmap="Blues", vmin=0, vmax=highest)
+        axes.imshow(table, cmap="Blues", vmin=0, vmax=highest)
         for row, values in enumerate(table.tolist()):
             for column, value in enumerate(values):
                 if value >= 0.005:
                     axes.text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=7.5,
                               color="white" if value > 0.6 * highest else BLACK)
-        axes.set(title=title, xlabel="second token", xticks=range(len(second)), yticks=range(len(first)),
+        wasted = (table[first_table < 0.005].sum() / table.sum()).item()
+        axes.set_title(f"{title}\n{wasted:.0%} on pairs that the target hardly writes", fontsize=9.5)
+        axes.set(xlabel="second token", xticks=range(len(second)), yticks=range(len(first)),
                  yticklabels=first)
         axes.set_xticklabels(second, rotation=60, ha="right")
         axes.grid(False)
     panels[0].set_ylabel("first token")
-    fig.colorbar(image, ax=panels, label="probability of the pair", shrink=0.85)
     return fig
 
 
@@ -80,5 +86,37 @@ def mistakes(runs: dict, gamma: int, drafter: str):
         shares = [(accepted >= k).mean() for k in range(1, gamma + 1)]
         axes.plot(range(1, gamma + 1), shares, label=label, color=colour, marker=marker, linestyle=line)
     axes.set(xlabel="draft position", ylabel="share of rounds that keep it", xticks=range(1, gamma + 1), ylim=(0, 1.02))
+    axes.set_title("what each mistake leaves, by position", fontsize=10)
     axes.legend(fontsize=8)
+    return fig
+
+
+def draft_time_figure(cached: dict[int, float], projecting: dict[int, float], device: str):
+    """Milliseconds of a round's draft work by tokens of context: with the context's keys and values cached, and with the
+    time of projecting them anew added."""
+    contexts = list(cached)
+    anew = [cached[count] + projecting[count] for count in contexts]
+    fig, axes = figure()
+    axes.plot(contexts, list(cached.values()), **drafter_style("dflash"))
+    axes.plot(contexts, anew, color=GREY, marker="s", linestyle="--", label="the same, context projected anew")
+    axes.set(xlabel="context (tokens)", ylabel="draft time per round (ms)", ylim=(0, None))
+    longer, ours, theirs = contexts[-1] / contexts[0], cached[contexts[-1]] / cached[contexts[0]], anew[-1] / anew[0]
+    axes.set_title(f"context × {longer:.0f}: time × {ours:.1f} cached, × {theirs:.1f} projected anew", fontsize=10)
+    axes.legend()
+    measured_on(axes, device)
+    return fig
+
+
+def collision_by_position(runs: dict, small_runs: list, gamma: int):
+    """Conditional acceptance by position: DFlash in each domain {name: generations} (left), and on chat beside the small LM."""
+    fig, (left, right) = figure(2, width=4.6, sharey=True)
+    for index, (domain, generations) in enumerate(runs.items()):
+        draw_positions(left, position_estimates(generations, gamma), domain_style(domain), shift=0.08 * (index - 1))
+    for name, generations, shift in (("dflash", runs["chat"], -0.05), ("small_lm", small_runs, 0.05)):
+        draw_positions(right, position_estimates(generations, gamma), drafter_style(name), shift=shift)
+    left.set_title("DFlash: slots that do not see one another", fontsize=10)
+    right.set_title("chat: a drafter that reads its own drafts stays flat", fontsize=10)
+    right.set_ylabel("")
+    for axes in (left, right):
+        axes.legend(loc="lower left")
     return fig

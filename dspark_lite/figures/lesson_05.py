@@ -1,27 +1,25 @@
 """Figures of lesson 05: what a sequential head corrects and costs."""
 
-import numpy as np
-
-from .style import BLACK, BLUE, GREY, ORANGE, drafter_style, draw_estimates, figure, measured_on
+from .style import BLACK, BLUE, GREY, ORANGE, drafter_style, draw_estimates, figure, hollow, measured_on
 from .token_boxes import shown
 
 
 def accepted_length_figure(ours: dict, paper: dict):
-    """Accepted length by domain: ours {drafter: {domain: Estimate}} filled, with intervals, and the paper's
-    {drafter: {domain: value}} hollow."""
-    fig, axes = figure(width=6.4)
-    domains = list(next(iter(ours.values())))
-    for index, name in enumerate(ours):
-        style = drafter_style(name)
-        x = np.arange(len(domains)) + 0.22 * (index - (len(ours) - 1) / 2)
-        estimates = [ours[name][domain] for domain in domains]
-        here = {**style, "label": f"{style['label']}, here", "linestyle": "none"}
-        there = {**style, "label": f"{style['label']}, paper (Qwen3-4B)", "markerfacecolor": "none"}
-        draw_estimates(axes, x, estimates, here)
-        axes.plot(x + 0.07, [paper[name][domain] for domain in domains], linestyle="none", **there)
-    axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="accepted length (tokens a round)")
-    axes.set_ylim(bottom=1)
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    """Accepted length by domain, a panel per domain: ours {drafter: {domain: Estimate}} filled, with intervals, and the
+    paper's {drafter: {domain: value}} hollow; above stands the second drafter's gain over the first, here and there."""
+    (first, second), domains = ours, list(next(iter(ours.values())))
+    fig, panels = figure(len(domains), width=2.6, height=3.2, sharey=True)
+    for axes, domain in zip(panels, domains):
+        for index, name in enumerate(ours):
+            style = {**drafter_style(name), "linestyle": "none"}
+            draw_estimates(axes, [index - 0.1], [ours[name][domain]], style)
+            axes.plot(index + 0.1, paper[name][domain], **hollow(style, "none"))
+        here, there = ours[second][domain].value / ours[first][domain].value, paper[second][domain] / paper[first][domain]
+        axes.set_title(f"{domain}: {here - 1:+.0%} (paper {there - 1:+.0%})", fontsize=10)
+        axes.set(xticks=range(len(ours)), xticklabels=[drafter_style(name)["label"] for name in ours], xlim=(-0.5, len(ours) - 0.5))
+        axes.set_ylim(bottom=1)
+    panels[0].set_ylabel("accepted length (tokens per round)")
+    fig.suptitle("filled: here, with 95 % intervals; hollow: the paper (Qwen3-4B)", fontsize=8.5, color=GREY)
     return fig
 
 
@@ -41,13 +39,15 @@ def corrected_distribution(labels: list[str], base, bias, corrected, previous: s
     return fig
 
 
-def costs(parts: dict[str, float], device: str):
-    """Milliseconds of the parts of a round as bars, on the device that they were measured on."""
-    fig, axes = figure(width=6.0, height=0.42 * len(parts) + 0.8)
-    axes.barh(range(len(parts)), list(parts.values()), color=BLUE)
+def costs(parts: dict[str, float], added: float, whole: float, device: str):
+    """Milliseconds of the parts of a round as bars, on the device that they were measured on; the title says what the head
+    has `added` to a round that takes `whole` milliseconds without it."""
+    fig, axes = figure(width=6.0, height=0.42 * len(parts) + 1.0)
+    axes.barh(range(len(parts)), list(parts.values()), color=[BLUE if "head" in name else GREY for name in parts])
     for row, value in enumerate(parts.values()):
         axes.text(value, row, f" {value:.2f}", va="center")
     axes.set(yticks=range(len(parts)), yticklabels=list(parts), xlabel="time (ms)")
+    axes.set_title(f"the head adds {added:.2f} ms to a round of {whole:.1f} ms: {added / whole:.1%}", fontsize=10)
     axes.set_xlim(right=1.15 * max(parts.values()))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)

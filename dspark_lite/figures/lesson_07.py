@@ -1,10 +1,22 @@
-"""Figures of lesson 07: packed blocks and who sees what in them, labels, weights, losses."""
+"""Figures of lesson 07: packed blocks and who sees what in them, labels, weights, losses, and why a name was not copied."""
 
 import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
 
-from .style import BLACK, BLUE, GREY, ORANGE, RED, SKY, drafter_style, figure
+from .style import (BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, SKY, draw_positions, drafter_style, figure, label_ends,
+                    measured_on)
+
+# The drafters of scripts/diagnosis.py: those that are committed, and what each recipe adds to the one that it extends.
+CHANGES = {
+    "tiny-dspark": "the lab's DSpark", "tiny-dspark-rnn": "the lab's DSpark, RNN head", "tiny-dflash": "the lab's DFlash",
+    "diagnosis-0-shipped": "DSpark's recipe, a third as long", "diagnosis-1-width": "+ first weights drawn for the width",
+    "diagnosis-2-cross-entropy-first": "+ cross-entropy alone for 30 % of the time", "diagnosis-3-muon": "+ Muon moves the matrices",
+    "diagnosis-3-muon-rnn": "Muon and the RNN head", "diagnosis-4-all-anchors": "+ every position is an anchor",
+    "diagnosis-4-all-anchors-rnn": "every position, RNN head",
+    "diagnosis-5-full-length": "the cure",
+    "diagnosis-5-full-length-rnn": "the cure, RNN head",
+}
 
 
 def packing_picture(mask, anchors: list[int], length: int):
@@ -40,7 +52,7 @@ def packing_picture(mask, anchors: list[int], length: int):
 
 def who_notices(moved, places: list[int], anchors: list[int]):
     """How much each block's hidden states move when one token of the text is changed: moved [P, K], by the changed
-    place and the block; white is not at all. A line stands behind each block's anchor."""
+    place and the block; white is not at all. A line stands after each block's anchor."""
     moved = torch.as_tensor(moved).float().cpu().T  # [K, P]
     fig, axes = figure(width=8.2, height=0.5 * len(anchors) + 1.0)
     image = axes.imshow(moved / moved.max(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -56,36 +68,45 @@ def who_notices(moved, places: list[int], anchors: list[int]):
              xlabel="position of the changed token")
     axes.tick_params(axis="x", rotation=90, labelsize=8)
     axes.grid(False)
-    fig.colorbar(image, ax=axes, label="largest change (share)")
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", fontsize=8)
+    fig.colorbar(image, ax=axes, label="share of largest")
+    future = torch.tensor(places)[None] > torch.tensor(anchors)[:, None]  # [K, P]
+    axes.set_title(f"{int((moved[future] > 0).sum())} of {int(future.sum())} changes after an anchor move its block", fontsize=10)
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside lower right", fontsize=8)
     return fig
 
 
 def label_scatter(labels, accepted):
-    """The share of drawn drafts that were accepted against the label 1 - L1/2, a dot a slot, and the line 1 - TV/2."""
+    """The share of drawn drafts that were accepted against the label 1 - L1/2, a dot per slot, and the line 1 - TV/2."""
     fig, axes = figure(width=4.4, height=4.0)
     labels, accepted = (torch.as_tensor(values).float().cpu() for values in (labels, accepted))
-    axes.plot([0, 1], [0.5, 1], color=RED, linestyle="--", label="1 − TV/2")
-    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, label="equal")
+    axes.plot([0, 1], [0.5, 1], color=RED, linestyle="--")
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
     axes.plot(labels, accepted, color=BLUE, marker="o", markersize=4, alpha=0.5, linestyle="", label="slots")
+    axes.text(0.3, 0.68, "1 − TV/2", color=RED, rotation=24)
+    axes.set_title("the label is the share that is kept", fontsize=10)
     axes.set(xlabel="label: 1 − L1/2", ylabel="share of drawn drafts accepted", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    axes.legend(loc="lower right", fontsize=8)
     return fig
 
 
-def position_weight_figure(weights: list[float], reached: list[float]):
-    """Weights of the losses and the share of rounds that reach a position, by draft position."""
+def position_weight_figure(weights: dict[str, list[float]], reached: list[float]):
+    """Weights of the losses by draft position, {whose: weights}, and the share of rounds that reach a position; the title
+    says whose weights are nearer to it at the last position."""
     fig, axes = figure()
-    position = range(1, len(weights) + 1)
-    axes.plot(position, weights, color=BLACK, marker="s", linestyle="--", label="weight in the losses")
-    axes.plot(position, reached, **{**drafter_style("dspark"), "label": "share of rounds that reach it"})
+    position, styles = range(1, len(reached) + 1), (("s", "--"), ("D", ":"))
+    for values, (marker, line) in zip(weights.values(), styles):
+        axes.plot(position, values, color=BLACK, marker=marker, linestyle=line)
+    axes.plot(position, reached, **drafter_style("dspark"))
     axes.set(xlabel="draft position", xticks=position, ylim=(0, 1.05))
-    axes.legend()
+    nearer = min(weights, key=lambda whose: abs(weights[whose][-1] - reached[-1]))
+    axes.set_title(f"{nearer} weights follow the rounds", fontsize=10)
+    ends = [(len(reached), values[-1], f"{whose} weights", BLACK) for whose, values in weights.items()]
+    label_ends(axes, [*ends, (len(reached), reached[-1], "rounds that reach it", drafter_style("dspark")["color"])])
     return fig
 
 
 def loss_curves(log: list[dict]):
-    """One panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps."""
+    """One panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps; the
+    titles say where the means begin and end."""
     window = max(1, len(log) // 40)
     names = [name for name in log[0] if name != "step"]
     fig, panels = figure(len(names), width=3.6, height=2.9, squeeze=False)
@@ -95,6 +116,90 @@ def loss_curves(log: list[dict]):
         means = np.convolve(values, np.ones(window) / window, "valid")
         axes.plot(steps[-len(means):], means, color=BLUE)
         highest = 1.2 * np.quantile(values, 0.98)  # the first steps may be far off
-        axes.set(title=name.replace("_", "-").replace("l1", "L1"), xlabel="step", ylim=(0, highest))
+        axes.set_title(f"{name.replace('_', '-').replace('l1', 'L1')}: from {means[0]:.2f} to {means[-1]:.2f}", fontsize=10)
+        axes.set(xlabel="step", ylim=(0, highest))
     panels[0][0].set_ylabel("loss")
+    return fig
+
+
+def missing_name(positions: dict[str, list], names: list[str], chances: dict[str, list[float]]):
+    """Where a drafter fails: conditional acceptance by position on code, {drafter: [Estimate]}, and, after one `def`, the
+    chances [n] that "target" and the drafters give to some first tokens of the function's name."""
+    fig, (curve, bars) = figure(2, width=4.9)
+    for name, estimates in positions.items():
+        draw_positions(curve, estimates, drafter_style(name))
+    curve.set_title("code, by position", fontsize=10)
+    curve.set_ylim(0.7, 1.0)
+    for name, colour in zip(positions, (DRAFTER_STYLES[name][0] for name in positions)):
+        low = min(range(len(positions[name])), key=lambda k: positions[name][k].value)
+        curve.annotate(drafter_style(name)["label"], (low + 1, positions[name][low].value), (0, -12), textcoords="offset points",
+                       ha="center", fontsize=8.5, color=colour)
+    width = 0.8 / len(chances)
+    for index, (name, values) in enumerate(chances.items()):
+        colour, label = (BLACK, "target") if name == "target" else (DRAFTER_STYLES[name][0], drafter_style(name)["label"])
+        places = [k + width * (index - (len(chances) - 1) / 2) for k in range(len(names))]
+        bars.bar(places, values, width, color=colour, label=label)
+    bars.set(xticks=range(len(names)), ylabel="chance as the first token of the name", ylim=(0, 1.05))
+    bars.set_xticklabels(names, rotation=30, ha="right")
+    first = names[int(np.argmax(chances["target"]))]
+    bars.set_title(f"after `def` the target writes '{first}'", fontsize=10)
+    bars.grid(axis="x", visible=False)
+    bars.legend(fontsize=8.5)
+    return fig
+
+
+def pull_figure(chance, pulls: dict[str, tuple], guess: float):
+    """How strongly losses pull at the right token by its chance, {label: (pull, colour)}; a line stands at `guess`."""
+    fig, axes = figure()
+    for label, (values, colour) in pulls.items():
+        axes.plot(chance, values, color=colour)
+        at = int(np.argmax(np.asarray(chance) >= guess))
+        axes.plot(chance[at], values[at], "o", color=colour)
+        axes.annotate(f"{label}: {values[at]:.2f}", (chance[at], values[at]), (12, -10), textcoords="offset points", fontsize=8.5,
+                      color=colour, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+    axes.axvline(guess, color=GREY, linestyle="--", linewidth=1)
+    axes.set(xlabel="chance that the drafter gives the right token", ylabel="pull on its logit", xlim=(0, 1), ylim=(0, 1.05))
+    axes.set_title(f"at a guess among {round(1 / guess)} the two losses pull unequally", fontsize=10)
+    return fig
+
+
+def copied_names(drafters: list[dict], device: str):
+    """What changes to a training brought, a row for each of `drafters` as scripts/diagnosis.py has measured them: the chance
+    that the first and the second token of a function's name are accepted, and the L1 loss on the same answers."""
+    first, second = zip(*(drafter["name_acceptance"][:2] for drafter in drafters))
+    fig, axes = figure(width=8.4, height=0.36 * len(drafters) + 1.5)
+    axes.hlines(range(len(drafters)), first, second, color=GREY, linewidth=1)
+    axes.plot(first, range(len(drafters)), "o", color=BLUE, label="first token of the name")
+    axes.plot(second, range(len(drafters)), "o", color=BLUE, markerfacecolor="white", label="second token")
+    for row, drafter in enumerate(drafters):
+        axes.text(1.04, row, f"{drafter['held_out_losses']['l1']:.3f}", va="center", fontsize=9)
+    axes.text(1.04, -0.85, "L1 loss", va="center", fontsize=8.5, color=GREY)
+    axes.set(yticks=range(len(drafters)), xlim=(0, 1), ylim=(len(drafters) - 0.5, -0.6), xlabel="chance that the draft is accepted")
+    axes.set_yticklabels([CHANGES[drafter["drafter"]] for drafter in drafters])
+    best = max(range(len(drafters)), key=lambda row: first[row])
+    axes.set_title(f"the first token of the name: from {min(first):.2f} to {first[best]:.2f}", fontsize=10, loc="left")
+    fig.legend(fontsize=8.5, loc="outside lower left", ncols=2)
+    measured_on(axes, device)
+    return fig
+
+
+def after_def(drafters: list[dict]):
+    """Some drafters of scripts/diagnosis.py: left the chance of acceptance by position in blocks that begin after `def`,
+    right the L1 loss while they were trained, for those that have a log."""
+    fig, (position, loss) = figure(2, width=4.6)
+    ends = {position: [], loss: []}
+    for drafter, colour, marker in zip(drafters, (ORANGE, BLUE, BLACK, GREY), "^oDs"):
+        label, by_position = CHANGES[drafter["drafter"]].strip("+ "), drafter["position_acceptance"]
+        position.plot(range(1, len(by_position) + 1), by_position, color=colour, marker=marker)
+        ends[position].append((len(by_position), by_position[-1], label, colour))
+        if drafter["loss_curve"]:
+            curve = drafter["loss_curve"]
+            steps = np.array(curve["step"]) / max(curve["step"])
+            loss.plot(steps, curve["l1"], color=colour, marker=marker, markevery=len(steps) - 1)
+            ends[loss].append((1.0, curve["l1"][-1], label, colour))
+    position.set(xlabel="position after `def`", ylabel="chance of acceptance", ylim=(0, 1.02), xticks=range(1, len(by_position) + 1))
+    loss.set(xlabel="share of the training", ylabel="L1 loss", ylim=(0, None), xlim=(0, 1))
+    for axes, some in ends.items():
+        if some:
+            label_ends(axes, some)
     return fig

@@ -9,8 +9,8 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 from ..common.estimates import Estimate
 from ..common.names import DRAFTER_LABELS
 from ..measure import roofline
-from .style import (BLACK, BLUE, DRAFTER_STYLES, GREEN, GREY, ORANGE, RED, YELLOW, drafter_style, draw_estimates,
-                    figure, hollow, measured_on)
+from .style import (BLACK, BLUE, DRAFTER_STYLES, GREEN, GREY, ORANGE, PURPLE, RED, YELLOW, drafter_style, draw_estimates,
+                    figure, hollow, label_ends, measured_on)
 from .token_boxes import LETTERS, box_width, draw_box, inch_canvas, shown
 
 PART_COLOURS = {"embedding": GREY, "LM head": "#C4C4C4", "context projection": YELLOW, "backbone": BLUE,
@@ -37,7 +37,9 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
              xlabel="share of the file (hatched: a copy of the target's)")
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    fig.legend(loc="outside upper center", ncols=len(PART_COLOURS), fontsize=8)
+    copied = [sum(parts[part] for part in copies) / sum(parts.values()) for parts in files.values()]
+    axes.set_title("copies of the target's: " + ", ".join(f"{share:.0%} of {label}" for label, share in zip(files, copied)), fontsize=10)
+    fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), fontsize=8)
     return fig
 
 
@@ -51,6 +53,8 @@ def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: flo
                   for errors in cases for module, error in errors.items()]
         axes.plot(*zip(*points), linestyle="", marker=marker, color=colour, alpha=0.75, label=f"computed in {dtype}")
     axes.axhline(tolerance, color=BLACK, linestyle="--", linewidth=1, label=f"tolerance in float32, {tolerance:.0e}")
+    worst = {dtype: max(error for errors in cases for error in errors.values()) for dtype, cases in found.items()}
+    axes.set_title("largest error: " + ", ".join(f"{error:.0e} in {dtype}" for dtype, error in worst.items()), fontsize=10)
     axes.set(yscale="log", xticks=range(len(modules)), xticklabels=[module.replace(" ", "\n") for module in modules],
              ylabel="largest absolute error")
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -90,6 +94,8 @@ def confidences(ours: list[float], tokens: list[str], theirs: dict, device: str)
     axes.plot(range(1, len(theirs["confidence"]) + 1), theirs["confidence"], **others)
     axes.set(xticks=range(1, len(tokens) + 1), xlabel="draft position, token drafted here", ylabel="confidence",
              xticklabels=[f"{k}\n{shown(text)}" for k, text in enumerate(tokens, 1)], ylim=(0, 1.05))
+    same = sum(pair[0] == pair[1] for pair in zip(tokens, theirs["tokens"]))
+    axes.set_title(f"{same} of the {len(tokens)} tokens are the public notebook's", fontsize=10)
     axes.legend(fontsize=8, loc="lower left")
     measured_on(axes, device)
     return fig
@@ -116,9 +122,10 @@ def rounding(found: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]):
     return fig
 
 
-def beside_public(lengths: dict[str, dict[str, Estimate]], speedups: dict[str, dict[str, float]], public: dict,
+def beside_public(lengths: dict[str, dict[str, Estimate]], speedups: dict[str, dict[str, float]], public: dict | None,
                   device: str):
-    """Accepted length by domain, and speed-up by domain and over "all"; DSpark's of a public run are hollow."""
+    """Accepted length by domain, and speed-up by domain and over "all"; DSpark's of a `public` run of the same target are
+    hollow (None: there is none)."""
     fig, (length, speed) = figure(2, width=4.9, height=3.6)
     domains = list(next(iter(lengths.values())))
     places = [*domains, "all"]
@@ -127,16 +134,35 @@ def beside_public(lengths: dict[str, dict[str, Estimate]], speedups: dict[str, d
         x = np.arange(len(places)) + shift
         draw_estimates(length, x[:-1], [lengths[name][domain] for domain in domains], style)
         speed.plot(x, [speedups[name][place] for place in places], **style)
-        if name == "dspark":
+        if name == "dspark" and public:
             theirs = {**hollow({**style, "markersize": 8}, "none"), "label": f"DSpark on a {public['device']}, public"}
             length.plot(x[:-1] + 0.07, [public["accepted_length"][domain] for domain in domains], **theirs)
             speed.plot(x[-1:] + 0.07, [public["speedup"]], **theirs)
-    length.set(xticks=range(len(domains)), xticklabels=domains, ylabel="accepted length (tokens a round)")
+    length.set(xticks=range(len(domains)), xticklabels=domains, ylabel="accepted length (tokens per round)")
     length.set_ylim(bottom=1)
+    longest = {domain: max(lengths, key=lambda name: lengths[name][domain].value) for domain in domains}
+    length.set_title("longest: " + ", ".join(f"{domain} {DRAFTER_LABELS[name]}" for domain, name in longest.items()), fontsize=10)
+    speed.set_title("all: " + ", ".join(f"{DRAFTER_LABELS[name]} {by_place['all']:.1f}" for name, by_place in speedups.items()),
+                    fontsize=10)
     speed.axhline(1, color=GREY, linestyle="--", linewidth=1)
     speed.set(xticks=range(len(places)), xticklabels=places, ylabel="times plain decoding", ylim=(0, None))
     measured_on(speed, device)
     fig.legend(*length.get_legend_handles_labels(), loc="outside lower center", ncols=len(lengths) + 1, fontsize=8)
+    return fig
+
+
+def engine_acceptance(rows: list[dict], engine: str):
+    """The share of rounds that accept each position, a panel a row of engine.json: `generate` filled, the engine hollow."""
+    fig, panels = figure(len(rows), width=4.4, height=3.2, squeeze=False, sharey=True)
+    for axes, row in zip(panels[0], rows):
+        style = drafter_style(row["drafter"])
+        for name, look in (("generate", style), ("vllm", hollow(style))):
+            kept = row[name]["accepted_by_position"]
+            axes.plot(range(1, len(kept) + 1), [count / row[name]["rounds"] for count in kept],
+                      **{**look, "label": f"{style['label']}, {engine if name == 'vllm' else name}"})
+        axes.set(xlabel="draft position", xticks=range(1, len(kept) + 1), ylim=(0, 1.02))
+        axes.legend(fontsize=8)
+    panels[0][0].set(ylabel="share of rounds that accept it")
     return fig
 
 
@@ -146,15 +172,19 @@ def memory_bars(held: dict[str, dict[str, int]], tokens: int):
     for row, parts in enumerate(held.values()):
         left = 0.0
         for part, size in parts.items():
-            axes.barh(row, size / 1e6, left=left, color=MEMORY_COLOURS[part], label=part if row == 0 else None)
+            axes.barh(row, size / 1e6, left=left, color=MEMORY_COLOURS[part])
+            if row == len(held) - 1 and size:
+                axes.annotate(part, (left + size / 2e6, row + 0.4), (0, -9), textcoords="offset points", ha="center", va="center",
+                              fontsize=8, color=MEMORY_COLOURS[part])
             left += size / 1e6
         axes.text(left, row, f" {left:,.1f}", va="center", fontsize=9)
     axes.set(yticks=range(len(held)), yticklabels=[drafter_style(name)["label"] for name in held],
              xlabel=f"memory held (MB), caches of {tokens:,} tokens")
+    plain, (last, most) = sum(held["plain"].values()), max(held.items(), key=lambda entry: sum(entry[1].values()))
+    axes.set_title(f"{drafter_style(last)['label']} holds {sum(most.values()) / plain - 1:.0%} more than plain decoding", fontsize=10)
     axes.margins(x=0.12)
-    axes.invert_yaxis()
+    axes.set_ylim(len(held) - 0.2, -0.6)
     axes.grid(axis="y", visible=False)
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
 
@@ -165,7 +195,7 @@ def predicted(style: dict) -> dict:
 
 def predicted_speed(rows: list[roofline.Prediction], accepted: dict[str, float] | None = None,
                     measured: list[dict] | None = None, device: str | None = None):
-    """Tokens a second by GPU, and what a round takes on the first of them.
+    """Tokens per second by GPU, and what a round takes on the first of them.
 
     `rows` are those of roofline.predictions(), `accepted` {drafter: accepted length} (default: the paper's mean on
     Qwen3-4B; drafters without one are left out of the left panel). `measured` rows ({"drafter", "tokens_per_second"},
@@ -192,7 +222,7 @@ def _draw_speeds(axes, rows, accepted: dict[str, float], measured: list[dict], d
         axes.plot(len(places), row["tokens_per_second"], linestyle="none", **style)
     places += ["here"] if measured else []
     axes.set(xticks=range(len(places)), xticklabels=places, yscale="log", xlim=(-0.5, len(places) - 0.5),
-             ylabel="tokens a second", xlabel="predicted for (hollow)")
+             ylabel="tokens per second", xlabel="predicted for (hollow)")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -209,6 +239,28 @@ def _draw_parts(axes, rows) -> None:
     axes.barh(y, draft, 0.6, verify, color="none", edgecolor=colours, linewidth=1.6, label="draft, predicted")
     axes.plot(bound, y, linestyle="none", marker="|", markersize=16, color=BLACK, label="bandwidth bound of both")
     axes.set(yticks=y, yticklabels=[DRAFTER_LABELS[name] for name in names],
-             xlabel=f"milliseconds a round on {rows[0].device}")
+             xlabel=f"milliseconds per round on {rows[0].device}")
     axes.invert_yaxis()
     axes.legend(fontsize=8)
+
+
+def diagnosed(runs: dict, gamma: int, most_rounds: int = 8):
+    """What a mistake does to the accepted length, {label: generations}, the first without one: left the share of rounds
+    that keep a position, right the tokens committed by the number of the round."""
+    fig, (position, number) = figure(2, width=4.9)
+    looks = zip(runs.items(), ((BLUE, "o", "-"), (PURPLE, "s", "--"), (RED, "X", ":"), (BLACK, "D", "-.")))
+    ends = []
+    for (label, generations), (colour, marker, line) in looks:
+        accepted = np.array([r.accepted for g in generations for r in g.rounds])
+        style = {"color": colour, "marker": marker, "linestyle": line}
+        position.plot(range(1, gamma + 1), [(accepted >= k).mean() for k in range(1, gamma + 1)], **style)
+        means = [np.mean([g.rounds[k].committed for g in generations if len(g.rounds) > k])
+                 for k in range(min(most_rounds, max(len(g.rounds) for g in generations)))]
+        number.plot(range(1, len(means) + 1), means, **style)
+        ends.append((most_rounds, means[-1], label, colour))
+    position.set(xlabel="draft position", ylabel="share of rounds that keep it", xticks=range(1, gamma + 1), ylim=(0, 1.02))
+    position.set_title("by position", fontsize=10)
+    number.set(xlabel="round of the answer", ylabel="tokens committed", xticks=range(1, most_rounds + 1), ylim=(0, gamma + 1.2))
+    number.set_title("by round", fontsize=10)
+    label_ends(number, ends)
+    return fig

@@ -1,9 +1,11 @@
 """Figures of lesson 09: what the confidence head says, how right it is, and what a threshold on it saves.
 
 Figures 5 and 6 lay ours (filled, with intervals over prompts) beside the paper's (hollow); ours come from
-assets/measurements/confidence, the paper's from `paper`.
+assets/measurements/confidence, the paper's from `paper`. Where a lab has other models than the recorded ones, theirs stand
+there as a third, in OWN's look.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 from scipy.special import expit
 
@@ -11,6 +13,7 @@ from ..common import paper
 from ..common.estimates import share_estimates
 from ..measure.confidence import pooled, replay
 from ..replication import recorded_confidence
+from ..replication.own_results import OwnConfidence
 from ..scheduling.calibration import Observations, auc, ece, reliability, survivals, survived
 from ..scheduling.cost_table import CostTable
 from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, draw_estimates, figure, measured_on
@@ -18,6 +21,7 @@ from .token_boxes import along_block
 
 FIGURE_6_BINS = 20  # of the paper's Figure 6
 PAPER_MARKERS = {"color": BLACK, "marker": "o", "markersize": 3.5, "markerfacecolor": "none", "linestyle": ""}
+OWN = {"color": ORANGE, "marker": "D", "markersize": 4.5, "linestyle": ""}
 SWEPT = np.linspace(0, 0.95, 20)  # thresholds that the explorer draws
 
 
@@ -29,6 +33,7 @@ def block(texts: list[str], said, label, accepted: int):
     axes.bar(position, label, 0.6, color="white", edgecolor=BLACK, hatch="///",
              label="chance of being kept, 1 − TV(p, q)")
     along_block(fig, axes, texts, said, accepted)
+    axes.set_title("The head says where the block will break, before the target has read it", fontsize=10)
     return fig
 
 
@@ -38,16 +43,20 @@ def confidence_scatter(found: dict[str, tuple]):
     for axes, (domain, (said, label)) in zip(panels, found.items()):
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
         axes.plot(said, label, alpha=0.5, **{**domain_style(domain), "linestyle": ""})
-        axes.set(title=domain, xlabel="confidence c", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+        axes.set(xlabel="confidence c", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+        axes.set_title(f"{domain}: off by {np.abs(np.subtract(said, label)).mean():.2f}", fontsize=10)
     panels[0].set_ylabel("label: 1 − TV(p, q)")
+    fig.suptitle("On the diagonal the head is right", fontsize=10)
     return fig
 
 
 def decay(observations: dict[str, Observations], device: str):
     """Mean confidence, predicted and observed survival by position, a panel a domain."""
-    fig, panels = figure(len(observations), width=2.8, height=2.7, sharey=True)
+    fig, panels = figure(len(observations), width=2.8, height=2.9, sharey=True)
+    off = 0.0
     for axes, (domain, found) in zip(panels, observations.items()):
         predicted, outcome = survivals(found.logits), survived(found.accepted, found.logits.shape[1])
+        off = max(off, np.abs(predicted.mean(0) - outcome.mean(0)).max())
         position, colour = np.arange(1, predicted.shape[1] + 1), domain_style(domain)["color"]
         axes.plot(position, expit(found.logits).mean(0), color=ORANGE, marker="D", linestyle=":",
                   label="mean confidence")
@@ -58,21 +67,29 @@ def decay(observations: dict[str, Observations], device: str):
         axes.set(title=f"{domain}: {len(outcome)} blocks", xlabel="draft position", xticks=position, ylim=(0, 1.02))
     panels[0].set_ylabel("probability or share of blocks")
     panels[0].legend(fontsize=8, loc="lower left")
+    fig.suptitle(f"Confidence is about one token; survival multiplies, and is foretold within {off:.1%}", fontsize=10)
     measured_on(panels[-1], device)
     return fig
 
 
 def gaps(curve: list, title: str):
-    """A reliability curve of bins (predicted, observed, count): the gaps that ECE averages, and the counts below."""
-    fig, (upper, lower) = figure(1, 2, width=4.2, height=2.0, sharex=True, gridspec_kw={"height_ratios": [3, 1]})
+    """A reliability curve of bins (predicted, observed, count); beside it the gaps that ECE averages, in percentage points, and
+    the counts that it weights them by."""
+    fig, axes = plt.subplot_mosaic([["curve", "gap"], ["curve", "count"]], figsize=(8.4, 3.3), height_ratios=[2, 1])
     said, true, count = np.array(curve).T
-    upper.plot([0, 1], [0, 1], color=GREY, linewidth=1)
-    upper.vlines(said, said, true, color=REJECTED, linewidth=3, alpha=0.5, label="gap")
-    upper.plot(said, true, color=BLUE, marker="o", label="bins")
-    upper.set(title=title, ylabel="share that survived", ylim=(-0.03, 1.03))
-    upper.legend(fontsize=8)
-    lower.bar(said, count, 0.045, color=GREY)
-    lower.set(xlabel="predicted survival (mean of the bin)", ylabel="blocks", xlim=(-0.03, 1.03))
+    axes["curve"].plot([0, 1], [0, 1], color=GREY, linewidth=1)
+    axes["curve"].plot(said, true, color=BLUE, marker="o")
+    axes["curve"].set(title=title, xlabel="predicted survival (mean of the bin)", ylabel="share that survived", ylim=(-0.03, 1.03))
+    gap = 100 * (true - said)
+    axes["gap"].bar(said, gap, 0.045, color=np.where(gap < 0, REJECTED, ACCEPTED))
+    axes["gap"].axhline(0, color=BLACK, linewidth=0.8)
+    axes["gap"].set(title=f"The gaps; weighted by blocks they are {np.average(np.abs(gap), weights=count):.1f} points",
+                    ylabel="survived − predicted\n(points)")
+    axes["count"].bar(said, count, 0.045, color=GREY)
+    axes["count"].set(xlabel="predicted survival (mean of the bin)", ylabel="blocks")
+    for panel in axes.values():
+        panel.set_xlim(-0.03, 1.03)
+        panel.title.set_fontsize(10)
     return fig
 
 
@@ -86,16 +103,19 @@ def temperature_search(grid, curves: dict[str, np.ndarray], floor: float):
     axes.axhline(100 * floor, color=GREY, linestyle="--", label="floor: a perfect forecast, on average")
     axes.set(xscale="log", xlabel="temperature of position 1", ylabel="ECE of survival to position 1 (%)",
              ylim=(0, None), xticks=[0.1, 0.3, 1, 3, 10], xticklabels=["0.1", "0.3", "1", "3", "10"])
+    axes.set_title("Each valley ends just above the floor", fontsize=10)
     axes.minorticks_off()
     axes.legend(fontsize=8)
     return fig
 
 
-def figure_6(domain: str = "all"):
+def figure_6(domain: str = "all", own: OwnConfidence | None = None):
     """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration; `domain` is
-    one of the three or "all". Blocks come from prompts that the calibration was not fitted on."""
+    one of the three or "all". Blocks come from prompts that the calibration was not fitted on. `own` is drawn beside them,
+    by its own calibration."""
     recorded = recorded_confidence.observations()
     found = pooled(recorded) if domain == "all" else recorded[domain]
+    mine = own and pooled(own.observations if domain == "all" else dict(enumerate(own.of_domain(domain))))
     fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
     for row, (when, temperatures) in zip(panels, (("before", None), ("after", recorded_confidence.stored_sts().temperatures))):
         predicted = survivals(found.logits, temperatures)
@@ -103,17 +123,27 @@ def figure_6(domain: str = "all"):
             reliability_panel(axes, found, predicted[:, position - 1], position)
             theirs = paper.calibration(position)
             axes.plot(theirs[when]["predicted"], theirs[when]["observed"], **PAPER_MARKERS)
+            if own:
+                own_curve(axes, mine, survivals(mine.logits, temperatures and own.sts.temperatures), position)
             label_panel(axes, found, predicted[:, position - 1], position, theirs, when)
         row[0].set_ylabel(when)
     for axes in panels[1]:
         axes.set_xlabel("predicted survival")
     fig.supylabel("share that survived", fontsize="medium")
+    fig.suptitle("Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend", fontsize=10)
     measured_on(panels[1][-1], recorded_confidence.calibration_run()["device"])
-    handles = [panels[0][0].plot([], [], **look)[0] for look in (
-        {"color": BLUE, "marker": "o", "linestyle": ""}, PAPER_MARKERS, {"color": GREY, "linewidth": 6, "alpha": 0.4})]
-    fig.legend(handles, [f"filled: here ({domain}), 95 %", "hollow: paper (Alpaca, Qwen3-4B)", "blocks here, by bin"],
-               loc="outside lower center", ncols=3, fontsize=9)
+    looks = {f"filled: here ({domain}), 95 %": {"color": BLUE, "marker": "o", "linestyle": ""},
+             "hollow: paper (Alpaca, Qwen3-4B)": PAPER_MARKERS, "blocks here, by bin": {"color": GREY, "linewidth": 6, "alpha": 0.4},
+             **({own.label: OWN} if own else {})}
+    handles = [panels[0][0].plot([], [], **look)[0] for look in looks.values()]
+    fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
     return fig
+
+
+def own_curve(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
+    """The reliability of a lab's own blocks at a position, predictions [N, g]; of a few hundred, so without intervals."""
+    curve = [one for one in reliability(predicted[:, position - 1], found.accepted >= position, FIGURE_6_BINS) if one]
+    axes.plot([one.predicted for one in curve], [one.observed for one in curve], alpha=0.8, **OWN)
 
 
 def reliability_panel(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
@@ -140,8 +170,9 @@ def label_panel(axes, found: Observations, predicted: np.ndarray, position: int,
     axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=8)
 
 
-def figure_5():
-    """A static threshold, swept: tokens accepted and rejected a step, and the acceptance rate, a column a domain."""
+def figure_5(own: OwnConfidence | None = None):
+    """A static threshold, swept: tokens accepted and rejected per step, and the acceptance rate, a column a domain; `own`
+    among the rates."""
     swept = recorded_confidence.threshold_sweep()
     domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
     fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
@@ -149,28 +180,31 @@ def figure_5():
         rows, theirs = [row for row in swept["rows"] if row["domain"] == domain], paper.threshold_sweep(domain)
         x, ours = (np.array([row[name] for row in rows]) for name in ("threshold", "accepted"))
         rejected = [row["rejected"] for row in rows]
-        bars.bar(x - 0.021, ours, 0.038, color=ACCEPTED)
-        bars.bar(x - 0.021, rejected, 0.038, bottom=ours, color=REJECTED)
+        style = domain_style(domain)
+        bars.bar(x - 0.021, ours, 0.038, color=style["color"])
+        bars.bar(x - 0.021, rejected, 0.038, bottom=ours, color=GREY, alpha=0.6)
         hollow = {"color": "white", "width": 0.038, "linewidth": 1}
         there = theirs["threshold"] + 0.021
-        bars.bar(there, theirs["accepted"], edgecolor=ACCEPTED, **hollow)
-        bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=REJECTED, **hollow)
-        style = domain_style(domain)
+        bars.bar(there, theirs["accepted"], edgecolor=style["color"], **hollow)
+        bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=GREY, **hollow)
         draw_estimates(line, x, [recorded_confidence.rate(domain, least).scaled(100) for least in x], style)
         line.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "markerfacecolor": "none", "linewidth": 1})
+        for mine in own.rates(domain).values() if own else ():
+            draw_estimates(line, list(mine), [rate.scaled(100) for rate in mine.values()], {**OWN, "linestyle": "-."})
         bars.set_title(domain)
         line.set(xlabel="confidence threshold", ylim=(30, 102), xticks=x[::3])
-    panels[0][0].set_ylabel("tokens a step")
+    fig.suptitle("Rejected drafts go first, and accepted ones go with them: the rate shows the one and not the other", fontsize=10)
+    panels[0][0].set_ylabel("tokens per step")
     panels[1][0].set_ylabel("acceptance rate (%)")
     measured_on(panels[1][-1], swept["device"])
-    _figure_5_legend(fig, panels[0][0])
+    _figure_5_legend(fig, panels[0][0], {own.label: {"color": ORANGE}} if own else {})
     return fig
 
 
-def _figure_5_legend(fig, axes) -> None:
-    """What colours mean, and filled and hollow."""
-    looks = {"accepted, bonus included": {"color": ACCEPTED}, "rejected": {"color": REJECTED},
-             "filled: here, 95 %": {"color": GREY}, "hollow: paper (Qwen3-4B)": {"color": "white", "edgecolor": GREY}}
+def _figure_5_legend(fig, axes, more: dict) -> None:
+    """What colours mean, and filled and hollow; `more` looks of bars by their labels."""
+    looks = {"coloured: accepted, bonus included": {"color": BLUE}, "grey: rejected": {"color": GREY, "alpha": 0.6},
+             "filled: here, 95 %": {"color": BLACK}, "hollow: paper (Qwen3-4B)": {"color": "white", "edgecolor": BLACK}, **more}
     handles = [axes.bar(0, 0, 0, **look) for look in looks.values()]
     fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
 
@@ -191,7 +225,7 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     fig, (left, right) = figure(2, width=4.3, height=3.1)
     left.stackplot(SWEPT, accepted, wasted, colors=[ACCEPTED, REJECTED], alpha=0.75,
                    labels=[f"accepted, {here[0]:.2f} at {least:.2f}", f"wasted, {here[1]:.2f} at {least:.2f}"])
-    left.set(xlabel="confidence threshold", ylabel="tokens a step", title=title, xlim=(0, SWEPT[-1]),
+    left.set(xlabel="confidence threshold", ylabel="tokens per step", title=title, xlim=(0, SWEPT[-1]),
              ylim=(0, 1.25 * (accepted[0] + wasted[0])))
     left.legend(fontsize=8, loc="upper right")
     best = int(np.argmin(cost))
@@ -200,10 +234,10 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
                label=f"least: {cost[best]:.3f} ms at {SWEPT[best]:.2f}")
     now = token_milliseconds(table, requests, *here)
     right.plot(least, now, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {now:.3f} ms")
-    right.set(xlabel="confidence threshold", ylabel="verification (ms a token)", ylim=(0, 1.3 * max(cost)),
-              title=f"{requests} request{'s' * (requests > 1)} a step")
+    right.set(xlabel="confidence threshold", ylabel="verification (ms per token)", ylim=(0, 1.3 * max(cost)),
+              title=f"{requests} request{'s' * (requests > 1)} per step")
     right.legend(fontsize=8)
     for axes in (left, right):
         axes.axvline(least, color=BLACK, linestyle=":")
-    measured_on(right, recorded_confidence.steps()["device"])
+    measured_on(right, table.origin.device if table.origin else recorded_confidence.steps()["device"])
     return fig

@@ -18,6 +18,7 @@ def views(panels: dict[str, dict[str, CostTable]], spent: dict[str, list], devic
     """A panel a measured table, title to {view: table}: raw sizes as dots, the other views as lines; the middle half of
     its repeats, milliseconds by size in `spent`, and its device."""
     fig, axes_of = figure(len(panels), width=4.0, height=2.9)
+    fig.suptitle("The larger the batch, the fewer steps per second, but not at every token", fontsize=10)
     for axes, (title, tables) in zip(np.atleast_1d(axes_of), panels.items()):
         for name, table in tables.items():
             colour, marker, line = VIEWS[name]
@@ -32,7 +33,7 @@ def views(panels: dict[str, dict[str, CostTable]], spent: dict[str, list], devic
 
 
 def draw_theta(axes, theta) -> None:
-    """θ [n + 1] after 0, 1, ... admitted tokens: a line as far as Algorithm 1 looks, dotted behind."""
+    """θ [n + 1] after 0, 1, ... admitted tokens: a line as far as Algorithm 1 looks, dotted after."""
     theta = np.asarray(theta)
     seen = min(stopping_place(theta) + 1, len(theta) - 1)
     dots = {"marker": "o", "markersize": 4} if len(theta) < 40 else {}
@@ -61,6 +62,7 @@ def by_hand(theta, names: list[str]):
     mark(axes, top, theta[top], "retrospective", "highest of all")
     axes.set(xticks=range(len(theta)), xticklabels=["none", *(f"+ {name}" for name in names)],
              xlabel="admitted, highest survival first")
+    axes.set_title(f"The stop gives up {theta[top] - theta[stop]:.1f} tokens/s" if theta[top] > theta[stop] else "The stop is the top", fontsize=10)
     axes.legend(fontsize=8)
     return fig
 
@@ -75,6 +77,8 @@ def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict
     left.text(0.5, 0.98, "known before\nthe first draft is drawn", transform=left.get_xaxis_transform(), ha="center",
               va="top", fontsize=8)
     left.set(xticks=range(3), xlim=(-0.15, 2.15), xlabel="admitted tokens", ylabel=THETA, ylim=(0.7, 1.3))
+    left.set_title("Only the third place knows what was drawn", fontsize=10)
+    right.set_title("Whoever goes there changes the output", fontsize=10)
     left.legend(fontsize=8, loc="lower left")
     for x, (name, (share, low, high)) in enumerate(drawn.items()):
         right.hlines(exact[name], x - 0.3, x + 0.3, color=BLACK, label="exact" if x == 0 else None)
@@ -96,7 +100,8 @@ def hills(curves: dict[str, list[float]], title: str, device: str):
         stop, top = stopping_place(theta), int(np.argmax(theta))
         mark(axes, top, theta[top], "retrospective", "highest of all")
         mark(axes, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
-        axes.set(title=name, ylabel=THETA if axes is panels[0] else "")
+        axes.set(ylabel=THETA if axes is panels[0] else "")
+        axes.set_title(f"{name}: stops at {theta[stop] / theta[top]:.0%} of the top", fontsize=10)
         axes.margins(y=0.1)
     panels[0].legend(fontsize=8)
     measured_on(panels[-1], device)
@@ -114,8 +119,11 @@ def prices(lost: dict[str, dict[str, dict[int, float]]], device: str):
             axes.plot(list(values), [100 * value for value in values.values()], color=colour, marker=marker,
                       linestyle=line, label=f"{view} table")
         axes.axhline(0, color=GREY, linewidth=0.8)
-        axes.set(title=curve, xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
+        worst = {view: max(values.values()) for view, values in by_view.items()}
+        axes.set(xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
+        axes.set_title(f"{curve}: up to {worst['raw']:.0%}, convex {worst['convex']:.0%}", fontsize=10)
         axes.minorticks_off()
+    fig.suptitle("What the stop costs depends on the table that it decides by", fontsize=10)
     measured_on(panels[-1], device)
     panels[0].set_ylabel("lost against the\nglobal optimum (%)")
     panels[0].legend(fontsize=8)
@@ -136,6 +144,7 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str):
         axes.minorticks_off()
     measured_on(panels[-1], device)
     panels[0].set_ylabel(f"throughput over that of\n{base}")
+    fig.suptitle("On a jagged table Algorithm 1 needs a convex view or a lag; a threshold needs neither, and knows no load", fontsize=10)
     handles, labels = panels[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5)
     return fig
@@ -211,7 +220,7 @@ def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: Cos
     if policy == "retrospective":
         stop = int(schedule(alive, cost_table).sum())
         return ("the highest θ, and no fall before it: the same as Algorithm 1" if admitted <= stop else
-                f"the highest θ, {admitted - stop} tokens behind the stop: what was drawn helped to choose (lossy)")
+                f"the highest θ, {admitted - stop} tokens after the stop: what was drawn helped to choose (lossy)")
     if admitted == alive.numel():
         return "everything is admitted: each token raised θ"
     if admitted == len(theta) - 1:

@@ -8,7 +8,6 @@ import torch
 from matplotlib.colors import ListedColormap
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import ScalarFormatter
 
 from ..common import paper
 from ..common.estimates import Estimate
@@ -50,12 +49,6 @@ def legend_under(fig, axes, *extra, columns: int | None = None) -> None:
     fig.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels), fontsize=8)
 
 
-def load_legend(axes) -> None:
-    """The loads beside the panel, the busiest on top."""
-    handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], title=UNDER_WAY, title_fontsize=8, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-
-
 # A step, and a few of them.
 
 
@@ -78,6 +71,7 @@ def ragged_batch(request, visible, cached: int):
     axes.legend(handles=[Patch(color=SKY, label="sees, in the cached context"), Patch(color=BLUE, label="sees, in this step"),
                          Patch(facecolor="white", edgecolor=GREY, label="does not see")], fontsize=8, ncols=3,
                 loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    fig.suptitle("A token sees its own request's context and the block before it, and nobody else's", fontsize=10)
     return fig
 
 
@@ -114,6 +108,7 @@ def timeline(journeys: list[Journey], slots: int, gamma: int):
     ends = [Line2D([], [], color=colour, linestyle="", marker=marker, label=label)
             for colour, marker, label in ((BLACK, "|", "answer complete"), (RED, "X", "aborted"))]
     fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5, fontsize=8)
+    fig.suptitle("A slot is filled again as soon as its request has ended", fontsize=10)
     return fig
 
 
@@ -136,50 +131,64 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
 
 
 def step_times(costs: StepCosts, device: str):
-    """Milliseconds of a step by the tokens that each request verifies, a line a load."""
-    fig, axes = figure(width=5.6, height=2.9)
-    for colour, requests, row in zip(load_colours(costs.requests), costs.requests, costs.step_seconds):
-        axes.plot(costs.tokens_per_request, 1e3 * row, color=colour, marker="o", markersize=4, label=int(requests))
-    axes.set(xlabel="tokens verified a request, anchor included", ylabel="step time (ms)", yscale="log")
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    load_legend(axes)
+    """How much longer a step takes than one that verifies the anchors alone, by the tokens that each request verifies; a line
+    a load, with the milliseconds of its ends."""
+    fig, axes = figure(width=6.4, height=3.6)
+    ends = sorted(zip(costs.step_seconds[:, -1] / costs.step_seconds[:, 0], costs.requests, costs.step_seconds, load_colours(costs.requests)))
+    height = -np.inf
+    for end, requests, row, colour in ends:
+        axes.plot(costs.tokens_per_request, row / row[0], color=colour, marker="o", markersize=4)
+        height = max(end, height + 0.085)  # labels do not touch
+        axes.annotate(f"{requests:.0f} under way: {1e3 * row[0]:.0f} to {1e3 * row[-1]:.0f} ms", (costs.tokens_per_request[-1] + 0.15, height),
+                      fontsize=8, va="center", color=colour, annotation_clip=False)
+    axes.set(xlabel="tokens verified per request, anchor included", ylabel="times as long as\nwith anchors alone", ylim=(0.9, None))
+    axes.set_title("The more requests, the more a verified token costs", fontsize=10)
     measured_on(axes, device)
     return fig
 
 
 def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, tuple[float, Estimate]], device: str):
-    """Throughput over plain decoding's, {load: {length: Estimate}}, and of the scheduler, {load: (mean length, Estimate)}."""
-    fig, axes = figure(width=6.2, height=3.4)
-    for colour, (load, values) in zip(load_colours(found), found.items()):
-        draw_estimates(axes, list(values), list(values.values()), {"color": colour, "marker": "s", "markersize": 4, "label": load})
+    """Throughput over plain decoding's, {load: {length: Estimate}}, and of the scheduler, {load: (mean length, Estimate)}: a panel
+    a load."""
+    fig, panels = figure(len(found) // 2 + 1, 2, width=2.2, height=2.0, sharex=True, sharey=True)
+    for axes, (load, values) in zip(panels.flat, found.items()):
+        draw_estimates(axes, list(values), list(values.values()), {**style("fixed"), "markersize": 4, "label": "one fixed length for all"})
         length, value = scheduled[load]
-        axes.plot(length, value.value, marker="^", markersize=9, color=colour, markeredgecolor=BLACK, linestyle="", zorder=3)
-    axes.axhline(1, color=GREY, linewidth=1)
-    axes.set(xlabel="drafts verified a request", ylabel="throughput over that of\nplain decoding at the same load",
-             xticks=list(next(iter(found.values()))))
-    load_legend(axes)
-    kinds = [Line2D([], [], marker="s", markersize=4, color=GREY, label="one fixed length for all"),
-             Line2D([], [], marker="^", markersize=9, color=GREY, markeredgecolor=BLACK, linestyle="", label="Algorithm 1, at its mean length")]
-    fig.legend(handles=kinds, loc="outside lower center", ncols=2, fontsize=8)
-    measured_on(axes, device)
+        draw_estimates(axes, [length], [value], {**style("algorithm1"), "linestyle": "", "label": "Algorithm 1, at its mean length"})
+        axes.axhline(1, color=GREY, linewidth=1)
+        axes.set_title(f"{load} under way: best {max(values, key=lambda length: values[length].value)}", fontsize=9)
+    for axes in panels.flat[len(found):]:
+        axes.axis("off")  # room for the legend
+    panels[0][0].set_xticks(list(next(iter(found.values()))))
+    fig.supxlabel("drafts verified per request", fontsize=9)
+    fig.supylabel("throughput over plain decoding's at the same load", fontsize=9)
+    panels.flat[-1].legend(*panels[0][0].get_legend_handles_labels(), loc="center", fontsize=8)
+    fig.suptitle("The busier, the less any length brings; which length is best hardly changes here", fontsize=10)
+    measured_on(panels.flat[len(found) - 1], device)
     return fig
 
 
-def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str):
-    """Tokens verified a request (left) and throughput over MTP-1's at the same load (right), {name: {load: Estimate}};
-    thin lines are the paper's fits."""
-    fig, (left, right) = figure(2, width=4.0, height=3.1)
-    for axes, found in ((left, budgets), (right, over_mtp)):
-        for name, values in found.items():
-            draw_estimates(axes, list(values), list(values.values()), style(name))
+def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str, gamma: int = 7):
+    """The share of each block that is verified, its anchor included (left; budgets are tokens, blocks of DSpark have `gamma`
+    drafts), and throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits."""
+    fig, (left, right) = figure(2, width=4.0, height=3.3)
+    for name, values in budgets.items():
+        block = 2 if name == "mtp" else gamma + 1
+        draw_estimates(left, list(values), [found.scaled(100 / block) for found in values.values()], style(name))
+    for name, values in over_mtp.items():
+        draw_estimates(right, list(values), list(values.values()), style(name))
+    for axes in (left, right):
         load_axis(axes, (1, 4, 16, 64, 200))
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         for series, ours in SERIES.items():
-            left.plot(*paper_line(model, "verification_budget", series), **_thin(ours, line))
+            requests, tokens = paper_line(model, "verification_budget", series)
+            left.plot(requests, 100 * tokens / (1 + int(series[-1])), **_thin(ours, line))
         requests, ours = paper_line(model, "throughput", "DSpark-5")[:, 1:]  # the first point is 0 of both
         right.plot(requests, ours / np.interp(requests, *paper_line(model, "throughput", "MTP-1")), **_thin("lagged", line))
-    left.set(ylabel="tokens verified a request,\nanchor included", ylim=(1, 8.4))
+    left.set(ylabel="share of the block verified,\nanchor included (%)", ylim=(50, 104))
+    left.set_title("The busier, the smaller the share of a block", fontsize=10)
     right.set(ylabel="throughput over that of\nMTP-1 at the same load")
+    right.set_title("and the smaller the gain over MTP-1", fontsize=10)
     right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
     measured_on(right, device)
     legend_under(fig, left, *fit_handles(), columns=3)
@@ -201,7 +210,7 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
     fig, (left, right) = figure(2, width=4.0, height=3.3)
     for name, points in frontiers.items():
         left.plot(*points.T, **style(name))
-    left.set(title="here", xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, None))
+    left.set(title="here: up and right is better", xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, None))
     measured_on(left, device)
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         found = paper.numbers()["figure7"]["models"][model]
@@ -239,6 +248,7 @@ def against_engine(rows: list[dict], device: str):
         draw_estimates(axes, x, [row["ratio"] for row in own], {**style(name), "linestyle": ""})
     load_axis(axes, sorted({row["concurrency"] for row in rows}))
     axes.set_ylabel("throughput, model over engine")
+    axes.set_title(f"The model is at most {max(abs(row['ratio'].value - 1) for row in rows):.0%} away from the engine", fontsize=10)
     legend_under(fig, axes, columns=3)
     measured_on(axes, device)
     return fig
@@ -249,19 +259,21 @@ def arrivals(waits: dict[str, dict[float, float]]):
     fig, axes = figure(width=5.4, height=3.0)
     for name, by_rate in waits.items():
         axes.plot(list(by_rate), [1e3 * wait for wait in by_rate.values()], **style(name))
-    axes.set(xlabel="requests arriving a second", yscale="log", ylabel="time to the first token (ms),\n95th percentile")
+    axes.set(xlabel="requests arriving per second", yscale="log", ylabel="time to the first token (ms),\n95th percentile")
+    axes.set_title("A better drafter moves the point where the queue grows", fontsize=10)
     axes.legend(fontsize=8)
     return fig
 
 
 def budgets_by_device(found: dict[str, dict[int, float]], block: int):
-    """Tokens verified a request by load for predicted devices {name: {load: budget}}; whole blocks are `block` tokens."""
+    """Tokens verified per request by load for predicted devices {name: {load: budget}}; whole blocks are `block` tokens."""
     fig, axes = figure(width=5.6, height=3.0)
     for (name, values), colour, marker in zip(found.items(), (BLUE, ORANGE, GREEN, RED), "os^D"):
         axes.plot(list(values), list(values.values()), color=colour, marker=marker, label=name)
     axes.axhline(block, color=GREY, linewidth=1, linestyle=":")
     load_axis(axes, max(found.values(), key=len))
-    axes.set(ylabel="tokens verified a request,\nanchor included", ylim=(1, block + 0.4))
+    axes.set(ylabel="tokens verified per request,\nanchor included", ylim=(1, block + 0.4))
+    axes.set_title("A GPU verifies whole blocks for free until its arithmetic is busy", fontsize=10)
     axes.legend(fontsize=8)
     return fig
 
@@ -299,3 +311,23 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
     axes.set(xlabel="request, sorted", ylabel="drafts", ylim=(0, gamma * 1.22), yticks=range(gamma + 1), xlim=(0.4, max(len(x), 8) + 0.6))
     axes.grid(False)
     axes.legend(fontsize=8, ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
+
+
+def draw_own_load(own: dict, recorded: dict[str, dict[int, float]], recorded_label: str):
+    """Throughput over plain decoding by load, of a lab's own small serving load (diamonds) and of the recorded engine
+    ({policy: {load: ratio}}, hollow)."""
+    found = {(row["policy"], row["concurrency"]): row["tokens_per_second"] for row in own["rows"]}
+    loads = sorted({load for _, load in found})
+    fig, axes = figure(width=6.4, height=3.2)
+    for policy in ("fixed", "algorithm1"):
+        look = policy_style(policy)
+        axes.plot(loads, [found[policy, load] / found["plain", load] for load in loads],
+                  **{**look, "marker": "D", "label": f"{look['label']}, {own['target']}"})
+        there = {load: ratio for load, ratio in recorded[policy].items() if load <= loads[-1]}
+        axes.plot(list(there), list(there.values()), **{**hollow(look), "label": f"{look['label']}, {recorded_label}"})
+    axes.axhline(1, color=GREY, linewidth=1)
+    axes.set(ylabel="throughput over plain decoding", ylim=(0, None))
+    load_axis(axes, loads)
+    axes.legend(fontsize=8)
+    measured_on(axes, own["device"])
+    return fig

@@ -36,11 +36,18 @@ def figure_2():
             draw_positions(axes, our_results.conditional_acceptance(studies.TABLE_1[name], domain), style, shift)
             theirs = paper.conditional_acceptance(name, domain)
             axes.plot(np.arange(1, len(theirs) + 1) + shift, theirs, **hollow(style))
-        axes.set(title=domain, xticks=range(1, len(theirs) + 1), ylim=(0.3, 1.02))
+        axes.set(xticks=range(1, len(theirs) + 1), ylim=(0.3, 1.02))
+        axes.set_title(f"{domain}: from first to last {_fall('dflash', domain):+.2f} DFlash, {_fall('dspark', domain):+.2f} DSpark", fontsize=10)
         axes.label_outer()
     measured_on(panels[-1], our_results.measured("tiny-dspark")["device"])
     legend_below(fig, panels[0])
     return fig
+
+
+def _fall(name: str, domain: str) -> float:
+    """How much higher a drafter's last position is than its first; below zero it falls."""
+    first, *_, last = our_results.conditional_acceptance(studies.TABLE_1[name], domain)
+    return last.value - first.value
 
 
 def table_1(target: str = TARGET):
@@ -55,8 +62,11 @@ def table_1(target: str = TARGET):
             theirs = [*means.values(), np.mean(list(means.values()))]
             axes.plot(x + 0.06, theirs, **hollow(style, "none"))
     axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean of the three"],
-             ylabel="accepted length (tokens a round)")
+             ylabel="accepted length (tokens per round)")
     axes.set_ylim(bottom=1)
+    longest = [max(studies.TABLE_1, key=lambda name: our_results.accepted_lengths(studies.TABLE_1[name])[place].value) for place in COLUMNS]
+    places = zip([*DOMAINS, "the mean"], longest)
+    axes.set_title("Longest here: " + ", ".join(f"{drafter_style(name)['label']} in {place}" for place, name in places), fontsize=10)
     measured_on(axes, our_results.measured("tiny-dspark")["device"])
     legend_below(fig, axes, target)
     return fig
@@ -78,41 +88,47 @@ def figure_3():
         axes.plot(FULL_DEPTH, theirs, **hollow(style, "none"))
         axes.axhline(rival.value, color=style["color"], linewidth=1)
         axes.axhline(theirs, color=style["color"], linewidth=1, linestyle="--")
-        axes.set(title=domain, xlabel="layers of the drafter", xticks=layers, ylim=(1, None))
-        axes.set_xticklabels([f"{n}" if n == studies.PAPER_DEPTHS[n] else f"{n} (paper: {studies.PAPER_DEPTHS[n]})" for n in layers])
-    panels[0].set_ylabel("accepted length (tokens a round)")
+        axes.set(xlabel=f"layers (full: {FULL_DEPTH} here, {studies.PAPER_DEPTHS[FULL_DEPTH]} there)", xticks=layers, ylim=(1, None))
+        axes.set_xticklabels(["full" if n == FULL_DEPTH else f"{n}" for n in layers])
+        shallow = our_results.gains(studies.DEPTHS[2], studies.TABLE_1["dflash"])[domain].value
+        there = paper.by_depth("dspark", 2)[domain] / paper.by_depth("dflash", studies.PAPER_DEPTHS[FULL_DEPTH])[domain] - 1
+        axes.set_title(f"{domain}: 2 layers {shallow:+.0%} on DFlash (paper {there:+.0%})", fontsize=10)
+    panels[0].set_ylabel("accepted length (tokens per round)")
     measured_on(panels[-1], our_results.measured("tiny-dspark")["device"])
     legend_below(fig, panels[0])
     return fig
 
 
 def figure_4():
-    """Accepted length by draft length, a panel a domain; above stand the gains of DSpark over DFlash."""
-    fig, panels = figure(len(DOMAINS), width=3.9, height=4.2, sharey=True)
-    for axes, domain in zip(panels, DOMAINS):
+    """Accepted length by draft length (upper row) and the gain of DSpark over DFlash (lower row), a column a domain."""
+    fig, (panels, gains) = figure(len(DOMAINS), 2, width=3.6, height=2.9, sharey="row", sharex=True)
+    for axes, below, domain in zip(panels, gains, DOMAINS):
         for index, name in enumerate(paper.STUDY):
             shift, style = 0.18 * (index - 1), drafter_style(name)
             ours = [our_results.accepted_lengths(studies.LENGTH_STUDY[name, n])[domain] for n in studies.LENGTHS]
             theirs = paper.by_draft_length(name, domain)
             draw_estimates(axes, np.array(studies.LENGTHS) + shift, ours, style)
             axes.plot(np.array(list(theirs)) + shift, theirs.values(), **hollow(style))
-        label_gains(axes, domain)
-        axes.set(title=domain, xlabel=DRAFT_LENGTH, xticks=studies.LENGTHS, ylim=(1, None))
-    panels[0].set_ylabel("accepted length (tokens a round)")
-    measured_on(panels[-1], our_results.measured(studies.LENGTH_STUDY["dspark", 8])["device"])
+        _draw_gains(below, domain)
+        axes.set(title=domain, ylim=(1, None))
+        below.set(xlabel=DRAFT_LENGTH, xticks=studies.LENGTHS)
+    panels[0].set_ylabel("accepted length\n(tokens per round)")
+    gains[0].set_ylabel("DSpark over DFlash (%)")
+    fig.suptitle("The longer the draft, the more the head brings", fontsize=11)
+    measured_on(gains[-1], our_results.measured(studies.LENGTH_STUDY["dspark", 8])["device"])
     legend_below(fig, panels[0])
     return fig
 
 
-def label_gains(axes, domain: str) -> None:
-    """Writes the gain of DSpark over DFlash at each draft length along the upper edge: ours, below it the paper's."""
-    theirs = {name: paper.by_draft_length(name, domain) for name in ("dspark", "dflash")}
-    for length in studies.LENGTHS:
-        gain = our_results.gains(*(studies.LENGTH_STUDY[name, length] for name in ("dspark", "dflash")))[domain].value
-        paper_gain = theirs["dspark"][length] / theirs["dflash"][length] - 1
-        for text, height, colour in ((f"{gain:+.0%}", 0.96, BLACK), (f"({paper_gain:+.0%})", 0.905, GREY)):
-            axes.text(length, height, text, transform=axes.get_xaxis_transform(), ha="center", fontsize=8, color=colour)
-    axes.margins(y=0.2)
+def _draw_gains(axes, domain: str) -> None:
+    """The gain of DSpark over DFlash by draft length: ours with its interval, the paper's hollow."""
+    style = drafter_style("dspark")
+    pairs = ([studies.LENGTH_STUDY[name, length] for name in ("dspark", "dflash")] for length in studies.LENGTHS)
+    ours = [our_results.gains(*pair)[domain].scaled(100) for pair in pairs]
+    draw_estimates(axes, studies.LENGTHS, ours, style)
+    there = [paper.by_draft_length(name, domain) for name in ("dspark", "dflash")]
+    axes.plot(studies.LENGTHS, [100 * (there[0][length] / there[1][length] - 1) for length in studies.LENGTHS], **hollow(style))
+    axes.axhline(0, color=BLACK, linewidth=0.8)
 
 
 def figure_4_latency():
@@ -126,6 +142,9 @@ def figure_4_latency():
         axes.plot(np.array(list(theirs)) + shift, [100 * value for value in theirs.values()], **hollow(style))
     axes.axhline(0, color=BLACK, linewidth=0.8)
     axes.set(xlabel=DRAFT_LENGTH, ylabel="round longer than DFlash's (%)", xticks=studies.LENGTHS)
+    longest = max(studies.LENGTHS)
+    axes.set_title(f"At length {longest} the Markov head's loop makes a round {our_results.overhead(measured, 'dspark', longest).value:.1%} "
+                   f"longer,\nin the paper, beside a far larger target, {paper.overhead('dspark')[longest]:.1%}", fontsize=10)
     measured_on(axes, f"{measured['device']}, batch {measured['batch']} (paper: {paper.claim('latency batch size')})")
     legend_below(fig, axes)
     return fig
@@ -138,15 +157,32 @@ def gain_by_domain(ours: str, theirs: str, target: str = TARGET):
     """
     fig, axes = figure(width=6.4, height=3.8)
     found = our_results.gains(studies.TABLE_1[ours], studies.TABLE_1[theirs])
-    style = {**drafter_style(ours), "linestyle": "none"}
-    draw_estimates(axes, range(len(COLUMNS)), [found[place].scaled(100) for place in COLUMNS], {**style, "markersize": 9})
+    look = {"linestyle": "none", "markersize": 9}
+    draw_estimates(axes, range(len(COLUMNS)), [found[place].scaled(100) for place in COLUMNS],
+                   {**look, "color": drafter_style(ours)["color"], "marker": "o", "label": "here, 95 %"})
     if {ours, theirs} <= set(paper.LABELS):
         means = [list(paper.domain_means(target, name).values()) for name in (ours, theirs)]
         ratios = np.divide(*([*values, np.mean(values)] for values in means))
-        axes.plot(np.arange(len(COLUMNS)) + 0.12, 100 * (ratios - 1), **{**hollow(style, "none"), "markersize": 9})
+        axes.plot(np.arange(len(COLUMNS)) + 0.12, 100 * (ratios - 1), **look, color=BLACK, marker="D", markerfacecolor="none",
+                  label=f"the paper's, {target}")
     axes.axhline(0, color=BLACK, linewidth=0.8)
     axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean of the three"], xlim=(-0.5, len(COLUMNS) - 0.5),
-             ylabel=f"longer than {drafter_style(theirs)['label']}'s (%)")
+             ylabel="accepted length, longer by (%)", title=f"{drafter_style(ours)['label']} over {drafter_style(theirs)['label']}")
     measured_on(axes, our_results.measured("tiny-dspark")["device"])
-    legend_below(fig, axes, target)
+    fig.legend(loc="outside lower center", ncols=2, fontsize=8)
+    return fig
+
+
+def draw_own_lengths(own: dict, label: str):
+    """Accepted length of DSpark by domain: of a lab's own models (`own`, {domain: estimate}), of the recorded tiny ones, and the
+    paper's, whose prompts are the benchmarks of each domain."""
+    fig, axes = figure(width=6.0, height=3.2)
+    style, x = {**drafter_style("dspark"), "linestyle": "none"}, np.arange(len(own))
+    recorded = our_results.accepted_lengths(studies.TABLE_1["dspark"])
+    draw_estimates(axes, x - 0.1, list(own.values()), {**style, "marker": "D", "label": label})
+    draw_estimates(axes, x, [recorded[domain] for domain in own], {**style, "color": GREY, "label": "here, tiny models"})
+    theirs = paper.domain_means(TARGET, "dspark")
+    axes.plot(x + 0.1, [theirs[domain] for domain in own], **{**hollow(style, "none"), "label": f"paper ({TARGET})"})
+    axes.set(xticks=x, xticklabels=list(own), ylabel="accepted length (tokens per round)", ylim=(1, None))
+    axes.legend(fontsize=8)
     return fig

@@ -68,6 +68,15 @@ def hollow(style: dict, line: str = "--") -> dict:
     return {**style, "label": "_", "markerfacecolor": "none", "linestyle": line, "linewidth": 1, "alpha": 0.8}
 
 
+def domain_axes(axes, domains: list[str], ylabel: str, device: str) -> None:
+    """Axes of bars in a group per domain: named groups, a legend beside them, the device."""
+    axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel=ylabel)
+    axes.grid(axis="x", visible=False)
+    axes.margins(y=0.1)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    measured_on(axes, device)
+
+
 def draw_estimates(axes, x, estimates: list[Estimate | None], style: dict) -> None:
     """Estimates at `x` as filled markers with their intervals, which need not hold them; None leaves its place empty."""
     drawn = [(place, e.value, max(0, e.value - e.low), max(0, e.high - e.value)) for place, e in zip(x, estimates) if e is not None]
@@ -81,3 +90,25 @@ def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> No
     draw_estimates(axes, [k + shift for k in range(1, len(estimates) + 1)], estimates, style)
     axes.set(xlabel="draft position", ylabel="accepted, given that all before were", ylim=(0, 1.02),
              xticks=range(1, len(estimates) + 1))
+
+
+def label_ends(axes, ends: list[tuple], gap: float = 0.06) -> None:
+    """Writes labels after the last points of lines, each (x, y, label, colour), in place of a legend.
+
+    Labels at the right end stand at least `gap` of the panel's height apart; a line that ends earlier has its label under
+    its last point, or over it at the foot of the panel. Call it when the limits of the axes are final.
+    """
+    low, high = axes.get_ylim()
+    right, top = max(x for x, *_ in ends), max(y for _, y, *_ in ends)
+    last, places = -float("inf"), []
+    for x, y, label, colour in sorted(ends, key=lambda end: end[1]):
+        if x < right - 0.5:
+            over = 12 if y < low + 0.2 * (high - low) else -14
+            axes.annotate(label, (x, y), (0, over), textcoords="offset points", ha="center", va="center", fontsize=8.5, color=colour)
+            continue
+        last = max(y, last + gap * (high - low))
+        places.append((last, label, colour))
+    down = max(0.0, places[-1][0] - max(top, high - gap * (high - low)))
+    for place, label, colour in places:
+        axes.annotate(label, (right, place - down), (8, 0), textcoords="offset points", va="center", fontsize=8.5, color=colour,
+                      annotation_clip=False)

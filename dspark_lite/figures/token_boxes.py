@@ -54,7 +54,7 @@ def inch_canvas(width: float, height: float):
 def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """A round's committed tokens and its drafts that came to nothing, each as (text, kind).
 
-    Behind the first refused draft nothing was judged; behind a stop token nothing was used.
+    After the first refused draft nothing was judged; after a stop token nothing was used.
     """
     texts = [lab.tokenizer.decode([token]) for token in r.draft_tokens]
     committed = [(text, "kept") for text in texts[:min(r.accepted, r.committed)]]
@@ -69,7 +69,7 @@ def rounds_figure(lab, generation, first: int = 0, count: int = 8):
     """The rounds of a generation as rows of tokens; `lab` decodes the ids.
 
     Kept drafts are filled green and the target's own token blue with a plus; then comes what came to nothing: the
-    refused draft red with a cross, those behind it dotted.
+    refused draft red with a cross, those after it dotted.
     """
     rounds = generation.rounds[first:first + count]
     rows = [judged_tokens(lab, r) for r in rounds]
@@ -90,22 +90,25 @@ def rounds_figure(lab, generation, first: int = 0, count: int = 8):
 
 
 def _legend(axes, x: float, y: float) -> None:
-    """What the boxes mean: an empty box of each kind and its meaning behind it."""
+    """What the boxes mean: an empty box of each kind and its meaning after it."""
     for kind, meaning in (("kept", "draft, kept"), ("added", "the target's own"), ("refused", "draft, refused"),
-                          ("unread", "behind a refusal or the end: not used")):
+                          ("unread", "after a refusal or the end: not used")):
         x = draw_box(axes, x, y, "a", kind)
         axes.text(x, y, meaning, fontsize=LETTERS, va="center_baseline", color=GREY)
         x += 0.072 * len(meaning) + 0.25
 
 
 def along_block(fig, axes, texts: list[str], confidence, accepted: int) -> None:
-    """Marks each position's confidence on a figure of one block, names the tokens and shades those that were refused."""
+    """Marks each position's confidence on a figure of one block, names the tokens, shades the refused one and those after."""
     position = range(len(texts))
     axes.plot(position, confidence, linestyle="", marker="D", color=ORANGE, label="confidence")
-    axes.axvspan(accepted - 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
     if accepted < len(texts):
-        axes.text(accepted - 0.45, 1.05, "refused", fontsize=8, color=REJECTED)
-    axes.set(xticks=position, xticklabels=[f"{k + 1}\n{visible_text(text)}" for k, text in enumerate(texts)], ylim=(0, 1.14),
+        axes.axvspan(accepted - 0.5, accepted + 0.5, color=REJECTED, alpha=0.15, lw=0, zorder=0)
+        axes.axvspan(accepted + 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
+        axes.text(accepted - 0.45, 1.15, "refused", fontsize=8, color=REJECTED, va="top")
+    if accepted < len(texts) - 1:
+        axes.text(accepted + 0.55, 1.15, "after a refusal: void", fontsize=8, color=GREY, va="top")
+    axes.set(xticks=position, xticklabels=[f"{k + 1}\n{visible_text(text)}" for k, text in enumerate(texts)], ylim=(0, 1.17),
              xlim=(-0.5, len(texts) - 0.5), xlabel="position in the block, drafted token", ylabel="probability")
     axes.grid(axis="x", visible=False)
     fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)

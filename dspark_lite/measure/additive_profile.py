@@ -8,10 +8,11 @@ import torch
 from tqdm import tqdm
 
 from ..common.errors import RequestError
+from ..common.origin import Origin
 from ..common.timing import time_interleaved
 from ..scheduling.additive_costs import AdditiveCosts
 from ..scheduling.step_costs import StepCosts
-from .step_time import PROFILE_CONTEXT, PROFILE_REPEATS
+from .step_time import PROFILE_CONTEXT, PROFILE_REPEATS, profiled_tokens
 
 PROFILE_REQUESTS = (1, 2, 4, 8, 16)  # requests in a step unless others are asked for
 BLOCK_TOKENS = range(1, 9)  # tokens that each verifies: the anchor alone to a whole block of seven
@@ -19,12 +20,12 @@ BLOCK_TOKENS = range(1, 9)  # tokens that each verifies: the anchor alone to a w
 
 @torch.inference_mode()
 def profile_steps(target, requests=PROFILE_REQUESTS, tokens=BLOCK_TOKENS, *, context: int = PROFILE_CONTEXT,
-                  repeats: int = PROFILE_REPEATS) -> tuple[StepCosts, dict]:
+                  repeats: int = PROFILE_REPEATS, text: torch.Tensor | None = None) -> tuple[StepCosts, dict]:
     """Seconds of passes that verify so many `tokens` of each of so many `requests`: (medians, milliseconds of every repeat by
     (requests, tokens of each)).
 
-    Each request has `context` committed tokens; passes are timed in round-robin. Raises RequestError where the target has
-    no position for the longest.
+    Each request has `context` committed tokens, those of `text` (None: random ones); passes are timed in round-robin.
+    Raises RequestError where the target has no position for the longest.
     """
     requests, tokens = sorted(set(requests)), sorted(set(tokens))
     if not requests or requests[0] < 1 or tokens[0] < 1:
@@ -32,8 +33,7 @@ def profile_steps(target, requests=PROFILE_REQUESTS, tokens=BLOCK_TOKENS, *, con
     if context + tokens[-1] > target.max_positions:
         raise RequestError(f"{context} context tokens and {tokens[-1]} more exceed the {target.max_positions} positions of this target; "
                            "ask for a shorter context")
-    generator = torch.Generator(target.device).manual_seed(0)
-    ids = torch.randint(target.vocab_size, (requests[-1], context + tokens[-1]), generator=generator, device=target.device)
+    ids = profiled_tokens(target, (requests[-1], context + tokens[-1]), text)
     caches = {count: target.prefill(ids[:count, :context])[1] for count in requests}
     bar = tqdm(total=len(requests) * len(tokens) * (repeats + 1), desc="profile", unit="step", file=sys.stderr)
 
@@ -47,9 +47,9 @@ def profile_steps(target, requests=PROFILE_REQUESTS, tokens=BLOCK_TOKENS, *, con
     return StepCosts(requests, tokens, [[float(np.median(spent[r, k])) / 1e3 for k in tokens] for r in requests]), spent
 
 
-def additive_fit(costs: StepCosts) -> tuple[AdditiveCosts, float]:
-    """SGLang's additive table nearest to measured steps, and its largest relative error on them."""
+def additive_fit(costs: StepCosts, origin: Origin | None = None) -> tuple[AdditiveCosts, float]:
+    """SGLang's additive table nearest to steps measured at `origin`, and its largest relative error on them."""
     each, per_request = np.meshgrid(costs.requests, costs.tokens_per_request, indexing="ij")
     measured = each.ravel(), (each * per_request).ravel(), costs.step_seconds.ravel()
-    table = AdditiveCosts.fit(*measured)
+    table = AdditiveCosts.fit(*measured, origin)
     return table, float(np.abs(table.relative_errors(*measured)).max())

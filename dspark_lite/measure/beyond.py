@@ -15,7 +15,7 @@ from tqdm import tqdm
 from ..common.estimates import Estimate, bootstrap
 from ..decoding.block_verification import block_ends
 from ..decoding.rounds import generate
-from ..decoding.sampling import accept
+from ..decoding.sampling import accept, probability_ratios
 from ..scheduling.acceptance_estimator import AcceptanceEstimator, margins
 from ..scheduling.calibration import auc, survivals, survived
 
@@ -54,8 +54,7 @@ def watch(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Blocks
 
 def expected_by_rule(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor) -> tuple[float, float]:
     """How many drafts of a block [1, g] the token rule and block verification accept on average over their coins."""
-    at = draft_tokens.unsqueeze(-1)
-    ratios = (target_probs[:, :-1].gather(-1, at) / draft_probs.gather(-1, at)).squeeze(-1)  # [1, g]
+    ratios = probability_ratios(target_probs, draft_probs, draft_tokens)  # [1, g]
     ends, _, _ = block_ends(target_probs, draft_probs, draft_tokens, None)  # [1, g+1]
     return ratios.clamp(max=1).cumprod(1).sum().item(), (ends * torch.arange(ends.shape[1])).sum().item()
 

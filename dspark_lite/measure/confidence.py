@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from ..common.errors import RequestError
 from ..common.fingerprint import fingerprint
 from ..scheduling.calibration import (STS, Observations, by_position, check, check_confidence_head, ece_floor, fit_sts,
                                       survivals)
-from .evaluation import rollout
+from .evaluation import rollout, room_for
 from .journal import header
 from .lab import Lab
 
@@ -18,16 +19,18 @@ from .lab import Lab
 def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Observations:
     """Rolls out every prompt with whole blocks and notes what the confidence head said and what was accepted.
 
-    Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind it. Raises
-    RequestError for a drafter without a confidence head.
+    Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind it; so are prompts that
+    leave the target no position for an answer. Raises RequestError for a drafter without a confidence head.
     """
     check_confidence_head(drafter)
     logits, accepted, prompts = [], [], []
     fitted, drafter.temperatures = drafter.temperatures, None  # raw logits, whatever is in use
     try:
         for index, text in enumerate(tqdm(texts, desc="observe", unit="prompt", file=sys.stderr)):
-            said = []
-            answer = rollout(lab, drafter, text, index, temperature=temperature, policy=_listening(said))
+            said, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
+            if room < 1:
+                continue
+            answer = rollout(lab, drafter, text, index, temperature=temperature, policy=_listening(said), max_new_tokens=room)
             for r, block in zip(answer.rounds, said):
                 if r.committed > r.accepted:
                     logits.append(block), accepted.append(r.accepted), prompts.append(index)
@@ -45,9 +48,19 @@ def _listening(said: list):
     return policy
 
 
-def observe_domains(lab: Lab, drafter, part: slice, *, temperature: float = 1.0) -> dict[str, Observations]:
-    """Observations of each domain from the prompts of the lab that `part` selects."""
-    return {domain: observe(lab, drafter, texts[part], temperature=temperature) for domain, texts in lab.prompts.items()}
+def observe_domains(lab: Lab, drafter, part, *, temperature: float = 1.0) -> dict[str, Observations]:
+    """Observations of each domain or benchmark, from the prompts of the lab that `part(texts)` selects."""
+    return {domain: observe(lab, drafter, part(texts), temperature=temperature) for domain, texts in lab.prompts.items()}
+
+
+def reported_half(texts: list[str]) -> list[str]:
+    """The first half of a domain's prompts, which a calibration is judged on."""
+    return texts[:len(texts) // 2]
+
+
+def fitted_half(texts: list[str]) -> list[str]:
+    """The second half, which it is fitted on."""
+    return texts[len(texts) // 2:]
 
 
 def pooled(observations: dict[str, Observations]) -> Observations:
@@ -56,23 +69,36 @@ def pooled(observations: dict[str, Observations]) -> Observations:
 
 
 def calibrate(lab: Lab, drafter, *, temperature: float = 1.0) -> tuple[STS, dict]:
-    """Fits on the second half of each domain's prompts, all domains together; measures on the first: (STS, report)."""
-    half = len(next(iter(lab.prompts.values()))) // 2
-    fitted_on = pooled(observe_domains(lab, drafter, slice(half, None), temperature=temperature))
-    name = f"{lab.target.name}, {', '.join(lab.prompts)}, {len(lab.prompts) * half} prompts, temperature {temperature}"
+    """Fits on the second half of each domain's prompts, all domains together; measures on the first: (STS, report).
+
+    Raises RequestError where a domain has a single prompt, or none of its prompts gave a whole block.
+    """
+    if short := [domain for domain, texts in lab.prompts.items() if len(texts) < 2]:
+        raise RequestError(f"{', '.join(short)} has fewer than two prompts, and a calibration is fitted on one half and judged on the other; "
+                           "give more")
+    by_domain = observe_domains(lab, drafter, fitted_half, temperature=temperature)
+    fitted_on = pooled(by_domain)
+    count = sum(len(fitted_half(texts)) for texts in lab.prompts.values())
+    name = f"{lab.target.name}, {', '.join(lab.prompts)}, {count} prompts, temperature {temperature}"
     sts = fit_sts(fitted_on.logits, fitted_on.accepted, dataset=name, draft=fingerprint(drafter))
-    measured = calibration_report(lab, drafter, sts, observe_domains(lab, drafter, slice(half), temperature=temperature))
+    measured = calibration_report(lab, drafter, sts, observe_domains(lab, drafter, reported_half, temperature=temperature))
     return sts, measured | {"temperature": temperature, "num_samples": sts.num_samples}
 
 
 def check_stored(lab: Lab, drafter, sts: STS, *, temperature: float = 1.0) -> dict:
-    """Whether a stored calibration still fits fresh rollouts on the first half of each domain's prompts."""
-    half = len(next(iter(lab.prompts.values()))) // 2
-    return calibration_report(lab, drafter, sts, observe_domains(lab, drafter, slice(half), temperature=temperature)) | {"temperature": temperature}
+    """Whether a stored calibration still fits fresh rollouts on the first half of each domain's prompts.
+
+    Raises RequestError for a calibration of another draft or of blocks of another length.
+    """
+    sts.check_draft(drafter)
+    found = observe_domains(lab, drafter, reported_half, temperature=temperature)
+    return calibration_report(lab, drafter, sts, found) | {"temperature": temperature}
 
 
 def calibration_report(lab: Lab, drafter, sts: STS, observations: dict[str, Observations]) -> dict:
     """ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits."""
+    if empty := [domain for domain, found in observations.items() if not len(found.accepted)]:
+        raise RequestError(f"no prompt of {', '.join(empty)} gave a whole block; take shorter prompts, or more of them")
     together = pooled(observations)
     rows = [row for domain, found in {"all": together, **observations}.items() for row in _report_rows(domain, found, sts)]
     found = check(sts, together.logits, together.accepted)
@@ -97,7 +123,7 @@ def _report_rows(domain: str, found: Observations, sts: STS) -> list[dict]:
 def replay(observations: Observations, confidence: np.ndarray, least: float) -> tuple[float, float]:
     """(accepted, rejected) tokens a step if recorded blocks had been cut at `least`, confidence [N, g]; bonus included.
 
-    Exact for the recorded steps; what follows a cut would have begun at other places, which only scripts/threshold_sweep.py sees.
+    Exact for the recorded steps; what follows a cut would have begun at other places, which only measure/threshold_sweep.py sees.
     """
     length = (confidence >= least).cumprod(1).sum(1)
     accepted = np.minimum(observations.accepted, length)

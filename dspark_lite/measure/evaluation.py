@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from ..common.errors import RequestError
 from ..common.estimates import Estimate, bootstrap, paired
+from ..common.fingerprint import fingerprint
 from ..decoding.rounds import Generation, Round, generate
 from ..decoding.sampling import check_temperature
-from ..common.fingerprint import fingerprint
 from ..scheduling.policies import fixed
 from ..serving.engine import Engine, Request
 from .benchmarks import BENCHMARKS
@@ -31,7 +32,7 @@ def rollout(lab: Lab, drafter, prompt: str, index: int, *, temperature: float, p
             max_new_tokens: int | None = None) -> Generation:
     """`generate` on a prompt; the seed is the lab's plus `index`, so that a longer list begins with the same ones."""
     return generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=max_new_tokens or lab.max_new_tokens,
-                    temperature=temperature, policy=policy, gamma=gamma, generator=lab.generator(lab.seed + index))
+                    temperature=temperature, policy=policy, gamma=gamma, generator=lab.generator(lab.seed + index), fast=lab.fast)
 
 
 def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> list[Generation]:
@@ -129,7 +130,7 @@ def _rows_by_journal(journal: Journal, lab: Lab, drafters: dict, prompts: dict[s
                      slots: int) -> list[dict]:
     """The rows of `evaluate`; prompts that the journal lacks are answered, with `decoding` as the settings, and added."""
     counted = _counts if slots == 1 else partial(_counts_side_by_side, slots=slots)
-    keys = {(label, name): [_key(label, name, index, text) for index, text in enumerate(texts)]
+    keys = {(label, name): [prompt_key(label, name, index, text) for index, text in enumerate(texts)]
             for label in drafters for name, texts in prompts.items()}
     finished = sum(key in journal for some in keys.values() for key in some)
     rows, total = [], sum(map(len, keys.values()))
@@ -154,14 +155,14 @@ def _loaded(lab: Lab, drafter):
     return lab.drafter(str(drafter)) if isinstance(drafter, (str, Path)) else drafter
 
 
-def _key(label: str, name: str, index: int, text: str) -> tuple:
+def prompt_key(label: str, name: str, index: int, text: str) -> tuple:
     """What a prompt is called in the journal; another text in the same place is another prompt."""
     return label, name, index, hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _room(lab: Lab, text: str, max_new_tokens: int) -> int:
-    """How many new tokens a prompt may have; none or fewer where it fills the target's positions."""
-    return min(max_new_tokens, lab.target.max_positions - lab.encode(text).shape[1])
+def room_for(lab: Lab, input_ids: torch.Tensor, max_new_tokens: int) -> int:
+    """How many new tokens a prompt [1, n] may have; none or fewer where it fills the target's positions."""
+    return min(max_new_tokens, lab.target.max_positions - input_ids.shape[1])
 
 
 def _round_counts(answer: Generation) -> list[list[int]]:
@@ -172,16 +173,20 @@ def _round_counts(answer: Generation) -> list[list[int]]:
 def _counts(lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens) -> Iterator[tuple[int, list | None]]:
     """Answers prompts one after another: the index of each and its `_round_counts`, None where an answer has no room."""
     for index, text in texts.items():
-        room = _room(lab, text, max_new_tokens)
+        room = room_for(lab, lab.encode(text), max_new_tokens)
         yield index, None if room < 1 else _round_counts(
             rollout(lab, drafter, text, index, temperature=temperature, gamma=gamma, max_new_tokens=room))
 
 
 def _counts_side_by_side(lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens, slots) -> Iterator[tuple[int, list | None]]:
     """`_counts` by the serving engine, as answers end; what a prompt draws depends on its seed alone."""
-    rooms = {index: _room(lab, text, max_new_tokens) for index, text in texts.items()}
-    yield from ((index, None) for index, room in rooms.items() if room < 1)
-    requests = {index: Request(lab.encode(texts[index]), room, lab.seed + index) for index, room in rooms.items() if room >= 1}
+    requests = {}
+    for index, text in texts.items():
+        input_ids = lab.encode(text)
+        if (room := room_for(lab, input_ids, max_new_tokens)) < 1:
+            yield index, None
+        else:
+            requests[index] = Request(input_ids, room, lab.seed + index)
     capacity = max((one.input_ids.shape[1] + one.max_new_tokens for one in requests.values()), default=0) + drafter.gamma + 1
     engine = Engine(lab.target, drafter, policy=gamma and fixed(gamma), slots=slots, capacity=capacity, temperature=temperature)
     indices = {engine.submit(request): index for index, request in requests.items()}
@@ -207,3 +212,10 @@ def _row(label: str, name: str, found: list, gamma: int) -> dict:
 def tokens_per_second(generations: list[Generation]) -> float:
     """Tokens committed in rounds over the seconds of all rounds; the prompt's pass is not decoding."""
     return sum(r.committed for g in generations for r in g.rounds) / sum(g.decode_seconds for g in generations)
+
+
+def round_milliseconds(generations: list[Generation]) -> dict[str, float]:
+    """What a round costs: its mean milliseconds of drafting and of verifying."""
+    rounds = [r for g in generations for r in g.rounds]
+    return {"draft_milliseconds": 1e3 * float(np.mean([r.draft_seconds for r in rounds])),
+            "verify_milliseconds": 1e3 * float(np.mean([r.verify_seconds for r in rounds]))}

@@ -1,7 +1,7 @@
 """Memory and time of the released shapes with random weights: what lesson 08 takes on a GPU, without a download.
 
 Checkpoints of random numbers are written to a temporary folder in the released format and loaded as the real ones
-are, in float16, with the memory capped at a T4's. Random weights agree on nothing, so acceptance is forced to a pattern
+are, in float16 or bfloat16, with the memory capped at a T4's. Random weights agree on nothing, so acceptance is forced to a pattern
 drawn from the paper's measurements, and every report says so: milliseconds and bytes are measured, tokens a second
 follow from them and the pattern.
 """
@@ -9,6 +9,7 @@ follow from them and the pattern.
 import json
 import tempfile
 import zlib
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tqdm import tqdm
 
 from ..common.errors import DSparkLiteError, RequestError
 from ..common.formats import size
+from ..common.origin import device_name, versions
 from ..common.timing import bytes_a_second, fastest, wall_seconds
 from ..decoding.rounds import ROUND_PARTS
 from ..models import shapes as released
@@ -27,7 +29,7 @@ from ..models.checkpoints import load_drafter, load_target
 from . import roofline
 from .forced_rounds import ForcedRounds, paper_pattern, timed_rounds
 from .journal import commit
-from .lab import device_name, versions
+from .lab import cap_memory
 
 FORCED = ("random weights; acceptance forced to a pattern drawn from the paper's Figure 2 (DSpark on Qwen3-4B), not "
           "measured")
@@ -40,11 +42,13 @@ WARM_UP = 3  # rounds that are not counted
 LESSON_DRAFTERS = ("dspark", "dflash", "small_lm")  # those of lesson 08
 
 
-def measure_shapes(shapes: str, drafters: list[str] | None = None, seed: int = 0) -> dict:
+def measure_shapes(shapes: str, drafters: list[str] | None = None, seed: int = 0, *, dtype: torch.dtype = torch.float16,
+                   folder: Path | None = None) -> dict:
     """Bytes and seconds of loading, prefill and rounds, for plain decoding and each of `drafters` (default: LESSON_DRAFTERS).
 
-    `shapes` is "released", which needs a GPU, or "tiny", for trying it out. Raises DSparkLiteError without a GPU, for
-    an unknown drafter, or where the capped memory does not hold them.
+    `shapes` is "released", which needs a GPU, or "tiny", for trying it out. The random weights stay in `folder`, which may
+    hold them already (None: they are thrown away). Raises DSparkLiteError without a GPU, for an unknown drafter, or where
+    the capped memory does not hold them.
     """
     names = list(LESSON_DRAFTERS if drafters is None else drafters)
     if unknown := set(names) - set(released.RELEASED_DRAFTERS):
@@ -56,11 +60,11 @@ def measure_shapes(shapes: str, drafters: list[str] | None = None, seed: int = 0
     device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     torch.manual_seed(seed)
     measured = {"device": device_name(device), "versions": versions(), "commit": commit(), "seed": seed,
-                "shapes": shapes, "weights": "random, float16", "acceptance": FORCED, "prompt_tokens": PROMPT[shapes],
-                "memory_cap_bytes": _cap(device), **_speed(device)}
+                "shapes": shapes, "weights": f"random, {str(dtype).removeprefix('torch.')}", "acceptance": FORCED, "prompt_tokens": PROMPT[shapes],
+                "memory_cap_bytes": cap_memory(device, released.T4 / 1e9), **_speed(device)}
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            rows = _phases(Path(folder), shapes, names, device, seed)
+        with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as held:
+            rows = _phases(Path(held), shapes, names, device, seed, dtype)
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
         raise DSparkLiteError(f"{released.T4 / 1e9:.0f} GB of GPU memory do not hold these shapes ({reason}); end what "
@@ -81,15 +85,6 @@ def bound(drafter: str, measured: dict) -> dict[str, float]:
     return {part: work(drafter, measured["prompt_tokens"]).bound(device) for part, work in works.items()}
 
 
-def _cap(device: torch.device) -> int | None:
-    """Caps this process's memory on a GPU at a T4's; the bytes."""
-    if device.type != "cuda":
-        return None
-    total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, released.T4 / total), device)
-    return min(released.T4, total)
-
-
 def _speed(device: torch.device) -> dict:
     """What the bound is made of, as measured: bytes a second of reading, microseconds of a launch."""
     few, many = torch.zeros(8, device=device), 1000
@@ -104,16 +99,21 @@ def _speed(device: torch.device) -> dict:
     return found
 
 
-def _phases(folder: Path, shapes: str, names: list[str], device: torch.device, seed: int) -> list[dict]:
-    """The rows of a measurement, one a phase; one drafter is held at a time."""
+def random_models(folder: Path, shapes: str, names: list[str], device: torch.device) -> None:
+    """Writes into `folder` what it lacks of these models of the profile, in released or tiny shapes, with random weights."""
     shape_of = released.config if shapes == "released" else released.narrow_config
-    for role in tqdm(["target", *names], desc="random weights", unit="model"):
+    for role in tqdm([role for role in names if not (folder / role / "config.json").exists()], desc="random weights", unit="model"):
         write_random(folder / role, shape_of(role), device)
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def _phases(folder: Path, shapes: str, names: list[str], device: torch.device, seed: int, dtype: torch.dtype) -> list[dict]:
+    """The rows of a measurement, one a phase; one drafter is held at a time."""
+    random_models(folder, shapes, ["target", *names], device)
     rows, pattern = [], paper_pattern("dspark", WARM_UP + ROUNDS[shapes], seed)
     phase = partial(_phase, rows, device)
-    target = phase("load target", partial(load_target, str(folder / "target"), device=device, dtype=torch.float16))
+    target = phase("load target", partial(load_target, str(folder / "target"), device=device, dtype=dtype))
     ids = torch.arange(PROMPT[shapes], device=device)[None] % target.vocab_size
     for name in tqdm(["plain", *names], desc="phases", unit="drafter"):
         _with_drafter(phase, name, folder, target, ids, pattern)
@@ -166,7 +166,7 @@ def write_random(folder: Path, config: dict, device: torch.device) -> None:
         shapes = weights.network(released.build("target", config)).bfloat16().state_dict()
     if config.get("tie_word_embeddings"):
         shapes.pop("lm_head.weight")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     files = split_torch_state_dict_into_shards(shapes, max_shard_size=FILE_BYTES)
     for file, names in files.filename_to_tensors.items():
         tensors = {name: random_tensor(name, shapes[name].shape, device) for name in names}

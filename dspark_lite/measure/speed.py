@@ -1,21 +1,17 @@
-"""Decoding speed against plain decoding, where a round's time goes, what its draft work costs as the context grows, and the
-scheduler's speed."""
+"""Decoding speed against plain decoding, what a round's draft work costs as the context grows, and the scheduler's speed."""
 
 import sys
 from functools import partial
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from tqdm import tqdm
 
-from ..common.timing import clock, milliseconds, wall_seconds
-from ..decoding.rounds import ROUND_PARTS, begin_together
+from ..common.timing import milliseconds
 from ..decoding.sampling import check_temperature
 from ..scheduling.cost_table import CostTable
 from ..scheduling.policies import literal_schedule, schedule
-from .evaluation import mean_accepted_length, rollout, rollouts, tally, tokens_per_second
-from .forced_rounds import measure_parts
+from .evaluation import mean_accepted_length, rollout, rollouts, round_milliseconds, tally, tokens_per_second
 from .journal import header
 from .lab import Lab
 
@@ -40,71 +36,12 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
             speeds = {name: tokens_per_second(found) for name, found in runs.items()}
             rows += [{"drafter": name, "domain": domain, "tokens_per_second": speeds[name],
                       "speedup": speeds[name] / speeds["plain"],
-                      "accepted_length": mean_accepted_length([tally(found)])} for name, found in runs.items()]
+                      "accepted_length": mean_accepted_length([tally(found)]), **round_milliseconds(found)}
+                     for name, found in runs.items()]
     macro = {name: float(np.mean([row["speedup"] for row in rows if row["drafter"] == name])) for name in held}
     times = {name: draft_time(lab, held[name]) for name in drafters if held[name].taps}
     return {**header(lab), "temperature": temperature, "prompts": prompts, "rows": rows, "macro_speedup": macro,
             "draft_milliseconds_by_context": times}
-
-
-class OperatorSeconds(TorchDispatchMode):
-    """Adds up the seconds that pass inside PyTorch's operators, those of the device included."""
-
-    def __init__(self, device: torch.device):
-        super().__init__()
-        self.device, self.total = device, 0.0
-
-    def __torch_dispatch__(self, operation, types, arguments=(), named=None):
-        started = clock(self.device)
-        result = operation(*arguments, **(named or {}))
-        self.total += clock(self.device) - started
-        return result
-
-
-def operator_seconds(work, device: torch.device) -> float:
-    """Seconds of `work()` inside operators; noting them slows `work` down, but not the operators."""
-    with OperatorSeconds(device) as inside:
-        work()
-    return inside.total
-
-
-@torch.inference_mode()
-def breakdown(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1.0) -> dict:
-    """Where the time of a round goes, batch 1: one row for plain decoding and for each drafter.
-
-    A row holds means over all rounds: milliseconds of each of ROUND_PARTS, how many of them passed inside operators, the
-    sum of the parts, and `python_milliseconds`, what is left of the sum outside operators. Each prompt is decoded twice
-    with the same draws, once for either clock.
-    """
-    check_temperature(temperature)
-    for name in drafters:
-        lab.check_drafter(name)  # before the first one is measured
-    rows, texts = [], [(index, text) for some in lab.prompts.values() for index, text in enumerate(some[:prompts])]
-    for name in tqdm(("plain", *drafters), desc="breakdown", unit="drafter", file=sys.stderr):
-        drafter = None if name == "plain" else lab.drafter(name)
-        _measured_rounds(lab, drafter, texts[:1], temperature, wall_seconds)  # the first run of a shape pays for memory
-        rows.append(_breakdown_row(name, *(_measured_rounds(lab, drafter, texts, temperature, measure)
-                                           for measure in (wall_seconds, operator_seconds))))
-    return {**header(lab), "temperature": temperature, "prompts": prompts, "rows": rows}
-
-
-def _measured_rounds(lab: Lab, drafter, texts: list[tuple[int, str]], temperature: float, measure) -> list[list[float]]:
-    """`measure(work, device)` of each of ROUND_PARTS, for every round of the answers to texts, each with its seed's index."""
-    rounds = []
-    for index, text in texts:
-        (request,) = begin_together(lab.target, drafter, [lab.encode(text)], max_new_tokens=lab.max_new_tokens,
-                                    temperature=temperature, generator=lab.generator(lab.seed + index))
-        while not request.finished:
-            rounds.append(list(measure_parts(request, measure).values()))
-    return rounds
-
-
-def _breakdown_row(name: str, times: list[list[float]], inside: list[list[float]]) -> dict:
-    """A row of `breakdown` from the seconds of the parts of every round, in all and inside operators."""
-    spent, operators = (dict(zip(ROUND_PARTS, (1e3 * np.mean(rows, 0)).tolist())) for rows in (times, inside))
-    total = sum(spent.values())
-    return {"drafter": name, "rounds": len(times), "milliseconds": spent, "operator_milliseconds": operators,
-            "round_milliseconds": total, "python_milliseconds": total - sum(operators.values())}
 
 
 @torch.inference_mode()

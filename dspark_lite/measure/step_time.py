@@ -8,6 +8,7 @@ import torch
 from tqdm import tqdm
 
 from ..common.errors import RequestError
+from ..common.origin import Origin
 from ..common.timing import time_interleaved
 from ..scheduling.cost_table import CostTable
 
@@ -17,11 +18,13 @@ PROFILE_REPEATS = 15
 
 
 @torch.inference_mode()
-def profile(target, sizes=PROFILE_SIZES, *, context: int = PROFILE_CONTEXT, repeats: int = PROFILE_REPEATS) -> tuple[CostTable, dict]:
+def profile(target, sizes=PROFILE_SIZES, *, context: int = PROFILE_CONTEXT, repeats: int = PROFILE_REPEATS,
+            text: torch.Tensor | None = None) -> tuple[CostTable, dict]:
     """Measures SPS(B) of `target` for B in `sizes`: (table of medians, milliseconds of every repeat by size).
 
     One pass carries B tokens after `context` committed ones and is rolled back; sizes are timed in round-robin, so that a
-    busy moment of the machine meets all of them. Raises RequestError where the target has no position for the largest size.
+    busy moment of the machine meets all of them. The tokens are those of `text` [n], over and over (None: random ones).
+    Raises RequestError where the target has no position for the largest size.
     """
     sizes = sorted(set(sizes))
     if not sizes or sizes[0] < 1:
@@ -29,8 +32,7 @@ def profile(target, sizes=PROFILE_SIZES, *, context: int = PROFILE_CONTEXT, repe
     if context + sizes[-1] > target.max_positions:
         raise RequestError(f"{context} context tokens and a batch of {sizes[-1]} exceed the {target.max_positions} "
                            "positions of this target; ask for smaller batches")
-    generator = torch.Generator(target.device).manual_seed(0)
-    ids = torch.randint(target.vocab_size, (1, context + sizes[-1]), generator=generator, device=target.device)
+    ids = profiled_tokens(target, (1, context + sizes[-1]), text)
     _, cache = target.prefill(ids[:, :context])
 
     def step(size):
@@ -45,4 +47,12 @@ def profile(target, sizes=PROFILE_SIZES, *, context: int = PROFILE_CONTEXT, repe
 
     with bar:
         spent = time_interleaved({size: partial(counted, size) for size in sizes}, target.device, repeats)
-    return CostTable(sizes, [1e3 / float(np.median(spent[size])) for size in sizes]), spent
+    return CostTable(sizes, [1e3 / float(np.median(spent[size])) for size in sizes], origin=Origin.of(target)), spent
+
+
+def profiled_tokens(target, shape: tuple[int, int], text: torch.Tensor | None) -> torch.Tensor:
+    """Token ids of this shape for a profile: those of `text` [n] over and over, or random ones where it is None."""
+    if text is not None:
+        return text.to(target.device)[torch.arange(shape[0] * shape[1], device=target.device) % len(text)].view(shape)
+    generator = torch.Generator(target.device).manual_seed(0)
+    return torch.randint(target.vocab_size, shape, generator=generator, device=target.device)

@@ -9,6 +9,7 @@ from tqdm import tqdm
 from ..decoding.sampling import probabilities
 from ..training.answers import is_right, write_answers
 from ..world.judging import is_right as is_right_in_the_deep_world
+from ..world.judging import recalled
 from ..world.tokenizer import chat_ids
 from .journal import header
 from .lab import Lab, held_out
@@ -18,7 +19,7 @@ CERTAIN, UNCERTAIN = 0.01, 0.67  # nats: below and above, as Wang et al. (2025) 
 
 @torch.inference_mode()
 def target_quality(lab: Lab, prompts: int) -> dict:
-    """By domain: the share of greedy answers that are right, the mean entropy in nats per token at temperature 1, the
+    """By domain: the share of greedy answers that are right and of facts that chat recalls, the mean entropy in nats per token at temperature 1, the
     shares of tokens that are nearly certain and that are uncertain, and the mean length of an answer."""
     judge = is_right_in_the_deep_world if lab.profile == "deep" else is_right
     rows = []
@@ -30,6 +31,8 @@ def target_quality(lab: Lab, prompts: int) -> dict:
             greedy = write_answers(lab.target, ids, 0.0, lab.max_new_tokens, lab.seed)
             right = [judge(example, lab.decode(answer)) for example, answer in zip(wanted, greedy)]
             row["right"] = sum(right) / prompts
+            if domain == "chat":
+                row["recalled"] = float(np.mean([recalled(*pair) for pair in zip(wanted, map(lab.decode, greedy))]))
         answers = write_answers(lab.target, ids, 1.0, lab.max_new_tokens, lab.seed)
         entropies = token_entropies(lab.target, ids, answers)
         row["entropy_nats"] = float(entropies.mean())

@@ -4,6 +4,7 @@ Nothing in a checkpoint is executed. A Hub id may pin a revision: "org/name@revi
 """
 
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from .hub import download
 from .weights import of_target
 
 EMBEDDED = ROOT / "assets" / "checkpoints"
-LANGUAGE_MODELS = ("Qwen3ForCausalLM",)
+LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
+TEXT_PARTS = {"Gemma4ForConditionalGeneration": "Gemma4ForCausalLM"}  # what of a model that also sees is a language model
+TEXT_NAMES = {r"^model\.language_model\.": "model."}  # what its tensors are called there, and alone
 COMPARED = 4096  # rows of a tensor that are read at a time to compare it
 
 
@@ -76,15 +79,15 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
 
     `profile` "tiny" or "released" only sets what `device` and `dtype` default to: float32 on the CPU for tiny, the
     widest 16-bit type that the GPU computes in for released. Tensors go to the device one by one, each in its final type.
-    Raises CheckpointError for anything that cannot be loaded.
+    Of a Gemma 4 with a vision part the text part is loaded, and a warning says so. Raises CheckpointError for anything that
+    cannot be loaded.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
     from transformers.utils import logging
 
     folder = resolve(name)
     architecture = (read_config(folder).get("architectures") or ["?"])[0]
-    if architecture not in LANGUAGE_MODELS:
-        raise CheckpointError(f"{name} is a {architecture}, not a target; targets are {', '.join(LANGUAGE_MODELS)}")
+    model_class = _target_class(name, architecture)
     if sum(path.stat().st_size for path in weight_files(folder)) < 2**30:
         logging.disable_progress_bar()  # a small model is loaded before its bar could be read
     device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
@@ -95,8 +98,9 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # what transformers would report of the weights is checked below
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map={"": device}, trust_remote_code=False,
-                                                             use_safetensors=True, ignore_mismatched_sizes=True, output_loading_info=True)
+        renamed = {"key_mapping": TEXT_NAMES} if architecture in TEXT_PARTS else {}
+        model, report = model_class.from_pretrained(folder, dtype=dtype, device_map={"": device}, trust_remote_code=False, use_safetensors=True,
+                                                    ignore_mismatched_sizes=True, output_loading_info=True, **renamed)
         tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer.json").exists() else None
     except torch.OutOfMemoryError as error:
         raise _no_room(name) from error
@@ -110,6 +114,20 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
         raise CheckpointError(f"the tokenizer of {name} knows {len(tokenizer)} tokens, its model {model.config.vocab_size}; copy or download "
                               "both again")
     return Target(model, tokenizer, name)
+
+
+def _target_class(name: str, architecture: str):
+    """transformers' class of a target; raises CheckpointError for what is no language model, or none that this version has."""
+    import transformers
+
+    if architecture not in (*LANGUAGE_MODELS, *TEXT_PARTS):
+        raise CheckpointError(f"{name} is a {architecture}, not a target; targets are {', '.join(LANGUAGE_MODELS)}")
+    found = getattr(transformers, TEXT_PARTS.get(architecture, architecture), None)
+    if found is None:
+        raise CheckpointError(f"{name} is a {architecture}, which transformers {transformers.__version__} does not have; install a newer one")
+    if architecture in TEXT_PARTS:
+        warnings.warn(f"{name} also has a vision part; its text part is loaded alone, so it answers text and sees no pictures", stacklevel=3)
+    return found
 
 
 def _check_filled(name: str, report: dict) -> None:
@@ -181,7 +199,8 @@ def check_pair(kind: type, config: DraftConfig, target) -> None:
     _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
     _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
     target.check_taps(config.target_layer_ids, after_norm=kind is MTP)
-    theta = (getattr(target.config, "rope_parameters", None) or {}).get("rope_theta", config.rope_theta)
+    positions = getattr(target.config, "rope_parameters", None) or {}
+    theta = positions.get("full_attention", positions).get("rope_theta", config.rope_theta)  # Gemma 4 has them by kind of layer
     _check_equal("positions of rope_theta", config.rope_theta, theta, "")
     if issubclass(kind, DSpark) and not 0 <= config.mask_token_id < config.vocab_size:
         raise CheckpointError(f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens")

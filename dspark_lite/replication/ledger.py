@@ -6,7 +6,7 @@ are another matter and stand in a column of their own. A claim that needs what i
 whose measurement is missing is *not measured yet*.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from ..common import paper
@@ -26,13 +26,16 @@ NO_EXPERIMENT = "No experiment has tested a reason yet"
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the ledger: a claim, the paper's values, ours (none where it was not tested), the verdict and why."""
+    """A line of the ledger: a claim, the paper's values, ours (none where it was not tested), the verdict and why; the margins
+    that it was judged by, and what the paper's own numbers give for them."""
 
     claim: Claim
     paper: dict[str, float]
     ours: dict[str, Estimate]
     verdict: str
     why: str
+    margins: dict[str, Estimate] = field(default_factory=dict)
+    paper_margins: dict[str, float] = field(default_factory=dict)
 
 
 def verdict(margins: dict[str, Estimate]) -> str:
@@ -64,11 +67,12 @@ def judge(claim: Claim) -> Entry:
         margins = claim.margins() if claim.margins else ours
     except DSparkLiteError as error:
         return Entry(claim, claim.paper(), {}, MISSING, str(error))
+    theirs = claim.paper_margins() if claim.margins else claim.paper()
     found = verdict(margins)
     if found == REPLICATES:
-        return Entry(claim, claim.paper(), ours, found, "")
+        return Entry(claim, claim.paper(), ours, found, "", margins, theirs)
     tested = words_or_reason(claim.experiment, "The experiment that tests a reason was not run yet, ") if claim.experiment else NO_EXPERIMENT
-    return Entry(claim, claim.paper(), ours, found, f"{shortfall(margins)}. {tested}")
+    return Entry(claim, claim.paper(), ours, found, f"{shortfall(margins)}. {tested}", margins, theirs)
 
 
 @cache
@@ -82,6 +86,23 @@ def ledger_table() -> str:
     head = ["§", "claim", "stated by", "holds if", "paper", "here [95 %]", "verdict", "ours is",
             "why not, and the experiment", "margin"]
     return markdown(head, [_cells(entry) for entry in entries()])
+
+
+def noted() -> dict[str, int]:
+    """The number of the note of each claim that is not told by its verdict alone, by what it says, in the order of the ledger."""
+    return {entry.claim.says: number for number, entry in enumerate((found for found in entries() if found.why), 1)}
+
+
+def notes() -> str:
+    """The notes below the ledger's figure: why a claim does not hold here or cannot be tested, and the experiment on that."""
+    lines = [f"{noted()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
+             f"{entry.why}." for entry in entries() if entry.why]
+    return "\n".join(lines)
+
+
+def contradictions() -> str:
+    """Where the paper contradicts itself about a claim, a line each."""
+    return "\n".join(f"- {paper.discrepancy(words)}" for entry in entries() for words in entry.claim.discrepancies)
 
 
 def _cells(entry: Entry) -> list[str]:

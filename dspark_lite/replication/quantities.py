@@ -54,6 +54,11 @@ def ahead(domain: str, first: tuple[str, int], second: tuple[str, int]) -> Estim
     return paired(lambda a, b: acceptance(a[0], first[1]) - acceptance(b[0], second[1]), *counts)
 
 
+def paper_ahead(domain: str, first: tuple[str, int], second: tuple[str, int]) -> float:
+    """`ahead` in Figure 2."""
+    return paper_at(domain, *first) - paper_at(domain, *second)
+
+
 def fall(counts: list[np.ndarray]) -> float:
     """How far conditional acceptance falls from position 1 to 7, the mean over domains."""
     return float(np.mean([acceptance(rows, FALL[0]) - acceptance(rows, FALL[1]) for rows in counts]))
@@ -73,6 +78,11 @@ def half_fall(domains) -> Estimate:
     """By how much DSpark's fall stays under half of DFlash's."""
     counts = [[our_results.counts_by_position(TABLE_1[name], domain) for domain in domains] for name in ("dspark", "dflash")]
     return paired(lambda ours, theirs: fall(theirs) / 2 - fall(ours), *counts)
+
+
+def paper_half_fall(domains) -> float:
+    """`half_fall` in Figure 2."""
+    return paper_fall(domains, "dflash") / 2 - paper_fall(domains, "dspark")
 
 
 def recipe_gain(place: str, ours: str, theirs: str) -> Estimate:
@@ -98,6 +108,12 @@ def domain_gap(first: str, second: str) -> Estimate:
                      [by_domain[first], by_domain[second]])
 
 
+def paper_domain_gap(first: str, second: str) -> float:
+    """`domain_gap` in Table 1 (Qwen3-4B)."""
+    means = paper.domain_means(paper.TARGETS[0], "dspark")
+    return means[first] - means[second]
+
+
 def _longer(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
     return mean_accepted_length(ours) - mean_accepted_length(theirs)
 
@@ -119,6 +135,11 @@ def paper_depth_step(layers: tuple[int, int]) -> float:
     return float(more - fewer)
 
 
+def paper_first_step_leads() -> float:
+    """`first_step_leads` in Figure 3."""
+    return paper_depth_step((2, 1)) - paper_depth_step((3, 2))
+
+
 def length_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "dflash") -> Estimate:
     """`recipe_gain` of one drafter over another at a draft length of Figure 4."""
     return recipe_gain(domain, LENGTH_STUDY[ours, length], LENGTH_STUDY[theirs, length])
@@ -137,10 +158,20 @@ def gain_growth(domains, short: int, long: int, ours: str = "dspark", theirs: st
     return paired(lambda a, b, c, d: _length_ratio(a, b) - _length_ratio(c, d), *groups)
 
 
+def paper_gain_growth(domain: str, short: int, long: int, ours: str = "dspark", theirs: str = "dflash") -> float:
+    """`gain_growth` in Figure 4, of a domain or, as "all", in the mean over domains."""
+    return paper_gain(domain, long, ours, theirs) - paper_gain(domain, short, ours, theirs)
+
+
 def rnn_stays_behind() -> Estimate:
     """By how much the Markov head's gain over DFlash exceeds the RNN head's over the Markov head, at length 16."""
     groups = [_study(name, 16, DOMAINS) for name in ("dspark", "dflash", "dspark_rnn")]
     return paired(lambda markov, dflash, rnn: _length_ratio(markov, dflash) - _length_ratio(rnn, markov), *groups)
+
+
+def paper_rnn_stays_behind() -> float:
+    """`rnn_stays_behind` in Figure 4."""
+    return paper_gain("all", 16) - paper_gain("all", 16, "dspark_rnn", "dspark")
 
 
 def _study(drafter: str, length: int, domains) -> list[np.ndarray]:
@@ -169,6 +200,12 @@ def rate_rise(domain: str) -> Estimate:
     return Estimate(high.value - low.value, high.low - low.high, high.high - low.low)
 
 
+def paper_rate_rise(domain: str) -> float:
+    """`rate_rise` in Figure 5."""
+    rates = paper.threshold_sweep(domain)["rate"]
+    return float(rates[-1] - rates[0])
+
+
 def above_chance() -> Estimate:
     """How far the lowest area under the ROC curve of all positions is above that of a guess."""
     return recorded_confidence.over_positions("auc", min).scaled(1, -0.5)
@@ -178,6 +215,12 @@ def paper_excess(summary) -> float:
     """By how much the raw confidence promises more than comes in Figure 6: `summary` (min or max) of its four positions."""
     curves = [paper.calibration(position)["before"] for position in (1, 3, 5, 7)]
     return summary(float(np.average(curve["predicted"] - curve["observed"], weights=curve["count"])) for curve in curves)
+
+
+def paper_gain_in_ece() -> float:
+    """How much lower the mean ECE of Figure 6's four positions is after the calibration."""
+    found = [paper.calibration(position) for position in (1, 3, 5, 7)]
+    return float(np.mean([one["ece_before"] - one["ece_after"] for one in found]))
 
 
 def _served(policy: str, concurrency: int) -> dict:
@@ -198,6 +241,12 @@ def budget_drop() -> Estimate:
     """By how many tokens the scheduler's budget at the lightest load exceeds that at the heaviest."""
     turns = [recorded_serving.totals_by_turn("budget", _served(SERVED, load)) for load in _lightest_and_heaviest()]
     return bootstrap(lambda groups: recorded_serving.ratio(groups[0]) - recorded_serving.ratio(groups[1]), turns)
+
+
+def paper_budget_drop() -> float:
+    """By how many tokens Figure 8's fitted budget falls from its first load to its last, the mean of the two models."""
+    fits = [model["verification_budget"]["fit"]["DSpark-5"] for model in paper.numbers()["figure8"]["models"].values()]
+    return float(np.mean([fit[0][1] - fit[-1][1] for fit in fits]))
 
 
 def static_loss() -> Estimate:

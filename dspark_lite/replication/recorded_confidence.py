@@ -34,8 +34,13 @@ def calibration_run() -> dict:
 
 def observations() -> dict[str, Observations]:
     """Recorded blocks of each domain, from prompts that the calibration was not fitted on."""
+    return read_observations(calibration_run())
+
+
+def read_observations(report: dict) -> dict[str, Observations]:
+    """The observations that a calibration report keeps."""
     return {domain: Observations(*(np.array(found[name]) for name in ("logits", "accepted", "prompts")))
-            for domain, found in calibration_run()["observations"].items()}
+            for domain, found in report["observations"].items()}
 
 
 def threshold_sweep() -> dict:

@@ -19,6 +19,7 @@ from ..serving.simulator import EngineModel, Record, simulate
 from . import recorded_confidence
 
 MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
+WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
 VALIDATED = (1, 4, 16, 32, 64)  # concurrencies at which lesson 11 compares the model with the engine
 
 
@@ -150,6 +151,29 @@ def frontier(drafter: str, policy: str) -> np.ndarray:
     """(tokens a second and user, tokens a second in all) at each concurrency, [n, 2] (Figure 7)."""
     found = sorted(rows("policies", drafter=drafter, policy=policy), key=lambda row: row["concurrency"])
     return np.array([[value(name, row) for name in ("per_user", "throughput")] for row in found])
+
+
+def by_load(drafter: str, policy: str) -> dict[int, dict]:
+    """The rows of a drafter under a policy by concurrency, rising."""
+    found = rows("policies", drafter=drafter, policy=policy)
+    return {row["concurrency"]: row for row in sorted(found, key=lambda row: row["concurrency"])}
+
+
+def budgets_by_load() -> dict[str, dict[int, Estimate]]:
+    """Tokens verified per request by way to serve and concurrency (Figure 8)."""
+    return {name: {load: with_interval("budget", row) for load, row in by_load(*way).items()} for name, way in WAYS.items()}
+
+
+def throughput_over_mtp() -> dict[str, dict[int, Estimate]]:
+    """DSpark's throughput over MTP-1's at the same concurrency, by policy (Figure 8)."""
+    base = by_load(*WAYS["mtp"])
+    return {name: {load: gain("throughput", row, base[load]) for load, row in by_load(*way).items()}
+            for name, way in WAYS.items() if name != "mtp"}
+
+
+def frontiers() -> dict[str, np.ndarray]:
+    """The frontier [n, 2] of plain decoding and of each way to serve (Figure 7)."""
+    return {"plain": frontier("plain", "all"), **{name: frontier(*way) for name, way in WAYS.items()}}
 
 
 def gain_at_matched_throughput(policy: str) -> list[tuple[float, float]]:

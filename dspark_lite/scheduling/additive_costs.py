@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..common.errors import CheckpointError, RequestError
-from ..common.files import read_fields, write_atomically
+from ..common.errors import RequestError
+from ..common.files import load_fields, read_object, write_text
+from ..common.origin import ORIGIN_FIELDS, Origin
+from .cost_table import CostTable
 
 ADDITIVE_FIELDS = ("bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "theta_seconds")
 
@@ -20,11 +22,13 @@ ADDITIVE_FIELDS = ("bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "th
 class AdditiveCosts:
     """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included); stands for a CostTable in a policy.
 
-    alpha and theta are linear between their probes and constant outside. Raises RequestError for probes that do not
-    increase, seconds that are not numbers, a bias that is not positive, lists of different lengths.
+    alpha and theta are linear between their probes and constant outside; `origin` says where it was measured (None: not
+    told). Raises RequestError for probes that do not increase, seconds that are not numbers, a bias that is not positive,
+    lists of different lengths.
     """
 
-    def __init__(self, bias_seconds: float, bs_probes, alpha_seconds, m_probes, theta_seconds):
+    def __init__(self, bias_seconds: float, bs_probes, alpha_seconds, m_probes, theta_seconds, origin: Origin | None = None):
+        self.origin = origin
         self.bias_seconds = float(bias_seconds)
         self.bs_probes, self.m_probes = np.asarray(bs_probes, dtype=int), np.asarray(m_probes, dtype=int)
         self.alpha_seconds, self.theta_seconds = np.asarray(alpha_seconds, dtype=float), np.asarray(theta_seconds, dtype=float)
@@ -58,7 +62,7 @@ class AdditiveCosts:
         return 1 / self.seconds(requests, tokens)
 
     @classmethod
-    def fit(cls, requests, tokens, seconds) -> "AdditiveCosts":
+    def fit(cls, requests, tokens, seconds, origin: Origin | None = None) -> "AdditiveCosts":
         """The sum nearest to measured steps: `seconds` [n] of steps of so many `requests` [n] and `tokens` [n].
 
         Least squares of the relative errors, with a probe at each number that occurs; neither more requests nor more
@@ -75,7 +79,7 @@ class AdditiveCosts:
         shapes = np.column_stack([np.ones(len(seconds)), *rises])
         found, _ = nnls(shapes / seconds[:, None], np.ones(len(seconds)))
         alpha, theta = (np.concatenate([[0.0], part.cumsum()]) for part in np.split(found[1:], [len(bs_probes) - 1]))
-        return cls(found[0], bs_probes, alpha, m_probes, theta)
+        return cls(found[0], bs_probes, alpha, m_probes, theta, origin)
 
     def relative_errors(self, requests, tokens, seconds) -> np.ndarray:
         """How far the sum is from measured steps, as shares of their seconds [n]."""
@@ -83,18 +87,24 @@ class AdditiveCosts:
         return np.array(said) / np.asarray(seconds, dtype=float) - 1
 
     def save(self, path: Path | str) -> None:
-        """Writes SGLang's file."""
-        fields = {name: np.asarray(getattr(self, name)).tolist() for name in ADDITIVE_FIELDS}
-        write_atomically(Path(path), lambda temporary: temporary.write_text(json.dumps(fields) + "\n"))
+        """Writes SGLang's file; the fields of the origin are ours, and SGLang passes over them."""
+        fields = {**{name: np.asarray(getattr(self, name)).tolist() for name in ADDITIVE_FIELDS},
+                  **(self.origin.fields() if self.origin else {})}
+        write_text(Path(path), json.dumps(fields) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "AdditiveCosts":
-        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field."""
-        fields = read_fields(path, *ADDITIVE_FIELDS)
-        try:
-            return cls(*fields)
-        except (RequestError, ValueError, TypeError) as error:
-            raise CheckpointError(f"{path}: {error}") from None
+        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
+        def make(*found):
+            costs, origin = found[:len(ADDITIVE_FIELDS)], found[len(ADDITIVE_FIELDS):]
+            return cls(*costs, Origin.told(**dict(zip(ORIGIN_FIELDS, origin))))
+
+        return load_fields(make, path, *ADDITIVE_FIELDS, **ORIGIN_FIELDS)
+
+
+def load_costs(path: Path | str) -> CostTable | AdditiveCosts:
+    """Reads a cost table of either form, told apart as SGLang does it; raises CheckpointError as their `load` do."""
+    return (AdditiveCosts if "bias_seconds" in read_object(Path(path)) else CostTable).load(path)
 
 
 def _rises(values: np.ndarray, probes: np.ndarray) -> np.ndarray:

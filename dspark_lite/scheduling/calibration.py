@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from scipy.special import expit
 
-from ..common.errors import CheckpointError, RequestError
-from ..common.files import read_fields, read_object, write_text
+from ..common.errors import RequestError
+from ..common.files import load_fields, write_text
 from ..common.fingerprint import fingerprint
 
 BINS = 15
@@ -120,16 +120,19 @@ class STS:
         if not len(self.temperatures) or not all(np.isfinite(t) and t > 0 for t in self.temperatures):
             raise RequestError(f"the temperatures are {self.temperatures}; a calibration needs one positive number a position")
 
-    def attach(self, drafter) -> None:
-        """Has the drafter divide its confidence logits by these temperatures; raises RequestError for another gamma,
-        another draft or a drafter without a confidence head."""
+    def check_draft(self, drafter) -> None:
+        """Raises RequestError for a drafter of another gamma, for another draft, and for one without a confidence head."""
         check_confidence_head(drafter)
         if len(self.temperatures) != drafter.gamma:
             raise RequestError(f"the calibration is for blocks of {len(self.temperatures)} drafts, and {drafter.name} drafts "
                                f"{drafter.gamma}; fit one on its own rollouts")
-        if self.draft not in ("", fingerprint(drafter)):
+        if self.draft and self.draft != (own := fingerprint(drafter)):
             raise RequestError(f"the calibration is for the draft with the fingerprint {self.draft}, and {drafter.name} has "
-                               f"{fingerprint(drafter)}; fit one on its own rollouts (python -m dspark_lite calibrate)")
+                               f"{own}; fit one on its own rollouts (python -m dspark_lite calibrate)")
+
+    def attach(self, drafter) -> None:
+        """Has the drafter divide its confidence logits by these temperatures; raises RequestError as `check_draft` does."""
+        self.check_draft(drafter)
         drafter.temperatures = torch.tensor(self.temperatures, dtype=torch.float32)
 
     def save(self, path: Path | str) -> None:
@@ -139,12 +142,10 @@ class STS:
     @classmethod
     def load(cls, path: Path | str) -> "STS":
         """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field ("draft" may)."""
-        temperatures, dataset, num_samples, before, after = read_fields(
-            path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after")
-        try:
-            return cls(temperatures, before, after, dataset, num_samples, read_object(Path(path)).get("draft", ""))
-        except (RequestError, TypeError) as error:
-            raise CheckpointError(f"{path}: {error}") from None
+        def make(temperatures, dataset, num_samples, before, after, draft):
+            return cls(temperatures, before, after, dataset, num_samples, draft)
+
+        return load_fields(make, path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after", draft="")
 
 
 def check_observations(logits, accepted) -> None:

@@ -11,8 +11,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from ..common.errors import CheckpointError, RequestError
-from ..common.files import read_fields, write_text
+from ..common.errors import RequestError
+from ..common.files import load_fields, write_text
+from ..common.origin import ORIGIN_FIELDS, Origin
 
 
 class Costs(Protocol):
@@ -33,11 +34,12 @@ class CostTable:
     How many requests share the batch makes no difference.
 
     Below the first measured size its speed holds too. Nothing is known above `max_batch_tokens` (the largest measured
-    size unless told), so a scheduler never fills a batch beyond it. Raises RequestError for sizes that do not increase,
-    speeds that are not positive numbers, lists of different lengths.
+    size unless told), so a scheduler never fills a batch beyond it. `origin` says where it was measured (None: not told).
+    Raises RequestError for sizes that do not increase, speeds that are not positive numbers, lists of different lengths.
     """
 
-    def __init__(self, batch_tokens, steps_per_second, max_batch_tokens: int | None = None):
+    def __init__(self, batch_tokens, steps_per_second, max_batch_tokens: int | None = None, origin: Origin | None = None):
+        self.origin = origin
         self.batch_tokens = torch.as_tensor(batch_tokens, dtype=torch.long).contiguous()
         self.steps_per_second = torch.as_tensor(steps_per_second, dtype=torch.float64)
         self._check()
@@ -78,28 +80,28 @@ class CostTable:
         from scipy.optimize import isotonic_regression
 
         seconds = isotonic_regression((1 / self.steps_per_second).numpy()).x
-        return CostTable(self.batch_tokens, 1 / seconds, self.max_batch_tokens)
+        return CostTable(self.batch_tokens, 1 / seconds, self.max_batch_tokens, self.origin)
 
     def lower_hull(self) -> "CostTable":
         """The table of all sizes whose seconds per step are the largest convex curve nowhere above these: on it Algorithm 1
         stops at the top (lesson 10)."""
         sizes = np.arange(1, self.max_batch_tokens + 1)
-        return CostTable(sizes, 1 / lower_hull(sizes, 1 / self._by_size[1:].numpy()))
+        return CostTable(sizes, 1 / lower_hull(sizes, 1 / self._by_size[1:].numpy()), origin=self.origin)
 
     def save(self, path: Path | str) -> None:
-        """Writes SGLang's file."""
+        """Writes SGLang's file; the fields of the origin are ours, and SGLang passes over them."""
         fields = {"sample_batch_tokens": self.batch_tokens.tolist(),
-                  "sample_steps_per_sec": self.steps_per_second.tolist(), "max_batch_tokens": self.max_batch_tokens}
+                  "sample_steps_per_sec": self.steps_per_second.tolist(), "max_batch_tokens": self.max_batch_tokens,
+                  **(self.origin.fields() if self.origin else {})}
         write_text(Path(path), json.dumps(fields) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "CostTable":
-        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field."""
-        fields = read_fields(path, "sample_batch_tokens", "sample_steps_per_sec", "max_batch_tokens")
-        try:
-            return cls(*fields)
-        except (RequestError, ValueError, TypeError) as error:
-            raise CheckpointError(f"{path}: {error}") from None
+        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
+        def make(sizes, speeds, most, *origin):
+            return cls(sizes, speeds, most, Origin.told(**dict(zip(ORIGIN_FIELDS, origin))))
+
+        return load_fields(make, path, "sample_batch_tokens", "sample_steps_per_sec", "max_batch_tokens", **ORIGIN_FIELDS)
 
 
 def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:

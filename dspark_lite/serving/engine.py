@@ -188,11 +188,16 @@ class Engine:
     Every request is answered once: in the `answers` of one step, or by `abort`.
     """
 
+    batch_class = _Batch
+
     def __init__(self, target, drafter=None, *, policy=None, slots: int = 8, capacity: int = 512, temperature: float = 0.0,
                  stop_token_ids=None, most_waiting: int | None = None, padded: bool = False):
         check_temperature(temperature)
         if slots < 1:
             raise RequestError(f"the engine has {slots} slots; it needs at least one")
+        if target.has_windows:
+            raise RequestError(f"layers of {target.name} see a sliding window, which the engine's slots do not have; decode one request "
+                               "with generate")
         self.target, self.drafter, self.temperature = target, drafter, temperature
         self.taps, self.gamma = (drafter.taps, drafter.gamma) if drafter else ((), 0)
         self.capacity, self.most_waiting, self.padded = capacity, most_waiting, padded
@@ -324,7 +329,7 @@ class Engine:
 
     def _round(self, running: list[_Running], report: StepReport, watch: "_Watch") -> None:
         """Drafts, schedules, verifies and commits one block of every running request."""
-        batch = _Batch(self, running)
+        batch = self.batch_class(self, running)
         proposal = batch.draft()
         watch.lap(report, "draft")
         batch.lengths = chosen_lengths(self.policy if self.drafter else None, proposal)

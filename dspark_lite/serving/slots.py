@@ -6,7 +6,6 @@ only the diagonal ones are computed. Shapes: N tokens, R requests, L the most to
 longest context, n query heads, m key heads, d head size, H hidden size.
 """
 
-from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +13,9 @@ import torch
 from transformers import AttentionInterface
 
 from ..common.errors import RequestError
-from ..decoding.target import Step, Target
+from ..decoding.target import Step, Target, attending
 from ..drafters.autoregressive import Autoregressive, ChainState
-from ..drafters.backbone import Backbone, attend
+from ..drafters.backbone import Backbone, attend, block_sparse
 
 RAGGED = "dspark_lite_ragged"  # the name of `ragged_attention` in transformers
 
@@ -33,7 +32,7 @@ class SlotStore:
     def __init__(self, layers: int, slots: int, capacity: int, device: torch.device):
         self.slots, self.capacity, self.device = slots, capacity, device
         self.keys, self.values = [None] * layers, [None] * layers
-        self.flex = device.type == "cuda"  # there FlexAttention skips what the mask hides
+        self.flex = block_sparse(device)  # FlexAttention skips what the mask hides
 
     def write(self, layer: int, slot_index: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Writes keys and values [m, N, d] to slot_index [N], slot * capacity + position."""
@@ -144,6 +143,10 @@ class Layout:
     def advance(self, tokens: int) -> None:
         """No-op: the engine tracks lengths."""
 
+    def get_seq_length(self, layer: int = 0) -> int:
+        """Where a sequence goes on, which transformers 5.0 asks for; here every token has a position of its own."""
+        return 0
+
     def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes keys and values [1, m, N, d] and gives back what `ragged_attention` reads."""
         self.append(layer, keys, values)
@@ -163,21 +166,10 @@ def ragged_attention(module, query, key, value, attention_mask, *, scaling, layo
 AttentionInterface.register(RAGGED, ragged_attention)
 
 
-@contextmanager
-def ragged(model):
-    """Has the model attend by `ragged_attention`, and as before afterwards, whatever happens: others share the model."""
-    usual = model.config._attn_implementation
-    try:
-        model.config._attn_implementation = RAGGED
-        yield
-    finally:
-        model.config._attn_implementation = usual
-
-
 def ragged_step(target: Target, token_ids: torch.Tensor, layout: Layout, taps=(), logits_at=0) -> Step:
     """One pass of the target over the tokens [N] of a step: logits [1, N, V], or at the indices `logits_at` [R] alone,
     and features [1, N, taps * H]."""
-    with ragged(target.model):
+    with attending(target.model, RAGGED):
         return target.read(token_ids[None], layout, taps, logits_at, position_ids=layout.position[None], layout=layout)
 
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
+from ..drafters.backbone import block_sparse
+
 
 class TrainingBatch(NamedTuple):
     """Rows to learn from: padded `ids` and what is `supervised` [B, n], tapped `features` [B, n, taps * H], `last_hidden`
@@ -69,10 +71,8 @@ def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
 
 
 def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask | None:
-    """The sparse mask on a GPU; none elsewhere, and none on a T4, whose shared memory the kernel may outgrow."""
-    if anchors.device.type == "cuda" and torch.cuda.get_device_capability(anchors.device) >= (8, 0):
-        return sparse_mask(anchors, length, gamma)
-    return None
+    """The sparse mask where FlexAttention serves, elsewhere none."""
+    return sparse_mask(anchors, length, gamma) if block_sparse(anchors.device) else None
 
 
 def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Tensor, valid: torch.Tensor,

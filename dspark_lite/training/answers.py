@@ -65,36 +65,42 @@ def write_answers(target, prompts: list[list[int]], temperature: float, max_new_
     return answers
 
 
-def answered_rows(target, data: dict, path: Path, endpoint: str | None = None) -> list[tuple[list[int], int]]:
+def answered_rows(target, data: dict, path: Path, endpoint: str | None = None, allowance=None) -> list[tuple[list[int], int]]:
     """(token ids, prompt length) of a recipe's prompts with the target's own answers, sampled as the recipe says.
 
     The answers are written by `target` in this process, or by the server at the URL `endpoint`. They are appended to
-    `path` as JSON lines as they come, in any order, so that a stopped run goes on where it was and loses nothing.
+    `path` as JSON lines as they come, in any order, so that a stopped run goes on where it was and loses nothing. Where
+    an `allowance` of time leaves no more of it for answers, the prompts that have one are all there are.
     """
     prompts = prompt_ids(target.tokenizer, data)
     rows = read_answers(path, prompts)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file, tqdm(total=len(prompts), initial=len(rows), desc="answers", unit="answer") as bar:
-        for index, answer in _answers_to_missing(target, data, prompts, rows, endpoint):
+        for index, answer in _answers_to_missing(target, data, prompts, rows, endpoint, allowance):
             if index not in rows:
                 rows[index] = (prompts[index] + answer, len(prompts[index]))
                 file.write(json.dumps(rows[index]) + "\n")
                 file.flush()
                 bar.update()
-    return [rows[index] for index in range(len(prompts))]
+    return [rows[index] for index in sorted(rows)]
 
 
-def _answers_to_missing(target, data: dict, prompts: list, rows: dict, endpoint: str | None) -> Iterator[tuple[int, list[int]]]:
+def _answers_to_missing(target, data: dict, prompts: list, rows: dict, endpoint: str | None, allowance) -> Iterator[tuple[int, list[int]]]:
     """Yields (index, answer) of the prompts that `rows` has no answer to, and perhaps of others."""
+    size = data.get("chunk", CHUNK)
     server, sampling = endpoint and Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer), Sampling.of(data)
-    for start in range(0, len(prompts), CHUNK):
-        chunk = range(start, min(start + CHUNK, len(prompts)))
+    for start in range(0, len(prompts), size):
+        if allowance is not None and rows and not allowance.answering():
+            return
+        chunk = range(start, min(start + size, len(prompts)))
         missing = {index: prompts[index] for index in chunk if index not in rows}
         if missing and server:
             yield from server.write(missing, data["max_new_tokens"], data["seed"], sampling)
         elif missing:  # the whole chunk: its random draws are shared
-            yield from zip(chunk, write_answers(target, prompts[start:start + CHUNK], sampling.temperature, data["max_new_tokens"],
+            yield from zip(chunk, write_answers(target, prompts[start:start + size], sampling.temperature, data["max_new_tokens"],
                                                 data["seed"] + start, top_k=sampling.top_k, top_p=sampling.top_p))
+        if allowance is not None:
+            allowance.keep()
 
 
 def read_answers(path: Path, prompts: list[list[int]]) -> dict[int, tuple[list[int], int]]:

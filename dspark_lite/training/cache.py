@@ -88,6 +88,14 @@ def checksum(*tensors: torch.Tensor) -> int:
     return found
 
 
+def padded_ids(rows: list[tuple[list[int], int]], indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids of some rows and which of them are supervised, [B, n], padded on the right."""
+    ids = [torch.tensor(rows[index][0]) for index in indices]
+    # The last prompt token can be an anchor's predecessor but is nothing to be drafted.
+    supervised = [torch.arange(len(tokens)) >= rows[index][1] for tokens, index in zip(ids, indices)]
+    return pad_sequence(ids, batch_first=True), pad_sequence(supervised, batch_first=True)
+
+
 class TargetCache:
     """`rows` of (ids, prompt length) with tapped features and last hidden states, read row by row from `shards`."""
 
@@ -96,11 +104,9 @@ class TargetCache:
 
     def batch(self, indices: list[int], device):
         """Padded ids, supervised [B, n], features [B, n, taps * H] and last hidden states [B, n, H] of some rows."""
-        ids = [torch.tensor(self.rows[index][0]) for index in indices]
-        # The last prompt token can be an anchor's predecessor but is nothing to be drafted.
-        supervised = [torch.arange(len(tokens)) >= self.rows[index][1] for tokens, index in zip(ids, indices)]
-        features, last_hidden = zip(*(self._row(index) for index in indices))
-        return tuple(pad_sequence(part, batch_first=True).to(device) for part in (ids, supervised, features, last_hidden))
+        hidden = zip(*(self._row(index) for index in indices))
+        parts = *padded_ids(self.rows, indices), *(pad_sequence(part, batch_first=True) for part in hidden)
+        return tuple(part.to(device) for part in parts)
 
     def _row(self, index: int) -> list[torch.Tensor]:
         """Features [n, taps * H] and last hidden states [n, H] of a row."""

@@ -10,12 +10,14 @@ from ..models.checkpoints import load_drafter
 from ..models.weights import of_target
 from ..models.draft_config import parse_draft_config
 from .acceptance_loss import acceptance_loss
+from .allowance import Allowance
 from .anchors import TrainingBatch, block_mask, draw_anchors
 from .cache import TargetCache
 from .initialisation import initialise
 from .language_model import by_length
 from .loop import Plan, optimise
 from .losses import DECAY, block_losses, loss_factors, training_forward
+from .online import OnlineFeatures
 from .precision import autocast, precision_on
 from .unrolled import eagle3_loss, mtp_loss
 
@@ -97,7 +99,7 @@ def _begin_from(drafter, name: str, target) -> None:
 class Rows:
     """The rows of a cache as a recipe uses them: those learned from, in batches, and the last ones, which are held out."""
 
-    def __init__(self, recipe: dict, cache: TargetCache):
+    def __init__(self, recipe: dict, cache: TargetCache | OnlineFeatures):
         self.recipe, self.cache = recipe, cache
         self.kind, _ = objective(recipe)
         held_out = recipe.get("data", {}).get("held_out", 0)
@@ -113,7 +115,7 @@ class Rows:
         return by_length(list(rows), self.recipe["batch"], seed, lambda index: len(self.cache.rows[index][0]))
 
     def at(self, step: int) -> TrainingBatch:
-        """The batch of a step, on the CPU: a resumed run sees what it would have seen."""
+        """The batch of a step, drawn on the CPU: a resumed run sees what it would have seen."""
         return self._batch(self.batches[step], self.recipe["seed"] * 1_000_003 + step, step / len(self.batches))
 
     def held_out_batches(self) -> list[TrainingBatch]:
@@ -130,8 +132,8 @@ class Rows:
         return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid, torch.full((len(ids),), progress))
 
 
-def train_draft(recipe: dict, target, cache: TargetCache, folder: Path):
-    """Trains the drafter that `recipe` describes over the cached rows; resumes from `folder`."""
+def train_draft(recipe: dict, target, cache: TargetCache | OnlineFeatures, folder: Path, allowance: Allowance | None = None):
+    """Trains the drafter that `recipe` describes over the rows, within the time allowed; resumes from `folder`."""
     drafter, device = new_draft(recipe, target), target.device
     _, loss = objective(recipe)
     rows, precision = Rows(recipe, cache), precision_on(device, recipe["precision"])
@@ -143,7 +145,8 @@ def train_draft(recipe: dict, target, cache: TargetCache, folder: Path):
         with autocast(device, precision):
             return loss(drafter, TrainingBatch(*batch), recipe)
 
-    plan = Plan(steps=len(rows.batches), learning_rate=recipe["learning_rate"], matrix_rate=recipe.get("matrix_rate"), precision=precision)
+    plan = Plan(steps=len(rows.batches), learning_rate=recipe["learning_rate"], matrix_rate=recipe.get("matrix_rate"), precision=precision,
+                allowance=allowance)
     optimise(drafter, batch_at, loss_of, plan, folder, title=recipe["name"])
     return drafter.eval()
 

@@ -19,6 +19,7 @@ from ..decoding.target import Target
 from ..drafters import DSpark
 from ..models.checkpoints import default_dtype, read_config, resolve
 from ..models.hub import fetch
+from .allowance import ANSWERING
 from .anchors import TrainingBatch, draw_anchors
 from .answers import PARALLEL
 from .cache import shard_spans, token_bytes
@@ -41,8 +42,9 @@ class UpdateCost(NamedTuple):
     operations: int
 
 
-def estimate(recipe: dict, device: torch.device, processes: int = 1) -> list[str]:
-    """Lines that say what training a drafter by this recipe takes on `processes` devices of this kind.
+def estimate(recipe: dict, device: torch.device, processes: int = 1, minutes: float | None = None) -> list[str]:
+    """Lines that say what training a drafter by this recipe takes on `processes` devices of this kind, and what is made of
+    the `minutes` that it may take.
 
     Raises CheckpointError where the target's config cannot be had.
     """
@@ -54,7 +56,8 @@ def estimate(recipe: dict, device: torch.device, processes: int = 1) -> list[str
             f"drafter        {step.trained / 1e6:,.1f} M parameters trained, {step.frozen / 1e6:,.1f} M frozen (the "
             "target's embedding and LM head)",
             memory_line(step, rows, device),
-            time_line(recipe, config, step, device, processes)]
+            time_line(recipe, config, step, device, processes),
+            *minutes_lines(recipe, minutes)]
 
 
 def target_config(recipe: dict) -> dict:
@@ -71,6 +74,8 @@ def cache_lines(recipe: dict, config: dict, samples: int, tokens: int) -> list[s
     """The size of the target cache: (taps + 1) x hidden size x 2 bytes a token, at the mean and the largest length."""
     taps, hidden = len(recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])), config["hidden_size"]
     a_token = token_bytes(taps, hidden)
+    if online(recipe):
+        return [f"target cache   none: hidden states are computed for each batch anew; kept, they would take {size(samples * tokens * a_token)}"]
     start, end = shard_spans([tokens] * min(samples, 2**16), a_token)[0]
     shards = math.ceil(samples / (end - start))
     lines = [f"target cache   ({taps} taps + 1) x {hidden:,} x 2 bytes = {a_token:,} bytes a token; {samples:,} "
@@ -97,7 +102,9 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
     kind, loss = objective(recipe)
     recipe = {key: value for key, value in recipe.items() if key != "initial"}  # as large as random weights
     with torch.random.fork_rng(devices=[]), torch.device("meta" if kind is DSpark else "cpu"):
-        target = Target(Qwen3ForCausalLM(Qwen3Config(**config)))
+        model = Qwen3ForCausalLM(Qwen3Config(**config))
+        model.tie_weights()  # transformers 5.0 leaves it out where tensors hold no numbers
+        target = Target(model)
         drafter = new_draft(recipe, target)
         ids = torch.zeros(1, tokens, dtype=torch.long)
         widths = (len(drafter.taps) * config["hidden_size"], config["hidden_size"])
@@ -177,12 +184,27 @@ def training_seconds(recipe: dict, config: dict, step: UpdateCost, speed: Speed,
     """
     samples, tokens = sample_count(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
     reading = default_dtype(device).itemsize * step.target / speed.memory
-    decoding = math.ceil(samples / PARALLEL) * recipe["data"]["max_new_tokens"]  # steps of PARALLEL answers each
+    together = min(PARALLEL, recipe["data"].get("chunk", PARALLEL))
+    decoding = math.ceil(samples / together) * recipe["data"]["max_new_tokens"]  # steps of so many answers each
     answers = decoding * (reading + LAYER_SECONDS * config["num_hidden_layers"])
-    cache = 2 * step.target_layers * samples * tokens / speed.inference
+    read = update_count(recipe) * recipe["batch"] if online(recipe) else samples
+    cache = 2 * step.target_layers * read * tokens / speed.inference
     rows = math.ceil(recipe["batch"] / processes)
     update = max(rows * step.operations / speed.training, 3 * LAYER_SECONDS * recipe["config"]["num_hidden_layers"])
     return Seconds(answers, cache, update_count(recipe) * update)
+
+
+def online(recipe: dict) -> bool:
+    """Whether a recipe has its hidden states computed anew for each batch."""
+    return recipe.get("features") == "online"
+
+
+def minutes_lines(recipe: dict, minutes: float | None) -> list[str]:
+    """What is made of the time that a training may take."""
+    if minutes is None:
+        return []
+    return [f"minutes        {minutes:g} in all runs together: no more answers are begun after {ANSWERING * minutes:.3g}, no more updates after "
+            f"{minutes:g}; then the drafter is saved, and evaluated where the recipe says so"]
 
 
 def sample_count(recipe: dict) -> int:
@@ -202,5 +224,6 @@ def time_line(recipe: dict, config: dict, step: UpdateCost, device: torch.device
     """The seconds of a training for a reader."""
     speed = Speed.measured(device, recipe["precision"])
     seconds = training_seconds(recipe, config, step, speed, device, processes)
-    return (f"time           about {duration(seconds.answers)} for answers (in process), {duration(seconds.cache)} for the cache, "
+    hidden_states = "hidden states" if online(recipe) else "the cache"
+    return (f"time           about {duration(seconds.answers)} for answers (in process), {duration(seconds.cache)} for {hidden_states}, "
             f"{duration(seconds.updates)} for {update_count(recipe):,} steps, at {speed.training / 1e9:.3g} GFLOP/s {speed.device}")

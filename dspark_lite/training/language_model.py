@@ -59,10 +59,10 @@ def train_language_model(recipe: dict, tokenizer, folder: Path, device: torch.de
     config = Qwen3Config(**recipe["config"], eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
                          bos_token_id=None)
     model = Qwen3ForCausalLM(config)
-    if recipe.get("initialisation") == "width":
-        initialise(model, config.num_hidden_layers)
     if "initial" in recipe:
         model.load_state_dict(load_target(recipe["initial"]).model.state_dict())
+    elif recipe.get("initialisation") == "width":
+        initialise(model, config.num_hidden_layers)
     model.to(device).train()
     if recipe.get("compile"):
         compile_layers(model)

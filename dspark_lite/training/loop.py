@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from ..common.errors import CheckpointError
 from ..common.files import write_atomically, write_text
+from .allowance import Allowance
 from .optimisers import check_sharding, make_optimisers, trainable
 from .parallel import Objective, gather, own_rows, processes, sharded_like, whole
 
@@ -25,8 +26,9 @@ class Plan:
 
     `steps` updates (of which only the first `stop_at` are made if that is given), the peak learning rate and that of Muon
     for the layers' matrices (None: AdamW moves them, too), the share of warm-up, the decay of the weights, the share of
-    the peak that is left at the end, seconds between saves, and the number format of the matrix products (float16
-    gradients would vanish, so its loss is scaled).
+    the peak that is left at the end, seconds between saves, the number format of the matrix products (float16 gradients
+    would vanish, so its loss is scaled), and the time it may take: where that is too short for the steps, the schedule is
+    run through all the same, in fewer of them.
     """
 
     steps: int
@@ -38,11 +40,16 @@ class Plan:
     save_seconds: float = 60.0
     precision: str = "float32"
     stop_at: int | None = None
+    allowance: Allowance | None = None
 
     @property
     def last(self) -> int:
         """The number of updates that are made."""
         return self.steps if self.stop_at is None else min(self.stop_at, self.steps)
+
+    def place(self, step: int) -> int:
+        """Where in the schedule update `step` stands: at its number, or farther on where more of the time is spent."""
+        return step if self.allowance is None else max(step, int(self.steps * self.allowance.learned()))
 
     def share(self, step: int) -> float:
         """Share of the peak rates in update `step` (from 0): linear warm-up, then a cosine down to `final_share`."""
@@ -115,19 +122,23 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
     log = read_log(log_path, first)
     saved_at = time.monotonic()
     with tqdm(total=plan.last, initial=first, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
-        for step in range(first, plan.last):
+        step, place = first, plan.place(first)
+        while place < plan.last:
             for group in [group for optimiser in optimisers for group in optimiser.param_groups]:
-                group["lr"] = group["peak"] * plan.share(step)
+                group["lr"] = group["peak"] * plan.share(place)
             record = backward(accelerator, objective, batch_at(step), scaler)
             update(model, optimisers, scaler)
             log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
-            bar.update(1)
+            step, place = step + 1, plan.place(step + 1)
+            bar.update(place - bar.n)
             bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
-            if step + 1 == plan.last or agreed(accelerator, time.monotonic() - saved_at > plan.save_seconds):
+            if place >= plan.last or agreed(accelerator, time.monotonic() - saved_at > plan.save_seconds):
                 # The log first: it may hold more steps than the save (a resumed run drops them), never fewer.
                 if accelerator.is_main_process:
                     write_text(log_path, "".join(json.dumps(record) + "\n" for record in log))
-                save_progress(progress, model, optimisers, scaler, step + 1, write=accelerator.is_main_process)
+                save_progress(progress, model, optimisers, scaler, step, write=accelerator.is_main_process)
+                if plan.allowance is not None:
+                    plan.allowance.keep()
                 saved_at = time.monotonic()
     gather(model)
     accelerator.wait_for_everyone()

@@ -6,6 +6,7 @@ from functools import cache
 import torch
 
 from ..common.timing import fastest
+from ..models.checkpoints import default_dtype
 
 REACHED = 0.4  # share of the fastest matrix product that a pass reaches
 
@@ -17,8 +18,10 @@ def autocast(device: torch.device, precision: str):
 
 @cache
 def precision_on(device: torch.device, asked: str) -> str:
-    """The precision a recipe asks for, or "float32" on a CPU that is slower in it: many have no 16-bit arithmetic and
-    take a hundred times as long."""
+    """The precision a recipe asks for; "float32" on a CPU that is slower in it (many have no 16-bit arithmetic and take a
+    hundred times as long), "float16" for "bfloat16" on a GPU that would emulate it."""
+    if device.type == "cuda" and asked == "bfloat16":
+        return str(default_dtype(device)).removeprefix("torch.")
     if device.type != "cpu" or asked == "float32":
         return asked
     faster = operations_a_second(device, getattr(torch, asked)) > operations_a_second(device, torch.float32)

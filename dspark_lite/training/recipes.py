@@ -14,10 +14,12 @@ from ..drafters import DSpark
 from ..models.checkpoints import EMBEDDED, default_dtype, load_target, save_draft
 from ..common.fingerprint import fingerprint
 from ..world.tokenizer import save_tokenizer, train_tokenizer
+from .allowance import Allowance
 from .answers import answered_rows
 from .cache import build_cache
 from .drafts import held_out_losses, train_draft
 from .language_model import train_language_model
+from .online import OnlineFeatures
 from .parallel import processes, training_device
 
 RECIPES = ROOT / "recipes"
@@ -60,27 +62,35 @@ def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
 
 def check_recipe(recipe: dict) -> None:
     """Raises DSparkLiteError for a recipe of a kind that is not trained here, or of a number format that is none."""
-    for field, known in (("kind", tuple(TRAINERS)), ("precision", PRECISIONS)):
-        if recipe.get(field) not in known:
-            found = recipe.get(field)
+    for field, known in (("kind", tuple(TRAINERS)), ("precision", PRECISIONS), ("features", FEATURES)):
+        found = recipe.get(field, "cached" if field == "features" else None)
+        if found not in known:
             raise DSparkLiteError(f"the recipe's {field} is {found!r}; it must be one of {', '.join(known)}")
 
 
 def train(name: str, *, device: str | None = None, out: Path | None = None, build: Path | None = None,
-          endpoint: str | None = None) -> Path:
+          endpoint: str | None = None, minutes: float | None = None) -> Path:
     """Trains what the recipe describes and writes the checkpoint to `out` (the embedded ones by default).
 
     What is needed to resume is kept in `build`; a second call after a stop goes on from the last save. A drafter's
-    answers are written by its target in this process, or by a server that has it at the URL `endpoint`.
+    answers are written by its target in this process, or by a server that has it at the URL `endpoint`. With `minutes`,
+    all runs together take about so long: fewer answers, fewer updates, and a drafter in any case.
     """
     recipe = load_recipe(name)
     check_recipe(recipe)
-    out = out or EMBEDDED / recipe["name"]
-    TRAINERS[recipe["kind"]](recipe, (build or BUILD) / recipe["name"], out, training_device(device), endpoint)
+    folder, out = (build or BUILD) / recipe["name"], out or EMBEDDED / recipe["name"]
+    allowance = None if minutes is None else _allowance(recipe, folder, minutes)
+    TRAINERS[recipe["kind"]](recipe, folder, out, training_device(device), endpoint, allowance)
     return out
 
 
-def _language_model(recipe: dict, folder: Path, out: Path, device, endpoint) -> None:
+def _allowance(recipe: dict, folder: Path, minutes: float) -> Allowance:
+    if recipe["kind"] != "draft" or processes().num_processes > 1:
+        raise DSparkLiteError("--minutes bounds the training of a drafter in one process; leave it out, or train so")
+    return Allowance(folder / "seconds.json", 60 * minutes)
+
+
+def _language_model(recipe: dict, folder: Path, out: Path, device, endpoint, allowance) -> None:
     tokenizer = _tokenizer(recipe, out)
     model = train_language_model(recipe, tokenizer, folder, device)
     if not processes().is_main_process:
@@ -108,10 +118,10 @@ def data_name(recipe: dict, target) -> str:
     return f"data-{recipe['target'].replace('/', '--')}-{fingerprint(target)}-{data}"
 
 
-def _draft(recipe: dict, folder: Path, out: Path, device, endpoint) -> None:
+def _draft(recipe: dict, folder: Path, out: Path, device, endpoint, allowance) -> None:
     target = load_target(recipe["target"], device=device, dtype=default_dtype(device))
-    cache = _cache(recipe, target, folder.parent, endpoint)
-    drafter = train_draft(recipe, target, cache, folder)
+    cache = recipe_states(recipe, target, folder.parent, endpoint, allowance)
+    drafter = train_draft(recipe, target, cache, folder, allowance)
     if processes().is_main_process:
         if recipe["data"].get("held_out"):
             write_json(folder / "held_out.json", held_out_losses(drafter, recipe, cache))
@@ -119,13 +129,16 @@ def _draft(recipe: dict, folder: Path, out: Path, device, endpoint) -> None:
         save_draft(out, drafter, target, anchors)
 
 
-def _cache(recipe: dict, target, build: Path, endpoint: str | None = None):
-    """The target cache of a recipe's answers, both kept in `build` and shared by all recipes with the same data."""
+def recipe_states(recipe: dict, target, build: Path, endpoint: str | None = None, allowance: Allowance | None = None):
+    """A recipe's answers with their hidden states, the answers and the cache if there is one kept in `build` and shared by
+    all recipes with the same data."""
     shared = build / data_name(recipe, target)
     # Every cache holds the last hidden states beside the taps, so MTP, which reads nothing else, shares one of others.
     taps = recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])
     with processes().main_process_first():  # which writes what is missing; the others then find it
-        rows = answered_rows(target, recipe["data"], shared / "answers.jsonl", endpoint)
+        rows = answered_rows(target, recipe["data"], shared / "answers.jsonl", endpoint, allowance)
+        if recipe.get("features") == "online":
+            return OnlineFeatures(target, rows, taps)
         return build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
 
 
@@ -141,7 +154,7 @@ def search(name: str, rates: list[float], steps: int, *, device: str | None = No
     if not recipe["data"].get("held_out"):
         raise DSparkLiteError(f"recipe {name} holds no answers out, so there is nothing to judge by; give its data a \"held_out\"")
     target = load_target(recipe["target"], device=device, dtype=default_dtype(training_device(device)))
-    cache = _cache(recipe, target, build)
+    cache = recipe_states(recipe, target, build)
     for rate in rates:
         short = {**recipe, "name": f"{recipe['name']} at {rate:g}", "matrix_rate": rate, "steps": steps}
         folder = build / f"{recipe['name']}-search" / f"{rate:g}-{steps}"
@@ -153,4 +166,5 @@ def search(name: str, rates: list[float], steps: int, *, device: str | None = No
 
 
 TRAINERS = {"language_model": _language_model, "draft": _draft}
+FEATURES = ("cached", "online")  # hidden states on the disk, or computed anew for each batch
 PRECISIONS = ("float32", "bfloat16", "float16")

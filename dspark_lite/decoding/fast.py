@@ -1,0 +1,282 @@
+"""The fast path: the same rounds in fixed shapes, each part of which is one compiled pass and, on CUDA, one captured graph.
+
+At batch 1 a round is thousands of small operations, and calling them costs more than computing them. So that a part can be
+compiled once and called as a whole, keys and values stand in storage that never moves (static_context.py), a verification
+always has gamma + 1 slots, of which the last ones may be padding, and random numbers are drawn before a pass and not within
+it. The target's and the drafter's own code is what is compiled. Both paths draw from the same random numbers in the same
+order, so they write the same tokens, up to ties that rounding decides.
+"""
+
+import types
+
+import torch
+
+from ..common.errors import RequestError
+from .proposal import Proposal, draft_length
+from .sampling import Randomness, RandomSource, Verdict, accept, race
+from .static_context import STATIC, StaticContext
+from .target import Step, Target, attending
+
+
+def compile_backend(device: torch.device) -> str:
+    """"inductor" where it has a compiler for this device, else "eager": fixed shapes alone."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch.utils._triton import has_triton
+
+    if device.type == "cuda":
+        return "inductor" if has_triton() else "eager"
+    try:
+        return "inductor" if get_cpp_compiler() else "eager"
+    except Exception:  # each platform has its own way to say that there is none
+        return "eager"
+
+
+class Pass:
+    """A function without arguments, of fixed shapes but for the limit of its context: compiled, on CUDA captured for every
+    limit and replayed. It must give the same when it is called again."""
+
+    def __init__(self, function, context: StaticContext | None, backend: str, device: torch.device):
+        self.function, self.context, self.backend, self.device = function, context, backend, device
+        self.capacity: int | None = None
+
+    def __call__(self, limit: int = 0):
+        capacity = self.context.capacity if self.context else 0
+        if capacity != self.capacity:  # the storage is another one
+            self.capacity, self.graphs, self.compiled = capacity, {}, _compiled(self.function, self.backend)
+        if self.device.type != "cuda":
+            return self.compiled()
+        if limit not in self.graphs:
+            self.graphs[limit] = self._capture()
+        graph, results = self.graphs[limit]
+        graph.replay()
+        return results
+
+    def _capture(self):
+        side, main = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            for _ in range(2):  # what is compiled and allocated at first must not be captured
+                self.compiled()
+        main.wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = self.compiled()
+        return graph, results
+
+
+def _compiled(method, backend: str):
+    """A bound method, compiled without guards: who made it sees to it that nothing changes but what tensors hold."""
+    # What dynamo has compiled is kept with the code, which all objects of a class share; without guards each needs its own.
+    code = method.__func__.__code__.replace()
+    own = types.FunctionType(code, method.__func__.__globals__, closure=method.__func__.__closure__)
+    options = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+    return torch.compile(types.MethodType(own, method.__self__), fullgraph=True, backend=backend, options=options)
+
+
+def column_major(model: torch.nn.Module) -> None:
+    """On a CPU, lays the weights of linear layers out column by column, in which order few rows are multiplied faster. Names,
+    shapes and numbers stay."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear) and module.weight.device.type == "cpu" and module.weight.stride(0) != 1:
+            module.weight.data = module.weight.data.t().contiguous().t()
+
+
+class FastTarget(Target):
+    """A target whose verification has `slots` tokens, whatever it is asked. It holds one text at a time."""
+
+    def __init__(self, target: Target, slots: int, backend: str):
+        self.__dict__.update(target.__dict__)
+        layers = set(getattr(target.config, "layer_types", None) or ["full_attention"])
+        if layers != {"full_attention"}:
+            raise RequestError(f"{target.name} has layers of {', '.join(sorted(layers))}; the fast path holds full attention alone: decode with "
+                               "fast=False")
+        column_major(self.model)
+        self.slots, self.backend, self.context = slots, backend, None
+        self.groups = target.config.num_attention_heads // target.config.num_key_value_heads
+        self.token_ids = torch.zeros(1, slots, dtype=torch.long, device=target.device)
+
+    @torch.inference_mode()
+    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, "Text"]:
+        """As the target's own, which it is; keys and values then move to static storage."""
+        step, cache = super().prefill(input_ids, taps)
+        pairs = [(layer.keys, layer.values) for layer in cache.layers]
+        if self.context is None:
+            self.taps, self.context = taps, StaticContext(pairs)
+            self.reading = Pass(self._read, self.context, self.backend, self.device)
+        self.context.take_over(pairs, input_ids.shape[1])
+        self.text = Text(self.context)
+        return step, self.text
+
+    @torch.inference_mode()
+    def verify(self, token_ids: torch.Tensor, cache: "Text", taps=()) -> Step:
+        """Logits and features of tokens [1, k], at most as many as there are slots."""
+        if cache is not self.text:
+            raise RequestError("the fast path has begun another text since; decode one after the other, or with fast=False")
+        count = token_ids.shape[1]
+        self.token_ids[:, :count] = token_ids
+        with attending(self.model, STATIC):
+            logits, features = self.reading(self.context.enter(self.slots))
+        self.context.commit(count)
+        return Step(logits[:, :count], None if features is None else features[:, :count])
+
+    def roll_back(self, cache: "Text", dropped: int) -> None:
+        """Forgets the last `dropped` positions."""
+        self.context.commit(-dropped)
+
+    def _read(self) -> Step:
+        positions = self.context.positions(self.token_ids)
+        mask = self.context.causal_mask(positions, self.groups)
+        return self.read(self.token_ids, self.context, self.taps, position_ids=positions, attention_mask={"full_attention": mask})
+
+
+class Text:
+    """What stands for the text that a FastTarget holds until it begins another."""
+
+    def __init__(self, context: StaticContext):
+        self.context = context
+
+    def get_seq_length(self) -> int:
+        """Tokens that have been read, as a small language model asks for them."""
+        return self.context.length
+
+
+class PreparedNoise(RandomSource):
+    """Draws from random numbers that are written down before the pass, in the order in which a pass that has been played
+    asked for them; they are the numbers that a generator would have given it."""
+
+    def __init__(self):
+        self.numbers: list[tuple[torch.Tensor, bool]] = []  # exponential for tokens (True) or uniform for coins
+        self.next = 0
+
+    def refill(self, generator: torch.Generator | None) -> None:
+        """Draws the numbers of the next pass."""
+        for held, exponential in self.numbers:
+            held.exponential_(generator=generator) if exponential else held.uniform_(generator=generator)
+
+    def draw(self, probs: torch.Tensor) -> torch.Tensor:
+        """Chooses tokens [...] for distributions [..., V]."""
+        return race(probs, self._take(probs, exponential=True))
+
+    def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
+        """How many of the leading coins [B, g], each true with probability `keep`, come up true; [B]."""
+        return (self._take(keep, exponential=False) < keep).long().cumprod(-1).sum(-1)
+
+    def _take(self, like: torch.Tensor, exponential: bool) -> torch.Tensor:
+        if self.next == len(self.numbers):
+            self.numbers.append((torch.full_like(like, 0.5), exponential))
+        self.next += 1
+        return self.numbers[self.next - 1][0]
+
+
+class FastDrafter:
+    """A trained drafter in fixed shapes. `hold(state)` makes static what the drafter's `begin` gives, as its `context` or as a
+    whole; that has `load(state)`, which takes over another, and `enter` and `commit` of a StaticContext."""
+
+    def __init__(self, drafter, hold, backend: str):
+        column_major(drafter)
+        self.drafter, self.hold, self.backend = drafter, hold, backend
+        self.name, self.gamma, self.taps = drafter.name, drafter.gamma, drafter.taps
+        self.room, self.state, self.drafting = drafter.gamma + 1, None, {}
+
+    def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor):
+        """The state after prompts [1, n], in the place of the last one."""
+        state, device = self.drafter.begin(prompt_ids, features), prompt_ids.device
+        if self.state is None:
+            self.state = self.hold(state)
+            self.anchor, self.token_ids = (torch.zeros(shape, dtype=torch.long, device=device) for shape in ((1,), (1, self.room)))
+            self.features = features.new_zeros(1, self.room, features.shape[2])
+            self.extending = Pass(self._extend, self.state.context, self.backend, device)
+        self.state.load(state)
+        return self.state
+
+    @torch.inference_mode()
+    def propose(self, state, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float, generator: Randomness) -> Proposal:
+        """A block after `anchor` [1], with the draws that the drafter itself would make."""
+        if isinstance(generator, RandomSource):
+            raise RequestError(f"the generator is a {type(generator).__name__}; the fast path draws from a torch.Generator or, with None, from "
+                               "torch's own")
+        self.anchor.copy_(anchor)
+        limit = state.enter(self.room)
+        length = draft_length(gamma, self.gamma)
+        if (length, temperature) not in self.drafting:
+            self.drafting[length, temperature] = Drafting(self, length, temperature, anchor.device)
+        return self.drafting[length, temperature](limit, generator)
+
+    @torch.inference_mode()
+    def extend(self, state, token_ids: torch.Tensor, features: torch.Tensor) -> None:
+        """Takes in newly committed tokens [1, t] with their features; the rest of the slots is padding."""
+        count = token_ids.shape[1]
+        self.token_ids[:, :count], self.features[:, :count] = token_ids, features
+        self.extending(state.enter(self.room))
+        state.commit(count)
+
+    def _extend(self) -> None:
+        self.drafter.extend(self.state, self.token_ids, self.features)
+
+
+class Drafting:
+    """The pass of a FastDrafter that drafts blocks of one length at one temperature."""
+
+    def __init__(self, fast: FastDrafter, length: int, temperature: float, device: torch.device):
+        self.fast, self.length, self.temperature, self.noise = fast, length, temperature, PreparedNoise()
+        self._propose()  # shows which random numbers it takes
+        self.run = Pass(self._propose, fast.state.context, fast.backend, device)
+
+    def __call__(self, limit: int, generator) -> Proposal:
+        self.noise.refill(generator)
+        parts = self.run(limit)
+        return Proposal(*(part if part is None else part.clone() for part in parts))  # the next round writes over them
+
+    def _propose(self):
+        self.noise.next = 0
+        block = self.fast.drafter.propose(self.fast.state, self.fast.anchor, gamma=self.length, temperature=self.temperature,
+                                          generator=self.noise)
+        return block.tokens, block.probs, block.confidence_logits
+
+
+class FastAccept:
+    """`sampling.accept` of blocks of up to `gamma` drafts, in fixed shapes."""
+
+    def __init__(self, gamma: int, vocab_size: int, device: torch.device, backend: str):
+        self.target_probs, self.draft_probs = (torch.ones(1, count, vocab_size, device=device) for count in (gamma + 1, gamma))
+        self.draft_tokens = torch.zeros(1, gamma, dtype=torch.long, device=device)
+        self.lengths = torch.zeros(1, dtype=torch.long, device=device)
+        self.uniform, self.exponential = torch.ones(1, gamma, device=device), torch.ones(1, vocab_size, device=device)
+        self.noise = PreparedNoise()
+        self.noise.numbers = [(self.uniform, False), (self.exponential, True)]
+        self.run = Pass(self._accept, None, backend, device)
+
+    def __call__(self, target_probs, draft_probs, draft_tokens, lengths, generator: Randomness) -> Verdict:
+        """One block, whole: target_probs [1, g+1, V], draft_probs [1, g, V], draft_tokens [1, g]; `lengths` is None."""
+        count = draft_tokens.shape[1]
+        self.target_probs[:, :count + 1], self.draft_probs[:, :count], self.draft_tokens[:, :count] = target_probs, draft_probs, draft_tokens
+        self.lengths.fill_(count)
+        self.uniform[:, :count] = torch.rand(1, count, generator=generator, device=self.uniform.device)
+        self.exponential.exponential_(generator=generator)
+        return Verdict(*(part.clone() for part in self.run()))
+
+    def _accept(self) -> Verdict:
+        self.noise.next = 0
+        return accept(self.target_probs, self.draft_probs, self.draft_tokens, self.lengths, self.noise)
+
+
+def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) -> tuple[FastTarget, object, FastAccept]:
+    """Target, drafter and accept rule of the fast path. They stay with the target, so that nothing is compiled twice.
+
+    `backend` is one of torch.compile's, or True for the best that is there. Raises RequestError where there is no fast path.
+    """
+    if target.device.type not in ("cpu", "cuda"):
+        raise RequestError(f"the target is on {target.device.type}; the fast path runs on a CPU or with CUDA: decode with fast=False")
+    for one, needed in ((target, "fast_parts"), (drafter, "fast")):
+        if one is not None and not hasattr(one, needed):
+            raise RequestError(f"a {type(one).__name__} has no fast path; decode with fast=False")
+    length = draft_length(gamma, drafter.gamma) if drafter else 0
+    backend = compile_backend(target.device) if backend is True else backend
+
+    def held(key, make, *arguments):
+        if (key, backend) not in target.fast_parts:
+            target.fast_parts[key, backend] = make(*arguments, backend)
+        return target.fast_parts[key, backend]
+
+    return (held((length, drafter.taps if drafter else ()), FastTarget, target, length + 1), drafter and held(drafter, drafter.fast),
+            held(length, FastAccept, length, target.vocab_size, target.device))

@@ -1,0 +1,38 @@
+"""Run the experiments that test the ledger's reasons on the tiny models: `make causes`. To assets/measurements/causes.json.
+
+DSpark is told the name of the function that it writes, and decodes greedily (dspark_lite/measure/causes.py): minutes.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
+from dspark_lite.common.files import write_json  # noqa: E402
+from dspark_lite.measure.causes import tell_names, unlike_training  # noqa: E402
+from dspark_lite.measure.journal import check_writable, header  # noqa: E402
+from dspark_lite.measure.lab import setup  # noqa: E402
+from dspark_lite.replication.experiments import CAUSES  # noqa: E402
+
+
+def main(arguments=None):
+    """Measure; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prompts", type=int, default=100, metavar="N", help="of code (default: %(default)s)")
+    parser.add_argument("--greedy", type=int, default=40, metavar="N", help="of each domain, decoded greedily (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        check_writable(CAUSES)
+        lab = setup("tiny", prompts=max(options.prompts, options.greedy))
+        measured = {"told_names": tell_names(lab, options.prompts), "greedy": unlike_training(lab, options.greedy)}
+    except DSparkLiteError as error:
+        print(error, file=sys.stderr)
+        return 2
+    write_json(CAUSES, {**header(lab), **measured})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

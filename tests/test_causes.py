@@ -1,0 +1,58 @@
+"""Experiments on reasons: a told name is drafted, refusals are counted where they fell, and what came out is read right."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from dspark_lite.decoding import Round
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure import causes
+from dspark_lite.replication import experiments, recorded_serving
+
+
+class Words:
+    """A lab whose tokenizer splits at blanks and underscores."""
+
+    vocabulary = ["```python\ndef", "get", "_report"]
+
+    def tokenizer(self, text, add_special_tokens):
+        return {"input_ids": [self.vocabulary.index(word) for word in text.replace("_", " _").split(" ")]}
+
+
+def test_the_chain_is_def_and_the_name():
+    assert causes.name_chain(Words(), "Give me a Python function get_report that returns") == [0, 1, 2]
+
+
+def test_a_told_head_draws_the_name_and_forgets_it_afterwards():
+    _, drafters = toy_models(vocab_size=11, gamma=4)
+    drafter = drafters["dspark"]
+    hidden, anchor = torch.zeros(1, 4, drafter.config.hidden_size), torch.tensor([3])
+    before = drafter.draw_block(hidden, anchor, 0.0, None)[0].tolist()
+    with causes.told(drafter, [3, 7, 5]):
+        assert drafter.draw_block(hidden, anchor, 0.0, None)[0][0, :2].tolist() == [7, 5]
+    assert drafter.draw_block(hidden, anchor, 0.0, None)[0].tolist() == before and "step" not in vars(drafter.markov_head)
+
+
+def test_refusals_are_counted_where_they_fell():
+    answer = SimpleNamespace(token_ids=[9, 0, 1, 2, 8, 8, 8, 8], rounds=[Round(3, 1, 2), Round(3, 0, 1), Round(3, 2, 3), Round(3, 3, 1)])
+    # Of the first round the second draft, of the second the first fell on the name; the last round was cut by the end.
+    assert causes.refusals(answer, [0, 1, 2]) == (2, 3)
+
+
+def test_costs_of_a_step_are_found_again(monkeypatch):
+    requests, tokens = np.array([1.0, 4.0, 16.0]), np.arange(1.0, 5.0)
+    seconds = 0.02 + 0.003 * requests[:, None] + 0.0005 * requests[:, None] * tokens
+    costs = SimpleNamespace(requests=requests, tokens_per_request=tokens, step_seconds=seconds)
+    monkeypatch.setattr(recorded_serving, "engine_costs", lambda drafter: costs)
+    assert experiments.additive_step() == pytest.approx([0.02, 0.003, 0.0005])
+
+
+def test_every_experiment_has_its_words():
+    """On the committed measurements."""
+    assert "prompts): its gain on code becomes +" in experiments.name_told("dflash")
+    assert experiments.in_the_name("dspark")[0] > 5 * experiments.in_the_name("dflash")[0]
+    assert "promises more than comes at every position" in experiments.greedy_excess()
+    assert "7 drafts give" in experiments.one_against_seven() and "at 1024 tokens" in experiments.overhead_by_context()
+    assert "on math" in experiments.rise_by_domain() and "on math" in experiments.rival_by_domain()

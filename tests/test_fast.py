@@ -1,0 +1,152 @@
+"""The fast path writes what the eager path writes, token for token and round for round."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from dspark_lite import scheduling
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding import fast, generate, static_context, stream
+from dspark_lite.decoding.sampling import draw
+from dspark_lite.decoding.static_context import StaticContext
+from dspark_lite.drafters.backbone import ContextCache, block_sparse
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models.checkpoints import load_drafter, load_target
+
+VOCAB, GAMMA = 13, 4
+TARGET, DRAFTERS = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
+DRAFTERS = {"plain": None, **DRAFTERS}
+PROMPTS = [torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(4)]
+has_compiler = fast.compile_backend(torch.device("cpu")) == "inductor"
+
+
+def run(drafter, prompt, path, seed=0, target=TARGET, new=20, **options):
+    """Tokens, and what was proposed and accepted in each round."""
+    made = generate(target, drafter, prompt, max_new_tokens=new, stop_token_ids=(), fast=path,
+                    generator=torch.Generator(target.device).manual_seed(seed), **options)
+    return made.token_ids, [(r.proposed, r.accepted) for r in made.rounds]
+
+
+def assert_equal_paths(drafter, prompts, path, **options):
+    for seed, prompt in enumerate(prompts):
+        assert run(drafter, prompt, path, seed, **options) == run(drafter, prompt, False, seed, **options)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_both_paths_write_the_same(name, temperature):
+    assert_equal_paths(DRAFTERS[name], PROMPTS, "eager", temperature=temperature)
+
+
+@pytest.mark.parametrize("options", [{"policy": scheduling.fixed(2)}, {"policy": scheduling.threshold(0.5)}, {"gamma": 2}],
+                         ids=["fixed", "threshold", "gamma"])
+def test_both_paths_write_the_same_of_shorter_blocks(options):
+    assert_equal_paths(DRAFTERS["dspark"], PROMPTS, "eager", temperature=0.8, **options)
+
+
+def test_storage_that_is_outgrown_is_exchanged(monkeypatch):
+    """Of 20 entries: then of 32, with the same text."""
+    monkeypatch.setattr(static_context, "MIN_CAPACITY", 20)
+    target, drafters = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
+    assert_equal_paths(drafters["eagle3"], PROMPTS[:1], "eager", target=target, new=22, temperature=1.0)
+    held = [part for (key, _), part in target.fast_parts.items() if isinstance(part, fast.FastTarget)]
+    assert [part.context.capacity for part in held] == [32]
+
+
+def test_a_stream_is_fast_too():
+    expected, _ = run(DRAFTERS["dspark"], PROMPTS[0], "eager")
+    streamed = stream(TARGET, DRAFTERS["dspark"], PROMPTS[0], max_new_tokens=20, stop_token_ids=(), fast="eager")
+    assert sum(streamed, []) == expected
+
+
+def test_nothing_is_compiled_twice(monkeypatch):
+    run(DRAFTERS["dflash"], PROMPTS[0], "eager")
+    monkeypatch.setattr(torch, "compile", None)
+    run(DRAFTERS["dflash"], PROMPTS[1], "eager")
+
+
+def test_two_texts_at_once_are_refused():
+    streams = [stream(TARGET, None, prompt, max_new_tokens=9, stop_token_ids=(), fast="eager") for prompt in PROMPTS[:2]]
+    for one in streams:
+        next(one)
+    with pytest.raises(RequestError, match="has begun another text since"):
+        next(streams[0])
+    assert len(next(streams[1])) == 1
+
+
+def test_what_has_no_fast_path_is_refused_in_a_sentence():
+    elsewhere = SimpleNamespace(**{**TARGET.__dict__, "device": torch.device("meta")})
+    with pytest.raises(RequestError, match="is on meta; the fast path runs on a CPU or with CUDA: decode with fast=False"):
+        fast.fast_parts(elsewhere, None, None, True)
+    config = SimpleNamespace(layer_types=["full_attention", "sliding_attention"])
+    sliding = SimpleNamespace(**{**TARGET.__dict__, "config": config, "fast_parts": {}})
+    with pytest.raises(RequestError, match="layers of full_attention, sliding_attention; the fast path holds full attention alone"):
+        fast.fast_parts(sliding, None, None, "eager")
+    drafter = SimpleNamespace(name="own", gamma=2, taps=())
+    with pytest.raises(RequestError, match="a SimpleNamespace has no fast path; decode with fast=False"):
+        generate(TARGET, drafter, PROMPTS[0], max_new_tokens=3, fast="eager")
+    choices = fast.PreparedNoise()
+    with pytest.raises(RequestError, match="the generator is a PreparedNoise"):
+        generate(TARGET, DRAFTERS["mtp"], PROMPTS[0], max_new_tokens=3, generator=choices, fast="eager")
+
+
+def test_a_draw_is_that_of_multinomial():
+    probs = torch.rand(2, 3, 40).softmax(-1) * (torch.rand(2, 3, 40) > 0.3)
+    ours, theirs = (torch.Generator().manual_seed(7) for _ in range(2))
+    for _ in range(50):
+        expected = torch.multinomial(probs.flatten(0, 1), 1, generator=theirs).view(2, 3)
+        assert torch.equal(draw(probs, ours), expected)
+    assert torch.equal(ours.get_state(), theirs.get_state())
+
+
+def test_static_storage_is_written_and_read_where_the_growing_one_is():
+    growing = ContextCache(1)
+    first, second = (torch.randn(2, 1, 2, 5, 8) for _ in range(2))
+    growing.append(0, *first)
+    growing.advance(5)
+    static = StaticContext(growing.pairs)
+    static.take_over(growing.pairs, 5)
+    limit = static.enter(5)
+    keys, values = static.append(0, *second)
+    seen = growing.append(0, *second)
+    assert limit == 64 and keys.shape[2] == 64 and static.positions(second[0].transpose(1, 2)).tolist() == [[5, 6, 7, 8, 9]]
+    assert torch.equal(keys[:, :, :10], seen[0]) and torch.equal(values[:, :, :10], seen[1])
+    assert (static.mask(5)[0, 0, 0] == 0).tolist() == [True] * 10 + [False] * 54
+    causal = static.causal_mask(torch.tensor([[5, 6]]), groups=2)
+    assert (causal[0, 0] == 0).sum(-1).tolist() == [6, 7, 6, 7]
+
+
+@pytest.mark.parametrize(("capability", "serves"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_one_rule_says_where_flex_attention_serves(monkeypatch, capability, serves):
+    from dspark_lite.serving.slots import SlotStore
+    from dspark_lite.training import anchors
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
+    monkeypatch.setattr(anchors, "sparse_mask", lambda *given: "sparse")
+    gpu = torch.device("cuda")
+    assert block_sparse(gpu) == SlotStore(1, 1, 8, gpu).flex == serves
+    assert anchors.block_mask(SimpleNamespace(device=gpu), 8, 4) == ("sparse" if serves else None)
+    assert not block_sparse(torch.device("cpu"))
+
+
+@pytest.mark.skipif(not (has_compiler and os.environ.get("DSPARK_THOROUGH")), reason="DSPARK_THOROUGH=1 and a C++ compiler: minutes")
+@pytest.mark.parametrize("name", [None, "tiny-dspark", "tiny-dflash", "tiny-eagle3"])
+def test_inductor_writes_the_same_with_the_tiny_models(name):
+    target = load_target("tiny-target")
+    drafter, generator = name and load_drafter(name, target), torch.Generator().manual_seed(3)
+    prompts = [torch.randint(1000, (1, length), generator=generator) for length in (9, 60, 200)]
+    for temperature in (0.0, 1.0):
+        assert_equal_paths(drafter, prompts, "inductor", target=target, new=60, temperature=temperature)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["plain", "dspark", "dflash", "eagle3"])
+@pytest.mark.parametrize("path", ["eager", True])
+def test_captured_graphs_write_the_same(name, temperature, path):
+    target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
+    target.model.cuda()
+    target.device, drafter = torch.device("cuda"), {"plain": None, **drafters}[name]
+    assert_equal_paths(drafter and drafter.cuda(), [prompt.cuda() for prompt in PROMPTS], path, target=target, temperature=temperature)

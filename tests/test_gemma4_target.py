@@ -1,0 +1,80 @@
+"""A Gemma 4 as a target: its text part out of a file that also has a vision part, with windows that can be rolled back."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from helpers import assert_refused
+from transformers.models.gemma4 import Gemma4Config, Gemma4ForConditionalGeneration
+
+from dspark_lite.common.errors import RequestError
+from dspark_lite.common.files import ROOT
+from dspark_lite.decoding import generate
+from dspark_lite.models.checkpoints import load_drafter, load_target
+from dspark_lite.serving.engine import Engine
+
+DRAFT = ROOT / "assets" / "reference" / "golden" / "dspark_gemma4" / "draft"  # for a target of six layers
+WINDOW = 8
+TEXT = {"vocab_size": 67, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "global_head_dim": 16, "num_global_key_value_heads": 1, "sliding_window": WINDOW,
+        "layer_types": ["sliding_attention", "full_attention"] * 3, "vocab_size_per_layer_input": 67, "hidden_size_per_layer_input": 0,
+        "num_kv_shared_layers": 0, "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "eos_token_id": None}
+VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+          "head_dim": 8, "patch_size": 4}
+PROMPT = torch.arange(3 * WINDOW)[None] % 67  # longer than a window
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder with a small Gemma 4 that has a vision part, and the model."""
+    torch.manual_seed(0)
+    model = Gemma4ForConditionalGeneration(Gemma4Config(text_config=TEXT, vision_config=VISION, audio_config=None)).eval()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.data.normal_(std=0.3)  # so that answers vary
+    folder = tmp_path_factory.mktemp("gemma4")
+    model.save_pretrained(folder)
+    return folder, model
+
+
+@pytest.fixture(scope="module")
+def target(whole):
+    """Its text part as a target."""
+    with pytest.warns(UserWarning, match="also has a vision part; its text part is loaded alone"):
+        return load_target(str(whole[0]))
+
+
+@torch.inference_mode()
+def test_the_text_part_computes_what_the_whole_model_does(whole, target):
+    torch.testing.assert_close(target.model(PROMPT).logits, whole[1](input_ids=PROMPT).logits)
+    assert (target.num_layers, target.hidden_size, target.vocab_size) == (6, 32, 67) and target.has_windows
+
+
+@pytest.mark.parametrize("name", ["prompt_lookup", str(DRAFT)])
+def test_rejected_drafts_are_rolled_back_beyond_a_window(target, name):
+    """Texts of every drafter are those of the model by itself, which reads everything anew at each token."""
+    ids = PROMPT
+    for _ in range(20):
+        with torch.inference_mode():
+            ids = torch.cat([ids, target.model(ids, use_cache=False).logits[:, -1].argmax(-1)[:, None]], 1)
+    alone = ids[0, PROMPT.shape[1]:].tolist()
+    found = generate(target, load_drafter(name, target), PROMPT, max_new_tokens=20, stop_token_ids=())
+    assert found.token_ids == generate(target, None, PROMPT, max_new_tokens=20, stop_token_ids=()).token_ids == alone
+    assert any(r.accepted < r.proposed for r in found.rounds), "nothing was rolled back"
+
+
+def test_the_engine_refuses_windows_and_loading_refuses_what_transformers_lacks(whole, target, tmp_path, monkeypatch):
+    with pytest.raises(RequestError, match="see a sliding window, which the engine's slots do not have; decode one request with generate"):
+        Engine(target)
+    monkeypatch.setattr(transformers, "Gemma4ForCausalLM", None)
+    assert_refused("which transformers [0-9.]+ does not have; install a newer one", load_target, str(whole[0]))
+
+
+def test_a_draft_with_other_positions_is_refused(target, tmp_path):
+    shutil.copytree(DRAFT, tmp_path / "draft")
+    config = json.loads((DRAFT / "config.json").read_text())
+    config["rope_parameters"]["full_attention"]["rope_theta"] = 5e5
+    (tmp_path / "draft" / "config.json").write_text(json.dumps(config))
+    assert_refused("positions of rope_theta 500000.0, this target has 1000000.0", load_drafter, str(tmp_path / "draft"), target)

@@ -1,0 +1,70 @@
+"""What `setup` may be told of device, number format and memory, and the sentence where memory ends in the middle of a lesson."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.measure import lab
+from dspark_lite.measure.lab import cap_memory, setup
+from dspark_lite.training.precision import precision_on
+
+GPU = torch.device("cuda")
+
+
+@pytest.mark.parametrize(("option", "sentence"), [
+    ({"device": "tpu"}, "the device is 'tpu'; it must be cpu or cuda"), ({"dtype": "int8"}, "the number format is 'int8'; it must be one of"),
+    ({"memory_gb": "much"}, "the memory cap is 'much' GB; it must be a number above 0"), ({"memory_gb": -1.0}, "memory cap is -1.0 GB")])
+def test_an_option_that_makes_no_sense_is_refused(option, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        setup("tiny", prompts=1, **option)
+
+
+def test_the_environment_says_what_a_notebook_does_not(monkeypatch):
+    asked = {}
+
+    def load(name, *, device, dtype):
+        asked.update(device=device, dtype=dtype)
+        return SimpleNamespace(tokenizer=object(), device=device, stop_token_ids=(), name=name)
+
+    monkeypatch.setattr(lab, "load_target", load)
+    monkeypatch.setenv("DSPARK_DTYPE", "float16")
+    monkeypatch.setenv("DSPARK_DEVICE", "cuda")
+    setup("tiny", prompts=1)
+    assert asked == {"device": GPU, "dtype": torch.float16}
+    setup("tiny", prompts=1, device="cpu", dtype="float32")
+    assert asked == {"device": torch.device("cpu"), "dtype": torch.float32}
+    monkeypatch.setenv("DSPARK_MEMORY_GB", "none")
+    with pytest.raises(RequestError, match="the memory cap is 'none' GB"):
+        setup("tiny", prompts=1)
+
+
+def test_a_cap_is_a_share_of_what_the_gpu_has(monkeypatch):
+    shares = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=40 * 10**9))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share))
+    assert [cap_memory(GPU, gigabytes) for gigabytes in (10, "15", None, 80)] == [10 * 10**9, 15 * 10**9, 40 * 10**9, 40 * 10**9]
+    assert shares == [0.25, 0.375, 1.0, 1.0] and cap_memory(torch.device("cpu"), 15) is None
+
+
+def test_too_little_memory_in_the_middle_of_a_lesson_is_a_sentence(monkeypatch):
+    target, _ = toy_models()
+
+    def full(**_):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+
+    monkeypatch.setattr(target.model, "forward", full)
+    with pytest.raises(DSparkLiteError, match="over 3 tokens does not fit beside what the GPU's memory holds; take a shorter prompt") as told:
+        target.prefill(torch.tensor([[1, 2, 3]]))
+    assert "\n" not in str(told.value)
+
+
+def test_training_does_not_emulate_bfloat16_on_a_gpu_below_8(monkeypatch):
+    for capability, wanted in (((7, 5), "float16"), ((8, 0), "bfloat16")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_, found=capability: found)
+        precision_on.cache_clear()
+        assert precision_on(GPU, "bfloat16") == wanted and precision_on(GPU, "float32") == "float32"
+    precision_on.cache_clear()
