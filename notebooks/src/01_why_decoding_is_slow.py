@@ -216,10 +216,10 @@ price.beside(f"{eight:.2f} times, on {lab.device_name}, now; in 8 passes 8 times
 assert pass_ms[32] / 32 < pass_ms[1]  # the price of a position falls
 
 # %% [markdown]
-# The dotted line is what a pass would cost if every position had to be paid in full. The measured pass stays below
-# it, and the price of a single position falls as the pass gets longer. The first position is the expensive one. (The
-# ratio is one of this machine, of this moment and of this model: other lessons measure it again inside real rounds, where
-# it comes out higher. Take from here that it is far below 8, and see below what it is made of.)
+# The dotted line is what a pass would cost if every position had to be paid in full. Eight positions cost less than twice as
+# much as one, and 32 positions less than five times: the first position is the expensive one, each further one is cheap.
+# (The ratio belongs to this machine and this model, and a pass inside a real round does a little more. What it is made
+# of, we see next.)
 #
 # ## Why: reading weights against multiplying
 #
@@ -243,7 +243,8 @@ for k in (1, 8, 32):
 # $$T(k) \ \ge\ \max\left(\frac{\text{bytes of the weights}}{\text{bytes per second}},\ \
 # \frac{k \cdot \text{weights}}{\text{multiply-adds per second}}\right).$$
 #
-# The first term does not contain $k$. While it is the larger one, more positions cost nothing.
+# The first term does not contain $k$. While it is the larger one, more positions are free: that is a floor, which real
+# kernels come near to and do not reach.
 #
 # To measure both speeds here, we multiply with the target's own matrices and do nothing else, from 1 to 256
 # positions.
@@ -275,9 +276,10 @@ print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds per s
 
 # %% [markdown]
 # Left of the bend the machine waits for weights: intensity grows with $k$ and speed grows with it, at little extra
-# time. Right of the bend it waits for the multiplications, and each position costs its full share. Real kernels round
-# the corner. Real passes (squares) lie below the roof: they also compute norms and attention, and they start hundreds
-# of small operations one after the other. How much of a pass is that, here?
+# time. Right of the bend it waits for the multiplications, and each position costs its full share. Real kernels (dots) round
+# the corner: near the bend both terms are paid, in part one after the other. Real passes (squares) lie below the dots:
+# they also compute norms and attention, and they start hundreds of small operations one after the other. How much of a
+# pass is that, here?
 
 # %%
 for k in (1, 8, 32):
@@ -285,10 +287,10 @@ for k in (1, 8, 32):
           f"+ everything else {pass_ms[k] - bare_ms[k]:5.2f} ms")
 
 # %% [markdown]
-# Read the last column before you believe the roofline: what is not matrix products is overhead, starting hundreds of small
-# operations, and in a model this small it decides how little 8 positions cost. It too is paid once per pass and grows less
-# than the positions do. For a model of billions of weights the matrix products are most of a pass, and there the memory
-# makes the floor. Either way one position pays it as fully as eight.
+# Read the last column before you believe the roofline: a third or more of a pass over one position is no matrix product but
+# overhead. It too is paid once per pass and not once per position: for eight positions it is far from eight times as much.
+# So in this small model two floors stand side by side, reading and overhead; in a model of billions of weights the matrix
+# products are most of a pass, and reading is the floor. One position pays either of them in full.
 #
 # Where does the room end? Put $k$ where both terms are equal:
 #
@@ -297,6 +299,9 @@ for k in (1, 8, 32):
 # Model size has cancelled. Only the machine's two speeds and the bytes of a weight are left.
 
 # %%
+from dspark_lite.measure.roofline import DEVICES
+
+
 def free_positions(multiply_adds_per_second, bytes_per_second, bytes_per_weight):
     """How many positions a pass can carry before multiplying takes longer than reading the weights."""
     return bytes_per_weight * multiply_adds_per_second / bytes_per_second
@@ -305,12 +310,14 @@ def free_positions(multiply_adds_per_second, bytes_per_second, bytes_per_weight)
 bytes_per_weight = weight_bytes / weights
 room = free_positions(peak, bandwidth, bytes_per_weight)
 print(f"here, with {bytes_per_weight:.0f} bytes per weight: about {room:.0f} positions")
+for name, device in DEVICES.items():  # a multiply-add is two operations, a weight has 16 bits
+    print(f"{name:5} {device.operations / 1e12:4.0f} trillion operations and {device.bandwidth / 1e9:5.0f} billion bytes per second: "
+          f"{free_positions(device.operations / 2, device.bandwidth, 2):4.0f} positions")
 
 # %% [markdown]
-# For a T4, an H100 or any other device take its memory bandwidth and its 16-bit matrix throughput from the data sheet
-# (a multiply-add is two FLOP, so halve the FLOP/s) and put them in with 2 bytes per weight. Data sheets give peaks, so
-# treat the answer as an upper bound. The two speeds have grown apart from one generation of accelerators to the next,
-# and $k^*$ with them.
+# The lines below the first are data sheets': memory bandwidth and dense 16-bit throughput. They give peaks, so take the
+# answer as an order of magnitude: 153 to 403 positions, on the small T4 of 2018 as on the H200 of 2024. There one
+# block of 8 positions leaves nearly all of a pass's room unused.
 #
 # One caution for later: the room belongs to the machine, not to a request. $R$ requests decoded together, each with a
 # block of $\gamma$ drafts and an anchor, fill $R(\gamma + 1)$ positions. Under load the same room is shared, which is
@@ -351,35 +358,40 @@ print(f"here, with {bytes_per_weight:.0f} bytes per weight: about {room:.0f} pos
 
 # %%
 drafter = lab.drafter("dspark")
-runs = {}
-for name, used in (("plain", None), ("dspark", drafter)):
-    generate(lab.target, used, ids, max_new_tokens=8)  # the first run of a shape pays for memory
-    runs[name] = generate(lab.target, used, ids, max_new_tokens=lab.max_new_tokens)
-assert same_or_tied(lab.target, ids, runs["plain"].token_ids, runs["dspark"].token_ids)
-print(lab.decode(runs["dspark"].token_ids))
+runs = {"plain": [], "dspark": []}
+for _ in range(6):  # one after the other, so that a busy moment of the machine meets both
+    for name, used in (("plain", None), ("dspark", drafter)):
+        runs[name].append(generate(lab.target, used, ids, max_new_tokens=lab.max_new_tokens))
+runs = {name: found[1:] for name, found in runs.items()}  # the first run of a shape pays for memory
+assert same_or_tied(lab.target, ids, runs["plain"][0].token_ids, runs["dspark"][0].token_ids)
+print(lab.decode(runs["dspark"][0].token_ids))
 
 # %%
 import numpy as np
 
 print(f"{'':8}{'T_draft':>10}{'T_verify':>10}{'tau':>7}{'L by the formula':>19}{'L by the clock':>17}")
-for name, run in runs.items():
-    draft_ms = 1e3 * np.mean([r.draft_seconds for r in run.rounds])
-    verify_ms = 1e3 * np.mean([r.verify_seconds for r in run.rounds])
-    tau = run.accepted_length
-    clocked = 1e3 * run.decode_seconds / (tau * len(run.rounds))
+for name, found in runs.items():
+    rounds = [r for run in found for r in run.rounds]
+    draft_ms = 1e3 * np.mean([r.draft_seconds for r in rounds])
+    verify_ms = 1e3 * np.mean([r.verify_seconds for r in rounds])
+    tau = np.mean([r.committed for r in rounds])
+    clocked = 1e3 * sum(run.decode_seconds for run in found) / (tau * len(rounds))
     formula = (draft_ms + verify_ms) / tau
     print(f"{name:8}{draft_ms:7.2f} ms{verify_ms:7.2f} ms{tau:7.2f}{formula:16.2f} ms{clocked:14.2f} ms")
 
 # %% [markdown]
-# Formula and clock agree: it is an identity, not a model. The ratio of the two $L$ is the speed-up.
+# Formula and clock agree: it is an identity, not a model. A round of DSpark costs more than a plain pass and brings
+# 6.88 tokens. The ratio of the two $L$ is the speed-up.
 #
-# What speculation does not touch is the time before the first token, the prompt's own pass. (That a drafter projects the
-# prompt's features as well is counted as decoding: plain decoding does without.)
+# What speculation does not touch is the time before the first token, the prompt's own pass: it is the same with and without
+# a drafter, but for handing out the features that the drafter reads.
 
 # %%
-for name, run in runs.items():
-    print(f"{name:8} first token after {1e3 * run.prefill_seconds:.2f} ms, the other {len(run.token_ids) - 1} "
-          f"in {1e3 * run.decode_seconds:.0f} ms")
+first = milliseconds({"plain": partial(lab.target.prefill, ids), "dspark": partial(lab.target.prefill, ids, drafter.taps)},
+                     lab.device, repeats=25)
+for name, found in runs.items():
+    print(f"{name:8} first token after {first[name]:.1f} ms, the other {len(found[0].token_ids) - 1} "
+          f"in {1e3 * np.median([run.decode_seconds for run in found]):.0f} ms")
 
 # %% [markdown]
 # ### Exercise 3 · A budget for the draft (code)
@@ -433,19 +445,19 @@ done = exercises.check_break_even_tau(break_even_tau)
 # ## Choose the three numbers
 #
 # Times are in units of one plain pass, so the picture holds on any device; the sliders start at what was measured
-# above. Upper bar: plain decoding of $\tau$ tokens. Lower bar: one round that commits the same $\tau$ tokens. Look
-# for where the lower bar becomes the longer one: a cheap draft that is seldom right, or a good draft that costs as
-# much as the target.
+# above. Upper bar: plain decoding of $\tau$ tokens. Lower bar: one round that commits the same $\tau$ tokens. There are two
+# ways to make the lower bar the longer one, and the picture shows both: a cheap draft that is seldom right, and a draft
+# that is always right and costs as much as the target.
 
 # %%
 from dspark_lite.figures import widgets
 
-plain_ms = 1e3 * np.mean([r.verify_seconds for r in runs["plain"].rounds])  # tau, draft_ms and verify_ms are DSpark's
+plain_ms = 1e3 * np.mean([r.verify_seconds for run in runs["plain"] for r in run.rounds])  # tau, draft_ms and verify_ms are DSpark's
 panel = widgets.explore(
-    figures.round_cost_figure,
+    figures.round_cost_figure, {"tau": 1.2}, {"tau": 8.0, "draft": 7.0},
     tau=widgets.slider("accepted length τ", float(tau), 1.0, 8.0, 0.01),
-    draft=widgets.slider("T_draft (plain passes)", float(draft_ms / plain_ms), 0.0, 4.0, 0.01),
-    verify=widgets.slider("T_verify (plain passes)", float(verify_ms / plain_ms), 1.0, 4.0, 0.01),
+    draft=widgets.slider("T_draft (plain passes)", float(draft_ms / plain_ms), 0.0, 8.0, 0.01),
+    verify=widgets.slider("T_verify (plain passes)", float(verify_ms / plain_ms), 0.5, 4.0, 0.01),
 )
 
 # %% [markdown]
