@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.measure import lab
 from dspark_lite.measure.lab import cap_memory, setup
@@ -60,6 +61,19 @@ def test_too_little_memory_in_the_middle_of_a_lesson_is_a_sentence(monkeypatch):
     with pytest.raises(DSparkLiteError, match="over 3 tokens does not fit beside what the GPU's memory holds; take a shorter prompt") as told:
         target.prefill(torch.tensor([[1, 2, 3]]))
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(("part", "work"), [("begin", "the context of dspark"), ("propose", "a block of dspark"), ("extend", "the context of dspark")])
+def test_too_little_memory_for_the_drafter_is_a_sentence(monkeypatch, part, work):
+    lab = setup("tiny", prompts=1)
+    drafter = lab.drafter("dspark")
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
+
+    monkeypatch.setattr(drafter, part, full)
+    with pytest.raises(DSparkLiteError, match=f"{work}.* does not fit beside what the GPU's memory holds; take a shorter prompt"):
+        generate(lab.target, drafter, lab.encode(lab.prompts["math"][0]), max_new_tokens=8)
 
 
 def test_training_does_not_emulate_bfloat16_on_a_gpu_below_8(monkeypatch):

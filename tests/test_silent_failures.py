@@ -12,6 +12,7 @@ One test a row, with what of it can be seen before a token is drafted. What no l
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -168,3 +169,27 @@ def test_a_vocabulary_that_the_tokenizer_exceeds(copy):
 
     shutil.copy(EMBEDDED / "tiny-target" / "tokenizer.json", copy / "target")
     assert_refused("knows [0-9]+ tokens, its model 11", load_target, str(copy / "target"))
+
+
+@pytest.mark.parametrize(("broken", "sentence"), [("target", "the target's logits are not finite"), ("draft", "the drafter's probabilities are not finite")])
+@pytest.mark.parametrize("reads_prompt", [True, False])
+def test_numbers_that_overflowed_end_in_a_sentence_and_not_in_a_text(copy, target, monkeypatch, broken, sentence, reads_prompt):
+    """As float16 does to activations above 65,504: nan in every logit, from the prompt's pass or from a later one on."""
+    drafter = load_drafter(draft(copy), target)
+    if broken == "draft":
+        propose = drafter.propose
+        monkeypatch.setattr(drafter, "propose", lambda *given, **options: replace(propose(*given, **options),
+            probs=torch.full((1, drafter.gamma, target.vocab_size), float("nan"))))
+    else:
+        name = "prefill" if reads_prompt else "verify"
+        sound = getattr(target, name)
+
+        def overflowed(*given, **options):
+            found = sound(*given, **options)
+            step = found[0] if reads_prompt else found
+            broken_step = step._replace(logits=step.logits * float("nan"))
+            return (broken_step, found[1]) if reads_prompt else broken_step
+
+        monkeypatch.setattr(target, name, overflowed)
+    with pytest.raises(RequestError, match=f"{sentence}; load the model in bfloat16 or float32"):
+        answer(target, drafter)

@@ -13,8 +13,8 @@ from .fast import fast_parts
 from .policy import chosen_lengths, started
 from .proposal import Proposal, stack_proposals
 from .protocols import Drafter, Policy
-from .sampling import Randomness, Verdict, accept, check_temperature, draw, probabilities
-from .target import Step, Target
+from .sampling import Randomness, Verdict, accept, check_temperature, draw, probabilities, undefined
+from .target import Step, Target, within_memory
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Generation:
 
 class Outcome(NamedTuple):
     """What the host is told of a request's round: its `drafts`, how many of them were `accepted`, the `next_token` drawn
-    after those, and whether the round `failed` (the target's logits were not finite; the engine alone asks)."""
+    after those, and whether the round `failed` (the target's logits were not finite: only the engine lets the others go on)."""
 
     accepted: int
     next_token: int
@@ -94,8 +94,8 @@ class Decoder:
         if self.drafter is None:
             return Proposal(self.anchor.new_empty(len(self.anchor), 0),
                             torch.empty(len(self.anchor), 0, self.target.vocab_size, device=self.anchor.device))
-        return self.drafter.propose(self.state, self.anchor, gamma=self.gamma, temperature=self.temperature,
-                                    generator=self.generator)
+        with within_memory(f"a block of {self.drafter.name}"):
+            return self.drafter.propose(self.state, self.anchor, gamma=self.gamma, temperature=self.temperature, generator=self.generator)
 
     def verify(self, proposal: Proposal) -> Step:
         """The target reads the anchor and the block in one pass: logits [B, g+1, V] and features."""
@@ -108,8 +108,14 @@ class Decoder:
         return (self.rule or accept)(target_probs, proposal.probs, proposal.tokens, None, self.generator)
 
     def commit(self, proposal: Proposal, step: Step, verdict: Verdict) -> Outcome:
-        """Asks the host for the outcome, once; both caches keep the accepted drafts, the token after them is the anchor."""
-        accepted, next_token, *drafts = torch.cat([verdict.accepted, verdict.next_token, proposal.tokens[0]]).tolist()
+        """Asks the host for the outcome, once; both caches keep the accepted drafts, the token after them is the anchor.
+
+        Raises RequestError where the target's logits or the draft's probabilities are none that a token can be drawn from.
+        """
+        failed = torch.stack([undefined(step.logits).any(), proposal.probs.isnan().any()])
+        accepted, next_token, *rest = torch.cat([verdict.accepted, verdict.next_token, failed, proposal.tokens[0]]).tolist()
+        check_numbers(*rest[:2])
+        drafts = rest[2:]
         self.keep(step, accepted + 1)
         self.anchor = verdict.next_token
         return Outcome(accepted, next_token, drafts)
@@ -119,7 +125,8 @@ class Decoder:
         self.target.roll_back(self.cache, self.entering.shape[1] - count)
         if self.drafter:
             features = None if step.features is None else step.features[:, :count]
-            self.drafter.extend(self.state, self.entering[:, :count], features)
+            with within_memory(f"the context of {self.drafter.name}"):
+                self.drafter.extend(self.state, self.entering[:, :count], features)
 
     def parts(self) -> Iterator[str]:
         """Plays a round with a pause after each part, whose name it yields: for those who time or count the parts."""
@@ -151,6 +158,13 @@ def check_request(target, input_ids: torch.Tensor, max_new_tokens: int, temperat
                            f"has positions for at most {longest}")
 
 
+def check_numbers(target_failed: bool, drafter_failed: bool = False) -> None:
+    """Raises RequestError for a model whose numbers are none that a token can be drawn from."""
+    if target_failed or drafter_failed:
+        model = "target's logits" if target_failed else "drafter's probabilities"
+        raise RequestError(f"the {model} are not finite; load the model in bfloat16 or float32 (float16 overflows above 65,504), or check its weights")
+
+
 def until_stop(tokens: list[int], stop_token_ids) -> list[int]:
     """The tokens up to and including the first stop token."""
     for index, token in enumerate(tokens):
@@ -171,11 +185,16 @@ class _Request(Decoder):
         reading = clock(target.device)
         step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
         anchor = draw(probabilities(step.logits[:, -1], temperature), generator)  # [1]
-        self.answer = Generation(token_ids=anchor.tolist())
+        token, failed = torch.cat([anchor, undefined(step.logits[:, -1])]).tolist()
+        check_numbers(failed)
+        self.answer = Generation(token_ids=[token])
         self.begun = clock(target.device)
         self.answer.prefill_seconds = self.begun - reading
         # That the drafter reads the prompt counts as decoding: plain decoding does without.
-        state = drafter.begin(input_ids, step.features) if drafter else None
+        state = None
+        if drafter:
+            with within_memory(f"the context of {drafter.name}"):
+                state = drafter.begin(input_ids, step.features)
         super().__init__(target, drafter, cache, state, anchor, temperature, generator, gamma, rule)
         self.max_new_tokens = max_new_tokens
         self.stop = set(target.stop_token_ids if stop_token_ids is None else stop_token_ids)

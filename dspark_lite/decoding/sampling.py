@@ -28,6 +28,11 @@ def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     return torch.softmax(logits.float() / temperature, -1)
 
 
+def undefined(logits: torch.Tensor) -> torch.Tensor:
+    """Whether no distribution can be made of logits [..., V], because one is nan or the largest is infinite; [...]."""
+    return ~logits.amax(-1).isfinite()
+
+
 class RandomSource:
     """Stands in for a torch.Generator where choices are visited (losslessness/enumeration.py) or drawn in another way (serving/engine.py)."""
 

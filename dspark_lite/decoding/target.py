@@ -18,6 +18,16 @@ class Step(NamedTuple):
 
 
 @contextmanager
+def within_memory(work: str):
+    """Raises DSparkLiteError where the GPU's memory has no room for the `work` done inside."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise DSparkLiteError(f"{work} does not fit beside what the GPU's memory holds; take a shorter prompt or fewer requests at once, "
+                              "or restart the kernel and end what else runs on the GPU (python -m dspark_lite doctor says what fits)") from error
+
+
+@contextmanager
 def attending(model, implementation: str):
     """Has the model attend by what transformers knows by this name, and as before afterwards, whatever happens: others share
     the model."""
@@ -91,13 +101,9 @@ class Target:
     def read(self, input_ids: torch.Tensor, cache, taps=(), logits_to_keep=0, **options) -> Step:
         """One pass over tokens [B, n]: logits of all, of the last `logits_to_keep`, or at a tensor of indices; `options` go
         to the model and its attention (serving/slots.py). Raises DSparkLiteError where the GPU's memory has no room for it."""
-        try:
+        with within_memory(f"a pass of {self.name} over {input_ids.numel()} tokens"):
             out = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep,
                              output_hidden_states=bool(taps), **options)
-        except torch.OutOfMemoryError as error:
-            raise DSparkLiteError(f"a pass of {self.name} over {input_ids.numel()} tokens does not fit beside what the GPU's memory holds; "
-                                  "take a shorter prompt or fewer requests at once, or restart the kernel and end what else runs on the GPU "
-                                  "(python -m dspark_lite doctor says what fits)") from error
         return Step(out.logits.float(), self._tap(out.hidden_states, taps) if taps else None)
 
     @staticmethod

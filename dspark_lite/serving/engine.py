@@ -16,7 +16,7 @@ from ..common.timing import clock
 from ..decoding.policy import chosen_lengths, started
 from ..decoding.proposal import Proposal
 from ..decoding.rounds import Decoder, Generation, Outcome, Round, check_request, until_stop
-from ..decoding.sampling import RandomSource, Verdict, accept, check_temperature, draw, probabilities
+from ..decoding.sampling import RandomSource, Verdict, accept, check_temperature, draw, probabilities, undefined
 from ..decoding.target import Step
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 
@@ -155,7 +155,7 @@ class _Batch(Decoder):
     def commit(self, proposal: Proposal, step: Step, verdict: Verdict) -> list[Outcome]:
         """Asks the host for the outcome of each request, once; the drafter takes in what was accepted. In the target's slots
         the rest of a block is overwritten by what comes next."""
-        failed = self.layout.by_request(_not_finite(step.logits[0])).any(1)
+        failed = self.layout.by_request(undefined(step.logits[0])).any(1)
         columns = [verdict.accepted[:, None], verdict.next_token[:, None], failed[:, None], proposal.tokens]
         outcomes = [Outcome(accepted, next_token, drafts, bool(failed))
                     for accepted, next_token, failed, *drafts in torch.cat(columns, 1).tolist()]
@@ -319,7 +319,7 @@ class Engine:
         logits = read.logits[0]  # [R, V]
         first = draw(probabilities(logits, self.temperature), self._random(fresh, 1))
         outcomes = [Outcome(0, token, [], bool(failed))
-                    for token, failed in torch.stack([first, _not_finite(logits)], 1).tolist()]
+                    for token, failed in torch.stack([first, undefined(logits)], 1).tolist()]
         now = clock(self.target.device)
         for one, outcome in zip(fresh, outcomes):
             self._slots[one.slot], answer = one, self._waiting.popleft()
@@ -382,8 +382,3 @@ class _Watch:
         """Notes what has passed since the last lap as this part's."""
         now = clock(self.device)
         report.seconds[part], self.last = now - self.last, now
-
-
-def _not_finite(logits: torch.Tensor) -> torch.Tensor:
-    """Whether a row of logits [N, V] holds a number that is not finite, [N]."""
-    return ~logits.sum(-1).isfinite()
