@@ -282,7 +282,7 @@ def _calibrate(options) -> dict:
     lab = _prompted_lab(options, 2 * options.prompts)
     drafter = lab.drafter(options.drafter)
     if stored is None:
-        sts, measured = calibrate(lab, drafter, temperature=options.temperature)
+        sts, measured = calibrate(lab, drafter, temperature=options.temperature, path=options.out)
         sts.save(options.out)
     else:
         measured = check_stored(lab, drafter, stored, temperature=options.temperature)

@@ -10,6 +10,7 @@ from dspark_lite.decoding import Round
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.measure import causes
 from dspark_lite.replication import experiments, recorded_serving
+from dspark_lite.scheduling.calibration import Observations
 
 
 class Words:
@@ -39,6 +40,21 @@ def test_refusals_are_counted_where_they_fell():
     answer = SimpleNamespace(token_ids=[9, 0, 1, 2, 8, 8, 8, 8], rounds=[Round(3, 1, 2), Round(3, 0, 1), Round(3, 2, 3), Round(3, 3, 1)])
     # Of the first round the second draft, of the second the first fell on the name; the last round was cut by the end.
     assert causes.refusals(answer, [0, 1, 2]) == (2, 3)
+
+
+def test_greedy_decoding_is_observed_on_the_first_prompts_of_each_domain(monkeypatch):
+    """Each domain's first prompts, at temperature 0; what was said of them by prompt."""
+    asked = []
+
+    def observe(lab, drafter, texts, *, temperature, **_):
+        asked.append((texts, temperature))
+        return Observations(np.array([[0.12345, 1.0]]), np.array([1]), np.array([0]))
+
+    monkeypatch.setattr("dspark_lite.measure.confidence.observe", observe)
+    lab = SimpleNamespace(prompts={"math": list("abc"), "chat": list("de")}, drafter=lambda name: name)
+    found = causes.unlike_training(lab, 2)
+    assert asked == [(["a", "b"], 0.0), (["d", "e"], 0.0)]
+    assert found["chat"] == {"logits": [[0.123, 1.0]], "accepted": [1], "prompts": [0]}
 
 
 def test_costs_of_a_step_are_found_again(monkeypatch):

@@ -115,6 +115,9 @@ def test_calibration_sweep_and_profile_take_the_prompts_of_benchmarks(capfd, tmp
     fitting = ["calibrate", "--prompts", "2", "--out", str(tmp_path / "sts.json"), "--json", str(tmp_path / "c.json")]
     assert main([*fitting, *given]) != 2  # of so few blocks nobody expects a fit
     measured = json.loads((tmp_path / "c.json").read_text())
+    kept = (tmp_path / "sts.journal.jsonl").read_text()
+    assert main([*fitting, *given]) != 2 and (tmp_path / "sts.journal.jsonl").read_text() == kept, "what was observed before is not observed again"
+    assert json.loads((tmp_path / "c.json").read_text())["rows"] == measured["rows"]
     assert list(measured["observations"]) == ["humaneval", "mt-bench"] and measured["seed"] == 980406 and measured["num_samples"] > 0
     sweep = ["sweep", "--prompts", "1", "--json", str(tmp_path / "s.json"), *given, "--thresholds"]
     assert main([*sweep, "0"]) == 0

@@ -271,7 +271,7 @@ def test_a_report_by_hand():
 def test_a_calibration_is_fitted_on_one_half_and_reported_on_the_other(monkeypatch):
     asked = []
 
-    def observe(lab, drafter, texts, *, temperature):
+    def observe(lab, drafter, texts, *, temperature, name, journal):
         asked.append(texts)
         return Observations(np.zeros((len(texts), 1)), np.zeros(len(texts), dtype=int), np.arange(len(texts)))
 

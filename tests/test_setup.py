@@ -63,7 +63,8 @@ def test_too_little_memory_in_the_middle_of_a_lesson_is_a_sentence(monkeypatch):
     assert "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize(("part", "work"), [("begin", "the context of dspark"), ("propose", "a block of dspark"), ("extend", "the context of dspark")])
+@pytest.mark.parametrize(("part", "work"), [("begin", "the context of dspark"), ("propose", "a block of dspark"),
+                                            ("extend", "the context of dspark")])
 def test_too_little_memory_for_the_drafter_is_a_sentence(monkeypatch, part, work):
     lab = setup("tiny", prompts=1)
     drafter = lab.drafter("dspark")

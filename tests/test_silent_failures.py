@@ -171,9 +171,10 @@ def test_a_vocabulary_that_the_tokenizer_exceeds(copy):
     assert_refused("knows [0-9]+ tokens, its model 11", load_target, str(copy / "target"))
 
 
-@pytest.mark.parametrize(("broken", "sentence"), [("target", "the target's logits are not finite"), ("draft", "the drafter's probabilities are not finite")])
+@pytest.mark.parametrize(("broken", "sentence"), [("target", "the target's logits are not finite"),
+                                                  ("draft", "the drafter's probabilities are not finite")])
 @pytest.mark.parametrize("reads_prompt", [True, False])
-def test_numbers_that_overflowed_end_in_a_sentence_and_not_in_a_text(copy, target, monkeypatch, broken, sentence, reads_prompt):
+def test_overflowed_numbers_end_in_a_sentence_and_not_in_a_text(copy, target, monkeypatch, broken, sentence, reads_prompt):
     """As float16 does to activations above 65,504: nan in every logit, from the prompt's pass or from a later one on."""
     drafter = load_drafter(draft(copy), target)
     if broken == "draft":

@@ -162,7 +162,8 @@ def check_numbers(target_failed: bool, drafter_failed: bool = False) -> None:
     """Raises RequestError for a model whose numbers are none that a token can be drawn from."""
     if target_failed or drafter_failed:
         model = "target's logits" if target_failed else "drafter's probabilities"
-        raise RequestError(f"the {model} are not finite; load the model in bfloat16 or float32 (float16 overflows above 65,504), or check its weights")
+        raise RequestError(f"the {model} are not finite; load the model in bfloat16 or float32 (float16 overflows above 65,504), or check "
+                           "its weights")
 
 
 def until_stop(tokens: list[int], stop_token_ids) -> list[int]:

@@ -74,6 +74,6 @@ def _told_row(lab, name: str, prompts: int, telling: bool) -> dict:
 
 def unlike_training(lab, prompts: int) -> dict:
     """What DSpark's raw confidence says in greedy decoding, and what is accepted, by domain."""
-    found = observe_domains(lab, lab.drafter("dspark"), slice(prompts), temperature=0.0)
+    found = observe_domains(lab, lab.drafter("dspark"), lambda texts: texts[:prompts], temperature=0.0)
     return {domain: {"logits": blocks.logits.round(3).tolist(), "accepted": blocks.accepted.tolist(), "prompts": blocks.prompts.tolist()}
             for domain, blocks in found.items()}

@@ -2,6 +2,7 @@
 reporting on the other; checking a stored calibration."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,46 +12,56 @@ from ..common.errors import RequestError
 from ..common.fingerprint import fingerprint
 from ..scheduling.calibration import (STS, Observations, by_position, check, check_confidence_head, ece_floor, fit_sts,
                                       survivals)
-from .evaluation import rollout, room_for
-from .journal import header
+from .evaluation import prompt_key, rollout, rollout_journal, room_for
+from .journal import Journal, header
 from .lab import Lab
 
 
-def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Observations:
+def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0, name: str = "", journal: Journal | None = None) -> Observations:
     """Rolls out every prompt with whole blocks and notes what the confidence head said and what was accepted.
 
     Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind it; so are prompts that
-    leave the target no position for an answer. Raises RequestError for a drafter without a confidence head.
+    leave the target no position for an answer. What the `journal` holds of the prompts called `name` is not rolled out again.
+    Raises RequestError for a drafter without a confidence head.
     """
     check_confidence_head(drafter)
     logits, accepted, prompts = [], [], []
+    journal = journal or Journal(None, {})
     fitted, drafter.temperatures = drafter.temperatures, None  # raw logits, whatever is in use
     try:
         for index, text in enumerate(tqdm(texts, desc="observe", unit="prompt", file=sys.stderr)):
-            said, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
-            if room < 1:
-                continue
-            answer = rollout(lab, drafter, text, index, temperature=temperature, policy=_listening(said), max_new_tokens=room)
-            for r, block in zip(answer.rounds, said):
-                if r.committed > r.accepted:
-                    logits.append(block), accepted.append(r.accepted), prompts.append(index)
+            key = prompt_key("observed", name, index, text)
+            if key not in journal:
+                journal.add(key, _blocks_said(lab, drafter, text, index, temperature))
+            for said, kept in journal[key]:
+                logits.append(said), accepted.append(kept), prompts.append(index)
     finally:
         drafter.temperatures = fitted
     return Observations(np.array(logits).reshape(-1, drafter.gamma), np.array(accepted, dtype=int), np.array(prompts, dtype=int))
 
 
+def _blocks_said(lab, drafter, text: str, seed: int, temperature: float) -> list[tuple[list[float], int]]:
+    """The confidence logits of each whole block of an answer, and how many of its drafts were accepted."""
+    said, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
+    if room < 1:
+        return []
+    answer = rollout(lab, drafter, text, seed, temperature=temperature, policy=_listening(said), max_new_tokens=room)
+    return [(block, r.accepted) for r, block in zip(answer.rounds, said) if r.committed > r.accepted]
+
+
 def _listening(said: list):
     """A policy that verifies everything and keeps the confidence logits of each block in `said`."""
     def policy(proposal):
-        said.append(proposal.confidence_logits[0].double().cpu().numpy())
+        said.append(proposal.confidence_logits[0].double().tolist())
         return torch.tensor([proposal.tokens.shape[1]])
 
     return policy
 
 
-def observe_domains(lab: Lab, drafter, part, *, temperature: float = 1.0) -> dict[str, Observations]:
+def observe_domains(lab: Lab, drafter, part, *, temperature: float = 1.0, journal: Journal | None = None) -> dict[str, Observations]:
     """Observations of each domain or benchmark, from the prompts of the lab that `part(texts)` selects."""
-    return {domain: observe(lab, drafter, part(texts), temperature=temperature) for domain, texts in lab.prompts.items()}
+    return {domain: observe(lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal)
+            for domain, texts in lab.prompts.items()}
 
 
 def reported_half(texts: list[str]) -> list[str]:
@@ -68,20 +79,22 @@ def pooled(observations: dict[str, Observations]) -> Observations:
     return Observations(*map(np.concatenate, zip(*observations.values())))
 
 
-def calibrate(lab: Lab, drafter, *, temperature: float = 1.0) -> tuple[STS, dict]:
+def calibrate(lab: Lab, drafter, *, temperature: float = 1.0, path: Path | None = None) -> tuple[STS, dict]:
     """Fits on the second half of each domain's prompts, all domains together; measures on the first: (STS, report).
 
-    Raises RequestError where a domain has a single prompt, or none of its prompts gave a whole block.
+    With a `path`, that of the calibration to be, finished answers are kept in a journal beside it, and the same call goes on where
+    it was stopped. Raises RequestError where a domain has a single prompt, or none of its prompts gave a whole block.
     """
     if short := [domain for domain, texts in lab.prompts.items() if len(texts) < 2]:
         raise RequestError(f"{', '.join(short)} has fewer than two prompts, and a calibration is fitted on one half and judged on the other; "
                            "give more")
-    by_domain = observe_domains(lab, drafter, fitted_half, temperature=temperature)
+    journal = rollout_journal(path, lab, drafter, temperature)
+    by_domain = observe_domains(lab, drafter, fitted_half, temperature=temperature, journal=journal)
     fitted_on = pooled(by_domain)
     count = sum(len(fitted_half(texts)) for texts in lab.prompts.values())
     name = f"{lab.target.name}, {', '.join(lab.prompts)}, {count} prompts, temperature {temperature}"
     sts = fit_sts(fitted_on.logits, fitted_on.accepted, dataset=name, draft=fingerprint(drafter))
-    measured = calibration_report(lab, drafter, sts, observe_domains(lab, drafter, reported_half, temperature=temperature))
+    measured = calibration_report(lab, drafter, sts, observe_domains(lab, drafter, reported_half, temperature=temperature, journal=journal))
     return sts, measured | {"temperature": temperature, "num_samples": sts.num_samples}
 
 

@@ -160,6 +160,14 @@ def prompt_key(label: str, name: str, index: int, text: str) -> tuple:
     return label, name, index, hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def rollout_journal(path: Path | None, lab: Lab, drafter, temperature: float) -> Journal:
+    """The journal of rollouts beside `path`, that of the file to be; without a path nothing is kept."""
+    if path is None:
+        return Journal(None, {})
+    return Journal(journal_path(path), {"target": lab.target.name, "temperature": temperature, "max_new_tokens": lab.max_new_tokens, "seed": lab.seed,
+                                        "weights": [fingerprint(lab.target), fingerprint(drafter)]})
+
+
 def room_for(lab: Lab, input_ids: torch.Tensor, max_new_tokens: int) -> int:
     """How many new tokens a prompt [1, n] may have; none or fewer where it fills the target's positions."""
     return min(max_new_tokens, lab.target.max_positions - input_ids.shape[1])

@@ -8,11 +8,10 @@ from tqdm import tqdm
 
 from ..common.errors import RequestError
 from ..common.estimates import bootstrap
-from ..common.fingerprint import fingerprint
 from ..scheduling.calibration import check_confidence_head
 from ..scheduling.policies import threshold
-from .evaluation import prompt_key, room_for, rollout
-from .journal import Journal, header, journal_path
+from .evaluation import prompt_key, rollout, rollout_journal, room_for
+from .journal import Journal, header
 from .lab import Lab
 
 SWEPT_THRESHOLDS = tuple(round(0.1 * step, 1) for step in range(10))
@@ -28,9 +27,7 @@ def sweep(lab: Lab, drafter, *, thresholds=SWEPT_THRESHOLDS, temperature: float 
     drafter without a confidence head, or where no prompt has room.
     """
     check_confidence_head(drafter)
-    settings = {"target": lab.target.name, "temperature": temperature, "max_new_tokens": lab.max_new_tokens, "seed": lab.seed,
-                "weights": [fingerprint(lab.target), fingerprint(drafter)]}
-    journal, rows = Journal(journal_path(path) if path else None, settings), []
+    journal, rows = rollout_journal(path, lab, drafter, temperature), []
     with tqdm(total=len(thresholds) * sum(map(len, lab.prompts.values())), desc="threshold sweep", unit="prompt",
               file=sys.stderr) as bar:
         for domain, texts in lab.prompts.items():
