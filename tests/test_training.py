@@ -20,7 +20,7 @@ from dspark_lite.drafters.heads import transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.measure.lab import held_out
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_lite.training import answers, cache, drafts, language_model, loop, precision, recipes
+from dspark_lite.training import answers, cache, drafts, estimate, language_model, loop, precision, recipes
 from dspark_lite.training.anchors import TrainingBatch, block_mask, block_targets, dense_mask, draw_anchors
 from dspark_lite.training.losses import block_losses, position_weights, training_forward
 from dspark_lite.world.corpus import Example, examples, expand, is_held_out
@@ -602,3 +602,50 @@ def test_a_training_begins_from_another_block_size():
     assert drafter.fc.weight.requires_grad and not drafter.lm_head.weight.requires_grad
     with pytest.raises(CheckpointError, match="only the block size may differ"):
         drafts.new_draft({**recipe, "initial": "tiny-dflash"}, lab_target)
+
+
+def test_heads_are_trained_alone_on_a_backbone_that_stays_as_it_is(mini, tmp_path):
+    """From a draft without heads: its own numbers are kept, the new heads learn, and the result is an ordinary DSpark."""
+    config = {**DRAFT["config"], "markov_rank": 0, "enable_confidence_head": False}
+    bare = {**DRAFT, "name": "bare", "target": str(mini / "mini"), "config": config, "loss": {"cross_entropy": 1.0, "l1": 0.0, "confidence": 0.0}}
+    heads = {**DRAFT, "name": "heads", "target": str(mini / "mini"), "initial": str(tmp_path / "bare"), "trained": "heads"}
+    for recipe in (bare, heads):
+        (tmp_path / f"{recipe['name']}.json").write_text(json.dumps(recipe))
+        train(tmp_path, recipe["name"], tmp_path / recipe["name"], tmp_path / "build")
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("bare", "heads"))
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert all(name.split(".")[0] in drafts.HEADS for name in set(after) - set(before)) and len(after) > len(before)
+    assert any(after[name].abs().max() > 0 for name in after if "markov_w2" in name), "it begins at zero and has learned"
+    assert load_drafter(str(tmp_path / "heads"), load_target(str(mini / "mini"))).confidence_head is not None
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"trained": "heads"}, "train .heads. on the backbone of an .initial. draft"),
+    ({"trained": "backbone", "initial": "tiny-dflash"}, "trains 'backbone'"),
+    ({"trained": "heads", "initial": "tiny-dflash", "config": {"markov_rank": 0, "enable_confidence_head": False}}, "its draft has none"),
+    ({"initial": "tiny-dflash"}, "only the block size may differ")])
+def test_heads_that_cannot_be_trained_alone_are_refused(change, sentence):
+    recipe = recipes.load_recipe("tiny-dspark")
+    with pytest.raises(DSparkLiteError, match=sentence):
+        drafts.new_draft({**recipe, **change, "config": {**recipe["config"], **change.get("config", {})}}, load_target("tiny-target"))
+
+
+def test_heads_for_the_released_backbone_fit_a_t4():
+    """Heads of 2 x 151,936 x 256 weights and a confidence head; backbone and target in 16 bit."""
+    recipe = recipes.load_recipe("qwen3-4b-heads")
+    config = estimate.target_config(recipe)
+    step = estimate.dry_step(recipe, config, recipe["mean_tokens"])
+    assert step.trained == 2 * 151_936 * 256 + 2_560 + 256 + 1
+    frozen = estimate.frozen_bytes(recipe, config, step, torch.device("cpu")) // 2  # a CPU's format has 4 bytes, a T4's 2
+    needed = 16 * step.trained + frozen + recipe["batch"] * step.activations + 2 * step.target
+    assert needed < 15e9
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in recipes.RECIPES.glob("qwen3-4b-*.json")))
+def test_every_recipe_for_4b_asks_for_a_drafter_of_the_released_shapes(name):
+    recipe = recipes.load_recipe(name)
+    config = recipe["config"]
+    assert recipe["name"] == name and config["target_layer_ids"] == [1, 9, 17, 25, 33]
+    assert config["block_size"] == (int(name.split("-")[-1]) - 1 if "length" in name else 7)
+    assert config["num_hidden_layers"] == (int(name.split("-")[-2]) if "layer" in name else 5)
+    assert (config["markov_rank"] == 0) == ("dflash" in name)

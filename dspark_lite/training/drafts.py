@@ -41,6 +41,7 @@ def block_loss(drafter: DSpark, batch: TrainingBatch, recipe: dict) -> tuple[tor
     return sum(factors[name] * term for name, term in terms.items()), losses.weight, terms
 
 
+HEADS = ("markov_head", "confidence_head")  # what a recipe may train alone, on a backbone that stays as it is
 OBJECTIVES = {"block": (DSpark, block_loss), "eagle3": (Eagle3, eagle3_loss), "mtp": (MTP, mtp_loss)}  # name: (class, loss)
 
 
@@ -63,13 +64,18 @@ def new_draft(recipe: dict, target):
     if kind is DSpark and not config.sample_from_anchor:
         raise DSparkLiteError("the recipe asks for blocks whose anchor slot does not predict (sample_from_anchor: false); such drafts are read, "
                               "but only those that predict from it are trained here")
+    if "trained" in recipe and (recipe["trained"] != "heads" or "initial" not in recipe):
+        raise DSparkLiteError(f"the recipe trains {recipe['trained']!r}; it may leave \"trained\" out, or train \"heads\" on the backbone of an "
+                              "\"initial\" draft")
     drafter = kind(config)
-    if "initial" in recipe:
-        _begin_from(drafter, recipe["initial"], target)
-    elif recipe.get("initialisation") == "width":
+    if recipe.get("initialisation") == "width":
         initialise(drafter, config.num_hidden_layers)
     else:
         _begin_anew(drafter, source.initializer_range)
+    if "initial" in recipe:
+        _begin_from(drafter, recipe["initial"], target, new_heads="trained" in recipe)
+    if "trained" in recipe:
+        freeze_backbone(drafter, target.dtype)
     drafter.to(target.device)
     for name, theirs in of_target(target).items():
         # Shared where no number changes: a 16-bit target's are copied, because what is trained computes in float32.
@@ -87,13 +93,34 @@ def _begin_anew(drafter, deviation: float) -> None:
         torch.nn.init.zeros_(drafter.markov_head.markov_w2.weight)
 
 
-def _begin_from(drafter, name: str, target) -> None:
-    """The weights of a trained drafter, which may have another block size; raises CheckpointError where the rest differs."""
+def _begin_from(drafter, name: str, target, new_heads: bool) -> None:
+    """The weights of a trained drafter, which may have another block size and, with `new_heads`, lack heads: those stay as they
+    are. Raises CheckpointError where the rest differs."""
+    weights = load_drafter(name, target).state_dict()
+    for head in HEADS if new_heads else ():
+        if not any(map(_within(head), weights)):
+            weights |= {key: value for key, value in drafter.state_dict().items() if _within(head)(key)}
     try:
-        drafter.load_state_dict(load_drafter(name, target).state_dict())
+        drafter.load_state_dict(weights)
     except RuntimeError as error:
         raise CheckpointError(f"{name} cannot be trained on as this recipe's drafter ({' '.join(str(error).split())}); only "
                               "the block size may differ") from None
+
+
+def _within(head: str):
+    """Says of a parameter's name whether it is one of the head's."""
+    return lambda name: name.startswith(f"{head}.")
+
+
+def freeze_backbone(drafter, dtype: torch.dtype) -> None:
+    """Leaves nothing to be trained but the heads, and holds the rest in the number format `dtype`, the target's, so that what is
+    the target's is shared. Raises DSparkLiteError for a draft without a head."""
+    for name, parameter in drafter.named_parameters():
+        parameter.requires_grad_(any(_within(head)(name) for head in HEADS))
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(dtype)
+    if not any(parameter.requires_grad for parameter in drafter.parameters()):
+        raise DSparkLiteError("the recipe trains the heads alone and its draft has none; give its config a markov_rank or a confidence head")
 
 
 class Rows:

@@ -23,7 +23,7 @@ from .allowance import ANSWERING
 from .anchors import TrainingBatch, draw_anchors
 from .answers import PARALLEL
 from .cache import shard_spans, token_bytes
-from .drafts import new_draft, objective
+from .drafts import freeze_backbone, new_draft, objective
 from .precision import operations_a_second, precision_on
 
 TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
@@ -50,12 +50,12 @@ def estimate(recipe: dict, device: torch.device, processes: int = 1, minutes: fl
     """
     config, samples, tokens = target_config(recipe), sample_count(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
     step, rows = dry_step(recipe, config, tokens), math.ceil(recipe["batch"] / processes)
+    frozen = "the target's embedding and LM head" + (", the backbone" if "trained" in recipe else "")
     return [f"{recipe['name']}: {samples:,} samples of {recipe['target']}, {recipe['epochs']} epochs, {update_count(recipe):,} steps of "
             f"{recipe['batch']} samples",
             *cache_lines(recipe, config, samples, tokens),
-            f"drafter        {step.trained / 1e6:,.1f} M parameters trained, {step.frozen / 1e6:,.1f} M frozen (the "
-            "target's embedding and LM head)",
-            memory_line(step, rows, device),
+            f"drafter        {step.trained / 1e6:,.1f} M parameters trained, {step.frozen / 1e6:,.1f} M frozen ({frozen})",
+            memory_line(step, rows, frozen_bytes(recipe, config, step, device), device),
             time_line(recipe, config, step, device, processes),
             *minutes_lines(recipe, minutes)]
 
@@ -100,12 +100,15 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
     there the step is run on random ones; such a drafter is one layer.
     """
     kind, loss = objective(recipe)
-    recipe = {key: value for key, value in recipe.items() if key != "initial"}  # as large as random weights
+    heads_alone = "trained" in recipe
+    recipe = {key: value for key, value in recipe.items() if key not in ("initial", "trained")}  # as large as random weights
     with torch.random.fork_rng(devices=[]), torch.device("meta" if kind is DSpark else "cpu"):
         model = Qwen3ForCausalLM(Qwen3Config(**config))
         model.tie_weights()  # transformers 5.0 leaves it out where tensors hold no numbers
         target = Target(model)
         drafter = new_draft(recipe, target)
+        if heads_alone:
+            freeze_backbone(drafter, target.dtype)
         ids = torch.zeros(1, tokens, dtype=torch.long)
         widths = (len(drafter.taps) * config["hidden_size"], config["hidden_size"])
         features, last_hidden = (torch.zeros(1, tokens, width) for width in widths)
@@ -141,10 +144,18 @@ class SavedBytes:
         return tensor
 
 
-def memory_line(step: UpdateCost, rows: int, device: torch.device) -> str:
+def frozen_bytes(recipe: dict, config: dict, step: UpdateCost, device: torch.device) -> int:
+    """Bytes of what a drafter holds and does not train: in float32, or, where the heads alone are trained, in the target's
+    format, which shares embedding and LM head."""
+    if "trained" not in recipe:
+        return 4 * step.frozen
+    return default_dtype(device).itemsize * (step.frozen - 2 * config["vocab_size"] * config["hidden_size"])
+
+
+def memory_line(step: UpdateCost, rows: int, frozen: int, device: torch.device) -> str:
     """Memory of a process with `rows` samples a step: float32 weights, gradients and AdamW's two moments of what is
-    trained, activations in float32 (fewer in 16 bit), and the target."""
-    weights, trained, activations = 4 * (step.trained + step.frozen), 12 * step.trained, rows * step.activations
+    trained, the `frozen` bytes, activations in float32 (fewer in 16 bit), and the target."""
+    weights, trained, activations = 4 * step.trained + frozen, 12 * step.trained, rows * step.activations
     target = default_dtype(device).itemsize * step.target
     return (f"memory         weights {size(weights)}, gradients and AdamW {size(trained)}, activations at most "
             f"{size(activations)} ({size(step.activations)} a sample), target {size(target)}: "
