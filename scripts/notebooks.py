@@ -140,10 +140,19 @@ def badge(path):
     return f"[![Open in Colab]({BADGE_IMAGE})]({colab_url(path)})"
 
 
+def measured_times():
+    """Return what scripts/run_course.py recorded by device; empty where nothing was."""
+    return json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+
+
+def timed_devices():
+    """Return the devices whose times a reader is shown: the CPU, and a T4 once the lessons were timed on one."""
+    return ["cpu", *(["t4"] if "t4" in measured_times() else [])]
+
+
 def minutes(lesson, device):
-    """Return the measured time of a lesson in words; `device` is "cpu" or "t4"."""
-    measured = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
-    seconds = measured.get(device, {}).get("seconds", {}).get(lesson)
+    """Return the measured time of a lesson in words; `device` is one of `timed_devices()`."""
+    seconds = measured_times().get(device, {}).get("seconds", {}).get(lesson)
     if seconds is None:
         return "not measured yet"
     return "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
@@ -178,7 +187,7 @@ def generate(source, solutions):
         if "header" in tags(cell):
             path = f"notebooks/{'solutions/' if solutions else ''}{source.stem}.ipynb"
             first, _, rest = cell.source.partition("\n")
-            time = f"*Time: CPU {minutes(source.stem, 'cpu')}, T4 {minutes(source.stem, 't4')}.*"
+            time = "*Time: " + ", ".join(f"{device.upper()} {minutes(source.stem, device)}" for device in timed_devices()) + ".*"
             badges = f"{badge(path)} · {companion(source, solutions)}"
             cell.source = "\n\n".join(filter(None, [first, badges, rest.strip(), time]))
         if cell.cell_type == "markdown":

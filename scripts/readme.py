@@ -3,7 +3,7 @@
 import json
 import sys
 
-from notebooks import ROOT, LessonError, badge, lesson_sources, minutes, title
+from notebooks import ROOT, LessonError, badge, lesson_sources, minutes, timed_devices, title
 
 from dspark_lite.common.files import write_text
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
@@ -14,11 +14,12 @@ JUDGES = ROOT / "assets" / "measurements" / "judges.json"
 
 
 def lessons():
-    """Return the lessons as a markdown table: number, title, Colab badge, measured minutes."""
-    lines = ["| | lesson | | CPU | T4 |", "|---|---|---|---|---|"]
+    """Return the lessons as a markdown table: number, title, Colab badge, minutes on each device they were timed on."""
+    devices = timed_devices()
+    lines = ["| | lesson | | " + " | ".join(device.upper() for device in devices) + " |", "|---|---|---" + "|---" * len(devices) + "|"]
     for source in lesson_sources():
         path = f"notebooks/{source.stem}.ipynb"
-        times = f"{minutes(source.stem, 'cpu')} | {minutes(source.stem, 't4')}"
+        times = " | ".join(minutes(source.stem, device) for device in devices)
         lines.append(f"| {source.name[:2]} | [{title(source)}]({path}) | {badge(path)} | {times} |")
     return "\n".join(lines)
 

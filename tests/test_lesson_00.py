@@ -106,8 +106,11 @@ def test_bars_of_speed_say_how_many_times_plain_decoding(closing):
 @pytest.mark.parametrize(("sentence", "output"), [
     (r"brings ([\d.]+) tokens of the sum and", r"^sum    committed .*: tau = ([\d.]+) of at most 8$"),
     (r"of the sum and ([\d.]+) of the advice, of at most (\d)", r"^advice committed .*: tau = ([\d.]+) of at most (\d)$"),
+    (r"block has \$\\gamma\$ drafts, here (\d)", r"would verify \d of (\d) drafts$"),
+    (r"is at most \$\\gamma \+ 1 = (\d)\$", r"of at most (\d)$"),
+    (r"`answer` has (\d+) tokens", r"^(\d+) tokens: one pass over the prompt"),
     (r"cut its last round short: (\d) tokens", r"^sum    committed by round \[.*, (\d)\]"),
-    (r"third draft was an unlikely one, \$q = ([\d.]+)\$, and a safe one: the target gives it \$p = ([\d.]+)\$",
+    (r"third draft was unlikely, \$q = ([\d.]+)\$, yet certain to be kept, because the target likes it more: \$p = ([\d.]+)\$",
      r"^' t' +q ([\d.]+)   p ([\d.]+)   kept with chance 1.00$"),
     (r"confidence of that place was ([\d.]+)", r"^confidence \[[\d.]+, [\d.]+, ([\d.]+),"),
     (r"than the target wants it, ([\d.]+) against ([\d.]+), so it had a chance of ([\d.]+),",
@@ -125,9 +128,27 @@ def test_no_block_of_the_advice_survives_and_most_of_the_sum_do():
     found = {name: [int(n) for n in rounds.split(", ")]
              for name, rounds in re.findall(r"^(sum|advice) +committed by round \[(.*)\]", stated.printed("00"), re.M)}
     assert found["sum"].count(8) > len(found["sum"]) / 2 and max(found["advice"]) < 8
+    (rounds_bring,) = stated.caught(r"adds up to (\d+)\?", stated.prose("00"), "the prose")
+    (last_round,) = stated.caught(r"Round (\d) has none", stated.prose("00"), "the prose")
+    assert sum(found["sum"]) == int(rounds_bring) and len(found["sum"]) == int(last_round)
+
+
+def test_the_fifth_draft_looks_perfect_and_the_sixth_is_rare():
+    stated.between("00", "The fifth looks perfect", r"^' a' +q ([\d.]+)   p ([\d.]+)   void$", (0.9, 1), (0.9, 1))
+    stated.between("00", "The sixth was a rare draw: its bars are too low to see", r"^' k' +q ([\d.]+)   p ([\d.]+)   void$", (0, 0.02), (0, 0.02))
 
 
 def test_math_gains_most_and_chat_least():
     measured = stated.caught(r"measured   math ([\d.]+), code ([\d.]+), chat ([\d.]+)", stated.printed("00"), "the output")
     math, code, chat = map(float, measured)
     assert "Math gains most and chat least" in stated.prose("00") and math > code > chat > 1.5
+
+
+@pytest.mark.parametrize("domain", ["math", "code", "chat"])
+def test_a_round_takes_two_plain_passes_and_the_gain_is_tau_over_them(domain):
+    costs = rf"^{domain} .* a round ([\d.]+) times that$"
+    stated.between("00", "A round takes about two plain passes in each domain", costs, (1.5, 2.5))
+    stated.caught(r"The gain is \$\\tau\$ over those plain passes\. \(Above it can be slightly less", stated.prose("00"), "the prose")
+    cost, tau, gain = (float(stated.caught(pattern, stated.printed("00"), "the output")[0])
+                       for pattern in (costs, rf"^{domain} .* / ([\d.]+) tokens", rf"^  measured .*{domain} ([\d.]+)"))
+    assert 0.95 * tau / cost < gain < 1.01 * tau / cost

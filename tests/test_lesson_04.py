@@ -8,6 +8,7 @@ import stated
 import torch
 from helpers import drawn
 
+from dspark_lite.exercises import lesson_04 as exercises
 from dspark_lite.figures import lesson_04 as figures
 from dspark_lite.measure import multimodality
 
@@ -15,6 +16,26 @@ from dspark_lite.measure import multimodality
 def test_mutual_information_of_tables_known_by_hand():
     assert multimodality.mutual_information(torch.full((2, 2), 0.25)) == pytest.approx(0, abs=1e-6)
     assert multimodality.mutual_information(torch.eye(2)) == pytest.approx(0.6931, abs=1e-4)
+
+
+@pytest.mark.parametrize(("check", "answer", "sentence"), [
+    (exercises.check_block_ids, lambda *case: exercises.block_ids(*case).float(), "an embedding reads a tensor of integers"),
+    (exercises.check_block_ids, lambda *case: exercises.block_ids(*case).tolist(), "an embedding reads a tensor of integers"),
+    (exercises.check_block_mask, lambda *case: exercises.block_mask(*case).float(), "must be a Boolean tensor"),
+    (exercises.check_block_mask, lambda *case: exercises.block_mask(*case).tolist(), "must be a Boolean tensor"),
+    (exercises.check_features, lambda states, taps: exercises.features_of(states, [i + 2 for i in taps]), "take the layers from `taps`"),
+])
+def test_right_numbers_of_a_kind_that_the_model_refuses_and_indices_beyond_the_list_are_named(check, answer, sentence, capsys):
+    assert check(answer) is False
+    assert sentence in capsys.readouterr().out
+
+
+def test_who_sees_what_has_a_row_for_every_token_that_is_judged(closing):
+    target, drafter = figures.attention_picture(context=2, gamma=3).axes
+    rows = [[label.get_text() for label in axes.get_yticklabels()] for axes in (target, drafter)]
+    assert rows == [["anchor", "draft 1", "draft 2", "draft 3"], ["anchor", "mask 1", "mask 2"]]
+    seen = [axes.images[0].get_array() > 0 for axes in (target, drafter)]
+    assert seen[0].sum(1).tolist() == [3, 4, 5, 6] and seen[1].all() and seen[1].shape == (3, 5)
 
 
 class Letters:
@@ -29,6 +50,8 @@ def test_the_marginals_of_a_block_say_how_many_slots_are_sure(closing):
     (axes,) = figures.block_marginals(Letters, probs, "x").axes
     assert axes.get_title() == "after the anchor 'x': 1 of 2 slots are sure of their token (above 50 %)"
     assert [text.get_text() for text in axes.texts][:3] == ["a\n90%", "b\n10%", "a\n40%"]
+    (axes,) = figures.block_marginals(Letters, probs, "x", [1, 0]).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1\ndrawn: b", "2\ndrawn: a"]
 
 
 def test_the_maps_of_pairs_say_how_much_lies_where_the_target_hardly_writes(closing):
@@ -40,8 +63,8 @@ def test_the_maps_of_pairs_say_how_much_lies_where_the_target_hardly_writes(clos
 
 def test_the_time_of_a_draft_is_said_in_the_title(closing):
     (axes,) = figures.draft_time_figure({100: 4.0, 400: 5.0}, {100: 4.0, 400: 27.0}, "CPU").axes
-    assert axes.get_title() == "context × 4: time × 1.2 cached, × 4.0 projected anew"
-    assert drawn(axes) == {"DFlash": [4.0, 5.0], "the same, context projected anew": [8.0, 32.0]}
+    assert axes.get_title() == "context × 4: time × 1.2 with the cache, × 4.0 without"
+    assert drawn(axes) == {"DFlash": [4.0, 5.0], "without the cache (projection added)": [8.0, 32.0]}
 
 
 def test_the_collision_is_laid_beside_a_drafter_that_reads_its_drafts(closing):
@@ -58,30 +81,70 @@ def test_the_collision_is_laid_beside_a_drafter_that_reads_its_drafts(closing):
 
 @pytest.mark.parametrize(("sentence", "output"), [
     (r"was drawn, \"(.*?)\", shows", r"^drafted after 'That': ' (.*)'$"),
-    (r"guess, and ([\d.]+) tokens per round are left of", r"^mask in the anchor's slot +accepted length ([\d.]+)$"),
-    (r"tokens per round are left of ([\d.]+)\.", r"^as trained +accepted length ([\d.]+)$"),
-    (r"hardly anything after it, ([\d.]+)\.", r"^positions from 0 +accepted length ([\d.]+)$"),
-    (r"accept more than the right ones, ([\d.]+)\.", r"^taps one layer too early +accepted length ([\d.]+)$"),
-    (r"still wastes ([\d.]+%) on pairs", r"^product of the target's marginals +([\d.]+%) of it"),
-    (r"DFlash, ([\d.]+%)\. Independent", r"^DFlash: product of two slots +([\d.]+%) of it"),
+    (r"guess, and ([\d.]+) tokens per round are left of", r"^mask in the anchor's slot +accepted length ([\d.]+), "),
+    (r"tokens per round are left of ([\d.]+)\.", r"^as trained +accepted length ([\d.]+), "),
+    (r"hardly anything after it, ([\d.]+)\.", r"^positions from 0 +accepted length ([\d.]+), "),
+    (r"accept more than the right ones, ([\d.]+)\.", r"^taps one layer too early +accepted length ([\d.]+), "),
+    (r"No: ([\d.]+) against [\d.]+, and ([\d.]+) against", r"^prompts 4 to 6 .*, taps one layer too early +([\d.]+)$[^$]*?"
+     r"^prompts 7 to 9 .*, taps one layer too early +([\d.]+)$"),
+    (r"No: [\d.]+ against ([\d.]+), and [\d.]+ against ([\d.]+)\.", r"^prompts 4 to 6 .*, as trained +([\d.]+)$[^$]*?"
+     r"^prompts 7 to 9 .*, as trained +([\d.]+)$"),
+    (r"Of (\d+) blocks (\d+) are mixed and (\d+) fit", r"^of (\d+) blocks (\d+) are mixed, (\d+) fit, \d+ are neither$"),
+    (r"still wastes (\d+)% on pairs", r"^product of the target's marginals .* table, +([\d.]+)% of them wasted$"),
+    (r"DFlash wastes as much, (\d+)%, with", r"^DFlash: product of two slots .* table, +([\d.]+)% of them wasted$"),
     (r"keeps ([\d.]+) of the first drafts and ([\d.]+) of the sixth \(few rounds reach the seventh: its ([\d.]+) has",
      r"^DFlash, chat +by position ([\d.]+) [\d.]+ [\d.]+ [\d.]+ [\d.]+ ([\d.]+) ([\d.]+)$"),
     (r"the same prompts: ([\d.]+) of the first, ([\d.]+) of the seventh", r"^small LM, chat +by position ([\d.]+) .* ([\d.]+)$"),
     (r"on chat falls from ([\d.]+) to ([\d.]+) within the block",
      r"^DFlash, chat +by position ([\d.]+) [\d.]+ [\d.]+ [\d.]+ [\d.]+ ([\d.]+) [\d.]+$"),
     (r"round of DFlash costs ([\d.]+) plain passes", r"^DFlash +(?:[\d.]+ +){3}([\d.]+) "),
-    (r"that of the small LM ([\d.]+)\. On math", r"^small LM +(?:[\d.]+ +){3}([\d.]+) "),
+    (r"that of the small LM ([\d.]+)\. DFlash accepts", r"^small LM +(?:[\d.]+ +){3}([\d.]+) "),
     (r"loses to the small LM\*\*, ([\d.]+) against", r"^DFlash +\d.* ([\d.]+)$"),
     (r"small LM\*\*, [\d.]+ against ([\d.]+) times", r"^small LM +\d.* ([\d.]+)$"),
-    (r"times plain decoding: ([\d.]+) tokens per round are too few", r"^DFlash +[\d.]+ +[\d.]+ +([\d.]+) "),
+    (r"times plain decoding: to win with ([\d.]+) tokens per round", r"^DFlash +[\d.]+ +[\d.]+ +([\d.]+) "),
 ])
 def test_its_numbers_are_its_outputs(sentence, output):
     stated.tied("04", sentence, output)
 
 
+def rates(label):
+    """The numbers of a line "<label> by position ..." of the lesson."""
+    (line,) = stated.caught(rf"^{label} +by position (.*)$", stated.printed("04"), "the output")
+    return [float(rate) for rate in line.split()]
+
+
+def test_forced_domains_stay_above_what_it_says_and_the_gap_opens_after_the_first_position():
+    (least,) = stated.caught(r"acceptance stays at ([\d.]+) or above", stated.prose("04"), "the prose")
+    assert min(rates("DFlash, math") + rates("DFlash, code")) == float(least)
+    assert "At position 1, where nothing can collide, the two are close. The gap opens after it" in stated.prose("04")
+    gap = [small - block for small, block in zip(rates("small LM, chat"), rates("DFlash, chat"), strict=True)]
+    assert gap[0] < 0.05 and min(gap[1:]) > 0.2
+
+
+def test_the_price_that_would_win_on_chat_is_tokens_per_round_over_the_small_lms_speed():
+    (tau,) = stated.caught(r"^DFlash +[\d.]+ +[\d.]+ +([\d.]+) ", stated.printed("04"), "the output")
+    (speed,) = stated.caught(r"^small LM +\d.* ([\d.]+)$", stated.printed("04"), "the output")
+    (price,) = stated.caught(r"a round would have to cost less than ([\d.]+)\. The collision", stated.prose("04"), "the prose")
+    assert float(price) == pytest.approx(float(tau) / float(speed), abs=0.006)
+
+
+def test_dflash_accepts_more_on_math_a_little_less_on_code_and_is_faster_on_both():
+    assert "DFlash accepts more on math, a little less on code, and is faster on both" in stated.prose("04")
+    numbers = r" +([\d.]+) +([\d.]+) .*? ([\d.]+) +([\d.]+) +[\d.]+$"
+    small, block = (list(map(float, stated.caught("^" + name + numbers, stated.printed("04"), "the output"))) for name in ("small LM", "DFlash"))
+    assert block[0] > small[0] and 0.8 * small[1] < block[1] < small[1] and block[2] > small[2] and block[3] > small[3]
+
+
+def test_restarted_positions_halve_the_first_draft():
+    assert "even the first draft is kept about half as often" in stated.prose("04")
+    own, zero = (float(stated.caught(rf"^{label} +accepted length [\d.]+, first draft kept ([\d.]+)$", stated.printed("04"), "the output")[0])
+                 for label in ("as trained", "positions from 0"))
+    assert 0.4 < zero / own < 0.6
+
+
 def test_two_mistakes_show_and_one_does_not():
     assert "Two of our three show in the accepted length; the taps that are off by one do not" in stated.prose("04")
-    own, taps, zero, mask = (float(stated.caught(rf"^{label} +accepted length ([\d.]+)$", stated.printed("04"), "the output")[0])
+    own, taps, zero, mask = (float(stated.caught(rf"^{label} +accepted length ([\d.]+), ", stated.printed("04"), "the output")[0])
                              for label in ("as trained", "taps one layer too early", "positions from 0", "mask in the anchor's slot"))
     assert taps > own > 2 * max(zero, mask) and "positions from 0" in stated.printed("04")
 

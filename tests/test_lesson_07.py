@@ -1,9 +1,12 @@
 """Lesson 07: the recipes it trains by can be loaded, its checker of the loss looks at gradients, its prose says what it
 prints, its figures show what they are given."""
 
+import math
+
 import diagnosis
 import pytest
 import torch
+import torch.nn.functional as F
 from helpers import bars
 from stated import between, caught, prose, tied
 
@@ -14,6 +17,7 @@ from dspark_lite.figures import lesson_07 as figures
 from dspark_lite.replication import experiments
 from dspark_lite.replication.our_results import accepted_lengths
 from dspark_lite.training.losses import block_losses
+from dspark_lite.world.corpus import VERBS
 from dspark_lite.training.recipes import load_recipe
 
 
@@ -29,13 +33,36 @@ def detached_nowhere(*case):
     return lesson_07.losing(label=lesson_07.confidence_label)(*case)
 
 
+def distance_detached(draft_logits, target_logits, tokens, counted, confidence, factors):
+    """The right value, written as a learner writes it, with .detach() where the distance is made."""
+    log_q = torch.log_softmax(draft_logits, -1)
+    l1 = (torch.softmax(target_logits, -1) - log_q.exp()).abs().sum(-1).detach()
+    parts = {"cross_entropy": -log_q.gather(-1, tokens[..., None])[..., 0], "l1": l1,
+             "confidence": F.binary_cross_entropy_with_logits(confidence, 1 - l1 / 2, reduction="none")}
+    return sum(factors[name] * lesson_07.weighted_loss(part, counted) for name, part in parts.items())
+
+
 @pytest.mark.parametrize(("wrong", "said"), [
     (detached_nowhere, "the confidence's label moves the drafter"),
+    (distance_detached, "its L1 term does not reach the drafter"),
+    (lesson_07.losing(text=lambda *case: lesson_07.text_loss(*case).detach()), "its cross-entropy does not reach the drafter"),
+    (lesson_07.losing(match=lambda *case: 0.5 * lesson_07.target_loss(*case).detach() + 0.5 * lesson_07.target_loss(*case)),
+     "its gradient is not"),
     (lambda *case: lesson_07.dspark_loss(*case).detach(), "nothing can be learned from it"),
     (lambda q, p, x, m, c, f: lesson_07.dspark_loss(q.detach(), p, x, m, c, f), "the drafter learns nothing"),
     (lambda q, p, x, m, c, f: lesson_07.dspark_loss(q, p, x, m, c.detach(), f), "the confidence head does not learn")])
 def test_a_loss_is_judged_by_its_gradients_too(wrong, said, capsys):
     assert lesson_07.check_dspark_loss(wrong) is False
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("check", "wrong", "said"), [
+    (lesson_07.check_possible_anchors, lambda s: s.logical_and_(lesson_07.following(s)), "your function changes `supervised` itself"),
+    (lesson_07.check_label, torch.minimum, "your answer has shape [2, 3]; it must be [2]"),
+    (lesson_07.check_label, lambda p, q: torch.minimum(p, q).sum(), "your answer has shape []; it must be [2]"),
+    (lesson_07.check_weighted_loss, lambda *case: lesson_07.weighted_loss(*case).detach(), "it has lost its gradient")])
+def test_a_right_value_in_the_wrong_form_is_refused(check, wrong, said, capsys):
+    assert check(wrong) is False
     assert said in capsys.readouterr().out
 
 
@@ -48,21 +75,31 @@ def test_the_exercises_loss_is_the_packages():
 # What the lesson says is what it prints ---------------------------------------------------------------------------------
 
 NUMBER = r"([+-]?\d+(?:\.\d+)?)"
+FIRST = rf"{NUMBER} \["  # of a row of accepted lengths: math's, then the two others
+OTHERS = rf"[\d.]+ \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["
 
 
 @pytest.mark.parametrize(("sentence", "output"), [
-    (rf"expects to be \({NUMBER} against {NUMBER}\)", rf"^its own, temperature 1 surprise {NUMBER}, entropy {NUMBER}"),
+    (rf"as much as it expects \({NUMBER} against {NUMBER}\)", rf"^its own, temperature 1 surprise {NUMBER}, entropy {NUMBER}"),
     (rf"surprise it less \({NUMBER} against {NUMBER}\)", rf"^its own, greedy +surprise {NUMBER}, entropy {NUMBER}"),
     (rf"The gap \({NUMBER} against {NUMBER}\)", rf"^another author's +surprise {NUMBER}, entropy {NUMBER}"),
+    (rf"The cache takes {NUMBER} TB, which is no check of the published {NUMBER} TB",
+     rf"(?=.*: {NUMBER} TB in \S+ shards)^target cache .*\n.*\n +published: {NUMBER} TB"),
+    (rf"the {NUMBER} tokens of a sample", rf"^target cache .* samples x {NUMBER} tokens"),
     (rf"is reached in {NUMBER} of the rounds and weighs {NUMBER}\. The code gives it {NUMBER}, half",
      rf"^position 7 is reached in {NUMBER} of the rounds; the paper's weight is {NUMBER}, the code's {NUMBER}"),
     (rf"brings {NUMBER} % of what the lab's drafter has", rf"yours commits {NUMBER}% of what the lab's does"),
-    (rf"an accepted length of {NUMBER}, {NUMBER} and {NUMBER}\.", rf"^yours +{NUMBER} \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["),
-    (rf"brings chat from {NUMBER} to \S+ tokens per round and code from {NUMBER} to",
-     rf"(?=^DFlash +math \S+  code \S+  chat {NUMBER})^DFlash +math \S+  code {NUMBER}"),
-    (rf"brings chat from \S+ to {NUMBER} tokens per round and code from \S+ to {NUMBER}, on",
-     rf"(?=^DFlash and the head.*chat {NUMBER})^DFlash and the head +math \S+  code {NUMBER}"),
-    (rf"the lab's DSpark commits there \({NUMBER}\)", rf"^the lab's DSpark +math \S+  code {NUMBER}"),
+    (rf"an accepted length of {NUMBER}, {NUMBER} and {NUMBER}\.", rf"^yours +{FIRST}\S+ \S+ +{FIRST}\S+ \S+ +{FIRST}"),
+    (rf"On 200 prompts the lab's DSpark commits {NUMBER} on math", rf"^tiny-dspark, 200 prompts +{FIRST}"),
+    (rf"alone brings code from {NUMBER} to \S+ tokens per round and chat from {NUMBER} to", rf"^DFlash +{OTHERS}"),
+    (rf"alone brings code from \S+ to {NUMBER} tokens per round and chat from \S+ to {NUMBER}, on", rf"^DFlash and the head +{OTHERS}"),
+    (rf"gains nothing \({NUMBER} and", rf"^DFlash +{FIRST}"),
+    (rf"gains nothing \(\S+ and {NUMBER}\)", rf"^DFlash and the head +{FIRST}"),
+    (rf"the lab's DSpark commits there \({NUMBER}\)", rf"^the lab's DSpark +\S+ \S+ \S+ +{FIRST}"),
+    (rf"on 200 it leads, {NUMBER} against", rf"^tiny-dspark, 200 prompts +{FIRST}"),
+    (rf"on 200 it leads, \S+ against {NUMBER}\.", rf"^tiny-dflash, 200 prompts +{FIRST}"),
+    (rf"small on 200 as well, {NUMBER} against", rf"^tiny-dspark, 200 prompts +\S+ \S+ \S+ +{FIRST}"),
+    (rf"small on 200 as well, \S+ against {NUMBER}\.", rf"^tiny-dflash, 200 prompts +\S+ \S+ \S+ +{FIRST}"),
     (rf"accepted with chance {NUMBER} in the mean", rf"^dflash +the first token of the name is accepted with chance {NUMBER} "),
     (rf"accepted with chance {NUMBER}, where the lab's DSpark has", rf"^diagnosis-5-full-length +name {NUMBER} "),
     (rf"where the lab's DSpark has {NUMBER}\*\*", rf"^tiny-dspark +name {NUMBER} "),
@@ -70,6 +107,10 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"L1 loss falls from {NUMBER} to", rf"^tiny-dspark +name .*L1 {NUMBER}"),
     (rf"L1 loss falls from \S+ to {NUMBER}\.", rf"^diagnosis-5-full-length +name .*L1 {NUMBER}"),
     (rf"in the lab's trainings \({NUMBER}\)", rf"^tiny-dspark-rnn +name .*L1 {NUMBER}"),
+    (rf"In the ten answers above it was {NUMBER} and", rf"^dspark +the first token of the name is accepted with chance {NUMBER} "),
+    (rf"In the ten answers above it was \S+ and {NUMBER}\.", rf"^dflash +the first token of the name is accepted with chance {NUMBER} "),
+    (rf"second token it is behind, {NUMBER} against", rf"^diagnosis-5-full-length-rnn +name \S+ {NUMBER} "),
+    (rf"second token it is behind, \S+ against {NUMBER}\.", rf"^diagnosis-5-full-length +name \S+ {NUMBER} "),
     (rf"below the Markov head, at {NUMBER}\.", rf"^diagnosis-5-full-length-rnn +name .*L1 {NUMBER}"),
     (rf"draws among them: {NUMBER}, little", rf"^dspark +the first token of the name is accepted with chance {NUMBER} "),
 ])
@@ -77,9 +118,36 @@ def test_what_the_lesson_says_it_prints(sentence, output):
     tied("07", sentence, output)
 
 
-def test_the_losses_end_where_the_lesson_says():
-    between("07", "An L1 of about 0.5 at the end", rf"^l1 +{NUMBER} in the first \d+ steps, +{NUMBER} in the last", (1.5, 2.0), (0.45, 0.55))
-    between("07", "pulls a third as hard", rf"DSpark's loss pulls {NUMBER} times as hard", (0.32, 0.34))
+STEPS = rf"{NUMBER} in the first \d+ steps, +{NUMBER} in the highest, +{NUMBER} in the last"
+
+
+@pytest.mark.parametrize(("sentence", "output", "bands"), [
+    ("An L1 of about 0.5 at the end", rf"^l1 +{STEPS}", [(1.5, 2.0), (1.5, 2.0), (0.45, 0.55)]),
+    ("Cross-entropy begins above a uniform guess", rf"^cross_entropy +{STEPS}", [(7.0, 15.0), (7.0, 15.0), (0.5, 2.0)]),
+    ("Then it rises, because a label between 0 and 1", rf"^confidence +{STEPS}", [(0.0, 0.3), (0.4, 0.6), (0.2, 0.38)]),
+    ("a round commits only the target's own token", rf"^math +{NUMBER} tokens per round", [(1.0, 1.005)]),
+    ("the steps alone would take decades", r"the cache, (\d+),\d+ d for 25,400 steps", [(8, 400)]),
+    ("above the whole interval of the five", rf"^the lab's DSpark +\S+ \[\S+ {NUMBER}\]", [(5.0, 6.45)]),
+    ("which eight verbs this world's functions begin with", rf"^the eight verbs have {NUMBER} of DSpark's probability", [(0.9, 1.0)]),
+    ("pulls a third as hard", rf"DSpark's loss pulls {NUMBER} times as hard", [(0.32, 0.34)])])
+def test_what_the_lesson_says_in_words_lies_within_its_bounds(sentence, output, bands):
+    between("07", sentence, output, *bands)
+
+
+def test_a_uniform_guess_has_the_cross_entropy_that_the_lesson_names():
+    size, nats = caught(rf"a uniform guess \(\$\\ln {NUMBER} = {NUMBER}\$\)", prose("07"), "the prose")
+    assert int(size) == load_recipe("tiny-target")["config"]["vocab_size"] and round(math.log(int(size)), 1) == float(nats)
+
+
+def test_the_labs_drafter_is_larger_and_has_read_more():
+    yours, lab = (load_recipe(name) for name in ("lesson-tiny", "tiny-dspark"))
+    assert "three layers to your one, and it has read thirty times as many answers" in prose("07")
+    assert (lab["config"]["num_hidden_layers"], yours["config"]["num_hidden_layers"]) == (3, 1)
+    assert round(sum(lab["data"]["prompts"].values()) / sum(yours["data"]["prompts"].values()), -1) == 30
+
+
+def test_the_worlds_functions_begin_with_eight_verbs():
+    assert len(VERBS) == 8
 
 
 def test_the_mean_that_hid_the_name_is_the_stored_experiments():
@@ -131,7 +199,26 @@ def test_the_ladder_of_changes_says_what_they_brought(closing):
 def test_drafters_without_a_log_have_no_loss_curve(closing):
     position, loss = figures.after_def([measured("tiny-dflash", 0.9, log=False), measured("diagnosis-0-shipped", 0.15)]).axes
     assert [list(line.get_ydata()) for line in position.lines] == [[0.9, 0.9], [0.15, 0.9]]
-    assert [list(line.get_ydata()) for line in loss.lines] == [[2.0, 0.5]]
+    assert [list(line.get_ydata()) for line in loss.lines] == [[0.25, 0.25], [2.0, 0.5]]
+
+
+def test_the_end_of_cross_entropys_time_is_marked_where_it_is_given(closing):
+    loss = figures.after_def([measured("diagnosis-0-shipped", 0.15)], 0.4).axes[1]
+    assert list(loss.lines[-1].get_xdata()) == [0.4, 0.4]
+
+
+def test_predictions_are_counted_beside_the_slots_where_they_are_given(closing):
+    mask = torch.ones(4, 9, dtype=torch.bool)
+    assert figures.packing_picture(mask, [1, 3], 5).axes[0].get_title().startswith("4 slots in one pass")
+    axes = figures.packing_picture(mask, [1, 3], 5, 3).axes[0]
+    assert axes.get_title().startswith("3 predictions by 4 slots in one pass") and list(axes.lines[-1].get_xdata()) == [1, 3]
+
+
+def test_another_runs_losses_are_laid_over_the_first(closing):
+    log = [{"step": step, "l1": 2.0 - 0.1 * step, "confidence": 0.5} for step in range(10)]
+    one, _ = figures.loss_curves(log, {"no confidence": [{"step": 0, "l1": 1.5}, {"step": 1, "l1": 1.0}]}).axes
+    assert one.get_title() == "L1: from 2.00 to 1.10" and list(one.lines[-1].get_ydata()) == [1.5, 1.0]
+    assert [text.get_text() for text in one.get_legend().get_texts()] == ["each step", "mean of 1", "no confidence"]
 
 
 def test_every_drafter_of_the_diagnosis_has_a_name_for_its_row():

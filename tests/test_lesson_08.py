@@ -1,6 +1,7 @@
 """Lesson 08: what it prints of checkpoints is true, and its figures show it."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 from helpers import drawn, written
 from safetensors.torch import save_file
-from stated import caught, prose, tied
+from stated import between, caught, printed, prose, tied
 
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.files import ROOT
@@ -20,6 +21,7 @@ from dspark_lite.models import inspection
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, read_config
 from dspark_lite.models.weights import held
 from dspark_lite.measure import roofline
+from dspark_lite.measure.breakdown import recorded_breakdown
 from dspark_lite.measure.studies import TABLE_1
 from dspark_lite.replication.our_results import accepted_lengths
 
@@ -133,6 +135,8 @@ def test_confidences_stand_beside_those_of_the_public_run(closing):
     public = reference("public_run.json")["first_block"]
     (axes,) = figures.confidences([0.9, 0.4], ["a", "$"], public, "CPU").axes
     assert drawn(axes) == {"here": [0.9, 0.4], "public notebook": public["confidence"]}
+    (alone,) = figures.confidences([0.9, 0.4], ["a", "$"], None, "CPU").axes
+    assert drawn(alone) == {"here": [0.9, 0.4]} and alone.get_title() == "least sure at position 2: 0.40"
 
 
 def test_rounding_rings_the_choices_that_change(closing):
@@ -153,7 +157,7 @@ def test_the_public_run_is_hollow_beside_ours(closing):
     assert drawn(speed)["DSpark"] == [1.0, 2.0, 3.0, 2.0]
     middle = [list(container.lines[0].get_ydata()) for container in length.containers]
     assert middle == [[2.0, 3.0, 4.0]] * 2
-    assert length.get_title() == "longest: math small LM, code small LM, chat small LM" and speed.get_title() == "all: small LM 2.0, DSpark 2.0"
+    assert length.get_title() == "longest: math small LM, code small LM, chat small LM" and speed.get_title() == "all: small LM 2.00, DSpark 2.00"
     alone, _ = figures.beside_public({"dspark": estimates}, {"dspark": speeds}, None, "CPU").axes
     assert not any(label.endswith("public") for label in drawn(alone))
 
@@ -194,9 +198,8 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
 
 
 @pytest.mark.parametrize(("sentence", "output"), [
-    (rf"{NUMBER} draft is kept with the head", rf"^{NUMBER} of 7 drafts are the target's own"),
+    (rf"{NUMBER} draft is kept with the head, {NUMBER} without", rf"^{NUMBER} of 7 drafts are the target's own, {NUMBER} without the head"),
     (rf"it gives the refused ' many' {NUMBER}", rf"^' many' +{NUMBER}"),
-    (rf"in float16 {NUMBER} of 100 places change and in bfloat16 {NUMBER}", rf"measured +float32 0.0, float16 {NUMBER}, bfloat16 {NUMBER}"),
     (r"DFlash accepts longest on (math) and (code)\*\*, DSpark on (chat) alone",
      r"longest accepted length: (\w+) DFlash, (\w+) DFlash, (\w+) DSpark"),
     (rf"right one \({NUMBER} tokens in the first round, {NUMBER} in later ones",
@@ -204,9 +207,34 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"wrong from the start \({NUMBER}\)", rf"^read in the other layout .*: {NUMBER} in the first round"),
     (rf"{NUMBER} tokens per round, more than the", rf"^taps one layer early +accepted length {NUMBER}:"),
     (rf"more than the {NUMBER} of the draft as released", rf"^as released +accepted length {NUMBER}:"),
+    (rf"\({NUMBER} with DSpark, [\d.]+ with DFlash\)", rf"^DSpark +vllm .* in all {NUMBER}$"),
+    (rf"\({NUMBER} with DSpark, [\d.]+ with DFlash\)", rf"^DSpark +generate .* in all {NUMBER}$"),
+    (rf"with DSpark, {NUMBER} with DFlash\)", rf"^DFlash +vllm .* in all {NUMBER}$"),
+    (rf"with DSpark, {NUMBER} with DFlash\)", rf"^DFlash +generate .* in all {NUMBER}$"),
 ])
 def test_what_the_lesson_says_it_prints(sentence, output):
     tied("08", sentence, output)
+
+
+@pytest.mark.parametrize(("sentence", "output", "bands"), [
+    ("up to a few of 100 places change", rf"measured +float32 0.0, float16 {NUMBER}, bfloat16 {NUMBER}", 2 * [(0.1, 4)]),
+    ("eight rounding steps of the largest logit, more than any move above",
+     rf"^largest move, .*: float32 {NUMBER}, float16 {NUMBER}, bfloat16 {NUMBER}$", 3 * [(0, 8)])])
+def test_how_far_rounding_moves_is_what_the_lesson_says_of_it(sentence, output, bands):
+    between("08", sentence, output, *bands)
+
+
+def test_answers_part_in_bfloat16_as_the_lesson_wants_to_show():
+    assert re.search(r"^'.*' parts at token \d+: gap ", printed("08"), re.M)
+
+
+@pytest.mark.parametrize(("label", "first_wrong"), [
+    ("as released", 3), ("taps one layer early", 0), ("read in the other layout", 1), ("block left in the cache", 2)])
+def test_a_whole_run_shows_each_mistake_where_the_lesson_says(label, first_wrong):
+    wide = r"([\d.e+-]+)"
+    bands = [(0, TOLERANCE) if column < first_wrong else (0.1, 100) for column in range(3)]
+    between("08", "the taps in the features, the layout in the first block, the stale cache in the second",
+            rf"^{label} +features {wide}  first block {wide}  second block {wide}$", *bands)
 
 
 def test_the_drafters_on_many_prompts_are_those_of_the_stored_experiments():
@@ -220,3 +248,30 @@ def test_the_predicted_gains_are_the_rooflines():
                   prose("08"), "the prose")
     rows = [roofline.predict(device, "dspark", launch=launch) for device, launch in (("L4", 0.0), ("T4", 10.0), ("H200", 10.0))]
     assert [float(number) for number in said] == [round(4 * row.plain / (row.draft + row.verify), 2) for row in rows]
+
+
+def test_a_plain_pass_is_its_bytes_and_its_starts():
+    said = caught(rf"plain pass on a T4 takes {NUMBER} ms to read the weights and some 1,800 starts, {NUMBER} ms in all", prose("08"), "the prose")
+    row = roofline.predict("T4")
+    assert [float(number) for number in said] == [round(row.bound, 1), round(row.plain)]
+    assert round(roofline.verify_work("plain").launches, -2) == 1800
+
+
+def test_the_public_loop_is_slower_than_the_prediction_of_an_older_gpu():
+    said = caught(rf"that is {NUMBER} tokens per second on an H200\. The public notebook measured {NUMBER} on a GB200", prose("08"), "the prose")
+    plain = reference("public_run.json")["tokens_per_second"]["plain"]
+    assert [float(number) for number in said] == [round(roofline.predict("H200").tokens_per_second(1)), plain]
+
+
+def test_compiling_helps_plain_decoding_more():
+    said = caught(rf"its compiled round takes {NUMBER} of the time, DSpark's {NUMBER}\.", prose("08"), "the prose")
+    times = {row["drafter"]: row["times_eager"] for row in recorded_breakdown()["rows"] if row["path"] == "fast"}
+    assert [float(number) for number in said] == [round(times[name], 2) for name in ("plain", "dspark")]
+
+
+def test_the_small_lm_adds_least():
+    """As the lesson says of the tiny models, which it shows, and of the released ones, which it predicts."""
+    target = load_target("tiny-target")
+    tiny = [sum(held(target, load_drafter(f"tiny-{name}", target), 1024).values()) for name in ("small-lm", "dflash", "dspark")]
+    released = [roofline.predict("T4", name).memory for name in ("small_lm", "dflash", "dspark")]
+    assert tiny[0] == min(tiny) and released[0] == min(released)

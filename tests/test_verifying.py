@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dspark_lite.decoding import rounds
+from dspark_lite.decoding.sampling import residual
 from dspark_lite.exercises import verifying
 from dspark_lite.exercises.predictions import predict
 from dspark_lite.exercises.verifying import MISTAKES, as_accept, check_verify, draw_token, toss, verify
@@ -28,6 +29,22 @@ def composed(p, q, drafts, generator):
         kept += 1
     owed = (p - torch.cat([q, torch.zeros_like(q[:1])]))[kept].clamp(min=0)
     return torch.tensor([*drafts[:kept], draw_token(owed / owed.sum(), generator)])
+
+
+def from_the_back(p, q, drafts, generator):
+    """Judges the last draft first: an error that a block of one does not show."""
+    for k in reversed(range(len(drafts))):
+        if toss(p[k, drafts[k]] / q[k, drafts[k]], generator):
+            return [*drafts[:k + 1], draw_token(p[k + 1], generator)]
+    return [draw_token(residual(p[0], q[0]), generator)]
+
+
+def two_drafts_only(p, q, drafts, generator):
+    """Right, but the bonus is read from row 2 whatever the block's length."""
+    for k, x in enumerate(drafts):
+        if not toss(p[k, x] / q[k, x], generator):
+            return [*drafts[:k], draw_token(residual(p[k], q[k]), generator)]
+    return [*drafts, draw_token(p[2], generator)]
 
 
 @pytest.mark.parametrize("right", [verify, composed])
@@ -56,16 +73,19 @@ def test_the_distance_is_that_of_the_texts():
 
 
 @pytest.mark.parametrize(("answer", "said"), [
-    (verifying.without_bonus, "a round commits 1.70 tokens on average where 2.18 are possible: after a whole block one more"),
-    (lambda p, q, drafts, generator: [draw_token(p[0], generator)], "1.00 tokens on average where 2.18 are possible: keep a draft"),
+    (verifying.without_bonus, "a round commits 1.70 tokens on average where 2.19 are possible: after a whole block one more"),
+    (lambda p, q, drafts, generator: [draw_token(p[0], generator)], "1.00 tokens on average where 2.19 are possible: keep a draft"),
     (lambda p, q, drafts, generator: [*drafts, 0], "nothing was decided with `generator`"),
     (lambda p, q, drafts, generator: [torch.multinomial(p[0], 1).item()], "nothing was decided with `generator`"),
     (lambda p, q, drafts, generator: [torch.multinomial(p[0], 1, generator=generator)], "toss coins with toss(chance, generator)"),
     (lambda p, q, drafts, generator: [draw_token(p[len(drafts)] - 0 * q[len(drafts)], generator)], "you read a row that does not exist"),
     (lambda p, q, drafts, generator: 5, "return the list of tokens"),
+    (lambda p, q, drafts, generator: [], "you returned an empty list; a round commits at least one token"),
     (lambda p, q, drafts, generator: ["a"], "the list holds token ids"),
     (lambda p, q, drafts, generator: [*drafts, draw_token(p[2], generator), 0], "4 tokens from a block of 2"),
     (lambda p, q, drafts, generator: [draw_token(p[0] ** 2 / (p[0] ** 2).sum(), generator)], "Take one draft alone first"),
+    (from_the_back, "With a block of one draft it is exact, so the error is in the block"),
+    (two_drafts_only, "right for a block of two drafts, wrong for a block of one"),
     (3, "takes the function itself, not a value of type int"),
     (None, "Not done yet"), (lambda *_: None, "Not done yet"), (lambda *_: ..., "Not done yet")])
 def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):

@@ -1,4 +1,4 @@
-"""Checkers of lesson 01: bytes of the K/V cache, the time a draft may take, the accepted length that breaks even."""
+"""Checkers of lesson 01: bytes of the K/V cache, the time a draft may take."""
 
 from types import SimpleNamespace
 
@@ -15,12 +15,15 @@ def cache_bytes(config, context, size):
     return 2 * key_numbers(config, config.num_key_value_heads, config.num_hidden_layers) * context * size
 
 
-CONFIG = SimpleNamespace(num_hidden_layers=3, num_attention_heads=10, num_key_value_heads=5, head_dim=7)
+# Seven attention heads per key head: no product of other factors is 7, so no two mistakes cancel.
+CONFIG = SimpleNamespace(num_hidden_layers=3, num_attention_heads=35, num_key_value_heads=5, head_dim=13)
 check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4)], {
     "that is the keys or the values; the cache holds both":
         lambda c, n, size: key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * n * size,
     "you counted the attention heads; queries are not kept, only keys and values are: num_key_value_heads":
         lambda c, n, size: 2 * key_numbers(c, c.num_attention_heads, c.num_hidden_layers) * n * size,
+    "two things: count num_key_value_heads, not the attention heads, and both keys and values":
+        lambda c, n, size: key_numbers(c, c.num_attention_heads, c.num_hidden_layers) * n * size,
     "that is one layer; every layer keeps its own keys and values":
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads) * n * size,
     "that is one token; every token of the context is kept":
@@ -35,7 +38,7 @@ def draft_budget(tau, verify, plain, wanted):
     return tau * plain / wanted - verify
 
 
-check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0)], {
+check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0), (2.0, 9.0, 5.0, 4.0)], {  # the second budget is negative
     "that is the time for draft and verification together; take the verification off":
         lambda tau, verify, plain, wanted: tau * plain / wanted,
     "you solved for one token per round; a round gives tau of them":
@@ -46,25 +49,10 @@ check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0)], {
         lambda tau, verify, plain, wanted: tau * plain - verify,
     "tau counts the token that the target adds: all of tau is gained, not tau - 1":
         lambda tau, verify, plain, wanted: (tau - 1) * plain / wanted - verify,
+    "plain decoding's pass takes plain, not verify: a token may cost plain / wanted":
+        lambda tau, verify, plain, wanted: tau * verify / wanted - verify,
+    "a negative budget is an answer too; return it as it is, without a lower limit of 0":
+        lambda tau, verify, plain, wanted: max(0.0, tau * plain / wanted - verify),
     "the whole round, draft and verification, is divided by tau":
         lambda tau, verify, plain, wanted: tau * (plain / wanted - verify),
 }, "put L = (draft + verify) / tau equal to plain / wanted and solve for draft"))
-
-
-def break_even_tau(draft, verify, plain):
-    """The accepted length at which L is plain decoding's time of a token."""
-    return (draft + verify) / plain
-
-
-check_break_even_tau = Exercise(break_even_tau, Step([(3.0, 9.0, 5.0)], {
-    "you left out the time of drafting":
-        lambda draft, verify, plain: verify / plain,
-    "you left out the time of verifying":
-        lambda draft, verify, plain: draft / plain,
-    "turn the fraction over: the costlier the round, the more tokens it must give":
-        lambda draft, verify, plain: plain / (draft + verify),
-    "that counts the accepted drafts; tau counts the target's own token too":
-        lambda draft, verify, plain: (draft + verify) / plain - 1,
-    "that is a difference of times, not a number of tokens":
-        lambda draft, verify, plain: draft + verify - plain,
-}, "put L = (draft + verify) / tau equal to plain and solve for tau"))

@@ -109,7 +109,7 @@ POLICIES = set("ABCDE")
 LOSSY = {"C", "D"}
 # No letter is named: of two choices, the one that is wrong gives the other away.
 TOO_MANY = ("a policy in your set is lossless. Whatever was known before a token was drawn (a fixed length, earlier "
-            "rounds, a confidence from earlier tokens) may decide whether it is verified")
+            "rounds, the drafts before it) may decide whether it is verified")
 TOO_FEW = ("a policy outside your set is lossy. Follow what each one looks at: does a token that has been drawn, "
            "itself or by what is computed from it, help to decide whether that token is verified?")
 

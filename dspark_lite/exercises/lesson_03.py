@@ -1,12 +1,14 @@
-"""Checkers of lesson 03: what two caches forget, the expected accepted length, the best draft length."""
+"""Checkers of lesson 03: what two caches forget, the end of a round, the expected accepted length."""
 
 import sys
 
-from .checking import Exercise, Mistake, Step
+import torch
+
+from .checking import Exercise, Mistake, Step, checker, finished
 from .verifying import check_verify as check_verify
 from .verifying import in_use as in_use
+from .verifying import verify
 
-LONGEST = 16
 SUMS = {"sum", "fsum", "cumsum"}
 
 
@@ -15,9 +17,11 @@ def forget(gamma, length, accepted):
     return length - accepted, max(0, gamma - 1 - accepted)
 
 
-check_forget = Exercise(forget, Step([(7, 7, 3), (7, 4, 4), (7, 7, 7), (7, 4, 0)], {
-    "the target has read only the drafts that were verified, `length` of them, not all gamma":
+check_forget = Exercise(forget, Step([(7, 7, 3), (7, 4, 4), (7, 7, 7), (7, 4, 0), (7, 4, 2)], {
+    "the target has read only the drafts that were verified, `length` of them, not all gamma": (
         lambda g, n, a: (g - a, max(0, g - 1 - a)),
+        lambda g, n, a: (g - a, g - 1 - a),
+    ),
     "the small LM never read its own last draft; it has one position less to forget":
         lambda g, n, a: (n - a, g - a),
     "when all drafts were accepted the small LM has nothing to forget; the number must not fall below 0":
@@ -30,7 +34,83 @@ check_forget = Exercise(forget, Step([(7, 7, 3), (7, 4, 4), (7, 7, 7), (7, 4, 0)
         lambda g, n, a: (n - a + 1, max(0, g - a)),
     "you forget what was accepted and keep what was refused; it is the other way round":
         lambda g, n, a: (a, a),
-}, "return (drafts the target read - accepted, drafts the small LM read - accepted), neither below 0"))
+    "that is what stays, the anchor included; return what goes":
+        lambda g, n, a: (a + 1, a + 1),
+    "the two numbers are right and stand in the other order; the target's comes first":
+        lambda g, n, a: (max(0, g - 1 - a), n - a),
+    "that is one number; return two, the target's and the small LM's": (
+        lambda g, n, a: n - a,
+        lambda g, n, a: max(0, g - 1 - a),
+    ),
+    "where all that was verified is accepted, the small LM may still have drafts to forget: it wrote gamma of them":
+        lambda g, n, a: (n - a, 0 if a == n else g - 1 - a),
+}, "for gamma = 7, length = 4, accepted = 2 write down what each cache has read, and strike out what does not stay"))
+
+
+def settle(models, caches, p, q, drafts, generator):
+    """Ends a round of the drafts: the tokens that it commits, and those that the small LM has still to read."""
+    tokens = verify(p, q, drafts, generator)
+    gamma, accepted = len(drafts), len(tokens) - 1
+    for model, cache, dropped in zip(models, caches, forget(gamma, gamma, accepted)):
+        model.roll_back(cache, dropped)
+    return tokens, drafts[-1:] * (accepted == gamma) + tokens[-1:]
+
+
+BEFORE, ANCHOR, DRAFTS, OWN = [90, 91], 92, [1, 2, 3], 4  # a text, its last token, the block, and the target's next token
+
+
+class Tape:
+    """A model whose cache is the list of tokens that it has read."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def roll_back(self, cache: list[int], dropped: int) -> None:
+        """Forgets the last `dropped` tokens; raises Mistake where there are not so many."""
+        if not 0 <= dropped <= len(cache):
+            raise Mistake(f"the {self.name}'s cache holds {len(cache)} positions and cannot forget {dropped} of them")
+        del cache[len(cache) - dropped:]
+
+
+def one_hot(tokens: list[int]) -> torch.Tensor:
+    """Distributions [k, V] that are sure of these k tokens."""
+    return torch.nn.functional.one_hot(torch.tensor(tokens), OWN + 1).float()
+
+
+def settled(learners, accepted: int):
+    """What a function like `settle` returns and leaves in two tapes, if the target agrees with `accepted` of the drafts."""
+    models, caches = (Tape("target"), Tape("small LM")), ([*BEFORE, ANCHOR, *DRAFTS], [*BEFORE, ANCHOR, *DRAFTS[:-1]])
+    wanted = DRAFTS[:accepted] + [OWN] * (len(DRAFTS) + 1 - accepted)
+    return finished(learners(models, caches, one_hot(wanted), one_hot(DRAFTS), list(DRAFTS), None)), caches
+
+
+@checker
+def check_settle(learners):
+    """Checks a function like `settle` by what it leaves in two caches that can be read."""
+    if not callable(finished(learners)):
+        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
+    for accepted in (1, 3, 0):
+        returned, caches = settled(learners, accepted)
+        if not isinstance(returned, (tuple, list)) or [type(part) for part in returned] != [list, list]:
+            raise Mistake("return two lists: the tokens that the round commits, and those that the small LM has still to read")
+        judge_round(f"with {accepted} of {len(DRAFTS)} drafts accepted ", accepted, *returned, *caches)
+
+
+def judge_round(where: str, accepted: int, tokens: list[int], unread: list[int], cache: list[int], small_cache: list[int]) -> None:
+    """Raises Mistake unless the round commits the right tokens, each cache holds what stays and nothing else, and `unread`
+    is what the small LM's lacks."""
+    if tokens != [*DRAFTS[:accepted], OWN]:
+        raise Mistake(f"{where}the first list is not what verify(p, q, drafts, generator) returns")
+    for name, found, read in (("target", cache, DRAFTS), ("small LM", small_cache, DRAFTS[:-1])):
+        surplus = len(found) - len([*BEFORE, ANCHOR, *read[:accepted]])
+        if surplus > 0:
+            raise Mistake(f"{where}the {name}'s cache still holds refused drafts, {surplus} too many")
+        if surplus < 0:
+            raise Mistake(f"{where}the {name}'s cache has forgotten {-surplus} too many; accepted drafts and the anchor stay")
+    whole = accepted == len(DRAFTS)
+    if unread != [*DRAFTS[-1:] * whole, OWN]:
+        lacking = "its own last draft, which it never read, and then the target's token" if whole else "the target's own token and nothing else"
+        raise Mistake(f"{where}the small LM has still to read {lacking}")
 
 
 def expected_tau(a, gamma):
@@ -80,7 +160,7 @@ check_expected_tau = Exercise(
             lambda a, g: expected_tau(a, g) - 1,
         "a draft counts only if all before it were kept: its chance is a ** k, not a":
             lambda a, g: 1 + g * a,
-        "that is the limit of an endless block":
+        "that is the limit of an endless block; this one ends with a ** gamma":
             lambda a, g: 1 / (1 - a),
         "that is the chance that the whole block is kept, not a number of tokens":
             lambda a, g: a**g,
@@ -92,36 +172,3 @@ check_expected_tau = Exercise(
         ),
     }, "right for a < 1; at a = 1 every draft is kept: return gamma + 1 there"),
     manner=closed_form)
-
-
-def best(value, lowest=0):
-    """The exercise's answer if gammas from `lowest` are compared by `value(a, c, gamma)`."""
-    return lambda a, c: max(range(lowest, LONGEST + 1), key=lambda gamma: value(a, c, gamma))
-
-
-def speedup(a, c, gamma):
-    """Speed-up at this draft length; verifying costs a plain pass."""
-    return expected_tau(a, gamma) / (gamma * c + 1)
-
-
-def best_gamma(a, c):
-    """The gamma from 0 to LONGEST with the largest speed-up."""
-    return best(speedup)(a, c)
-
-
-check_best_gamma = Exercise(best_gamma, Step([(0.9, 0.05), (0.8, 0.3), (0.3, 0.5), (0.6, 0.1)], {
-    "gamma = 0 is allowed: where every draft costs more than it brings, do not speculate":
-        best(speedup, 1),
-    "you maximised tau; longer blocks always accept more, so divide by what they cost":
-        best(lambda a, c, gamma: gamma),
-    "a round also verifies: its cost is gamma * c + 1 plain passes":
-        best(lambda a, c, gamma: expected_tau(a, gamma) / (gamma * c), 1),
-    "you found the draft length with the smallest speed-up":
-        best(lambda a, c, gamma: -speedup(a, c, gamma)),
-    "that is the largest speed-up; return the gamma that reaches it":
-        lambda a, c: max(speedup(a, c, gamma) for gamma in range(LONGEST + 1)),
-    "one too few: is your list of speed-ups counted from gamma = 1?":
-        lambda a, c: best(speedup, 1)(a, c) - 1,
-    "one too many: is your list of speed-ups counted from gamma = 0?":
-        lambda a, c: best_gamma(a, c) + 1,
-}, f"try every gamma from 0 to {LONGEST} in tau / (gamma * c + 1) and return the best gamma"))

@@ -2,7 +2,7 @@
 
 import torch
 
-from .checking import Exercise, Step
+from .checking import Exercise, Mistake, Step
 
 
 def features_of(hidden_states, taps):
@@ -20,6 +20,11 @@ check_features = Exercise(features_of, Step([(STATES, (1, 4))], {
         lambda states, taps: torch.cat([states[i + 1] for i in taps], 1),
     "you joined the taps in reverse; fc expects them in the order of the list.":
         lambda states, taps: features_of(states, taps[::-1]),
+    "the taps are interleaved number by number; they are laid side by side, all of the first tap, then all of the second.":
+        lambda states, taps: torch.stack([states[i + 1] for i in taps], -1).flatten(-2),
+    "you read an index that is not in the list: this check's model has six layers and the taps 1 and 4, so take the layers "
+    "from `taps`.":
+        lambda states, taps: features_of(states, (1, 4, 7, 10)),
 }, "the features are not hidden_states[i + 1] of the taps 1 and 4, joined along the last axis."))
 
 
@@ -33,7 +38,18 @@ def block_ids(anchor, gamma, mask_id):
     return torch.cat([anchor[:, None], masks(anchor, gamma - 1, mask_id)], 1)
 
 
-check_block_ids = Exercise(block_ids, Step([(torch.tensor([3, 5]), 4, 9)], {
+TWO_BLOCKS = (torch.tensor([3, 5]), 4, 9)
+
+
+def of_integers(function):
+    """Raises Mistake for right ids in a form that an embedding refuses."""
+    anchors, *rest = TWO_BLOCKS
+    ids = function(anchors.clone(), *rest)
+    if not isinstance(ids, torch.Tensor) or ids.is_floating_point():
+        raise Mistake("the numbers are right, but an embedding reads a tensor of integers, and these are none.")
+
+
+check_block_ids = Exercise(block_ids, Step([TWO_BLOCKS], {
     "the anchor is missing: slot 0 holds a mask, so the block does not know which token it continues.":
         masks,
     "you put gamma masks after the anchor, gamma + 1 slots; here the anchor's own slot predicts, so gamma slots draft "
@@ -43,7 +59,10 @@ check_block_ids = Exercise(block_ids, Step([(torch.tensor([3, 5]), 4, 9)], {
         lambda a, g, m: block_ids(a, g, m).flip(1),
     "every slot holds the anchor; only slot 0 does, the others hold the mask.":
         lambda a, g, m: a[:, None].repeat(1, g),
-}, "the ids are not the anchor followed by gamma - 1 masks, [B, gamma]."))
+    "two anchors went in, so two rows must come out, [B, gamma]; yours has masks or ids for one.":
+        (lambda a, g, m: block_ids(a[:1], g, m), lambda a, g, m: torch.cat([a[:, None], masks(a[:1], g - 1, m)], 1)),
+}, "the ids are not the anchor followed by gamma - 1 masks, a row for each of the two anchors, [B, gamma]."),
+    manner=of_integers)
 
 
 def block_positions(context_length, gamma):
@@ -60,12 +79,22 @@ check_positions = Exercise(block_positions, Step([(11, 4)], {
         lambda n, g: n - 1 + torch.arange(g),
     "all slots stand at one position; slot k stands k places after the anchor.":
         lambda n, g: torch.full((g,), n),
-}, "the positions are not n, n + 1, ..., n + gamma - 1."))
+    "there are gamma + 1 positions; a block has gamma slots, the anchor's among them.":
+        lambda n, g: n + torch.arange(g + 1),
+}, "the positions are not n, n + 1, ..., n + gamma - 1, in a tensor [gamma]."),
+    also_right=(lambda n, g: block_positions(n, g)[None],))
 
 
 def block_mask(context_length, gamma):
     """Boolean [gamma, n + gamma], True where slot (row) may see key (column)."""
     return torch.ones(gamma, context_length + gamma).bool()
+
+
+def of_booleans(function):
+    """Raises Mistake for a right mask that attention would take for numbers."""
+    mask = function(5, 3)
+    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
+        raise Mistake("the places are right, but the mask must be a Boolean tensor: attention adds numbers to the scores.")
 
 
 check_block_mask = Exercise(block_mask, Step([(5, 3)], {
@@ -79,4 +108,7 @@ check_block_mask = Exercise(block_mask, Step([(5, 3)], {
         lambda n, g: torch.arange(n + g).expand(g, -1) >= n,
     "there is a row for every key; queries come from the block alone, so there are gamma rows.":
         lambda n, g: torch.ones(n + g, n + g).bool(),
-}, "the mask does not let every slot see the whole context and the whole block."))
+    "True means that the slot may see the key; yours is False everywhere, which hides all of it.":
+        lambda n, g: torch.zeros(g, n + g).bool(),
+}, "the mask does not let every slot see the whole context and the whole block."),
+    manner=of_booleans)

@@ -1,4 +1,4 @@
-"""Checkers of lesson 05: the transition bias, drawing left to right, the gate and the recurrent state."""
+"""Checkers of lesson 05: the transition bias, drawing left to right, the gate and a step of the recurrent head."""
 
 import torch
 from torch import sigmoid, tanh
@@ -9,6 +9,14 @@ from .verifying import check_verify as check_verify
 
 def _random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _layer(inputs, outputs, seed):
+    """A linear layer whose weight and bias are random but draw nothing from the global generator."""
+    layer = torch.nn.utils.skip_init(torch.nn.Linear, inputs, outputs).requires_grad_(False)
+    layer.weight.copy_(_random(outputs, inputs, seed=seed))
+    layer.bias.copy_(_random(outputs, seed=seed + 1))
+    return layer
 
 
 def transition_bias(w1, w2, previous):
@@ -28,6 +36,10 @@ check_transition_bias = Exercise(transition_bias, Step([BIAS_CASE], {
         lambda w1, w2, x: w1 @ w2.T,
     "w2 is stored as [V, r], so W1[x] meets its rows: multiply by w2.T.":
         lambda w1, w2, x: w1[x] @ w2,
+    "these are the right numbers in the shape [V, B]; each previous token has a row, so [B, V] is wanted.":
+        lambda w1, w2, x: w2 @ w1[x].T,
+    "this is the bias after the first token of the batch; each of the B previous tokens has a row, [B, V].":
+        lambda w1, w2, x: w2 @ w1[x[0]],
 }, "the bias is not W2 W1[x] of the previous tokens."))
 
 
@@ -66,59 +78,93 @@ check_left_to_right = Exercise(draft_greedily, Step([(BASE, torch.tensor(1), lam
         drafting(lambda k, anchor, tokens, favourites: tokens[-1] if k else None),
     "no bias arrived anywhere: these are the favourites of the base logits.":
         drafting(lambda k, anchor, tokens, favourites: None),
+    "these are g + 1 tokens; the anchor is committed already, so the block begins after it.":
+        lambda base_logits, anchor, bias: torch.cat([anchor.view(1), draft_greedily(base_logits, anchor, bias)]),
 }, "the block is not drawn left to right, each slot biased by the token just chosen."))
 
 
-def gate_of(hidden, embedded, gate_proj):
-    """The gate [r]."""
-    return sigmoid(gate_proj(torch.cat([hidden, embedded])))
+def gate_of(hidden, embedded, gate_proj, squash=sigmoid):
+    """The gates [g, r]."""
+    return squash(gate_proj(torch.cat([hidden, embedded], -1)))
 
 
 def gated_bias(hidden, embedded, gate_proj, w2):
-    """W2 (sigmoid(G [h; e]) * e), [V], of h [H] and e = W1[x] [r]."""
-    return w2 @ (gate_of(hidden, embedded, gate_proj) * embedded)
+    """W2 (sigmoid(G [h; e]) * e) for each slot, [g, V], of h [g, H] and e = W1[x] [g, r]; w2 is [V, r]."""
+    return (gate_of(hidden, embedded, gate_proj) * embedded) @ w2.T
 
 
-GATE_WEIGHT = _random(2, 5, seed=4)
-GATE_CASE = _random(3, seed=1), _random(2, seed=2), lambda inputs: inputs @ GATE_WEIGHT.T, _random(5, 2, seed=3)
+GATE_CASE = _random(4, 3, seed=1), _random(4, 2, seed=2), _layer(5, 2, seed=4), _random(5, 2, seed=3)
 check_gate = Exercise(gated_bias, Step([GATE_CASE], {
     "the gate has no sigmoid; without it the gate is not a share between 0 and 1.":
-        lambda h, e, proj, w2: w2 @ (proj(torch.cat([h, e])) * e),
+        lambda h, e, proj, w2: (proj(torch.cat([h, e], -1)) * e) @ w2.T,
+    "the gate is squashed by tanh, so it lies between -1 and 1; a share between 0 and 1 comes from the sigmoid.":
+        lambda h, e, proj, w2: (gate_of(h, e, proj, tanh) * e) @ w2.T,
+    "this lets through what the gate holds back: W1[x] is multiplied by the gate itself, not by 1 minus it.":
+        lambda h, e, proj, w2: ((1 - gate_of(h, e, proj)) * e) @ w2.T,
     "the gate is added; it multiplies, so that it can close.":
-        lambda h, e, proj, w2: w2 @ (gate_of(h, e, proj) + e),
+        lambda h, e, proj, w2: (gate_of(h, e, proj) + e) @ w2.T,
     "G reads [h; W1[x]], the hidden state first; you gave it the two in the other order.":
-        lambda h, e, proj, w2: w2 @ (gate_of(e, h, proj) * e),
+        lambda h, e, proj, w2: (gate_of(e, h, proj) * e) @ w2.T,
+    "G has a bias of its own besides its weight; call gate_proj(...).":
+        lambda h, e, proj, w2: (sigmoid(torch.cat([h, e], -1) @ proj.weight.T) * e) @ w2.T,
     "W2 reads the gate alone; the gate scales W1[x], which still has to be there.":
-        lambda h, e, proj, w2: w2 @ gate_of(h, e, proj),
+        lambda h, e, proj, w2: gate_of(h, e, proj) @ w2.T,
     "there is no gate here: this is the Markov head's bias.":
-        lambda h, e, proj, w2: w2 @ e,
+        lambda h, e, proj, w2: e @ w2.T,
+    "torch.cat puts one slot below the other; the two vectors of a slot belong side by side, in the last dimension.":
+        lambda h, e, proj, w2: (sigmoid(proj(torch.cat([h, e]))) * e) @ w2.T,
+    "w2 is stored as [V, r], so multiply by w2.T from the right: a row of V numbers for each slot.":
+        (lambda h, e, proj, w2: (gate_of(h, e, proj) * e) @ w2, lambda h, e, proj, w2: w2 @ (gate_of(h, e, proj) * e),
+         lambda h, e, proj, w2: w2 @ (gate_of(h, e, proj) * e).T),  # the last has the right numbers as [V, g]
 }, "the bias is not W2 (sigmoid(G [h; W1[x]]) * W1[x])."))
 
 
-def mixing(mix):
-    """A state update that mixes state, gate, candidate and output, still without sigmoid and tanh."""
-    return lambda state, joint: mix(state, *joint.chunk(3))
+def rnn_step(state, embedded, hidden, joint_proj, w2):
+    """The bias [V] of a slot and the state [r] after it, from the state before, W1[x] [r] and h [H]; w2 is [V, r]."""
+    update, candidate, output = joint_proj(torch.cat([state, embedded, hidden])).chunk(3)
+    share = sigmoid(update)
+    return w2 @ tanh(output), share * state + (1 - share) * tanh(candidate)
 
 
-def rnn_state(state, joint):
-    """The next state [r] from the old one and joint [3 r] = gate, candidate, output."""
-    gate, candidate, _ = joint.chunk(3)
-    return sigmoid(gate) * state + (1 - sigmoid(gate)) * tanh(candidate)
+def stepping(joined=lambda s, e, h: (s, e, h), mix=lambda s, u, c, o: sigmoid(u) * s + (1 - sigmoid(u)) * tanh(c),
+             spoken=lambda s, o: tanh(o)):
+    """A step of the RNN head with one of its parts made in another way.
+
+    What J reads is `joined`; `mix` makes the state after the slot, and W2 reads what `spoken` makes of that and the output.
+    """
+    def step(state, embedded, hidden, joint_proj, w2):
+        update, candidate, output = joint_proj(torch.cat(joined(state, embedded, hidden))).chunk(3)
+        after = mix(state, update, candidate, output)
+        return w2 @ spoken(after, output), after
+
+    return step
 
 
-check_state = Exercise(rnn_state, Step([(_random(2, seed=1), _random(6, seed=2))], {
-    "the gate is the wrong way round: g is the share of the old state, 1 - g that of the candidate.":
-        mixing(lambda s, g, c, o: (1 - sigmoid(g)) * s + sigmoid(g) * tanh(c)),
+STEP_CASE = _random(2, seed=1), _random(2, seed=2), _random(3, seed=3), _layer(7, 6, seed=4), _random(5, 2, seed=5)
+check_rnn_step = Exercise(rnn_step, Step([STEP_CASE], {
+    "the gate is the wrong way round: it is the share of the old state, 1 minus it that of the candidate.":
+        stepping(mix=lambda s, u, c, o: (1 - sigmoid(u)) * s + sigmoid(u) * tanh(c)),
     "the candidate has no tanh; without it the state can grow without bound.":
-        mixing(lambda s, g, c, o: sigmoid(g) * s + (1 - sigmoid(g)) * c),
+        stepping(mix=lambda s, u, c, o: sigmoid(u) * s + (1 - sigmoid(u)) * c),
     "the gate has no sigmoid, so the two shares are not between 0 and 1.":
-        mixing(lambda s, g, c, o: g * s + (1 - g) * tanh(c)),
-    "gate and candidate are swapped: the first third of the joint vector is the gate.":
-        mixing(lambda s, g, c, o: sigmoid(c) * s + (1 - sigmoid(c)) * tanh(g)),
-    "the old state is forgotten: g times it belongs to the sum.":
-        mixing(lambda s, g, c, o: (1 - sigmoid(g)) * tanh(c)),
-    "you used the output third; the state is made of gate and candidate.":
-        mixing(lambda s, g, c, o: sigmoid(g) * s + (1 - sigmoid(g)) * tanh(o)),
+        stepping(mix=lambda s, u, c, o: u * s + (1 - u) * tanh(c)),
+    "gate and candidate are swapped: the first third of what J gives is the gate.":
+        stepping(mix=lambda s, u, c, o: sigmoid(c) * s + (1 - sigmoid(c)) * tanh(u)),
+    "the old state is forgotten: its share of the new one is the gate.":
+        stepping(mix=lambda s, u, c, o: (1 - sigmoid(u)) * tanh(c)),
+    "you mixed the output third into the state; the state is made of gate and candidate.":
+        stepping(mix=lambda s, u, c, o: sigmoid(u) * s + (1 - sigmoid(u)) * tanh(o)),
     "the state did not change.":
-        mixing(lambda s, g, c, o: s),
-}, "the state is not g * s + (1 - g) * tanh(candidate)."))
+        stepping(mix=lambda s, u, c, o: s),
+    "J reads state, W1[x] and hidden state in this order.":
+        (stepping(joined=lambda s, e, h: (e, s, h)), stepping(joined=lambda s, e, h: (h, s, e)),
+         stepping(joined=lambda s, e, h: (h, e, s)), stepping(joined=lambda s, e, h: (s, h, e))),
+    "the bias is made of the state; W2 reads tanh of the output third.":
+        (stepping(spoken=lambda s, o: s), stepping(spoken=lambda s, o: tanh(s))),
+    "the output third has no tanh.":
+        stepping(spoken=lambda s, o: o),
+    "the pair is the other way round: the bias [V] first, then the state [r].":
+        lambda *case: rnn_step(*case)[::-1],
+    "return both, the bias [V] of this slot and the state [r] after it.":
+        (lambda *case: rnn_step(*case)[0], lambda *case: rnn_step(*case)[1]),
+}, "the step is not bias W2 tanh(o) and state sigmoid(u) * s + (1 - sigmoid(u)) * tanh(c)."))

@@ -6,13 +6,15 @@ from .checking import Exercise, Mistake, Step
 
 
 def pairs(token_ids, features):
-    """What Eagle3's layer reads of n committed tokens, (tokens [m], features [m, H])."""
+    """What Eagle3's layer reads of n committed tokens, (tokens [P], features [P, H])."""
     return token_ids[1:], features[:-1]
 
 
 def paired(answer):
-    """Tokens and features, as many of the one as of the other."""
+    """Tokens [P] and features [P, H], in this order and as many of the one as of the other."""
     tokens, features = answer
+    if getattr(tokens, "ndim", 1) > getattr(features, "ndim", 2):
+        raise Mistake("the features came first; return the tokens, then the features.")
     if len(tokens) != len(features):
         raise Mistake(f"there are {len(tokens)} tokens and {len(features)} features; every feature has one token.")
     return tokens, features
@@ -29,6 +31,10 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
         lambda ids, features: (ids[2:], features[:-2]),
     "the last feature got the first token (torch.roll wraps around); it waits for the anchor, not here yet.":
         lambda ids, features: (ids.roll(-1), features),
+    "the first pair is missing: the first token's feature stands beside the second token.":
+        lambda ids, features: (ids[2:], features[1:-1]),
+    "the features came first; return the tokens, then the features.":
+        lambda ids, features: (features[:-1], ids[1:]),
     "there are 4 tokens and 5 features; every feature has one token.":
         lambda ids, features: (ids[1:], features),
 }, "the pairs are not (token i + 1, feature i) for i = 0 to n - 2.", paired))
@@ -37,6 +43,13 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
 def after_round(cached, gamma, accepted):
     """(Entries of the cache to keep, pairs to enter) after a round."""
     return cached, accepted + 1
+
+
+def two_numbers(answer):
+    """The answer, if it has two parts."""
+    if torch.as_tensor(answer).numel() != 2:
+        raise Mistake("two numbers are asked for: (entries that stay, pairs that are entered).")
+    return answer
 
 
 def keep_first_pass(cached, gamma, accepted):
@@ -52,16 +65,22 @@ check_after_round = Exercise(after_round, Step([(20, 7, 3), (20, 7, 0), (31, 5, 
     "you kept the entries of accepted drafts. Their tokens are right, but they were computed from the drafter's own "
     "output; enter them again with the target's features.":
         lambda cached, gamma, accepted: (cached + accepted, 1),
+    "you kept the entries of accepted drafts and entered them again: they stand in the cache twice.":
+        lambda cached, gamma, accepted: (cached + accepted, accepted + 1),
+    "the two numbers are the wrong way round: first the entries that stay, then the pairs that are entered.":
+        lambda cached, gamma, accepted: (accepted + 1, cached),
+    "two numbers are asked for: (entries that stay, pairs that are entered).":
+        lambda cached, gamma, accepted: cached + accepted + 1,
     "you kept the entries of accepted drafts and entered nothing: the cache would drift away from the target.":
         lambda cached, gamma, accepted: (cached + accepted + 1, 0),
-    "the anchor is forgotten: it was committed before the drafts, and its pair belongs into the cache too.":
+    "the anchor is forgotten: it was committed before the drafts, and its pair belongs in the cache too.":
         lambda cached, gamma, accepted: (cached, accepted),
     "the token after the accepted drafts is the new anchor; it is entered after the next round, as this round's anchor "
     "is now.":
         lambda cached, gamma, accepted: (cached, accepted + 2),
     "only accepted tokens are committed; drafts that were refused are not entered.":
-        lambda cached, gamma, accepted: (cached, gamma + 1),
-}, "keep what was committed before the round, and enter the anchor and the accepted drafts."),
+        (lambda cached, gamma, accepted: (cached, gamma + 1), lambda cached, gamma, accepted: (cached, gamma)),
+}, "keep what was committed before the round, and enter the anchor and the accepted drafts.", two_numbers),
     also_right=(keep_first_pass,))
 
 
@@ -85,6 +104,13 @@ def conditional(accepted, gamma):
     return shares(at_least, reached)(accepted, gamma)
 
 
+def by_position(answer):
+    """The answer to a question about four positions, if it has as many values."""
+    if len(answer) != 4:
+        raise Mistake(f"there are {len(answer)} values for 4 positions; return one for each, 1 to gamma.")
+    return answer
+
+
 check_conditional = Exercise(conditional, Step([([4, 0, 2, 1, 4, 0, 1, 3], 4)], {
     "you divided by all rounds. That is the share that survives to k; divide by the rounds that reached k, those that "
     "accepted at least k - 1.":
@@ -99,4 +125,8 @@ check_conditional = Exercise(conditional, Step([([4, 0, 2, 1, 4, 0, 1, 3], 4)], 
         shares(lambda accepted, k: accepted.count(k), reached),
     "you divided by the first position's count every time.":
         shares(at_least, lambda accepted, k: at_least(accepted, 1)),
-}, "position k is reached where at least k - 1 drafts were accepted, and accepted where at least k were."))
+    "your values begin with a position 0, which every round keeps; the first draft has position 1.":
+        shares(reached, lambda accepted, k: at_least(accepted, k - 2)),
+    "there are 3 values for 4 positions; return one for each, 1 to gamma.":
+        lambda accepted, gamma: conditional(accepted, gamma)[:-1],
+}, "position k is reached where at least k - 1 drafts were accepted, and accepted where at least k were.", by_position))

@@ -6,6 +6,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits, pad
 from .checking import Exercise, Mistake, Step
 
 
+def boolean(answer):
+    """A mask of type bool."""
+    if torch.as_tensor(answer).dtype != torch.bool:
+        raise Mistake(f"the answer is of type {torch.as_tensor(answer).dtype}; it must be boolean.")
+    return answer
+
+
 def following(supervised):
     """Whether the next position is supervised."""
     return pad(supervised[:, 1:], (0, 1))
@@ -14,6 +21,14 @@ def following(supervised):
 def possible_anchors(supervised):
     """Where an anchor may stand, boolean [B, n] like `supervised`."""
     return supervised & following(supervised)
+
+
+def leaves_its_argument(function) -> None:
+    """Raises Mistake where `function` writes into the tensor that it is given."""
+    given = SUPERVISED.clone()
+    function(given)
+    if not torch.equal(given, SUPERVISED):
+        raise Mistake("the anchors are right, but your function changes `supervised` itself; put them into a new tensor.")
 
 
 SUPERVISED = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1]]).bool()
@@ -30,7 +45,9 @@ check_possible_anchors = Exercise(possible_anchors, Step([(SUPERVISED,)], {
         lambda s: s | following(s),
     "positions are counted from 0 and the prompt is not supervised: these are all positions but the last.":
         lambda s: torch.arange(s.shape[1]).expand_as(s) < s.shape[1] - 1,
-}, "an anchor is a supervised position whose successor is supervised."))
+    "the answer is of type torch.float32; it must be boolean.":
+        lambda s: possible_anchors(s).float(),
+}, "an anchor is a supervised position whose successor is supervised.", boolean), manner=leaves_its_argument)
 
 
 def seeing(context, slots):
@@ -71,13 +88,6 @@ def sees(anchors, length, gamma, query, key):
     return seeing(before, own)(anchors, length, gamma, query, key)
 
 
-def boolean(answer):
-    """A mask of type bool."""
-    if torch.as_tensor(answer).dtype != torch.bool:
-        raise Mistake(f"the answer is of type {torch.as_tensor(answer).dtype}; it must be boolean.")
-    return answer
-
-
 SLOTS, KEYS = torch.arange(9)[:, None], torch.arange(6 + 9)  # three blocks of three slots after a context of six tokens
 check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 6, 3, SLOTS, KEYS)], {
     "the anchor's own context position is visible: when the block is drafted the target has not read the anchor yet, "
@@ -87,6 +97,10 @@ check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 6, 3, SLOTS, KEYS)],
         seeing(everything, own),
     "the slots of all blocks see one another; other blocks are drafted at other times, this one must not know them.":
         seeing(before, everything),
+    "your slots also see the blocks before theirs; a block is drafted alone, so it sees its own slots and no others.":
+        seeing(before, lambda block, owner, slot, other: owner <= block),
+    "`if`, `and` and `or` ask whole tensors for one truth value; join conditions with & and |, each in brackets.":
+        lambda anchors, length, g, query, key: key < anchors[query // g] or key >= length,
     "the mask is causal inside the block; its slots see each other in both directions.":
         seeing(before, lambda block, owner, slot, other: (owner == block) & (other <= slot)),
     "no slot sees a block; keys from `length` on are slots, and those of the query's own block are visible.":
@@ -110,6 +124,19 @@ def confidence_label(target_probs, draft_probs):
     return 1 - distance(target_probs, draft_probs) / 2
 
 
+def per_slot(answer):
+    """A number for each slot of LABEL_CASE."""
+    shape = list(torch.as_tensor(answer).shape)
+    if shape != [2]:
+        raise Mistake(f"for distributions of shape [2, 3] your answer has shape {shape}; it must be [2], a number for each slot.")
+    return answer
+
+
+def kept(target_probs, draft_probs):
+    """The chance [..., V] that a token is kept once it was drawn."""
+    return (target_probs / draft_probs).clamp(max=1)
+
+
 LABEL_CASE = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]), torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.7, 0.2]])
 check_label = Exercise(confidence_label, Step([LABEL_CASE], {
     "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.":
@@ -124,9 +151,13 @@ check_label = Exercise(confidence_label, Step([LABEL_CASE], {
         lambda p, q: torch.maximum(p, q).sum(-1),
     "this is the chance that two independent draws agree; the rule keeps far more than that.":
         lambda p, q: (p * q).sum(-1),
-    "the distance is a sum over the vocabulary, not a mean.":
-        lambda p, q: 1 - (p - q).abs().mean(-1) / 2,
-}, "the chance is the sum over the vocabulary of min(p, q), which is 1 - L1 / 2."))
+    "take a sum over the vocabulary, not a mean.":
+        (lambda p, q: 1 - (p - q).abs().mean(-1) / 2, lambda p, q: torch.minimum(p, q).mean(-1)),
+    "you count all tokens alike; a token is drawn with chance q(x), so what becomes of it counts q(x) times.":
+        (lambda p, q: kept(p, q).mean(-1), lambda p, q: kept(p, q).sum(-1)),
+    "this is the chance of the drafter's likeliest token alone; the draft is drawn, so every token counts q(x) times.":
+        lambda p, q: kept(p, q).gather(-1, q.argmax(-1, keepdim=True))[..., 0],
+}, "a token is drawn with chance q(x) and then kept with chance min(1, p(x) / q(x)); add the products over the vocabulary.", per_slot))
 
 
 def weighing(weigh, divide=None):
@@ -159,6 +190,21 @@ def block_by_block(losses, counted):
     return torch.stack([weighted_loss(*block) for block in zip(losses[filled, None], counted[filled, None])]).mean()
 
 
+def differentiable(answer):
+    """A tensor, which `backward()` can begin from."""
+    if not isinstance(answer, torch.Tensor):
+        raise Mistake(NO_TENSOR)
+    return answer
+
+
+def keeps_the_gradient(function) -> None:
+    """Raises Mistake where the losses cannot learn from what `function` returns."""
+    with torch.enable_grad():
+        if not function(LOSSES.clone().requires_grad_(), COUNTED.clone()).requires_grad:
+            raise Mistake("the value is right, but it has lost its gradient (.detach(), torch.tensor() or torch.no_grad() on the way).")
+
+
+NO_TENSOR = "return a tensor, not a Python number (.item() or float() on the way?): nothing can be learned from a number."
 LOSSES = torch.rand(3, 7, generator=torch.Generator().manual_seed(0))
 COUNTED = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
 check_weighted_loss = Exercise(weighted_loss, Step([(LOSSES, COUNTED)], {
@@ -180,7 +226,10 @@ check_weighted_loss = Exercise(weighted_loss, Step([(LOSSES, COUNTED)], {
         weighing(lambda position, counted: decay(position, counted, -4)),
     "this is the numerator; divide it by the sum of the weights.":
         weighing(decay, lambda weights, counted: torch.ones(1)),
-}, "the loss is the sum of weight * loss over the slots that count, divided by the sum of these weights."))
+    NO_TENSOR:
+        lambda *case: weighted_loss(*case).item(),
+}, "the loss is the sum of weight * loss over the slots that count, divided by the sum of these weights.", differentiable),
+    manner=keeps_the_gradient)
 
 
 def text_loss(log_q, p, tokens):
@@ -198,12 +247,14 @@ def constant_label(p, q):
     return confidence_label(p, q).detach()
 
 
-def losing(text=text_loss, match=target_loss, label=constant_label, mean=weighted_loss, read=lambda confidence: confidence):
-    """DSpark's loss with its parts: the text's, the target's, the confidence's label, and how each is averaged."""
+def losing(text=text_loss, match=target_loss, label=constant_label, mean=weighted_loss, read=lambda confidence: confidence,
+           judge=binary_cross_entropy_with_logits):
+    """DSpark's loss with its parts: the text's, the target's, the confidence's label, how each is averaged, and how the
+    confidence's logits are read and judged by the label."""
     def loss(draft_logits, target_logits, tokens, counted, confidence, factors):
         log_q, p = torch.log_softmax(draft_logits, -1), torch.softmax(target_logits, -1)
         parts = {"cross_entropy": text(log_q, p, tokens), "l1": match(log_q, p, tokens),
-                 "confidence": binary_cross_entropy_with_logits(read(confidence), label(p, log_q.exp()), reduction="none")}
+                 "confidence": judge(read(confidence), label(p, log_q.exp()), reduction="none")}
         return sum(factors[name] * mean(part, counted) for name, part in parts.items())
 
     return loss
@@ -218,6 +269,11 @@ FACTORS = {"cross_entropy": 0.2, "l1": 0.7, "confidence": 0.5}
 _numbers = torch.Generator().manual_seed(3)
 LOSS_CASE = (torch.randn(3, 7, 5, generator=_numbers), torch.randn(3, 7, 5, generator=_numbers),
              torch.randint(5, (3, 7), generator=_numbers), COUNTED, torch.randn(3, 7, generator=_numbers), FACTORS)
+
+
+def with_factors(**others):
+    """DSpark's loss with other factors than it was given."""
+    return lambda *case: dspark_loss(*case[:-1], {**case[-1], **others})
 
 
 def gradients(function) -> list[torch.Tensor]:
@@ -235,16 +291,30 @@ def trains_the_right_parts(function) -> None:
     except RuntimeError:
         raise Mistake("the value is right, but nothing can be learned from it: the loss has lost its gradient (.item(), "
                       ".detach() or torch.no_grad() on the way)") from None
-    of_drafter, of_confidence = (torch.allclose(*pair, atol=1e-5) for pair in zip(found, gradients(dspark_loss)))
-    if not found[0].any():
-        raise Mistake("the value is right, but the drafter learns nothing from it; only the label is detached")
-    if not of_confidence:
-        raise Mistake("the value is right, but the confidence head does not learn from it as it should; only the label is detached")
-    if not of_drafter:
-        raise Mistake("the value is right, but the confidence's label moves the drafter: it is a constant for the optimiser, "
-                      "so detach it")
+    for sentence, wrong in WRONG_GRADIENTS.items():
+        if all(map(close, found, gradients(wrong))):
+            raise Mistake(f"the value is right, but {sentence}")
+    if not all(map(close, found, gradients(dspark_loss))):
+        raise Mistake("the value is right, but its gradient is not; detach the label and nothing else")
 
 
+def close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two gradients are the same up to rounding."""
+    return torch.allclose(one, other, atol=1e-5)
+
+
+WRONG_GRADIENTS = {
+    "the confidence's label moves the drafter: it is a constant for the optimiser, so detach it":
+        losing(label=confidence_label),
+    "its L1 term does not reach the drafter: you detached the distance itself; detach the label alone":
+        losing(match=lambda *case: target_loss(*case).detach()),
+    "its cross-entropy does not reach the drafter; detach the label alone":
+        losing(text=lambda *case: text_loss(*case).detach()),
+    "the drafter learns nothing from it; detach the label alone":
+        lambda draft_logits, *rest: dspark_loss(draft_logits.detach(), *rest),
+    "the confidence head does not learn from it; detach the label alone":
+        losing(read=torch.Tensor.detach),
+}
 check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
     "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.":
         losing(match=lambda log_q, p, tokens: target_loss(log_q, p, tokens) / 2),
@@ -253,13 +323,19 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
     "the squares of the differences are not L1; take absolute values.":
         losing(match=lambda log_q, p, tokens: (p - log_q.exp()).square().sum(-1)),
     "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.":
-        losing(label=lambda p, q: (1 - distance(p, q)).clamp(0, 1)),
+        (losing(label=lambda p, q: 1 - distance(p, q)), losing(label=lambda p, q: (1 - distance(p, q)).clamp(0, 1))),
+    "the confidence's label is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.":
+        losing(label=lambda p, q: 1 - distance(p, q) / 4),
     "the confidence is told whether the text's token is likely; its label is the chance of acceptance, sum of min(p, q).":
         losing(label=lambda p, q: p.gather(-1, LOSS_CASE[2][..., None])[..., 0]),
     "the confidence's label is the chance of a refusal; turn it around.":
         losing(label=lambda p, q: distance(p, q) / 2),
     "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.":
         losing(read=torch.sigmoid),
+    "the confidence is judged by a squared error; its loss is the binary cross-entropy with the label.":
+        losing(judge=lambda logits, label, reduction: (logits.sigmoid() - label).square()),
+    "the L1 distance is taken between logits; it is one between distributions, so take the softmax of both first.":
+        losing(match=lambda log_q, p, tokens: distance(*LOSS_CASE[:2])),
     "cross-entropy is taken with the target's distribution; here it is the text's token that counts, -log q(x).":
         losing(text=lambda log_q, p, tokens: -(p * log_q).sum(-1)),
     "cross-entropy is -log q(x), not 1 - q(x).":
@@ -270,7 +346,23 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         losing(mean=weighing(lambda position, counted: counted)),
     "slots that do not count are in the sum; use your weighted_loss.":
         losing(mean=weighing(decay_everywhere)),
+    "the decay is 7; it is 4, as in exercise 5.":
+        losing(mean=weighing(lambda position, counted: decay(position, counted, 7))),
+    "you divided by how many slots count; divide by the sum of their weights, as in exercise 5.":
+        losing(mean=weighing(decay, lambda weights, counted: counted)),
+    "the cross-entropy is a plain mean over all slots; average it with your weighted_loss, as the others.":
+        losing(text=lambda *case: text_loss(*case).mean().expand(COUNTED.shape)),
+    "the factors of cross-entropy and L1 are exchanged.":
+        with_factors(cross_entropy=FACTORS["l1"], l1=FACTORS["cross_entropy"]),
+    "the cross-entropy with the text is missing.":
+        with_factors(cross_entropy=0.0),
+    "the L1 distance to the target is missing.":
+        with_factors(l1=0.0),
+    "the confidence's loss is missing.":
+        with_factors(confidence=0.0),
     "the factors are missing: each loss times its own, then add.":
-        lambda *case: losing()(*case[:-1], dict.fromkeys(FACTORS, 1.0)),
-}, "add factor * weighted mean of -log q(x), of the L1 distance, and of the confidence's binary cross-entropy with its label."),
-    manner=trains_the_right_parts)
+        with_factors(**dict.fromkeys(FACTORS, 1.0)),
+    NO_TENSOR:
+        lambda *case: dspark_loss(*case).item(),
+}, "add factor * weighted mean of -log q(x), of the L1 distance, and of the confidence's binary cross-entropy with its label.",
+    differentiable), manner=trains_the_right_parts)

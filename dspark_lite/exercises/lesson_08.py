@@ -54,6 +54,12 @@ check_place = Exercise(place, Step([(ASKED, FOUND)], {
         third(lambda a, f: set(a) & set(f)),
     "a tensor that only one side knows has no second shape to differ from; it is not misshapen.":
         third(lambda a, f: {name for name in {*a, *f} if a.get(name) != f.get(name)}),
+    "a tensor that the file lacks has no second shape to differ from; it is missing, not misshapen.":
+        third(lambda a, f: {name for name in a if a[name] != f.get(name)}),
+    "a tensor that only the file has was not asked for in another shape; it is unexpected, not misshapen.":
+        third(lambda a, f: {name for name in f if f[name] != a.get(name)}),
+    "a tensor of another shape is neither missing nor unexpected; it belongs into the third set, and that alone.":
+        lambda a, f: (missing(a, f) | misshapen(a, f), unexpected(a, f) | misshapen(a, f), set()),
     "there are 2 sets; the three are missing, unexpected and misshapen.":
         lambda a, f: (missing(a, f), unexpected(a, f)),
 }, "missing is asked for and not found, unexpected is found and not asked for, misshapen is in both with two shapes.",
@@ -77,7 +83,8 @@ def added_bytes(shapes, copies, size):
 
 
 SHAPES = {"embed_tokens.weight": (50, 8), "lm_head.weight": (50, 8), "fc.weight": (8, 24), "norm.weight": (8,)}
-check_added_bytes = Exercise(added_bytes, Step([(SHAPES, {"embed_tokens.weight", "lm_head.weight"}, 2)], {
+COPIES = {"embed_tokens.weight", "lm_head.weight"}
+check_added_bytes = Exercise(added_bytes, Step([(SHAPES, COPIES, 2), (SHAPES, COPIES, 4)], {
     "the copies are counted too. The draft uses the target's own tensors in their place; they are held once.":
         counting(counted=lambda name, copies: True),
     "those are the copies alone, which add nothing; count everything else.":
@@ -86,6 +93,8 @@ check_added_bytes = Exercise(added_bytes, Step([(SHAPES, {"embed_tokens.weight",
         counting(counted=lambda name, copies: name != "embed_tokens.weight"),
     "those are numbers; each takes `bytes_per_number` bytes.":
         counting(factor=lambda size: 1),
+    "every number is taken for 2 bytes; how many it takes is `bytes_per_number`.":
+        counting(factor=lambda size: 2),
     "a matrix holds rows times columns numbers, not rows plus columns.":
         counting(sum),
     "those are bits; a number of 16 bits takes 2 bytes.":
@@ -107,7 +116,8 @@ def as_truth(answer):
 
 NEAR, CLEAR = torch.tensor([10.0, 9.95, 9.9, 3.0, 2.98]), torch.tensor([10.0, 5.0, 4.0, 3.0, 2.0])
 CROWDED = torch.tensor([10.0, 9.99, 9.98, 3.0, 2.0])
-TIES = [(NEAR, 0, 1), (NEAR, 3, 4), (NEAR, 1, 2), (NEAR, 0, 3), (NEAR, 3, 0), (CLEAR, 0, 1), (CROWDED, 1, 2)]
+BELOW = torch.tensor([10.0, 9.95, 9.94, 3.0, 2.0])  # two tokens near the top, whose distances add up to more than 0.08
+TIES = [(NEAR, 0, 1), (NEAR, 3, 4), (NEAR, 1, 2), (NEAR, 0, 3), (NEAR, 3, 0), (CLEAR, 0, 1), (CROWDED, 1, 2), (BELOW, 1, 2)]
 check_is_tie = Exercise(is_tie, Step([(*tie, 0.08) for tie in TIES], {
     "you compare the two tokens with each other. Both may be far below the largest logit, and then neither is a choice "
     "that rounding could explain.":
@@ -118,6 +128,8 @@ check_is_tie = Exercise(is_tie, Step([(*tie, 0.08) for tie in TIES], {
         lambda z, a, b, allowed: z.max() - z[b] <= allowed,
     "one of the two near the top is not enough; rounding must be able to lift either to the first place.":
         lambda z, a, b, allowed: z.max() - max(z[a], z[b]) <= allowed,
+    "you add the two distances from the largest logit; each is judged by itself.":
+        lambda z, a, b, allowed: (z.max() - z[a]) + (z.max() - z[b]) <= allowed,
     "you look at the two best logits; ask about the two tokens that were chosen.":
         lambda z, a, b, allowed: z.topk(2).values.diff().abs() <= allowed,
     "being among the two best says nothing about how far apart they are, and a third may be as near.":

@@ -11,7 +11,7 @@ from .checking import Mistake, checker, finished
 
 DRAFTS = 2
 TARGET = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]])  # the next token after each last one, [V, V]
-DRAFTER = torch.tensor([[0.2, 0.45, 0.35], [0.5, 0.2, 0.3], [0.3, 0.3, 0.4]])
+DRAFTER = torch.tensor([[0.3, 0.2, 0.5], [0.5, 0.2, 0.3], [0.3, 0.3, 0.4]])  # after a 0 two tokens are owed, 0 and 1
 ANCHOR = 0
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
 
@@ -78,6 +78,24 @@ def skipping(p, q, drafts, generator):
     return [*kept, draw_token(p[len(kept)], generator)]
 
 
+def counting(p, q, drafts, generator):
+    """Counts all coins that came up true, those after a refusal too."""
+    kept = sum(toss(p[k, x] / q[k, x], generator) for k, x in enumerate(drafts))
+    after = p[kept] if kept == len(drafts) else residual(p[kept], q[kept])
+    return [*drafts[:kept], draw_token(after, generator)]
+
+
+def replacing(p, q, drafts, generator):
+    """Puts a replacement in the place of each refused draft and goes on with the next."""
+    tokens = [x if toss(p[k, x] / q[k, x], generator) else draw_token(residual(p[k], q[k]), generator) for k, x in enumerate(drafts)]
+    return [*tokens, draw_token(p[len(drafts)], generator)]
+
+
+def certain(probs: torch.Tensor) -> torch.Tensor:
+    """All mass [V] on the most probable token of probs [V]."""
+    return torch.nn.functional.one_hot(probs.argmax(), len(probs)).float()
+
+
 MISTAKES = {
     "p and q are swapped in the coin: a draft is kept with min(1, p/q)":
         variant(coin=lambda p, q, k, x: q[k, x] / p[k, x]),
@@ -104,13 +122,21 @@ MISTAKES = {
         variant(judged=lambda drafts: range(1)),
     "drafts after the first refusal are judged and kept; their rows stand after a text that does not exist":
         skipping,
+    "all coins are counted; only those before the first refusal count":
+        counting,
+    "you go on after a refusal; the replacement is the last token of the round":
+        replacing,
+    "the bonus is the most probable token of the last row; draw it with draw_token":
+        variant(bonus=lambda p, q: certain(p[len(q)])),
+    "the replacement is the most probable token of the residual; draw it with draw_token":
+        variant(correction=lambda p, q, k: certain(residual(p[k], q[k]))),
 }
 
 
-def committed(verify, path) -> list[int]:
-    """The tokens of one round of `verify` on the tables above; every draw follows `path`."""
+def committed(verify, path, block: int) -> list[int]:
+    """The tokens of one round of `verify` on the tables above, with `block` drafts; every draw follows `path`."""
     drafts, last = [], ANCHOR
-    for _ in range(DRAFTS):
+    for _ in range(block):
         last = draw_token(DRAFTER[last], path)
         drafts.append(last)
     drafted, before = len(path.taken), [ANCHOR, *drafts]
@@ -122,8 +148,10 @@ def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
     """The returned tokens as whole numbers; raises Mistake where they cannot be a round's."""
     if isinstance(finished(tokens), torch.Tensor):
         tokens = tokens.tolist()
-    if not isinstance(tokens, (list, tuple)) or not tokens:
+    if not isinstance(tokens, (list, tuple)):
         raise Mistake(f"return the list of tokens that the round commits, not a value of type {type(tokens).__name__}")
+    if not tokens:
+        raise Mistake("you returned an empty list; a round commits at least one token: after a refusal, the replacement")
     try:
         tokens = [int(token) for token in tokens]
     except (TypeError, ValueError):
@@ -136,22 +164,30 @@ def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
     return tokens
 
 
-def texts(verify) -> tuple[dict[tuple[int, ...], float], float]:
+def texts(verify, block: int = DRAFTS) -> tuple[dict[tuple[int, ...], float], float]:
     """Probability of each text of a whole round's length, what is missing drawn from the target; mean tokens per round."""
     found, length = {}, 0.0
-    for tokens, probability in outcomes(lambda path: committed(verify, path)):
+    for tokens, probability in outcomes(lambda path: committed(verify, path, block)):
         length += probability * len(tokens)
-        for text, share in continued(tokens):
+        for text, share in continued(tokens, block + 1):
             found[text] = found.get(text, 0.0) + probability * share
     return found, length
 
 
-def continued(tokens: list[int]) -> list[tuple[tuple[int, ...], float]]:
-    """All texts of DRAFTS + 1 tokens that begin so, with the target's probabilities of what follows."""
-    if len(tokens) == DRAFTS + 1:
+def continued(tokens: list[int], length: int) -> list[tuple[tuple[int, ...], float]]:
+    """All texts of `length` tokens that begin so, with the target's probabilities of what follows."""
+    if len(tokens) == length:
         return [(tuple(tokens), 1.0)]
     return [(text, float(chance) * share) for token, chance in enumerate(TARGET[tokens[-1]])
-            for text, share in continued([*tokens, token])]
+            for text, share in continued([*tokens, token], length)]
+
+
+def exact(verify, block: int) -> bool:
+    """Whether rounds of `block` drafts give the target's own texts; False where `verify` raises."""
+    try:
+        return total_variation(texts(verify, block)[0], target_texts(block)) < EXACT
+    except Exception:
+        return False
 
 
 @checker
@@ -171,23 +207,32 @@ def check_verify(learners):
                       "after a whole block nothing was refused, so no row of q is needed") from None
     distance, (_, possible) = total_variation(found, target_texts()), texts(verify)
     if distance > EXACT:
-        raise Mistake(f"your total variation is {distance:.2f}{named(found)}")
+        raise Mistake(f"your total variation is {distance:.2f}{named(found) or unnamed(learners)}")
     if length < possible - EXACT:
         raise Mistake(f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
                       f"where {possible:.2f} are possible{losing(length)}")
+    if not exact(learners, block=1):
+        raise Mistake("right for a block of two drafts, wrong for a block of one; how long a block is, len(drafts) says")
 
 
-def target_texts() -> dict[tuple[int, ...], float]:
-    """The target's own probability of each text of DRAFTS + 1 tokens after the anchor."""
-    return {text: float(chance) * share for token, chance in enumerate(TARGET[ANCHOR]) for text, share in continued([token])}
+def target_texts(block: int = DRAFTS) -> dict[tuple[int, ...], float]:
+    """The target's own probability of each text of block + 1 tokens after the anchor."""
+    return {text: float(chance) * share for token, chance in enumerate(TARGET[ANCHOR])
+            for text, share in continued([token], block + 1)}
 
 
 def named(found: dict) -> str:
-    """What the known mistake does that gives just these texts, as the end of a sentence."""
-    for sentence, wrong in MISTAKES.items():
-        if total_variation(found, texts(wrong)[0]) < EXACT:
-            return f": {sentence}"
-    return ". Take one draft alone first: which coin, and which distribution after a refusal?"
+    """What the known mistake does that gives just these texts, as the end of a sentence; empty where none does."""
+    sentences = (f": {sentence}" for sentence, wrong in MISTAKES.items() if total_variation(found, texts(wrong)[0]) < EXACT)
+    return next(sentences, "")
+
+
+def unnamed(learners) -> str:
+    """Where to look for a mistake that is not known, as the end of a sentence."""
+    if exact(learners, block=1):
+        return (". With a block of one draft it is exact, so the error is in the block: is each draft judged by its own row, is "
+                "nothing used after the first refusal, and does the bonus come only after a whole block, from row g?")
+    return ". Take one draft alone first: which coin, which distribution after a refusal, and which once it is kept?"
 
 
 def losing(length: float) -> str:

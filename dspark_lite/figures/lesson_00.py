@@ -11,10 +11,10 @@ ROUND_STEPS = [
     (0.15, -0.55, 1.3, "prompt", "token ids", "rule"), (2.1, -0.55, 1.75, "prefill", "reads the prompt once", "target"),
     (0.15, -1.85, 2.3, "parallel backbone", "one pass over [anchor, mask, …, mask]", "drafter"),
     (3.2, -1.85, 2.0, "sequential head", "draws the block left to right", "drafter"),
-    (5.95, -1.85, 1.95, "confidence", "will each token survive?", "drafter"),
+    (5.95, -1.85, 1.95, "confidence", "would a draft here be kept?", "drafter"),
     (8.65, -1.85, 2.2, "policy", "how many are worth verifying?", "rule"),
     (8.65, -4.45, 2.2, "verify", "one pass over [anchor, drafts]", "target"),
-    (5.45, -4.45, 2.3, "accept", "the longest prefix that p allows", "rule"),
+    (5.45, -4.45, 2.3, "accept", "the longest prefix that p and q allow", "rule"),
     (0.15, -4.45, 3.9, "commit", "keep the prefix and one token more, roll the caches back", "rule"),
 ]
 ROUND_LEGEND = [(6.55, -0.35, 1.1, "the drafter", "", "drafter"), (7.85, -0.35, 1.1, "the target", "", "target"),
@@ -24,13 +24,15 @@ ROUND_ARROWS = [
     ((1.45, -0.55), (2.1, -0.55), "", (1.7, -0.45)),
     ((2.3, -0.91), (1.3, -1.49), "anchor, context features", (2.85, -1.2)),
     ((2.45, -1.85), (3.2, -1.85), "base\nlogits", (2.82, -2.12)),
-    ((5.2, -1.85), (5.95, -1.85), "tokens,\nprobs q", (5.58, -2.12)),
-    ((7.9, -1.85), (8.65, -1.85), "one for\neach", (8.27, -2.12)),
-    ((9.75, -2.21), (9.75, -4.09), "verification length", (9.75, -3.15)),
+    ((5.2, -1.85), (5.95, -1.85), "state,\ntoken\nbefore", (5.58, -2.19)),
+    ((7.9, -1.85), (8.65, -1.85), "one per\nplace", (8.27, -2.12)),
+    ((9.75, -2.21), (9.75, -4.09), "drafts up to the\nverification length", (9.75, -3.15)),
     ((8.65, -4.45), (7.75, -4.45), "probs p,\nfeatures", (8.2, -4.15)),
-    ((5.45, -4.45), (4.05, -4.45), "accepted length,\nnext token", (4.75, -4.15)),
+    ((5.45, -4.45), (4.05, -4.45), "number accepted,\nnext token", (4.75, -4.15)),
     ((0.95, -4.09), (0.95, -2.21), "new anchor,\nits context's features", (0.97, -3.15)),
 ]
+# Colours of a box and of its letters, without a hue: hues say what becomes of a token.
+ROUND_COLOURS = {"target": (BLACK, "white"), "drafter": ("#D0D0D0", BLACK), "rule": ("white", BLACK)}
 ROUND_DRAFTS = ["·has", "·1", "2", "·pears", "·now", ".", "·So"]
 ROUND_CONFIDENCES = [0.98, 0.95, 0.97, 0.92, 0.71, 0.64, 0.22]
 
@@ -81,7 +83,7 @@ def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[
     for k, (p, q) in enumerate(zip(target_probs[:accepted + 1], draft_probs)):
         axes.text(k, max(p, q, confidence[k]) + 0.05, f"kept with\nchance {min(1, p / q):.2f}", ha="center", va="bottom", fontsize=8)
     along_block(fig, axes, texts, confidence, accepted)
-    axes.set(ylim=(0, 1.34), yticks=[0, 0.25, 0.5, 0.75, 1])
+    axes.set(ylim=(0, 1.26), yticks=[0, 0.25, 0.5, 0.75, 1])
     axes.set_title(f"{accepted} of {len(texts)} drafts are kept", fontsize=10)
     return fig
 
@@ -109,7 +111,7 @@ def round_picture():
     """One round of speculative decoding as a corridor: who does what, what is handed on, a block on its way through."""
     fig, axes = inch_canvas(11, 4.9)
     for x, y, width, name, work, who in [*ROUND_STEPS, *ROUND_LEGEND]:
-        colour, letters = {"target": (BLACK, "white"), "drafter": (BLUE, "white"), "rule": ("white", BLACK)}[who]
+        colour, letters = ROUND_COLOURS[who]
         height = 0.72 if work else 0.32
         axes.add_patch(FancyBboxPatch((x, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.08",
                                       facecolor=colour, edgecolor=BLACK if who == "rule" else colour, lw=1.4))

@@ -8,7 +8,9 @@ def context_cost_figure(contexts, without_cache, with_cache, device: str):
     fig, axes = figure()
     axes.plot(contexts, without_cache, color=RED, marker="X", linestyle="--", label="without cache: the whole text")
     axes.plot(contexts, with_cache, color=BLUE, marker="o", label="with cache: the new token")
-    axes.set(xlabel="context (tokens)", ylabel="time of the next token (ms)", ylim=(0, None))
+    axes.set_xscale("log", base=2)
+    axes.set(xticks=contexts, xticklabels=contexts, yscale="log", xlabel="context (tokens), both scales logarithmic",
+             ylabel="time of the next token (ms)")
     longer, slower, held = (series[-1] / series[0] for series in (contexts, without_cache, with_cache))
     axes.set_title(f"context × {longer:.0f}: time × {slower:.0f} without the cache, × {held:.1f} with it", fontsize=10)
     axes.legend()
@@ -17,18 +19,18 @@ def context_cost_figure(contexts, without_cache, with_cache, device: str):
 
 
 def pass_cost_figure(positions, milliseconds, device: str):
-    """Two panels: milliseconds of one target pass by the positions it carries, and the same for each position."""
+    """Two panels: milliseconds of one target pass by the positions it carries, and the same divided by them."""
     fig, (whole, each) = figure(2)
     last, top = positions[-1], 3 * max(milliseconds)
     whole.plot(positions, milliseconds, color=BLUE, marker="o")
     whole.text(last, milliseconds[-1] + 0.04 * top, "measured", color=BLUE, ha="right")
     whole.plot([0, last], [0, milliseconds[0] * last], color=GREY, linestyle=":")
-    whole.text(0.93 * top / milliseconds[0] + 0.03 * last, 0.93 * top, "if every position\ncost the same", color=GREY, va="top")
+    whole.text(0.93 * top / milliseconds[0] + 0.03 * last, 0.93 * top, "if every position\nwere paid in full", color=GREY, va="top")
     whole.set(xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(0, top))
     whole.set_title(f"{last} positions cost {milliseconds[-1] / milliseconds[0]:.1f} times as much as one", fontsize=10)
     each.plot(positions, [time / k for time, k in zip(milliseconds, positions)], color=BLUE, marker="o")
-    each.set(xlabel="positions in the pass", ylabel="time of one position (ms)", ylim=(0, None))
-    each.set_title(f"so each of {last} costs {milliseconds[-1] / last / milliseconds[0]:.0%} of the first", fontsize=10)
+    each.set(xlabel="positions in the pass", ylabel="time of the pass / positions (ms)", ylim=(0, None))
+    each.set_title(f"on average one of {last} costs {milliseconds[-1] / last / milliseconds[0]:.0%} of a lone one", fontsize=10)
     measured_on(each, device)
     return fig
 
@@ -45,8 +47,9 @@ def roofline_figure(bandwidth, peak, intensity, many, speed, positions, pass_spe
     axes.plot([intensity * k for k in many], speed, color=BLUE, marker="o", linestyle="", label="matrix products alone")
     axes.plot([intensity * k for k in positions], pass_speed, color=ORANGE, marker="s", linestyle="",
               label="whole pass")
-    for k, height in zip(many, speed):
-        axes.annotate(k, (intensity * k, height), (5, -9), textcoords="offset points", fontsize=7, color=BLUE)
+    for counts, heights, color in ((many, speed, BLUE), (positions, pass_speed, ORANGE)):
+        for k, height in zip(counts, heights):
+            axes.annotate(k, (intensity * k, height), (5, -9), textcoords="offset points", fontsize=7, color=color)
     axes.axvline(bend, color=GREY, linestyle=":", linewidth=1)
     axes.set(xscale="log", yscale="log",
              xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",
@@ -63,13 +66,13 @@ def round_cost_figure(tau: float, draft: float, verify: float):
     """Two bars in units of one plain pass: tau tokens decoded plainly, and the one round that commits as many."""
     fig, axes = figure(width=8, height=2)
     for token in range(int(tau) + 1):
-        axes.barh(1, min(1, tau - token), left=token, color=GREY, edgecolor="white")
-    axes.barh(0, draft, color=ORANGE, edgecolor="white")
-    axes.barh(0, verify, left=draft, color=BLUE, edgecolor="white")
-    axes.text(draft + verify + 0.08, 0, f"draft {draft:.2f} + verify {verify:.2f}", va="center", fontsize=9)
+        axes.barh(1, min(1, tau - token), left=token, color=GREY, edgecolor="white", label="" if token else "plain pass")
+    axes.barh(0, draft, color=ORANGE, edgecolor="white", label=f"draft {draft:.2f}")
+    axes.barh(0, verify, left=draft, color=BLUE, edgecolor="white", label=f"verify {verify:.2f}")
     ratio = tau / (draft + verify)
-    axes.set(yticks=[0, 1], yticklabels=["one round", "plain"], xlim=(0, max(8.2, draft + verify + 2.5)),
+    axes.set(yticks=[0, 1], yticklabels=["one round", "plain"], xlim=(0, max(9, draft + verify + 0.2)),
              xlabel=f"time to commit {tau:.2f} tokens (plain passes)")
     axes.set_title(f"{ratio:.2f} times plain decoding's speed; break-even at τ = {draft + verify:.2f}", fontsize=10)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     axes.grid(False, axis="y")
     return fig

@@ -18,13 +18,24 @@ def latency_bars(costs: dict[tuple[str, str], tuple[float, float, float]], devic
         draft, verify = draft / tau * 1e3, verify / tau * 1e3
         axes.bar(x, verify, width * 0.92, color=colour, label=label if domain == domains[0] else None)
         axes.bar(x, draft, width * 0.92, bottom=verify, facecolor="white", edgecolor=colour, hatch="////")
-        axes.text(x, verify + draft, f"τ {tau:.2f}", ha="center", va="bottom", fontsize=8)
-    axes.bar(0, 0, facecolor="white", edgecolor=GREY, hatch="////", label="drafting, a part of it")
+        axes.annotate(f"τ {tau:.2f}", (x, verify + draft), (0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=8)
+    axes.bar(0, 0, facecolor="white", edgecolor=GREY, hatch="////", label="hatched: drafting")
     domain_axes(axes, domains, "time of one token, L (ms)", device)
     slower = [f"{DRAFTER_LABELS[name]} on {domain}" for name, domain in costs
               if sum(costs[name, domain][1:]) / costs[name, domain][0] > sum(costs["plain", domain][1:])]
-    axes.set_title("slower than plain decoding: " + (", ".join(slower) or "none"), fontsize=10)
+    name, share = most_drafting(costs)
+    axes.set_title(f"drafting is {share:.0%} of a round of the {DRAFTER_LABELS[name]}\n"
+                   f"slower than plain decoding: {', '.join(slower) or 'none'}", fontsize=10)
     return fig
+
+
+def most_drafting(costs: dict[tuple[str, str], tuple[float, float, float]]) -> tuple[str, float]:
+    """The drafter, in `costs` of latency_bars, that spends the largest share of its rounds' time drafting, and that share."""
+    shares = {}
+    for name in dict.fromkeys(name for name, _ in costs):
+        _, draft, verify = map(sum, zip(*(cost for (drafter, _), cost in costs.items() if drafter == name)))
+        shares[name] = draft / (draft + verify)
+    return max(shares.items(), key=lambda item: item[1])
 
 
 def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
@@ -36,50 +47,50 @@ def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
         return sum(a**k for k in range(length + 1)) / (length * cost + verify)
 
     fig, (left, right) = figure(2, width=4.3, height=3.2)
-    lengths, chances = range(1, 17), [k / 100 for k in range(100)]
+    lengths, chances, here = range(1, 17), [k / 1000 for k in range(1000)], speedup(acceptance, gamma)
     curve = [speedup(acceptance, length) for length in lengths]
+    top = next(top for top in (3, 6, 12, 24) if top > max(curve))  # few scales, so that most settings can be compared
     best = max(lengths, key=lambda length: speedup(acceptance, length))
     left.plot(lengths, curve, color=BLUE, marker=".")
     left.plot(best, speedup(acceptance, best), linestyle="", marker="*", markersize=14, color=ORANGE,
               label=f"best: γ = {best}")
     left.set(xlabel="draft length γ (tokens)", xticks=lengths[::3],
              title=f"a = {acceptance:.2f}, c = {cost:.2f}, v = {verify:.1f}")
-    right.plot(chances, [speedup(a, gamma) for a in chances], color=BLUE)
+    shown = [a for a in chances if speedup(a, gamma) <= top]
+    right.plot(shown, [speedup(a, gamma) for a in shown], color=BLUE)
     even = next((a for a in chances if speedup(a, gamma) >= 1), None)
     if even is not None:
         right.plot(even, 1, linestyle="", marker="D", color=RED, label=f"breaks even at a = {even:.2f}")
-    right.set(xlabel="acceptance a", title=f"γ = {gamma}, c = {cost:.2f}, v = {verify:.1f}")
-    here = speedup(acceptance, gamma)
+    right.set(xlabel="acceptance a", xlim=(-0.05, 1.05), title=f"γ = {gamma}, c = {cost:.2f}, v = {verify:.1f}")
     for axes, x in ((left, gamma), (right, acceptance)):
         axes.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
         axes.text(0.98, 0.03, "slower than plain decoding", transform=axes.transAxes, ha="right", fontsize=8, color=RED)
         axes.plot(x, here, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {here:.2f}")
-        axes.set(ylabel="speed-up over plain decoding", ylim=(0, 1.15 * max([1.2, here, *curve])))
+        axes.set(ylabel="speed-up over plain decoding", ylim=(0, top))
         axes.legend(fontsize=8, loc="best")
     return fig
 
 
-def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], model: dict[str, list[float]],
+def draft_length_sweep(measured: dict[tuple[str, int], tuple[float, float]], model: dict[tuple[str, int], tuple[float, float]],
                        device: str):
-    """Measured {(domain, draft length): (accepted length, speed-up)} in a column per domain: above, accepted lengths
-    beside those of a model; below, speed-ups with the best length marked."""
-    fig, panels = figure(len(model), 2, width=3.1, height=2.4, sharex=True, sharey="row")
-    for (above, below), (domain, expected) in zip(panels.T, model.items()):
-        lengths = sorted(length for name, length in measured if name == domain)
-        taus, speedups = zip(*(measured[domain, length] for length in lengths))
+    """Measured {(domain, draft length): (accepted length, speed-up)} in a column per domain, accepted lengths above and
+    speed-ups below, each beside those of a model (same keys). The title names the length with the largest measured speed-up."""
+    domains, lengths = list(dict.fromkeys(domain for domain, _ in measured)), sorted({length for _, length in measured})
+    fig, panels = figure(len(domains), 2, width=3.1, height=2.4, sharex=True, sharey="row", squeeze=False)
+    for column, domain in zip(panels.T, domains):
         style = domain_style(domain)
-        above.plot(lengths, taus, **{**style, "label": "measured"})
-        above.plot(lengths, expected, linestyle="", marker=style["marker"], markerfacecolor="none", markersize=11,
-                   color=BLACK, label="formula")
-        above.set_title(f"{domain}: τ {taus[-1]:.1f} at γ = {lengths[-1]}", fontsize=10)
-        above.legend(fontsize=8, loc="upper left")
-        below.plot(lengths, speedups, **style)
-        below.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
+        for axes, found, expected in zip(column, zip(*(measured[domain, length] for length in lengths)),
+                                         zip(*(model[domain, length] for length in lengths))):
+            axes.plot(lengths, found, **{**style, "label": "measured"})
+            axes.plot(lengths, expected, linestyle="", marker=style["marker"], markerfacecolor="none", markersize=11, color=BLACK,
+                      label="formula")
         best = max(lengths, key=lambda length: measured[domain, length][1])
-        below.annotate(f"best: γ = {best}", (best, measured[domain, best][1]), (0, 7), textcoords="offset points", ha="center", fontsize=8)
-        below.set(xlabel="draft length γ (tokens)", xticks=lengths)
+        column[0].set_title(f"{domain}: fastest at γ = {best}", fontsize=10)
+        column[0].legend(fontsize=8, loc="upper left")
+        column[1].axhspan(0, 1, color=RED, alpha=0.08, lw=0)
+        column[1].text(0.97, 0.04, "slower than plain", transform=column[1].transAxes, ha="right", fontsize=8, color=RED)
+        column[1].set(xlabel="draft length γ (tokens)", xticks=lengths)
     panels[0, 0].set(ylabel="tokens per round, τ", ylim=(1, None))
-    panels[1, 0].set(ylabel="times plain decoding", ylim=(0, 1.2 * max(speedup for _, speedup in measured.values())))
-    panels[1, 0].text(0.97, 0.04, "slower than plain", transform=panels[1, 0].transAxes, ha="right", fontsize=8, color=RED)
+    panels[1, 0].set(ylabel="times plain decoding", ylim=(0, 1.2 * max(speedup for _, speedup in [*measured.values(), *model.values()])))
     measured_on(panels[1, -1], device)
     return fig

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 from ..measure.evaluation import position_estimates
 from .style import (BLACK, DRAFTER_STYLES, GREY, ORANGE, PURPLE, RED, SKY, domain_style, draw_positions, drafter_style,
@@ -11,30 +12,33 @@ from .token_boxes import shown, token_labels
 
 
 def attention_picture(context: int, gamma: int):
-    """Who sees what, query rows against key columns: the target verifying a block (causal), the drafter drafting it."""
-    keys = [*(f"{-n}" for n in range(context, 0, -1)), "anchor", *(f"{k}" for k in range(1, gamma))]
-    verifying = np.tril(np.ones((gamma, context + gamma)), context)
+    """Who sees what, query rows against key columns: the target verifying `gamma` drafts (causal), the drafter drafting them."""
+    verifying = np.tril(np.ones((gamma + 1, context + gamma + 1)), context)
     drafting = np.ones((gamma, context + gamma))
-    fig, panels = figure(2, width=5.4, height=2.9)
-    views = ((verifying, "target, verifying the block", "draft"), (drafting, "drafter, drafting it", "mask"))
+    fig, panels = figure(2, width=5.4, height=3.3)
+    views = ((verifying, f"target, verifying {gamma} drafts", "draft"), (drafting, "drafter, drafting them", "mask"))
     for axes, (seen, title, slot) in zip(panels, views):
         seen[:, context:] *= 2  # context and block in two colours
         axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="auto")
-        axes.set(title=title, xlabel="key: context | block", xticks=range(context + gamma), yticks=range(gamma),
-                 yticklabels=["anchor", *(f"{slot} {k}" for k in range(1, gamma))])
-        axes.set_xticklabels(keys, rotation=90, fontsize=8)
-        axes.set_xticks([x - 0.5 for x in range(context + gamma)], minor=True)
-        axes.set_yticks([y - 0.5 for y in range(gamma)], minor=True)
+        rows, columns = seen.shape
+        block = ["anchor", *(f"{slot} {k}" for k in range(1, rows))]
+        axes.set(title=title, xlabel="key", xticks=range(columns), yticks=range(rows), yticklabels=block)
+        axes.set_xticklabels([*(f"{-n}" for n in range(context, 0, -1)), *block], rotation=90, fontsize=8)
+        axes.set_xticks([x - 0.5 for x in range(columns)], minor=True)
+        axes.set_yticks([y - 0.5 for y in range(rows)], minor=True)
         axes.grid(False)
         axes.grid(which="minor", color="white", alpha=1)
         axes.tick_params(which="both", length=0)
         axes.axvline(context - 0.5, color=BLACK, linewidth=1.5)
     panels[0].set_ylabel("query")
+    fig.legend(handles=[Patch(color=SKY, label="sees it, in the context"), Patch(color=ORANGE, label="sees it, in the block"),
+                        Patch(facecolor="white", edgecolor=GREY, label="does not see it")], loc="outside lower center", ncols=3)
     return fig
 
 
-def block_marginals(lab, probs, anchor: str, count: int = 5):
-    """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability; returns the figure."""
+def block_marginals(lab, probs, anchor: str, drawn=None, count: int = 5):
+    """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability, above those that were `drawn`
+    [g], if any; returns the figure."""
     values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
     slots, darkest = len(values), max(0.3, values.max().item())
     fig, axes = figure(width=1.15 * slots + 0.9, height=0.42 * count + 0.9)
@@ -46,8 +50,9 @@ def block_marginals(lab, probs, anchor: str, count: int = 5):
                           color="white" if values[k, rank] > 0.6 * darkest else BLACK)
     sure = int((values[:, 0] > 0.5).sum())
     axes.set_title(f"after the anchor '{shown(anchor)}': {sure} of {slots} slots are sure of their token (above 50 %)", fontsize=10)
-    axes.set(xlabel="draft position", ylabel="rank", xticks=range(slots),
-             xticklabels=range(1, slots + 1), yticks=range(count), yticklabels=range(1, count + 1))
+    below = [""] * slots if drawn is None else [f"\ndrawn: {label}" for label in token_labels(lab, drawn)]
+    axes.set(xlabel="draft position", ylabel="rank (blank: below 0.5 %)", xticks=range(slots),
+             xticklabels=[f"{k + 1}{label}" for k, label in enumerate(below)], yticks=range(count), yticklabels=range(1, count + 1))
     axes.grid(False)
     return fig
 
@@ -70,6 +75,7 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
         axes.set(xlabel="second token", xticks=range(len(second)), yticks=range(len(first)),
                  yticklabels=first)
         axes.set_xticklabels(second, rotation=60, ha="right")
+        axes.tick_params(labelleft=True)
         axes.grid(False)
     panels[0].set_ylabel("first token")
     return fig
@@ -85,7 +91,7 @@ def mistakes(runs: dict, gamma: int, drafter: str):
         accepted = np.array([r.accepted for g in generations for r in g.rounds])
         shares = [(accepted >= k).mean() for k in range(1, gamma + 1)]
         axes.plot(range(1, gamma + 1), shares, label=label, color=colour, marker=marker, linestyle=line)
-    axes.set(xlabel="draft position", ylabel="share of rounds that keep it", xticks=range(1, gamma + 1), ylim=(0, 1.02))
+    axes.set(xlabel="draft position", ylabel="share of rounds that keep it and all before", xticks=range(1, gamma + 1), ylim=(0, 1.02))
     axes.set_title("what each mistake leaves, by position", fontsize=10)
     axes.legend(fontsize=8)
     return fig
@@ -98,23 +104,24 @@ def draft_time_figure(cached: dict[int, float], projecting: dict[int, float], de
     anew = [cached[count] + projecting[count] for count in contexts]
     fig, axes = figure()
     axes.plot(contexts, list(cached.values()), **drafter_style("dflash"))
-    axes.plot(contexts, anew, color=GREY, marker="s", linestyle="--", label="the same, context projected anew")
+    axes.plot(contexts, anew, color=GREY, marker="s", linestyle="--", label="without the cache (projection added)")
     axes.set(xlabel="context (tokens)", ylabel="draft time per round (ms)", ylim=(0, None))
     longer, ours, theirs = contexts[-1] / contexts[0], cached[contexts[-1]] / cached[contexts[0]], anew[-1] / anew[0]
-    axes.set_title(f"context × {longer:.0f}: time × {ours:.1f} cached, × {theirs:.1f} projected anew", fontsize=10)
+    axes.set_title(f"context × {longer:.0f}: time × {ours:.1f} with the cache, × {theirs:.1f} without", fontsize=10)
     axes.legend()
     measured_on(axes, device)
     return fig
 
 
 def collision_by_position(runs: dict, small_runs: list, gamma: int):
-    """Conditional acceptance by position: DFlash in each domain {name: generations} (left), and on chat beside the small LM."""
+    """Conditional acceptance by position: DFlash in each domain {name: generations} (left), and on chat, dotted as there, beside
+    the small LM."""
     fig, (left, right) = figure(2, width=4.6, sharey=True)
     for index, (domain, generations) in enumerate(runs.items()):
         draw_positions(left, position_estimates(generations, gamma), domain_style(domain), shift=0.08 * (index - 1))
     for name, generations, shift in (("dflash", runs["chat"], -0.05), ("small_lm", small_runs, 0.05)):
-        draw_positions(right, position_estimates(generations, gamma), drafter_style(name), shift=shift)
-    left.set_title("DFlash: slots that do not see one another", fontsize=10)
+        draw_positions(right, position_estimates(generations, gamma), drafter_style(name) | {"linestyle": ":"}, shift=shift)
+    left.set_title("DFlash: slots that do not know one another's draws", fontsize=10)
     right.set_title("chat: a drafter that reads its own drafts stays flat", fontsize=10)
     right.set_ylabel("")
     for axes in (left, right):

@@ -1,13 +1,14 @@
 """Figures of lesson 05: what a sequential head corrects and costs."""
 
-from .style import BLACK, BLUE, GREY, ORANGE, drafter_style, draw_estimates, figure, hollow, measured_on
+from .style import BLACK, BLUE, GREY, SKY, drafter_style, draw_estimates, figure, hollow, measured_on
 from .token_boxes import shown
 
 
-def accepted_length_figure(ours: dict, paper: dict):
-    """Accepted length by domain, a panel per domain: ours {drafter: {domain: Estimate}} filled, with intervals, and the
-    paper's {drafter: {domain: value}} hollow; above stands the second drafter's gain over the first, here and there."""
-    (first, second), domains = ours, list(next(iter(ours.values())))
+def accepted_length_figure(ours: dict, paper: dict, prompts: int):
+    """Accepted length, a panel for each domain that the paper has: ours {drafter: {domain: Estimate}} on so many prompts
+    filled, with intervals, and the paper's {drafter: {domain: value}} hollow; above stands the second drafter's gain over
+    the first, here and there."""
+    (first, second), domains = ours, list(next(iter(paper.values())))
     fig, panels = figure(len(domains), width=2.6, height=3.2, sharey=True)
     for axes, domain in zip(panels, domains):
         for index, name in enumerate(ours):
@@ -18,21 +19,25 @@ def accepted_length_figure(ours: dict, paper: dict):
         axes.set_title(f"{domain}: {here - 1:+.0%} (paper {there - 1:+.0%})", fontsize=10)
         axes.set(xticks=range(len(ours)), xticklabels=[drafter_style(name)["label"] for name in ours], xlim=(-0.5, len(ours) - 0.5))
         axes.set_ylim(bottom=1)
-    panels[0].set_ylabel("accepted length (tokens per round)")
-    fig.suptitle("filled: here, with 95 % intervals; hollow: the paper (Qwen3-4B)", fontsize=8.5, color=GREY)
+    panels[0].set_ylabel("accepted length (tokens per round;\nplain decoding has 1)")
+    fig.suptitle(f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)", fontsize=8.5, color=GREY)
     return fig
 
 
 def corrected_distribution(labels: list[str], base, bias, corrected, previous: str):
-    """Three bars a token: base probability, transition bias (logits) after `previous`, corrected probability."""
+    """Three bars a token: base probability, transition bias (logits) after `previous`, corrected probability.
+
+    Biases up to 8 either way are drawn on one scale, so that two such figures can be compared.
+    """
     fig, panels = figure(3, width=3.1, height=0.3 * len(labels) + 1.0, sharey=True)
-    parts = ((base, "base, without the head", ORANGE), (bias, f"bias after '{shown(previous)}'", GREY),
+    parts = ((base, "base, without the head", GREY), (bias, f"bias after '{shown(previous)}'", SKY),
              (corrected, "corrected", BLUE))
+    widest = max(8.0, 1.05 * max(abs(float(value)) for value in bias))
     for axes, (values, title, colour) in zip(panels, parts):
         axes.barh(range(len(labels)), values, color=colour)
         axes.set(title=title, yticks=range(len(labels)), yticklabels=labels)
     panels[0].set(xlabel="probability", xlim=(0, 1), ylabel="token")
-    panels[1].set_xlabel("added to the logit")
+    panels[1].set(xlabel="added to the logit", xlim=(-widest, widest))
     panels[1].axvline(0, color=BLACK, linewidth=0.8)
     panels[2].set(xlabel="probability", xlim=(0, 1))
     panels[0].invert_yaxis()

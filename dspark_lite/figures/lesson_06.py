@@ -4,7 +4,7 @@ import numpy as np
 
 from ..common.names import DRAFTER_LABELS
 from .positions import last_point
-from .style import BLACK, GREY, draw_positions, drafter_style, figure, hollow, label_ends, measured_on
+from .style import BLACK, GREY, draw_estimates, draw_positions, drafter_style, figure, hollow, label_ends, measured_on
 from .token_boxes import LETTERS, box_width, draw_box, inch_canvas
 
 
@@ -12,7 +12,7 @@ def chain_figure(lab, before: list[int], drafts: list[int]):
     """The passes of an autoregressive draft as columns: whose feature is read, with which token, what is drafted.
 
     `before` are the last context token and the anchor, `drafts` what was drafted after them; `lab` decodes the ids.
-    What comes from the target is black, what the drafter has made itself is grey.
+    A feature or token of the target's is black, one that the drafter has made itself is grey.
     """
     texts = [lab.tokenizer.decode([token]) for token in [*before, *drafts]]
     passes = range(len(drafts))
@@ -21,16 +21,14 @@ def chain_figure(lab, before: list[int], drafts: list[int]):
             "drafts": [(texts[k + 2], "drafted") for k in passes]}
     columns = [max(0.62, *(box_width(*row[k]) for row in rows.values())) + 0.1 for k in passes]
     label, line = 0.95, 0.36
-    fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 6), line * 5 + 0.15)
+    fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 6), line * 5)
     for k in passes:
-        axes.text(label + sum(columns[:k]), -line / 2, f"pass {k + 1}", fontsize=LETTERS, va="center_baseline",
-                  color=GREY)
+        axes.text(label + sum(columns[:k]), -line / 2, f"pass {k + 1}", fontsize=LETTERS, va="center_baseline")
     for index, (name, row) in enumerate(rows.items(), 1):
-        axes.text(0.02, -line * (index + 0.5), name, fontsize=LETTERS, va="center_baseline", color=GREY)
+        axes.text(0.02, -line * (index + 0.5), name, fontsize=LETTERS, va="center_baseline")
         for column, token in enumerate(row):
             draw_box(axes, label + sum(columns[:column]), -line * (index + 0.5), *token)
-    axes.text(0.02, -line * 4.5, "black: from the target; from pass 2 on every input is the drafter's own", fontsize=LETTERS,
-              va="center_baseline", color=GREY)
+    axes.text(0.02, -line * 4.5, "black: the target's feature or token; grey: the drafter's own", fontsize=LETTERS, va="center_baseline")
     return fig
 
 
@@ -56,35 +54,36 @@ def per_token(cost: dict[int, float]) -> float:
 
 def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
     """Conditional acceptance by position as small multiples: here {domain: {drafter: [Estimate]}} in the upper row, the
-    paper's {domain: {drafter: [value]}} in the lower. `best` says who accepts most, {domain: drafter} here and there."""
+    paper's {domain: {drafter: [value]}} in the lower. `best` says whose τ is largest, {domain: drafter} here and there."""
     fig, rows = figure(len(here), 2, width=3.6, height=2.7, sharey=True, sharex=True)
     for column, domain in enumerate(here):
         for name, estimates in here[domain].items():
             draw_positions(rows[0][column], estimates, drafter_style(name))
             rows[1][column].plot(range(1, len(paper[domain][name]) + 1), paper[domain][name], **hollow(drafter_style(name)))
         for axes, where, winner in zip((row[column] for row in rows), ("here", "paper"), best):
-            axes.set_title(f"{domain}, {where}: {DRAFTER_LABELS[winner[domain]]} accepts most", fontsize=9.5)
-            axes.set(xlabel="draft position", ylabel="accepted", ylim=(0.3, 1.02))
+            axes.set_title(f"{domain}, {where} (largest τ: {DRAFTER_LABELS[winner[domain]]})", fontsize=9.5)
+            axes.set(xlabel="draft position", ylim=(0.3, 1.02))
+            axes.set_ylabel("accepted, given that\nall before were")
             axes.label_outer()
-    label_ends(rows[0][-1], [last_point(estimates, drafter_style(name)) for name, estimates in here[domain].items()], 0.09)
+    label_ends(rows[0][-1], [last_point(estimates, drafter_style(name)) for name, estimates in here[domain].items()])
     label_ends(rows[1][-1], [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
-                             for name, values in paper[domain].items()], 0.09)
+                             for name, values in paper[domain].items()])
     return fig
 
 
-def passes_figure(curves: dict[str, tuple[list, list]], live: list[float]):
+def passes_figure(curves: dict[str, tuple[list, list]], live: list):
     """Chance of acceptance by pass, {title: (with the target's features, with its own output)}, on one scale, and the
-    live rounds of the last panel's drafter; titles say what the last pass loses."""
+    live rounds of the last panel's drafter [Estimate or None] with their intervals; titles say what the last pass loses."""
     fig, panels = figure(len(curves), width=3.9, sharey=True)
     for axes, (title, (given, own)) in zip(panels, curves.items()):
         axes.plot(range(1, len(given) + 1), given, color=GREY, marker="s", linestyle="--")
         axes.plot(range(1, len(own) + 1), own, **drafter_style("eagle3"))
         axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 1.0))
         axes.set_title(f"{title}: the last pass loses {given[-1] - own[-1]:.3f}", fontsize=9.5)
-    panels[-1].plot(range(1, len(live) + 1), live, color=BLACK, marker="o", linestyle=":")
+    draw_estimates(panels[-1], range(1, len(live) + 1), live, {"color": BLACK, "marker": "o", "linestyle": ":"})
     for axes, height, text, colour in ((panels[0], 0.60, "colour: reads its own output", drafter_style("eagle3")["color"]),
                                        (panels[0], 0.52, "grey: reads the target's features", GREY),
-                                       (panels[-1], 0.6, "dotted: live rounds", BLACK)):
+                                       (panels[-1], 0.52, "dotted: live rounds", BLACK)):
         axes.text(0.05, height, text, transform=axes.transAxes, fontsize=8.5, color=colour)
     panels[0].set_ylabel("chance of acceptance")
     return fig
@@ -92,7 +91,7 @@ def passes_figure(curves: dict[str, tuple[list, list]], live: list[float]):
 
 def token_cost(curves: dict[str, list[float]], plain: float, title: str):
     """Milliseconds per token by draft length (from 1) for every drafter, its best length ringed, and plain decoding; the
-    title names the cheapest."""
+    title names the cheapest of all."""
     fig, axes = figure(width=5.6)
     best = {name: int(np.argmin(values)) for name, values in curves.items()}
     for name, values in curves.items():
@@ -101,12 +100,13 @@ def token_cost(curves: dict[str, list[float]], plain: float, title: str):
         axes.plot(best[name] + 1, values[best[name]], linestyle="", marker="o", markersize=13, markerfacecolor="none",
                   color=style["color"])
     axes.axhline(plain, color=GREY, linestyle="--")
-    axes.text(1, plain, "plain decoding", va="bottom", fontsize=8.5, color=GREY)
-    first = min(curves, key=lambda name: min(curves[name]))
-    axes.set_title(f"{title}:\n{DRAFTER_LABELS[first]} is cheapest, {min(curves[first]):.2f} ms per token with "
-                   f"{best[first] + 1} drafts", fontsize=10)
-    axes.set(xlabel="draft length (tokens); ringed: the best of each", ylabel="time per token (ms)", ylim=(0, None),
-             xticks=range(1, max(map(len, curves.values())) + 1))
+    axes.annotate("plain decoding", (1, plain), (0, 3), textcoords="offset points", fontsize=8.5, color=GREY)
+    least = {name: min(values) for name, values in curves.items()} | {"plain": plain}
+    first = min(least, key=least.get)
+    length = f", draft length {best[first] + 1}" if first in best else ""
+    axes.set_title(f"{title}:\n{DRAFTER_LABELS[first]} is cheapest, {least[first]:.2f} ms per token{length}", fontsize=10)
+    axes.set(xlabel="draft length (tokens); ringed: the best of each", ylabel="time per token (ms)",
+             ylim=(0, 1.1 * max(plain, *map(max, curves.values()))), xticks=range(1, max(map(len, curves.values())) + 1))
     label_ends(axes, [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
                       for name, values in curves.items()])
     return fig

@@ -38,7 +38,7 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     copied = [sum(parts[part] for part in copies) / sum(parts.values()) for parts in files.values()]
-    axes.set_title("copies of the target's: " + ", ".join(f"{share:.0%} of {label}" for label, share in zip(files, copied)), fontsize=10)
+    axes.set_title("copies of the target's: " + ", ".join(f"{share:.0%} of the file of {label}" for label, share in zip(files, copied)), fontsize=10)
     fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), fontsize=8)
     return fig
 
@@ -85,18 +85,23 @@ def blocks(rows: dict[str, list[tuple[str, str]]]):
     return fig
 
 
-def confidences(ours: list[float], tokens: list[str], theirs: dict, device: str):
-    """Confidence by draft position, ours with the drafted tokens, and that of a public run (`first_block`), hollow."""
+def confidences(ours: list[float], tokens: list[str], theirs: dict | None, device: str):
+    """Confidence by draft position, ours with the drafted tokens, and hollow that of a public run (`first_block`) of the
+    same target (None: there is none)."""
     fig, axes = figure(width=6.6)
     style = {**drafter_style("dspark"), "label": "here"}
     axes.plot(range(1, len(ours) + 1), ours, **style)
-    others = {**hollow(style), "label": "public notebook"}
-    axes.plot(range(1, len(theirs["confidence"]) + 1), theirs["confidence"], **others)
+    if theirs:
+        others = {**hollow(style), "label": "public notebook"}
+        axes.plot(range(1, len(theirs["confidence"]) + 1), theirs["confidence"], **others)
+        same = sum(pair[0] == pair[1] for pair in zip(tokens, theirs["tokens"]))
+        axes.set_title(f"{same} of the {len(tokens)} tokens are the public notebook's", fontsize=10)
+        axes.legend(fontsize=8, loc="lower left")
+    else:
+        least = min(range(len(ours)), key=ours.__getitem__)
+        axes.set_title(f"least sure at position {least + 1}: {ours[least]:.2f}", fontsize=10)
     axes.set(xticks=range(1, len(tokens) + 1), xlabel="draft position, token drafted here", ylabel="confidence",
              xticklabels=[f"{k}\n{shown(text)}" for k, text in enumerate(tokens, 1)], ylim=(0, 1.05))
-    same = sum(pair[0] == pair[1] for pair in zip(tokens, theirs["tokens"]))
-    axes.set_title(f"{same} of the {len(tokens)} tokens are the public notebook's", fontsize=10)
-    axes.legend(fontsize=8, loc="lower left")
     measured_on(axes, device)
     return fig
 
@@ -105,7 +110,7 @@ def rounding(found: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]):
     """The gap of the two best logits against how far rounding moves it, {type: (gap, moved, changed)}.
 
     There is an entry a place; choices that changed are ringed. Above the line rounding moves the gap by more than it is
-    wide.
+    wide. Zeros of either number are drawn at 1e-6.
     """
     fig, panels = figure(len(found), width=3.2, height=3.0, sharey=True, sharex=True)
     least, ends = 1e-6, (4e-7, 1e2)
@@ -118,7 +123,7 @@ def rounding(found: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]):
         axes.plot(ends, ends, color=GREY, linestyle="--", linewidth=1)
         axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="gap of the two best logits")
         axes.set_title(f"{dtype}: {int(changed.sum())} of {len(gap)} choices change", fontsize=9)
-    panels[0].set_ylabel("how far rounding moves it\n(0 is drawn at the edge)")
+    panels[0].set_ylabel("how far rounding moves it\n(zeros are drawn at $10^{-6}$)")
     return fig
 
 
@@ -142,7 +147,7 @@ def beside_public(lengths: dict[str, dict[str, Estimate]], speedups: dict[str, d
     length.set_ylim(bottom=1)
     longest = {domain: max(lengths, key=lambda name: lengths[name][domain].value) for domain in domains}
     length.set_title("longest: " + ", ".join(f"{domain} {DRAFTER_LABELS[name]}" for domain, name in longest.items()), fontsize=10)
-    speed.set_title("all: " + ", ".join(f"{DRAFTER_LABELS[name]} {by_place['all']:.1f}" for name, by_place in speedups.items()),
+    speed.set_title("all: " + ", ".join(f"{DRAFTER_LABELS[name]} {by_place['all']:.2f}" for name, by_place in speedups.items()),
                     fontsize=10)
     speed.axhline(1, color=GREY, linestyle="--", linewidth=1)
     speed.set(xticks=range(len(places)), xticklabels=places, ylabel="times plain decoding", ylim=(0, None))

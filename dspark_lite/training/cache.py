@@ -128,7 +128,7 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
     _check_space(folder, sum(sum(lengths[start:end]) for path, (start, end) in zip(paths, spans) if not path.exists())
                  * token_bytes(len(taps), target.hidden_size))
     with tqdm(spans, desc="target cache", unit="shard") as bar:
-        for path, (start, end) in zip(paths, bar):
+        for (start, end), path in zip(bar, paths):
             identity = digest([source, rows[start:end]])
             if not path.exists():
                 _write_shard(path, _hidden_states(target, rows[start:end], taps), identity)

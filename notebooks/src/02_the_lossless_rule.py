@@ -16,7 +16,7 @@
 # - how the rule extends to a block, and how to prove a decoder exact by visiting every outcome of every random
 #   decision
 # - to write the verifier yourself: by the end of the lesson your own `verify` has passed an exact proof
-# - how losslessness breaks: five mistakes in the verifier, and one in the choice of how much to verify
+# - how losslessness breaks: four mistakes in the verifier, one in the drafter, two in the choice of how much to verify
 #
 # **What you need:** lesson 01, and what a probability distribution is. No GPU.
 #
@@ -32,7 +32,8 @@ pass
 #
 # The target wants its next token drawn from $p$. A drafter has already drawn one from its own distribution $q$. We
 # would like to use that token, as often as possible, and still end up with a token distributed exactly as $p$. Not
-# approximately: a reader of the output must have no way to tell that a drafter was there.
+# approximately: a reader of the output must have no way to tell that a drafter was there. A rule that does this is called
+# [*lossless*](glossary.md#lossless).
 #
 # Five words and two distributions to think with:
 
@@ -49,7 +50,7 @@ p = torch.tensor([0.40, 0.30, 0.15, 0.10, 0.05])  # target
 q = torch.tensor([0.20, 0.45, 0.20, 0.05, 0.10])  # drafter
 
 # %% [markdown]
-# Where $q(x) \le p(x)$ the drafter offers $x$ less often than the target wants it: whenever it is offered, keep it.
+# Where $q(x) \le p(x)$ the drafter offers $x$ at most as often as the target wants it: whenever it is offered, keep it.
 # Where $q(x) > p(x)$ it is offered too often: keep only a share of the offers, so that what is left is $p(x)$.
 #
 # ### Exercise 1 · Keep it? (code)
@@ -57,7 +58,8 @@ q = torch.tensor([0.20, 0.45, 0.20, 0.05, 0.10])  # drafter
 #
 # <details><summary>Hint</summary>
 #
-# Of the offers of $x$, which come with probability $q(x)$, the share that is kept must leave $p(x)$ and not more.
+# The drafter offers "a" 45 times in 100 and the target wants it 30 times. How many of the 45 do you keep? And of the 20
+# offers of "the", which is wanted 40 times?
 #
 # </details>
 
@@ -92,16 +94,16 @@ for row in zip(words, p, q, keep, kept, strict=True):
     print("{:5}{:5.2f} {:5.2f}  {:5.2f}   {:5.2f}".format(*row))
 
 # %% [markdown]
-# The picture of the same numbers. Green is what is drafted and kept. Red is offered too often and refused. Blue is
-# what the target wants and has not got.
+# The picture of the same numbers. Green is what is drafted and kept. Orange, cross-hatched, is offered too often and
+# refused. Blue is what the target wants and has not got.
 
 # %%
 figure, axes = style.figure()
 figures.overlap_panel(axes, p, q, words)
 
 # %% [markdown]
-# The green area is the **acceptance probability**. Both $p$ and $q$ have area 1, so green plus red is 1, green plus
-# blue is 1, and red equals blue: *what is refused is exactly as much as what is owed*. That common area is the total
+# The green area is the **acceptance probability**. Both $p$ and $q$ have area 1, so green plus orange is 1, green plus
+# blue is 1, and orange equals blue: *what is refused is exactly as much as what is owed*. That common area is the total
 # variation distance,
 #
 # $$\text{TV}(p, q) = \tfrac12 \sum_x |p(x) - q(x)| = \tfrac12 L_1,$$
@@ -115,13 +117,13 @@ assert torch.isclose(acceptance, 1 - l1 / 2)
 print(f"green {acceptance:.3f}   1 - L1/2 {1 - l1 / 2:.3f}   1 - TV/2 {1 - l1 / 4:.3f}")
 
 # %% [markdown]
-# > **Margin note.** This number returns in lesson 09 as the label that DSpark's confidence head learns. A reference
-# > page writes that label as $1 - \text{TV}/2$; the last column shows that it does not match the green area. It is
-# > $1 - \text{TV}$, which is $1 - L_1/2$: the half belongs to $L_1$, and the released code trains on that.
+# > **Margin note.** In lesson 07 DSpark learns to predict this number before it drafts a token. You may meet it as
+# > $1 - \text{TV}/2$; the last column shows that this is not the green area. The half belongs to $L_1$.
 #
 # ### Exercise 2 · No rule keeps more (think)
 # Is there a cleverer rule, which keeps drafts more often and still ends in $p$? Prove that there is none: whatever a
-# lossless rule does, the token it commits equals the drafted one with probability at most $1 - \text{TV}(p, q)$.
+# lossless rule does, the token it *commits* (appends to the text for good) equals the drafted one with probability at most
+# $1 - \text{TV}(p, q)$.
 #
 # <details><summary>Hint</summary>
 #
@@ -183,7 +185,8 @@ done = exercises.check_residual(replacement)
 # $$\underbrace{\min(p, q)}_{\text{kept}} + \underbrace{\text{TV}\cdot r}_{\text{replaced}} =
 # \min(p, q) + \max(p - q, 0) = p.$$
 #
-# We said *any* $p$ and $q$. One cell to fail if that were false, with distributions of every shape, zeros included:
+# This holds for *any* $p$ and $q$. The next cell tries 2,000 pairs, flat and peaked, with zeros, and stops with an error
+# at the first that fails:
 
 # %%
 from dspark_lite.decoding.sampling import residual
@@ -202,16 +205,26 @@ for _ in range(2000):
     target_p, draft_q = random_distribution(generator), random_distribution(generator)
     kept_mass = torch.minimum(target_p, draft_q)
     assert torch.allclose(kept_mass + (1 - kept_mass.sum()) * residual(target_p, draft_q), target_p)
+print("2,000 pairs: kept and replaced add up to p in every one")
 
 # %% [markdown]
-# `residual` is the package's. It returns $p$ where $p = q$: nothing can be refused there, but a batch still needs a
-# row of numbers.
+# `residual` is the package's. Where $p = q$ yours may divide 0 by 0, which does no harm: nothing is refused there. The
+# package's returns $p$, because it fills every row of a batch, needed or not.
 #
 # ## Try it
 #
-# Three sliders move the drafter's logits, one moves the temperature of both. Look at the three areas and at the
-# residual on the right. The picture shows a drafter with the wrong favourite, then one with the right favourite, and the
-# latter at temperature 0, where it is always accepted. How wrong may the drafter be, at temperature 1, before nothing is green?
+# Three sliders move the drafter's logits of A, B and C, that of D stays 0; one moves the temperature of both models. Top: the
+# drafter's favourite is B, the target's is A. Middle: both prefer A. Bottom: the same two at temperature 0, where the draft is
+# always accepted.
+#
+# How small can you make the green area at temperature 1? Can it be 0?
+#
+# <details><summary>Answer</summary>
+#
+# About 0.18, with all three sliders at $-3$. It is never 0: a softmax gives every token some probability, so each has a green
+# part, however thin.
+#
+# </details>
 
 # %%
 from dspark_lite.decoding.sampling import probabilities
@@ -228,7 +241,7 @@ def draw_overlap(first, second, third, temperature):
 
 
 panel = widgets.explore(
-    draw_overlap, {"first": 2.0, "second": 1.0}, {"first": 2.0, "second": 1.0, "temperature": 0.0},
+    draw_overlap, *({"first": 2.0, "second": 1.0, "third": -1.0, "temperature": value} for value in (1.0, 0.0)),
     first=widgets.slider("drafter's logit of A", 0.5, -3.0, 3.0, 0.1),
     second=widgets.slider("drafter's logit of B", 1.5, -3.0, 3.0, 0.1),
     third=widgets.slider("drafter's logit of C", -1.0, -3.0, 3.0, 0.1),
@@ -247,9 +260,9 @@ panel = widgets.explore(
 # - `toss(chance, generator)` is true with probability `chance`;
 # - `draw_token(probs, generator)` draws a token from the distribution `probs` [V].
 #
-# Given a random generator they toss and draw. Given a *path* they take one outcome of the decision, remember its
-# probability, and note what else could have happened. Following every branch that is still open visits all outcomes:
-# no sampling, no noise. The package does it in a few lines:
+# Given a random generator they toss and draw. They can be given a *path* instead: a list of the outcomes to take, say
+# `[0, 1]`. Past its end they take the first possible outcome, and put a path to each other one on `path.open`.
+# `path.probability` is the product of all that was taken. Following whatever is open visits all outcomes: no sampling, no noise:
 
 # %%
 import inspect
@@ -271,10 +284,9 @@ def one_guess(path):
     return words[draw_token(residual(p, q), path)], f"for a refused '{words[draft]}'"
 
 
-found = {}
+found = {word: {} for word in words}
 for (word, how), probability in outcomes(one_guess):
-    ways = found.setdefault(word, {})
-    ways[how] = ways.get(how, 0.0) + probability
+    found[word][how] = found[word].get(how, 0.0) + probability
 for word, ways in found.items():
     print(f"{word:5} {sum(ways.values()):.4f} = " + " + ".join(f"{value:.4f} {how}" for how, value in ways.items()))
 assert torch.allclose(torch.tensor([sum(found[word].values()) for word in words]), p)
@@ -284,8 +296,8 @@ assert torch.allclose(torch.tensor([sum(found[word].values()) for word in words]
 #
 # ## A block
 #
-# A drafter proposes $\gamma$ tokens after the anchor, and one pass of the target gives $\gamma + 1$ rows: row $k$ is
-# the target's distribution after the anchor and the first $k$ drafts.
+# A drafter proposes $\gamma$ tokens after the [*anchor*](glossary.md#anchor), the last committed token, and one pass of the
+# target gives $\gamma + 1$ rows: row $k$ is the target's distribution after the anchor and the first $k$ drafts.
 #
 # - **The prefix rule.** Draft 1 is judged by row 0, draft 2 by row 1, and so on, until the first refusal. Row $k$ was
 #   computed from a text that contains drafts 1 to $k$; if one of them has been refused, that text does not exist, and
@@ -294,7 +306,8 @@ assert torch.allclose(torch.tensor([sum(found[word].values()) for word in words]
 # - **The bonus.** If all $\gamma$ drafts are kept, row $\gamma$ is still unused. It is the target's distribution
 #   after the last draft, no draft competes there, and one more token is drawn from it.
 #
-# So a round commits between 1 and $\gamma + 1$ tokens, and the last of them is always the target's own.
+# So a round commits between 1 and $\gamma + 1$ tokens. The last of them never comes from the drafter: it is a replacement
+# or the bonus.
 #
 # ### Exercise 4 · The token after them (code)
 # A block has been judged and `accepted` drafts were kept. From which distribution is the next token drawn?
@@ -342,7 +355,7 @@ done = exercises.check_next_distribution(next_distribution)
 #
 # The checker does not compare your code with anybody's. It visits every outcome of your function on a vocabulary of
 # three tokens and blocks of two, adds up the texts, and tells you how far their distribution is from the target's.
-# Lesson 03 builds its decoder on this function and lesson 11 an engine, so it is worth an evening.
+# Keep it: lesson 03 asks for it again, and lesson 11 builds an engine around it. It is worth an evening.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -359,8 +372,8 @@ done = exercises.check_next_distribution(next_distribution)
 def verify(p, q, drafts, generator):
     """The tokens that a round commits: the drafts that are kept, and one more.
 
-    p [g+1, V] are the target's distributions, q [g, V] the drafter's; `drafts` is a list of g tokens, each drawn from
-    its row of q. Returns a list of 1 to g + 1 tokens.
+    p [g+1, V] and q [g, V] are exercise 4's target_probs and draft_probs, their rows the p and q of exercises 1 and 3;
+    `drafts` is a list of g tokens, each drawn from its row of q. Returns a list of 1 to g + 1 tokens.
     """
     return ...
 
@@ -371,8 +384,8 @@ done = exercises.check_verify(verify)
 def verify(p, q, drafts, generator):
     """The tokens that a round commits: the drafts that are kept, and one more.
 
-    p [g+1, V] are the target's distributions, q [g, V] the drafter's; `drafts` is a list of g tokens, each drawn from
-    its row of q. Returns a list of 1 to g + 1 tokens.
+    p [g+1, V] and q [g, V] are exercise 4's target_probs and draft_probs, their rows the p and q of exercises 1 and 3;
+    `drafts` is a list of g tokens, each drawn from its row of q. Returns a list of 1 to g + 1 tokens.
     """
     accepted = 0
     while accepted < len(drafts):
@@ -389,9 +402,9 @@ done = exercises.check_verify(verify)
 verify = exercises.in_use(verify, done)
 
 # %% [markdown]
-# The package's `accept` makes the same decisions for a batch of requests at once, without asking the host. Is it the
-# same rule? On random blocks we visit every outcome of both, and compare the probabilities of each number of kept drafts
-# with each next token. `as_accept` hands a batch of one to a `verify`.
+# The package's `accept` judges a whole batch of requests at once, without a Python loop. Is it the same rule? On random
+# blocks we visit every outcome of both, and compare the probabilities of each number of kept drafts with each next token.
+# `as_accept` hands a batch of one to a `verify`; `None` means that the whole block is judged.
 
 # %%
 from dspark_lite.decoding.sampling import accept, draw
@@ -408,19 +421,22 @@ def decisions(rule, *block):
     return found
 
 
+largest = 0.0
 for _ in range(100):
     rows = torch.stack([random_distribution(generator) for _ in range(5)]).float()
     block = rows[None, :3], rows[None, 3:], draw(rows[None, 3:], generator)  # [1, 3, V], [1, 2, V], [1, 2]
-    assert total_variation(decisions(accept, *block), decisions(as_accept(verify), *block)) < 1e-5
+    largest = max(largest, total_variation(decisions(accept, *block), decisions(as_accept(verify), *block)))
+print(f"100 blocks: the same rule, up to a total variation of {largest:.0e}")
+assert largest < 1e-5
 
 # %% [markdown]
 # ## The whole decoder
 #
-# Now the same proof for everything at once: prompt, drafter with its cache, policy, verification, roll-back, several
-# rounds. `output_distribution` runs the rounds of the package's `generate`, each once for every path through it and from
-# a copy of what the rounds before have left, and adds up the probabilities of the texts. It is feasible for a toy:
-# `toy_models` makes a random target with two tokens in its vocabulary and a real drafter of each kind, random too, with
-# blocks of two. Texts of four tokens have room for a whole block with its bonus and for a second round after a refusal.
+# Now the same proof for several rounds, with all the bookkeeping between them, such as making both models forget the refused
+# drafts. `output_distribution` runs the rounds of the package's `generate`, each once for every path through it, and adds
+# up the probabilities of the texts. It is feasible for a toy: `toy_models` makes a target and a drafter of each kind in this
+# course, real code with random weights, two tokens in the vocabulary and blocks of two. Texts of four tokens have room for a
+# whole block with its bonus and for a second round after a refusal.
 
 # %%
 from dspark_lite.losslessness import output_distribution
@@ -432,9 +448,11 @@ for tokens, probability in sorted(exact.items()):
     print(tokens, f"{probability:.4f}")
 
 # %% [markdown]
-# Three ways to choose how much of the block is verified: all of it, a fixed number of drafts, or up to the first
-# position where the drafter's own confidence is below a threshold. What speculative decoding promises is that none of
-# this matters for the text.
+# A [*policy*](glossary.md#policy) chooses how many drafts of a block are verified; the rest are dropped unread. We try three:
+# all, a fixed number, or up to the first position with a low [*confidence*](glossary.md#confidence), which is the drafter's
+# own estimate, made before the draft is drawn, of the chance that it will be kept. What speculative decoding promises is that
+# none of this matters for the text. *Total variation* is as above, but over whole texts: 0 for equal distributions, 1 for
+# those that share nothing.
 
 # %%
 from dspark_lite import scheduling
@@ -451,9 +469,7 @@ for name in ("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"):
 assert max(distances.values()) < 1e-5
 
 # %% [markdown]
-# What is left is float32 rounding: the *total variation* of two distributions of texts is half the sum of their
-# differences, 0 for equal ones and 1 for those that share nothing. And with your `verify` in the place of the package's
-# rule, in the very same `generate`:
+# What is left is float32 rounding. And with your `verify` in the place of the package's rule, in the very same `generate`:
 
 # %%
 from unittest.mock import patch
@@ -466,20 +482,20 @@ print(f"dspark, your verify: total variation from the target {distance:.1e}")
 assert distance < 1e-5
 
 # %% [markdown]
-# The drafters are random and so mostly wrong; that costs speed, never correctness.
-# **Quality of the draft decides how fast, the rule decides what.** (DSpark has two more heads, which lesson 05 shows; the
-# package's tests put them through the same.)
+# Nobody has trained these drafters, and the text is the target's all the same.
+# **Quality of the draft decides how fast, the rule decides what.**
 #
 # ## A policy that is not harmless
 #
 # Choosing how much to verify looks like a question of speed alone. The paper's Appendix A shows that it is not. The
 # example: two tokens, a target that wants (0.7, 0.3) everywhere, a drafter that draws both equally often. Its
-# confidence in the first position is 0.8; that in the second depends on the token drafted first: high (0.9) after a 0, none
-# after a 1. Passes get slower with length: $\text{SPS}(B)$ is how many passes per second the target makes when each reads
-# $B$ tokens, the anchor and $B - 1$ drafts.
+# confidence in the first position is 0.8, which is right: $1 - \text{TV}$. For the second it says 0.9 after a drafted 0
+# and 0 after a drafted 1. Both are wrong, on purpose: what a drafter believes must never change the text. Passes get slower
+# with length: $\text{SPS}(B)$ is how many passes per second the target makes when each reads $B$ tokens, the anchor and
+# $B - 1$ drafts.
 #
 # The tempting policy looks at the finished block and keeps the length that promises the most tokens per second: the
-# expected tokens of a round, one more than the sum of the products of confidences, times $\text{SPS}$.
+# expected tokens of a round, $1$, $1 + c_1$ or $1 + c_1 + c_1 c_2$ with confidences $c_1$ and $c_2$, times $\text{SPS}$.
 
 # %%
 from dspark_lite.decoding.proposal import Proposal
@@ -510,20 +526,28 @@ assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
 # probability $0.5 + 0.5 \cdot 0.7 = 0.85$.
 #
 # Each verification was done correctly. The error lies before it: **the drawn token took part in deciding whether it
-# would be verified.** The rule's arithmetic needs every offer of a 1 to be judged, so that the right share of them
-# survives. Here the offers of 1 were withdrawn. A decision about position $k$ may look at everything that was known
-# before token $k$ was drawn, and at nothing later: such a choice is called *non-anticipating*. The confidence threshold obeys: its confidence in position $k$ is
-# computed from the tokens before $k$. Lesson 10 builds a scheduler under this constraint.
+# would be verified.** The rule's arithmetic needs every offer of a 1 to be judged, so that the right share of them,
+# $0.3/0.5 = 60$ %, survives. Here the offers of 1 were withdrawn. A decision about position $k$ may look at everything that
+# was known before token $k$ was drawn, and at nothing later: such a choice is called
+# [*non-anticipating*](glossary.md#non-anticipating). The confidence threshold obeys. It too reads the 0.9 or 0 that draft 1
+# has caused, but only to decide about draft 2; the retrospective policy lets it decide about draft 1 as well. Lesson 10
+# builds a scheduler under this constraint.
 #
 # ### Exercise 6 · Which of them look ahead? (think)
 # Which of these policies are lossy? Write their letters into the set.
 #
 # - A: verify 3 drafts, always.
-# - B: stop before the first position whose confidence, computed from the tokens before it, is below 0.5.
-# - C: draft the whole block, then choose the length that maximises expected tokens per second, using all its
-#   confidences.
+# - B: always verify draft 1; verify the drafts after it only if draft 1 is not a full stop.
+# - C: verify the whole block, but nothing of it if draft 2 repeats draft 1.
 # - D: stop before the first drafted token that the drafter itself gave less than 30 %: it was an unlikely draw.
 # - E: verify everything if the previous round was accepted in full, else 2 drafts.
+#
+# <details><summary>Answer</summary>
+#
+# C and D, where drafts decide about themselves. A and E know the length before the block is drafted; B lets draft 1 decide
+# about later drafts only.
+#
+# </details>
 
 # %% tags=["exercise"]
 lossy = ...
@@ -536,10 +560,27 @@ lossy = {"C", "D"}
 done = exercises.check_lossy_policies(lossy)
 
 # %% [markdown]
-# ## Five ways to break the verifier
+# ## Seven ways to break the rule
 #
-# Now we break it. Below is a `verify` of the package's, to lay beside yours. We change one expression of it at a time,
-# put the broken function into the real `generate`, and enumeration says how far the text is from the target's.
+# Now we break it. Four mistakes in the verifier first:
+#
+# 1. $p$ and $q$ swapped in the coin
+# 2. the correction drawn from $p$, not from the residual
+# 3. the residual not renormalised
+# 4. the bonus drawn from the row before
+#
+# The third deserves a word: `torch.multinomial` renormalises silently, so forgetting it does no harm there. A
+# hand-written draw that walks along the cumulative sum falls off its end, and the missing mass lands on the last token.
+#
+# Which of them changes the text most, which least? Write two numbers, such as `(1, 2)`.
+
+# %%
+from dspark_lite.exercises.predictions import predict
+
+guess = predict("Which of the four changes the text most, which least?", ...)
+
+# %% [markdown]
+# Below is a `verify` of the package's, to lay beside yours.
 
 # %%
 from dspark_lite.exercises import verifying
@@ -549,14 +590,16 @@ print(source)
 
 
 def changed(old, new):
-    """The function above with the expression `old` replaced by `new`."""
+    """The function above with the expression `old` replaced by `new`, which may call your own functions."""
     assert source.count(old) == 1
-    names = {**vars(verifying), "not_renormalised": not_renormalised}
+    names = dict(globals())
     exec(source.replace(old, new), names)
     return names["verify"]
 
 # %% [markdown]
-# The models are tables now, so that a path takes no time. The unbroken verifier first, yours:
+# The models are tables now: row $i$ is the distribution of the token after token $i$, which is 0 or 1. (Only the policies
+# further down use the confidences.) `distance_with` puts a verifier into the real `generate` and measures how far the text is
+# from the target's. The unbroken verifier first, yours:
 
 # %%
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
@@ -577,23 +620,6 @@ measured = {"the rule as derived": distance_with(verify)}
 assert measured["the rule as derived"] < 1e-5
 print(f"total variation {measured['the rule as derived']:.1e}")
 
-# %% [markdown]
-# Before we measure: which of the first four mistakes changes the text most? Write down a guess; it is not graded, and
-# the result will stand beside it.
-#
-# 1. $p$ and $q$ swapped in the coin
-# 2. the correction drawn from $p$, not from the residual
-# 3. the residual not renormalised
-# 4. the bonus drawn from the row before
-#
-# The third deserves a word: `torch.multinomial` renormalises silently, so forgetting it does no harm there. A
-# hand-written draw that walks along the cumulative sum falls off its end, and the missing mass lands on the last token.
-
-# %%
-from dspark_lite.exercises.predictions import predict
-
-worst = predict("Which of the four changes the text most?", ...)
-
 # %%
 def not_renormalised(p, q):
     """max(p - q, 0) [V] as a cumulative-sum draw sees it: what is missing to 1 goes to the last token."""
@@ -603,24 +629,25 @@ def not_renormalised(p, q):
 
 
 mistakes = {
-    "p and q swapped": changed("p[k, x] / q[k, x]", "q[k, x] / p[k, x]"),
-    "correction drawn from p": changed("residual(p[k], q[k])", "p[k]"),
-    "residual not renormalised": changed("residual(p[k], q[k])", "not_renormalised(p[k], q[k])"),
-    "bonus from the row before": changed("p[len(drafts)]", "p[len(drafts) - 1]"),
+    "1 p and q swapped in the coin": changed("p[k, x] / q[k, x]", "q[k, x] / p[k, x]"),
+    "2 correction drawn from p": changed("residual(p[k], q[k])", "p[k]"),
+    "3 residual not renormalised": changed("residual(p[k], q[k])", "not_renormalised(p[k], q[k])"),
+    "4 bonus from the row before": changed("p[len(drafts)]", "p[len(drafts) - 1]"),
 }
 found = {name: distance_with(rule) for name, rule in mistakes.items()}
 measured |= found
-worst.beside(", then ".join(f"{name} ({found[name]:.3f})" for name in sorted(found, key=found.get, reverse=True)))
+guess.beside(", then ".join(f"{name} ({found[name]:.3f})" for name in sorted(found, key=found.get, reverse=True)))
 
 # %% [markdown]
 # Swapping $p$ and $q$ does most harm, 0.381: it refuses what the target wants more of. A wrong correction (0.191 and 0.141)
-# acts only after a refusal, a wrong bonus (0.072) only after a whole block, and those are rarer.
+# acts after every refusal. A wrong bonus (0.072) acts about half as often: after a whole block, and only if its two drafts
+# differ, because after equal ones the row before is the same row.
 #
-# Mistake 5 is not in the verifier. The rule is right for the $q$ that the token was *drawn* from. A drafter that
-# draws from a softmax in 16 bits and hands over float32 probabilities claims a $q$ it did not use.
+# Mistake 5 is in the drafter. The rule is right for the $q$ that the token was *drawn* from. A drafter that draws from a
+# softmax in 16 bits and hands over float32 probabilities claims a $q$ it did not use.
 #
-# > **Margin note.** DeepSpec's code does this (its issue 31): it draws from a softmax in the model's dtype and
-# > accepts with float32 numbers. The package draws and accepts with the same float32 tensor.
+# > **Margin note.** [DeepSpec](references.md#deepspec), the paper's own code, does this
+# > ([issue 31](https://github.com/deepseek-ai/DeepSpec/issues/31)). The package draws and accepts with the same float32 tensor.
 
 # %%
 class Claiming(ToyDrafter):
@@ -640,12 +667,12 @@ def claiming(drawn, claimed):
 
 
 rounded = torch.softmax(draft_table.log().bfloat16(), -1).float()
-measured["drawn in 16 bits, float32 claimed"] = distance_with(verify, claiming(rounded, draft_table))
+measured["5 drawn in 16 bits, float32 claimed"] = distance_with(verify, claiming(rounded, draft_table))
 honest = rounded / rounded.sum(-1, keepdim=True)
 measured["drawn in 16 bits, the same claimed"] = distance_with(verify, claiming(honest, honest))
 
 # %% [markdown]
-# And for comparison the policies of the last section, with the right verifier: Appendix A's, and D of the exercise.
+# Mistakes 6 and 7 are policies around the right verifier: Appendix A's, and D of the exercise.
 
 # %%
 def unlikely_draws(proposal):
@@ -657,13 +684,11 @@ def unlikely_draws(proposal):
 table_drafter.confidence = torch.tensor([0.9, 0.0])  # as in Appendix A
 table_drafter.first_confidence = 0.8
 measured["policy: confidence threshold"] = distance_with(verify, policy=scheduling.threshold(0.5))
-measured["policy: retrospective length"] = distance_with(verify, policy=retrospective)
-measured["policy: unlikely draws withheld"] = distance_with(verify, policy=unlikely_draws)
+measured["6 policy: retrospective length"] = distance_with(verify, policy=retrospective)
+measured["7 policy: unlikely draws withheld"] = distance_with(verify, policy=unlikely_draws)
 
 # %% [markdown]
-# The dotted line is how far apart two float32 numbers near 1 are. Green points are exact up to rounding; red ones are
-# another distribution. The quietest mistake is the fifth: rounding to 16 bits moves the text by 0.00018, and still ten
-# thousand times as far and more than an exact rule.
+# Green points are exact up to rounding, which stays left of the dotted line; orange ones are another distribution.
 
 # %%
 picture = figures.total_variation_figure(measured)
@@ -674,7 +699,8 @@ assert len(broken) == 7
 
 # %% [markdown]
 # Seven lossy decoders, and none of them raises an error or writes nonsense. The texts look fine. Only a proof like
-# this one, or a count, tells.
+# this one, or a count, tells. The quietest is the fifth: rounding to 16 bits moves the text by only 0.00018. That is still
+# more than ten thousand times as far as the exact rule.
 #
 # ### Exercise 7 · The quietest mistake (open)
 # Invent a mistake of your own with `changed(old, new)`, one that somebody might really make, and measure it with
@@ -683,20 +709,24 @@ assert len(broken) == 7
 #
 # <details><summary>Hint</summary>
 #
-# Think of rounding ($p$ and $q$ kept to two digits), of a coin compared with `<=` in place of `<`, of a probability
+# Think of the *ratio* $p/q$ rounded to two digits, of a small number added to $q$ against division by zero, of a residual
 # clamped away from 0. A count of $n$ draws sees differences of about $1/\sqrt{n}$.
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# One of many: `changed("p[k, x] / q[k, x]", "(p[k, x] / q[k, x]).round(decimals=2)")` moves the text by 0.0029. A count needs
+# about $1/0.0029^2$, some 120,000 draws. For mistake 5 it would be 30 million.
 #
 # </details>
 #
 # ## A count on the real model
 #
-# With a real vocabulary there are too many paths to visit, so we count instead. We take a place in an answer where
-# the target hesitates and the drafter disagrees with it. `next_token_counts` fixes the text and the anchor there,
-# runs one round of the package many times, and counts the token that comes after the anchor. The target's own
-# probabilities say how often each should come. Only the first token of a round is counted, and a block of one draft
-# already decides it. The chi-square test turns the difference into a p-value: how probable
-# are counts at least this far off, if the decoder is exact? We reject a decoder below $10^{-3}$, so an exact one is
-# accused once in a thousand tests.
+# With a real vocabulary there are too many paths to visit, so we count instead. We take a place in an answer where the target
+# hesitates and the drafter disagrees with it. `next_token_counts` runs one round there many times, with blocks of one draft,
+# and counts the token that comes after the anchor. The target's own probabilities say how often each should come. The
+# chi-square test turns the difference into a p-value: how probable are counts at least this far off, if the decoder is exact?
+# We reject a decoder below $10^{-3}$, which happens to an exact one once in a thousand tests.
 
 # %%
 from dspark_lite.losslessness.chi_square import after_anchor, chi_square, next_token_counts, up_to_a_fork
@@ -723,8 +753,8 @@ for name in lab.drafters:
     report(name, counts[name])
 
 # %% [markdown]
-# None of the six is rejected; the smallest p-value is 0.379. Now a verifier with a planted error, $p$ and $q$ swapped.
-# Handing them over the wrong way round is enough.
+# None of the six is rejected; the smallest p-value is 0.379. Now a verifier with a planted error: $p$ and $q$ are handed over
+# the wrong way round, so they are swapped in the residual as well as in the coin.
 
 # %%
 def swapped(target_probs, draft_probs, draft_tokens, lengths, generator):
@@ -741,20 +771,21 @@ report("planted error", planted)
 shown = {"DSpark, exact rule": counts["dspark"], "DSpark, p and q swapped": planted}
 shown = {label: count[likely].tolist() for label, count in shown.items()}
 picture = figures.counts_figure([lab.decode([token]) for token in likely], target_next[likely].tolist(), draws, shown)
+outside = 1 - planted[likely].sum() / draws
+print(f"outside these ten tokens: {outside:.0%} of the planted draws, {1 - target_next[likely].sum():.0%} of the target's")
 
 # %% [markdown]
-# A decoder that is exact leaves the bars of two standard deviations now and then, in about one count of twenty. The swapped
-# one hardly ever stays inside: it drops the target's favourites and floods a token that the target almost never writes.
+# An exact decoder leaves the bars of two standard deviations in about one count of twenty. The swapped one stays inside only
+# once: it starves the target's favourites, and 61 % of its draws go to tokens outside these ten, where the target puts 2 %.
 #
-# A count can acquit only up to its resolution: a few thousand draws find an error of some percent, never one of a
-# millionth. That is why the proof by enumeration comes first. The course's tests run both.
+# A count sees only what is larger than its own noise: a few thousand draws find an error of a few percent, never one of a
+# millionth. That is why the proof by enumeration comes first.
 #
 # ## Recap
 #
 # - Keep a drafted $x$ with probability $\min(1, p/q)$, else draw from the residual $\max(p - q, 0)$, renormalised.
 #   The sum is $p$, for every $q$.
-# - The chance of keeping it is $1 - \text{TV}(p, q) = 1 - L_1/2$: how good a drafter is, in one number.
-# - No rule keeps more: $1 - \text{TV}$ is what the two distributions have in common.
+# - The chance of keeping it is $1 - \text{TV}(p, q) = 1 - L_1/2$: how good a drafter is, in one number. No rule keeps more.
 # - In a block, judge until the first refusal; the next token comes from that row's residual, or after a whole block
 #   from the target's last row. Your `verify` does it, and you have seen it pass.
 # - Nothing that depends on the drawn token may decide whether it is verified, and $q$ must be the distribution that
