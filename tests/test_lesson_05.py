@@ -90,7 +90,7 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"On chat DSpark commits {NUMBER} tokens", rf"^DSpark +\d\S+ +\d\S+ +{NUMBER} "),
     (rf"per round, DFlash {NUMBER}, and now", rf"^DFlash +\S+ +\S+ +{NUMBER} "),
     (rf"small LM, which commits {NUMBER} ", rf"^small LM +\S+ +\S+ +{NUMBER} "),
-    (rf"put DSpark \({NUMBER}\) behind", rf"^DSpark +{NUMBER} +\d"), (rf"behind DFlash \({NUMBER}\)", rf"^DFlash +{NUMBER} +\d"),
+    (rf"put DSpark \({NUMBER}\) ahead", rf"^DSpark +{NUMBER} +\d"), (rf"ahead of DFlash \({NUMBER}\)", rf"^DFlash +{NUMBER} +\d"),
 ])
 def test_what_the_lesson_says_it_prints(sentence, output):
     tied("05", sentence, output)

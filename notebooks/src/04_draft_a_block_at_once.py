@@ -720,9 +720,9 @@ from dspark_lite.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup", "dflash"))
 
 # %% [markdown]
-# A round of DFlash costs 1.83 plain passes, that of the small LM 2.83. DFlash accepts more on math, a little less on code,
-# and is faster on both. **On chat it loses to the small LM**, 1.86 against 2.35 times plain decoding: to win with 3.33
-# tokens per round, a round would have to cost less than 1.42. The collision above is the cause, and what lesson 05 mends.
+# A round of DFlash costs 1.78 plain passes, that of the small LM 3.12. DFlash accepts more on math, a little less on code,
+# and is faster on both. **On chat it loses to the small LM**, 1.93 against 2.21 times plain decoding: to win with 3.38
+# tokens per round, a round would have to cost less than 1.53. The collision above is the cause, and what lesson 05 mends.
 #
 # **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) gives the second slot a look at the first
 # draw, at the cost of a few multiplications.

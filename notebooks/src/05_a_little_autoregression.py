@@ -611,8 +611,8 @@ from dspark_lite.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark"))
 
 # %% [markdown]
-# On chat DSpark commits 4.97 tokens per round, DFlash 3.33, and now the block drafter is faster than the small LM, which commits
-# 6.48 and pays a pass for every draft. On math these eight prompts put DSpark (6.15) behind DFlash (6.25).
+# On chat DSpark commits 5.00 tokens per round, DFlash 3.38, and now the block drafter is faster than the small LM, which commits
+# 6.71 and pays a pass for every draft. On math these twenty prompts put DSpark (6.36) ahead of DFlash (6.10).
 #
 # ## Explore
 #
