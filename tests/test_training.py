@@ -614,7 +614,7 @@ def test_heads_are_trained_alone_on_a_backbone_that_stays_as_it_is(mini, tmp_pat
         train(tmp_path, recipe["name"], tmp_path / recipe["name"], tmp_path / "build")
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("bare", "heads"))
     assert all(torch.equal(after[name], value) for name, value in before.items())
-    assert all(name.split(".")[0] in drafts.HEADS for name in set(after) - set(before)) and len(after) > len(before)
+    assert all(name.split(".")[0] in drafts.TRAINED_HEADS for name in set(after) - set(before)) and len(after) > len(before)
     assert any(after[name].abs().max() > 0 for name in after if "markov_w2" in name), "it begins at zero and has learned"
     assert load_drafter(str(tmp_path / "heads"), load_target(str(mini / "mini"))).confidence_head is not None
 

@@ -41,7 +41,7 @@ def block_loss(drafter: DSpark, batch: TrainingBatch, recipe: dict) -> tuple[tor
     return sum(factors[name] * term for name, term in terms.items()), losses.weight, terms
 
 
-HEADS = ("markov_head", "confidence_head")  # what a recipe may train alone, on a backbone that stays as it is
+TRAINED_HEADS = ("markov_head", "confidence_head")  # what a recipe may train alone, on a backbone that stays as it is
 OBJECTIVES = {"block": (DSpark, block_loss), "eagle3": (Eagle3, eagle3_loss), "mtp": (MTP, mtp_loss)}  # name: (class, loss)
 
 
@@ -97,7 +97,7 @@ def _begin_from(drafter, name: str, target, new_heads: bool) -> None:
     """The weights of a trained drafter, which may have another block size and, with `new_heads`, lack heads: those stay as they
     are. Raises CheckpointError where the rest differs."""
     weights = load_drafter(name, target).state_dict()
-    for head in HEADS if new_heads else ():
+    for head in TRAINED_HEADS if new_heads else ():
         if not any(map(_within(head), weights)):
             weights |= {key: value for key, value in drafter.state_dict().items() if _within(head)(key)}
     try:
@@ -116,7 +116,7 @@ def freeze_backbone(drafter, dtype: torch.dtype) -> None:
     """Leaves nothing to be trained but the heads, and holds the rest in the number format `dtype`, the target's, so that what is
     the target's is shared. Raises DSparkLiteError for a draft without a head."""
     for name, parameter in drafter.named_parameters():
-        parameter.requires_grad_(any(_within(head)(name) for head in HEADS))
+        parameter.requires_grad_(any(_within(head)(name) for head in TRAINED_HEADS))
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(dtype)
     if not any(parameter.requires_grad for parameter in drafter.parameters()):

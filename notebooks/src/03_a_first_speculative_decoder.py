@@ -392,10 +392,11 @@ picture = figures.latency_bars(costs, lab.device_name)
 # speed-up also counts the small LM's reading of the prompt, so it is a little below the quotient of two $L$.)
 #
 # Prompt lookup drafts almost for free and gains almost nothing: 1.27 tokens per round on math, 1.20 on code, and on chat,
-# where an answer repeats nothing, 1.04. Reading a block takes longer than a plain pass, by more than that brings, so there
-# it *loses* (the scoreboard below, measured on more prompts, has it at 0.94 times plain decoding on chat). The small LM
-# guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less than $\tau$ says: it pays with
-# `gamma` passes one after another, and about half of its time is drafting. How expensive is such a pass?
+# where an answer repeats nothing, 1.04. Reading a block takes longer than a plain pass, and on chat that takes all of it
+# back: there it breaks even at best (the scoreboard below, measured on more prompts, has it at 0.94 times plain decoding on
+# chat, so it *loses*). The small LM guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less
+# than $\tau$ says: it pays with `gamma` passes one after another, and about half of its time is drafting. How expensive is
+# such a pass?
 
 # %%
 plain_pass = sum(costs["plain", domain][2] for domain in lab.prompts) / len(lab.prompts)
