@@ -1,7 +1,10 @@
 """The gates of the tiny world, computed by hand."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from dspark_lite.measure import gates
 from dspark_lite.measure.gates import depth_gate, ending_gate, gate, gate_line, small_lm_gates, target_gates
 
 QUALITY = [{"domain": "math", "right": 0.95, "entropy_nats": 0.4, "certain": 0.55, "uncertain": 0.2},
@@ -9,9 +12,9 @@ QUALITY = [{"domain": "math", "right": 0.95, "entropy_nats": 0.4, "certain": 0.5
            {"domain": "chat", "right": 0.3, "recalled": 0.9, "entropy_nats": 1.0, "certain": 0.31, "uncertain": 0.5}]
 
 
-def verdicts(gates):
+def verdicts(found):
     """Whether each gate is met, by name and domain."""
-    return {(row["name"], row["domain"]): row["met"] for row in gates}
+    return {(row["name"], row["domain"]): row["met"] for row in found}
 
 
 def test_the_targets_gates():
@@ -24,10 +27,26 @@ def test_the_targets_gates():
     assert not verdicts(target_gates(halved))["entropy of chat over that of math", "chat"]  # 1.25
 
 
+def test_a_world_without_an_encyclopedia_has_no_gate_on_facts():
+    without = [{key: value for key, value in row.items() if key != "recalled"} for row in QUALITY]
+    assert set(verdicts(target_gates(QUALITY))) - set(verdicts(target_gates(without))) == {("facts recalled", "chat")}
+
+
 @pytest.mark.parametrize(("length", "met"), [(1.99, False), (2.0, True), (3.5, True), (3.51, False)])
 def test_the_small_lm_has_to_be_neither_too_bad_nor_too_good(length, met):
     row, = small_lm_gates([{"domain": "code", "accepted_length": length}])
     assert row["met"] == met and row["real"].startswith("3.06")
+
+
+@pytest.mark.parametrize(("profile", "has_one"), [("tiny", True), ("deep", False)])
+def test_the_small_lm_is_asked_where_the_world_has_one(monkeypatch, profile, has_one):
+    row = {"domain": "code", "accepted_length": 3.0}
+    monkeypatch.setattr(gates, "target_quality", lambda lab, prompts: {"profile": profile, "rows": QUALITY})
+    monkeypatch.setattr(gates, "evaluate", lambda lab, names, prompts, gamma: {"rows": [row]})
+    monkeypatch.setitem(gates.PROFILES, "deep", {**gates.PROFILES["deep"], "small_lm": "never-trained"})
+    lab = SimpleNamespace(profile=profile, prompts={"code": []}, target=SimpleNamespace(name="t"))
+    found = gates.measure_gates(lab, 10)["gates"]
+    assert (small_lm_gates([row])[0] in found) == has_one and found[:len(target_gates(QUALITY))] == target_gates(QUALITY)
 
 
 def test_depth_is_compared_at_the_first_position_in_the_mean_over_domains():

@@ -8,9 +8,11 @@ import stated
 
 from dspark_lite.common import paper
 from dspark_lite.measure.studies import TABLE_1
-from dspark_lite.replication import claims, ledger, our_results
+from dspark_lite.replication import claims, ledger, our_results, worlds
 
 TIES = [
+    (r"single layer is right on code (\d+) times in a hundred, in the deep one \d+", r"^shallow Eagle3 .*code 0\.(\d+)"),
+    (r"in the deep one (\d+) times, and on chat (\d+)\.", r"^deep    Eagle3 .*code 0\.(\d+), chat 0\.(\d+)"),
     (r"it is made on chat \(\+([\d.]+) %\)", r"^chat  paired +\+([\d.]+)%"),
     (r"and hardly on code \(\+([\d.]+) %\)", r"^code  paired +\+([\d.]+)%"),
     (r"On chat that is plain to see: ([\d.]+) against ([\d.]+)\.", r"^chat  DFlash \+(?=[\d.]+, DSpark \+([\d.]+))([\d.]+)"),
@@ -69,6 +71,27 @@ def test_no_failure_is_left_without_an_experiment_that_was_run():
 def test_the_ledger_is_the_last_figure():
     (source,) = notebooks.lesson_sources("12")
     cells = [cell.source for cell in notebooks.read_cells(source) if cell.cell_type == "code"]
-    assert [cell for cell in cells if re.search(r"forest\(|Markdown\(", cell) and "table_1_gains" not in cell] == [
+    assert [cell for cell in cells if re.search(r"forest\(|Markdown\(", cell) and not re.search(r"table_1_gains|worlds\.", cell)] == [
         "from dspark_lite.figures import ledger_forest\n\npicture = ledger_forest.forest()", "Markdown(ledger.notes())",
         "Markdown(ledger.contradictions())", "Markdown(ledger.settings_table())"]
+
+
+def test_the_deep_world_is_told_as_measured():
+    prose, deep = stated.prose("12"), worlds.WORLDS["deep"]
+    gains = [our_results.gains(deep["dspark"], deep[rival]) for rival in ("eagle3", "dflash")]
+    assert all(gain[place].low > 0 for gain in gains for place in our_results.PLACES.values())
+    over = {rival: 100 * our_results.gains(deep["dspark"], deep[rival])["all"].value for rival in ("eagle3", "dflash")}
+    assert f"**In the deep world DSpark is first in every domain.** Over Eagle3 its mean gain is {over['eagle3']:+.1f} %" in prose
+    assert f"So DSpark's gain over DFlash, {over['dflash']:+.1f} %, is larger than the paper's" in prose
+    theirs, ours = paper.macro_gain("Qwen3-4B", "dflash", "eagle3"), our_results.gains(deep["dflash"], deep["eagle3"])["all"].value
+    assert f"which in the paper is {100 * theirs:+.1f} %, is {100 * ours:+.1f} % here" in prose
+    assert all(our_results.measured(recipe)["training"]["steps"] == 700 for recipe in deep.values()) and "for the same 700 updates" in prose
+
+
+def test_the_gates_are_told_as_measured():
+    prose, found = stated.prose("12"), {world: worlds.gates(world) for world in worlds.WORLDS}
+    right = [100 * found["deep"][key]["value"] for key in (("answers that are right", "math"), ("answers that are right", "code"),
+                                                           ("facts recalled", "chat"))]
+    assert "({:.0f} and {:.0f} % of math and code, {:.0f} % of the facts)".format(*right) in prose
+    uncertain = [100 * found[world]["tokens above 0.67 nat (reported)", "math"]["value"] for world in ("deep", "shallow")]
+    assert "in math {:.0f} % of them are above 0.67 nat, as in the real world, where the shallow one has {:.0f} %".format(*uncertain) in prose

@@ -9,7 +9,7 @@ import numpy as np
 from ..common import paper
 from ..common.names import DOMAINS
 from ..measure import studies
-from ..replication import our_results
+from ..replication import our_results, worlds
 from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on
 
 TARGET = "Qwen3-4B"  # of the paper's Figures 2 to 4
@@ -69,6 +69,26 @@ def table_1(target: str = TARGET):
     axes.set_title("Longest here: " + ", ".join(f"{drafter_style(name)['label']} in {place}" for place, name in places), fontsize=10)
     measured_on(axes, our_results.measured("tiny-dspark")["device"])
     legend_below(fig, axes, target)
+    return fig
+
+
+def two_worlds():
+    """Accepted length by domain in the shallow and in the deep world, the paper's hollow: who is first, and where?"""
+    fig, panels = figure(len(worlds.WORLDS), width=5.0, height=4.2, sharey=True)
+    for axes, (world, recipes) in zip(panels, worlds.WORLDS.items()):
+        for index, (name, recipe) in enumerate(recipes.items()):
+            x = np.arange(len(COLUMNS)) + 0.16 * (index - (len(recipes) - 1) / 2)
+            style = {**drafter_style(name), "linestyle": "none"}
+            draw_estimates(axes, x, [our_results.accepted_lengths(recipe)[place] for place in COLUMNS], style)
+            if name in paper.LABELS:
+                means = list(paper.domain_means(TARGET, name).values())
+                axes.plot(x + 0.06, [*means, np.mean(means)], **hollow(style, "none"))
+        over = {rival: our_results.gains(recipes["dspark"], recipes[rival])["all"].value for rival in ("dflash", "eagle3")}
+        axes.set_title(f"{world} world: DSpark {over['dflash']:+.0%} on DFlash, {over['eagle3']:+.0%} on Eagle3", fontsize=10)
+        axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean"], ylim=(1, None))
+    panels[0].set_ylabel("accepted length (tokens per round)")
+    measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"])["device"])
+    legend_below(fig, panels[0])
     return fig
 
 

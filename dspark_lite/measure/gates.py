@@ -3,12 +3,15 @@
 Each gate is a bound on something measured, and stands beside the figure of the real world that it is taken from.
 """
 
+from ..common.names import PROFILES
+from ..models.checkpoints import EMBEDDED
 from .evaluation import evaluate
 from .lab import Lab
 from .target_quality import target_quality
 
 SMALL_LM_LENGTH = 4  # drafts per round of the small LM, as in the public notebook
-REASONING = "Qwen3-8B's reasoning: a little over half below 0.01 nat, a fifth above 0.67 (Wang et al. 2025, arXiv 2506.01939)"
+CERTAIN_THERE, UNCERTAIN_THERE = (f"{share} (Qwen3-8B's reasoning: Wang et al. 2025, arXiv 2506.01939)" for share in
+                                  ("a little over half", "a fifth"))
 NOTEBOOK = {"math": 2.30, "code": 3.06, "chat": 2.40}  # Qwen3-0.6B under Qwen3-4B, draft length 4, as a public notebook measured it
 
 
@@ -20,15 +23,16 @@ def gate(name: str, domain: str, value: float, at_least: float | None = None, at
 
 
 def target_gates(rows: list[dict]) -> list[dict]:
-    """Gates on what `target_quality` measured: right answers, recalled facts, entropy of chat against math, tokens that are
-    certain."""
+    """Gates on what `target_quality` measured: right answers, recalled facts (a world without an encyclopedia has none), entropy
+    of chat against math, tokens that are certain."""
     by_domain = {row["domain"]: row for row in rows}
     right = [gate("answers that are right", domain, row["right"], at_least=0.9) for domain, row in by_domain.items() if domain != "chat"]
-    right.append(gate("facts recalled", "chat", by_domain["chat"]["recalled"], at_least=0.9))
+    right += [gate("facts recalled", domain, row["recalled"], at_least=0.9) for domain, row in by_domain.items() if "recalled" in row]
     ratio = by_domain["chat"]["entropy_nats"] / by_domain["math"]["entropy_nats"]
-    certain = [gate("tokens below 0.01 nat", domain, row["certain"], at_most=0.3 if domain == "chat" else 0.6, real=REASONING)
+    certain = [gate("tokens below 0.01 nat", domain, row["certain"], at_most=0.3 if domain == "chat" else 0.6,
+                    real=CERTAIN_THERE)
                for domain, row in by_domain.items()]
-    uncertain = [gate("tokens above 0.67 nat (reported)", domain, row["uncertain"], real=REASONING) for domain, row in by_domain.items()]
+    uncertain = [gate("tokens above 0.67 nat (reported)", domain, row["uncertain"], real=UNCERTAIN_THERE) for domain, row in by_domain.items()]
     return [*right, gate("entropy of chat over that of math", "chat", ratio, at_least=2.0), *certain, *uncertain]
 
 
@@ -51,11 +55,13 @@ def ending_gate(rows: list[dict]) -> dict:
 
 
 def measure_gates(lab: Lab, prompts: int, drafters: dict[str, object] | None = None) -> dict:
-    """Measures all gates over `prompts` held-out prompts a domain; those on drafters only with {"full": ..., "one_layer":
-    ...}, names or folders of a DSpark of full depth and one of one layer."""
+    """Measures all gates over `prompts` held-out prompts a domain; those on the small LM where the lab has one, those on
+    drafters only with {"full": ..., "one_layer": ...}, names or folders of a DSpark of full depth and one of one layer."""
     measured = target_quality(lab, prompts)
-    small = evaluate(lab, ["small_lm"], lab.prompts, gamma=SMALL_LM_LENGTH)["rows"]
-    gates = [*target_gates(measured["rows"]), *small_lm_gates(small)]
+    gates = target_gates(measured["rows"])
+    small_lm = PROFILES[lab.profile]["small_lm"]
+    if "/" in small_lm or (EMBEDDED / small_lm).is_dir():
+        gates += small_lm_gates(evaluate(lab, ["small_lm"], lab.prompts, gamma=SMALL_LM_LENGTH)["rows"])
     if drafters:
         full, one_layer = (evaluate(lab, {label: drafters[label]}, lab.prompts)["rows"] for label in ("full", "one_layer"))
         gates += [depth_gate(full, one_layer), ending_gate(full)]

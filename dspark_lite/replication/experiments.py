@@ -7,7 +7,7 @@ from ..common.formats import interval
 from ..common.names import DOMAINS, DRAFTER_LABELS
 from ..common.recorded import read
 from ..measure.evaluation import relative_gain, row_tally
-from ..measure.studies import DEPTHS, HEADS, LATENCY, TABLE_1
+from ..measure.studies import DEEP, DEPTHS, HEADS, LATENCY, TABLE_1
 from ..scheduling.calibration import survivals, survived
 from . import our_results, recorded_serving
 from .our_results import gains
@@ -115,9 +115,17 @@ def first_draft_told() -> str:
             f"{our_results.conditional_acceptance(TABLE_1['dflash'], 'chat')[0].value:.3f}: {heads}")
 
 
+def deeper_world(rival: str) -> str:
+    """DSpark's gain over a rival in the deeper world, by domain and in the mean."""
+    found, steps = gains(DEEP["dspark"], DEEP[rival]), our_results.measured(DEEP["dspark"])["recipe"]["steps"]
+    parts = [f"{interval(found[place], 'percent')} {title}" for title, place in our_results.PLACES.items()]
+    return (f"The world was exchanged for a deeper one, in which DSpark ({DEEP['dspark']}, {steps:,} updates) gains over "
+            f"{DRAFTER_LABELS[rival]} ({DEEP[rival]}) {', '.join(parts)}")
+
+
 def over_eagle3() -> str:
-    """`name_told` on code, and `depth_and_memory`."""
-    return f"{name_told('eagle3')}. {depth_and_memory()}"
+    """`name_told` on code, `depth_and_memory`, and the deeper world."""
+    return f"{name_told('eagle3')}. {depth_and_memory()}. {deeper_world('eagle3')}"
 
 
 def rise_by_domain() -> str:
@@ -133,8 +141,8 @@ def rival_by_domain() -> str:
     over = gains(TABLE_1["dspark"], TABLE_1["small_lm"])
     parts = [f"{our_results.conditional_acceptance(TABLE_1['small_lm'], domain)[0].value:.3f} on {domain}, where DSpark's gain is "
              f"{over[domain].value:+.0%}" for domain in DOMAINS]
-    return (f"The domain was varied: the small LM's first draft is accepted with {'; '.join(parts)}. A deeper world, which no small "
-            "LM knows by heart, was not measured yet")
+    return (f"The domain was varied: the small LM's first draft is accepted with {'; '.join(parts)}. In the deeper world no small LM "
+            "was trained yet")
 
 
 def overhead_by_context() -> str:

@@ -20,7 +20,6 @@ from . import recorded_confidence
 
 MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
 WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
-VALIDATED = (1, 4, 16, 32, 64)  # concurrencies at which lesson 11 compares the model with the engine
 
 
 def serving_run() -> dict:

@@ -1,0 +1,74 @@
+"""The two worlds side by side, from made files: what is bold, what is missing, who is compared with whom."""
+
+import numpy as np
+import pytest
+from made_measurements import measurement
+
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import write_json
+from dspark_lite.figures import paper_figures
+from dspark_lite.measure import studies
+from dspark_lite.measure.gates import gate
+from dspark_lite.replication import our_results, worlds
+
+RATES = {"shallow": {"dspark": 0.8, "dflash": 0.7, "eagle3": 0.9},
+         "deep": {"dspark": 0.8, "dflash": 0.7, "eagle3": 0.5}}
+
+
+@pytest.fixture
+def two_worlds(tmp_path, monkeypatch):
+    """Gates and measurements of a shallow world in which Eagle3 wins and of a deep one in which DSpark does."""
+    for seed, (world, recipes) in enumerate(worlds.WORLDS.items()):
+        for index, (name, recipe) in enumerate(recipes.items()):
+            write_json(tmp_path / f"{recipe}.json", measurement(recipe, RATES[world][name], 10 * seed + index))
+        write_json(tmp_path / f"{worlds.ONE_LAYER[world]}.json", measurement(worlds.ONE_LAYER[world], 0.5, 20 + seed))
+    write_json(tmp_path / "tiny.json", {"gates": [gate("answers that are right", "math", 0.98, at_least=0.9),
+                                                  gate("length", "chat", 6.444, 2.0, 3.5, "2.40 there")]})
+    write_json(tmp_path / "deep.json", {"gates": [gate("answers that are right", "math", 0.75, at_least=0.9),
+                                                  gate("facts recalled", "chat", 0.9, at_least=0.9),
+                                                  gate("share (reported)", "chat", 0.5),
+                                                  gate("length", "chat", 3.0, 2.0, 3.5, "2.40 there")]})
+    monkeypatch.setattr(worlds, "FOLDER", tmp_path)
+    monkeypatch.setattr(our_results, "MEASUREMENTS", tmp_path)
+    for cached in (our_results.accepted_lengths, our_results.gains):
+        cached.cache_clear()
+    yield tmp_path
+    for cached in (our_results.accepted_lengths, our_results.gains):
+        cached.cache_clear()
+
+
+def test_a_gate_that_is_not_met_is_bold_and_one_that_a_world_has_not_is_a_dash(two_worlds):
+    _, _, *rows, depth, ending = worlds.gates_table().splitlines()
+    assert depth.startswith("| first position of DSpark at full depth") and ending.startswith("| rounds cut by an answer's end")
+    assert [[cell.strip() for cell in row.strip("|").split("|")] for row in rows] == [
+        ["answers that are right", "math", "≥ 0.9", "0.98", "**0.75**", "-"],
+        ["facts recalled", "chat", "≥ 0.9", "-", "0.90", "-"],
+        ["share (reported)", "chat", "reported", "-", "0.50", "-"],
+        ["length", "chat", "≥ 2, ≤ 3.5", "**6.44**", "3.00", "2.40 there"]]
+
+
+def test_each_world_compares_dspark_with_its_own_rivals(two_worlds):
+    _, _, *rows = worlds.gains_table().splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[:2] for row in cells] == [[world, rival] for world in worlds.WORLDS for rival in ("Eagle3", "DFlash")]
+    over_eagle3 = {row[0]: row[-1] for row in cells if row[1] == "Eagle3"}
+    assert over_eagle3["shallow"].startswith("-") and over_eagle3["deep"].startswith("+")
+
+
+def test_the_figure_draws_each_drafters_length_in_its_world(two_worlds):
+    fig = paper_figures.two_worlds()
+    for axes, recipes in zip(fig.axes, worlds.WORLDS.values()):
+        drawn = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) == len(our_results.PLACES)]
+        for recipe in recipes.values():
+            lengths = [our_results.accepted_lengths(recipe)[place].value for place in our_results.PLACES.values()]
+            assert any(np.allclose(found, lengths) for found in drawn), recipe
+
+
+def test_a_missing_file_names_the_command(two_worlds):
+    (two_worlds / "deep.json").unlink()
+    with pytest.raises(DSparkLiteError, match="DSPARK_PROFILE=deep python -m dspark_lite world --json deep.json"):
+        worlds.gates("deep")
+
+
+def test_both_worlds_have_the_same_drafters():
+    assert list(worlds.WORLDS["shallow"]) == list(worlds.WORLDS["deep"]) == list(studies.DEEP)
