@@ -24,6 +24,7 @@ def test_mutual_information_of_tables_known_by_hand():
     (exercises.check_block_mask, lambda *case: exercises.block_mask(*case).float(), "must be a Boolean tensor"),
     (exercises.check_block_mask, lambda *case: exercises.block_mask(*case).tolist(), "must be a Boolean tensor"),
     (exercises.check_features, lambda states, taps: exercises.features_of(states, [i + 2 for i in taps]), "take the layers from `taps`"),
+    (exercises.check_features, lambda states, taps: [states[i + 1] for i in taps], "in a list or along an axis of their own"),
 ])
 def test_right_numbers_of_a_kind_that_the_model_refuses_and_indices_beyond_the_list_are_named(check, answer, sentence, capsys):
     assert check(answer) is False
@@ -81,26 +82,31 @@ def test_the_collision_is_laid_beside_a_drafter_that_reads_its_drafts(closing):
 
 @pytest.mark.parametrize(("sentence", "output"), [
     (r"was drawn, \"(.*?)\", shows", r"^drafted after 'That': ' (.*)'$"),
-    (r"guess, and ([\d.]+) tokens per round are left of", r"^mask in the anchor's slot +accepted length ([\d.]+), "),
+    (r"is a guess, kept in ([\d.]+) of the rounds", r"^mask in the anchor's slot .*, first draft kept ([\d.]+)$"),
+    (r"trained drafter, and ([\d.]+) tokens per round are left of", r"^mask in the anchor's slot +accepted length ([\d.]+), "),
     (r"tokens per round are left of ([\d.]+)\.", r"^as trained +accepted length ([\d.]+), "),
-    (r"hardly anything after it, ([\d.]+)\.", r"^positions from 0 +accepted length ([\d.]+), "),
+    (r"rounds that reach it, and ([\d.]+) are left\.", r"^positions from 0 +accepted length ([\d.]+), "),
     (r"accept more than the right ones, ([\d.]+)\.", r"^taps one layer too early +accepted length ([\d.]+), "),
-    (r"No: ([\d.]+) against [\d.]+, and ([\d.]+) against", r"^prompts 4 to 6 .*, taps one layer too early +([\d.]+)$[^$]*?"
+    (r"Not here: ([\d.]+) against [\d.]+, and ([\d.]+) against", r"^prompts 4 to 6 .*, taps one layer too early +([\d.]+)$[^$]*?"
      r"^prompts 7 to 9 .*, taps one layer too early +([\d.]+)$"),
-    (r"No: [\d.]+ against ([\d.]+), and [\d.]+ against ([\d.]+)\.", r"^prompts 4 to 6 .*, as trained +([\d.]+)$[^$]*?"
+    (r"Not here: [\d.]+ against ([\d.]+), and [\d.]+ against ([\d.]+)\.", r"^prompts 4 to 6 .*, as trained +([\d.]+)$[^$]*?"
      r"^prompts 7 to 9 .*, as trained +([\d.]+)$"),
     (r"Of (\d+) blocks (\d+) are mixed and (\d+) fit", r"^of (\d+) blocks (\d+) are mixed, (\d+) fit, \d+ are neither$"),
     (r"still wastes (\d+)% on pairs", r"^product of the target's marginals .* table, +([\d.]+)% of them wasted$"),
-    (r"DFlash wastes as much, (\d+)%, with", r"^DFlash: product of two slots .* table, +([\d.]+)% of them wasted$"),
-    (r"keeps ([\d.]+) of the first drafts and ([\d.]+) of the sixth \(few rounds reach the seventh: its ([\d.]+) has",
+    (r"DFlash wastes as much, (\d+)%; the table", r"^DFlash: product of two slots .* table, +([\d.]+)% of them wasted$"),
+    (r"; the table holds (\d+)% of them, and \d+% in the middle", r"^DFlash: product of two slots +(\d+)% of all pairs"),
+    (r"; the table holds \d+% of them, and (\d+)% in the middle", r"^product of the target's marginals +(\d+)% of all pairs"),
+    (r"([\d.]+) nats are more than three rows can have", r"^([\d.]+) nats of mutual information"),
+    (r"keeps ([\d.]+) of the first drafts and about ([\d.]+) of the sixth \(the bar is wide; the seventh, ([\d.]+), is reached",
      r"^DFlash, chat +by position ([\d.]+) [\d.]+ [\d.]+ [\d.]+ [\d.]+ ([\d.]+) ([\d.]+)$"),
     (r"the same prompts: ([\d.]+) of the first, ([\d.]+) of the seventh", r"^small LM, chat +by position ([\d.]+) .* ([\d.]+)$"),
-    (r"on chat falls from ([\d.]+) to ([\d.]+) within the block",
+    (r"On chat acceptance falls from ([\d.]+) to about ([\d.]+) within the block",
      r"^DFlash, chat +by position ([\d.]+) [\d.]+ [\d.]+ [\d.]+ [\d.]+ ([\d.]+) [\d.]+$"),
     (r"round of DFlash costs ([\d.]+) plain passes", r"^DFlash +(?:[\d.]+ +){3}([\d.]+) "),
     (r"that of the small LM ([\d.]+)\. DFlash accepts", r"^small LM +(?:[\d.]+ +){3}([\d.]+) "),
     (r"loses to the small LM\*\*, ([\d.]+) against", r"^DFlash +\d.* ([\d.]+)$"),
     (r"small LM\*\*, [\d.]+ against ([\d.]+) times", r"^small LM +\d.* ([\d.]+)$"),
+    (r"and verifying alone takes ([\d.]+)\. Cheaper", r"^DFlash +(?:[\d.]+ +){5}([\d.]+) "),
     (r"times plain decoding: to win with ([\d.]+) tokens per round", r"^DFlash +[\d.]+ +[\d.]+ +([\d.]+) "),
 ])
 def test_its_numbers_are_its_outputs(sentence, output):
@@ -124,19 +130,19 @@ def test_forced_domains_stay_above_what_it_says_and_the_gap_opens_after_the_firs
 def test_the_price_that_would_win_on_chat_is_tokens_per_round_over_the_small_lms_speed():
     (tau,) = stated.caught(r"^DFlash +[\d.]+ +[\d.]+ +([\d.]+) ", stated.printed("04"), "the output")
     (speed,) = stated.caught(r"^small LM +\d.* ([\d.]+)$", stated.printed("04"), "the output")
-    (price,) = stated.caught(r"a round would have to cost less than ([\d.]+)\. The collision", stated.prose("04"), "the prose")
+    (price,) = stated.caught(r"a round would have to cost less than ([\d.]+), and verifying alone takes", stated.prose("04"), "the prose")
     assert float(price) == pytest.approx(float(tau) / float(speed), abs=0.006)
 
 
-def test_dflash_accepts_more_on_math_a_little_less_on_code_and_is_faster_on_both():
-    assert "DFlash accepts more on math, a little less on code, and is faster on both" in stated.prose("04")
+def test_dflash_accepts_more_on_math_less_on_code_and_is_faster_on_both():
+    assert "DFlash accepts more on math, less on code, and is faster on both" in stated.prose("04")
     numbers = r" +([\d.]+) +([\d.]+) .*? ([\d.]+) +([\d.]+) +[\d.]+$"
     small, block = (list(map(float, stated.caught("^" + name + numbers, stated.printed("04"), "the output"))) for name in ("small LM", "DFlash"))
-    assert block[0] > small[0] and 0.8 * small[1] < block[1] < small[1] and block[2] > small[2] and block[3] > small[3]
+    assert block[0] > small[0] and block[1] < small[1] and block[2] > small[2] and block[3] > small[3]
 
 
 def test_restarted_positions_halve_the_first_draft():
-    assert "even the first draft is kept about half as often" in stated.prose("04")
+    assert "the first draft is kept about half as often as it should be" in stated.prose("04")
     own, zero = (float(stated.caught(rf"^{label} +accepted length [\d.]+, first draft kept ([\d.]+)$", stated.printed("04"), "the output")[0])
                  for label in ("as trained", "positions from 0"))
     assert 0.4 < zero / own < 0.6
@@ -151,5 +157,7 @@ def test_two_mistakes_show_and_one_does_not():
 
 def test_the_draft_hardly_grows_and_three_phrasings_tell_ln_3():
     stated.between("04", "time of a draft hardly grows with the context", r"after 1,600 \(([\d.]+) times\)", (0.8, 1.6))
+    (measured,) = stated.caught(r"^([\d.]+) nats of mutual information", stated.printed("04"), "the output")
+    assert float(measured) > math.log(3) + 0.005  # more than three rows can have, whatever the rounding hides
     (nats,) = stated.caught(r"phrasings that share no word it is \$\\ln 3 = ([\d.]+)\$ nats", stated.prose("04"), "the prose")
     assert float(nats) == round(math.log(3), 2)

@@ -80,12 +80,17 @@ OTHERS = rf"[\d.]+ \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["
 
 
 @pytest.mark.parametrize(("sentence", "output"), [
-    (rf"as much as it expects \({NUMBER} against {NUMBER}\)", rf"^its own, temperature 1 surprise {NUMBER}, entropy {NUMBER}"),
+    (rf"about as much as it expects \({NUMBER} against {NUMBER}\)", rf"^its own, temperature 1 surprise {NUMBER}, entropy {NUMBER}"),
     (rf"surprise it less \({NUMBER} against {NUMBER}\)", rf"^its own, greedy +surprise {NUMBER}, entropy {NUMBER}"),
     (rf"The gap \({NUMBER} against {NUMBER}\)", rf"^another author's +surprise {NUMBER}, entropy {NUMBER}"),
-    (rf"The cache takes {NUMBER} TB, which is no check of the published {NUMBER} TB",
+    (rf"The cache takes {NUMBER} TB\. \(That this agrees with the published {NUMBER} TB",
      rf"(?=.*: {NUMBER} TB in \S+ shards)^target cache .*\n.*\n +published: {NUMBER} TB"),
     (rf"the {NUMBER} tokens of a sample", rf"^target cache .* samples x {NUMBER} tokens"),
+    (rf"by a total variation of {NUMBER} %, which", rf"^cached in 16 bits: .* p by a total variation of {NUMBER}%"),
+    (rf"hardly more than hidden states \({NUMBER} times as much\)", rf"^this lab .*, {NUMBER} times as much"),
+    (rf"times as much\), for Qwen3-4B {NUMBER} times\.", rf"^Qwen3-4B .*, {NUMBER} times as much"),
+    (rf"still has the highest L1, {NUMBER}:", rf"^tiny-dflash +name .*L1 {NUMBER}"),
+    (rf"but it ends at {NUMBER}, the cure's L1", rf"^diagnosis-5-full-length +name .*L1 {NUMBER}"),
     (rf"is reached in {NUMBER} of the rounds and weighs {NUMBER}\. The code gives it {NUMBER}, half",
      rf"^position 7 is reached in {NUMBER} of the rounds; the paper's weight is {NUMBER}, the code's {NUMBER}"),
     (rf"brings {NUMBER} % of what the lab's drafter has", rf"yours commits {NUMBER}% of what the lab's does"),
@@ -235,6 +240,31 @@ def test_half_of_the_cure_is_below_where_our_dspark_ended_and_the_other_half_hal
     curve = by_name["diagnosis-5-full-length"]["loss_curve"]["l1"]
     middle = curve[len(curve) // 2]
     assert curve[-1] < middle / 2 < middle < by_name["tiny-dspark"]["held_out_losses"]["l1"]
+    (said,) = caught(rf"but it ends at {NUMBER}, the cure's L1", prose("07"), "the prose")
+    assert said == f"{curve[-1]:.3f}" and max(by_name, key=lambda name: by_name[name]["held_out_losses"]["l1"]) == "tiny-dflash"
+
+
+def test_who_pulls_harder_is_as_the_lesson_says():
+    def dspark(q):
+        return 0.9 * 2 * q * (1 - q) + 0.1 * (1 - q)
+
+    ratio, half, guess = caught(rf"pulls {NUMBER} times as hard as a guess among eight \({NUMBER} against {NUMBER}\)", prose("07"), "the prose")
+    (other,) = caught(rf"the guess that pulls {NUMBER} times as hard", prose("07"), "the prose")
+    assert (half, guess) == (f"{dspark(1 / 2):.2f}", f"{dspark(1 / 8):.2f}")
+    assert float(ratio) == pytest.approx(dspark(1 / 2) / dspark(1 / 8), abs=0.051)
+    assert float(other) == pytest.approx((1 - 1 / 8) / (1 - 1 / 2), abs=0.051)
+
+
+def test_the_cure_has_the_answers_and_anchors_of_the_labs_drafter():
+    cure, lab = load_recipe("diagnosis-5-full-length"), load_recipe("tiny-dspark")
+    assert (cure["config"], cure["epochs"]) == (lab["config"], lab["epochs"])
+    assert cure["data"] == {**lab["data"], "held_out": 150} and diagnosis.SEED != lab["data"]["seed"]
+    assert "except 150 answers that its own recipe sets aside" in prose("07")
+
+
+def test_both_heads_learn_from_the_anchors_that_the_box_names():
+    drawn = caught(rf"{NUMBER} for the lab's block drafters, {NUMBER} in this lesson", prose("07"), "the prose")
+    assert [int(number) for number in drawn] == [load_recipe(name)["config"]["num_anchors"] for name in ("tiny-dspark", "lesson-tiny")]
 
 
 def test_the_accepted_lengths_of_the_cure_are_the_measured_ones():

@@ -76,3 +76,35 @@ def test_two_requests_that_share_steps_have_the_targets_distribution():
     alone = [output_distribution(target, None, None, length=2, prompt=prompt) for prompt in ((0,), (1, 0))]
     exact = {(first, second): p * q for first, p in alone[0].items() for second, q in alone[1].items()}
     assert total_variation(found, exact) < 1e-5
+
+
+def test_one_pass_per_request_and_the_last_come_first_are_refused(capsys):
+    def one_pass_each(engine):
+        while engine.waiting and len(engine.running) < engine.slots:
+            small_engine.admit(engine)
+        for number in list(engine.running):
+            drafts, _ = engine.draft(number)
+            engine.read({number: [engine.running[number][-1], *drafts]})
+
+    def last_come_first(engine):
+        engine.waiting.reverse()
+        step(engine)
+        engine.waiting.reverse()
+
+    assert "passes over drafts more than once" in line_of(one_pass_each, capsys)
+    assert "was admitted before one that came earlier" in line_of(last_come_first, capsys)
+
+
+def test_a_missing_anchor_and_a_prompt_not_kept_are_named(capsys):
+    def without_anchor(engine):
+        while engine.waiting and len(engine.running) < engine.slots:
+            small_engine.admit(engine)
+        engine.read({number: engine.draft(number)[0] for number in engine.running})
+
+    def not_kept(engine):
+        number, prompt = engine.waiting.pop(0)
+        engine.running[number] = [engine.read({number: prompt})[number][-1].argmax().item()]
+        engine.draft(number)
+
+    assert "starts without its anchor" in line_of(without_anchor, capsys)
+    assert "was read, but not kept" in line_of(not_kept, capsys)

@@ -1,8 +1,9 @@
 """Checkers of lesson 01: bytes of the K/V cache, the time a draft may take."""
 
+import math
 from types import SimpleNamespace
 
-from .checking import Exercise, Step
+from .checking import Exercise, Mistake, Step
 
 
 def key_numbers(config, heads, layers=1):
@@ -15,9 +16,16 @@ def cache_bytes(config, context, size):
     return 2 * key_numbers(config, config.num_key_value_heads, config.num_hidden_layers) * context * size
 
 
-# Seven attention heads per key head: no product of other factors is 7, so no two mistakes cancel.
+def of_an_int(function):
+    """Raises Mistake for the right number of bytes in another type than int."""
+    if not isinstance(function(CONFIG, 11, 4), int):
+        raise Mistake("the number is right; return it as an int, without a float among its factors")
+
+
+# Seven attention heads per key head: no product of other factors is 7, so no two mistakes cancel. Two sizes of a number: no
+# power of 2 is a size for both. The tiny target has 12 layers, 2 key heads of 32 numbers, 45 tokens of prompt, 4-byte numbers.
 CONFIG = SimpleNamespace(num_hidden_layers=3, num_attention_heads=35, num_key_value_heads=5, head_dim=13)
-check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4)], {
+check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4), (CONFIG, 11, 8)], {
     "that is the keys or the values; the cache holds both":
         lambda c, n, size: key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * n * size,
     "you counted the attention heads; queries are not kept, only keys and values are: num_key_value_heads":
@@ -30,7 +38,14 @@ check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4)], {
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * size,
     "that is how many numbers there are; multiply by the bytes of one":
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * n,
-}, "multiply keys and values, layers, key heads, head size, tokens and the bytes of a number"))
+    "that holds for this lesson's model and prompt only; take every factor but the 2 from the arguments": (
+        lambda c, n, size: 276_480,
+        lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, 12) * n * size,
+        lambda c, n, size: 2 * key_numbers(c, 2, c.num_hidden_layers) * n * size,
+        lambda c, n, size: 2 * 32 * c.num_key_value_heads * c.num_hidden_layers * n * size,
+        lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * 45 * size,
+        lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * n * 4),
+}, "count the numbers that one token leaves in one layer; then all layers, all tokens, and the bytes of a number"), manner=of_an_int)
 
 
 def draft_budget(tau, verify, plain, wanted):
@@ -55,4 +70,13 @@ check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0), (2.0, 9.
         lambda tau, verify, plain, wanted: max(0.0, tau * plain / wanted - verify),
     "the whole round, draft and verification, is divided by tau":
         lambda tau, verify, plain, wanted: tau * (plain / wanted - verify),
-}, "put L = (draft + verify) / tau equal to plain / wanted and solve for draft"))
+    "the sign is turned around: the draft has what the verification leaves":
+        lambda tau, verify, plain, wanted: verify - tau * plain / wanted,
+    "only plain decoding's time is divided by wanted; the verification takes as long as it takes":
+        lambda tau, verify, plain, wanted: (tau * plain - verify) / wanted,
+    "tau has the target's own token in it already: tau, not tau + 1":
+        lambda tau, verify, plain, wanted: (tau + 1) * plain / wanted - verify,
+    "return the budget as it is, not rounded": (
+        lambda tau, verify, plain, wanted: int(tau * plain / wanted - verify),
+        lambda tau, verify, plain, wanted: math.floor(tau * plain / wanted - verify)),
+}, "what may a token cost at most, and so a round, which gives tau of them? The draft has what the verification leaves"))

@@ -1,5 +1,7 @@
 """Checkers of lesson 04: tapping, block ids, positions and the mask of a block."""
 
+from functools import partial
+
 import torch
 
 from .checking import Exercise, Mistake, Step
@@ -8,6 +10,11 @@ from .checking import Exercise, Mistake, Step
 def features_of(hidden_states, taps):
     """The tapped hidden states of a target, concatenated, [B, n, taps * H]."""
     return torch.cat([hidden_states[layer + 1] for layer in taps], -1)
+
+
+def stacked(states, taps, axis):
+    """The right states on a new axis: stacked, or in a list where `axis` is 0."""
+    return torch.stack([states[i + 1] for i in taps], axis)
 
 
 STATES = tuple(torch.randn(7, 1, 3, 4, generator=torch.Generator().manual_seed(0)))  # embedding output, then six layers
@@ -25,7 +32,9 @@ check_features = Exercise(features_of, Step([(STATES, (1, 4))], {
     "you read an index that is not in the list: this check's model has six layers and the taps 1 and 4, so take the layers "
     "from `taps`.":
         lambda states, taps: features_of(states, (1, 4, 7, 10)),
-}, "the features are not hidden_states[i + 1] of the taps 1 and 4, joined along the last axis."))
+    "you have the right states, but in a list or along an axis of their own; join them along the last axis: [1, 3, 8] here.":
+        tuple(partial(stacked, axis=axis) for axis in (0, 1, 2, -1)),
+}, "the features are not hidden_states[i + 1] of the taps 1 and 4, joined along the last axis: [1, 3, 8] here."))
 
 
 def masks(anchor, gamma, mask_id):
@@ -45,8 +54,10 @@ def of_integers(function):
     """Raises Mistake for right ids in a form that an embedding refuses."""
     anchors, *rest = TWO_BLOCKS
     ids = function(anchors.clone(), *rest)
-    if not isinstance(ids, torch.Tensor) or ids.is_floating_point():
-        raise Mistake("the numbers are right, but an embedding reads a tensor of integers, and these are none.")
+    if not isinstance(ids, torch.Tensor):
+        raise Mistake(f"the numbers are right, but an embedding reads a tensor of integers; this is of type {type(ids).__name__}.")
+    if ids.is_floating_point():
+        raise Mistake("the numbers are right, but an embedding reads a tensor of integers; these are floats.")
 
 
 check_block_ids = Exercise(block_ids, Step([TWO_BLOCKS], {
@@ -60,8 +71,11 @@ check_block_ids = Exercise(block_ids, Step([TWO_BLOCKS], {
     "every slot holds the anchor; only slot 0 does, the others hold the mask.":
         lambda a, g, m: a[:, None].repeat(1, g),
     "two anchors went in, so two rows must come out, [B, gamma]; yours has masks or ids for one.":
-        (lambda a, g, m: block_ids(a[:1], g, m), lambda a, g, m: torch.cat([a[:, None], masks(a[:1], g - 1, m)], 1)),
-}, "the ids are not the anchor followed by gamma - 1 masks, a row for each of the two anchors, [B, gamma]."),
+        (lambda a, g, m: block_ids(a[:1], g, m), lambda a, g, m: block_ids(a[:1], g, m)[0],
+         lambda a, g, m: torch.cat([a[:, None], masks(a[:1], g - 1, m)], 1)),
+    "you used the lesson's 7 or 1023; take gamma and mask_id from the arguments, here 4 and 9.":
+        (lambda a, g, m: block_ids(a, 7, 1023), lambda a, g, m: block_ids(a, g, 1023), lambda a, g, m: block_ids(a, 7, m)),
+}, "the ids are not the anchor followed by masks, one slot for each draft and a row for each of the two anchors: [2, 4] here."),
     manner=of_integers)
 
 
@@ -100,6 +114,16 @@ def of_booleans(function):
 check_block_mask = Exercise(block_mask, Step([(5, 3)], {
     "this is the target's causal mask; the slots of a block see each other in both directions.":
         lambda n, g: torch.ones(g, n + g).tril(n).bool(),
+    "this is tril() without an offset: the n context keys stand before the block's, and every slot sees all of both.":
+        lambda n, g: torch.ones(g, n + g).tril().bool(),
+    "rows and columns are swapped; a row is a slot, a column is a key: [gamma, context_length + gamma].":
+        lambda n, g: block_mask(n, g).T,
+    "the context's columns are missing: the keys are the context's, then the block's, [gamma, context_length + gamma].":
+        lambda n, g: torch.ones(g, g).bool(),
+    "the slots see the anchor but not the masks; they see all slots of the block.":
+        lambda n, g: torch.arange(n + g).expand(g, -1) <= n,
+    "no slot sees itself; it sees all slots, its own as well.":
+        lambda n, g: torch.cat([torch.ones(g, n), 1 - torch.eye(g)], 1).bool(),
     "the slots do not see one another; keys are the context and the whole block.":
         lambda n, g: torch.arange(n + g).expand(g, -1) < n,
     "each slot sees only itself inside the block; it sees all slots.":
@@ -110,5 +134,5 @@ check_block_mask = Exercise(block_mask, Step([(5, 3)], {
         lambda n, g: torch.ones(n + g, n + g).bool(),
     "True means that the slot may see the key; yours is False everywhere, which hides all of it.":
         lambda n, g: torch.zeros(g, n + g).bool(),
-}, "the mask does not let every slot see the whole context and the whole block."),
+}, "the mask does not let every slot see the whole context and the whole block: [3, 8] for a context of 5 and gamma 3."),
     manner=of_booleans)

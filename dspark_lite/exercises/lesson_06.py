@@ -12,6 +12,8 @@ def pairs(token_ids, features):
 
 def paired(answer):
     """Tokens [P] and features [P, H], in this order and as many of the one as of the other."""
+    if len(answer) != 2:
+        raise Mistake("two tensors are asked for, the tokens and the features, not a row or a list item for each pair.")
     tokens, features = answer
     if getattr(tokens, "ndim", 1) > getattr(features, "ndim", 2):
         raise Mistake("the features came first; return the tokens, then the features.")
@@ -35,6 +37,8 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
         lambda ids, features: (ids[2:], features[1:-1]),
     "the features came first; return the tokens, then the features.":
         lambda ids, features: (features[:-1], ids[1:]),
+    "two tensors are asked for, the tokens and the features, not a row or a list item for each pair.":
+        lambda ids, features: list(zip(ids[1:], features[:-1])),
     "there are 4 tokens and 5 features; every feature has one token.":
         lambda ids, features: (ids[1:], features),
 }, "the pairs are not (token i + 1, feature i) for i = 0 to n - 2.", paired))
@@ -72,7 +76,7 @@ check_after_round = Exercise(after_round, Step([(20, 7, 3), (20, 7, 0), (31, 5, 
     "two numbers are asked for: (entries that stay, pairs that are entered).":
         lambda cached, gamma, accepted: cached + accepted + 1,
     "you kept the entries of accepted drafts and entered nothing: the cache would drift away from the target.":
-        lambda cached, gamma, accepted: (cached + accepted + 1, 0),
+        (lambda cached, gamma, accepted: (cached + accepted + 1, 0), lambda cached, gamma, accepted: (cached + accepted, 0)),
     "the anchor is forgotten: it was committed before the drafts, and its pair belongs in the cache too.":
         lambda cached, gamma, accepted: (cached, accepted),
     "the token after the accepted drafts is the new anchor; it is entered after the next round, as this round's anchor "
@@ -122,7 +126,7 @@ check_conditional = Exercise(conditional, Step([([4, 0, 2, 1, 4, 0, 1, 3], 4)], 
     "this is the share refused at k; one minus it is accepted.":
         shares(lambda accepted, k: accepted.count(k - 1), reached),
     "you counted rounds that accept exactly k; a round that accepts more has accepted position k as well.":
-        shares(lambda accepted, k: accepted.count(k), reached),
+        (shares(lambda accepted, k: accepted.count(k), reached), shares(lambda accepted, k: accepted.count(k), at_least)),
     "you divided by the first position's count every time.":
         shares(at_least, lambda accepted, k: at_least(accepted, 1)),
     "your values begin with a position 0, which every round keeps; the first draft has position 1.":

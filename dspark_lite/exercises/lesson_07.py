@@ -13,6 +13,14 @@ def boolean(answer):
     return answer
 
 
+def every_position(answer):
+    """A mask of type bool, shaped as SUPERVISED."""
+    shape, wanted = list(torch.as_tensor(answer).shape), list(SUPERVISED.shape)
+    if shape != wanted:
+        raise Mistake(f"for `supervised` of shape {wanted} your answer has shape {shape}; it must have a place for each position.")
+    return boolean(answer)
+
+
 def following(supervised):
     """Whether the next position is supervised."""
     return pad(supervised[:, 1:], (0, 1))
@@ -21,6 +29,21 @@ def following(supervised):
 def possible_anchors(supervised):
     """Where an anchor may stand, boolean [B, n] like `supervised`."""
     return supervised & following(supervised)
+
+
+def but_the_last(supervised):
+    """All supervised positions but the row's last."""
+    return supervised & (torch.arange(supervised.shape[1]) < supervised.shape[1] - 1)
+
+
+def whole_block(size):
+    """Anchors with `size` supervised tokens after them."""
+    return lambda s: torch.stack([pad(s[:, k:], (0, k)) for k in range(size + 1)]).all(0)
+
+
+def far_end(size):
+    """Supervised positions whose `size`-th next token is supervised."""
+    return lambda s: s & pad(s[:, size:], (0, size))
 
 
 def leaves_its_argument(function) -> None:
@@ -47,7 +70,13 @@ check_possible_anchors = Exercise(possible_anchors, Step([(SUPERVISED,)], {
         lambda s: torch.arange(s.shape[1]).expand_as(s) < s.shape[1] - 1,
     "the answer is of type torch.float32; it must be boolean.":
         lambda s: possible_anchors(s).float(),
-}, "an anchor is a supervised position whose successor is supervised.", boolean), manner=leaves_its_argument)
+    "you left out the row's last position only; where an answer ends before the next prompt, its last token is no anchor either.":
+        but_the_last,
+    "one next token is enough: an anchor does not need a whole block of the answer after it.":
+        (whole_block(2), whole_block(4), whole_block(7), far_end(4), far_end(7)),
+    "for `supervised` of shape [2, 8] your answer has shape [2, 7]; it must have a place for each position.":
+        lambda s: s[:, :-1] & s[:, 1:],
+}, "an anchor is a supervised position whose successor is supervised.", every_position), manner=leaves_its_argument)
 
 
 def seeing(context, slots):
@@ -108,7 +137,11 @@ check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 6, 3, SLOTS, KEYS)],
     "the context is hidden; a slot sees what stands before its block's anchor.":
         seeing(nothing, own),
     "you compared whole key indices with blocks; a slot's block is (key - length) // gamma.":
-        lambda anchors, length, g, query, key: (key < anchors[query // g]) | (key // g == query // g),
+        (lambda anchors, length, g, query, key: (key < anchors[query // g]) | (key // g == query // g),
+         lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query // g], key // g == query // g)),
+    "you took anchors[query % K]; the slots of a block stand side by side, so a slot's block is query // gamma.":
+        lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query % len(anchors)],
+                                                           (key - length) // g == query // g),
     "the answer is of type torch.float32; it must be boolean.":
         lambda *indices: sees(*indices).float(),
 }, "a slot sees keys below its block's anchor, and from `length` on those of its own block.", boolean))
@@ -129,16 +162,19 @@ def per_slot(answer):
     shape = list(torch.as_tensor(answer).shape)
     if shape != [2]:
         raise Mistake(f"for distributions of shape [2, 3] your answer has shape {shape}; it must be [2], a number for each slot.")
+    if torch.as_tensor(answer).isnan().any():
+        raise Mistake("your answer is NaN where p and q are both 0 for a token: 0 / 0. Avoid the quotient, or bound it from below.")
     return answer
 
 
 def kept(target_probs, draft_probs):
     """The chance [..., V] that a token is kept once it was drawn."""
-    return (target_probs / draft_probs).clamp(max=1)
+    return (target_probs / draft_probs.clamp(min=1e-30)).clamp(max=1)
 
 
+IMPOSSIBLE_CASE = torch.tensor([[0.6, 0.4, 0.0], [0.5, 0.5, 0.0]]), torch.tensor([[0.3, 0.7, 0.0], [1.0, 0.0, 0.0]])
 LABEL_CASE = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]), torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.7, 0.2]])
-check_label = Exercise(confidence_label, Step([LABEL_CASE], {
+check_label = Exercise(confidence_label, Step([LABEL_CASE, IMPOSSIBLE_CASE], {
     "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.":
         lambda p, q: 1 - distance(p, q) / 4,
     "this is 1 - L1; every unit of probability that moves is counted twice in L1, so it must be halved.":
@@ -157,6 +193,8 @@ check_label = Exercise(confidence_label, Step([LABEL_CASE], {
         (lambda p, q: kept(p, q).mean(-1), lambda p, q: kept(p, q).sum(-1)),
     "this is the chance of the drafter's likeliest token alone; the draft is drawn, so every token counts q(x) times.":
         lambda p, q: kept(p, q).gather(-1, q.argmax(-1, keepdim=True))[..., 0],
+    "your answer is NaN where p and q are both 0 for a token: 0 / 0. Avoid the quotient, or bound it from below.":
+        lambda p, q: (q * (p / q).clamp(max=1)).sum(-1),
 }, "a token is drawn with chance q(x) and then kept with chance min(1, p(x) / q(x)); add the products over the vocabulary.", per_slot))
 
 
@@ -190,10 +228,23 @@ def block_by_block(losses, counted):
     return torch.stack([weighted_loss(*block) for block in zip(losses[filled, None], counted[filled, None])]).mean()
 
 
+def empty_as_zero(losses, counted):
+    """Every block averaged by itself; an empty one counts as 0."""
+    weights = decay(torch.arange(losses.shape[1]), counted)
+    return ((losses * weights).sum(-1) / weights.sum(-1).clamp(min=1e-9)).mean()
+
+
 def differentiable(answer):
     """A tensor, which `backward()` can begin from."""
     if not isinstance(answer, torch.Tensor):
         raise Mistake(NO_TENSOR)
+    return answer
+
+
+def not_nan(answer):
+    """A tensor that is a number although a block is empty."""
+    if differentiable(answer).isnan().any():
+        raise Mistake(ZERO_BY_ZERO)
     return answer
 
 
@@ -204,6 +255,8 @@ def keeps_the_gradient(function) -> None:
             raise Mistake("the value is right, but it has lost its gradient (.detach(), torch.tensor() or torch.no_grad() on the way).")
 
 
+ZERO_BY_ZERO = ("your answer is NaN: averaged by itself, a block without a slot that counts is 0 / 0; add all slots above and all "
+                "weights below, then divide once.")
 NO_TENSOR = "return a tensor, not a Python number (.item() or float() on the way?): nothing can be learned from a number."
 LOSSES = torch.rand(3, 7, generator=torch.Generator().manual_seed(0))
 COUNTED = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
@@ -217,7 +270,11 @@ check_weighted_loss = Exercise(weighted_loss, Step([(LOSSES, COUNTED)], {
     "the weights of slots that do not count are in the divisor; they belong on neither side.":
         weighing(decay, lambda weights, counted: decay_everywhere(torch.arange(7), counted).expand_as(weights)),
     "each block is averaged by itself and then all blocks alike; one with few slots would weigh as a full one.":
-        block_by_block,
+        (block_by_block, empty_as_zero),
+    "you divided by the weights of one full block; add the weights of all slots that count, in all blocks.":
+        weighing(decay, lambda weights, counted: decay_everywhere(torch.arange(7), counted)),
+    ZERO_BY_ZERO:
+        lambda losses, counted: torch.stack([weighted_loss(*block) for block in zip(losses[:, None], counted[:, None])]).mean(),
     "the decay is 7; the released drafts were trained with 4 (the paper writes gamma there).":
         weighing(lambda position, counted: decay(position, counted, 7)),
     "every position weighs the same; position k weighs exp(-(k - 1) / 4).":
@@ -228,7 +285,7 @@ check_weighted_loss = Exercise(weighted_loss, Step([(LOSSES, COUNTED)], {
         weighing(decay, lambda weights, counted: torch.ones(1)),
     NO_TENSOR:
         lambda *case: weighted_loss(*case).item(),
-}, "the loss is the sum of weight * loss over the slots that count, divided by the sum of these weights.", differentiable),
+}, "the loss is the sum of weight * loss over the slots that count, divided by the sum of these weights.", not_nan),
     manner=keeps_the_gradient)
 
 
@@ -340,6 +397,14 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         losing(text=lambda log_q, p, tokens: -(p * log_q).sum(-1)),
     "cross-entropy is -log q(x), not 1 - q(x).":
         losing(text=lambda log_q, p, tokens: 1 - log_q.exp().gather(-1, tokens[..., None])[..., 0]),
+    "F.cross_entropy takes logits and applies the softmax itself; you gave it probabilities.":
+        losing(text=lambda log_q, p, tokens: text_loss(torch.log_softmax(log_q.exp(), -1), p, tokens)),
+    "the confidence's label is not whether the drafter's likeliest token is the text's; it is the chance of acceptance.":
+        losing(label=lambda p, q: (q.argmax(-1) == LOSS_CASE[2]).float()),
+    "the losses are plain means over all slots; average each with your weighted_loss.":
+        losing(mean=lambda losses, counted: losses.mean()),
+    "the factors are typed in; take them from the argument `factors`, here they are others than the recipe's.":
+        with_factors(cross_entropy=0.1, l1=0.9, confidence=1.0),
     "the sign of the cross-entropy is turned: -log q(x) is positive.":
         losing(text=lambda log_q, p, tokens: -text_loss(log_q, p, tokens)),
     "every position weighs the same; use your weighted_loss.":

@@ -37,6 +37,10 @@ check_order = Exercise(admission_order, Step([(torch.tensor([[0.9, 0.8, 0.5], [0
         by_position,
     "the pairs are (position, request); write (request, position).":
         lambda c: [(k, r) for r, k in admission_order(c)],
+    "positions count from 0, like the requests.":
+        lambda c: [(r, k + 1) for r, k in admission_order(c)],
+    "the product runs over the requests; survival is the product along a block.":
+        lambda c: ranked(c.cumprod(0), by_position(c)),
 }, "sort the pairs (request, position) by survival, the highest first, ties by position."))
 
 
@@ -124,4 +128,6 @@ check_lagged = Exercise(lagged_lengths, Step([(OLD, CURRENT, STAIRS)], {
         lambda old, now, table: top_k(now, global_optimum(old, table).sum() + len(old)),
     "that is one number for the whole batch; hand the budget out with top_k.":
         lambda old, now, table: global_optimum(old, table).sum(),
+    "top_k takes one number as its budget, and you gave it a length for each request: add them up.":
+        lambda old, now, table: top_k(now, global_optimum(old, table)),
 }, "the budget is the sum of the lengths that are best for the old survivals; top_k hands it out by the current."))

@@ -26,7 +26,9 @@ def one_number_per_token(answer):
     """Two tensors [7]."""
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise Mistake("return two tensors, request and position.")
-    shapes = [tuple(torch.as_tensor(part).shape) for part in answer]
+    if not all(isinstance(part, torch.Tensor) for part in answer):
+        raise Mistake("request and position must be tensors; the mask compares them all at once.")
+    shapes = [tuple(part.shape) for part in answer]
     if shapes != [(7,), (7,)]:
         raise Mistake(f"request and position have the shapes {shapes}; "
                       "each holds one number per token, as many as the counts add up to.")
@@ -42,6 +44,8 @@ check_indices = Exercise(index_tensors, Step([(torch.tensor([7, 3, 5]), torch.te
         lambda s, c: (index_tensors(s, c)[0], through(c)),
     "you added the start to a count through the whole batch; begin anew at each request.":
         lambda s, c: (index_tensors(s, c)[0], s[index_tensors(s, c)[0]] + through(c)),
+    "positions are off by counts[r]: counts.cumsum(0) counts the request itself too; it begins at cumsum - counts.":
+        lambda s, c: (index_tensors(s, c)[0], index_tensors(s - c, c)[1]),
     "all tokens of a request have the position of its first; each stands one after the one before.":
         lambda s, c: (index_tensors(s, c)[0], s[index_tensors(s, c)[0]]),
     "positions are one too high: the anchor stands at the start itself, right after the last committed token.":
@@ -141,13 +145,20 @@ check_fixed_throughput = Exercise(fixed_throughput, Step(LOADS, {
         throughput(lambda mean, length: committed(mean, len(mean))),
     "the step is that of one request; all of them share it, and it verifies the tokens of all.":
         throughput(seconds=lambda costs, length, requests: step_seconds(costs, length, 1)),
+    "the step is given the tokens of one request; it verifies the drafts and anchors of all of them.":
+        throughput(seconds=lambda costs, length, requests: costs.seconds(requests, 1 + length)),
     "costs.seconds gives seconds per step, so divide by it.":
         throughput(seconds=lambda costs, length, requests: 1 / step_seconds(costs, length, requests)),
     "survivals are added up over the recorded blocks too; take their mean block.":
         lambda alive, length, requests, costs:
             requests * (1 + alive[:, :length].sum()) / step_seconds(costs, length, requests),
-}, "requests * (1 + mean survival, summed over the first `length` positions), over the seconds of a step of requests * "
-   "(1 + length) tokens."))
+    "survivals are added up over the recorded blocks too, each as if it were one of the requests; take their mean block.":
+        lambda alive, length, requests, costs:
+            (requests + alive[:, :length].sum()) / step_seconds(costs, length, requests),
+    "survivals are products already: each is the chance that all drafts up to there are accepted. Don't multiply them again.":
+        lambda alive, length, requests, costs: fixed_throughput(alive.cumprod(1), length, requests, costs),
+}, "the tokens that a step commits for all requests, over the seconds of a step that verifies the tokens of all of them. "
+   "Check both parts for `length` 0: one token for each request, in a step of the anchors alone."))
 
 
 def speed(curve, level):
@@ -183,7 +194,8 @@ check_speed_gain = Exercise(speed_gain, Step([(OURS, THEIRS, level) for level in
     "that is how much more throughput ours has where its users are as fast as theirs: the other way across the picture. "
     "Keep the throughput, compare the speeds.":
         lambda ours, theirs, level: total(ours, speed(theirs, level)) / level - 1,
-    "np.interp was asked for a throughput at that speed; the first column is the speed, the second the throughput.":
+    "np.interp reads past the end of a curve: either the columns are exchanged (the first is the speed, the second the "
+    "throughput), or the rows are turned round, so that the throughputs fall.":
         lambda ours, theirs, level: total(ours, level) / total(theirs, level) - 1,
     "np.interp needs its grid to rise: along the speeds it falls. Interpolate over the throughputs.":
         lambda ours, theirs, level: np.interp(level, *ours.T) / np.interp(level, *theirs.T) - 1,

@@ -66,6 +66,34 @@ class SmallEngine:
         return len(answer) == self.longest or answer[-1] in self.stop
 
 
+class WatchedEngine(SmallEngine):
+    """A SmallEngine that raises Mistake where a step asks it for what does not fit."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.admitted, self.passes = [], 0  # requests in the order in which their prompts were read; passes over drafts in this step
+
+    def read(self, tokens):
+        """The pass, where it is the step's only one over drafts and starts with each anchor."""
+        known = [number for number in tokens if number in self.admitted]
+        self.passes += bool(known)
+        if self.passes > 1:
+            raise Mistake("a step passes over drafts more than once; one engine.read takes the newest token and the drafts of all requests")
+        for number in known:
+            if number in self.running and tokens[number][0] != self.running[number][-1]:
+                raise Mistake(f"the pass of request {number} starts without its anchor; read its newest token, then its drafts")
+        self.admitted += [number for number in tokens if number not in known]
+        if self.admitted != sorted(self.admitted):
+            raise Mistake(f"request {self.admitted[-1]} was admitted before one that came earlier; take the first of engine.waiting")
+        return super().read(tokens)
+
+    def draft(self, number):
+        """The block, where the drafter has seen the prompt."""
+        if number not in self.states:
+            raise Mistake(f"request {number} was read, but not kept; engine.keep(number, len(prompt)) shows the drafter its prompt")
+        return super().draft(number)
+
+
 def step(engine):
     """One step: admit, draft, verify all in one pass, commit, evict."""
     while engine.waiting and len(engine.running) < engine.slots:
@@ -102,6 +130,40 @@ def variant(begin=lambda engine: len(engine.running) < engine.slots, **changed):
     return wrong
 
 
+def keeping_no_block(engine):
+    """Never calls keep after a block."""
+    hidden, engine.keep = engine.keep, lambda number, count: None
+    for _ in range(min(len(engine.waiting), engine.slots - len(engine.running))):
+        engine.keep = hidden
+        admit(engine)
+        engine.keep = lambda number, count: None
+    commit(engine)
+    del engine.keep
+
+
+def saving_before_the_cut(engine):
+    """Puts the answer aside before `complete` has cut it."""
+    uncut = engine.complete
+
+    def complete(number):
+        whole = engine.running[number]
+        ended = uncut(number)
+        engine.running[number] = whole
+        return ended
+
+    engine.complete = complete
+    step(engine)
+    del engine.complete
+
+
+def admitting_last(engine):
+    """Admits at the end of a step, so that a new request waits for the next one."""
+    if engine.running:
+        commit(engine)
+    while engine.waiting and len(engine.running) < engine.slots:
+        admit(engine)
+
+
 def batch_by_batch(engine):
     """Fills the slots only when all of them are free."""
     while not engine.running and engine.waiting or engine.waiting and getattr(engine, "filling", False):
@@ -112,10 +174,16 @@ def batch_by_batch(engine):
 
 
 WRONG_TEXT = {
-    "refused drafts stay in the cache; of the block only the anchor and the accepted drafts may stay, len(tokens) in all":
+    "refused drafts stay in the cache; of the block only the anchor and the accepted drafts may stay, as many as verify returned":
         variant(kept=lambda tokens, drafts: 1 + len(drafts)),
+    "one token too many stays in the cache: the last that verify returns has not been read yet; keep as many as verify returned":
+        variant(kept=lambda tokens, drafts: len(tokens) + 1),
+    "engine.keep is not called after a block, so all of it stays and the drafter never sees it; keep as many as verify returned":
+        keeping_no_block,
+    "the answer is put aside before engine.complete(number) has cut it at its end; call that first":
+        saving_before_the_cut,
     "the last accepted draft (or the anchor) is forgotten with the refused ones; the anchor stays besides the accepted "
-    "drafts, len(tokens) in all":
+    "drafts, as many as verify returned":
         variant(kept=lambda tokens, drafts: len(tokens) - 1),
     "the token that verify adds after the accepted drafts is missing from the answer":
         variant(written=lambda tokens: tokens[:-1] or tokens),
@@ -123,6 +191,8 @@ WRONG_TEXT = {
 TOO_SLOW = {
     "you fill the slots only when all are free; a waiting request takes a slot as soon as one is":
         batch_by_batch,
+    "requests are admitted at the end of a step; admit first, so that they are drafted for and verified in the same step":
+        admitting_last,
     "one slot always stays empty; admit while fewer than `slots` requests run":
         variant(begin=lambda engine: len(engine.running) < engine.slots - 1 or not engine.running),
     "one request is admitted per step; as many as there are free slots":
@@ -139,9 +209,10 @@ def served(step, drafter_of) -> tuple[dict[int, list[int]], list[int]]:
     Raises Mistake where it runs too many requests or does not end, Unfinished where a step does nothing.
     """
     target, drafters = toy_models(vocab_size=11, gamma=GAMMA)
-    engine, steps = SmallEngine(target, drafter_of(target, drafters), SLOTS, LONGEST, STOP), []
+    engine, steps = WatchedEngine(target, drafter_of(target, drafters), SLOTS, LONGEST, STOP), []
     engine.waiting = list(enumerate(PROMPTS))
     while engine.waiting or engine.running:
+        engine.passes = 0
         step(engine)
         steps.append(len(engine.running))
         if len(engine.waiting) == len(PROMPTS):

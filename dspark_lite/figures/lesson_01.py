@@ -1,5 +1,7 @@
 """Figures of lesson 01: what a pass costs by context and by the positions that it carries."""
 
+from matplotlib.ticker import LogLocator, NullFormatter
+
 from .style import BLACK, BLUE, GREY, ORANGE, RED, figure, measured_on
 
 
@@ -11,6 +13,9 @@ def context_cost_figure(contexts, without_cache, with_cache, device: str):
     axes.set_xscale("log", base=2)
     axes.set(xticks=contexts, xticklabels=contexts, yscale="log", xlabel="context (tokens), both scales logarithmic",
              ylabel="time of the next token (ms)")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     longer, slower, held = (series[-1] / series[0] for series in (contexts, without_cache, with_cache))
     axes.set_title(f"context × {longer:.0f}: time × {slower:.0f} without the cache, × {held:.1f} with it", fontsize=10)
     axes.legend()
@@ -26,10 +31,10 @@ def pass_cost_figure(positions, milliseconds, device: str):
     whole.text(last, milliseconds[-1] + 0.04 * top, "measured", color=BLUE, ha="right")
     whole.plot([0, last], [0, milliseconds[0] * last], color=GREY, linestyle=":")
     whole.text(0.93 * top / milliseconds[0] + 0.03 * last, 0.93 * top, "if every position\nwere paid in full", color=GREY, va="top")
-    whole.set(xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(0, top))
+    whole.set(xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(0, top), xticks=positions)
     whole.set_title(f"{last} positions cost {milliseconds[-1] / milliseconds[0]:.1f} times as much as one", fontsize=10)
     each.plot(positions, [time / k for time, k in zip(milliseconds, positions)], color=BLUE, marker="o")
-    each.set(xlabel="positions in the pass", ylabel="time of the pass / positions (ms)", ylim=(0, None))
+    each.set(xlabel="positions in the pass", ylabel="time of the pass / positions (ms)", ylim=(0, None), xticks=positions)
     each.set_title(f"on average one of {last} costs {milliseconds[-1] / last / milliseconds[0]:.0%} of a lone one", fontsize=10)
     measured_on(each, device)
     return fig
@@ -47,9 +52,9 @@ def roofline_figure(bandwidth, peak, intensity, many, speed, positions, pass_spe
     axes.plot([intensity * k for k in many], speed, color=BLUE, marker="o", linestyle="", label="matrix products alone")
     axes.plot([intensity * k for k in positions], pass_speed, color=ORANGE, marker="s", linestyle="",
               label="whole pass")
-    for counts, heights, color in ((many, speed, BLUE), (positions, pass_speed, ORANGE)):
+    for counts, heights, color, shift, side in ((many, speed, BLUE, (5, -9), "left"), (positions, pass_speed, ORANGE, (-5, 3), "right")):
         for k, height in zip(counts, heights):
-            axes.annotate(k, (intensity * k, height), (5, -9), textcoords="offset points", fontsize=7, color=color)
+            axes.annotate(k, (intensity * k, height), shift, textcoords="offset points", fontsize=7, color=color, ha=side)
     axes.axvline(bend, color=GREY, linestyle=":", linewidth=1)
     axes.set(xscale="log", yscale="log",
              xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",

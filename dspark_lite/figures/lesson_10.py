@@ -77,7 +77,7 @@ def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict
     left.text(0.5, 0.98, "known before\nthe first draft is drawn", transform=left.get_xaxis_transform(), ha="center",
               va="top", fontsize=8)
     left.set(xticks=range(3), xlim=(-0.15, 2.15), xlabel="admitted tokens", ylabel=THETA, ylim=(0.7, 1.3))
-    left.set_title("Only the third place knows what was drawn", fontsize=10)
+    left.set_title("Only the third value knows what was drawn", fontsize=10)
     right.set_title("Whoever goes there changes the output", fontsize=10)
     left.legend(fontsize=8, loc="lower left")
     for x, (name, (share, low, high)) in enumerate(drawn.items()):
@@ -110,8 +110,8 @@ def hills(curves: dict[str, list[float]], title: str, device: str):
 
 
 def prices(lost: dict[str, dict[str, dict[int, float]]], device: str):
-    """Throughput that Algorithm 1 loses, {curve: {view: {requests: fraction}}}: a panel a curve, a line a view. The
-    last curve was measured on `device`."""
+    """Throughput that Algorithm 1 loses against the search without a stop by the raw table, {curve: {view: {requests:
+    fraction}}}: a panel a curve, a line a view. The last curve was measured on `device`."""
     fig, panels = figure(len(lost), width=3.1, height=2.8, sharey=True)
     for axes, (curve, by_view) in zip(panels, lost.items()):
         for view, values in by_view.items():
@@ -125,7 +125,7 @@ def prices(lost: dict[str, dict[str, dict[int, float]]], device: str):
         axes.minorticks_off()
     fig.suptitle("What the stop costs depends on the table that it decides by", fontsize=10)
     measured_on(panels[-1], device)
-    panels[0].set_ylabel("lost against the\nglobal optimum (%)")
+    panels[0].set_ylabel("lost against the search\nwithout a stop (%)")
     panels[0].legend(fontsize=8)
     return fig
 
@@ -144,7 +144,7 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str):
         axes.minorticks_off()
     measured_on(panels[-1], device)
     panels[0].set_ylabel(f"throughput over that of\n{base}")
-    fig.suptitle("On a jagged table Algorithm 1 needs a convex view or a lag; a threshold needs neither, and knows no load", fontsize=10)
+    fig.suptitle("On a jagged table Algorithm 1 needs a convex view or a lag; a fixed threshold does not see the load", fontsize=10)
     handles, labels = panels[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5)
     return fig
@@ -210,7 +210,7 @@ def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: Cos
     if value is None:
         return f"a batch of {requests + admitted} tokens: more than the table covers ({cost_table.max_batch_tokens})"
     missing = 1 - value / theta.max().item()
-    below = f"{missing:.1%} below the highest θ" if missing > 1e-9 else "no place is higher"
+    below = f"{missing:.1%} below the highest θ" if missing > 1e-9 else "no θ is higher"
     if policy == "all":
         return f"everything is verified, θ is not asked: {below}"
     if policy == "threshold":

@@ -33,7 +33,7 @@ def style(name: str) -> dict:
 
 def load_colours(loads) -> list:
     """A shade for each load, dark where it is busy."""
-    return [plt.get_cmap("viridis_r")(0.12 + 0.88 * place) for place in np.linspace(0, 1, len(loads))]
+    return [plt.get_cmap("viridis_r")(0.25 + 0.75 * place) for place in np.linspace(0, 1, len(loads))]
 
 
 def load_axis(axes, loads) -> None:
@@ -71,7 +71,7 @@ def ragged_batch(request, visible, cached: int):
     axes.legend(handles=[Patch(color=SKY, label="sees, in the cached context"), Patch(color=BLUE, label="sees, in this step"),
                          Patch(facecolor="white", edgecolor=GREY, label="does not see")], fontsize=8, ncols=3,
                 loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    fig.suptitle("A token sees its own request's context and the block before it, and nobody else's", fontsize=10)
+    fig.suptitle("A token sees its own request's context and its block up to itself, and nobody else's", fontsize=10)
     return fig
 
 
@@ -142,7 +142,7 @@ def step_times(costs: StepCosts, device: str):
         axes.annotate(f"{requests:.0f} under way: {1e3 * row[0]:.0f} to {1e3 * row[-1]:.0f} ms", (costs.tokens_per_request[-1] + 0.15, height),
                       fontsize=8, va="center", color=colour, annotation_clip=False)
     axes.set(xlabel="tokens verified per request, anchor included", ylabel="times as long as\nwith anchors alone", ylim=(0.9, None))
-    axes.set_title("The more requests, the more a verified token costs", fontsize=10)
+    axes.set_title("The more requests, the more their drafts prolong a step", fontsize=10)
     measured_on(axes, device)
     return fig
 
@@ -156,14 +156,16 @@ def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, t
         length, value = scheduled[load]
         draw_estimates(axes, [length], [value], {**style("algorithm1"), "linestyle": "", "label": "Algorithm 1, at its mean length"})
         axes.axhline(1, color=GREY, linewidth=1)
-        axes.set_title(f"{load} under way: best {max(values, key=lambda length: values[length].value)}", fontsize=9)
+        axes.set_title(f"{load} under way: highest at {max(values, key=lambda length: values[length].value)}", fontsize=9)
     for axes in panels.flat[len(found):]:
         axes.axis("off")  # room for the legend
+    for axes in panels.flat[len(found) - panels.shape[1]:panels.shape[1]]:
+        axes.tick_params(labelbottom=True)  # nothing stands below them
     panels[0][0].set_xticks(list(next(iter(found.values()))))
     fig.supxlabel("drafts verified per request", fontsize=9)
-    fig.supylabel("throughput over plain decoding's at the same load", fontsize=9)
+    fig.supylabel("throughput over plain decoding's", fontsize=9)
     panels.flat[-1].legend(*panels[0][0].get_legend_handles_labels(), loc="center", fontsize=8)
-    fig.suptitle("The busier, the less any length brings; which length is best hardly changes here", fontsize=10)
+    fig.suptitle("The busier, the less any length brings; whole blocks stay at the top or near it", fontsize=10)
     measured_on(panels.flat[len(found) - 1], device)
     return fig
 
@@ -210,7 +212,10 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
     fig, (left, right) = figure(2, width=4.0, height=3.3)
     for name, points in frontiers.items():
         left.plot(*points.T, **style(name))
-    left.set(title="here: up and right is better", xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, None))
+    for name, side in (("mtp", -1), ("lagged", 1)):
+        _number_loads(left, name, frontiers[name], side)
+    left.set_title("here: up and right is better\n(numbers: requests under way)", fontsize=10)
+    left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, None))
     measured_on(left, device)
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         found = paper.numbers()["figure7"]["models"][model]
@@ -218,9 +223,17 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
             right.plot(*np.array(found["frontier"][series]).T, **_thin(ours, line))
         for anchor in found["anchors"]:
             _draw_anchor(right, anchor)
-    right.set(title="the paper's fits", xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
+    right.set_title("the paper's fits", fontsize=10)
+    right.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
     legend_under(fig, left, *fit_handles(), columns=3)
     return fig
+
+
+def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
+    """Writes beside each point [n, 2] of a frontier how many requests are under way, throughput over speed: left (-1) or right (1)."""
+    for speed, total in points:
+        axes.annotate(f"{total / speed:.0f}", (speed, total), (6 * side, 4 * (side > 0)), textcoords="offset points", fontsize=7,
+                      zorder=5, color=style(name)["color"], ha="left" if side > 0 else "right", va="bottom" if side > 0 else "center")
 
 
 def fit_handles() -> list[Line2D]:
@@ -232,7 +245,7 @@ def _draw_anchor(axes, anchor: dict) -> None:
     """A level at which the paper compares: the same throughput, and how much faster each user is."""
     theirs, ours, level = anchor["sla_tps"], anchor["dspark_tps_at_mtp_throughput"], anchor["mtp_throughput"]
     axes.annotate("", (ours, level), (theirs, level), arrowprops={"arrowstyle": "->", "color": BLACK})
-    axes.annotate(f"{anchor['annotated_tps_gain_pct']:+.0f} %", (ours, level), (3, 6), fontsize=8, textcoords="offset points",
+    axes.annotate(f"{anchor['annotated_tps_gain_pct']:+.0f} %", (ours, level), (4, 1), fontsize=8, textcoords="offset points", va="center",
                   bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8})
 
 
@@ -308,7 +321,7 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
     axes.bar(x, lengths, color=SKY, label="verified")
     axes.bar(x, kept, color=GREEN, label="accepted")
     axes.axhline(lengths.mean(), color=BLACK, linestyle="--", linewidth=1, label="mean length")
-    axes.set(xlabel="request, sorted", ylabel="drafts", ylim=(0, gamma * 1.22), yticks=range(gamma + 1), xlim=(0.4, max(len(x), 8) + 0.6))
+    axes.set(xlabel="requests, longest first", ylabel="drafts", ylim=(0, gamma * 1.22), yticks=range(gamma + 1), xlim=(0.4, max(len(x), 8) + 0.6))
     axes.grid(False)
     axes.legend(fontsize=8, ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
 

@@ -13,13 +13,13 @@ from . import our_results
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
 WORLDS = {"shallow": {name: TABLE_1[name] for name in DEEP}, "deep": DEEP}  # world: drafter: recipe
-PROFILES = {"shallow": "tiny", "deep": "deep"}
+WORLD_PROFILES = {"shallow": "tiny", "deep": "deep"}
 ONE_LAYER = {"shallow": DEPTHS[1], "deep": DEEP_ONE_LAYER}  # world: recipe
 
 
 def gates(world: str) -> dict[tuple[str, str], dict]:
     """The gates of a world, by name and domain: those of target and text as recorded, those of the drafters from their rows."""
-    profile = PROFILES[world]
+    profile = WORLD_PROFILES[world]
     full, one_layer = (our_results.measured(recipe)["rows"] for recipe in (WORLDS[world]["dspark"], ONE_LAYER[world]))
     recorded = read(FOLDER / f"{profile}.json", f"DSPARK_PROFILE={profile} python -m dspark_lite world --json {profile}.json")["gates"]
     return {(row["name"], row["domain"]): row for row in [*recorded, depth_gate(full, one_layer), ending_gate(full)]}

@@ -12,7 +12,7 @@
 # **What you will learn**
 #
 # - what the K/V cache saves, and what it leaves: one pass of the target for every token
-# - what a pass costs as it carries 1 to 32 positions, measured on this machine, and why
+# - what a pass costs when it reads 1 to 32 tokens at once (its *positions*), measured on this machine, and why
 # - the time per token, $L = (T_\text{draft} + T_\text{verify}) / \tau$, which every later lesson tries to reduce
 #
 # **What you need:** lesson 00, and an idea of what attention does with keys and values. No GPU.
@@ -75,7 +75,8 @@ print(lab.decode(slow))
 # one is its key and its value in every layer. We keep those and pass in the new token alone.
 #
 # `Target.prefill` reads a prompt and returns its pass (`step`, with the logits) and the filled cache; `Target.verify` reads
-# further tokens and appends them to the cache; `Target.roll_back` removes the last ones again.
+# further tokens and appends them to the cache (later it checks guesses, hence its name); `Target.roll_back` removes the last
+# ones again.
 
 # %%
 def decode_with_cache(ids, count):
@@ -105,8 +106,8 @@ assert same_or_tied(lab.target, ids, slow, fast)
 
 # %% [markdown]
 # How much time does it save? We take contexts of several lengths and time the *next* token both ways. The cost does not
-# depend on which tokens are in the context, so we fill it with random ones. `milliseconds` runs the functions in turn and
-# returns each one's median time; a busy moment of the machine then slows all of them alike.
+# depend on which tokens are in the context, so we fill it with random ones. `milliseconds` takes {name: function}, runs the
+# functions in turn, `repeats` times, and returns {name: median time}; a busy moment of the machine then slows all of them alike.
 
 # %%
 from functools import partial
@@ -136,8 +137,8 @@ for way, found in (("without the cache", without_cache), ("with the cache", with
 
 # %% [markdown]
 # Without a cache the price of a token grows with everything written so far; the price of a whole answer grows with
-# the square of its length. With the cache little or no growth is left: attention does read more keys and values, but that
-# is a small part of this pass.
+# the square of its length. With the cache 16 times the context adds at most a fraction of a pass: only attention has more to
+# do, as it reads more keys and values.
 #
 # The cache is paid for in memory. Here is what one holds for our prompt.
 
@@ -150,8 +151,9 @@ print(f"all {len(cache.layers)} layers: {held:,} bytes for {ids.shape[1]} tokens
 
 # %% [markdown]
 # ### Exercise 1 · Bytes of a context (code)
-# Write that number as a formula of the model's shape, an int. `model.config` has `num_hidden_layers`, `num_attention_heads`,
-# `num_key_value_heads` and `head_dim`. `cache_bytes(model.config, ids.shape[1], lab.target.dtype.itemsize)` must be `held`.
+# Return the bytes printed last, as an int, for any model, context and size of a number. Of `config` use only
+# `num_hidden_layers`, `num_attention_heads`, `num_key_value_heads` and `head_dim`.
+# `cache_bytes(model.config, ids.shape[1], lab.target.dtype.itemsize)` must be `held`.
 #
 # <details><summary>Hint</summary>
 #
@@ -182,7 +184,7 @@ done = exercises.check_cache_bytes(cache_bytes)
 # %% [markdown]
 # ## What one pass costs as it carries more positions
 #
-# What the cache leaves is the floor of the lower curve: even the shortest context pays a full pass for each token. Is a pass
+# The cache has a limit: however short the context, each token pays a full pass (the left end of the lower curve). Is a pass
 # expensive because of the token it reads, or because it is a pass?
 #
 # `verify` takes any number of tokens at once, and its rows are the same predictions as if they had been read one by one:
@@ -195,8 +197,8 @@ print("one token at a time, eight passes:  ", fast[1:9])
 assert same_or_tied(lab.target, ids, fast[:1] + together, fast[:9])
 
 # %% [markdown]
-# So if somebody *told* us the next 8 tokens, a single pass would confirm them all. Now its price, for 1 to 32 positions
-# after the prompt. What do you expect of 8 positions: as much as one, twice as much, eight times as much?
+# This pass read one token that we had and seven that could have been guesses: it checks the seven and adds a token of its own.
+# Now its price, for 1 to 32 positions after the prompt. What do you expect of 8: as much as one, twice, eight times as much?
 
 # %%
 from dspark_lite.exercises.predictions import predict
@@ -214,14 +216,15 @@ assert pass_ms[32] / 32 < pass_ms[1]  # the price of a position falls
 
 # %% [markdown]
 # The dotted line is a pass in which every position has to be paid in full. The measured line stays far below it: eight
-# positions cost less than twice as much as one. The second takes a step of its own, to which we come back; after it, each
-# further one is cheap. (The ratio belongs to this machine and this model. Compare times only within one table or figure: the
-# load changes.)
+# positions cost less than twice as much as one. From one position to two there is an extra jump, to which we come back; after
+# it, each further one is cheap. (The ratio belongs to this machine and this model. Compare times only within one table or
+# figure: the load changes.)
 #
 # ## Why: reading weights against multiplying
 #
-# In a large model most of a pass is multiplication by weight matrices. Each matrix has to be read from memory once per
-# pass, however many positions there are. Each weight is then multiplied once *per position*. We count both.
+# In a large model most of a pass is multiplication by weight matrices. (In ours a good part is something else, as we
+# shall see.) Each matrix has to be read from memory once per pass, however many positions there are. Each weight is then
+# multiplied once *per position*. We count both.
 
 # %%
 matrices = [module.weight for module in model.modules() if isinstance(module, torch.nn.Linear)]
@@ -240,12 +243,12 @@ for k in (1, 8, 32):
 # $$T(k) \ \ge\ \max\left(\frac{\text{bytes of the weights}}{\text{bytes per second}},\ \
 # \frac{k \cdot \text{weights}}{\text{multiply-adds per second}}\right).$$
 #
-# The first term does not contain $k$. While it is larger, further positions cost nothing. The bound is a floor:
-# real kernels are somewhat slower.
+# The first term does not contain $k$. While it is larger, further positions cost nothing in this bound. It is a floor: real
+# kernels are somewhat slower.
 #
 # To measure both speeds, we multiply with the target's own matrices and do nothing else. The time at one position gives the
-# bytes per second, the best speed the multiply-adds: two dots of the figure lie on the roof by definition, those in between
-# are the test. To see that reading takes the time and not the calls, we also make the same calls with one row per matrix.
+# bytes per second, the best speed the multiply-adds. So the first and the highest dot of the figure lie on the roof by
+# definition; the others test it. To see how much of the time is the calls, we also make them with one row per matrix.
 
 # %%
 import torch.nn.functional as F
@@ -277,24 +280,27 @@ print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds per s
 print(f"At one position {bare_ms[1]:.2f} ms; the same {len(matrices)} calls with one row per matrix {bare_ms['calls']:.2f} ms.")
 
 # %% [markdown]
-# The calls are less than half of the time at one position; most of it is reading. Left of the bend the machine waits for
-# weights: intensity grows with $k$ and speed grows with it, at little extra time. Right of it the machine waits for the
-# multiplications, and each position costs its full share. Real kernels (dots) cut the corner: near the bend both terms are
-# paid, in part one after the other. Real passes (squares) lie below the dots: they also compute norms and attention and
-# start hundreds of small operations. How much of a pass is that, here?
+# The calls are less than half of the time at one position; most of it goes with the weights. But they are in it, so our bytes
+# per second are a low estimate and the bend a high one. Left of the bend the machine waits for weights: intensity grows with $k$
+# and speed grows with it, at little extra time. Right of it the machine waits for the multiplications, and each position costs
+# its full share. Real kernels (dots) cut the corner: near the bend both terms are paid, in part one after the other. Real passes
+# (squares) lie below the dots: they also compute norms and attention and start hundreds of small operations. How much of a pass
+# is that, here?
 
 # %%
 for k in (1, 2, 8, 32):
     rest = pass_ms[k] - bare_ms[k]
     print(f"positions {k:2}: pass {pass_ms[k]:6.2f} ms = matrix products {bare_ms[k]:6.2f} ms + everything else {rest:6.2f} ms "
           f"({rest / pass_ms[k]:.0%})")
+print(f"8 positions to one: {pass_ms[8] / pass_ms[1]:.2f} times in this table, {eight:.2f} times in the first measurement")
 
 # %% [markdown]
-# Read the last column before you believe the roofline: a third or more of a pass over one position is no matrix product. Most
-# of the step from one position to two is here as well. (Its likely cause: a lone position needs no mask; from two on,
-# transformers builds one and copies the keys and values for each query head.) So what eight positions cost more than one is
-# not multiplication alone; but the rest, too, is far from eight times as much. Two floors stand side by side in this small
-# model, reading and overhead, and a pass over one position pays both in full. With billions of weights reading is the floor.
+# Read the first percentage before you believe the roofline: that much of a pass over one position, a third at the least, is no
+# matrix product. Most of the jump from one position to two is in "everything else", too. (Its likely cause: a lone position
+# needs no mask; from two on, transformers builds one and copies the keys and values for each query head.) So what eight
+# positions cost more than one is partly products, partly the rest; but the rest, too, is far from eight times as much. Two
+# floors stand side by side in this small model, reading and overhead, and a pass over one position pays both in full. With
+# billions of weights reading is the floor. (The last line has one ratio, measured twice: trust either only so far.)
 #
 # Up to how many positions does reading take longer than multiplying? That number is the **room**, $k^*$. There both terms
 # are equal:
@@ -320,19 +326,19 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
           f"{free_positions(device.operations / 2, device.bandwidth, 2):4.0f} positions")
 
 # %% [markdown]
-# The lines below the first are data sheets': memory bandwidth and dense 16-bit throughput. They give peaks, so take the
-# answer as an order of magnitude: 153 to 403 positions, on the small T4 of 2018 as on the H200 of 2024. (Near $k^*$ a pass
-# already costs more.) A round of DSpark reads the newest committed token, the [anchor](glossary.md#anchor), and
-# $\gamma = 7$ drafts: 8 positions, which leave nearly all of the room unused.
+# The other lines use the numbers of data sheets: memory bandwidth and dense 16-bit throughput. They give peaks, so take the
+# answer as an order of magnitude: 153 to 403 positions, with 203 on the small T4 of 2018 and 206 on the H200 of 2024. (Near
+# $k^*$ a pass already costs more.) To check DSpark's guesses the target reads the newest committed token, the
+# [anchor](glossary.md#anchor), and $\gamma = 7$ drafts: 8 positions. On these GPUs nearly all of the room stays unused.
 #
 # One caution for later: the room belongs to the machine, not to a request. $R$ requests decoded together fill
 # $R(\gamma + 1)$ positions of it; lessons 10 and 11 are about sharing it.
 #
 # ### Exercise 2 · Where the memory goes (think)
 # The formula for $k^*$ leaves out the K/V cache. Let $R$ requests share a pass. It reads $W$ bytes of weights and, for
-# each request, $C$ bytes of keys and values. A position multiplies every weight once, and every stored number of its own
-# request $g$ times, $g$ being the attention heads per key head (here 3). How many positions per request can be computed in
-# the time that reading takes? Does this room grow or fall with $R$? With $C$?
+# each request, $C$ bytes of keys and values. A position multiplies every weight once, and every stored number of a key or
+# value of its own request $g$ times, once for each of the $g$ attention heads per key head (here 3). How many positions per
+# request can be computed in the time that reading takes? Does this room grow or fall with $R$? For which $R$ does it grow with $C$?
 #
 # <details><summary>Hint</summary>
 #
@@ -347,15 +353,15 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 #
 # It falls with $R$: requests share the room that the weights give, $k^*/R$ at $C = 0$. But each brings room of its own, because
 # its keys are read once for all of its positions: with long contexts $k$ tends to $k^*/g$, whatever $R$ is. So it grows with $C$
-# where $R > g$ and falls where $R < g$. On a busy machine long contexts make room for speculation.
+# where $R > g$ and falls where $R < g$. With more than $g$ requests long contexts make room for speculation, in a longer pass.
 #
 # </details>
 #
 # ## What a token costs when somebody guesses ahead
 #
-# A **round** of speculative decoding drafts a block ($T_\text{draft}$), reads it with the target in one pass
-# ($T_\text{verify}$), and keeps what the target agrees with plus one token of the target's own: $\tau$ tokens on
-# average, the **accepted length**; $\tau = 1$ means that every draft was refused. $N$ rounds take
+# A **round** of speculative decoding drafts a block ($T_\text{draft}$). Then the target reads it in one pass, and what the
+# target agrees with is kept, plus one token of the target's own ($T_\text{verify}$: all that follows the draft). That makes
+# $\tau$ tokens on average, the **accepted length**; $\tau = 1$ means that every draft was refused. $N$ rounds take
 # $N (T_\text{draft} + T_\text{verify})$ and yield $N\tau$ tokens.
 # The time per token is their ratio:
 #
@@ -393,11 +399,11 @@ formula, clocked = per_token["plain"] / per_token["dspark"]
 print(f"{'speed-up':43}{formula:16.2f}   {clocked:14.2f}")
 
 # %% [markdown]
-# $T_\text{verify}$ is here all of a round after the draft: the pass, the accept rule, and the commit, in which the drafter
-# reads what was kept. A round of DSpark costs more than a plain pass and brings 6.88 tokens; this easy answer took 8 rounds.
-# The ratio of the two $L$ is the speed-up. Formula and clock agree within a few percent: it is an identity, not a model.
-# (DSpark's clock also counts the drafter's reading of the prompt. The target's own, the wait for the first token, no drafter
-# shortens.)
+# DSpark's $T_\text{verify}$ is more than its pass over 8 positions: it holds the accept rule, too, and the commit, in which the
+# drafter reads what was kept. (And the load has changed: compare times within this table only.) A round of DSpark costs more
+# than a plain pass and brings 6.88 tokens; this easy answer took 8 rounds. The ratio of the two $L$ is the speed-up. Formula and
+# clock agree within a few percent: it is an identity, not a model. (Neither clock counts the target's reading of the prompt, the
+# wait for the first token: no drafter can shorten it. DSpark's does count the drafter's reading.)
 #
 # ### Exercise 3 · A budget for the draft (code)
 # Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up over plain decoding is to
@@ -427,7 +433,7 @@ def draft_budget(tau, verify, plain, wanted):
 done = exercises.check_draft_budget(draft_budget)
 
 # %% [markdown]
-# Now with the times from above: what does the budget at 1 say, and what a negative one?
+# Now with the times from above: what does the budget mean for `wanted = 1`, and what does a negative one mean?
 
 # %%
 plain_ms = per_token["plain"][0]  # tau, draft_ms and verify_ms are DSpark's
@@ -439,7 +445,7 @@ if done:
 #
 # With the budget at 1, speculation breaks even: it pays while $\tau > (T_\text{draft} + T_\text{verify})/T(1)$. Below zero, no
 # drafter with this $\tau$ will do, not even one that takes no time: verification alone limits the speed-up to
-# $\tau\,T(1)/T_\text{verify}$.
+# $\tau\,T(1)/T_\text{verify}$, where the budget is 0.
 #
 # </details>
 #
@@ -448,16 +454,16 @@ if done:
 # Times are in plain passes; the sliders start at what was measured above, and another device has other ratios. Upper bar:
 # $\tau$ tokens of plain decoding. Lower bar: the one round that commits them. The picture shows two ways to make the lower bar
 # the longer one: a cheap draft that is seldom right, and a draft that is always right and costs nearly as much as the target.
-# Find a third with the last slider.
+# Find a third, from the starting values, with the last slider alone.
 
 # %%
 from dspark_lite.figures import widgets
 
 panel = widgets.explore(
     figures.round_cost_figure, {"tau": 1.2}, {"tau": 8.0, "draft": 7.0},
-    tau=widgets.slider("accepted length τ", float(tau), 1.0, 8.0, 0.01),
-    draft=widgets.slider("T_draft (plain passes)", float(draft_ms / plain_ms), 0.0, 8.0, 0.01),
-    verify=widgets.slider("T_verify (plain passes)", float(verify_ms / plain_ms), 0.5, 4.0, 0.01),
+    tau=widgets.slider("accepted length τ", round(float(tau), 2), 1.0, 8.0, 0.01),
+    draft=widgets.slider("T_draft (plain passes)", round(float(draft_ms / plain_ms), 2), 0.0, 8.0, 0.01),
+    verify=widgets.slider("T_verify (plain passes)", round(float(verify_ms / plain_ms), 2), 0.5, 8.0, 0.01),
 )
 
 # %% [markdown]
@@ -468,7 +474,8 @@ panel = widgets.explore(
 #
 # <details><summary>Hint</summary>
 #
-# For the threads, repeat the print of the three times at each setting. With the context, the products do not change.
+# For each number of threads, fill `bare_ms` and `pass_ms` anew and print their table again; then set the threads back. For the
+# context, fill a cache of each length as in the first measurement; the products do not change.
 #
 # </details>
 #
@@ -476,13 +483,14 @@ panel = widgets.explore(
 #
 # - The K/V cache makes the next token cost one pass over one position.
 # - A pass has a floor: the weights are read once and the operations are started once, for one position as for many. The
-#   arithmetic grows with the positions but, in a large model, stays mostly hidden well below $k^* = b \cdot$ (multiply-adds
-#   per second) / (bytes per second).
+#   arithmetic grows with the positions; in a large model the reading hides it as long as they are far fewer than
+#   $k^* = b \cdot$ (multiply-adds per second) / (bytes per second).
 # - $L = (T_\text{draft} + T_\text{verify})/\tau$ is the time per token; speculation pays while
 #   $\tau > (T_\text{draft} + T_\text{verify})/T(1)$.
 
 # %%
-print(f"Eight positions cost {eight:.2f} passes over one, not 8, on {lab.device_name}: speculation lives on the difference.")
+low, high = sorted([eight, pass_ms[8] / pass_ms[1]])
+print(f"Eight positions cost {low:.2f} to {high:.2f} passes over one, not 8, on {lab.device_name}: speculation lives on the difference.")
 
 # %% [markdown]
 # **Next:** the target can check seven guesses in one pass, at the price above. But when it draws its tokens at random,

@@ -10,14 +10,14 @@
 #
 # **What you will learn**
 # - what a drafter can take from the target's hidden states, and why that costs so little
-# - how one pass drafts a whole block (DFlash, the backbone of DSpark), built by hand
-# - which mistakes raise no error, and why the accepted length does not reveal all of them
+# - how one pass drafts a whole block (DFlash, whose network is also the [backbone](glossary.md#backbone) of DSpark)
+# - which mistakes raise no error, and how to find them
 # - where a block drawn all at once must fail: the multi-modal collision
 #
 # **What you need**: lesson 02 (the accept rule) and lesson 03 (a small LM as drafter). Attention with keys, values and
 # rotary positions should not be new.
 #
-# **Sources**: [DFlash](references.md#dflash); the [DSpark paper](references.md#dspark), section 3.1, equations 2 and 3; the
+# **Sources**: [DFlash](references.md#dflash); the [DSpark paper](references.md#dspark), section 3.1; the
 # collision is known from [translation without autoregression](references.md#nat). [Notation](notation.md) ·
 # [glossary](glossary.md)
 
@@ -44,16 +44,20 @@ print(f"\n{lab.device_name}: target of {lab.target.num_layers} layers, drafter o
 #
 # ## What the target already knows
 #
-# While the target reads the prompt it computes a hidden state after every layer. The drafter taps a few of these
-# layers, evenly spread from a shallow one to a deep one: shallow states still say which words stand there, deep ones what
-# the target is about to say. transformers returns the hidden states in a list whose index 0 is the embedding's output.
+# While the target reads the prompt it computes a hidden state after every layer. The drafter taps a few of these layers,
+# evenly spread from a shallow one to a deep one: the idea is that shallow states still tell which token was read, deep ones
+# what the target is about to say.
+#
+# (Shapes: B batch, n tokens of context, g = $\gamma$ of a block, T of either; H hidden size, V vocabulary, a query heads,
+# m key heads, d size of a head.)
 #
 # ### Exercise 1 · Tap the right layers (code)
-# Write the *context features*: the hidden states after the tapped layers, side by side. Layers are counted from 0.
+# Write the *context features*: the hidden states after the tapped layers, side by side in the order of `taps`. Layers are
+# counted from 0; `hidden_states` is a tuple of tensors, as transformers returns it.
 #
 # <details><summary>Hint</summary>
 #
-# A model of three layers gives a list of four tensors. At which index does layer 0's output stand?
+# A model of three layers gives four tensors: the first is the embedding's output. At which index does layer 0's output stand?
 #
 # </details>
 
@@ -85,8 +89,8 @@ print("features", tuple(features.shape), "=", len(taps), "taps of", lab.target.h
 
 # %% [markdown]
 # The target's own pass hands these features out, so they cost no extra work. `prefill` is that pass: `step` holds its
-# logits and the features, the other result is the target's cache. We compare with it up to rounding, which depends on the
-# data type.
+# logits and the features, the other result is the target's cache. Ours must equal `step.features` up to rounding; what
+# `agree` allows depends on the data type.
 
 
 # %%
@@ -100,8 +104,8 @@ assert agree(features, step.features)
 
 # %% [markdown]
 # ### From features to keys and values
-# A matrix `fc` mixes the taps back to the hidden size, and a norm brings them to one scale: one *context vector* per
-# token.
+# A matrix `fc` mixes the taps back to one hidden size (the drafter's is the target's), and a norm brings them to one scale:
+# one *context vector* per token.
 
 
 # %%
@@ -116,9 +120,8 @@ assert agree(context, dflash.context(features))
 
 # %% [markdown]
 # Context tokens send no queries and pass through no MLP of the drafter. They only supply keys and values to the block's
-# queries: in every layer the context vectors go through its own `k_proj` and `v_proj`, and RoPE turns the keys by their
-# absolute positions 0 to n - 1. The paper calls this *KV injection*. (In the shapes below n is the number of context
-# tokens, g the block's, a the query heads, m the key heads, d the size of a head.)
+# queries: in every layer the context vectors go through its own `k_proj` and `v_proj`, and rotary embeddings (RoPE) rotate
+# the keys by their absolute positions 0 to n - 1 (n is `length` in the cell). The paper calls this *KV injection*.
 
 # %%
 from dspark_lite.drafters.backbone import rotate
@@ -162,12 +165,12 @@ print(f"{len(dflash.layers)} layers, each holds keys and values of {grown.length
 #
 # The target has drawn the next token, the *anchor* (here its likeliest one, so that the output can be repeated). It is
 # committed, but its hidden states are not known yet: the target will compute them when it verifies the block. So the
-# drafter gets the anchor as a token, and after it a *mask token* for every further place. Slot $k$ (from 0) predicts the
-# token $k + 1$ places after the anchor.
+# drafter gets the anchor as a token, and after it a *mask token* for every further place. Slots are counted from 0, *draft
+# positions* from 1: slot 0 holds the anchor and drafts position 1, slot $k$ drafts position $k + 1$.
 
 # %% [markdown]
 # ### Exercise 2 · The block's ids (code)
-# For a batch of anchors [B], write the ids that go into the backbone: a tensor of integers [B, gamma], a row per anchor.
+# For a batch of anchors [B], write the ids of blocks that draft `gamma` tokens each: a tensor of integers, a row per anchor.
 #
 # <details><summary>Hint</summary>
 #
@@ -208,11 +211,11 @@ print("anchor:", repr(lab.tokenizer.decode(anchor)), " block ids:", block.tolist
 # Queries come from the block alone. Keys are the context's, then the block's own. At which positions does the block stand?
 #
 # ### Exercise 3 · The block's positions (code)
-# Write the rotary positions of a block after a context of `context_length` tokens, a tensor [gamma].
+# Write the rotary positions of a block after a context of `context_length` tokens: a tensor [gamma] or [1, gamma].
 #
 # <details><summary>Hint</summary>
 #
-# The context's keys were turned by its absolute positions. Which is the first that is free?
+# The context's keys were rotated by its absolute positions. Which is the first that is free?
 #
 # </details>
 
@@ -257,7 +260,7 @@ values = torch.cat([context_values, heads(x @ attention.v_proj.weight.T)], 2)  #
 #
 # <details><summary>Hint</summary>
 #
-# What do the slots to the right of a slot hold, before anything is drawn? Could it give an answer away?
+# The target must not see the token that it is to predict. What would a slot of the drafter see to its right?
 #
 # </details>
 
@@ -289,9 +292,9 @@ assert (weights.float().sum(-1) - 1).abs().max() < 0.01
 print("attention weights", tuple(weights.shape), "each row sums to 1")
 
 # %% [markdown]
-# The picture shows who sees what. Left, the target verifying a block: each row judges the next draft, so it must not see
-# it. Right, the drafter: every slot sees the whole context and all slots, also to its right, where only masks stand. They
-# give nothing away.
+# The picture shows who sees what. Left, the target verifying a block: each row judges the next draft (the last one gives
+# the extra token), so it must not see it. Right, the drafter, which needs one row less: every slot sees the whole context
+# and all slots, also to its right, where only masks stand. They give nothing away.
 
 # %%
 from dspark_lite.figures import lesson_04 as figures
@@ -328,10 +331,9 @@ print("our pass equals Backbone.block_hidden:", tuple(hidden.shape))
 # %% [markdown]
 # ## Draw the block
 #
-# The target's LM head, copied into the drafter, turns each slot's hidden state into logits. One softmax per slot, one
-# draw per slot, and the block is there. With the same generator the package draws the same tokens. (From here on the
-# hidden states are the package's: in 16 bits ours differ by rounding, and an equal draw needs equal numbers.) We now count
-# *draft positions* from 1: slot $k$ drafts position $k + 1$.
+# The target's LM head, copied into the drafter, turns each slot's hidden state into logits. One softmax per slot, one draw
+# per slot, and the block is there. With the same generator the package draws the same tokens. (From here on the hidden
+# states are the package's: in 16 bits ours differ by rounding.)
 
 # %%
 hidden = dflash.block_hidden(state, anchor)  # [1, g, H]
@@ -344,10 +346,11 @@ picture = figures.block_marginals(lab, probs[0], lab.tokenizer.decode(anchor), t
 print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(tokens[0])!r}")
 
 # %% [markdown]
-# Each column above is the distribution of one slot, all from one pass. After "That" the words "is a" are nearly
-# certain; which adjective comes then is open, 34% at most, and every later slot has to hedge over all of them. The block
-# that was drawn, "is a great go. helps", shows what that means: "go" begins "goal", and "." follows as it would after
-# "idea". No slot knows what the others drew. The whole answer, drafted and verified in rounds ("·" is a space):
+# Each column above is the distribution of one slot, all from one pass. After "That" the words "is a" are nearly certain;
+# which adjective comes then is open, 34% at most, and every later slot has to hedge over all of them. The block that was
+# drawn, "is a great go. helps", shows what that means: "go" (not among the five shown) begins "goal", and "." follows as it
+# would after "idea". No slot knows what the others drew. A whole answer, drafted and verified, in its first 12 rounds ("·"
+# is a space; the "P" comes from the prompt's pass, so the first block goes on with "erhaps"):
 
 # %%
 from dspark_lite.figures import token_boxes
@@ -386,11 +389,14 @@ from dspark_lite.figures import widgets
 picture = figures.draft_time_figure(cached, projecting, lab.device_name)
 
 # %% [markdown]
+# The gap between the lines is what the cache saves in every round: after 1,600 tokens, most of the time.
+#
 # ## Break it and watch
 #
-# Each of these mistakes has been met in public code. None raises an error, none makes the answer worse: the accept rule
-# of lesson 02 corrects every bad draft. If anything tells, it is the accepted length. `block_pass` takes ids and
-# positions, so a mistake is one line.
+# Three mistakes are easy to make: *taps one layer too early*, *positions from 0*, *mask in the anchor's slot*. None raises
+# an error, none makes the answer worse: the accept rule of lesson 02 corrects every bad draft. If anything shows them, it
+# is the accepted length. Does it? Predict which costs least: one of the three names, in quotes.
+# (The mistake in the taps is made in `broken`.)
 
 
 # %%
@@ -445,10 +451,12 @@ print(f"\nmeasured on {len(few)} prompts, temperature 1")
 least.beside(max((label for label in variants if label != "as trained"), key=lengths.get))
 
 # %% [markdown]
-# Each mistake has a shape: look at the first position, and at how fast a line falls. Without the anchor the first token is a
-# guess, and 2.10 tokens per round are left of 4.60. With restarted positions the block looks for its context in the wrong
-# places: even the first draft is kept about half as often, and hardly anything after it, 1.61. **The shifted taps accept
-# more than the right ones, 4.86.** Do they help? Two more sets of nine prompts:
+# Each mistake has a shape: look at the first position, and at how fast a line falls. Without the anchor the first token is
+# a guess, kept in 0.37 of the rounds, and about half of these keep the second. Rounds that get past both go on about as
+# well as with the trained drafter, and 2.10 tokens per round are left of 4.60. With restarted positions the block looks for
+# its context in the wrong places, and every slot suffers: the first draft is kept about half as often as it should be, the
+# second in about a quarter of the rounds that reach it, and 1.61 are left. So the two lines cross. **The shifted taps
+# accept more than the right ones, 4.86.** Do they help? Two more sets of nine prompts:
 
 # %%
 for start in (3, 6):
@@ -459,15 +467,16 @@ for start in (3, 6):
         print(f"prompts {start + 1} to {start + 3} of each domain, {label:25} {length_there:.2f}")
 
 # %% [markdown]
-# No: 4.25 against 4.61, and 4.44 against 4.60. The difference changes its sign, so it is too small for nine prompts.
-# (Neighbouring layers of one residual stream resemble each other, we suppose.) A good accepted length does not prove that
-# a drafter is run as it was trained. The proof is to compare hidden states with a reference, as lesson 08 does.
+# Not here: 4.25 against 4.61, and 4.44 against 4.60. With the first nine prompts the shift seems to help, with the others
+# to harm: nine are too few to see a difference of this size. (Neighbouring layers are alike, we
+# suppose.) A good accepted length does not prove that a drafter is run as it was trained. The proof is to compare hidden
+# states with a reference, as lesson 08 does.
 #
 # ## Where one pass must fail
 #
 # Every slot is drawn by itself. Position 2 knows the context and the anchor, and it does *not* know what position 1 drew.
-# Suppose that an answer goes on "of course" or "no problem", either with one half. The best a slot can know is how often
-# each word comes, so half of the blocks are "of problem" or "no course":
+# Suppose that an answer goes on "of course" or "no problem", each with probability one half. The best a slot can know is
+# how often each word comes, so half of the blocks are "of problem" or "no course":
 
 # %%
 import numpy as np
@@ -494,8 +503,9 @@ assert abs(toy_rounds(joint, joint.sum(1), joint.sum(0)) - 0.5) < 0.01
 # ### Exercise 5 · The best drafter with independent slots (think)
 # Now "of course" has 0.6 and "no problem" 0.4. Three drafters, all with independent slots: (A) each slot has the target's
 # own marginal; (B) each slot always drafts its likeliest word; (C) position 1 has the marginal and position 2 always drafts
-# "course". For each, how many of the two drafts are accepted on average, and which share of the blocks is "of problem" or
-# "no course"? Is any of them the best possible? `toy_rounds` checks your numbers.
+# "course". For each, how many of the two drafts are accepted on average (the second counts only if the first is kept), and
+# which share of the blocks is "of problem" or "no course"? Is any of them the best possible? To check your
+# numbers, call `toy_rounds(np.diag([0.6, 0.4]), q1, q2)` with arrays.
 #
 # <details><summary>Hint</summary>
 #
@@ -510,21 +520,22 @@ assert abs(toy_rounds(joint, joint.sum(1), joint.sum(0)) - 0.5) < 0.01
 #
 # $$\min(0.6, s)(1 + t) + \min(0.4, 1 - s)(2 - t).$$
 #
-# - (A) $s = t = 0.6$: $0.96 + 0.56 = 1.52$, and 48 % of the blocks are pairs that nobody writes.
+# - (A) $s = t = 0.6$: $0.96 + 0.56 = 1.52$, and 48% of the blocks are pairs that nobody writes.
 # - (B) $s = t = 1$: $1.2$, and no pair is wasted. It never drafts nonsense and accepts least.
-# - (C) $s = 0.6, t = 1$: $1.2 + 0.4 = 1.6$; 40 % are wasted.
+# - (C) $s = 0.6, t = 1$: $1.2 + 0.4 = 1.6$; 40% are wasted.
 #
-# For every $t$ the best $s$ is 0.6, since both minima are then full; with it the sum is $1.4 + 0.2\,t$, largest at $t = 1$. So
-# (C) is the best that independent slots can do. (A) gives the target's text the highest *likelihood*: cross-entropy splits
-# into one term per slot, and each is best at the marginal. A drafter whose second slot knows the first reaches 2.
+# For every $t$ the best $s$ is 0.6, since both minima are then full; with it the sum is $1.4 + 0.2\,t$, largest at $t = 1$.
+# So (C) is the best that independent slots can do. (A) gives the target's text the highest *likelihood*: cross-entropy
+# splits into one term per slot, and each is best at the marginal. A drafter whose second slot knows the first reaches 2.
 #
 # So training can change the collision: a loss on acceptance may choose (C), at the price of never drafting "no problem".
-# What it cannot do is to have both.
+# No training makes independent slots accept "of course" and "no problem" in full.
 #
 # </details>
 #
-# Live answers are full of such places: several phrasings are equally good, and a slot has to prepare for all of them. To
-# find one, `read_answer` lets the target answer and reads the text once more, for its distribution at every place.
+# Live answers are full of such places. To find one, `read_answer` lets the target answer and passes over the text once more.
+# It returns the `ids` of prompt and answer, the tapped `features`, the target's distribution after each token (`probs`), and
+# the index of the answer's first token (`start`).
 
 # %%
 readings = [multimodality.read_answer(lab, dflash, prompt, seed)
@@ -552,8 +563,8 @@ assert torch.equal(joint, multimodality.target_pairs(lab.target, ids[:, :start])
 
 # %% [markdown]
 # How much $x_2$ depends on $x_1$ is the mutual information of the table, $\sum p(x_1, x_2) \log \frac{p(x_1,
-# x_2)}{p(x_1)\,p(x_2)}$. By so many nats (a KL divergence) the product of the marginals misses the table, and no other
-# product of two slots comes nearer. For three equally likely phrasings that share no word it is $\ln 3 = 1.10$ nats.
+# x_2)}{p(x_1)\,p(x_2)}$. It is the KL divergence, in nats, from the table to the product of its marginals, and no product
+# of two slots comes closer. For three equally likely phrasings that share no word it is $\ln 3 = 1.10$ nats.
 
 
 # %%
@@ -567,8 +578,8 @@ def mutual_information(joint):
 assert abs(mutual_information(joint) - multimodality.mutual_information(joint)) < 1e-4
 
 # %% [markdown]
-# `strongest` tries the four places of each answer where the runner-up token is likeliest: elsewhere the five rows may hold
-# too little of the probability to tell.
+# `strongest` tries the four places of each answer where the second choice is likeliest, since several continuations are
+# open there, and takes the one with the most nats.
 
 # %%
 reading, place = multimodality.strongest(lab.target, readings)
@@ -582,7 +593,13 @@ for token, share in zip(first[:3], joint.sum(1).tolist()):
 print(f"{mutual_information(joint):.2f} nats of mutual information between the next two tokens")
 
 # %% [markdown]
-# The last token of the answer so far is the anchor. Now DFlash drafts here, 200 times; we look at the first eight:
+# 1.12 nats are more than three rows can have: the table has five, and the two unlikely ones add a little.
+#
+# The last token of the answer so far is the anchor. DFlash drafts here, 200 times, and we ask the target about the first
+# two tokens: how likely is the second after the first that was drafted (*after first*), and how likely after any of the
+# five rows (*after any*)? A block *fits* if the former is 1% or more, and is *mixed* if it is less,
+# though the latter is above 2% (our bounds). *Neither*: the second token is unlikely anyway, or the first is none of the five
+# ("-"). The first eight blocks:
 
 # %%
 state = dflash.begin(ids[:, :place], features[:, :place])
@@ -598,7 +615,7 @@ for seed in range(200):
 print("of 200 blocks {} are mixed, {} fit, {} are neither".format(*map(verdicts.count, ("mixed", "fits", "neither"))))
 
 # %% [markdown]
-# A mixed block has begun one phrasing and gone on with another: both tokens are likely at their places, and the pair is
+# A mixed block has begun one phrasing and gone on with another: each token has its place in some phrasing, and the pair is
 # nearly impossible. "walak" is a walk that went on as a break. Of 200 blocks 105 are mixed and 60 fit. Here is the table of
 # the likeliest tokens. In the middle stands drafter (A), the product of the target's own marginals. Right, DFlash.
 
@@ -625,13 +642,15 @@ for title, table in tables.items():
 
 # %% [markdown]
 # This is the [*multi-modal collision*](glossary.md#collision). The middle table has perfect marginals and still wastes 66%
-# on pairs that the target hardly ever writes (below 0.5 %). DFlash wastes as much, 66%, with marginals that are off as well:
-# "ak" has more than twice the target's share. Independent slots can waste less only by giving up phrasings that the target
-# would have written. To have both, the second slot must know what the first has drawn.
+# on pairs that the target hardly ever writes (below 0.5%). Of its pairs in the table DFlash wastes as much, 66%;
+# the table holds 84% of them, and 96% in the middle. Its marginals are off as well: "ak" has more than twice the target's
+# share. Independent slots can waste less only by giving up phrasings that the target would have written. To waste nothing
+# and give up nothing, the second slot must know what the first has drawn.
 #
-# The collision should grow with the position: the third has to cover what follows every pair, the seventh what follows
-# every six. So we measure *conditional acceptance*, the share of drafts accepted where all before them were (bars: 95 %
-# bootstrap intervals over the prompts), on chat beside the small LM of lesson 03, which reads its own drafts.
+# If the collision matters, acceptance should fall with the position: the third has to cover what follows every pair, the
+# seventh what follows every six. So we measure *conditional acceptance*, the share of drafts accepted where all before them
+# were (not, as in the figure of the mistakes, in all rounds; bars: 95% bootstrap intervals over the prompts), on chat beside
+# the small LM of lesson 03, which reads its own drafts.
 
 # %%
 runs = {domain: evaluation.rollouts(lab, dflash, texts[:10], temperature=1.0) for domain, texts in lab.prompts.items()}
@@ -644,32 +663,38 @@ for name, found in {**{f"DFlash, {domain}": found for domain, found in runs.item
     print(f"{name:14} by position " + " ".join(" -  " if rate is None else f"{rate:.2f}" for rate in rates))
 
 # %% [markdown]
-# On math and code acceptance stays at 0.80 or above (there, we suppose, most places have one phrasing only). On chat
-# DFlash keeps 0.93 of the first drafts and 0.29 of the sixth (few rounds reach the seventh: its 0.33 has too few for a
-# point in the figure). The small LM, with fewer layers than the target and no look at its hidden states, stays flat on
-# the same prompts: 0.97 of the first, 0.91 of the seventh. At position 1, where nothing can collide, the two are close.
-# The gap opens after it: the small LM's drafts know each other.
+# On math and code acceptance stays at 0.80 or above (there, we suppose, most places have one phrasing only). On chat DFlash
+# keeps 0.93 of the first drafts and about 0.3 of the sixth (the bar is wide; the seventh, 0.33, is reached by too few
+# rounds for a point in the figure). The small LM, with fewer layers than the target and no look at its hidden states, stays
+# flat on the same prompts: 0.97 of the first, 0.91 of the seventh. At position 1, where nothing can collide, the two are
+# close. The gap opens after it: the small LM's drafts know each other.
 #
-# (A late position is only reached in easy places, where all before were accepted. That pushes it up: the real fall is
-# steeper.)
+# (A late position is only reached in easy places, where all before were accepted: that pushes both curves up at the right.
+# And a late slot may have worse marginals, being further from what it knows: the figure does not tell that from collision.)
 #
 # ### Exercise 6 · The worst place of an answer (open)
-# Let the target answer a chat prompt of your own, with `read_answer`, and call `pair_tables` at every place of the answer.
-# Of the places where the target's table sums to more than 0.9, which has the most nats, and which the fewest? What does
-# DFlash waste there, and what distinguishes the two? Before you look: where in a sentence will the worst place stand?
+# Let the target answer a chat prompt of your own, with `read_answer`, and call `pair_tables` at every place of the answer
+# (about a minute). Of the places where the target's table sums to more than 0.9, which has the most nats? Compare it with
+# one near 0: what does DFlash waste at each, and what distinguishes the two? Before you look: where in a sentence will the
+# worst place stand?
 #
 # <details><summary>Hint</summary>
 #
-# Places run from `reading.start` to `reading.ids.shape[1] - 2`. `mutual_information` takes the target's table, too, and the
-# titles of `pair_maps` say what is wasted.
+# Places are indices of `reading.ids`: from `reading.start` to `reading.ids.shape[1] - 2`. `mutual_information` takes the
+# target's table, too, and the titles of `pair_maps` say what is wasted.
+#
+# </details>
+# <details><summary>What we expect</summary>
+#
+# Most nats where each likely next token brings its own second, as after "take a" above; hardly any where the next is certain.
 #
 # </details>
 #
 # ## Explore
-# See the marginals of the block that DFlash would draw at a place of an answer. The picture shows one place; the same at a
-# low temperature, where each slot is surer, and most blocks begin with "ake" (of "take") and "k" (of "talk"); and the
-# beginning of a sentence: after "Another way", "tip" or "idea" comes "is to", so that positions 2 and 3 lose nothing by
-# being independent.
+# See the marginals of the block that DFlash would draw at a place of an answer. Top: one place at temperature 1. Middle:
+# the same at 0.4; each slot is surer, and most blocks begin with "ake" (of "take") and "k" (of "talk"). Bottom: the
+# beginning of a sentence, at temperature 1 again; after "Another way", "tip" or "idea" comes "is to", so that positions 2
+# and 3 lose nothing by being independent.
 
 
 # %%
@@ -692,16 +717,16 @@ panel = widgets.explore(explore_block, {"temperature": 0.4}, {"place": 22}, answ
 # - Context features are tapped hidden states, `hidden_states[i + 1]`, laid side by side; `fc` and a norm make one
 #   vector per token, and each draft layer projects it once to keys and values.
 # - The block `[anchor, mask, ..., mask]` stands at positions n, n + 1, ...; its slots see the context and one another;
-#   slot $k$ predicts token $k + 1$.
+#   slot $k$ drafts position $k + 1$.
 # - One pass drafts all tokens, and its cost hardly grows with the context.
 # - Mistakes in taps, anchor or positions raise nothing. Two of our three show in the accepted length; the taps that are off
 #   by one do not.
-# - Slots drawn independently mix phrasings: acceptance on chat falls from 0.93 to 0.29 within the block. A drafter can avoid
-#   that only by giving phrasings up, until a slot knows what was drawn before it.
+# - Slots drawn independently mix phrasings, and avoid it only by giving phrasings up, until a slot knows what was drawn
+#   before it. On chat acceptance falls from 0.93 to about 0.3 within the block.
 #
 # ## Two layouts
 #
-# | | original DFlash | the drafts released with DSpark, and ours |
+# | | original DFlash | the drafters released with DSpark, and ours |
 # |---|---|---|
 # | ids of a block | anchor, then $\gamma$ masks | anchor, then $\gamma - 1$ masks |
 # | slots computed | $\gamma + 1$ | $\gamma$ |
@@ -710,7 +735,7 @@ panel = widgets.explore(explore_block, {"temperature": 0.4}, {"place": 22}, answ
 #
 # The paper takes the second because it saves work, at similar quality (section 3.1). We have not trained the first to
 # compare. What is certain: in a checkpoint that is read as the other layout every slot is off by one.
-# `tests/test_layouts.py` drafts with both: read so, our DSpark falls from above 3 tokens per round to below 2.
+# `tests/test_layouts.py` drafts with both: read so, our DSpark (lesson 05) falls from above 3 tokens per round to below 2.
 #
 # ## The scoreboard
 
@@ -720,9 +745,11 @@ from dspark_lite.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup", "dflash"))
 
 # %% [markdown]
-# A round of DFlash costs 1.78 plain passes, that of the small LM 3.12. DFlash accepts more on math, a little less on code,
-# and is faster on both. **On chat it loses to the small LM**, 1.93 against 2.21 times plain decoding: to win with 3.38
-# tokens per round, a round would have to cost less than 1.53. The collision above is the cause, and what lesson 05 mends.
+# A round of DFlash costs 1.78 plain passes, that of the small LM 3.12. DFlash accepts more on math, less on code, and is
+# faster on both. (Costs are means over the domains, speed-ups are each domain's own. Prompt lookup is lesson 03's drafter
+# without a model.) **On chat it loses to the small LM**, 1.93 against 2.21 times plain decoding: to win with 3.38 tokens
+# per round, a round would have to cost less than 1.53, and verifying alone takes 1.46. Cheaper drafting will hardly do
+# that. The collision above is, we think, the main cause, and what lesson 05 mends.
 #
 # **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) gives the second slot a look at the first
 # draw, at the cost of a few multiplications.

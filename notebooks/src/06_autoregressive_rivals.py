@@ -43,13 +43,14 @@ print(f"\n{lab.device_name}: a drafter of {len(eagle3.layers)} layer, made to dr
 #
 # ## What one pass reads
 #
-# The features are the tapped hidden states again, mixed to one vector per token by a matrix `fc`. The vector of token $i$
-# knows the text up to $x_i$ and hence what the target thinks of $x_{i+1}$, but not which token was drawn. The layer is to
-# know that as well, and to predict the token after it. Which token must it read beside the feature?
+# The features are the tapped hidden states again, mixed to one vector $f_i$ [H] per token by a matrix `fc`. $f_i$
+# knows the text up to $x_i$ and hence what the target thinks of $x_{i+1}$, but not which token was drawn. So the layer reads
+# one token beside $f_i$ and predicts the token after that one. Which token must it read?
 #
 # ### Exercise 1 · Pair them (code)
-# From the ids [n] of the committed tokens and their features [n, H], return the tokens and the features of all P pairs that
-# can be formed now, row by row.
+# From the ids [n] of the committed tokens and their mixed features [n, H], return two tensors of equal length P: row $j$ of the
+# first is the token that the layer reads beside row $j$ of the second. Form every pair that can be formed now. Which feature
+# is left over, and until when?
 #
 # <details><summary>Hint</summary>
 #
@@ -83,6 +84,8 @@ fused = step.features @ eagle3.fc.weight.T  # [1, n, H]
 # The layer reads a feature *together with the token that followed it*, and predicts the one after that:
 #
 # $$\text{in}_i = [\,\text{norm}(E[x_{i+1}])\,;\,\text{norm}(f_i)\,] \;\longrightarrow\; x_{i+2}$$
+#
+# $E$ is the embedding table and $f_i$ is `fused[:, i]`.
 
 # %%
 
@@ -114,10 +117,10 @@ assert agree(keys, state.cache.keys[0][:, :, :cached]) and agree(values, state.c
 # %% [markdown]
 # ## One pass, and the next
 #
-# The attention reads the pair, but the residual stream is the feature alone: the layer's output is an improved feature,
-# as if the target had read one token more. A norm of the drafter's own and the target's LM head (shared, not trained) turn
-# it into a distribution. And because it is shaped like a feature, it can take the place of the feature that the target has
-# not computed yet. That is the recurrence.
+# Queries, keys and values are computed from the pair (2 H numbers). What the attention returns is added to the feature alone (H
+# numbers), so the layer's output has the shape of a feature. A norm of the drafter's own and the target's LM head (shared, not
+# trained) turn it into a distribution. And it can take the place of the feature that the target has not computed yet: that is
+# the recurrence. (Below, `enable_gqa` lets query heads share keys and values.)
 
 
 # %%
@@ -153,9 +156,9 @@ print(f"after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(theirs[0][
 picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(), theirs[0][0].tolist())
 
 # %% [markdown]
-# A column is one pass. Only the first reads a feature and a token of the target's (black). From the second on the newest
-# feature and token are the drafter's own; the cached pairs stay the target's. An error made early is read by everything
-# after it.
+# A column is one pass; the black "next token" is the anchor. Only the first pass reads a feature and a token of the target's
+# (black). From the second on they are the output and the draft of the pass to the left; the cached pairs stay the target's. An
+# error made early is read by everything after it.
 #
 # ## After the round
 #
@@ -163,8 +166,9 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 # verification gives the real features of the anchor and of every accepted draft.
 #
 # ### Exercise 2 · What stays, what enters (code)
-# Before the round the cache holds `cached` pairs. `gamma` passes have drafted, and `accepted` of the drafts were kept.
-# Return two integers: how many entries of the cache stay, and how many pairs are entered with the target's features.
+# Before the round the cache holds `cached` pairs. `gamma` passes have drafted, and `accepted` of the drafts, 0 to `gamma`, were
+# kept. Return two integers: how many entries of the cache stay, and how many pairs are entered with the target's features.
+# Not every argument need be used.
 #
 # <details><summary>Hint</summary>
 #
@@ -193,8 +197,10 @@ done = exercises.check_after_round(after_round)
 # %% [markdown]
 # The cache is rolled back to what was committed before the round, and the committed tokens are entered anew, with real
 # features: the waiting one finds its partner, the anchor, and that of the last accepted draft waits next. (The first pass's
-# entry is right and could stay; `draw_chain` drops all.) We pretend that two drafts were accepted, enter anchor and drafts, and
-# compare with a drafter that reads the longer text at once. Then the mistake that exercise 2 is about: the drafted entries stay.
+# entry is right and could stay, and the checker takes that too; `draw_chain` drops all.) We pretend that two drafts were
+# accepted, enter anchor and drafts, and compare with a drafter that reads the longer text at once. Then we make the mistake
+# that exercise 2 warns of and let the drafted entries stay. (`draw_chain` only shortens the cache's `length`; the entries still
+# lie behind it.)
 
 # %%
 from dspark_lite.measure import evaluation
@@ -235,20 +241,22 @@ for name, found in (("rolled back", runs["eagle3"]["chat"]), ("never rolled back
     print(f"{name:18} {length:.2f} tokens per round on {len(found)} chat prompts")
 
 # %% [markdown]
-# The rule of lesson 02 keeps the answers right. The accepted length tells: 4.72 in place of 6.10. The guesses of every round
-# stay in view, and all that follows stands at wrong positions.
+# Verification guarantees the target's distribution with any drafter (lesson 02), so the answers give nothing away. The accepted
+# length does: 4.72 in place of 6.10. Entries made from guesses stay in view, and with each round all later pairs stand `gamma`
+# positions further from their place.
 #
 # ## MTP-1
 #
 # DeepSeek-V3 was trained with a module that predicts one token more (*multi-token prediction*), and decodes with it. It
 # reads the same pair, with three differences: the feature is the target's **last** hidden state, a matrix $M$ mixes the
 # pair **before** the layer, which is then an ordinary one, and it drafts **one** token. (The order of the halves is a convention.)
-# It is the production baseline in the paper.
+# MTP-1 is the paper's baseline in production.
 #
 # $$h' = M\,[\,\text{norm}(h_i)\,;\,\text{norm}(E[x_{i+1}])\,], \qquad
 # x_{i+2} \sim \text{LM head}(\text{norm}(\text{layer}(h')))$$
 #
-# The tiny lab has a trained one, measured below. Not every target has: the equations are checked on a toy with random weights.
+# The tiny lab has a trained one, measured below. Other targets have none, so the next cell checks the equations on a toy with
+# random weights.
 
 # %%
 from dspark_lite.losslessness.toys import toy_models
@@ -275,10 +283,10 @@ print(f"MTP-1 by hand = the package's; it drafts {mtp.gamma} token per round, ta
 # %% [markdown]
 # Why only one token? The module can be chained: its own output in the place of the feature gives a second token, and so
 # on, MTP-3 or MTP-5. If each of its drafts is accepted with chance $a$, given those before, $k$ of them give
-# $1 + a + \dots + a^k$ tokens: for $a = 0.8$ that is 1.80 with one, 2.95 with three and 3.69 with five. A single user gains.
-# But every request now sends $k + 1$ tokens through the target in every step: 2, 4 or 6. On a full machine, where a step
-# takes time in proportion to its tokens, one verified token yields 0.90, 0.74 and 0.61 tokens, where plain decoding has 1.00:
-# every draft loses, and MTP-1 loses least. The paper says (section 5.4) that DeepSeek kept MTP-1 in production because a static
+# $1 + a + \dots + a^k$ tokens: for $a = 0.8$ that is 1.80 with one, 2.95 with three and 3.69 with five. A single user gains. But every request
+# now sends $k + 1$ tokens through the target in every step: 2, 4 or 6. On a full machine, where a step takes time in proportion
+# to its tokens, each token sent through the target yields 0.90, 0.74 or 0.61 committed ones; plain decoding yields 1.00. Every
+# draft loses, and MTP-1 loses least. The paper says (section 5.4) that DeepSeek kept MTP-1 in production because a static
 # multi-token drafter lowers the throughput of a busy server. DSpark cuts its blocks as the machine fills (lessons 09 and 10).
 #
 # ## What a longer draft costs
@@ -316,9 +324,9 @@ for name, cost in draft_ms.items():
 
 # %% [markdown]
 # The slope is what autoregression costs. A further token costs Eagle3 about as much as its first, a whole pass: one token is
-# cheaper than any block, seven cost more than DFlash's seven, with one layer against three. The block drafters' lines are flat
-# by construction, but for DSpark's sequential step. So autoregression bounds how deep a drafter may be; a block drafter, which
-# pays for its layers once, can have several.
+# cheaper than a whole block of seven, seven cost more than DFlash's seven, with one layer against three. The block drafters'
+# lines are flat because each point is a whole block, cut; only DSpark's sequential step grows. So autoregression bounds how
+# deep a drafter may be; a block drafter, which pays for its layers once, can have several.
 #
 # ## Conditional acceptance by position
 #
@@ -355,7 +363,8 @@ def conditional(accepted, gamma):
 done = exercises.check_conditional(conditional)
 
 # %% [markdown]
-# Four drafters, three domains. From position 2 on Eagle3 reads its own output. Before you look:
+# Four drafters, three domains. From position 2 on Eagle3 reads its own output; DSpark's backbone sees no draft, and its head
+# only the last one. Before you look:
 
 # %%
 from dspark_lite.exercises.predictions import predict
@@ -384,9 +393,10 @@ for domain in few:
 falls.beside("; ".join(" ".join([names_of[name], *(f"{e.value:.2f}" for e in found["chat"][name] if e)]) for name in ("eagle3", "dspark")))
 
 # %% [markdown]
-# Eagle3 commits 6.10 tokens per round on chat, DSpark 4.97: the rival wins, and DSpark falls. (A dash: fewer than ten rounds
-# came so far.) Bars are 95 % bootstrap intervals over eight prompts, and they are wide: is this an accident? The package has
-# measured the same on 200 prompts per domain. Here they are above Figure 2 of the paper.
+# Eagle3 commits 6.10 tokens per round on chat, DSpark 4.97: the rival wins. DSpark's acceptance falls further, from 0.90 to
+# 0.76, Eagle3's from 0.93 to 0.90. (A dash: fewer than ten rounds came so far.) Bars are 95 % bootstrap intervals over eight
+# prompts, and they are wide: is this an accident? The package has measured the same on 200 prompts per domain. Here they are
+# above Figure 2 of the paper.
 
 # %%
 import numpy as np
@@ -416,13 +426,14 @@ for name in stored:
 
 # %% [markdown]
 # In the paper Eagle3 begins lowest and rises in every domain, DFlash begins high and drops by the third position, and DSpark
-# begins highest and stays nearly level. **On math ours keeps all three shapes, on code and chat only DFlash's fall**, which on
-# chat is far steeper (-0.482 against -0.031). Eagle3 rises on math alone (+0.090, from a first position of 0.873). DSpark
-# falls by 0.153 on chat; on code it seems to rise, by 0.054, because its first position is bad: 0.885, where DFlash with the
-# same backbone has 0.952.
+# begins highest and stays nearly level. **On code and chat ours keeps only DFlash's fall, and on math the signs of all three,
+# not their forms.** On math Eagle3's rise (+0.090, from a first position of 0.873) is one jump at position 2, DFlash's fall
+# goes on where the paper's ends at the third, and DSpark's lead at the first, 0.963 against 0.958, is within the intervals. On
+# chat DFlash's fall is far steeper (-0.482 against -0.031), and DSpark falls by 0.153. On code DSpark seems to rise, by 0.054,
+# because its first position is bad: 0.885, where DFlash with a backbone of the same kind has 0.952.
 #
-# (Eagle3's first position on math was 0.96 on eight prompts above, and is 0.873 on 200, below the whole bar: the bootstrap of
-# eight prompts is too narrow.)
+# (Eagle3's first position on math was 0.96 on eight prompts above, and is 0.873 on 200, below that whole bar: a bootstrap over
+# eight prompts can be too narrow.)
 
 # %%
 for domain in few:
@@ -438,18 +449,19 @@ print(f"DSpark against Eagle3, mean of the domains: {against.value:+.1%} [{again
 # the paper's commits 30.9 % more, far outside our interval. Only math has the paper's winner. The ledger of lesson 12 says
 # so, too. One cause was tested, two are conjectures:
 #
-# - **Our DSpark is under-trained.** It never learned to copy a function's name, which the prompt gives: hence, on code, its bad
-#   first position and the dent at the fourth. Lesson 07 ends with the story, and with a training after which DSpark commits
-#   more in every domain. (No rival had that training yet.)
+# - **Our DSpark is under-trained** (lesson 07 shows it). It never learned to copy a function's name, which the prompt gives.
+#   On code the name begins at draft 4 of an answer: hence the dent there. Where it is refused, the next block begins inside the
+#   name: hence the bad first position. With the training that ends lesson 07 DSpark commits more in every domain. (No
+#   rival had that training yet.)
 # - *Eagle3 learned from more*: from every position of an answer, the block drafters from a sample of 24 anchors.
 # - *Its one layer is a larger share of a small target*: 13 % of the target's weights outside the embeddings, where the
-#   released Eagle3 for Qwen3-4B has 4 %.
+#   released Eagle3 for Qwen3-4B has 4 % (counted in the weight files).
 #
 # ### What differs at the first position?
 #
-# At position 1 no drafter uses its own output, and none has an unknown token in between. Three things differ between the
-# first pass of Eagle3 and that of DSpark: the depth, what the attention reads, and the losses they were trained with. The
-# depth can be taken out: one DSpark was trained with a single layer, as Eagle3 has. Stored measurements:
+# At position 1 no drafter uses its own output, and none has an unknown token in between. Four things differ between the
+# first pass of Eagle3 and that of DSpark: the depth, what the attention reads, the losses, and from how many positions they
+# learned. The depth can be taken out: one DSpark was trained with a single layer, as Eagle3 has. Stored measurements:
 
 # %%
 recipes = {"MTP-1": studies.TABLE_1["mtp"], "Eagle3": studies.TABLE_1["eagle3"],
@@ -470,17 +482,18 @@ print(f"tokens per round, 1 layer against Eagle3: {shallow:+.1%} here, {theirs[0
 # %% [markdown]
 # Our DSpark's first position depends on depth. With one layer it trails Eagle3 by 9.3 points on math, 13.4 on code and 18.0 on
 # chat; with three it leads by 9.0 on math, and trails by 8.1 on code, where the name is, and by 2.3 on chat. In tokens per
-# round one layer is 38.6 % behind Eagle3, in the paper (Figure 3 and Table 1) 2.3 %.
+# round one layer is 38.6 % behind Eagle3, in the paper (Figure 3 and Table 1) 2.3 %. Why so much more is not known.
 #
-# Depth is not what a first position must have: MTP-1 has one layer and is best in every domain, with 0.950 to 0.985. A
-# conjecture: its layer begins with the target's newest feature, while DSpark's slots begin with embeddings and have to fetch
-# that feature through attention. It does not explain Eagle3's 0.873 on math, whose layer begins with a feature as well. (Each
-# drafter was trained once; differences as small as the intervals say nothing.)
+# A good first position does not need depth: MTP-1 has one layer and is best in every domain, with 0.950 to 0.985. But it was
+# trained for this position alone, and reads the target's last hidden state. Another conjecture: its layer begins with the
+# target's newest feature, while DSpark's slots begin with embeddings and have to fetch that feature through attention. This
+# does not explain Eagle3's 0.873 on math, whose layer begins with a feature as well. (Each drafter was trained once;
+# differences as small as the intervals say nothing.)
 #
 # ### Exercise 4 · Two shapes, one length (think)
 # Drafter A accepts every position with 0.8. Drafter B begins with 0.7 and rises by 0.05 per position to 1.0 at the
-# seventh. Compute which has the larger $\tau$ with blocks of 2 and of 7. Do they meet within seven? What does this say about
-# a table that gives the mean acceptance over positions?
+# seventh. Compute which has the larger $\tau$ with blocks of 2 and of 7. Does B catch up with A within seven drafts? What does
+# this say about a table that gives the mean acceptance over positions?
 #
 # <details><summary>Hint</summary>
 #
@@ -490,9 +503,9 @@ print(f"tokens per round, 1 layer against Eagle3: {shallow:+.1%} here, {theirs[0
 # <details><summary>Answer</summary>
 #
 # A: $1 + 0.8 + 0.64 = 2.44$ with two, $4.16$ with seven. B: $1 + 0.7 + 0.525 = 2.225$ with two, and with seven
-# $1 + 0.7 + 0.525 + 0.42 + 0.357 + 0.3213 + 0.3052 + 0.3052 = 3.93$. B's products fall more slowly from the fourth position
-# on and are larger from the sixth, but it never makes up for its first two: they do not meet within seven. The mean over
-# positions is 0.85 for B and 0.8 for A, and B commits less. Early positions are factors of everything after them.
+# $1 + 0.7 + 0.525 + 0.42 + 0.357 + 0.3213 + 0.3052 + 0.3052 = 3.93$. B's products fall more slowly from the fourth position on and are larger
+# from the sixth, but it does not make up for its first two within seven drafts. The mean over positions is 0.85 for B and 0.8
+# for A, so the table ranks B first, wrongly. Early positions are factors of everything after them.
 #
 # </details>
 #
@@ -502,8 +515,8 @@ print(f"tokens per round, 1 layer against Eagle3: {shallow:+.1%} here, {theirs[0
 # the layer the target's features all along the text and score every prediction (*teacher forcing*). Then each pass is a
 # first pass. Eagle3 is trained as it will be tested instead: passes are unrolled, each reads the output of the one
 # before, and all are scored. That is the *training-time test*. We train both on a toy target with random weights: the
-# recipes differ in one number, the weight of a pass against the one before. (How training works is lesson 07; here it
-# is one call.)
+# recipes differ in one number, the weight of a pass against the one before. With 0.0 only the first pass counts, which is
+# teacher forcing; with 0.8 pass $k$ weighs $0.8^{k-1}$. (How training works is lesson 07; here it is one call.)
 
 # %%
 import tempfile
@@ -536,10 +549,13 @@ def toy_eagle3(decay):
 forced, unrolled = toy_eagle3(0.0), toy_eagle3(0.8)
 
 # %% [markdown]
+# (The two cross-entropies cannot be compared: one is of first passes, one of all five.)
+#
 # Now both draft on texts they have not read, a chain from every place, in two ways: pass $k$ reads **the target's own
-# feature**, which no drafter has at that time, or **its own output**. The tokens are those of the text in both ways; only the
-# feature differs. We know $p$ and $q$ at every slot, and take the chance of acceptance $\sum_x \min(p, q)$. The lab's Eagle3
-# does the same on answers of the target, and its live rounds stand beside it.
+# feature**, which no drafter has at that time (it is pass 1 of the chain that starts $k - 1$ places later), or **its own
+# output**. The tokens are those of the text in both ways; only the feature differs. We know $p$ and $q$ at every slot, and take
+# the chance of acceptance $\sum_x \min(p, q)$. The lab's Eagle3 does the same on answers of the target, and its live rounds
+# stand beside it.
 
 
 # %%
@@ -583,14 +599,14 @@ for title, (given, own) in curves.items():
 print("live rounds of the lab's Eagle3: " + ", ".join(f"{e.value:.3f} at position {k}" for k, e in enumerate(live, 1) if e))
 
 # %% [markdown]
-# By the grey lines alone, which are all that a log of teacher forcing shows, the teacher-forced toy is the better one: it
-# ends at 0.673, the other at 0.640. But no drafter has the target's features there. On its own output, the coloured line,
-# which is all that it will have, teacher forcing loses 0.120 by the fifth pass and the training-time test 0.017, and the order
-# turns: 0.553 against 0.623. The lab's Eagle3, trained the second way, loses 0.008 in seven passes.
+# A log of teacher forcing shows only the grey lines. By these the teacher-forced toy is the better one: it ends at 0.673, the
+# other at 0.640. But no drafter has the target's features there. On its own output, the coloured line, which is all that it
+# will have, teacher forcing loses 0.120 by the fifth pass and the training-time test 0.017, and the order turns: 0.553 against
+# 0.623. The lab's Eagle3, trained the second way for the lab's target, loses 0.008 in seven passes.
 #
-# Live rounds are another population: a late position is reached only where all before were accepted, that is, in easy
-# places. So the dotted line need not lie on the coloured one. The two are furthest apart at position 7 (0.897), which has
-# the fewest rounds.
+# Live rounds are another population: a late position is reached only where all before were accepted, that is, in easier places.
+# That would lift the dotted line. At position 7 it lies below the coloured one, 0.897 against 0.933; but the fewest rounds come
+# so far, and the bar covers both.
 #
 # ## Cost and worth together
 #
@@ -633,12 +649,14 @@ slider = widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 
 panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("domain", list(few)[::-1]), verify=slider)
 
 # %% [markdown]
-# On chat Eagle3's tokens are the cheapest on this machine: it commits most, and seven of its passes still cost less than one
-# verification. At the left end of the slider (lower picture) its best length shrinks to a few drafts at most, while the block
-# drafters keep most of theirs: their drafts are paid for already. But plain decoding beats them all there.
+# On chat Eagle3's tokens and DSpark's cost about the same: Eagle3 commits more, DSpark drafts faster, and seven passes still
+# cost less than one verification. Eight prompts cannot say which is cheaper, whatever the title says. At the left end of the
+# slider (lower picture) Eagle3's best length shrinks to one or two drafts, while the block drafters keep long ones: they are
+# paid for already. But plain decoding beats them all there: even a draft of one takes longer than the pass that it may save.
 #
 # Two simplifications: every verification costs what a whole block does, so short drafts look too costly; and the formula knows
-# no rounds that the end of an answer cuts short, so it gives Eagle3 6.42 tokens per round where 6.10 were counted.
+# no rounds that the end of an answer cuts short, so it gives Eagle3 6.42 tokens per round where 6.10 were counted, and DSpark
+# 5.14 for 4.97.
 #
 # ### Exercise 5 · A rival in the middle (open)
 # Eagle3 pays a pass per token, DSpark one pass per block. Between them lie short blocks, chained. From `draft_ms` and the
@@ -648,8 +666,9 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 #
 # <details><summary>One answer</summary>
 #
-# With 0.90, 0.94 and 0.84 twice $\tau$ is about 5.2; one block has 5.14. That pays for a second block only where a
-# verification costs dozens of blocks. Trust the second block's 0.90 least: it lacks the features of the first one's tokens.
+# With 0.90, 0.94 and 0.84 twice $\tau$ is about 5.2, from six drafts; one block of seven has 5.14. Two blocks make a token
+# more expensive each time: by about half at 1 ms, a tenth at 10 ms, a few per cent at 30 ms. They pay only where a verification costs
+# as much as dozens of blocks. Trust the second block's 0.90 least: it lacks the features of the first one's tokens.
 #
 # </details>
 #
@@ -661,8 +680,12 @@ from dspark_lite.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"))
 
 # %% [markdown]
-# Tokens per round are not speed. On code Eagle3 commits more than DSpark and gains less, because its round costs more. On chat
-# the small LM commits most of all and gains less than either, for the same reason.
+# (`all` is drafting plus verifying. Verifying is a mean over answers here; above it was the least time on one prompt.) Tokens
+# per round are not speed. On code Eagle3 commits more than DSpark and gains less, because its round costs more. On chat the
+# small LM commits most of all and gains less than either, for the same reason.
+#
+# A domain's own cost is its $\tau$ over its speed-up. Eagle3's round comes out a fifth more expensive on code than on chat, for the same
+# work: each domain was timed by itself, and differences of that size are noise. With the mean cost DSpark still leads on code.
 #
 # ## Recap
 # - Eagle3 reads pairs of a feature and the token after it; while drafting, its own output takes the feature's place.
