@@ -5,7 +5,6 @@ import sys
 from .common.about import VERSION as __version__
 from .common.errors import CheckpointError, DSparkLiteError, RequestError
 from .decoding import Generation, Round, generate, stream
-from .measure.lab import Lab, setup
 from .models.checkpoints import load_drafter, load_target
 from .models.custom_generate import CustomGenerate
 from .scheduling import calibration, cost_table
@@ -30,3 +29,12 @@ __all__ = [
     "setup",
     "stream",
 ]
+
+
+def __getattr__(name):
+    """`setup` and `Lab` are the course's: a program that only decodes never imports it."""
+    if name in ("Lab", "setup"):
+        from dspark_course.measure import lab
+
+        return getattr(lab, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

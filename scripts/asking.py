@@ -3,8 +3,8 @@
 import sys
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.measure.journal import check_writable
-from dspark_lite.measure.lab import setup
+from dspark_course.measure.journal import check_writable
+from dspark_course.measure.lab import setup
 from dspark_lite.models.export import export
 
 DRAFTERS = {"plain": None, "dspark": "tiny-dspark", "dflash": "tiny-dflash"}

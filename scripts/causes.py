@@ -1,6 +1,6 @@
 """Run the experiments that test the ledger's reasons on the tiny models: `make causes`. To assets/measurements/causes.json.
 
-DSpark is told the name of the function that it writes, and decodes greedily (dspark_lite/measure/causes.py): minutes.
+DSpark is told the name of the function that it writes, and decodes greedily (dspark_course/measure/causes.py): minutes.
 """
 
 import argparse
@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
-from dspark_lite.measure.causes import tell_names, unlike_training  # noqa: E402
-from dspark_lite.measure.journal import check_writable, header  # noqa: E402
-from dspark_lite.measure.lab import setup  # noqa: E402
-from dspark_lite.replication.experiments import CAUSES  # noqa: E402
+from dspark_course.measure.causes import tell_names, unlike_training  # noqa: E402
+from dspark_course.measure.journal import check_writable, header  # noqa: E402
+from dspark_course.measure.lab import setup  # noqa: E402
+from dspark_course.replication.experiments import CAUSES  # noqa: E402
 
 
 def main(arguments=None):

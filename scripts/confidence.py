@@ -14,14 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
-from dspark_lite.measure.confidence import calibrate  # noqa: E402
-from dspark_lite.measure.journal import check_writable, header  # noqa: E402
-from dspark_lite.measure.lab import setup  # noqa: E402
-from dspark_lite.measure import benchmarks  # noqa: E402
-from dspark_lite.measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile  # noqa: E402
-from dspark_lite.measure.threshold_sweep import SWEPT_THRESHOLDS, sweep  # noqa: E402
-from dspark_lite.replication.own_results import own_confidence, own_folder  # noqa: E402
-from dspark_lite.replication.recorded_confidence import CONFIDENCE_FOLDER, COST_TABLE, STEPS, STS_FILE  # noqa: E402
+from dspark_course.measure.confidence import calibrate  # noqa: E402
+from dspark_course.measure.journal import check_writable, header  # noqa: E402
+from dspark_course.measure.lab import setup  # noqa: E402
+from dspark_course.measure import benchmarks  # noqa: E402
+from dspark_course.measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile  # noqa: E402
+from dspark_course.measure.threshold_sweep import SWEPT_THRESHOLDS, sweep  # noqa: E402
+from dspark_course.replication.own_results import own_confidence, own_folder  # noqa: E402
+from dspark_course.replication.recorded_confidence import CONFIDENCE_FOLDER, COST_TABLE, STEPS, STS_FILE  # noqa: E402
 
 PROMPTS = 400  # a domain, to fit on and again to report on
 SWEPT = 60  # a domain

@@ -19,13 +19,13 @@ import torch  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from dspark_lite.common.files import write_json  # noqa: E402
-from dspark_lite.measure.evaluation import evaluate  # noqa: E402
-from dspark_lite.measure.journal import commit  # noqa: E402
-from dspark_lite.measure.lab import device_name, setup, versions  # noqa: E402
+from dspark_course.measure.evaluation import evaluate  # noqa: E402
+from dspark_course.measure.journal import commit  # noqa: E402
+from dspark_course.measure.lab import device_name, setup, versions  # noqa: E402
 from dspark_lite.models.checkpoints import load_drafter  # noqa: E402
 from dspark_lite.training.drafts import Rows, held_out_losses  # noqa: E402
 from dspark_lite.training.losses import training_forward  # noqa: E402
-from dspark_lite.training.recipes import BUILD, load_recipe, recipe_states  # noqa: E402
+from dspark_course.making.recipes import BUILD, load_recipe, recipe_states  # noqa: E402
 
 COMMITTED = ("tiny-dspark", "tiny-dspark-rnn", "tiny-dflash")
 RECIPES = ("diagnosis-0-shipped", "diagnosis-1-width", "diagnosis-2-cross-entropy-first", "diagnosis-3-muon", "diagnosis-3-muon-rnn",

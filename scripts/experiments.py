@@ -20,17 +20,17 @@ from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
 from dspark_lite.common.formats import duration  # noqa: E402
-from dspark_lite.measure.evaluation import evaluate  # noqa: E402
-from dspark_lite.measure.journal import check_writable, journal_path  # noqa: E402
-from dspark_lite.measure.lab import setup  # noqa: E402
-from dspark_lite.measure.roofline import DEVICES  # noqa: E402
-from dspark_lite.measure.studies import LATENCY, MEASURED_RECIPES  # noqa: E402
-from dspark_lite.replication.our_results import MEASUREMENTS  # noqa: E402
-from dspark_lite.training.estimate import (  # noqa: E402
+from dspark_course.measure.evaluation import evaluate  # noqa: E402
+from dspark_course.measure.journal import check_writable, journal_path  # noqa: E402
+from dspark_course.measure.lab import setup  # noqa: E402
+from dspark_course.measure.roofline import DEVICES  # noqa: E402
+from dspark_course.measure.studies import LATENCY, MEASURED_RECIPES  # noqa: E402
+from dspark_course.replication.our_results import MEASUREMENTS  # noqa: E402
+from dspark_course.making.estimate import (  # noqa: E402
     LAYER_SECONDS, TINY_WORLD_TOKENS, Speed, dry_step, parameters, target_config, training_seconds)
 from dspark_lite.training.loop import read_log  # noqa: E402
 from dspark_lite.training.precision import REACHED  # noqa: E402
-from dspark_lite.training.recipes import BUILD, load_recipe, train  # noqa: E402
+from dspark_course.making.recipes import BUILD, load_recipe, train  # noqa: E402
 
 WORK = ROOT / "build" / "experiments"
 SLOTS = 16  # prompts answered side by side

@@ -17,9 +17,9 @@ from tqdm import tqdm  # noqa: E402
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_atomically  # noqa: E402
-from dspark_lite.figures import ledger_forest, lesson_09, lesson_11, paper_figures  # noqa: E402
-from dspark_lite.figures.lesson_00 import round_picture  # noqa: E402
-from dspark_lite.replication import ledger, recorded_serving  # noqa: E402
+from dspark_course.figures import ledger_forest, lesson_09, lesson_11, paper_figures  # noqa: E402
+from dspark_course.figures.lesson_00 import round_picture  # noqa: E402
+from dspark_course.replication import ledger, recorded_serving  # noqa: E402
 
 FOLDER = ROOT / "assets" / "figures"
 PICTURE = FOLDER / "round.png"

@@ -25,14 +25,14 @@ import torch  # noqa: E402
 from dspark_lite.common.errors import DSparkLiteError, RequestError  # noqa: E402
 from dspark_lite.common.files import ROOT, read_object, write_json, write_text  # noqa: E402
 from dspark_lite.common.origin import DECIDING, device_name, folder_name, versions  # noqa: E402
-from dspark_lite.measure.forced_engine import ENGINE_LOADS, measure_engine  # noqa: E402
-from dspark_lite.measure.forced_rounds import paper_pattern  # noqa: E402
-from dspark_lite.measure.journal import check_writable, commit  # noqa: E402
-from dspark_lite.measure.random_weights import FORCED, measure_shapes, random_models  # noqa: E402
-from dspark_lite.measure.step_time import profile  # noqa: E402
-from dspark_lite.measure.training_speed import training_speed  # noqa: E402
+from dspark_course.measure.forced_engine import ENGINE_LOADS, measure_engine  # noqa: E402
+from dspark_course.measure.forced_rounds import paper_pattern  # noqa: E402
+from dspark_course.measure.journal import check_writable, commit  # noqa: E402
+from dspark_course.measure.random_weights import FORCED, measure_shapes, random_models  # noqa: E402
+from dspark_course.measure.step_time import profile  # noqa: E402
+from dspark_course.measure.training_speed import training_speed  # noqa: E402
 from dspark_lite.models.checkpoints import default_dtype, load_drafter, load_target  # noqa: E402
-from dspark_lite.training.recipes import load_recipe  # noqa: E402
+from dspark_course.making.recipes import load_recipe  # noqa: E402
 
 MEASUREMENTS, WORK = ROOT / "assets" / "measurements" / "gpu", ROOT / "build" / "gpu"
 TINY_RECIPES = ("tiny-dspark", "tiny-dflash", "tiny-eagle3", "tiny-mtp")

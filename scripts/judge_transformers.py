@@ -1,5 +1,6 @@
 """transformers as a judge: its assisted generation beside our small LM, its acceptance rule beside ours."""
 
+import inspect
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -15,6 +16,8 @@ from dspark_lite.models.checkpoints import load_drafter
 
 VERSION = transformers.__version__
 CASES = 200  # random blocks of the acceptance rule
+# transformers 5.0 asks whether the drafter has stopped by itself; here it never has.
+STOPPED = {"is_done_candidate": False} if "is_done_candidate" in inspect.signature(utils._speculative_sampling).parameters else {}
 SAME = 1e-5  # total variation that float32 probabilities leave
 
 
@@ -103,7 +106,7 @@ def theirs(draft_logits, target_logits, tokens):
 
     def play(path):
         with patch.object(utils, "torch", Driven(path)):
-            valid, accepted = utils._speculative_sampling(tokens, draft_logits, tokens.shape[1], target_logits)
+            valid, accepted = utils._speculative_sampling(tokens, draft_logits, tokens.shape[1], target_logits, **STOPPED)
         return int(accepted), int(valid[0, -1])
 
     for outcome, probability in outcomes(play):

@@ -26,7 +26,7 @@ from asking import DRAFTERS, dflash_for_vllm, lab_of, prompts_of  # noqa: E402
 
 from dspark_lite.common.files import ROOT, write_json  # noqa: E402
 from dspark_lite.decoding.rounds import generate  # noqa: E402
-from dspark_lite.measure.journal import header  # noqa: E402
+from dspark_course.measure.journal import header  # noqa: E402
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter  # noqa: E402
 from dspark_lite.scheduling.policies import survival, top_k  # noqa: E402
 

@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = ROOT / "tests" / "mutants.json"
-COPIED, LINKED = ("dspark_lite", "tests", "scripts", "conftest.py", "pyproject.toml"), ("assets", "recipes", "notebooks")
+COPIED, LINKED = ("dspark_lite", "dspark_course", "tests", "scripts", "conftest.py", "pyproject.toml"), ("assets", "recipes", "notebooks")
 # Imported once, before processes are forked: what the package and its tests are slow to import.
 SLOW = ("torch", "torch.distributed.tensor", "torch.nn.attention.flex_attention", "torch.utils.flop_counter", "accelerate", "hypothesis",
         "transformers.models.qwen3.modeling_qwen3", "scipy.stats", "scipy.optimize", "matplotlib.pyplot", "ipywidgets", "httpx")
@@ -39,7 +39,8 @@ def copy_tree(folder):
             shutil.copy(source, folder / name)
     for name in LINKED:
         (folder / name).symlink_to(ROOT / name)
-    compileall.compile_dir(folder / "dspark_lite", quiet=1)  # once, for all tests
+    for package in ("dspark_lite", "dspark_course"):
+        compileall.compile_dir(folder / package, quiet=1)  # once, for all tests
 
 
 def mutated(text, mutant):
@@ -61,7 +62,7 @@ def run_test(folder, test):
 
 def verdict(folder, mutant):
     """Return what becomes of a mutant: "killed" or "survived"."""
-    path = folder / "dspark_lite" / mutant["file"]
+    path = folder / mutant["file"]
     original, written = path.read_text(), path.stat().st_mtime_ns
     path.write_text(mutated(original, mutant))
     try:

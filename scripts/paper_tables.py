@@ -5,8 +5,8 @@ import numpy as np
 from dspark_lite.common import paper
 from dspark_lite.common.formats import interval, markdown, number
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
-from dspark_lite.measure import studies
-from dspark_lite.replication import our_results
+from dspark_course.measure import studies
+from dspark_course.replication import our_results
 
 
 def table_1() -> str:

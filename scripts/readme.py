@@ -7,7 +7,7 @@ from notebooks import ROOT, LessonError, badge, lesson_sources, minutes, timed_d
 
 from dspark_lite.common.files import write_text
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
-from dspark_lite.figures.scoreboard import benchmark, benchmark_rows
+from dspark_course.figures.scoreboard import benchmark, benchmark_rows
 
 README = ROOT / "README.md"
 JUDGES = ROOT / "assets" / "measurements" / "judges.json"

@@ -97,7 +97,7 @@ if __name__ == "__main__":
     else:  # the workers import the package of their own checkout, so it is not imported above
         sys.path.insert(0, str(ROOT))
         from dspark_lite.common.files import write_json
-        from dspark_lite.measure.journal import check_writable
+        from dspark_course.measure.journal import check_writable
 
         if options.json:
             check_writable(options.json)

@@ -14,11 +14,11 @@ from serving_load import CAPACITY, CONCURRENCY, TEMPERATURE, measure_load  # noq
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
-from dspark_lite.measure.journal import Journal, check_writable, header, journal_path  # noqa: E402
-from dspark_lite.measure.lab import setup  # noqa: E402
+from dspark_course.measure.journal import Journal, check_writable, header, journal_path  # noqa: E402
+from dspark_course.measure.lab import setup  # noqa: E402
 from dspark_lite.common.fingerprint import fingerprint  # noqa: E402
-from dspark_lite.replication.recorded_confidence import stored_sts  # noqa: E402
-from dspark_lite.replication.recorded_serving import MEASURED  # noqa: E402
+from dspark_course.replication.recorded_confidence import stored_sts  # noqa: E402
+from dspark_course.replication.recorded_serving import MEASURED  # noqa: E402
 
 PROMPTS = 60  # a domain
 LEAST_STEPS = 4  # of a turn

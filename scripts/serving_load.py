@@ -14,8 +14,8 @@ from tqdm import tqdm
 from dspark_lite.decoding.policy import Memoryless
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.protocols import Policy
-from dspark_lite.measure.lab import Lab
-from dspark_lite.replication.recorded_serving import policy_of, step_costs
+from dspark_course.measure.lab import Lab
+from dspark_course.replication.recorded_serving import policy_of, step_costs
 from dspark_lite.scheduling.policies import survival, top_k
 from dspark_lite.scheduling.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, Engine, StepReport

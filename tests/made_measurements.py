@@ -8,10 +8,10 @@ import pytest
 from dspark_lite.common import estimates, recorded
 from dspark_lite.common.files import write_json
 from dspark_lite.common.names import DOMAINS
-from dspark_lite.measure import studies
-from dspark_lite.measure.evaluation import _row
-from dspark_lite.replication import ledger, our_results, recorded_confidence
-from dspark_lite.training.recipes import load_recipe
+from dspark_course.measure import studies
+from dspark_course.measure.evaluation import _row
+from dspark_course.replication import ledger, our_results, recorded_confidence
+from dspark_course.making.recipes import load_recipe
 
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
 HEADER = {"device": "a made device", "versions": {}, "commit": None, "seed": 0, "profile": "tiny",

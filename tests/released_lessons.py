@@ -16,7 +16,7 @@ NEVER_FETCHED = "README.md"
 ONE_AT_A_TIME = """
 import gc
 import weakref
-from dspark_lite.measure import lab
+from dspark_course.measure import lab
 
 def load_alone(name, target, load=lab.load_drafter, loaded=[]):
     if name.startswith("tiny-"):  # a few MB, beside the released one

@@ -12,9 +12,9 @@ from dspark_lite import scheduling
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure import additive_profile
-from dspark_lite.measure.additive_profile import additive_fit, profile_steps
-from dspark_lite.replication.recorded_serving import engine_costs
+from dspark_course.measure import additive_profile
+from dspark_course.measure.additive_profile import additive_fit, profile_steps
+from dspark_course.replication.recorded_serving import engine_costs
 from dspark_lite.scheduling.additive_costs import ADDITIVE_FIELDS, AdditiveCosts
 from dspark_lite.scheduling.step_costs import StepCosts
 

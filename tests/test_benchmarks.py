@@ -6,7 +6,7 @@ import pytest
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.paper import numbers
-from dspark_lite.measure.benchmarks import BENCHMARKS, Benchmark, load_benchmark, prompt_of_row
+from dspark_course.measure.benchmarks import BENCHMARKS, Benchmark, load_benchmark, prompt_of_row
 
 ROWS = {  # a row of each benchmark as the Hub has it, and what its prompt must hold
     "gsm8k": ({"question": "Two and two?", "answer": "#### 4"}, ["Two and two?\n", "\\boxed{}"]),

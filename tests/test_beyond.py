@@ -11,7 +11,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.decoding.block_verification import accept_block
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes
-from dspark_lite.measure.beyond import Blocks, auc_by_position, block_gain, estimated_logits, expected_by_rule
+from dspark_course.measure.beyond import Blocks, auc_by_position, block_gain, estimated_logits, expected_by_rule
 
 
 def test_expectations_are_those_of_the_rules_own_coins():

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is install
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]
 PATIENCE = 120_000  # milliseconds
-CELL = """from dspark_lite.figures import style, widgets
+CELL = """from dspark_course.figures import style, widgets
 
 
 def draw(height, shape):

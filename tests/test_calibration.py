@@ -14,11 +14,11 @@ from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding import Round
-from dspark_lite.measure import confidence
-from dspark_lite.measure.confidence import observe, replay
-from dspark_lite.measure.lab import Lab, setup
-from dspark_lite.measure.threshold_sweep import step_counts, sweep
-from dspark_lite.replication import recorded_confidence
+from dspark_course.measure import confidence
+from dspark_course.measure.confidence import observe, replay
+from dspark_course.measure.lab import Lab, setup
+from dspark_course.measure.threshold_sweep import step_counts, sweep
+from dspark_course.replication import recorded_confidence
 from dspark_lite.scheduling import calibration
 from dspark_lite.scheduling.calibration import (STS, auc, brier, by_position, check, ece, fit_sts, reliability,
                                                 survivals, survived)

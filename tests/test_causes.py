@@ -8,8 +8,8 @@ import torch
 
 from dspark_lite.decoding import Round
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure import causes
-from dspark_lite.replication import experiments, recorded_serving
+from dspark_course.measure import causes
+from dspark_course.replication import experiments, recorded_serving
 from dspark_lite.scheduling.calibration import Observations
 
 
@@ -50,7 +50,7 @@ def test_greedy_decoding_is_observed_on_the_first_prompts_of_each_domain(monkeyp
         asked.append((texts, temperature))
         return Observations(np.array([[0.12345, 1.0]]), np.array([1]), np.array([0]))
 
-    monkeypatch.setattr("dspark_lite.measure.confidence.observe", observe)
+    monkeypatch.setattr("dspark_course.measure.confidence.observe", observe)
     lab = SimpleNamespace(prompts={"math": list("abc"), "chat": list("de")}, drafter=lambda name: name)
     found = causes.unlike_training(lab, 2)
     assert asked == [(["a", "b"], 0.0), (["d", "e"], 0.0)]

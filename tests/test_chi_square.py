@@ -6,7 +6,7 @@ import torch
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_lite.losslessness.chi_square import after_anchor, chi_square, next_token_counts, pooled_cells, up_to_a_fork
-from dspark_lite.measure.lab import setup
+from dspark_course.measure.lab import setup
 
 OTHERS = ("dflash", "eagle3", "mtp", "small_lm", "prompt_lookup")
 DRAWS, FALSE_ALARM = 20_000, 1e-3

@@ -7,7 +7,7 @@ from helpers import refused
 
 from dspark_lite.__main__ import main
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure import speed
+from dspark_course.measure import speed
 from dspark_lite.models.checkpoints import EMBEDDED, save_draft
 
 
@@ -147,9 +147,9 @@ MEASURING = {"evaluate": "--json", "bench": "--json", "bench --scheduler": "--js
 def test_a_result_that_could_not_be_written_is_refused_before_it_is_measured(capfd, tmp_path, monkeypatch, command):
     """Nothing is loaded, measured or trained."""
     for name in ("measure.lab.setup", "measure.speed.bench_scheduler", "measure.random_weights.measure_shapes",
-                 "measure.doctor.examine", "training.recipes.train"):
-        monkeypatch.setattr(f"dspark_lite.{name}", lambda *_, **__: pytest.fail("it was measured"))
-    monkeypatch.setattr("dspark_lite.training.estimate.estimate", lambda *_: [])
+                 "measure.doctor.examine", "making.recipes.train"):
+        monkeypatch.setattr(f"dspark_course.{name}", lambda *_, **__: pytest.fail("it was measured"))
+    monkeypatch.setattr("dspark_course.making.estimate.estimate", lambda *_: [])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     (tmp_path / "folder" / "config.json").mkdir(parents=True)
@@ -184,7 +184,7 @@ def test_a_stop_by_the_keyboard_is_no_traceback(capfd, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dspark_lite.training.recipes.train", stopped)
+    monkeypatch.setattr("dspark_course.making.recipes.train", stopped)
     assert main(["train", "tiny-dspark"]) == 130
     assert capfd.readouterr().err == "dspark_lite: stopped; what was saved is kept\n"
 

@@ -6,7 +6,7 @@ import pytest
 from dspark_lite.common import estimates, recorded
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate
-from dspark_lite.replication import claims, experiments, our_results, quantities, recorded_confidence, recorded_serving, settings
+from dspark_course.replication import claims, experiments, our_results, quantities, recorded_confidence, recorded_serving, settings
 from dspark_lite.serving.engine import STEP_PARTS
 
 

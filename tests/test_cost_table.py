@@ -13,9 +13,9 @@ from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.origin import Origin, check_origin, stale
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure.lab import setup
-from dspark_lite.measure.step_time import profile, profiled_tokens
-from dspark_lite.replication import recorded_confidence
+from dspark_course.measure.lab import setup
+from dspark_course.measure.step_time import profile, profiled_tokens
+from dspark_course.replication import recorded_confidence
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.cost_table import CostTable
 

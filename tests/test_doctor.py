@@ -11,11 +11,11 @@ from hub_server import Hub
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError
-from dspark_lite.measure import doctor
-from dspark_lite.measure.lab import MIN_FREE_MEMORY
+from dspark_course.measure import doctor
+from dspark_course.measure.lab import MIN_FREE_MEMORY
 from dspark_lite.models import hub, shapes
 from dspark_lite.models.checkpoints import load_target
-from dspark_lite.training import estimate
+from dspark_course.making import estimate
 
 WEIGHTS = "model.safetensors"
 GIB = 2**30

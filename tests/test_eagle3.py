@@ -18,7 +18,7 @@ from dspark_lite.models.draft_config import parse_draft_config
 from dspark_lite.training.anchors import TrainingBatch, block_targets, draw_anchors
 from dspark_lite.training.drafts import OBJECTIVES, new_draft, objective, train_draft
 from dspark_lite.training.optimisers import trainable
-from dspark_lite.training.recipes import load_recipe
+from dspark_course.making.recipes import load_recipe
 from dspark_lite.training.unrolled import unrolled_hidden
 
 VOCAB, GAMMA = 11, 4

@@ -10,7 +10,7 @@ import torch
 
 from dspark_lite.common.names import DOMAINS
 from dspark_lite.decoding import generate
-from dspark_lite.measure.lab import setup
+from dspark_course.measure.lab import setup
 
 PROMPTS = 100 if os.environ.get("DSPARK_THOROUGH") == "1" else 8
 DRAFTERS = ["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"]

@@ -18,13 +18,13 @@ from dspark_lite.common.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure import breakdown, evaluation, journal, speed
-from dspark_lite.measure.evaluation import (acceptance_by_position, evaluate, mean_accepted_length, position_counts,
+from dspark_course.measure import breakdown, evaluation, journal, speed
+from dspark_course.measure.evaluation import (acceptance_by_position, evaluate, mean_accepted_length, position_counts,
                                             position_estimates, relative_gain, rollouts, row_tally, tally,
                                             tokens_per_second)
-from dspark_lite.measure.journal import Journal, check_writable, commit
-from dspark_lite.measure.lab import setup
-from dspark_lite.measure.target_quality import token_entropies
+from dspark_course.measure.journal import Journal, check_writable, commit
+from dspark_course.measure.lab import setup
+from dspark_course.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.common.fingerprint import fingerprint
 
@@ -165,7 +165,7 @@ def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsy
     monkeypatch.setattr("dspark_lite.decoding.fast.compile_backend", lambda device: "eager")
     for module in (breakdown, timing):
         monkeypatch.setattr(module, "clock", lambda device: next(ticks) / 1e3)
-    monkeypatch.setattr("dspark_lite.__main__._lab", lambda *given: TOY_LAB)
+    monkeypatch.setattr("dspark_course.commands._lab", lambda *given: TOY_LAB)
     command = ["bench", "--breakdown", "--drafters", "dspark", "small_lm", "--prompts", "1", "--json", str(tmp_path / "b.json")]
     assert main(command) == 0
     measured = json.loads((tmp_path / "b.json").read_text())

@@ -10,7 +10,8 @@ from dspark_lite.__main__ import main
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.export import export
-from dspark_lite.training import answers, cache, estimate, loop, online, recipes
+from dspark_course.making import answers, estimate, recipes
+from dspark_lite.training import cache, loop, online
 from dspark_lite.training.allowance import ANSWERING, Allowance
 
 
@@ -113,7 +114,7 @@ def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
     recipe = {"name": "short", "extends": "evening-tiny", "epochs": 1, "batch": 4, "evaluate": 1,
               "data": {"prompts": {"math": 6, "code": 6, "chat": 6}, "max_new_tokens": 12, "chunk": 6}}
     (tmp_path / "short.json").write_text(json.dumps(recipe))
-    monkeypatch.setattr("dspark_lite.training.recipes.BUILD", tmp_path / "build")
+    monkeypatch.setattr("dspark_course.making.recipes.BUILD", tmp_path / "build")
     clock = Clock()
     monkeypatch.setattr(recipes, "Allowance", lambda path, seconds: Allowance(path, seconds, clock))
     work = answers.write_answers

@@ -11,12 +11,12 @@ import torch
 from scipy.special import expit
 
 from dspark_lite.decoding.sampling import residual
-from dspark_lite.exercises import lesson_02, lesson_03, lesson_06, lesson_08, lesson_09, verifying
-from dspark_lite.exercises.checking import Exercise, Step, as_values, same
+from dspark_course.exercises import lesson_02, lesson_03, lesson_06, lesson_08, lesson_09, verifying
+from dspark_course.exercises.checking import Exercise, Step, as_values, same
 from dspark_lite.scheduling import policies
 
 SOURCES = {source.name[:2]: source for source in notebooks.lesson_sources()}
-MODULES = {number: importlib.import_module(f"dspark_lite.exercises.lesson_{number}") for number in SOURCES}
+MODULES = {number: importlib.import_module(f"dspark_course.exercises.lesson_{number}") for number in SOURCES}
 OF_LESSON = {number: {name: check for name, check in vars(module).items() if name.startswith("check_")}
              for number, module in MODULES.items()}
 EXERCISES = {f"{number} {name}": check for number, checkers in OF_LESSON.items() for name, check in checkers.items()

@@ -8,7 +8,7 @@ import torch
 from made_measurements import latency, measurement
 
 from dspark_lite.common.files import write_json
-from dspark_lite.training.recipes import load_recipe
+from dspark_course.making.recipes import load_recipe
 
 
 def no_training(recipe, out):

@@ -12,9 +12,9 @@ import torch
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.origin import versions
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure import training_speed as training
-from dspark_lite.measure.forced_engine import measure_engine
-from dspark_lite.training.recipes import load_recipe
+from dspark_course.measure import training_speed as training
+from dspark_course.measure.forced_engine import measure_engine
+from dspark_course.making.recipes import load_recipe
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import torch
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.training import recipes
+from dspark_course.making import recipes
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import Rows, held_out_losses, train_draft
 

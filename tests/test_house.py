@@ -128,7 +128,7 @@ def test_sections_that_are_named_are_in_the_paper():
 
 @pytest.mark.parametrize("name", TOPICS)
 def test_each_topic_names_its_own_sections(name):
-    (path,) = (ROOT / "dspark_lite").rglob(name)
+    (path,) = (path for package in PACKAGES for path in (ROOT / package).rglob(name))
     assert sections_in(path.read_text()) == TOPICS[name]
 
 
@@ -178,22 +178,28 @@ def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
     assert len({len(line) for line in lines}) == 1
 
 
-# The rooms of the package from the ground up, and the rooms that each may import: always some that stand above it here.
-ROOMS = {
+# The rooms of the two packages from the ground up, and the rooms that each may import: always some that stand above it here.
+SYSTEM = {
     "common": "",
-    "world": "common",
     "decoding": "common",
     "drafters": "common decoding",
     "scheduling": "common decoding",
     "models": "common decoding drafters",
     "serving": "common decoding drafters scheduling",
-    "training": "common world decoding drafters models",
+    "training": "common drafters models",
     "losslessness": "common decoding drafters scheduling models training",
-    "measure": "common world decoding drafters scheduling models serving training",
-    "replication": "common scheduling models serving training losslessness measure",
+}
+COURSE = {
+    "world": "common",
+    "making": "common decoding drafters models training world",
+    "measure": "common decoding drafters scheduling models serving training world making",
+    "replication": "common scheduling models serving training losslessness making measure",
     "figures": "common decoding scheduling measure replication",
     "exercises": "common decoding drafters scheduling losslessness",
 }
+ROOMS = SYSTEM | COURSE
+PACKAGES = {"dspark_lite": (SYSTEM, {"__init__.py", "__main__.py"}), "dspark_course": (COURSE, {"__init__.py", "commands.py"})}
+MAX_LINES = 7500  # of the system: what a reader reads in an afternoon
 # Names that stand at the top of more than one file because one thing is asked of several, and the files they stand in. The
 # functions of an exercise bear the names that its notebook gives them: that room is left out.
 PROTOCOLS = {
@@ -204,31 +210,31 @@ PROTOCOLS = {
     "threshold_sweep": {"common/paper.py", "replication/recorded_confidence.py"},
     # The texts of a domain, and who judges an answer of the first tiny world and of the second.
     "RULES": {"world/chat_text.py", "world/code_text.py", "world/math_text.py"},
-    "is_right": {"training/answers.py", "world/judging.py"},
+    "is_right": {"making/answers.py", "world/judging.py"},
 }
 FIRST_WORLD = "world/corpus.py"  # stands beside the second one, with its names, until what was trained on it is gone
 
 
 def modules():
-    """Return {path inside the package: tree} of its files."""
-    package = ROOT / "dspark_lite"
-    return {path.relative_to(package).as_posix(): ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))}
+    """Return {path inside its package: tree} of the files of both packages; the doors of the course are left out."""
+    paths = {path.relative_to(ROOT / package).as_posix(): path for package in reversed(PACKAGES) for path in (ROOT / package).rglob("*.py")}
+    return {name: ast.parse(path.read_text()) for name, path in sorted(paths.items())}
 
 
 def room(path):
-    """Return the room that a file stands in; None for the two files at the top."""
+    """Return the room that a file stands in; None for the files at the top."""
     return path.split("/")[0] if "/" in path else None
 
 
 def package_imports(path, node):
-    """Return what an import statement takes from the package, as paths of names from its top."""
+    """Return what an import statement takes from the two packages, as paths of names from their top."""
     if not isinstance(node, ast.ImportFrom):
-        return [name.name.split(".")[1:] for name in getattr(node, "names", []) if name.name.split(".")[0] == "dspark_lite"]
+        return [name.name.split(".")[1:] for name in getattr(node, "names", []) if name.name.split(".")[0] in PACKAGES]
     module = node.module.split(".") if node.module else []
     if node.level:
         folder = path.split("/")[:-1]
         module = folder[:len(folder) - node.level + 1] + module
-    elif module[:1] != ["dspark_lite"]:
+    elif module[:1] not in [[package] for package in PACKAGES]:
         return []
     else:
         module = module[1:]
@@ -246,8 +252,13 @@ def test_every_room_imports_only_what_it_may():
 def test_the_direction_is_one():
     order = list(ROOMS)
     assert all(order.index(above) < order.index(name) for name, above_it in ROOMS.items() for above in above_it.split())
-    assert {path.name for path in (ROOT / "dspark_lite").iterdir()} - {"__pycache__"} == {"__init__.py", "__main__.py", *ROOMS}
-    assert len(ROOMS) + 2 <= 15
+    for package, (rooms, doors) in PACKAGES.items():
+        assert {path.name for path in (ROOT / package).iterdir()} - {"__pycache__"} == doors | set(rooms)
+        assert len(rooms) + len(doors) <= 15
+
+
+def test_the_system_is_read_in_an_afternoon():
+    assert sum(len(path.read_text().splitlines()) for path in (ROOT / "dspark_lite").rglob("*.py")) <= MAX_LINES
 
 
 @pytest.mark.parametrize("name", ROOMS)

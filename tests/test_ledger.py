@@ -10,10 +10,10 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.files import write_json
 from dspark_lite.common.names import DOMAINS
-from dspark_lite.figures import ledger_forest
-from dspark_lite.measure import studies
-from dspark_lite.replication import claims, ledger, our_results, quantities, recorded_serving, settings
-from dspark_lite.training.recipes import load_recipe
+from dspark_course.figures import ledger_forest
+from dspark_course.measure import studies
+from dspark_course.replication import claims, ledger, our_results, quantities, recorded_serving, settings
+from dspark_course.making.recipes import load_recipe
 
 ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Estimate(0.1, -0.1, 0.3)
 

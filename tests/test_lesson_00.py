@@ -11,8 +11,8 @@ from helpers import bars, drawn, written
 
 from dspark_lite.decoding import Round, generate
 from dspark_lite.decoding.target import Step
-from dspark_lite.figures import lesson_00 as figures
-from dspark_lite.figures import token_boxes
+from dspark_course.figures import lesson_00 as figures
+from dspark_course.figures import token_boxes
 from dspark_lite.losslessness.ties import parting, same_or_tied
 from dspark_lite.losslessness.toys import toy_models
 

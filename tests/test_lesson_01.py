@@ -7,8 +7,8 @@ import pytest
 import stated
 from helpers import drawn
 
-from dspark_lite.exercises import lesson_01 as exercises
-from dspark_lite.figures import lesson_01 as figures
+from dspark_course.exercises import lesson_01 as exercises
+from dspark_course.figures import lesson_01 as figures
 
 
 def test_the_cost_of_a_pass_is_said_in_the_titles(closing):

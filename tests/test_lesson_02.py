@@ -11,8 +11,8 @@ from helpers import bars, drawn
 
 from dspark_lite.decoding import rounds
 from dspark_lite.decoding.sampling import probabilities, residual
-from dspark_lite.exercises.verifying import as_accept, variant, verify
-from dspark_lite.figures import lesson_02 as figures
+from dspark_course.exercises.verifying import as_accept, variant, verify
+from dspark_course.figures import lesson_02 as figures
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 

@@ -6,9 +6,9 @@ import pytest
 import stated
 from helpers import bars, drawn, written
 
-from dspark_lite.exercises import lesson_03 as exercises
-from dspark_lite.exercises.verifying import verify
-from dspark_lite.figures import lesson_03 as figures
+from dspark_course.exercises import lesson_03 as exercises
+from dspark_course.exercises.verifying import verify
+from dspark_course.figures import lesson_03 as figures
 
 
 def test_bars_of_latency_divide_a_rounds_seconds_by_its_tokens(closing):

@@ -8,9 +8,9 @@ import stated
 import torch
 from helpers import drawn
 
-from dspark_lite.exercises import lesson_04 as exercises
-from dspark_lite.figures import lesson_04 as figures
-from dspark_lite.measure import multimodality
+from dspark_course.exercises import lesson_04 as exercises
+from dspark_course.figures import lesson_04 as figures
+from dspark_course.measure import multimodality
 
 
 def test_mutual_information_of_tables_known_by_hand():

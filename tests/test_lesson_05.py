@@ -10,12 +10,12 @@ from dspark_lite.common import paper
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
-from dspark_lite.exercises import lesson_05 as exercises
-from dspark_lite.figures import lesson_05 as figures
-from dspark_lite.figures import style
-from dspark_lite.figures.positions import last_point, position_panels
-from dspark_lite.measure.studies import TABLE_1
-from dspark_lite.replication import our_results
+from dspark_course.exercises import lesson_05 as exercises
+from dspark_course.figures import lesson_05 as figures
+from dspark_course.figures import style
+from dspark_course.figures.positions import last_point, position_panels
+from dspark_course.measure.studies import TABLE_1
+from dspark_course.replication import our_results
 
 
 def test_paper_gains_are_those_of_its_text():

@@ -12,9 +12,9 @@ from dspark_lite.common import paper
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import DOMAINS
 from dspark_lite.common.recorded import reference
-from dspark_lite.figures import lesson_06 as figures
+from dspark_course.figures import lesson_06 as figures
 from dspark_lite.models import inspection
-from dspark_lite.replication import experiments, our_results
+from dspark_course.replication import experiments, our_results
 
 NUMBER = r"([+-]?\d+(?:\.\d+)?)"
 

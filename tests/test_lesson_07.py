@@ -12,13 +12,13 @@ from stated import between, caught, prose, tied
 
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import PROFILES
-from dspark_lite.exercises import lesson_07
-from dspark_lite.figures import lesson_07 as figures
-from dspark_lite.replication import experiments
-from dspark_lite.replication.our_results import accepted_lengths
+from dspark_course.exercises import lesson_07
+from dspark_course.figures import lesson_07 as figures
+from dspark_course.replication import experiments
+from dspark_course.replication.our_results import accepted_lengths
 from dspark_lite.training.losses import block_losses
-from dspark_lite.world.corpus import VERBS
-from dspark_lite.training.recipes import load_recipe
+from dspark_course.world.corpus import VERBS
+from dspark_course.making.recipes import load_recipe
 
 
 @pytest.mark.parametrize("profile", PROFILES)

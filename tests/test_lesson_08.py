@@ -16,16 +16,16 @@ from dspark_lite import generate, setup
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.files import ROOT
 from dspark_lite.common.recorded import read, reference
-from dspark_lite.figures import lesson_08 as figures
+from dspark_course.figures import lesson_08 as figures
 from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Parting, parted
 from dspark_lite.models import inspection, shapes
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, read_config
 from dspark_lite.models.weights import held
-from dspark_lite.measure import evaluation, roofline
-from dspark_lite.measure.breakdown import recorded_breakdown
-from dspark_lite.measure.studies import TABLE_1
-from dspark_lite.replication.our_results import accepted_lengths
+from dspark_course.measure import evaluation, roofline
+from dspark_course.measure.breakdown import recorded_breakdown
+from dspark_course.measure.studies import TABLE_1
+from dspark_course.replication.our_results import accepted_lengths
 
 
 # What is said of checkpoints ------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 import stated
 from helpers import bars
 
-from dspark_lite.figures import lesson_09 as figures
+from dspark_course.figures import lesson_09 as figures
 
 TIES = [
     (r"On chat the head is off by ([\d.]+), where somebody who always says the mean is off by ([\d.]+)",

@@ -9,7 +9,7 @@ import torch
 
 from dspark_lite import scheduling
 from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.figures import lesson_10 as figures
+from dspark_course.figures import lesson_10 as figures
 from dspark_lite.scheduling import global_optimum, schedule, survival
 from dspark_lite.scheduling.cost_table import CostTable
 

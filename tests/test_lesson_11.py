@@ -10,10 +10,10 @@ import torch
 
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.decoding import Round
-from dspark_lite.exercises import lesson_11
-from dspark_lite.figures import lesson_11 as figures
-from dspark_lite.figures.lesson_11 import Journey
-from dspark_lite.replication import experiments, recorded_serving
+from dspark_course.exercises import lesson_11
+from dspark_course.figures import lesson_11 as figures
+from dspark_course.figures.lesson_11 import Journey
+from dspark_course.replication import experiments, recorded_serving
 from dspark_lite.serving.slots import Layout, SlotStore, sees
 
 

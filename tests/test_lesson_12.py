@@ -7,8 +7,8 @@ import pytest
 import stated
 
 from dspark_lite.common import paper
-from dspark_lite.measure.studies import TABLE_1
-from dspark_lite.replication import claims, ledger, our_results, worlds
+from dspark_course.measure.studies import TABLE_1
+from dspark_course.replication import claims, ledger, our_results, worlds
 
 TIES = [
     (r"single layer is right on code (\d+) times in a hundred, in the deep one \d+", r"^shallow Eagle3 .*code 0\.(\d+)"),
@@ -72,7 +72,7 @@ def test_the_ledger_is_the_last_figure():
     (source,) = notebooks.lesson_sources("12")
     cells = [cell.source for cell in notebooks.read_cells(source) if cell.cell_type == "code"]
     assert [cell for cell in cells if re.search(r"forest\(|Markdown\(", cell) and not re.search(r"table_1_gains|worlds\.", cell)] == [
-        "from dspark_lite.figures import ledger_forest\n\npicture = ledger_forest.forest()", "Markdown(ledger.notes())",
+        "from dspark_course.figures import ledger_forest\n\npicture = ledger_forest.forest()", "Markdown(ledger.notes())",
         "Markdown(ledger.contradictions())", "Markdown(ledger.settings_table())"]
 
 

@@ -9,12 +9,12 @@ from dspark_lite.common import estimates, formats, paper
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import bootstrap, paired
 from dspark_lite.common.names import DOMAINS
-from dspark_lite.figures import paper_figures
-from dspark_lite.measure import studies
-from dspark_lite.measure.evaluation import mean_accepted_length
-from dspark_lite.replication import our_results
-from dspark_lite.replication.our_results import full_round, overhead, round_times
-from dspark_lite.training.recipes import load_recipe
+from dspark_course.figures import paper_figures
+from dspark_course.measure import studies
+from dspark_course.measure.evaluation import mean_accepted_length
+from dspark_course.replication import our_results
+from dspark_course.replication.our_results import full_round, overhead, round_times
+from dspark_course.making.recipes import load_recipe
 
 
 def test_every_recipe_of_the_figures_exists_and_names_itself():

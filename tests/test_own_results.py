@@ -10,11 +10,11 @@ import torch
 
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.files import read_object
-from dspark_lite.figures import lesson_09, lesson_11, paper_figures
+from dspark_course.figures import lesson_09, lesson_11, paper_figures
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure.lab import Lab, setup
-from dspark_lite.replication import own_results
-from dspark_lite.replication.own_results import OwnConfidence, is_recorded, kept, own_confidence, own_folder, own_lengths, own_load
+from dspark_course.measure.lab import Lab, setup
+from dspark_course.replication import own_results
+from dspark_course.replication.own_results import OwnConfidence, is_recorded, kept, own_confidence, own_folder, own_lengths, own_load
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 

@@ -18,13 +18,13 @@ from dspark_lite.common import estimates
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate, bootstrap
 from dspark_lite.common.files import write_json
-from dspark_lite.figures import style
+from dspark_course.figures import style
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure import confidence, multimodality, studies
-from dspark_lite.measure.evaluation import count_estimates
-from dspark_lite.measure.multimodality import Reading
-from dspark_lite.measure.threshold_sweep import summary
-from dspark_lite.replication import claims, our_results, quantities, recorded_confidence, recorded_serving
+from dspark_course.measure import confidence, multimodality, studies
+from dspark_course.measure.evaluation import count_estimates
+from dspark_course.measure.multimodality import Reading
+from dspark_course.measure.threshold_sweep import summary
+from dspark_course.replication import claims, our_results, quantities, recorded_confidence, recorded_serving
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
 

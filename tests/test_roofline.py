@@ -8,9 +8,9 @@ import torch
 from dspark_lite.common import paper, recorded
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.rounds import ROUND_PARTS
-from dspark_lite.figures import lesson_08
-from dspark_lite.measure import roofline
-from dspark_lite.measure.roofline import DEVICES, Device, Launches, Prediction, Work
+from dspark_course.figures import lesson_08
+from dspark_course.measure import roofline
+from dspark_course.measure.roofline import DEVICES, Device, Launches, Prediction, Work
 from dspark_lite.models import shapes
 
 V, H, INNER, HEADS, KEYS = 151936, 2560, 9728, 32 * 128, 8 * 128  # Qwen3-4B and its drafts
@@ -39,7 +39,7 @@ def test_parameters_are_those_counted_by_hand(role, parameters):
 
 
 def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
-    from dspark_lite.training.recipes import load_recipe
+    from dspark_course.making.recipes import load_recipe
 
     for name, recipe in (("Qwen/Qwen3-4B", "qwen3-4b-dspark"), ("Qwen/Qwen3-0.6B", "qwen3-0.6b-dspark")):
         config, theirs = recorded.reference("released_targets.json")[name]["config"], load_recipe(recipe)["target_config"]

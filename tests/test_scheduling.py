@@ -9,8 +9,8 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness import find_violation, joint_distribution, marginal, output_distribution, total_variation
 from dspark_lite.losslessness.toys import appendix_a
-from dspark_lite.measure import speed
-from dspark_lite.measure.speed import bench_scheduler
+from dspark_course.measure import speed
+from dspark_course.measure.speed import bench_scheduler
 from dspark_lite.scheduling import (LaggedTopK, algorithm1, global_optimum, literal_schedule, retrospective,
                                     schedule, survival, threshold, throughput, top_k)
 from dspark_lite.scheduling.cost_table import CostTable

@@ -18,7 +18,7 @@ from dspark_lite.losslessness import outcomes
 from dspark_lite.losslessness.chi_square import after_anchor, chi_square, up_to_a_fork
 from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure.lab import setup
+from dspark_course.measure.lab import setup
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving import engine as serving
 from dspark_lite.serving.engine import STEP_PARTS, Engine, PerRequestRandom, Request

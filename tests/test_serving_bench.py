@@ -12,9 +12,9 @@ from serving_load import COUNTED, SCHEDULED, budget, measure_load, measured_poli
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure.journal import journal_path
-from dspark_lite.replication import recorded_serving
-from dspark_lite.replication.recorded_serving import policy_of, step_costs
+from dspark_course.measure.journal import journal_path
+from dspark_course.replication import recorded_serving
+from dspark_course.replication.recorded_serving import policy_of, step_costs
 from dspark_lite.serving.engine import STEP_PARTS
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=2)

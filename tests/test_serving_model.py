@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.replication.recorded_confidence import observations, stored_sts
+from dspark_course.replication.recorded_confidence import observations, stored_sts
 from dspark_lite.scheduling import LaggedTopK, algorithm1, fixed, schedule, survival, threshold, throughput, top_k
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable, lower_hull

@@ -8,8 +8,8 @@ import torch
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure import lab
-from dspark_lite.measure.lab import cap_memory, setup
+from dspark_course.measure import lab
+from dspark_course.measure.lab import cap_memory, setup
 from dspark_lite.training.precision import precision_on
 
 GPU = torch.device("cuda")

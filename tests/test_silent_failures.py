@@ -21,7 +21,7 @@ from helpers import PROMPT, assert_refused, set_config, set_tensors
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.sampling import accept, probabilities
-from dspark_lite.measure.lab import setup
+from dspark_course.measure.lab import setup
 from dspark_lite.models.checkpoints import default_dtype, load_drafter, load_target
 
 

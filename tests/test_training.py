@@ -18,13 +18,14 @@ from dspark_lite.common.names import DOMAINS
 from dspark_lite.decoding import generate
 from dspark_lite.drafters.heads import transition_biases
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.measure.lab import held_out
+from dspark_course.measure.lab import held_out
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_lite.training import answers, cache, drafts, estimate, language_model, loop, precision, recipes
+from dspark_course.making import answers, estimate, language_model, recipes
+from dspark_lite.training import cache, drafts, loop, precision
 from dspark_lite.training.anchors import TrainingBatch, block_mask, block_targets, dense_mask, draw_anchors
 from dspark_lite.training.losses import block_losses, position_weights, training_forward
-from dspark_lite.world.corpus import Example, examples, expand, is_held_out
-from dspark_lite.world.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
+from dspark_course.world.corpus import Example, examples, expand, is_held_out
+from dspark_course.world.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
 
 VOCAB, GAMMA = 11, 3
 TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
@@ -576,15 +577,15 @@ def test_rows_of_a_language_model_end_with_the_stop_token_and_weigh_the_prompt_l
 
 def test_batches_hold_every_row_once_and_rows_of_one_length():
     rows = [[0] * n for n in range(1, 41)]
-    batches = language_model.by_length(rows, 4, seed=3, length_of=len)
+    batches = loop.by_length(rows, 4, seed=3, length_of=len)
     assert sorted(len(row) for batch in batches for row in batch) == list(range(1, 41))
     assert all(max(map(len, batch)) - min(map(len, batch)) == 3 for batch in batches)
-    assert batches == language_model.by_length(rows, 4, seed=3, length_of=len)
-    assert batches != language_model.by_length(rows, 4, seed=4, length_of=len)
+    assert batches == loop.by_length(rows, 4, seed=3, length_of=len)
+    assert batches != loop.by_length(rows, 4, seed=4, length_of=len)
 
 
 def test_a_recipe_is_laid_over_the_one_it_extends(tmp_path, monkeypatch):
-    monkeypatch.setattr("dspark_lite.training.recipes.RECIPES", tmp_path)
+    monkeypatch.setattr("dspark_course.making.recipes.RECIPES", tmp_path)
     (tmp_path / "base.json").write_text('{"name": "base", "seed": 1, "config": {"depth": 3, "rank": 64}}')
     (tmp_path / "thin.json").write_text('{"name": "thin", "extends": "base", "config": {"depth": 1}}')
     assert recipes.load_recipe("thin") == {"name": "thin", "seed": 1, "config": {"depth": 1, "rank": 64}}

@@ -16,10 +16,11 @@ from dspark_lite.common import formats
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_lite.training import answers, cache, endpoint, estimate, recipes
-from dspark_lite.world import prompts
-from dspark_lite.world.corpus import is_held_out
-from dspark_lite.world.tokenizer import chat_ids, train_tokenizer
+from dspark_course.making import answers, endpoint, estimate, recipes
+from dspark_lite.training import cache
+from dspark_course.world import prompts
+from dspark_course.world.corpus import is_held_out
+from dspark_course.world.tokenizer import chat_ids, train_tokenizer
 
 
 @pytest.fixture(scope="module")

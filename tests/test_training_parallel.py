@@ -20,7 +20,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.training import drafts, loop, optimisers, recipes
+from dspark_course.making import recipes
+from dspark_lite.training import drafts, loop, optimisers
 from dspark_lite.training.anchors import TrainingBatch, dense_mask, draw_anchors, sparse_mask
 from dspark_lite.training.parallel import Objective, processes, whole
 

@@ -8,9 +8,9 @@ import torch
 
 from dspark_lite.decoding import rounds
 from dspark_lite.decoding.sampling import residual
-from dspark_lite.exercises import verifying
-from dspark_lite.exercises.predictions import predict
-from dspark_lite.exercises.verifying import MISTAKES, as_accept, check_verify, draw_token, toss, verify
+from dspark_course.exercises import verifying
+from dspark_course.exercises.predictions import predict
+from dspark_course.exercises.verifying import MISTAKES, as_accept, check_verify, draw_token, toss, verify
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 

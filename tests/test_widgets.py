@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.figures import style, widgets
+from dspark_course.figures import style, widgets
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspark_lite.common.names import DOMAINS
-from dspark_lite.world import chat_text, math_text
-from dspark_lite.world.examples import MAKERS, examples
-from dspark_lite.world.facts import encyclopedia
-from dspark_lite.world.judging import is_right, recalled
-from dspark_lite.world.wording import Voice, expand, parse
+from dspark_course.world import chat_text, math_text
+from dspark_course.world.examples import MAKERS, examples
+from dspark_course.world.facts import encyclopedia
+from dspark_course.world.judging import is_right, recalled
+from dspark_course.world.wording import Voice, expand, parse
 
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 

@@ -6,10 +6,10 @@ from made_measurements import measurement
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
-from dspark_lite.figures import paper_figures
-from dspark_lite.measure import studies
-from dspark_lite.measure.gates import gate
-from dspark_lite.replication import our_results, worlds
+from dspark_course.figures import paper_figures
+from dspark_course.measure import studies
+from dspark_course.measure.gates import gate
+from dspark_course.replication import our_results, worlds
 
 RATES = {"shallow": {"dspark": 0.8, "dflash": 0.7, "eagle3": 0.9},
          "deep": {"dspark": 0.8, "dflash": 0.7, "eagle3": 0.5}}

@@ -50,7 +50,9 @@ def build(role: str, shape: dict):
     if architecture in DRAFTS:
         kind = DRAFTS[architecture]
         return kind(parse_draft_config(kind, shape)).eval().requires_grad_(False)
-    model = Target(Qwen3ForCausalLM(Qwen3Config(**shape)).requires_grad_(False), name=RELEASED_MODELS[role])
+    language_model = Qwen3ForCausalLM(Qwen3Config(**shape)).requires_grad_(False)
+    language_model.tie_weights()  # transformers 5.0 ties only what it loads
+    model = Target(language_model, name=RELEASED_MODELS[role])
     return model if role == "target" else SmallLM(model)
 
 

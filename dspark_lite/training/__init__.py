@@ -1,4 +1,4 @@
-"""How checkpoints are made: anchors, losses, the target's answers and hidden states, the loop, recipes.
+"""How a drafter is trained: anchors, the target's hidden states, losses, optimisers, the loop, many processes.
 
-It may import `common`, `world`, `decoding`, `drafters` and `models`.
+It may import `common`, `drafters` and `models`.
 """

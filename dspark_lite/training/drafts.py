@@ -14,8 +14,7 @@ from .allowance import Allowance
 from .anchors import TrainingBatch, block_mask, draw_anchors
 from .cache import TargetCache
 from .initialisation import initialise
-from .language_model import by_length
-from .loop import Plan, optimise
+from .loop import Plan, by_length, optimise
 from .losses import DECAY, block_losses, loss_factors, training_forward
 from .online import OnlineFeatures
 from .precision import autocast, precision_on

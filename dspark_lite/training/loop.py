@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,18 @@ class Plan:
             return (step + 1) / warm
         done = (step - warm) / max(1, self.steps - warm)
         return self.final_share + (1 - self.final_share) * (1 + math.cos(math.pi * done)) / 2
+
+
+def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
+    """Batches of rows of similar length, in a seeded order: little padding, no trend from short to long."""
+    rows = list(rows)
+    group = 64 * batch
+    batches = []
+    for start in range(0, len(rows), group):
+        chunk = sorted(rows[start:start + group], key=length_of)
+        batches += [chunk[at:at + batch] for at in range(0, len(chunk), batch)]
+    random.Random(seed).shuffle(batches)
+    return batches
 
 
 def save_progress(path: Path, model, optimisers, scaler, step: int, *, write: bool = True) -> None:

@@ -86,7 +86,7 @@ print(f"\n{len(answer.token_ids)} tokens: one pass over the prompt and {len(answ
 # Here is every round: a row is a block of drafts in their order. A draft is right if it is the target's likeliest token there.
 
 # %%
-from dspark_lite.figures import token_boxes
+from dspark_course.figures import token_boxes
 
 picture = token_boxes.rounds_figure(lab, answer, count=12)
 
@@ -122,7 +122,7 @@ picture = token_boxes.rounds_figure(lab, advice, count=20)
 # </details>
 
 # %%
-from dspark_lite.exercises import lesson_00 as exercises
+from dspark_course.exercises import lesson_00 as exercises
 
 
 # %% tags=["exercise"]
@@ -154,7 +154,7 @@ for name, found in (("sum", answer), ("advice", advice)):
 # the middle show an example block, made up for the picture.
 
 # %%
-from dspark_lite.figures import lesson_00 as figures
+from dspark_course.figures import lesson_00 as figures
 
 picture = figures.round_picture()
 
@@ -251,7 +251,7 @@ assert target_cache.get_seq_length() == chat_ids.shape[1] + 1 + accepted
 # %%
 from functools import cache
 
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 
 @cache
@@ -281,8 +281,8 @@ panel = widgets.explore(
 # keeps them beside the result and grades nothing.
 
 # %%
-from dspark_lite.exercises.predictions import predict
-from dspark_lite.measure.evaluation import round_milliseconds, tokens_per_second
+from dspark_course.exercises.predictions import predict
+from dspark_course.measure.evaluation import round_milliseconds, tokens_per_second
 
 gains = predict("How many times as fast is DSpark on math, on code, on chat?", ...)
 

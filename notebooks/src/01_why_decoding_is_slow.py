@@ -33,7 +33,7 @@ pass
 # %%
 import torch
 
-from dspark_lite.measure.lab import setup
+from dspark_course.measure.lab import setup
 
 torch.set_grad_enabled(False)  # nothing is trained here
 lab = setup()
@@ -129,7 +129,7 @@ without_cache = milliseconds(everything, lab.device, repeats=5)
 with_cache = milliseconds(one_token, lab.device, repeats=15)
 
 # %%
-from dspark_lite.figures import lesson_01 as figures
+from dspark_course.figures import lesson_01 as figures
 
 picture = figures.context_cost_figure(contexts, list(without_cache.values()), list(with_cache.values()), lab.device_name)
 for way, found in (("without the cache", without_cache), ("with the cache", with_cache)):
@@ -162,7 +162,7 @@ print(f"all {len(cache.layers)} layers: {held:,} bytes for {ids.shape[1]} tokens
 # </details>
 
 # %%
-from dspark_lite.exercises import lesson_01 as exercises
+from dspark_course.exercises import lesson_01 as exercises
 
 # %% tags=["exercise"]
 def cache_bytes(config, context, bytes_per_number):
@@ -201,7 +201,7 @@ assert same_or_tied(lab.target, ids, fast[:1] + together, fast[:9])
 # Now its price, for 1 to 32 positions after the prompt. What do you expect of 8: as much as one, twice, eight times as much?
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 price = predict("A pass over 8 positions takes how many times as long as a pass over one?", ...)
 
@@ -310,7 +310,7 @@ print(f"8 positions to one: {pass_ms[8] / pass_ms[1]:.2f} times in this table, {
 # Model size has cancelled. Only the machine's two speeds and the bytes of a weight are left.
 
 # %%
-from dspark_lite.measure.roofline import DEVICES
+from dspark_course.measure.roofline import DEVICES
 
 
 def free_positions(multiply_adds_per_second, bytes_per_second, bytes_per_weight):
@@ -457,7 +457,7 @@ if done:
 # Find a third, from the starting values, with the last slider alone.
 
 # %%
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 panel = widgets.explore(
     figures.round_cost_figure, {"tau": 1.2}, {"tau": 8.0, "draft": 7.0},

@@ -40,9 +40,9 @@ pass
 # %%
 import torch
 
-from dspark_lite.exercises import lesson_02 as exercises
-from dspark_lite.figures import lesson_02 as figures
-from dspark_lite.figures import style
+from dspark_course.exercises import lesson_02 as exercises
+from dspark_course.figures import lesson_02 as figures
+from dspark_course.figures import style
 
 torch.set_grad_enabled(False)
 words = ["the", "a", "my", "this", "no"]
@@ -228,7 +228,7 @@ print("2,000 pairs: kept and replaced add up to p in every one")
 
 # %%
 from dspark_lite.decoding.sampling import probabilities
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 target_logits = torch.tensor([1.5, 0.5, 0.0, -1.0])
 
@@ -267,7 +267,7 @@ panel = widgets.explore(
 # %%
 import inspect
 
-from dspark_lite.exercises.verifying import draw_token, toss
+from dspark_course.exercises.verifying import draw_token, toss
 from dspark_lite.losslessness import outcomes
 
 print(inspect.getsource(outcomes))
@@ -408,7 +408,7 @@ verify = exercises.in_use(verify, done)
 
 # %%
 from dspark_lite.decoding.sampling import accept, draw
-from dspark_lite.exercises.verifying import as_accept
+from dspark_course.exercises.verifying import as_accept
 from dspark_lite.losslessness import total_variation
 
 
@@ -575,7 +575,7 @@ done = exercises.check_lossy_policies(lossy)
 # Which of them changes the text most, which least? Write two numbers, such as `(1, 2)`.
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 guess = predict("Which of the four changes the text most, which least?", ...)
 
@@ -583,7 +583,7 @@ guess = predict("Which of the four changes the text most, which least?", ...)
 # Below is a `verify` of the package's, to lay beside yours.
 
 # %%
-from dspark_lite.exercises import verifying
+from dspark_course.exercises import verifying
 
 source = inspect.getsource(verifying.verify)
 print(source)
@@ -730,7 +730,7 @@ assert len(broken) == 7
 
 # %%
 from dspark_lite.losslessness.chi_square import after_anchor, chi_square, next_token_counts, up_to_a_fork
-from dspark_lite.measure.lab import setup
+from dspark_course.measure.lab import setup
 
 lab = setup()
 ids = up_to_a_fork(lab.target, lab.drafter("dspark"), lab.encode(lab.prompts["chat"][0]))

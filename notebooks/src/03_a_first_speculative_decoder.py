@@ -27,7 +27,7 @@ pass
 import torch
 
 import dspark_lite
-from dspark_lite.exercises import lesson_03 as exercises
+from dspark_course.exercises import lesson_03 as exercises
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough for what is measured here; a large target's answers may end in the middle
@@ -52,7 +52,7 @@ print(f"small LM: {small.num_layers} layers, {parameters['small LM'] / 1e6:.2f} 
 
 # %%
 from dspark_lite.decoding.sampling import probabilities, residual
-from dspark_lite.exercises.verifying import draw_token, toss
+from dspark_course.exercises.verifying import draw_token, toss
 
 
 # %% tags=["exercise"]
@@ -203,7 +203,7 @@ def speculate(models, input_ids, gamma, longest, temperature=0.0, generator=None
 # %%
 from functools import partial
 
-from dspark_lite.figures import token_boxes
+from dspark_course.figures import token_boxes
 from dspark_lite.losslessness.ties import same_or_tied
 
 pair, prompt = (target, small), lab.prompts["math"][1]
@@ -259,7 +259,7 @@ print(f"\ndrawn, {len(accepted_by_round)} rounds, accepted {accepted_by_round}: 
 # small LM's.
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 harm = predict("Which slip changes the text, which one the speed: in the target's cache, in the small LM's?", ...)
 
@@ -358,8 +358,8 @@ picture = token_boxes.rounds_figure(lab, copied, count=14)
 
 # %%
 from dspark_lite.common import names
-from dspark_lite.figures import lesson_03 as figures
-from dspark_lite.measure.evaluation import acceptance_by_position, rollout, tokens_per_second
+from dspark_course.figures import lesson_03 as figures
+from dspark_course.measure.evaluation import acceptance_by_position, rollout, tokens_per_second
 
 drafters = {"plain": None, "small_lm": drafter, "prompt_lookup": lookup}
 runs = {(name, domain): [] for name in drafters for domain in lab.prompts}
@@ -478,7 +478,7 @@ def expected_tau(a, gamma):
     return sum(a**k for k in range(gamma + 1))
 
 
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 panel = widgets.explore(
     figures.when_it_pays, {"acceptance": 0.5}, {"cost": 0.5}, acceptance=widgets.slider("acceptance a", 0.8, 0.05, 0.95, 0.05),
@@ -542,8 +542,8 @@ done = exercises.check_expected_tau(tau_of)
 # prompts are few, so 200 per domain, measured before, stand below.
 
 # %%
-from dspark_lite.measure import studies
-from dspark_lite.replication import our_results
+from dspark_course.measure import studies
+from dspark_course.replication import our_results
 
 chances = {}
 for domain in lab.prompts:
@@ -611,7 +611,7 @@ picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 # costs in plain passes, as a mean over the domains: $\tau$ divided by it is roughly the speed-up.
 
 # %%
-from dspark_lite.figures.scoreboard import scoreboard
+from dspark_course.figures.scoreboard import scoreboard
 
 print(scoreboard("small_lm", "prompt_lookup"))
 

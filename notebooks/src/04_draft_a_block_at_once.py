@@ -28,7 +28,7 @@ pass
 import torch
 
 import dspark_lite
-from dspark_lite.exercises import lesson_04 as exercises
+from dspark_course.exercises import lesson_04 as exercises
 
 lab = dspark_lite.setup()
 dflash = lab.drafter("dflash")
@@ -297,7 +297,7 @@ print("attention weights", tuple(weights.shape), "each row sums to 1")
 # and all slots, also to its right, where only masks stand. They give nothing away.
 
 # %%
-from dspark_lite.figures import lesson_04 as figures
+from dspark_course.figures import lesson_04 as figures
 
 picture = figures.attention_picture(context=8, gamma=gamma)
 
@@ -353,7 +353,7 @@ print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(to
 # is a space; the "P" comes from the prompt's pass, so the first block goes on with "erhaps"):
 
 # %%
-from dspark_lite.figures import token_boxes
+from dspark_course.figures import token_boxes
 
 answer = dspark_lite.generate(lab.target, dflash, prompt_ids, max_new_tokens=lab.max_new_tokens, temperature=1.0,
                               generator=lab.generator())
@@ -372,7 +372,7 @@ print(f"{lab.tokenizer.decode(answer.token_ids[:1])!r} from the prompt's pass, t
 from functools import partial
 
 from dspark_lite.common.timing import milliseconds
-from dspark_lite.measure import evaluation, multimodality, speed
+from dspark_course.measure import evaluation, multimodality, speed
 
 contexts = (100, 400, 800, 1600)
 turns = [speed.draft_time(lab, dflash, contexts) for _ in range(5)]  # milliseconds by context length
@@ -384,7 +384,7 @@ print(f"a round's draft work: {cached[100]:.2f} ms after 100 tokens, {cached[160
       f"({ratio:.2f} times)")
 
 # %%
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 picture = figures.draft_time_figure(cached, projecting, lab.device_name)
 
@@ -422,7 +422,7 @@ class TapsOneTooEarly(type(dflash)):
 
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 least = predict("Which of these mistakes costs the fewest tokens per round?", ...)
 
@@ -740,7 +740,7 @@ panel = widgets.explore(explore_block, {"temperature": 0.4}, {"place": 22}, answ
 # ## The scoreboard
 
 # %%
-from dspark_lite.figures.scoreboard import scoreboard
+from dspark_course.figures.scoreboard import scoreboard
 
 print(scoreboard("small_lm", "prompt_lookup", "dflash"))
 

@@ -28,8 +28,8 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
-from dspark_lite.exercises import lesson_05 as exercises
-from dspark_lite.measure import evaluation, multimodality
+from dspark_course.exercises import lesson_05 as exercises
+from dspark_course.measure import evaluation, multimodality
 
 lab = dspark_lite.setup()
 few = {domain: texts[:15] for domain, texts in lab.prompts.items()}
@@ -197,7 +197,7 @@ for phrase in (" choir", " small group", " club"):
 # this backbone draws without its head, and with it.
 
 # %%
-from dspark_lite.figures import lesson_04, token_boxes
+from dspark_course.figures import lesson_04, token_boxes
 
 first, joint = multimodality.target_pairs(lab.target, ids)  # [5], [5, V]
 second = joint.sum(0).topk(5).indices  # [5]
@@ -266,7 +266,7 @@ for row in fourth.topk(14).indices.tolist():
 # at position 2. Guess the number for DSpark when its head is taken away.
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 headless = predict("How much does DSpark keep at position 2, on chat, without its head?", ...)
 
@@ -277,10 +277,10 @@ runs["head off"] = decode_all(dspark)
 del dspark.markov_head.step
 
 # %%
-from dspark_lite.figures import style as plots
-from dspark_lite.figures.positions import position_panels
-from dspark_lite.measure import studies
-from dspark_lite.replication import our_results
+from dspark_course.figures import style as plots
+from dspark_course.figures.positions import position_panels
+from dspark_course.measure import studies
+from dspark_course.replication import our_results
 
 styles = {"dspark": plots.drafter_style("dspark"), "dflash": plots.drafter_style("dflash"),
           "head off": {"label": "head off", "color": plots.GREY, "marker": "s", "linestyle": "--"}}
@@ -459,7 +459,7 @@ for rule, answer in rules.items():
 # the head and measured on 200 prompts per domain; the last two lines are from lesson 07.
 
 # %%
-from dspark_lite.replication import experiments
+from dspark_course.replication import experiments
 
 for name, recipe in studies.HEADS.items():
     gains = our_results.gains(recipe, studies.HEADS["dspark"])["all"]
@@ -481,8 +481,8 @@ for head, name in (("Markov", "diagnosis-5-full-length"), ("RNN", "diagnosis-5-f
 
 # %%
 from dspark_lite.common.timing import time_interleaved
-from dspark_lite.figures import lesson_05 as figures
-from dspark_lite.figures import widgets
+from dspark_course.figures import lesson_05 as figures
+from dspark_course.figures import widgets
 
 block = torch.cat([anchor[:, None], tokens], 1)  # [1, g + 1]
 _, cache = lab.target.prefill(ids[:, :place], dspark.taps)
@@ -579,7 +579,7 @@ print("the target's mean entropy, in nats per token: "
 
 # %%
 from dspark_lite.decoding.sampling import residual
-from dspark_lite.exercises.verifying import draw_token, toss
+from dspark_course.exercises.verifying import draw_token, toss
 
 
 # %% tags=["exercise"]
@@ -606,7 +606,7 @@ done = exercises.check_verify(verify)
 # ## The scoreboard
 
 # %%
-from dspark_lite.figures.scoreboard import scoreboard
+from dspark_course.figures.scoreboard import scoreboard
 
 print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark"))
 

@@ -26,7 +26,7 @@ pass
 import torch
 
 import dspark_lite
-from dspark_lite.exercises import lesson_06 as exercises
+from dspark_course.exercises import lesson_06 as exercises
 
 lab = dspark_lite.setup()
 target = lab.target
@@ -127,7 +127,7 @@ assert agree(keys, state.cache.keys[0][:, :, :cached]) and agree(values, state.c
 import torch.nn.functional as F
 
 from dspark_lite.decoding.sampling import draw, probabilities
-from dspark_lite.figures import lesson_06 as figures
+from dspark_course.figures import lesson_06 as figures
 
 
 def one_pass(keys, values, token, feature):
@@ -203,7 +203,7 @@ done = exercises.check_after_round(after_round)
 # lie behind it.)
 
 # %%
-from dspark_lite.measure import evaluation
+from dspark_course.measure import evaluation
 
 committed = torch.cat([anchor[:, None], theirs[0][:, :2]], 1)  # [1, 3]: the anchor and two accepted drafts
 longer = torch.cat([prompt_ids, committed], 1)
@@ -315,7 +315,7 @@ for name in names:
     del drafter, begun, works
 
 # %%
-from dspark_lite.figures import style
+from dspark_course.figures import style
 
 picture = figures.draft_cost(draft_ms, lab.device_name)
 for name, cost in draft_ms.items():
@@ -367,13 +367,13 @@ done = exercises.check_conditional(conditional)
 # only the last one. Before you look:
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 falls = predict("Which acceptance falls further on chat from position 1 to 7, Eagle3's or DSpark's?", ...)
 
 # %%
 from dspark_lite.common.names import DRAFTER_LABELS as names_of
-from dspark_lite.figures.positions import position_panels
+from dspark_course.figures.positions import position_panels
 
 for name in names:
     if name not in runs:
@@ -402,8 +402,8 @@ falls.beside("; ".join(" ".join([names_of[name], *(f"{e.value:.2f}" for e in fou
 import numpy as np
 
 from dspark_lite.common import paper
-from dspark_lite.measure import studies
-from dspark_lite.replication import our_results
+from dspark_course.measure import studies
+from dspark_course.replication import our_results
 
 stored = {name: studies.TABLE_1[name] for name in paper.LABELS}
 here = {domain: {name: our_results.conditional_acceptance(recipe, domain) for name, recipe in stored.items()} for domain in few}
@@ -522,7 +522,7 @@ print(f"tokens per round, 1 layer against Eagle3: {shallow:+.1%} here, {theirs[0
 import tempfile
 from pathlib import Path
 
-from dspark_lite.training.answers import write_answers
+from dspark_course.making.answers import write_answers
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import train_draft
 from dspark_lite.training.unrolled import unrolled_hidden
@@ -615,7 +615,7 @@ print("live rounds of the lab's Eagle3: " + ", ".join(f"{e.value:.3f} at positio
 # domain and what a verification costs: on a large model or a busy server the target's pass dwarfs the draft's.
 
 # %%
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 _, cache = target.prefill(prompt_ids)
 
@@ -675,7 +675,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 # ## The scoreboard
 
 # %%
-from dspark_lite.figures.scoreboard import scoreboard
+from dspark_course.figures.scoreboard import scoreboard
 
 print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"))
 

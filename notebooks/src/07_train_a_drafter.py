@@ -30,9 +30,9 @@ from pathlib import Path
 import torch
 
 import dspark_lite
-from dspark_lite.exercises import lesson_07 as exercises
-from dspark_lite.figures import lesson_07 as figures
-from dspark_lite.training.recipes import load_recipe
+from dspark_course.exercises import lesson_07 as exercises
+from dspark_course.figures import lesson_07 as figures
+from dspark_course.making.recipes import load_recipe
 
 lab = dspark_lite.setup()
 target, domains = lab.target, list(lab.prompts)
@@ -60,8 +60,8 @@ for name, value in recipe.items():
 
 
 # %%
-from dspark_lite.measure.lab import held_out
-from dspark_lite.training.answers import answered_rows, write_answers
+from dspark_course.measure.lab import held_out
+from dspark_course.making.answers import answered_rows, write_answers
 
 
 @torch.inference_mode()
@@ -156,7 +156,7 @@ print(f"on disk here: {stored:,} bytes for {tokens:,} tokens, {stored / tokens:,
 # `python -m dspark_lite train RECIPE --estimate` says what a training takes before it starts, on this machine. For the released draft:
 
 # %%
-from dspark_lite.training.estimate import estimate
+from dspark_course.making.estimate import estimate
 
 print(*estimate(load_recipe("qwen3-4b-dspark"), lab.device), sep="\n")
 
@@ -214,7 +214,7 @@ done = exercises.check_possible_anchors(possible_anchors)
 # stands:
 
 # %%
-from dspark_lite.figures import token_boxes
+from dspark_course.figures import token_boxes
 from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors, sparse_mask
 
 gamma = recipe["config"]["block_size"]
@@ -306,7 +306,7 @@ done = exercises.check_sees(sees)
 # A mask that shows too much raises no error. Before we look, a guess:
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 leak = predict("Suppose the mask let a block see its anchor's own features. What would the training loss do, and the accepted length?", ...)
 
@@ -499,7 +499,7 @@ picture = figures.label_scatter(label[counted], accepted)
 # prompts per domain.
 
 # %%
-from dspark_lite.measure import evaluation
+from dspark_course.measure import evaluation
 
 few = {domain: texts[:5] for domain, texts in lab.prompts.items()}
 
@@ -672,7 +672,7 @@ for name in ("cross_entropy", "l1", "confidence"):
 # the drafter in the format of the released ones and load it as such.
 
 # %%
-from dspark_lite.figures import style as plots
+from dspark_course.figures import style as plots
 
 save_draft(folder / "mine", drafter, target)
 del drafter
@@ -684,7 +684,7 @@ styles = {"the lab's DSpark": {**plots.drafter_style("dspark"), "label": "the la
 
 # %%
 from dspark_lite.common.estimates import bootstrap
-from dspark_lite.figures.positions import position_panels
+from dspark_course.figures.positions import position_panels
 
 
 
@@ -700,7 +700,7 @@ titles = {domain: f"{domain}: yours commits {ours.value:.2f}, the lab's {theirs.
 picture = position_panels(found, styles, titles)
 
 # %%
-from dspark_lite.replication import our_results
+from dspark_course.replication import our_results
 
 
 def print_lengths(name, estimates):
@@ -867,7 +867,7 @@ for name in ("tiny-dflash", "tiny-dspark"):
 # Asked for `get_report`, the target writes `def`, and then, of course, ` get`. What do the drafters say there?
 
 # %%
-from dspark_lite.measure import studies
+from dspark_course.measure import studies
 
 
 def at_name(prompt):
@@ -956,7 +956,7 @@ print(f"at a chance of 1/8 DSpark's loss pulls {ratio:.2f} times as hard as the 
 # `tiny-dspark` is the lab's DSpark; the two `diagnosis-5` are the cure, with a Markov head and with an RNN head.
 
 # %%
-from dspark_lite.replication import experiments
+from dspark_course.replication import experiments
 
 diagnosis = experiments.diagnosis()
 picture = figures.copied_names(diagnosis["drafters"], diagnosis["device"])
@@ -1004,7 +1004,7 @@ picture = figures.after_def([by_name[name] for name in ("tiny-dflash", "tiny-dsp
 
 
 # %%
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 
 def explore_packing(count, gamma, seed):

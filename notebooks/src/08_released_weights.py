@@ -32,7 +32,7 @@ import torch
 
 import dspark_lite
 from dspark_lite.common.names import PROFILES
-from dspark_lite.exercises import lesson_08 as exercises
+from dspark_course.exercises import lesson_08 as exercises
 
 lab = dspark_lite.setup()
 target = lab.target
@@ -84,7 +84,7 @@ for name in ("fc.weight", "layers.0.self_attn.k_proj.weight", "markov_head.marko
 
 # %%
 from dspark_lite.common import recorded
-from dspark_lite.figures import lesson_08 as figures
+from dspark_course.figures import lesson_08 as figures
 
 manifest = recorded.reference("released_manifest.json")
 listed = manifest["deepseek-ai/dspark_qwen3_4b_block7"]["tensors"]
@@ -331,7 +331,7 @@ for text, said in zip(words(tokens), confidence):
 # the tiny models the code prompt has both.)
 
 # %%
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 answers = {}
 
@@ -367,13 +367,13 @@ panel = widgets.explore(explore_block, {"place": 20}, chosen=widgets.menu("promp
 # and in about 10 of 100 places the two best are less than 0.1 apart. Write three numbers, in a list.
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 turned = predict("At how many of 100 places does the choice change: in float32, float16, bfloat16?", ...)
 
 
 # %%
-from dspark_lite.world.tokenizer import chat_ids
+from dspark_course.world.tokenizer import chat_ids
 
 
 @torch.inference_mode()
@@ -452,7 +452,7 @@ done = exercises.check_is_tie(is_tie)
 
 # %%
 from dspark_lite.common.names import DRAFTER_LABELS
-from dspark_lite.measure import evaluation, roofline
+from dspark_course.measure import evaluation, roofline
 
 del dspark  # nobody but the lab may hold it, or it stays in memory beside the next
 rivals = ("small_lm", "dflash", "dspark")
@@ -655,7 +655,7 @@ Markdown(formats.markdown(heads, rows))
 # its starts: the larger the share of the starts, the cheaper the draft.
 
 # %%
-from dspark_lite.figures import lesson_01
+from dspark_course.figures import lesson_01
 
 
 def explore_device(device, launch, tau):
@@ -691,7 +691,7 @@ print(f"the same tokens: {texts['step by step'].token_ids == texts['fixed shapes
 # compute): near zero it is noise, of either sign.
 
 # %%
-from dspark_lite.measure.breakdown import breakdown_table, recorded_breakdown
+from dspark_course.measure.breakdown import breakdown_table, recorded_breakdown
 
 measured = recorded_breakdown()
 print(f"{measured['device']}, torch {measured['versions']['torch']}")

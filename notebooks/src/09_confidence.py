@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 import dspark_lite
-from dspark_lite.exercises import lesson_09 as exercises
+from dspark_course.exercises import lesson_09 as exercises
 
 lab = dspark_lite.setup()
 target, dspark = lab.target, lab.drafter("dspark")
@@ -103,7 +103,7 @@ print("position 3 changed: confidence moves by", " ".join(f"{by:+.3f}" for by in
 # $\sum_x \min(p, q) = 1 - \text{TV}(p, q)$. The target has verified our block, so $p$ is known after the fact.
 
 # %%
-from dspark_lite.figures import lesson_09 as figures
+from dspark_course.figures import lesson_09 as figures
 
 label = 1 - (target_probs[:, :-1] - proposal.probs).abs().sum(-1) / 2  # [1, g]
 accepted = accept(target_probs, proposal.probs, proposal.tokens, None, lab.generator(1)).accepted.item()
@@ -178,7 +178,7 @@ done = exercises.check_outcome(prediction_and_outcome)
 # %%
 from scipy.special import expit
 
-from dspark_lite.measure.confidence import observe, pooled
+from dspark_course.measure.confidence import observe, pooled
 from dspark_lite.scheduling import calibration
 
 live = {domain: observe(lab, dspark, texts[:6]) for domain, texts in lab.prompts.items()}
@@ -195,8 +195,8 @@ for domain, found in live.items():
 # now on: what follows needs more blocks than a lesson can wait for.
 
 # %%
-from dspark_lite.replication import recorded_confidence
-from dspark_lite.replication.own_results import own_confidence
+from dspark_course.replication import recorded_confidence
+from dspark_course.replication.own_results import own_confidence
 
 recorded = recorded_confidence.observations()
 lab_own = own_confidence(lab, dspark)  # None where these are the models that were recorded; else measured once, and kept
@@ -434,7 +434,7 @@ assert after - floor < 0.5 * (before - floor) and 1.5 < np.median(temperatures) 
 # it is, on 20 random halves of the prompts.
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 lower = predict("The head as it is: on how many of 20 halves does the fit of the other half lower the ECE?", ...)
 
@@ -572,7 +572,7 @@ done = exercises.check_cut(cut)
 # begins where the cut has ended the last one, so the package has also decoded every prompt at every threshold.
 
 # %%
-from dspark_lite.measure.confidence import replay
+from dspark_course.measure.confidence import replay
 
 swept = {(row["domain"], row["threshold"]): row for row in recorded_confidence.threshold_sweep()["rows"]}
 for domain in domains:
@@ -682,7 +682,7 @@ print("  ".join(f"{tokens}: {1e3 / table.sps(1, tokens):.1f}" for tokens in (1, 
 # %%
 from ipywidgets import ToggleButtons
 
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 most_requests = table.max_batch_tokens // (together.logits.shape[1] + 1)
 
@@ -779,7 +779,7 @@ for name, block in {"raw": proposal, "calibrated": scaled}.items():
 
 # %%
 from dspark_lite.common.errors import RequestError
-from dspark_lite.replication.own_results import OWN_PROMPTS
+from dspark_course.replication.own_results import OWN_PROMPTS
 
 few = OWN_PROMPTS if lab_own else 40  # prompts of each domain
 greedy = {domain: observe(lab, dspark, texts[:few], temperature=0.0) for domain, texts in lab.prompts.items()}

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 import dspark_lite
-from dspark_lite.exercises import lesson_10 as exercises
+from dspark_course.exercises import lesson_10 as exercises
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -47,9 +47,9 @@ target = lab.target
 # hits them all; the median of the repeats counts.
 
 # %%
-from dspark_lite.measure.step_time import profile
-from dspark_lite.replication import recorded_confidence
-from dspark_lite.replication.own_results import own_confidence
+from dspark_course.measure.step_time import profile
+from dspark_course.replication import recorded_confidence
+from dspark_course.replication.own_results import own_confidence
 
 live, spent = profile(target, [*range(1, 41), 48, 56, 64], repeats=5)
 stored, measured = recorded_confidence.stored_cost_table(), recorded_confidence.steps()
@@ -63,8 +63,8 @@ for size in (1, 8, 16, 32, 64):
 # size nothing is known.
 
 # %%
-from dspark_lite.figures import lesson_10 as figures
-from dspark_lite.figures import style
+from dspark_course.figures import lesson_10 as figures
+from dspark_course.figures import style
 
 here = f"{target.name}, now"
 panels = {"tiny-target, stored": {"raw": stored, "monotone": stored.monotone()},
@@ -145,7 +145,7 @@ done = exercises.check_theta(expected_throughput)
 # with 4, 32 and 256 requests?
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 guess = predict("The best number of drafts out of five with 4, with 32, with 256 requests?", ...)
 
@@ -889,7 +889,7 @@ for name, policy in {"convex": algorithm1(convex(jagged)), "lagged": LaggedTopK(
 # step through the record.
 
 # %%
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 tables = {**decide, "measured": stored}
 choices = {"algorithm1": algorithm1, "lagged": LaggedTopK, "retrospective": retrospective,
@@ -916,7 +916,7 @@ panel = widgets.explore(
 # table makes nearly every token worth its place.
 
 # %%
-from dspark_lite.measure.speed import bench_scheduler
+from dspark_course.measure.speed import bench_scheduler
 
 for row in bench_scheduler((64, 256)):
     print(f"{row['requests']:4} requests, gamma {row['gamma']}: loop {row['loop_milliseconds']:8.2f} ms, vectors "

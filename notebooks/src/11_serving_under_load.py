@@ -29,7 +29,7 @@ pass
 import torch
 
 import dspark_lite
-from dspark_lite.exercises import lesson_11 as exercises
+from dspark_course.exercises import lesson_11 as exercises
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -119,7 +119,7 @@ done = exercises.check_mask(may_see)
 # %%
 from transformers import DynamicCache
 
-from dspark_lite.figures import lesson_11 as figures
+from dspark_course.figures import lesson_11 as figures
 from dspark_lite.serving.slots import Layout, SlotStore, ragged_step, sees
 
 texts = [text for domain in lab.prompts for text in lab.prompts[domain][:2]][:4]
@@ -218,7 +218,7 @@ print(inspect.getsource(exercises.SmallEngine))
 # </details>
 
 # %%
-from dspark_lite.exercises.verifying import draw_token, verify
+from dspark_course.exercises.verifying import draw_token, verify
 
 
 # %% tags=["exercise"]
@@ -281,7 +281,7 @@ print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {coun
 # with a cost table that is measured here and now (its convex view, lesson 10).
 
 # %%
-from dspark_lite.measure.step_time import profile
+from dspark_course.measure.step_time import profile
 from dspark_lite.scheduling import algorithm1
 from dspark_lite.serving.engine import Engine, Request
 
@@ -411,7 +411,7 @@ for padded, (verified, padding) in work.items():
 # repetitions of the measurement.
 
 # %%
-from dspark_lite.replication import recorded_serving
+from dspark_course.replication import recorded_serving
 
 report = recorded_serving.serving_run()
 device = report["device"]
@@ -500,7 +500,7 @@ done = exercises.check_fixed_throughput(fixed_throughput)
 # Before you look: a length of seven is verified in full for everybody. At which load does it begin to lose?
 
 # %%
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 too_long = predict("From which number of requests under way is another fixed length measurably better than 7?", ...)
 
@@ -558,7 +558,7 @@ expected = {load: max(lengths_tried, key=lambda length: formula(alive, length, l
 print("best length by exercise 4:", ", ".join(f"{load}: {length}" for load, length in expected.items()))
 
 # %%
-from dspark_lite.replication.own_results import own_confidence, own_load
+from dspark_course.replication.own_results import own_confidence, own_load
 
 lab_own = own_confidence(lab, drafter)  # None where the lab has the models that were recorded: then nothing is shown
 if lab_own:
@@ -585,7 +585,7 @@ too_long.beside(f"{better[0]} under way" if better else f"at none of the loads m
 # Why? Let us fit the costs above by a part of the step, one of each request and one of each verified token.
 
 # %%
-from dspark_lite.replication.experiments import additive_step
+from dspark_course.replication.experiments import additive_step
 
 per_step, per_request, per_token = 1e3 * additive_step()
 print(f"the fit: {per_step:.0f} ms a step, {per_request:.2f} ms a request, {per_token:.2f} ms a verified token")
@@ -864,7 +864,7 @@ for load in (idle, loads[len(loads) // 2], busy):
 # %%
 import time
 
-from dspark_lite.replication.recorded_serving import policy_of
+from dspark_course.replication.recorded_serving import policy_of
 from dspark_lite.serving.traffic import poisson
 
 
@@ -934,7 +934,7 @@ picture = figures.arrivals(waits)
 # share, and the budget should be smaller.
 
 # %%
-from dspark_lite.replication import recorded_confidence
+from dspark_course.replication import recorded_confidence
 from dspark_lite.scheduling.step_costs import StepCosts
 
 passes = lab_own.table if lab_own else recorded_confidence.stored_cost_table()  # or lab.costs("your file")
@@ -970,7 +970,7 @@ for load in from_table.requests.astype(int).tolist():
 # and with **our recorded blocks**, since there are no others, the model says at which load the scheduler would begin to cut.
 
 # %%
-from dspark_lite.measure import roofline
+from dspark_course.measure import roofline
 
 context = 1024  # tokens that each request has written or been given
 
@@ -1073,7 +1073,7 @@ from functools import cache
 
 from dspark_lite.decoding.policy import chosen_lengths
 from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 from dspark_lite.scheduling import survival
 
 grid = tuple(load for load in (1, 2, 4, 8, 16, 32, 64) if load <= busy)

@@ -29,9 +29,9 @@ import numpy as np
 
 from dspark_lite.common import names
 from dspark_lite.common.names import DOMAINS
-from dspark_lite.exercises import lesson_12 as exercises
-from dspark_lite.measure import studies
-from dspark_lite.replication import our_results
+from dspark_course.exercises import lesson_12 as exercises
+from dspark_course.measure import studies
+from dspark_course.replication import our_results
 
 recipes = studies.TABLE_1  # drafter: the recipe it was trained from
 made = {name: our_results.measured(recipe) for name, recipe in recipes.items()}
@@ -157,7 +157,7 @@ done = exercises.check_resampled_gain(resampled_gain)
 
 # %%
 from dspark_lite.common import estimates
-from dspark_lite.exercises.predictions import predict
+from dspark_course.exercises.predictions import predict
 
 narrower = predict("By how much is the paired interval narrower than the unpaired one?", ...)
 
@@ -212,14 +212,14 @@ for domain in DOMAINS:
 # Table 1, ours and the paper's. The paper has no MTP-1 and no small LM in its table.
 
 # %%
-from dspark_lite.figures import paper_figures
+from dspark_course.figures import paper_figures
 
 picture = paper_figures.table_1()
 
 # %%
 import dspark_lite
 from dspark_lite.common import paper
-from dspark_lite.replication.own_results import own_lengths
+from dspark_course.replication.own_results import own_lengths
 
 own_lab = dspark_lite.setup()
 own_found, own_name = own_lengths(own_lab), f"{own_lab.target.name} on {own_lab.device_name}"
@@ -234,7 +234,7 @@ del own_lab  # its models need not be held for the rest of the lesson
 # %%
 from IPython.display import Markdown
 
-from dspark_lite.replication import ledger, our_results, quantities
+from dspark_course.replication import ledger, our_results, quantities
 
 Markdown(ledger.table_1_gains())
 
@@ -348,7 +348,7 @@ for domain in DOMAINS:
 # before, changed nothing else, and decoded the same prompts again. Guess before you look: what becomes of the gain?
 
 # %%
-from dspark_lite.replication import experiments
+from dspark_course.replication import experiments
 
 told = experiments.told_names()  # 100 code prompts each, from `make causes`
 for name, row in told.items():
@@ -480,7 +480,7 @@ for draft_length in studies.LENGTHS:
 
 # %%
 import dspark_lite
-from dspark_lite.measure import evaluation
+from dspark_course.measure import evaluation
 
 lab = dspark_lite.setup("tiny", prompts=dspark["prompts"]["chat"])
 drafter, places = lab.drafter("dspark"), range(0, len(lab.prompts["chat"]), 10)
@@ -517,7 +517,7 @@ print(f"{dspark['prompts']['chat']:3} prompts, stored:      {whole.value:.2f} [{
 # strongest in the paper? The paper's values show where its table has both drafters.
 
 # %%
-from dspark_lite.figures import widgets
+from dspark_course.figures import widgets
 
 labels = {name: names.DRAFTER_LABELS[name] for name in recipes}
 choices = [(labels[name], name) for name in ("dspark", "dflash", "eagle3", "mtp", "small_lm")]
@@ -540,7 +540,7 @@ panel = widgets.explore(
 # it; those on target and text were measured before any drafter. Bold is what misses its bounds.
 
 # %%
-from dspark_lite.replication import worlds
+from dspark_course.replication import worlds
 
 Markdown(worlds.gates_table())
 
@@ -618,10 +618,10 @@ def experiment(change, prompts=6):
     from pathlib import Path
 
     from dspark_lite.models.checkpoints import save_draft
-    from dspark_lite.training.answers import answered_rows
+    from dspark_course.making.answers import answered_rows
     from dspark_lite.training.cache import build_cache
     from dspark_lite.training.drafts import train_draft
-    from dspark_lite.training.recipes import load_recipe
+    from dspark_course.making.recipes import load_recipe
 
     trial, folder, found = dspark_lite.setup("tiny"), Path(tempfile.mkdtemp()), {}
     for label, recipe in (("as it is", load_recipe("lesson-tiny")), ("changed", {**load_recipe("lesson-tiny"), **change})):
@@ -636,7 +636,7 @@ def experiment(change, prompts=6):
 
 
 if RUN:
-    from dspark_lite.figures import style
+    from dspark_course.figures import style
 
     found = experiment(change)
     fig, axes = style.figure()
@@ -700,7 +700,7 @@ for verdict in (ledger.REPLICATES, ledger.DOES_NOT, ledger.UNTESTABLE, ledger.MI
 # ticks grow, so does the scale.) Where there is no difference at all, one margin in forty still lies above zero by chance.
 
 # %%
-from dspark_lite.figures import ledger_forest
+from dspark_course.figures import ledger_forest
 
 picture = ledger_forest.forest()
 

@@ -1,0 +1,1 @@
+"""The course around dspark_lite: its miniature world, its laboratory, the paper beside it, figures and exercises."""

@@ -1,0 +1,128 @@
+"""Checkers of lesson 02: keeping a draft, the residual, the next token of a block, the whole verifier, lossy policies."""
+
+import torch
+
+from dspark_lite.decoding.sampling import residual
+from .checking import Exercise, Mistake, Step, checker, finished
+from .verifying import check_verify as check_verify
+from .verifying import in_use as in_use
+
+P = torch.tensor([0.50, 0.25, 0.15, 0.10])
+Q = torch.tensor([0.25, 0.40, 0.05, 0.30])
+
+
+def keep_probability(p, q):
+    """The probability [V] of keeping each drafted token."""
+    return (p / q).clamp(max=1)
+
+
+check_keep = Exercise(keep_probability, Step([(P, Q)], {
+    "p and q are swapped: a token that the target wants more often than it is offered is always kept":
+        lambda p, q: (q / p).clamp(max=1),
+    "a probability is at most 1: where p exceeds q every draft is kept":
+        lambda p, q: p / q,
+    "1 - p/q is the chance of a refusal, where it is positive; asked is the chance that the draft is kept":
+        (lambda p, q: 1 - p / q, lambda p, q: (1 - p / q).clamp(min=0)),
+    "that is drafted and kept; divide by the chance q that it was drafted":
+        torch.minimum,
+    "a token that is offered too often is kept with probability p/q, not never":
+        lambda p, q: (p >= q).float(),
+    "that is p itself; the draft has already been drawn from q, so compare the two":
+        lambda p, q: p,
+    "that is the residual, which is for refused drafts":
+        residual,
+}, "where p >= q keep always, elsewhere keep the share of offers that leaves p"))
+
+
+def scaled(values):
+    """Values [V] that sum to 1."""
+    return values / values.sum()
+
+
+def replacement(p, q):
+    """The distribution [V] of the token that replaces a refused draft."""
+    return scaled((p - q).clamp(min=0))
+
+
+check_residual = Exercise(replacement, Step([(P, Q)], {
+    "it is not renormalised: a distribution sums to 1":
+        lambda p, q: (p - q).clamp(min=0),
+    "p and q are swapped: that is what was offered too often":
+        lambda p, q: replacement(q, p),
+    "that draws from p, which gives the tokens that were already kept a second chance":
+        lambda p, q: p,
+    "that draws from q, which the target has just refused":
+        lambda p, q: q,
+    "something is owed only where p exceeds q; take 0 elsewhere, not the absolute value":
+        lambda p, q: scaled((p - q).abs()),
+    "negative entries are no probabilities; set them to 0":
+        lambda p, q: p - q,
+    "that is the part that was kept; the residual is the rest of p":
+        lambda p, q: scaled(torch.minimum(p, q)),
+}, "what does p want beyond min(p, q)? Scale that to sum 1"))
+
+
+def next_distribution(target_probs, draft_probs, accepted):
+    """The distribution [V] of the token after `accepted` kept drafts."""
+    if accepted == len(draft_probs):
+        return target_probs[accepted]
+    return residual(target_probs[accepted], draft_probs[accepted])
+
+
+def after_refusal(correction):
+    """A right bonus, and `correction(target_probs, draft_probs, accepted)` after a refusal."""
+    return lambda p, q, accepted: p[accepted] if accepted == len(q) else correction(p, q, accepted)
+
+
+TARGET = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.1, 0.5, 0.15, 0.25], [0.3, 0.1, 0.5, 0.1], [0.25, 0.35, 0.1, 0.3]])
+DRAFT = torch.tensor([[0.3, 0.1, 0.4, 0.2], [0.3, 0.2, 0.4, 0.1], [0.1, 0.4, 0.2, 0.3]])
+BONUS = Step([(TARGET, DRAFT, 3)], {
+    "that is the bonus from the wrong row: row g - 1 judged the last draft, the bonus comes from row g after it":
+        lambda p, q, k: p[k - 1] if k == len(q) else residual(p[k], q[k]),
+    "that is the bonus from the wrong row: row 0 stands after the anchor, the bonus after the last draft":
+        lambda p, q, k: p[0],
+    "after a whole block nothing was refused, so nothing is subtracted from the target's row":
+        lambda p, q, k: residual(p[k], q[min(k, len(q) - 1)]),
+    "that is a residual; the bonus comes from the target's last row as it is":
+        lambda p, q, k: residual(p[k - 1], q[k - 1]),
+    "you read row `accepted` of draft_probs; after a whole block there is none, since all g drafts were kept. Treat "
+    "that case by itself: nothing was refused":
+        (lambda p, q, k: residual(p[k], q[k]), lambda p, q, k: replacement(p[k], q[k])),
+}, "after a whole block the next token comes from the target's last row")
+CORRECTION = Step([(TARGET, DRAFT, 1)], {
+    "that is p on a refusal; subtract what the drafter offered: the residual":
+        lambda p, q, k: p[k],
+    "that is the residual of the wrong row: with one draft kept, row 1 judged the refused one":
+        after_refusal(lambda p, q, k: residual(p[k - 1], q[k - 1])),
+    "that is the residual of the row after the refused draft, a text that does not exist":
+        after_refusal(lambda p, q, k: residual(p[k + 1], q[k + 1])),
+    "p and q are swapped in the residual":
+        after_refusal(lambda p, q, k: residual(q[k], p[k])),
+    "the residual is not renormalised":
+        after_refusal(lambda p, q, k: (p[k] - q[k]).clamp(min=0)),
+    "after a refusal there is no bonus: the last row stands after drafts that are void":
+        lambda p, q, k: p[-1],
+}, "after a refusal the next token comes from the residual of the row that refused")
+check_next_distribution = Exercise(next_distribution, BONUS, CORRECTION)
+
+POLICIES = set("ABCDE")
+LOSSY = {"C", "D"}
+# No letter is named: of two choices, the one that is wrong gives the other away.
+TOO_MANY = ("a policy in your set is lossless. Whatever was known before a token was drawn (a fixed length, earlier "
+            "rounds, the drafts before it) may decide whether it is verified")
+TOO_FEW = ("a policy outside your set is lossy. Follow what each one looks at: does a token that has been drawn, "
+           "itself or by what is computed from it, help to decide whether that token is verified?")
+
+
+@checker
+def check_lossy_policies(answer):
+    """Checks a set of the letters A to E."""
+    if not isinstance(finished(answer), (set, frozenset, list, tuple, str)):
+        name = type(answer).__name__
+        raise Mistake(f'write a set of letters from A to E, as {{"A", "B"}}, not a value of type {name}')
+    letters = {str(letter).strip().upper() for letter in answer}
+    if letters - POLICIES:
+        raise Mistake('write a set of letters from A to E, as {"A", "B"}')
+    hints = [hint for hint, wrong in ((TOO_MANY, letters - LOSSY), (TOO_FEW, LOSSY - letters)) if wrong]
+    if hints:
+        raise Mistake("; ".join(hints))

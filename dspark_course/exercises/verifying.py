@@ -1,0 +1,242 @@
+"""The capstone of lesson 02: a `verify` from memory, graded by visiting every outcome of its random decisions.
+
+Lessons 02, 03 and 05 ask for it; 03 and 11 run it in a loop and in an engine of the reader's own.
+"""
+
+import torch
+
+from dspark_lite.decoding.sampling import Randomness, Verdict, accepted_prefix_length, draw, residual
+from dspark_lite.losslessness.enumeration import outcomes, total_variation
+from .checking import Mistake, checker, finished
+
+DRAFTS = 2
+TARGET = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]])  # the next token after each last one, [V, V]
+DRAFTER = torch.tensor([[0.3, 0.2, 0.5], [0.5, 0.2, 0.3], [0.3, 0.3, 0.4]])  # after a 0 two tokens are owed, 0 and 1
+ANCHOR = 0
+EXACT = 1e-5  # what float32 probabilities leave of a total variation
+
+
+def toss(chance, generator: Randomness) -> bool:
+    """A coin that comes up true with probability `chance` (above 1: always, below 0: never)."""
+    keep = torch.as_tensor(chance, dtype=torch.float32).clamp(0, 1)
+    return bool(accepted_prefix_length(keep.view(1, 1), generator))
+
+
+def draw_token(probs: torch.Tensor, generator: Randomness) -> int:
+    """One token from the distribution probs [V]."""
+    return draw(probs[None], generator).item()
+
+
+def verify(p, q, drafts, generator):
+    """The tokens that a round commits: the drafts that are kept, and one more.
+
+    p [g+1, V] are the target's distributions, q [g, V] the drafter's, `drafts` a list of the g tokens drawn from q.
+    """
+    for k, x in enumerate(drafts):
+        if not toss(p[k, x] / q[k, x], generator):
+            return [*drafts[:k], draw_token(residual(p[k], q[k]), generator)]
+    return [*drafts, draw_token(p[len(drafts)], generator)]
+
+
+def as_accept(verify):
+    """`verify` in the form in which `generate` calls its rule: a batch of one request."""
+    def accept(target_probs, draft_probs, draft_tokens, lengths, generator) -> Verdict:
+        tokens = verify(target_probs[0], draft_probs[0], draft_tokens[0].tolist(), generator)
+        return Verdict(torch.tensor([len(tokens) - 1]), torch.tensor([tokens[-1]]))
+    return accept
+
+
+def in_use(learners, done: bool):
+    """The learner's `verify` if it is right, else the reference, so that the cells below run either way."""
+    print("From here on your own verify decides." if done else "Until yours is right, the package's verify decides below.")
+    return learners if done else verify
+
+
+# What may go wrong in a round: the coin of draft x, the distribution after a refusal at k, and the one after a whole block.
+
+
+def variant(coin=lambda p, q, k, x: p[k, x] / q[k, x], correction=lambda p, q, k: residual(p[k], q[k]),
+            bonus=lambda p, q: p[len(q)], judged=lambda drafts: range(len(drafts))):
+    """A verifier with one of its decisions taken in another way."""
+    def wrong(p, q, drafts, generator):
+        for k in judged(drafts):
+            if not toss(coin(p, q, k, drafts[k]), generator):
+                return [*drafts[:k], draw_token(correction(p, q, k), generator)]
+        return [*drafts, draw_token(bonus(p, q), generator)]
+    return wrong
+
+
+def without_bonus(p, q, drafts, generator):
+    """Commits the block alone when all of it was kept."""
+    tokens = verify(p, q, drafts, generator)
+    return tokens[:len(drafts)]
+
+
+def skipping(p, q, drafts, generator):
+    """Goes on after a refusal: judges each draft and keeps those whose coin came up true."""
+    kept = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
+    return [*kept, draw_token(p[len(kept)], generator)]
+
+
+def counting(p, q, drafts, generator):
+    """Counts all coins that came up true, those after a refusal too."""
+    kept = sum(toss(p[k, x] / q[k, x], generator) for k, x in enumerate(drafts))
+    after = p[kept] if kept == len(drafts) else residual(p[kept], q[kept])
+    return [*drafts[:kept], draw_token(after, generator)]
+
+
+def replacing(p, q, drafts, generator):
+    """Puts a replacement in the place of each refused draft and goes on with the next."""
+    tokens = [x if toss(p[k, x] / q[k, x], generator) else draw_token(residual(p[k], q[k]), generator) for k, x in enumerate(drafts)]
+    return [*tokens, draw_token(p[len(drafts)], generator)]
+
+
+def certain(probs: torch.Tensor) -> torch.Tensor:
+    """All mass [V] on the most probable token of probs [V]."""
+    return torch.nn.functional.one_hot(probs.argmax(), len(probs)).float()
+
+
+MISTAKES = {
+    "p and q are swapped in the coin: a draft is kept with min(1, p/q)":
+        variant(coin=lambda p, q, k, x: q[k, x] / p[k, x]),
+    "the coin is tossed with p(x); x was drawn from q already, so compare the two: min(1, p/q)":
+        variant(coin=lambda p, q, k, x: p[k, x]),
+    "every draft with p < q is refused; keep it with probability p/q":
+        variant(coin=lambda p, q, k, x: p[k, x] >= q[k, x]),
+    "nothing is ever refused":
+        variant(coin=lambda p, q, k, x: 1.0),
+    "after a refusal you draw from p, which gives the tokens that were already kept a second chance; "
+    "draw from the residual":
+        variant(correction=lambda p, q, k: p[k]),
+    "after a refusal you draw from q, which the target has just refused":
+        variant(correction=lambda p, q, k: q[k]),
+    "p and q are swapped in the residual":
+        variant(correction=lambda p, q, k: residual(q[k], p[k])),
+    "the correction comes from the row after the refused draft, a text that does not exist":
+        variant(correction=lambda p, q, k: residual(p[k + 1], q[min(k + 1, len(q) - 1)])),
+    "the bonus comes from row g - 1, which judged the last draft; it stands in row g":
+        variant(bonus=lambda p, q: p[len(q) - 1]),
+    "after a whole block nothing was refused; nothing is to be subtracted from the target's last row":
+        variant(bonus=lambda p, q: residual(p[len(q)], q[len(q) - 1])),
+    "only the first draft is judged; every one of them is, until the first refusal":
+        variant(judged=lambda drafts: range(1)),
+    "drafts after the first refusal are judged and kept; their rows stand after a text that does not exist":
+        skipping,
+    "all coins are counted; only those before the first refusal count":
+        counting,
+    "you go on after a refusal; the replacement is the last token of the round":
+        replacing,
+    "the bonus is the most probable token of the last row; draw it with draw_token":
+        variant(bonus=lambda p, q: certain(p[len(q)])),
+    "the replacement is the most probable token of the residual; draw it with draw_token":
+        variant(correction=lambda p, q, k: certain(residual(p[k], q[k]))),
+}
+
+
+def committed(verify, path, block: int) -> list[int]:
+    """The tokens of one round of `verify` on the tables above, with `block` drafts; every draw follows `path`."""
+    drafts, last = [], ANCHOR
+    for _ in range(block):
+        last = draw_token(DRAFTER[last], path)
+        drafts.append(last)
+    drafted, before = len(path.taken), [ANCHOR, *drafts]
+    tokens = verify(TARGET[before], DRAFTER[before[:-1]], list(drafts), path)
+    return well_formed(tokens, drafts, decided=len(path.taken) > drafted)
+
+
+def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
+    """The returned tokens as whole numbers; raises Mistake where they cannot be a round's."""
+    if isinstance(finished(tokens), torch.Tensor):
+        tokens = tokens.tolist()
+    if not isinstance(tokens, (list, tuple)):
+        raise Mistake(f"return the list of tokens that the round commits, not a value of type {type(tokens).__name__}")
+    if not tokens:
+        raise Mistake("you returned an empty list; a round commits at least one token: after a refusal, the replacement")
+    try:
+        tokens = [int(token) for token in tokens]
+    except (TypeError, ValueError):
+        raise Mistake("the list holds token ids, whole numbers, and nothing else") from None
+    if not decided:
+        raise Mistake("nothing was decided with `generator`; use toss(chance, generator) and draw_token(probs, generator), "
+                      "so that every outcome can be visited")
+    if len(tokens) > len(drafts) + 1:
+        raise Mistake(f"{len(tokens)} tokens from a block of {len(drafts)}; a round commits the kept drafts and one more")
+    return tokens
+
+
+def texts(verify, block: int = DRAFTS) -> tuple[dict[tuple[int, ...], float], float]:
+    """Probability of each text of a whole round's length, what is missing drawn from the target; mean tokens per round."""
+    found, length = {}, 0.0
+    for tokens, probability in outcomes(lambda path: committed(verify, path, block)):
+        length += probability * len(tokens)
+        for text, share in continued(tokens, block + 1):
+            found[text] = found.get(text, 0.0) + probability * share
+    return found, length
+
+
+def continued(tokens: list[int], length: int) -> list[tuple[tuple[int, ...], float]]:
+    """All texts of `length` tokens that begin so, with the target's probabilities of what follows."""
+    if len(tokens) == length:
+        return [(tuple(tokens), 1.0)]
+    return [(text, float(chance) * share) for token, chance in enumerate(TARGET[tokens[-1]])
+            for text, share in continued([*tokens, token], length)]
+
+
+def exact(verify, block: int) -> bool:
+    """Whether rounds of `block` drafts give the target's own texts; False where `verify` raises."""
+    try:
+        return total_variation(texts(verify, block)[0], target_texts(block)) < EXACT
+    except Exception:
+        return False
+
+
+@checker
+def check_verify(learners):
+    """Checks a function like `verify` by the exact distribution of what it commits."""
+    if not callable(finished(learners)):
+        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
+    try:
+        found, length = texts(learners)
+    except TypeError as error:
+        if "generator" in str(error):
+            raise Mistake("toss coins with toss(chance, generator) and draw tokens with draw_token(probs, generator): "
+                          "here every outcome is visited, none is drawn") from None
+        raise
+    except IndexError:
+        raise Mistake("you read a row that does not exist: for g drafts p has the rows 0 to g and q the rows 0 to g - 1; "
+                      "after a whole block nothing was refused, so no row of q is needed") from None
+    distance, (_, possible) = total_variation(found, target_texts()), texts(verify)
+    if distance > EXACT:
+        raise Mistake(f"your total variation is {distance:.2f}{named(found) or unnamed(learners)}")
+    if length < possible - EXACT:
+        raise Mistake(f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
+                      f"where {possible:.2f} are possible{losing(length)}")
+    if not exact(learners, block=1):
+        raise Mistake("right for a block of two drafts, wrong for a block of one; how long a block is, len(drafts) says")
+
+
+def target_texts(block: int = DRAFTS) -> dict[tuple[int, ...], float]:
+    """The target's own probability of each text of block + 1 tokens after the anchor."""
+    return {text: float(chance) * share for token, chance in enumerate(TARGET[ANCHOR])
+            for text, share in continued([token], block + 1)}
+
+
+def named(found: dict) -> str:
+    """What the known mistake does that gives just these texts, as the end of a sentence; empty where none does."""
+    sentences = (f": {sentence}" for sentence, wrong in MISTAKES.items() if total_variation(found, texts(wrong)[0]) < EXACT)
+    return next(sentences, "")
+
+
+def unnamed(learners) -> str:
+    """Where to look for a mistake that is not known, as the end of a sentence."""
+    if exact(learners, block=1):
+        return (". With a block of one draft it is exact, so the error is in the block: is each draft judged by its own row, is "
+                "nothing used after the first refusal, and does the bonus come only after a whole block, from row g?")
+    return ". Take one draft alone first: which coin, which distribution after a refusal, and which once it is kept?"
+
+
+def losing(length: float) -> str:
+    """Why a right verifier may commit too few tokens, as the end of a sentence."""
+    if abs(length - texts(without_bonus)[1]) < EXACT:
+        return ": after a whole block one more token is drawn, the bonus"
+    return ": keep a draft as often as you can, min(1, p/q)"

@@ -1,0 +1,118 @@
+"""The ledger as a forest plot: each margin of each claim, ours with its interval and the paper's, and the verdict."""
+
+from textwrap import wrap
+from typing import NamedTuple
+
+from dspark_lite.common.estimates import Estimate
+from ..replication import ledger
+from ..replication.claims import COURSE
+from .style import BLACK, GREEN, GREY, RED, figure
+
+PANELS = {  # title: (units of its claims, what their margins are multiplied by, linear within, ticks)
+    "per cent longer, faster, more": (("percent",), 100, 20, (-30, -10, 0, 10, 30, 100, 700)),
+    "percentage points: shares of drafts, calibration": (("share", "rate"), 100, 10, (-10, -5, 0, 5, 10, 20, 50)),
+    "tokens": (("tokens",), 1, 2, (0, 0.5, 1, 1.5, 2)),
+}
+VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ does not", RED),
+            ledger.UNTESTABLE: ("– not testable", GREY), ledger.MISSING: ("– not measured", GREY)}
+KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, 95 % holds zero"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))
+WIDE = 50  # letters of a claim in a line
+LINE_INCHES = 0.14  # inches
+
+
+class Row(NamedTuple):
+    """A margin's line: its place, its label, ours and the paper's (None where there is none)."""
+
+    place: float
+    label: str
+    ours: Estimate | None
+    paper: float | None
+
+
+def forest():
+    """All claims by the unit of their margins; to the right of zero a claim holds, and the notes have the reasons."""
+    panels = {title: [entry for entry in ledger.entries() if entry.claim.unit in units] for title, (units, *_) in PANELS.items()}
+    heights = [sum(map(lines, entries)) for entries in panels.values()]
+    fig, axes_of = figure(rows=len(panels), width=9.6, height=LINE_INCHES * (sum(heights) + 14) / len(panels), layout="none",
+                          gridspec_kw={"height_ratios": heights})
+    for axes, (title, entries) in zip(axes_of, panels.items()):
+        _draw_panel(axes, title, entries)
+    _head(fig, axes_of[0])
+    return fig
+
+
+def _head(fig, axes) -> None:
+    """How many claims replicate, the key, and room for what stands beside the panels."""
+    found, inch = [entry.verdict for entry in ledger.entries()], 1 / fig.get_figheight()
+    fig.subplots_adjust(left=0.49, right=0.86, top=1 - 0.85 * inch, bottom=0.4 * inch, hspace=0.14)
+    fig.suptitle(f"{found.count(ledger.REPLICATES)} of {len(found)} claims replicate in miniature: all their margins lie right of zero",
+                 x=0.02, ha="left", y=1 - 0.08 * inch, va="top")
+    handles = [axes.plot([], [], linestyle="", marker=marker, color=colour, markersize=5, label=label,
+                         **({"markerfacecolor": "none"} if marker == "D" else {}))[0] for marker, colour, label in KEY]
+    fig.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.01, 1 - 0.33 * inch), ncols=len(KEY), fontsize=8)
+    fig.text(0.99, 1 - 0.45 * inch, "† an inequality of this course", ha="right", fontsize=8)
+
+
+def lines(entry: ledger.Entry) -> float:
+    """The height of a claim, in lines."""
+    return max(len(margin_rows(entry, 0)), 0.95 * len(wrap(said(entry), WIDE)), 1) + 0.7
+
+
+def said(entry: ledger.Entry) -> str:
+    """What a claim says; a dagger where the inequality is the course's own."""
+    return entry.claim.says + (" †" if entry.claim.stated_by == COURSE else "")
+
+
+def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
+    """The margins of a claim from `top` downwards; an exact example has one line."""
+    if entry.claim.sense == "equal":
+        return [Row(top, "exact", None, 0.0)]
+    labels = entry.margins or entry.paper
+    return [Row(top + number, label.strip(":"), entry.margins.get(label), entry.paper_margins.get(label) if entry.margins else entry.paper[label])
+            for number, label in enumerate(labels)]
+
+
+def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
+    """The claims of a unit from top to bottom, every other one on a shade."""
+    _, times, linear, ticks = PANELS[title]
+    top, labels = 0.0, {}
+    for index, entry in enumerate(entries):
+        if index % 2 == 0:
+            axes.axhspan(top - 0.5, top - 0.5 + lines(entry), color=GREY, alpha=0.12, lw=0)
+            axes.axhspan(top - 0.5, top - 0.5 + lines(entry), -1.3, 0, color=GREY, alpha=0.12, lw=0, clip_on=False)
+        _draw_claim(axes, entry, top + (lines(entry) - 1) / 2)
+        for row in margin_rows(entry, top + 0.35):
+            labels[row.place] = row.label
+            _draw_row(axes, row, times)
+        top += lines(entry)
+    axes.axvline(0, color=BLACK, linewidth=0.8)
+    axes.set_xscale("symlog", linthresh=linear)
+    axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks], fontsize=8)
+    axes.set_yticks(list(labels), list(labels.values()), fontsize=6.5)
+    axes.set_xlim(right=1.25 * max(ticks))
+    axes.minorticks_off()
+    axes.tick_params(axis="y", length=0, pad=2)
+    axes.set_ylim(top - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    axes.set_title(title, fontsize=9, loc="left")
+    axes.spines["left"].set_visible(False)
+
+
+def _draw_row(axes, row: Row, times: float) -> None:
+    """Ours filled, in the colour of what its interval says; the paper's hollow."""
+    if row.ours is not None:
+        colour = GREEN if row.ours.low > 0 else RED if row.ours.high < 0 else GREY
+        axes.hlines(row.place, times * row.ours.low, times * row.ours.high, color=colour, linewidth=1.4)
+        axes.plot(times * row.ours.value, row.place, marker="o", markersize=4.5, color=colour)
+    if row.paper is not None:
+        axes.plot(times * row.paper, row.place, marker="D", markersize=4.5, markerfacecolor="none", color=BLACK, linestyle="",
+                  markeredgewidth=0.9)
+
+
+def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
+    """What a claim says, left of the panel, and its verdict, with the number of its note, right of it."""
+    words, colour = VERDICTS[entry.verdict]
+    note = ledger.noted().get(entry.claim.says)
+    place = axes.get_yaxis_transform()
+    axes.text(-1.28, middle, "\n".join(wrap(said(entry), WIDE)), fontsize=7.2, va="center", transform=place)
+    axes.text(1.015, middle, words + (f", note {note}" if note else ""), color=colour, fontsize=8, va="center", transform=place)

@@ -1,0 +1,112 @@
+"""Figures of lesson 06: the passes of an autoregressive draft, what they accept, what a token costs."""
+
+import numpy as np
+
+from dspark_lite.common.names import DRAFTER_LABELS
+from .positions import last_point
+from .style import BLACK, GREY, draw_estimates, draw_positions, drafter_style, figure, hollow, label_ends, measured_on
+from .token_boxes import LETTERS, box_width, draw_box, inch_canvas
+
+
+def chain_figure(lab, before: list[int], drafts: list[int]):
+    """The passes of an autoregressive draft as columns: whose feature is read, with which token, what is drafted.
+
+    `before` are the last context token and the anchor, `drafts` what was drafted after them; `lab` decodes the ids.
+    A feature or token of the target's is black, one that the drafter has made itself is grey.
+    """
+    texts = [lab.tokenizer.decode([token]) for token in [*before, *drafts]]
+    passes = range(len(drafts))
+    rows = {"feature of": [(texts[k], "drafted" if k else "anchor") for k in passes],
+            "next token": [(texts[k + 1], "drafted" if k else "anchor") for k in passes],
+            "drafts": [(texts[k + 2], "drafted") for k in passes]}
+    columns = [max(0.62, *(box_width(*row[k]) for row in rows.values())) + 0.1 for k in passes]
+    label, line = 0.95, 0.36
+    fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 6), line * 5)
+    for k in passes:
+        axes.text(label + sum(columns[:k]), -line / 2, f"pass {k + 1}", fontsize=LETTERS, va="center_baseline")
+    for index, (name, row) in enumerate(rows.items(), 1):
+        axes.text(0.02, -line * (index + 0.5), name, fontsize=LETTERS, va="center_baseline")
+        for column, token in enumerate(row):
+            draw_box(axes, label + sum(columns[:column]), -line * (index + 0.5), *token)
+    axes.text(0.02, -line * 4.5, "black: the target's feature or token; grey: the drafter's own", fontsize=LETTERS, va="center_baseline")
+    return fig
+
+
+def draft_cost(draft_ms: dict[str, dict[int, float]], device: str):
+    """Milliseconds of a draft by its length, {drafter: {length: ms}}; the title says what one token more costs two of them."""
+    fig, axes = figure()
+    for name, cost in draft_ms.items():
+        axes.plot(list(cost), list(cost.values()), **drafter_style(name))
+    axes.set(xlabel="draft length (tokens)", ylabel="time of a draft (ms)", ylim=(0, None),
+             xticks=range(1, max(map(max, draft_ms.values())) + 1))
+    eagle3, dspark = (per_token(draft_ms[name]) for name in ("eagle3", "dspark"))
+    axes.set_title(f"one token more costs Eagle3 {eagle3:.2f} ms, DSpark {dspark:.2f} ms", fontsize=10)
+    label_ends(axes, [(max(cost), cost[max(cost)], DRAFTER_LABELS[name], drafter_style(name)["color"])
+                      for name, cost in draft_ms.items()])
+    measured_on(axes, device)
+    return fig
+
+
+def per_token(cost: dict[int, float]) -> float:
+    """Milliseconds that a further token adds to a draft, {length: ms}: the median, which one slow moment does not move."""
+    return float(np.median(np.diff(list(cost.values())))) if len(cost) > 1 else 0.0
+
+
+def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
+    """Conditional acceptance by position as small multiples: here {domain: {drafter: [Estimate]}} in the upper row, the
+    paper's {domain: {drafter: [value]}} in the lower. `best` says whose τ is largest, {domain: drafter} here and there."""
+    fig, rows = figure(len(here), 2, width=3.6, height=2.7, sharey=True, sharex=True)
+    for column, domain in enumerate(here):
+        for name, estimates in here[domain].items():
+            draw_positions(rows[0][column], estimates, drafter_style(name))
+            rows[1][column].plot(range(1, len(paper[domain][name]) + 1), paper[domain][name], **hollow(drafter_style(name)))
+        for axes, where, winner in zip((row[column] for row in rows), ("here", "paper"), best):
+            axes.set_title(f"{domain}, {where} (largest τ: {DRAFTER_LABELS[winner[domain]]})", fontsize=9.5)
+            axes.set(xlabel="draft position", ylim=(0.3, 1.02))
+            axes.set_ylabel("accepted, given that\nall before were")
+            axes.label_outer()
+    label_ends(rows[0][-1], [last_point(estimates, drafter_style(name)) for name, estimates in here[domain].items()])
+    label_ends(rows[1][-1], [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
+                             for name, values in paper[domain].items()])
+    return fig
+
+
+def passes_figure(curves: dict[str, tuple[list, list]], live: list):
+    """Chance of acceptance by pass, {title: (with the target's features, with its own output)}, on one scale, and the
+    live rounds of the last panel's drafter [Estimate or None] with their intervals; titles say what the last pass loses."""
+    fig, panels = figure(len(curves), width=3.9, sharey=True)
+    for axes, (title, (given, own)) in zip(panels, curves.items()):
+        axes.plot(range(1, len(given) + 1), given, color=GREY, marker="s", linestyle="--")
+        axes.plot(range(1, len(own) + 1), own, **drafter_style("eagle3"))
+        axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 1.0))
+        axes.set_title(f"{title}: the last pass loses {given[-1] - own[-1]:.3f}", fontsize=9.5)
+    draw_estimates(panels[-1], range(1, len(live) + 1), live, {"color": BLACK, "marker": "o", "linestyle": ":"})
+    for axes, height, text, colour in ((panels[0], 0.60, "colour: reads its own output", drafter_style("eagle3")["color"]),
+                                       (panels[0], 0.52, "grey: reads the target's features", GREY),
+                                       (panels[-1], 0.52, "dotted: live rounds", BLACK)):
+        axes.text(0.05, height, text, transform=axes.transAxes, fontsize=8.5, color=colour)
+    panels[0].set_ylabel("chance of acceptance")
+    return fig
+
+
+def token_cost(curves: dict[str, list[float]], plain: float, title: str):
+    """Milliseconds per token by draft length (from 1) for every drafter, its best length ringed, and plain decoding; the
+    title names the cheapest of all."""
+    fig, axes = figure(width=5.6)
+    best = {name: int(np.argmin(values)) for name, values in curves.items()}
+    for name, values in curves.items():
+        style = drafter_style(name)
+        axes.plot(range(1, len(values) + 1), values, **style)
+        axes.plot(best[name] + 1, values[best[name]], linestyle="", marker="o", markersize=13, markerfacecolor="none",
+                  color=style["color"])
+    axes.axhline(plain, color=GREY, linestyle="--")
+    axes.annotate("plain decoding", (1, plain), (0, 3), textcoords="offset points", fontsize=8.5, color=GREY)
+    least = {name: min(values) for name, values in curves.items()} | {"plain": plain}
+    first = min(least, key=least.get)
+    length = f", draft length {best[first] + 1}" if first in best else ""
+    axes.set_title(f"{title}:\n{DRAFTER_LABELS[first]} is cheapest, {least[first]:.2f} ms per token{length}", fontsize=10)
+    axes.set(xlabel="draft length (tokens); ringed: the best of each", ylabel="time per token (ms)",
+             ylim=(0, 1.1 * max(plain, *map(max, curves.values()))), xticks=range(1, max(map(len, curves.values())) + 1))
+    label_ends(axes, [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
+                      for name, values in curves.items()])
+    return fig

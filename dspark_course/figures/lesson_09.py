@@ -1,0 +1,247 @@
+"""Figures of lesson 09: what the confidence head says, how right it is, and what a threshold on it saves.
+
+Figures 5 and 6 lay ours (filled, with intervals over prompts) beside the paper's (hollow); ours come from
+assets/measurements/confidence, the paper's from `paper`. Where a lab has other models than the recorded ones, theirs stand
+there as a third, in OWN's look.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy.special import expit
+
+from dspark_lite.common import paper
+from dspark_lite.common.estimates import share_estimates
+from dspark_lite.scheduling.calibration import Observations, auc, ece, reliability, survivals, survived
+from dspark_lite.scheduling.cost_table import CostTable
+from ..measure.confidence import pooled, replay
+from ..replication import recorded_confidence
+from ..replication.own_results import OwnConfidence
+from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, draw_estimates, figure, measured_on
+from .token_boxes import along_block
+
+FIGURE_6_BINS = 20  # of the paper's Figure 6
+PAPER_MARKERS = {"color": BLACK, "marker": "o", "markersize": 3.5, "markerfacecolor": "none", "linestyle": ""}
+OWN = {"color": ORANGE, "marker": "D", "markersize": 4.5, "linestyle": ""}
+SWEPT = np.linspace(0, 0.95, 20)  # thresholds that the explorer draws
+NEAR = 1.03  # a cost up to this many times the least counts as good as the least
+
+
+def block(texts: list[str], said, label, accepted: int):
+    """Each draft of a block with its chance of being kept (bars) and the confidence it was given (diamonds), [g] each;
+    the first `accepted` were kept."""
+    fig, axes = figure(width=7.2, height=2.5)
+    position = range(len(texts))
+    axes.bar(position, label, 0.6, color="white", edgecolor=BLACK, hatch="///",
+             label="chance of being kept, 1 − TV(p, q)")
+    along_block(fig, axes, texts, said, accepted)
+    axes.set_title("What the head said before the target read the block, and the label afterwards", fontsize=10)
+    return fig
+
+
+def confidence_scatter(found: dict[str, tuple]):
+    """Confidence against the label it was trained on, a dot a slot, a panel a domain; `found` has (said, label) [M]."""
+    fig, panels = figure(len(found), width=2.6, height=2.6, sharey=True)
+    for axes, (domain, (said, label)) in zip(panels, found.items()):
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
+        axes.plot(said, label, alpha=0.5, **{**domain_style(domain), "linestyle": ""})
+        axes.set(xlabel="confidence c", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+        axes.set_title(f"{domain}: off by {np.abs(np.subtract(said, label)).mean():.2f}", fontsize=10)
+    panels[0].set_ylabel("label: 1 − TV(p, q)")
+    fig.suptitle("On the diagonal the head is right", fontsize=10)
+    return fig
+
+
+def decay(observations: dict[str, Observations], device: str):
+    """Mean confidence, predicted and observed survival by position, a panel a domain."""
+    fig, panels = figure(len(observations), width=2.8, height=2.9, sharey=True)
+    off = 0.0
+    for axes, (domain, found) in zip(panels, observations.items()):
+        predicted, outcome = survivals(found.logits), survived(found.accepted, found.logits.shape[1])
+        off = max(off, np.abs(predicted.mean(0) - outcome.mean(0)).max())
+        position, colour = np.arange(1, predicted.shape[1] + 1), domain_style(domain)["color"]
+        axes.plot(position, expit(found.logits).mean(0), color=ORANGE, marker="D", linestyle=":",
+                  label="mean confidence")
+        axes.plot(position, predicted.mean(0), color=BLACK, marker="s", linestyle="--", markerfacecolor="none",
+                  label="survival, predicted")
+        share = share_estimates(outcome, np.ones_like(outcome), found.prompts)
+        draw_estimates(axes, position, share, {"color": colour, "marker": "o", "label": "survival, observed, 95 %"})
+        axes.set(title=f"{domain}: {len(outcome)} blocks", xlabel="draft position", xticks=position, ylim=(0, 1.02))
+    panels[0].set_ylabel("probability or share of blocks")
+    panels[0].legend(fontsize=8, loc="lower left")
+    fig.suptitle(f"Confidence is about one token; survival multiplies, and is predicted within {100 * off:.1f} points", fontsize=10)
+    measured_on(panels[-1], device)
+    return fig
+
+
+def gaps(curve: list, title: str):
+    """A reliability curve of bins (predicted, observed, count); beside it the gaps that ECE averages, in percentage points, and
+    the counts that it weights them by."""
+    fig, axes = plt.subplot_mosaic([["curve", "gap"], ["curve", "count"]], figsize=(8.4, 3.3), height_ratios=[2, 1])
+    said, true, count = np.array(curve).T
+    axes["curve"].plot([0, 1], [0, 1], color=GREY, linewidth=1)
+    axes["curve"].plot(said, true, color=BLUE, marker="o")
+    axes["curve"].set(title=title, xlabel="predicted survival (mean of the bin)", ylabel="share that survived", ylim=(-0.03, 1.03))
+    gap = 100 * (true - said)
+    axes["gap"].bar(said, gap, 0.045, color=np.where(gap < 0, REJECTED, ACCEPTED))
+    axes["gap"].axhline(0, color=BLACK, linewidth=0.8)
+    axes["gap"].set(title=f"The gaps; weighted by blocks they are {np.average(np.abs(gap), weights=count):.1f} points",
+                    ylabel="survived − predicted\n(points)")
+    axes["count"].bar(said, count, 0.045, color=GREY)
+    axes["count"].set(xlabel="predicted survival (mean of the bin)", ylabel="blocks")
+    for panel in axes.values():
+        panel.set_xlim(-0.03, 1.03)
+        panel.title.set_fontsize(10)
+    return fig
+
+
+def temperature_search(grid, curves: dict[str, np.ndarray], floor: float):
+    """ECE at each temperature of `grid` by name, on a logarithmic axis, the least of each marked, and the floor of a perfect
+    forecast; a dotted line at 1, where nothing is scaled."""
+    fig, axes = figure(width=5.4, height=3.0)
+    for (name, errors), colour, marker in zip(curves.items(), (BLUE, REJECTED), ("o", "X")):
+        best = int(np.argmin(errors))
+        axes.plot(grid, 100 * errors, color=colour, label=f"{name}: least at {grid[best]:.2f}")
+        axes.plot(grid[best], 100 * errors[best], color=colour, marker=marker, markersize=7)
+    axes.axvline(1, color=BLACK, linestyle=":", linewidth=1)
+    axes.axhline(100 * floor, color=GREY, linestyle="--", label="floor: a perfect forecast, on average")
+    axes.set(xscale="log", yscale="log", xlabel="temperature of position 1", ylabel="ECE of survival to position 1 (%)", ylim=(0.2, 50))
+    axes.set_xticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
+    axes.set_yticks([0.3, 1, 3, 10, 30], ["0.3", "1", "3", "10", "30"])
+    axes.set_title("Doubled logits move the valley to twice the temperature", fontsize=10)
+    axes.minorticks_off()
+    axes.legend(fontsize=8)
+    return fig
+
+
+def figure_6(domain: str = "all", own: OwnConfidence | None = None):
+    """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration; `domain` is
+    one of the three or "all". Blocks come from prompts that the calibration was not fitted on. `own` is drawn beside them,
+    by its own calibration."""
+    recorded = recorded_confidence.observations()
+    found = pooled(recorded) if domain == "all" else recorded[domain]
+    mine = own and pooled(own.observations if domain == "all" else dict(enumerate(own.of_domain(domain))))
+    fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
+    for row, (when, temperatures) in zip(panels, (("before", None), ("after", recorded_confidence.stored_sts().temperatures))):
+        predicted = survivals(found.logits, temperatures)
+        for axes, position in zip(row, (1, 3, 5, 7)):
+            reliability_panel(axes, found, predicted[:, position - 1], position)
+            theirs = paper.calibration(position)
+            axes.plot(theirs[when]["predicted"], theirs[when]["observed"], **PAPER_MARKERS)
+            if own:
+                own_curve(axes, mine, survivals(mine.logits, temperatures and own.sts.temperatures), position)
+            label_panel(axes, found, predicted[:, position - 1], position, theirs, when)
+        row[0].set_ylabel(when)
+    for axes in panels[1]:
+        axes.set_xlabel("predicted survival")
+    fig.supylabel("share that survived", fontsize="medium")
+    fig.suptitle("Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend", fontsize=10)
+    measured_on(panels[1][-1], recorded_confidence.calibration_run()["device"])
+    looks = {f"filled: here ({domain}), 95 %": {"color": BLUE, "marker": "o", "linestyle": ""},
+             "hollow: paper (Alpaca, Qwen3-4B)": PAPER_MARKERS, "blocks here, by bin": {"color": GREY, "linewidth": 6, "alpha": 0.4},
+             **({own.label: OWN} if own else {})}
+    handles = [panels[0][0].plot([], [], **look)[0] for look in looks.values()]
+    fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
+    return fig
+
+
+def own_curve(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
+    """The reliability of a lab's own blocks at a position, predictions [N, g]; of a few hundred, so without intervals."""
+    curve = [one for one in reliability(predicted[:, position - 1], found.accepted >= position, FIGURE_6_BINS) if one]
+    axes.plot([one.predicted for one in curve], [one.observed for one in curve], alpha=0.8, **OWN)
+
+
+def reliability_panel(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
+    """The reliability curve of predictions [N] for a position, with intervals and a histogram along the lower edge."""
+    outcome = found.accepted >= position
+    curve = reliability(predicted, outcome, FIGURE_6_BINS)
+    held = [index for index, one in enumerate(curve) if one]
+    member = np.minimum((predicted * FIGURE_6_BINS).astype(int), FIGURE_6_BINS - 1)[:, None] == np.array(held)  # [N, m]
+    said, _, count = np.array([curve[index] for index in held]).T
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
+    axes.bar((np.array(held) + 0.5) / FIGURE_6_BINS, 0.25 * count / count.max(), 0.9 / FIGURE_6_BINS, color=GREY, alpha=0.4)
+    true = share_estimates(member * outcome[:, None], member, found.prompts)
+    draw_estimates(axes, said, true, {"color": BLUE, "marker": "o", "markersize": 3.5, "linestyle": "", "capsize": 0})
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+
+
+def label_panel(axes, found: Observations, predicted: np.ndarray, position: int, theirs: dict, when: str) -> None:
+    """Writes ECE, ours and the paper's, into a panel; into one of the upper row also the position and the AUC."""
+    outcome = found.accepted >= position
+    lines = [f"ECE {ece(predicted, outcome, FIGURE_6_BINS):.1%} (paper {theirs['ece_' + when]:.1%})"]
+    if when == "before":
+        axes.set_title(f"position {position}")
+        lines.append(f"AUC {auc(predicted, outcome):.3f} (paper {theirs['auc']:.3f})")
+    axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=8)
+
+
+def figure_5(own: OwnConfidence | None = None):
+    """A static threshold, swept: tokens accepted and rejected per step, and the acceptance rate, a column a domain; `own`
+    among the rates."""
+    swept = recorded_confidence.threshold_sweep()
+    domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
+    fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
+    for bars, line, domain in zip(*panels, domains):
+        rows, theirs = [row for row in swept["rows"] if row["domain"] == domain], paper.threshold_sweep(domain)
+        x, ours = (np.array([row[name] for row in rows]) for name in ("threshold", "accepted"))
+        rejected = [row["rejected"] for row in rows]
+        style = domain_style(domain)
+        bars.bar(x - 0.021, ours, 0.038, color=style["color"])
+        bars.bar(x - 0.021, rejected, 0.038, bottom=ours, color=GREY, alpha=0.6)
+        hollow = {"color": "white", "width": 0.038, "linewidth": 1}
+        there = theirs["threshold"] + 0.021
+        bars.bar(there, theirs["accepted"], edgecolor=style["color"], **hollow)
+        bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=GREY, **hollow)
+        draw_estimates(line, x, [recorded_confidence.rate(domain, least).scaled(100) for least in x], style)
+        line.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "markerfacecolor": "none", "linewidth": 1})
+        for mine in own.rates(domain).values() if own else ():
+            draw_estimates(line, list(mine), [rate.scaled(100) for rate in mine.values()], {**OWN, "linestyle": "-."})
+        bars.set_title(domain)
+        line.set(xlabel="confidence threshold", ylim=(30, 102), xticks=x[::3])
+    fig.suptitle("Rejected drafts go first, and accepted ones go with them: the rate shows the one and not the other", fontsize=10)
+    panels[0][0].set_ylabel("tokens per step")
+    panels[1][0].set_ylabel("acceptance rate (%)")
+    measured_on(panels[1][-1], swept["device"])
+    _figure_5_legend(fig, panels[0][0], {own.label: {"color": ORANGE}} if own else {})
+    return fig
+
+
+def _figure_5_legend(fig, axes, more: dict) -> None:
+    """What colours mean, and filled and hollow; `more` looks of bars by their labels."""
+    looks = {"coloured: accepted, bonus included": {"color": BLUE}, "grey: rejected": {"color": GREY, "alpha": 0.6},
+             "filled: here, 95 %": {"color": BLACK}, "hollow: paper (Qwen3-4B)": {"color": "white", "edgecolor": BLACK}, **more}
+    handles = [axes.bar(0, 0, 0, **look) for look in looks.values()]
+    fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
+
+
+def token_milliseconds(table: CostTable, requests: int, accepted: float, rejected: float) -> float:
+    """Milliseconds of verification a committed token costs where `requests` share a step: the step carries each one's
+    anchor and drafts (as many tokens as it accepts, bonus included, and rejects), and commits what was accepted."""
+    return 1e3 / table.sps(requests, round(requests * (accepted + rejected))) / (requests * accepted)
+
+
+def threshold_explorer(observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int,
+                       title: str):
+    """What cutting recorded blocks at confidence `least` (said [N, g]) would accept and waste, and cost a token."""
+    found = [replay(observations, said, threshold) for threshold in SWEPT]
+    accepted, wasted = np.array(found).T
+    cost = np.array([token_milliseconds(table, requests, *one) for one in found])
+    here = replay(observations, said, least)
+    fig, (left, right) = figure(2, width=4.3, height=3.1)
+    left.stackplot(SWEPT, accepted, wasted, colors=[ACCEPTED, REJECTED], alpha=0.75,
+                   labels=[f"accepted, {here[0]:.2f} at {least:.2f}", f"wasted, {here[1]:.2f} at {least:.2f}"])
+    left.set(xlabel="confidence threshold", ylabel="tokens per step", title=title, xlim=(0, SWEPT[-1]),
+             ylim=(0, 1.25 * (accepted[0] + wasted[0])))
+    left.legend(fontsize=8, loc="upper right")
+    near = cost <= NEAR * cost.min()
+    right.plot(SWEPT, cost, color=BLUE)
+    right.plot(SWEPT[near], cost[near], linestyle="", marker="D", markersize=6, color=ORANGE,
+               label=f"within {NEAR - 1:.0%} of the least, {cost.min():.3f} ms")
+    now = token_milliseconds(table, requests, *here)
+    right.plot(least, now, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {now:.3f} ms")
+    right.set(xlabel="confidence threshold", ylabel="verification (ms per token)", ylim=(0, 1.3 * max(cost)),
+              title=f"{requests} request{'s' * (requests > 1)} per step")
+    right.legend(fontsize=8)
+    for axes in (left, right):
+        axes.axvline(least, color=BLACK, linestyle=":")
+    measured_on(right, table.origin.device if table.origin else recorded_confidence.steps()["device"])
+    return fig

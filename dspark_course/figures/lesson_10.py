@@ -1,0 +1,232 @@
+"""Figures of lesson 10: cost tables, expected throughput in the order of admission, what policies give, the board."""
+
+import numpy as np
+import torch
+from matplotlib.patches import Patch, Rectangle
+
+from dspark_lite.common.estimates import Estimate
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.scheduling.cost_table import CostTable
+from dspark_lite.scheduling.policies import LAG, schedule, survival, throughput
+from .style import BLACK, GREEN, GREY, ORANGE, POLICY_STYLES, RED, SKY, draw_estimates, figure, measured_on, policy_style
+
+VIEWS = {"raw": (BLACK, "o", "-"), "monotone": (ORANGE, "s", "--"), "convex": (SKY, "v", ":")}
+THETA = "expected throughput θ\n(tokens/s)"
+
+
+def views(panels: dict[str, dict[str, CostTable]], spent: dict[str, list], devices: dict[str, str]):
+    """A panel a measured table, title to {view: table}: raw sizes as dots, the other views as lines; the middle half of
+    its repeats, milliseconds by size in `spent`, and its device."""
+    fig, axes_of = figure(len(panels), width=4.0, height=2.9)
+    fig.suptitle("The larger the batch, the fewer steps per second, but not at every token", fontsize=10)
+    for axes, (title, tables) in zip(np.atleast_1d(axes_of), panels.items()):
+        for name, table in tables.items():
+            colour, marker, line = VIEWS[name]
+            dots = {"marker": marker, "markersize": 3, "linewidth": 0.5} if name == "raw" else {"linestyle": line}
+            axes.plot(table.batch_tokens.numpy(), table.steps_per_second.numpy(), color=colour, label=name, **dots)
+        slow, fast = (1e3 / np.quantile(spent[title], part, axis=1) for part in (0.75, 0.25))
+        axes.vlines(tables["raw"].batch_tokens.numpy(), slow, fast, color=GREY, linewidth=1, label="middle half of repeats")
+        axes.set(title=title, xlabel="batch B (tokens)", ylabel="SPS(B) (steps/s)", ylim=(0, None))
+        measured_on(axes, devices[title])
+        axes.legend(fontsize=8)
+    return fig
+
+
+def draw_theta(axes, theta) -> None:
+    """θ [n + 1] after 0, 1, ... admitted tokens: a line as far as Algorithm 1 looks, dotted after."""
+    theta = np.asarray(theta)
+    seen = min(stopping_place(theta) + 1, len(theta) - 1)
+    dots = {"marker": "o", "markersize": 4} if len(theta) < 40 else {}
+    axes.plot(range(seen + 1), theta[:seen + 1], color=BLACK, label="looked at", **dots)
+    axes.plot(range(seen, len(theta)), theta[seen:], color=GREY, linestyle=":", label="never looked at", **dots)
+    axes.set(xlabel="admitted tokens", ylabel=THETA)
+
+
+def stopping_place(theta) -> int:
+    """How many tokens Algorithm 1 admits, from θ [n + 1]."""
+    falls = np.flatnonzero(np.diff(np.asarray(theta)) <= 0)
+    return int(falls[0]) if len(falls) else len(theta) - 1
+
+
+def mark(axes, x: int, y: float, policy: str, label: str) -> None:
+    """A large marker in a policy's colour."""
+    axes.plot(x, float(y), linestyle="", markersize=10, zorder=3, **{**policy_style(policy), "label": label})
+
+
+def by_hand(theta, names: list[str]):
+    """θ along the order of admission for a few tokens, `names` one each, the stop and the top marked."""
+    fig, axes = figure(width=4.8, height=3.0)
+    draw_theta(axes, theta)
+    stop, top = stopping_place(theta), int(np.argmax(theta))
+    mark(axes, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
+    mark(axes, top, theta[top], "retrospective", "highest of all")
+    axes.set(xticks=range(len(theta)), xticklabels=["none", *(f"+ {name}" for name in names)],
+             xlabel="admitted, highest survival first")
+    axes.set_title(f"The stop gives up {theta[top] - theta[stop]:.1f} tokens/s" if theta[top] > theta[stop] else "The stop is the top", fontsize=10)
+    axes.legend(fontsize=8)
+    return fig
+
+
+def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict[str, tuple[float, float, float]]):
+    """Appendix A: θ for each first draft (left), and the share of the token 0 by policy: exact as a line, `drawn` as
+    (share, low, high) (right)."""
+    fig, (left, right) = figure(2, width=4.0, height=3.0)
+    for (title, values), colour, line in zip(theta.items(), (GREEN, RED), ("-", "--")):
+        left.plot(range(3), values, color=colour, linestyle=line, marker="o", label=title)
+    left.axvspan(-0.15, 1.15, color=GREY, alpha=0.15, lw=0)
+    left.text(0.5, 0.98, "known before\nthe first draft is drawn", transform=left.get_xaxis_transform(), ha="center",
+              va="top", fontsize=8)
+    left.set(xticks=range(3), xlim=(-0.15, 2.15), xlabel="admitted tokens", ylabel=THETA, ylim=(0.7, 1.3))
+    left.set_title("Only the third value knows what was drawn", fontsize=10)
+    right.set_title("Whoever goes there changes the output", fontsize=10)
+    left.legend(fontsize=8, loc="lower left")
+    for x, (name, (share, low, high)) in enumerate(drawn.items()):
+        right.hlines(exact[name], x - 0.3, x + 0.3, color=BLACK, label="exact" if x == 0 else None)
+        style = {**policy_style(name), "label": "_", "linestyle": ""}
+        draw_estimates(right, [x], [Estimate(share, low, high)], style)
+    right.axhline(exact["all"], color=GREY, linestyle=":", label="the target's")
+    right.set(xticks=range(len(drawn)), xticklabels=[policy_style(name)["label"] for name in drawn],
+              xlim=(-0.5, len(drawn) - 0.5), ylim=(0.6, 0.95), ylabel="share of the token 0")
+    right.legend(fontsize=8, loc="upper left")
+    return fig
+
+
+def hills(curves: dict[str, list[float]], title: str, device: str):
+    """θ along the order of admission for the same survivals on several cost tables, each with its stop and its top; the
+    last table was measured on `device`."""
+    fig, panels = figure(len(curves), width=3.1, height=2.8)
+    for axes, (name, theta) in zip(panels, curves.items()):
+        draw_theta(axes, theta)
+        stop, top = stopping_place(theta), int(np.argmax(theta))
+        mark(axes, top, theta[top], "retrospective", "highest of all")
+        mark(axes, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
+        axes.set(ylabel=THETA if axes is panels[0] else "")
+        axes.set_title(f"{name}: stops at {theta[stop] / theta[top]:.0%} of the top", fontsize=10)
+        axes.margins(y=0.1)
+    panels[0].legend(fontsize=8)
+    measured_on(panels[-1], device)
+    fig.suptitle(title, fontsize=10)
+    return fig
+
+
+def prices(lost: dict[str, dict[str, dict[int, float]]], device: str):
+    """Throughput that Algorithm 1 loses against the search without a stop by the raw table, {curve: {view: {requests:
+    fraction}}}: a panel a curve, a line a view. The last curve was measured on `device`."""
+    fig, panels = figure(len(lost), width=3.1, height=2.8, sharey=True)
+    for axes, (curve, by_view) in zip(panels, lost.items()):
+        for view, values in by_view.items():
+            colour, marker, line = VIEWS[view]
+            axes.plot(list(values), [100 * value for value in values.values()], color=colour, marker=marker,
+                      linestyle=line, label=f"{view} table")
+        axes.axhline(0, color=GREY, linewidth=0.8)
+        worst = {view: max(values.values()) for view, values in by_view.items()}
+        axes.set(xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
+        axes.set_title(f"{curve}: up to {worst['raw']:.0%}, convex {worst['convex']:.0%}", fontsize=10)
+        axes.minorticks_off()
+    fig.suptitle("What the stop costs depends on the table that it decides by", fontsize=10)
+    measured_on(panels[-1], device)
+    panels[0].set_ylabel("lost against the search\nwithout a stop (%)")
+    panels[0].legend(fontsize=8)
+    return fig
+
+
+def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str):
+    """Throughput over that of verifying whole blocks, {curve: {policy: {requests: Estimate}}}, with intervals; the last
+    curve was measured on `device`."""
+    base = "verifying whole blocks"
+    fig, panels = figure(len(found), width=3.1, height=3.1, sharey=True)
+    for axes, (curve, by_policy) in zip(panels, found.items()):
+        for index, (policy, values) in enumerate(by_policy.items()):
+            x = [requests * 1.04 ** (index - (len(by_policy) - 1) / 2) for requests in values]
+            draw_estimates(axes, x, values.values(), policy_style(policy))
+        axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label=base)
+        axes.set(title=curve, xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
+        axes.minorticks_off()
+    measured_on(panels[-1], device)
+    panels[0].set_ylabel(f"throughput over that of\n{base}")
+    fig.suptitle("On a jagged table Algorithm 1 needs a convex view or a lag; a fixed threshold does not see the load", fontsize=10)
+    handles, labels = panels[0].get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5)
+    return fig
+
+
+def board(steps: list[Proposal], step: int, policy_name: str, policy, cost_table: CostTable, title: str):
+    """The scheduler board: what `policy` admits of the recorded blocks of one step, and θ along the order of admission.
+
+    `steps` are consecutive steps of the same requests; a policy that remembers is shown those it needs before `step`.
+    """
+    policy.begin()
+    for proposal in steps[step - LAG:step + 1]:
+        lengths = policy(proposal)
+    alive = survival(steps[step].confidence)
+    order, theta = throughput(alive, cost_table)
+    fig, (grid, curve) = figure(rows=2, width=7.8, height=2.4, gridspec_kw={"height_ratios": [1, 1.3]})
+    _draw_grid(grid, alive, lengths)
+    draw_theta(curve, theta)
+    stop, top, value = int(schedule(alive, cost_table).sum()), int(theta.argmax()), value_of(alive, lengths, cost_table)
+    mark(curve, top, theta[top], "retrospective", "highest of all")
+    mark(curve, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
+    if value is not None:
+        curve.plot(int(lengths.sum()), value, linestyle="", marker="o", markersize=16, markerfacecolor="none",
+                   markeredgewidth=2, color=POLICY_STYLES[policy_name][1], label="this policy")
+    handles, _ = curve.get_legend_handles_labels()
+    outlined = Patch(fill=False, edgecolor=ORANGE, lw=2, label="admitted")
+    fig.legend(handles=[outlined, *handles], loc="outside lower center", ncols=len(handles) + 1, fontsize=8)
+    curve.set_title(why(policy_name, alive, lengths, cost_table), fontsize=9)
+    curve.set_ylabel("θ (tokens/s)")
+    curve.margins(y=0.12)
+    grid.set_title(f"{title}: {int(lengths.sum())} of {alive.numel()} drafts admitted", fontsize=10)
+    return fig
+
+
+def _draw_grid(axes, alive: torch.Tensor, lengths: torch.Tensor) -> None:
+    """Requests by positions, shaded by survival [R, g], the admitted ones outlined."""
+    requests, gamma = alive.shape
+    image = axes.imshow(alive.T.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower")
+    for request, length in enumerate(lengths.tolist()):
+        if length:
+            axes.add_patch(Rectangle((request - 0.46, -0.44), 0.92, length - 0.12, fill=False, edgecolor=ORANGE, lw=2))
+    axes.set(xlabel="request", ylabel="position", yticks=range(0, gamma, 2), yticklabels=range(1, gamma + 1, 2))
+    axes.set_xticks(range(0, requests, max(1, requests // 16)), range(1, requests + 1, max(1, requests // 16)))
+    axes.grid(False)
+    axes.figure.colorbar(image, ax=axes, label="survival", pad=0.01)
+
+
+def value_of(alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) -> float | None:
+    """θ of any lengths [R] on survivals [R, g]; None where the table does not cover the batch."""
+    requests, gamma = alive.shape
+    tokens = requests + int(lengths.sum())
+    if tokens > cost_table.max_batch_tokens:
+        return None
+    kept = torch.arange(gamma) < lengths[:, None]
+    return (requests + alive[kept].double().sum().item()) * cost_table.sps(requests, tokens)
+
+
+def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) -> str:
+    """One sentence: why this policy admits these lengths [R] of survivals [R, g] and no more."""
+    order, theta = throughput(alive, cost_table)
+    requests, admitted = len(alive), int(lengths.sum())
+    value = value_of(alive, lengths, cost_table)
+    if value is None:
+        return f"a batch of {requests + admitted} tokens: more than the table covers ({cost_table.max_batch_tokens})"
+    missing = 1 - value / theta.max().item()
+    below = f"{missing:.1%} below the highest θ" if missing > 1e-9 else "no θ is higher"
+    if policy == "all":
+        return f"everything is verified, θ is not asked: {below}"
+    if policy == "threshold":
+        return f"each block ends before its first confidence below the threshold, θ is not asked: {below}"
+    if policy == "lagged":
+        return f"the survivals of two steps ago gave a budget of {admitted} drafts: {below}"
+    if policy == "retrospective":
+        stop = int(schedule(alive, cost_table).sum())
+        return ("the highest θ, and no fall before it: the same as Algorithm 1" if admitted <= stop else
+                f"the highest θ, {admitted - stop} tokens after the stop: what was drawn helped to choose (lossy)")
+    if admitted == alive.numel():
+        return "everything is admitted: each token raised θ"
+    if admitted == len(theta) - 1:
+        return f"stopped at the end of the table: it knows no batch above {cost_table.max_batch_tokens} tokens"
+    position, request = divmod(int(order[admitted]), requests)
+    if alive[request, position] == 0:
+        return f"stopped: no other draft can survive; {below}"
+    return (f"stopped: draft {position + 1} of request {request + 1} (survival {alive[request, position]:.2f}) would "
+            f"take θ from {theta[admitted]:.1f} to {theta[admitted + 1]:.1f}; {below}")

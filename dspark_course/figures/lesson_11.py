@@ -1,0 +1,346 @@
+"""Figures of lesson 11: a ragged batch, slots over steps, what steps cost, Figures 7 and 8, the engine beside its model."""
+
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.colors import ListedColormap
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from dspark_lite.common import paper
+from dspark_lite.common.estimates import Estimate
+from dspark_lite.decoding.rounds import Round
+from dspark_lite.scheduling.step_costs import StepCosts
+from .style import (BLACK, BLUE, GREEN, GREY, ORANGE, RED, SKY, drafter_style, draw_estimates, figure, hollow,
+                    measured_on, policy_style)
+
+SERIES = {"MTP-1": "mtp", "DSpark-5": "lagged"}  # the paper's name in Figures 7 and 8: the style that it has here
+PAPER_MODELS = ("DeepSeek-V4-Flash", "DeepSeek-V4-Pro")
+UNDER_WAY = "requests under way"
+PER_USER, IN_ALL = "tokens/s of each user", "tokens/s in all"
+
+
+def style(name: str) -> dict:
+    """The style of a way to serve: of a policy of DSpark ("lagged", "fixed 7") or of another drafter ("mtp", "plain")."""
+    if name in ("mtp", "plain"):
+        return drafter_style(name)
+    kind, _, number = name.partition(" ")
+    found = policy_style(kind)
+    return {**found, "label": f"DSpark, {found['label']}" + (f" {number}" if number else "")}
+
+
+def load_colours(loads) -> list:
+    """A shade for each load, dark where it is busy."""
+    return [plt.get_cmap("viridis_r")(0.25 + 0.75 * place) for place in np.linspace(0, 1, len(loads))]
+
+
+def load_axis(axes, loads) -> None:
+    """Concurrency by doubling along x."""
+    axes.set(xscale="log", xticks=list(loads), xticklabels=list(loads), xlabel=UNDER_WAY)
+    axes.minorticks_off()
+
+
+def legend_under(fig, axes, *extra, columns: int | None = None) -> None:
+    """The entries of a panel, and `extra` handles, in rows under all panels."""
+    handles = [*axes.get_legend_handles_labels()[0], *extra]
+    labels = [handle.get_label() for handle in handles]
+    fig.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels), fontsize=8)
+
+
+# A step, and a few of them.
+
+
+def ragged_batch(request, visible, cached: int):
+    """The mask `visible` [N, K] of a step whose tokens belong to `request` [N]; the first `cached` keys are contexts."""
+    shades = visible.int()
+    shades[:, cached:] *= 2
+    fig, axes = figure(width=9.2, height=3.0)
+    axes.imshow(shades.cpu().numpy(), cmap=ListedColormap(["white", SKY, BLUE]), vmin=0, vmax=2, aspect="auto",
+                interpolation="nearest")
+    edges = torch.nonzero(request.diff()).flatten().tolist()
+    for edge in edges:
+        axes.axhline(edge + 0.5, color=GREY, linewidth=0.6)
+    axes.axvline(cached - 0.5, color=BLACK, linewidth=1)
+    names = [chr(ord("A") + number) for number in request.unique().tolist()]
+    middles = [float(torch.nonzero(request == number).float().mean()) for number in request.unique()]
+    axes.set(xlabel="keys: the contexts, request by request, then this step's own tokens", ylabel="tokens of the step",
+             yticks=middles, yticklabels=[f"request {name}" for name in names])
+    axes.grid(False)
+    axes.legend(handles=[Patch(color=SKY, label="sees, in the cached context"), Patch(color=BLUE, label="sees, in this step"),
+                         Patch(facecolor="white", edgecolor=GREY, label="does not see")], fontsize=8, ncols=3,
+                loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    fig.suptitle("A token sees its own request's context and its block up to itself, and nobody else's", fontsize=10)
+    return fig
+
+
+class Journey(NamedTuple):
+    """A request's way through the engine: its name, the step before which it arrived, the step that admitted it, its rounds,
+    one a step from there on, and the reason that it ended."""
+
+    name: str
+    arrived: int
+    admitted: int
+    rounds: list[Round]
+    reason: str
+
+
+def timeline(journeys: list[Journey], slots: int, gamma: int):
+    """Slots over steps: in each round the block drafted (frame), verified (shaded) and accepted (filled); above, who waits."""
+    steps = max(j.admitted + len(j.rounds) for j in journeys)
+    waiting = [sum(j.arrived <= step < j.admitted for j in journeys) for step in range(steps)]
+    fig, (above, axes) = figure(rows=2, width=9.6, height=2.3, sharex=True, gridspec_kw={"height_ratios": [0.5, slots]})
+    above.bar(np.arange(steps) + 0.5, waiting, color=GREY, width=0.9)
+    above.set(ylabel="waiting", ylim=(0, max(2, *waiting)), yticks=[0, max(2, *waiting)])
+    free = [0] * slots  # the step from which each slot is free: the engine takes the first that is
+    for journey in sorted(journeys, key=lambda j: j.admitted):
+        slot = next(place for place in range(slots) if free[place] <= journey.admitted)
+        free[slot] = journey.admitted + len(journey.rounds)
+        _draw_journey(axes, journey, slot, gamma)
+    axes.set(xlim=(0, steps + 0.2), ylim=(slots - 0.02, -0.06), xlabel="step", yticks=[slot + 0.5 for slot in range(slots)],
+             yticklabels=[f"slot {slot}" for slot in range(slots)])
+    axes.set_xticks(np.arange(0, steps, 5) + 0.5, range(0, steps, 5))
+    for panel in (above, axes):
+        panel.grid(False)
+    boxes = [Patch(facecolor="white", edgecolor=GREY, label="drafted"), Patch(color=SKY, label="verified"),
+             Patch(color=GREEN, label="accepted")]
+    ends = [Line2D([], [], color=colour, linestyle="", marker=marker, label=label)
+            for colour, marker, label in ((BLACK, "|", "answer complete"), (RED, "X", "aborted"))]
+    fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5, fontsize=8)
+    fig.suptitle("A slot is filled again as soon as its request has ended", fontsize=10)
+    return fig
+
+
+def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
+    """The rounds of a request in its slot, bottom up, and how it ended."""
+    unit = 0.66 / gamma
+    for index, r in enumerate(journey.rounds):
+        x, floor = journey.admitted + index + 0.08, slot + 0.95
+        for count, look in ((gamma, {"facecolor": "white", "edgecolor": GREY, "linewidth": 0.5}), (r.proposed, {"facecolor": SKY}),
+                            (min(r.accepted, r.committed), {"facecolor": GREEN})):
+            axes.add_patch(Rectangle((x, floor - count * unit), 0.84, count * unit, **look))
+    end = journey.admitted + len(journey.rounds)
+    axes.text(journey.admitted + 0.1, slot + 0.22, f"request {journey.name}", fontsize=7.5, va="bottom")
+    aborted = journey.reason == "aborted"
+    axes.plot(end - 0.02, slot + 0.62, color=RED if aborted else BLACK, marker="X" if aborted else "|",
+              markersize=8 if aborted else 22, clip_on=False)
+
+
+# What was measured.
+
+
+def step_times(costs: StepCosts, device: str):
+    """How much longer a step takes than one that verifies the anchors alone, by the tokens that each request verifies; a line
+    a load, with the milliseconds of its ends."""
+    fig, axes = figure(width=6.4, height=3.6)
+    ends = sorted(zip(costs.step_seconds[:, -1] / costs.step_seconds[:, 0], costs.requests, costs.step_seconds, load_colours(costs.requests)))
+    height = -np.inf
+    for end, requests, row, colour in ends:
+        axes.plot(costs.tokens_per_request, row / row[0], color=colour, marker="o", markersize=4)
+        height = max(end, height + 0.085)  # labels do not touch
+        axes.annotate(f"{requests:.0f} under way: {1e3 * row[0]:.0f} to {1e3 * row[-1]:.0f} ms", (costs.tokens_per_request[-1] + 0.15, height),
+                      fontsize=8, va="center", color=colour, annotation_clip=False)
+    axes.set(xlabel="tokens verified per request, anchor included", ylabel="times as long as\nwith anchors alone", ylim=(0.9, None))
+    axes.set_title("The more requests, the more their drafts prolong a step", fontsize=10)
+    measured_on(axes, device)
+    return fig
+
+
+def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, tuple[float, Estimate]], device: str):
+    """Throughput over plain decoding's, {load: {length: Estimate}}, and of the scheduler, {load: (mean length, Estimate)}: a panel
+    a load."""
+    fig, panels = figure(len(found) // 2 + 1, 2, width=2.2, height=2.0, sharex=True, sharey=True)
+    for axes, (load, values) in zip(panels.flat, found.items()):
+        draw_estimates(axes, list(values), list(values.values()), {**style("fixed"), "markersize": 4, "label": "one fixed length for all"})
+        length, value = scheduled[load]
+        draw_estimates(axes, [length], [value], {**style("algorithm1"), "linestyle": "", "label": "Algorithm 1, at its mean length"})
+        axes.axhline(1, color=GREY, linewidth=1)
+        axes.set_title(f"{load} under way: highest at {max(values, key=lambda length: values[length].value)}", fontsize=9)
+    for axes in panels.flat[len(found):]:
+        axes.axis("off")  # room for the legend
+    for axes in panels.flat[len(found) - panels.shape[1]:panels.shape[1]]:
+        axes.tick_params(labelbottom=True)  # nothing stands below them
+    panels[0][0].set_xticks(list(next(iter(found.values()))))
+    fig.supxlabel("drafts verified per request", fontsize=9)
+    fig.supylabel("throughput over plain decoding's", fontsize=9)
+    panels.flat[-1].legend(*panels[0][0].get_legend_handles_labels(), loc="center", fontsize=8)
+    fig.suptitle("The busier, the less any length brings; whole blocks stay at the top or near it", fontsize=10)
+    measured_on(panels.flat[len(found) - 1], device)
+    return fig
+
+
+def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str, gamma: int = 7):
+    """The share of each block that is verified, its anchor included (left; budgets are tokens, blocks of DSpark have `gamma`
+    drafts), and throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits."""
+    fig, (left, right) = figure(2, width=4.0, height=3.3)
+    for name, values in budgets.items():
+        block = 2 if name == "mtp" else gamma + 1
+        draw_estimates(left, list(values), [found.scaled(100 / block) for found in values.values()], style(name))
+    for name, values in over_mtp.items():
+        draw_estimates(right, list(values), list(values.values()), style(name))
+    for axes in (left, right):
+        load_axis(axes, (1, 4, 16, 64, 200))
+    for model, line in zip(PAPER_MODELS, ("--", ":")):
+        for series, ours in SERIES.items():
+            requests, tokens = paper_line(model, "verification_budget", series)
+            left.plot(requests, 100 * tokens / (1 + int(series[-1])), **_thin(ours, line))
+        requests, ours = paper_line(model, "throughput", "DSpark-5")[:, 1:]  # the first point is 0 of both
+        right.plot(requests, ours / np.interp(requests, *paper_line(model, "throughput", "MTP-1")), **_thin("lagged", line))
+    left.set(ylabel="share of the block verified,\nanchor included (%)", ylim=(50, 104))
+    left.set_title("The busier, the smaller the share of a block", fontsize=10)
+    right.set(ylabel="throughput over that of\nMTP-1 at the same load")
+    right.set_title("and the smaller the gain over MTP-1", fontsize=10)
+    right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
+    measured_on(right, device)
+    legend_under(fig, left, *fit_handles(), columns=3)
+    return fig
+
+
+def paper_line(model: str, what: str, series: str) -> np.ndarray:
+    """Requests a GPU and the value of a fitted line of Figure 8, [2, n]."""
+    return np.array(paper.numbers()["figure8"]["models"][model][what]["fit"][series]).T
+
+
+def _thin(name: str, line: str) -> dict:
+    """The paper's fitted line in the colour of ours."""
+    return {**hollow(style(name), line), "marker": "", "linewidth": 1.8, "alpha": 1.0}
+
+
+def figure_7(frontiers: dict[str, np.ndarray], device: str):
+    """Throughput against per-user speed: ours, {name: [n, 2]} (left), and the paper's fits with the levels it compares."""
+    fig, (left, right) = figure(2, width=4.0, height=3.3)
+    for name, points in frontiers.items():
+        left.plot(*points.T, **style(name))
+    for name, side in (("mtp", -1), ("lagged", 1)):
+        _number_loads(left, name, frontiers[name], side)
+    left.set_title("here: up and right is better\n(numbers: requests under way)", fontsize=10)
+    left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, None))
+    measured_on(left, device)
+    for model, line in zip(PAPER_MODELS, ("--", ":")):
+        found = paper.numbers()["figure7"]["models"][model]
+        for series, ours in SERIES.items():
+            right.plot(*np.array(found["frontier"][series]).T, **_thin(ours, line))
+        for anchor in found["anchors"]:
+            _draw_anchor(right, anchor)
+    right.set_title("the paper's fits", fontsize=10)
+    right.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
+    legend_under(fig, left, *fit_handles(), columns=3)
+    return fig
+
+
+def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
+    """Writes beside each point [n, 2] of a frontier how many requests are under way, throughput over speed: left (-1) or right (1)."""
+    for speed, total in points:
+        axes.annotate(f"{total / speed:.0f}", (speed, total), (6 * side, 4 * (side > 0)), textcoords="offset points", fontsize=7,
+                      zorder=5, color=style(name)["color"], ha="left" if side > 0 else "right", va="bottom" if side > 0 else "center")
+
+
+def fit_handles() -> list[Line2D]:
+    """Legend handles of the paper's two models."""
+    return [Line2D([], [], color=GREY, linestyle=line, label=f"the paper's fit, {model}") for model, line in zip(PAPER_MODELS, ("--", ":"))]
+
+
+def _draw_anchor(axes, anchor: dict) -> None:
+    """A level at which the paper compares: the same throughput, and how much faster each user is."""
+    theirs, ours, level = anchor["sla_tps"], anchor["dspark_tps_at_mtp_throughput"], anchor["mtp_throughput"]
+    axes.annotate("", (ours, level), (theirs, level), arrowprops={"arrowstyle": "->", "color": BLACK})
+    axes.annotate(f"{anchor['annotated_tps_gain_pct']:+.0f} %", (ours, level), (4, 1), fontsize=8, textcoords="offset points", va="center",
+                  bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8})
+
+
+def against_engine(rows: list[dict], device: str):
+    """The model's throughput over the engine's, by load; `rows` hold "name", "concurrency", and "ratio", an Estimate."""
+    fig, axes = figure(width=6.0, height=3.3)
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    axes.axhspan(0.9, 1.1, color=GREY, alpha=0.2, lw=0, label="within 10 %")
+    axes.axhline(1, color=GREY, linewidth=1)
+    for index, name in enumerate(names):
+        own = [row for row in rows if row["name"] == name]
+        x = [row["concurrency"] * 1.06 ** (index - (len(names) - 1) / 2) for row in own]
+        draw_estimates(axes, x, [row["ratio"] for row in own], {**style(name), "linestyle": ""})
+    load_axis(axes, sorted({row["concurrency"] for row in rows}))
+    axes.set_ylabel("throughput, model over engine")
+    axes.set_title(f"The model is at most {max(abs(row['ratio'].value - 1) for row in rows):.0%} away from the engine", fontsize=10)
+    legend_under(fig, axes, columns=3)
+    measured_on(axes, device)
+    return fig
+
+
+def arrivals(waits: dict[str, dict[float, float]]):
+    """Seconds before the first token by requests arriving a second, {name: {rate: seconds}}."""
+    fig, axes = figure(width=5.4, height=3.0)
+    for name, by_rate in waits.items():
+        axes.plot(list(by_rate), [1e3 * wait for wait in by_rate.values()], **style(name))
+    axes.set(xlabel="requests arriving per second", yscale="log", ylabel="time to the first token (ms),\n95th percentile")
+    axes.set_title("A better drafter moves the point where the queue grows", fontsize=10)
+    axes.legend(fontsize=8)
+    return fig
+
+
+def budgets_by_device(found: dict[str, dict[int, float]], block: int):
+    """Tokens verified per request by load for predicted devices {name: {load: budget}}; whole blocks are `block` tokens."""
+    fig, axes = figure(width=5.6, height=3.0)
+    for (name, values), colour, marker in zip(found.items(), (BLUE, ORANGE, GREEN, RED), "os^D"):
+        axes.plot(list(values), list(values.values()), color=colour, marker=marker, label=name)
+    axes.axhline(block, color=GREY, linewidth=1, linestyle=":")
+    load_axis(axes, max(found.values(), key=len))
+    axes.set(ylabel="tokens verified per request,\nanchor included", ylim=(1, block + 0.4))
+    axes.set_title("A GPU verifies whole blocks for free until its arithmetic is busy", fontsize=10)
+    axes.legend(fontsize=8)
+    return fig
+
+
+# The widget.
+
+
+def operating_point(curves: dict[str, np.ndarray], measured: dict[str, np.ndarray], name: str, point: tuple[float, float], lengths,
+                    accepted, survival, title: str):
+    """Where a load stands on the frontier, and what it leaves for each request in one recorded step.
+
+    `curves` and `measured` hold [n, 2] by name, the model's and the engine's; `lengths` and `accepted` are [R], `survival`
+    [R, g]; requests are sorted by their length.
+    """
+    fig, (left, right) = figure(2, width=4.1, height=3.1, gridspec_kw={"width_ratios": [1, 1.25]})
+    for other, points in curves.items():
+        left.plot(*points.T, **{**style(other), "marker": ""})
+        left.plot(*measured[other].T, **{**style(other), "label": "_", "linestyle": "", "markersize": 5})
+    left.plot(*point, marker="o", markersize=15, markerfacecolor="none", markeredgewidth=2.5, color=RED, linestyle="")
+    left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, None), title="the operating point")
+    left.legend(fontsize=8)
+    order = np.lexsort((-survival.sum(1), -lengths))
+    _draw_lengths(right, lengths[order], np.minimum(accepted, lengths)[order], survival.shape[1])
+    right.set_title(title, fontsize=10)
+    return fig
+
+
+def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
+    """Drafts drafted, verified and accepted of each request."""
+    x = np.arange(1, len(lengths) + 1)
+    axes.bar(x, np.full(len(x), gamma), color="white", edgecolor=GREY, linewidth=0.5, label="drafted")
+    axes.bar(x, lengths, color=SKY, label="verified")
+    axes.bar(x, kept, color=GREEN, label="accepted")
+    axes.axhline(lengths.mean(), color=BLACK, linestyle="--", linewidth=1, label="mean length")
+    axes.set(xlabel="requests, longest first", ylabel="drafts", ylim=(0, gamma * 1.22), yticks=range(gamma + 1), xlim=(0.4, max(len(x), 8) + 0.6))
+    axes.grid(False)
+    axes.legend(fontsize=8, ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
+
+
+def draw_own_load(own: dict, recorded: dict[str, dict[int, float]], recorded_label: str):
+    """Throughput over plain decoding by load, of a lab's own small serving load (diamonds) and of the recorded engine
+    ({policy: {load: ratio}}, hollow)."""
+    found = {(row["policy"], row["concurrency"]): row["tokens_per_second"] for row in own["rows"]}
+    loads = sorted({load for _, load in found})
+    fig, axes = figure(width=6.4, height=3.2)
+    for policy in ("fixed", "algorithm1"):
+        look = policy_style(policy)
+        axes.plot(loads, [found[policy, load] / found["plain", load] for load in loads],
+                  **{**look, "marker": "D", "label": f"{look['label']}, {own['target']}"})
+        there = {load: ratio for load, ratio in recorded[policy].items() if load <= loads[-1]}
+        axes.plot(list(there), list(there.values()), **{**hollow(look), "label": f"{look['label']}, {recorded_label}"})
+    axes.axhline(1, color=GREY, linewidth=1)
+    axes.set(ylabel="throughput over plain decoding", ylim=(0, None))
+    load_axis(axes, loads)
+    axes.legend(fontsize=8)
+    measured_on(axes, own["device"])
+    return fig

@@ -1,0 +1,208 @@
+"""The paper's table and figures with ours beside them: ours filled, with intervals; the paper's hollow and dashed.
+
+Ours come from assets/measurements (`our_results`), the paper's from its printed numbers (`paper`). A figure whose
+measurements are not there raises DSparkLiteError.
+"""
+
+import numpy as np
+
+from dspark_lite.common import paper
+from dspark_lite.common.names import DOMAINS
+from ..measure import studies
+from ..replication import our_results, worlds
+from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on
+
+TARGET = "Qwen3-4B"  # of the paper's Figures 2 to 4
+COLUMNS = list(our_results.PLACES.values())
+FULL_DEPTH = max(studies.DEPTHS)
+DRAFT_LENGTH = "draft length: anchor and drafts (tokens)"
+
+
+def legend_below(fig, axes, paper_target: str = TARGET) -> None:
+    """The drafters, and what filled and hollow mean, in a row under all panels."""
+    handles, labels = axes.get_legend_handles_labels()
+    ours = axes.plot([], [], color=GREY, marker="o")[0]
+    theirs = axes.plot([], [], **hollow({"color": GREY, "marker": "o"}))[0]
+    fig.legend([*handles, ours, theirs], [*labels, "filled: here, 95 %", f"hollow: paper ({paper_target})"],
+               loc="outside lower center", ncols=int(fig.get_figwidth() / 1.5), fontsize=8)
+
+
+def figure_2():
+    """Conditional acceptance by draft position, a panel a domain: DSpark, DFlash and Eagle3."""
+    fig, panels = figure(len(DOMAINS), width=3.9, height=3.9, sharey=True)
+    for axes, domain in zip(panels, DOMAINS):
+        for index, name in enumerate(paper.LABELS):
+            style, shift = drafter_style(name), 0.1 * (index - 1)
+            draw_positions(axes, our_results.conditional_acceptance(studies.TABLE_1[name], domain), style, shift)
+            theirs = paper.conditional_acceptance(name, domain)
+            axes.plot(np.arange(1, len(theirs) + 1) + shift, theirs, **hollow(style))
+        axes.set(xticks=range(1, len(theirs) + 1), ylim=(0.3, 1.02))
+        axes.set_title(f"{domain}: from first to last {_fall('dflash', domain):+.2f} DFlash, {_fall('dspark', domain):+.2f} DSpark", fontsize=10)
+        axes.label_outer()
+    measured_on(panels[-1], our_results.measured("tiny-dspark")["device"])
+    legend_below(fig, panels[0])
+    return fig
+
+
+def _fall(name: str, domain: str) -> float:
+    """How much higher a drafter's last position is than its first; below zero it falls."""
+    first, *_, last = our_results.conditional_acceptance(studies.TABLE_1[name], domain)
+    return last.value - first.value
+
+
+def table_1(target: str = TARGET):
+    """Accepted length of the five drafters by domain, beside the paper's domain means on one of its targets."""
+    fig, axes = figure(width=8.4, height=4.2)
+    for index, (name, recipe) in enumerate(studies.TABLE_1.items()):
+        x = np.arange(len(COLUMNS)) + 0.15 * (index - (len(studies.TABLE_1) - 1) / 2)
+        style = {**drafter_style(name), "linestyle": "none"}
+        draw_estimates(axes, x, [our_results.accepted_lengths(recipe)[place] for place in COLUMNS], style)
+        if name in paper.LABELS:
+            means = paper.domain_means(target, name)
+            theirs = [*means.values(), np.mean(list(means.values()))]
+            axes.plot(x + 0.06, theirs, **hollow(style, "none"))
+    axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean of the three"],
+             ylabel="accepted length (tokens per round)")
+    axes.set_ylim(bottom=1)
+    longest = [max(studies.TABLE_1, key=lambda name: our_results.accepted_lengths(studies.TABLE_1[name])[place].value) for place in COLUMNS]
+    places = zip([*DOMAINS, "the mean"], longest)
+    axes.set_title("Longest here: " + ", ".join(f"{drafter_style(name)['label']} in {place}" for place, name in places), fontsize=10)
+    measured_on(axes, our_results.measured("tiny-dspark")["device"])
+    legend_below(fig, axes, target)
+    return fig
+
+
+def two_worlds():
+    """Accepted length by domain in the shallow and in the deep world, the paper's hollow: who is first, and where?"""
+    fig, panels = figure(len(worlds.WORLDS), width=5.0, height=4.2, sharey=True)
+    for axes, (world, recipes) in zip(panels, worlds.WORLDS.items()):
+        for index, (name, recipe) in enumerate(recipes.items()):
+            x = np.arange(len(COLUMNS)) + 0.16 * (index - (len(recipes) - 1) / 2)
+            style = {**drafter_style(name), "linestyle": "none"}
+            draw_estimates(axes, x, [our_results.accepted_lengths(recipe)[place] for place in COLUMNS], style)
+            if name in paper.LABELS:
+                means = list(paper.domain_means(TARGET, name).values())
+                axes.plot(x + 0.06, [*means, np.mean(means)], **hollow(style, "none"))
+        over = {rival: our_results.gains(recipes["dspark"], recipes[rival])["all"].value for rival in ("dflash", "eagle3")}
+        axes.set_title(f"{world} world: DSpark {over['dflash']:+.0%} on DFlash, {over['eagle3']:+.0%} on Eagle3", fontsize=10)
+        axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean"], ylim=(1, None))
+    panels[0].set_ylabel("accepted length (tokens per round)")
+    measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"])["device"])
+    legend_below(fig, panels[0])
+    return fig
+
+
+def figure_3():
+    """Accepted length of DSpark by depth and of DFlash at full depth (here 3 layers, there 5), a panel a domain."""
+    fig, panels = figure(len(DOMAINS), width=3.9, height=3.7, sharey=True)
+    layers = list(studies.DEPTHS)
+    for axes, domain in zip(panels, DOMAINS):
+        ours = [our_results.accepted_lengths(recipe)[domain] for recipe in studies.DEPTHS.values()]
+        draw_estimates(axes, layers, ours, drafter_style("dspark"))
+        axes.plot(layers, [paper.by_depth("dspark", studies.PAPER_DEPTHS[depth])[domain] for depth in layers],
+                  **hollow(drafter_style("dspark")))
+        style = {**drafter_style("dflash"), "linestyle": "none"}
+        rival = our_results.accepted_lengths(studies.TABLE_1["dflash"])[domain]
+        theirs = paper.by_depth("dflash", studies.PAPER_DEPTHS[FULL_DEPTH])[domain]
+        draw_estimates(axes, [FULL_DEPTH], [rival], style)
+        axes.plot(FULL_DEPTH, theirs, **hollow(style, "none"))
+        axes.axhline(rival.value, color=style["color"], linewidth=1)
+        axes.axhline(theirs, color=style["color"], linewidth=1, linestyle="--")
+        axes.set(xlabel=f"layers (full: {FULL_DEPTH} here, {studies.PAPER_DEPTHS[FULL_DEPTH]} there)", xticks=layers, ylim=(1, None))
+        axes.set_xticklabels(["full" if n == FULL_DEPTH else f"{n}" for n in layers])
+        shallow = our_results.gains(studies.DEPTHS[2], studies.TABLE_1["dflash"])[domain].value
+        there = paper.by_depth("dspark", 2)[domain] / paper.by_depth("dflash", studies.PAPER_DEPTHS[FULL_DEPTH])[domain] - 1
+        axes.set_title(f"{domain}: 2 layers {shallow:+.0%} on DFlash (paper {there:+.0%})", fontsize=10)
+    panels[0].set_ylabel("accepted length (tokens per round)")
+    measured_on(panels[-1], our_results.measured("tiny-dspark")["device"])
+    legend_below(fig, panels[0])
+    return fig
+
+
+def figure_4():
+    """Accepted length by draft length (upper row) and the gain of DSpark over DFlash (lower row), a column a domain."""
+    fig, (panels, gains) = figure(len(DOMAINS), 2, width=3.6, height=2.9, sharey="row", sharex=True)
+    for axes, below, domain in zip(panels, gains, DOMAINS):
+        for index, name in enumerate(paper.STUDY):
+            shift, style = 0.18 * (index - 1), drafter_style(name)
+            ours = [our_results.accepted_lengths(studies.LENGTH_STUDY[name, n])[domain] for n in studies.LENGTHS]
+            theirs = paper.by_draft_length(name, domain)
+            draw_estimates(axes, np.array(studies.LENGTHS) + shift, ours, style)
+            axes.plot(np.array(list(theirs)) + shift, theirs.values(), **hollow(style))
+        _draw_gains(below, domain)
+        axes.set(title=domain, ylim=(1, None))
+        below.set(xlabel=DRAFT_LENGTH, xticks=studies.LENGTHS)
+    panels[0].set_ylabel("accepted length\n(tokens per round)")
+    gains[0].set_ylabel("DSpark over DFlash (%)")
+    fig.suptitle("The longer the draft, the more the head brings", fontsize=11)
+    measured_on(gains[-1], our_results.measured(studies.LENGTH_STUDY["dspark", 8])["device"])
+    legend_below(fig, panels[0])
+    return fig
+
+
+def _draw_gains(axes, domain: str) -> None:
+    """The gain of DSpark over DFlash by draft length: ours with its interval, the paper's hollow."""
+    style = drafter_style("dspark")
+    pairs = ([studies.LENGTH_STUDY[name, length] for name in ("dspark", "dflash")] for length in studies.LENGTHS)
+    ours = [our_results.gains(*pair)[domain].scaled(100) for pair in pairs]
+    draw_estimates(axes, studies.LENGTHS, ours, style)
+    there = [paper.by_draft_length(name, domain) for name in ("dspark", "dflash")]
+    axes.plot(studies.LENGTHS, [100 * (there[0][length] / there[1][length] - 1) for length in studies.LENGTHS], **hollow(style))
+    axes.axhline(0, color=BLACK, linewidth=0.8)
+
+
+def figure_4_latency():
+    """How much longer a full round takes than DFlash's by draft length: the Markov and the RNN head."""
+    measured = our_results.measured(studies.LATENCY)
+    fig, axes = figure(width=6.0, height=4.0)
+    for shift, name in ((-0.1, "dspark"), (0.1, "dspark_rnn")):
+        style, theirs = drafter_style(name), paper.overhead(name)
+        ours = [our_results.overhead(measured, name, length) for length in studies.LENGTHS]
+        draw_estimates(axes, np.array(studies.LENGTHS) + shift, [e.scaled(100) for e in ours], style)
+        axes.plot(np.array(list(theirs)) + shift, [100 * value for value in theirs.values()], **hollow(style))
+    axes.axhline(0, color=BLACK, linewidth=0.8)
+    axes.set(xlabel=DRAFT_LENGTH, ylabel="round longer than DFlash's (%)", xticks=studies.LENGTHS)
+    longest = max(studies.LENGTHS)
+    axes.set_title(f"At length {longest} the Markov head's loop makes a round {our_results.overhead(measured, 'dspark', longest).value:.1%} "
+                   f"longer,\nin the paper, beside a far larger target, {paper.overhead('dspark')[longest]:.1%}", fontsize=10)
+    measured_on(axes, f"{measured['device']}, batch {measured['batch']} (paper: {paper.claim('latency batch size')})")
+    legend_below(fig, axes)
+    return fig
+
+
+def gain_by_domain(ours: str, theirs: str, target: str = TARGET):
+    """How much longer one drafter of Table 1 accepts than another, by domain, beside the paper's on one of its targets.
+
+    The paper's values are there for the drafters that its table has.
+    """
+    fig, axes = figure(width=6.4, height=3.8)
+    found = our_results.gains(studies.TABLE_1[ours], studies.TABLE_1[theirs])
+    look = {"linestyle": "none", "markersize": 9}
+    draw_estimates(axes, range(len(COLUMNS)), [found[place].scaled(100) for place in COLUMNS],
+                   {**look, "color": drafter_style(ours)["color"], "marker": "o", "label": "here, 95 %"})
+    if {ours, theirs} <= set(paper.LABELS):
+        means = [list(paper.domain_means(target, name).values()) for name in (ours, theirs)]
+        ratios = np.divide(*([*values, np.mean(values)] for values in means))
+        axes.plot(np.arange(len(COLUMNS)) + 0.12, 100 * (ratios - 1), **look, color=BLACK, marker="D", markerfacecolor="none",
+                  label=f"the paper's, {target}")
+    axes.axhline(0, color=BLACK, linewidth=0.8)
+    axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean of the three"], xlim=(-0.5, len(COLUMNS) - 0.5),
+             ylabel="accepted length, longer by (%)", title=f"{drafter_style(ours)['label']} over {drafter_style(theirs)['label']}")
+    measured_on(axes, our_results.measured("tiny-dspark")["device"])
+    fig.legend(loc="outside lower center", ncols=2, fontsize=8)
+    return fig
+
+
+def draw_own_lengths(own: dict, label: str):
+    """Accepted length of DSpark by domain: of a lab's own models (`own`, {domain: estimate}), of the recorded tiny ones, and the
+    paper's, whose prompts are the benchmarks of each domain."""
+    fig, axes = figure(width=6.0, height=3.2)
+    style, x = {**drafter_style("dspark"), "linestyle": "none"}, np.arange(len(own))
+    recorded = our_results.accepted_lengths(studies.TABLE_1["dspark"])
+    draw_estimates(axes, x - 0.1, list(own.values()), {**style, "marker": "D", "label": label})
+    draw_estimates(axes, x, [recorded[domain] for domain in own], {**style, "color": GREY, "label": "here, tiny models"})
+    theirs = paper.domain_means(TARGET, "dspark")
+    axes.plot(x + 0.1, [theirs[domain] for domain in own], **{**hollow(style, "none"), "label": f"paper ({TARGET})"})
+    axes.set(xticks=x, xticklabels=list(own), ylabel="accepted length (tokens per round)", ylim=(1, None))
+    axes.legend(fontsize=8)
+    return fig

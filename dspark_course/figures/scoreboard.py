@@ -1,0 +1,44 @@
+"""The scoreboard of lessons 03 to 06: what the drafters so far accept, cost and gain, from the stored benchmark."""
+
+import numpy as np
+
+from dspark_lite.common.files import ROOT
+from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_lite.common.recorded import read
+
+BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"
+
+
+def benchmark_rows() -> dict[tuple[str, str], dict]:
+    """The rows of the stored benchmark by drafter and domain."""
+    return {(row["drafter"], row["domain"]): row for row in benchmark()["rows"]}
+
+
+def benchmark() -> dict:
+    """What `python -m dspark_lite bench` has written."""
+    return read(BENCHMARK, "python -m dspark_lite bench --json assets/measurements/bench.json")
+
+
+def scoreboard(*drafters: str) -> str:
+    """A table of these drafters below plain decoding: accepted length and speed-up by domain, between them what a round
+    costs in plain passes of the target, the mean over domains: in all, and of it drafting and verifying."""
+    heads = "".join(f"{domain:>7}" for domain in DOMAINS)
+    lines = [f"{'':15}{'τ, tokens per round':^21}   {'a round costs, plain passes':^27}   {'times plain decoding':^21}",
+             f"{'':15}{heads}   {'all':>7}{'drafting':>10}{'verifying':>10}   {heads}"]
+    for name in ("plain", *drafters):
+        tau, speed = (by_domain(name, column) for column in ("accepted_length", "speedup"))
+        costs = np.mean([tau / speed, *(cost_in_passes(name, part) for part in ("draft", "verify"))], -1)
+        cells = "".join("-".rjust(width) if np.isnan(cost) else f"{cost:{width}.2f}" for cost, width in zip(costs, (7, 10, 10)))
+        lines.append(f"{DRAFTER_LABELS[name]:15}" + "   ".join(["".join(f"{x:7.2f}" for x in tau), cells,
+                                                               "".join(f"{x:7.2f}" for x in speed)]))
+    return "\n".join([*lines, f"measured on {benchmark()['device']}, {benchmark()['prompts']} prompts per domain"])
+
+
+def by_domain(drafter: str, column: str):
+    """A column of the stored benchmark [domains] for a drafter; not a number where it was not measured."""
+    return np.array([benchmark_rows()[drafter, domain].get(column, np.nan) for domain in DOMAINS])
+
+
+def cost_in_passes(drafter: str, part: str):
+    """What `part` of a round, draft or verify, costs [domains] in plain passes of the target."""
+    return by_domain(drafter, f"{part}_milliseconds") / by_domain("plain", "verify_milliseconds")

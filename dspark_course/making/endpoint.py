@@ -1,0 +1,86 @@
+"""Answers from an OpenAI-compatible server (vLLM, SGLang, ...): POST /v1/completions with token ids, many at once."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import httpx
+
+from dspark_lite.common.errors import DSparkLiteError
+
+REQUESTS = 32  # at once
+TRIES = 5
+FIRST_PAUSE = 1.0  # seconds before the second try; it doubles with every further one
+SECONDS = 600.0  # for one answer
+TRANSIENT = (408, 409, 425, 429)  # and all of 5xx: the server is busy or restarts
+
+
+def cancel(asked) -> None:
+    """Calls off the requests that have not been sent yet."""
+    for waiting in asked:
+        waiting.cancel()
+
+
+class Endpoint:
+    """A server that has the target under the name `model`; `tokenizer` is the target's.
+
+    The prompts are sent as token ids with the chat template applied (thinking off), so the server's own template and
+    its defaults of sampling play no part.
+    """
+
+    def __init__(self, url: str, model: str, tokenizer):
+        base = url.rstrip("/")
+        self.url = (base if base.endswith("/v1") else f"{base}/v1") + "/completions"
+        self.model, self.tokenizer = model, tokenizer
+
+    def write(self, prompts: dict[int, list[int]], max_new_tokens: int, seed: int, sampling) -> Iterator[tuple[int, list[int]]]:
+        """Yields (index, answer) of the prompts {index: ids} as they come, drawn as `sampling` says; a stop token included.
+
+        Each answer has a seed of its own, `seed` + index. Where the server fails for good, what it had answered by then
+        is yielded before DSparkLiteError is raised.
+        """
+        failed = None
+        with ThreadPoolExecutor(REQUESTS) as pool, httpx.Client(timeout=SECONDS) as client:
+            asked = {pool.submit(self._answer, client, ids, max_new_tokens, seed + index, sampling): index
+                     for index, ids in prompts.items()}
+            try:
+                for done in as_completed(asked):
+                    if done.cancelled():
+                        continue
+                    if error := done.exception():
+                        failed = failed or error
+                        cancel(asked)
+                    else:
+                        yield asked[done], done.result()
+            finally:
+                cancel(asked)
+        if failed:
+            raise failed
+
+    def _answer(self, client: httpx.Client, ids: list[int], max_new_tokens: int, seed: int, sampling) -> list[int]:
+        request = {"model": self.model, "prompt": ids, "max_tokens": max_new_tokens, "temperature": sampling.temperature,
+                   "top_p": sampling.top_p, "top_k": sampling.top_k or -1, "seed": seed, "return_token_ids": True}
+        for tried in range(TRIES):
+            if tried:
+                time.sleep(FIRST_PAUSE * 2 ** (tried - 1))
+            try:
+                reply = client.post(self.url, json=request)
+                if reply.status_code < 400:
+                    return self._tokens(reply.json()["choices"][0])
+                problem = f"{reply.status_code}: {reply.text[:200]}"
+                if reply.status_code < 500 and reply.status_code not in TRANSIENT:
+                    break
+            except httpx.TransportError as error:
+                problem = f"{type(error).__name__}: {error}"
+            except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+                problem = f"no completion in its reply, {type(error).__name__}: {error}"
+        raise DSparkLiteError(f"{self.url} gives no answer ({' '.join(problem.split())}); what it answered is kept: "
+                              "start the server and train again")
+
+    def _tokens(self, choice: dict) -> list[int]:
+        """Token ids of a choice: the server's own where it tells them, else its text tokenised again."""
+        ids, stop = choice.get("token_ids"), self.tokenizer.eos_token_id
+        if ids is None:
+            ids = self.tokenizer(choice["text"], add_special_tokens=False)["input_ids"]
+        stopped = choice["finish_reason"] == "stop"
+        return ids + [stop] if stopped and ids[-1:] != [stop] else ids

@@ -1,0 +1,76 @@
+"""Is the tiny world like the real one? What must hold of target and text before any drafter is compared.
+
+Each gate is a bound on something measured, and stands beside the figure of the real world that it is taken from.
+"""
+
+from dspark_lite.common.names import PROFILES
+from dspark_lite.models.checkpoints import EMBEDDED
+from .evaluation import evaluate
+from .lab import Lab
+from .target_quality import target_quality
+
+SMALL_LM_LENGTH = 4  # drafts per round of the small LM, as in the public notebook
+CERTAIN_THERE, UNCERTAIN_THERE = (f"{share} (Qwen3-8B's reasoning: Wang et al. 2025, arXiv 2506.01939)" for share in
+                                  ("a little over half", "a fifth"))
+NOTEBOOK = {"math": 2.30, "code": 3.06, "chat": 2.40}  # Qwen3-0.6B under Qwen3-4B, draft length 4, as a public notebook measured it
+
+
+def gate(name: str, domain: str, value: float, at_least: float | None = None, at_most: float | None = None, real: str = "") -> dict:
+    """Something measured, in a domain or in "all", the bounds within which it has to lie (None: no bound), the real world's
+    figure, and whether the bounds are met."""
+    met = (at_least is None or at_least <= value) and (at_most is None or value <= at_most)
+    return {"name": name, "domain": domain, "value": value, "at_least": at_least, "at_most": at_most, "real": real, "met": met}
+
+
+def target_gates(rows: list[dict]) -> list[dict]:
+    """Gates on what `target_quality` measured: right answers, recalled facts (a world without an encyclopedia has none), entropy
+    of chat against math, tokens that are certain."""
+    by_domain = {row["domain"]: row for row in rows}
+    right = [gate("answers that are right", domain, row["right"], at_least=0.9) for domain, row in by_domain.items() if domain != "chat"]
+    right += [gate("facts recalled", domain, row["recalled"], at_least=0.9) for domain, row in by_domain.items() if "recalled" in row]
+    ratio = by_domain["chat"]["entropy_nats"] / by_domain["math"]["entropy_nats"]
+    certain = [gate("tokens below 0.01 nat", domain, row["certain"], at_most=0.3 if domain == "chat" else 0.6,
+                    real=CERTAIN_THERE)
+               for domain, row in by_domain.items()]
+    uncertain = [gate("tokens above 0.67 nat (reported)", domain, row["uncertain"], real=UNCERTAIN_THERE) for domain, row in by_domain.items()]
+    return [*right, gate("entropy of chat over that of math", "chat", ratio, at_least=2.0), *certain, *uncertain]
+
+
+def small_lm_gates(rows: list[dict]) -> list[dict]:
+    """Gates on the small LM's accepted length at draft length 4, rows of `evaluate`."""
+    return [gate("accepted length of the small LM at draft length 4", row["domain"], row["accepted_length"], 2.0, 3.5,
+                 f"{NOTEBOOK[row['domain']]:.2f}, Qwen3-0.6B under Qwen3-4B (a public notebook)") for row in rows]
+
+
+def depth_gate(full: list[dict], one_layer: list[dict]) -> dict:
+    """Gate on how much more often full depth is right at the first position than one layer, in the mean over domains."""
+    more, fewer = (sum(row["conditional_acceptance"][0] for row in rows) / len(rows) for rows in (full, one_layer))
+    return gate("first position of DSpark at full depth less that of one layer", "all", more - fewer, at_least=0.08)
+
+
+def ending_gate(rows: list[dict]) -> dict:
+    """Gate on the share of rounds that an answer's end cuts short: one an answer."""
+    rounds = sum(sum(row["rounds"]) for row in rows)
+    return gate("rounds cut by an answer's end", "all", sum(len(row["rounds"]) for row in rows) / rounds, at_most=0.05)
+
+
+def measure_gates(lab: Lab, prompts: int, drafters: dict[str, object] | None = None) -> dict:
+    """Measures all gates over `prompts` held-out prompts a domain; those on the small LM where the lab has one, those on
+    drafters only with {"full": ..., "one_layer": ...}, names or folders of a DSpark of full depth and one of one layer."""
+    measured = target_quality(lab, prompts)
+    gates = target_gates(measured["rows"])
+    small_lm = PROFILES[lab.profile]["small_lm"]
+    if "/" in small_lm or (EMBEDDED / small_lm).is_dir():
+        gates += small_lm_gates(evaluate(lab, ["small_lm"], lab.prompts, gamma=SMALL_LM_LENGTH)["rows"])
+    if drafters:
+        full, one_layer = (evaluate(lab, {label: drafters[label]}, lab.prompts)["rows"] for label in ("full", "one_layer"))
+        gates += [depth_gate(full, one_layer), ending_gate(full)]
+    return {**{key: value for key, value in measured.items() if key != "rows"}, "prompts": prompts, "target": lab.target.name,
+            "quality": measured["rows"], "gates": gates}
+
+
+def gate_line(row: dict) -> str:
+    """A gate for a reader."""
+    bounds = " and ".join(f"{words} {row[name]:g}" for name, words in (("at_least", "at least"), ("at_most", "at most")) if row[name] is not None)
+    verdict = f"{'met' if row['met'] else 'NOT MET'} ({bounds})" if bounds else "reported"
+    return f"{row['name']:62} {row['domain']:5} {row['value']:6.3f}  {verdict}" + (f"; real: {row['real']}" if row["real"] else "")

@@ -1,0 +1,175 @@
+"""The lab a notebook works in: `lab = setup()`, then lab.target, lab.drafter("dspark"), lab.prompts["math"]."""
+
+import gc
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.names import DOMAINS, PROFILES
+from dspark_lite.common.origin import check_origin, device_name, versions
+from dspark_lite.decoding.target import Target
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
+from dspark_lite.scheduling.additive_costs import load_costs
+from ..world.corpus import examples
+from ..world.examples import examples as world_examples
+from ..world.tokenizer import chat_ids
+
+MIN_FREE_MEMORY = 14 * 2**30  # bytes free on a GPU before the released weights are chosen
+HELD_OUT_SEED = 2026
+NUMBER_FORMATS = ("float32", "bfloat16", "float16")
+NEW_TOKENS = {"tiny": 160, "deep": 400, "released": 256}
+
+
+@dataclass
+class Lab:
+    """A target, its drafters (one held at a time) and held-out prompts, on one device."""
+
+    profile: str
+    target: Target
+    prompts: dict[str, list[str]]
+    seed: int = 0
+    fast: bool | str = False  # as `fast` of generate, for what the lab's own measurements decode
+
+    def __post_init__(self):
+        self.tokenizer, self.device = self.target.tokenizer, self.target.device
+        self.stop_token_ids = self.target.stop_token_ids
+        self.max_new_tokens = NEW_TOKENS[self.profile]
+        self._held: tuple[str, object] | None = None
+
+    @property
+    def drafters(self) -> list[str]:
+        """The names that `drafter` takes."""
+        return [name for name in PROFILES[self.profile] if name != "target"]
+
+    def drafter(self, name: str):
+        """The drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory."""
+        self.check_drafter(name)
+        if self._held is None or self._held[0] != name:
+            self._let_go()
+            self._held = (name, load_drafter(PROFILES[self.profile].get(name, name), self.target))
+        return self._held[1]
+
+    def _let_go(self) -> None:
+        """Drops the drafter that is held, and what the fast path made of it."""
+        held, self._held = self._held, None
+        if held:
+            parts = self.target.fast_parts
+            self.target.fast_parts = {key: part for key, part in parts.items() if key[0] is not held[1]}
+            gc.collect()  # a compiled pass and its drafter hold each other
+
+    def check_drafter(self, name: str) -> None:
+        """Raises DSparkLiteError for a name that `drafter` does not take."""
+        elsewhere = "/" in name or Path(name).is_dir() or (EMBEDDED / name).is_dir()
+        if name not in self.drafters and not elsewhere:
+            raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}, "
+                                  "a folder or a Hub id (org/name)")
+
+    def encode(self, prompt: str) -> torch.Tensor:
+        """Token ids [1, n] of a user's first turn, chat template applied, thinking off."""
+        return torch.tensor([chat_ids(self.tokenizer, prompt)], device=self.device)
+
+    def decode(self, token_ids) -> str:
+        """The text of token ids, special tokens left out."""
+        return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+
+    def generator(self, seed: int | None = None) -> torch.Generator:
+        """A fresh random generator on the lab's device."""
+        return torch.Generator(self.device).manual_seed(self.seed if seed is None else seed)
+
+    def costs(self, path: Path | str):
+        """The cost table in a file of SGLang's, of either form, for scheduling steps of this lab's target.
+
+        Raises RequestError for one that was measured on another device, of another target or with other versions.
+        """
+        found = load_costs(path)
+        check_origin(found.origin, self.target)
+        return found
+
+    @property
+    def device_name(self) -> str:
+        """What the device calls itself, for labels of measurements."""
+        return device_name(self.device)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions that a measurement should carry."""
+        return versions()
+
+
+def choose_profile(profile: str | None = None) -> str:
+    """The profile asked for, else DSPARK_PROFILE, else "released" on a GPU with 14 GB free and "tiny" elsewhere."""
+    profile = profile or os.environ.get("DSPARK_PROFILE")
+    if profile is None:
+        roomy = torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= MIN_FREE_MEMORY
+        profile = "released" if roomy else "tiny"
+    if profile not in PROFILES:
+        raise DSparkLiteError(f"the profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
+    return profile
+
+
+def held_out(domain: str, count: int, profile: str = "tiny"):
+    """The first `count` held-out examples of a domain, always the same ones."""
+    draw = world_examples if profile == "deep" else examples
+    return draw(domain, count, HELD_OUT_SEED, held_out=True, distinct=True)
+
+
+def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None, device: str | None = None,
+          dtype: str | None = None, memory_gb: float | None = None, fast: bool | str = False) -> Lab:
+    """Loads the target of the profile, or another `target`, and `prompts` held-out prompts a domain; seeds torch.
+
+    `device` ("cpu", "cuda"), the number format `dtype` ("float32", "bfloat16", "float16") and the most memory of a GPU that
+    this process may take, `memory_gb`, default to DSPARK_DEVICE, DSPARK_DTYPE and DSPARK_MEMORY_GB, and where those are not
+    set to the profile's device, the widest 16-bit format that it computes in (a CPU: float32) and all there is. In float32
+    greedy texts of every drafter are equal to plain decoding's; in 16 bit they may part at near-ties. With `fast`, as that of
+    `generate`, the lab's measurements of single requests take the fast path.
+
+    Raises DSparkLiteError for an unknown profile or option, a target that cannot read text, and CheckpointError where weights
+    cannot be had, or the device does not compute in the format.
+    """
+    profile = choose_profile(profile)
+    torch.manual_seed(seed)
+    place = _device(device or os.environ.get("DSPARK_DEVICE"), profile)
+    cap_memory(place, memory_gb or os.environ.get("DSPARK_MEMORY_GB"))
+    number_format = _number_format(dtype or os.environ.get("DSPARK_DTYPE"))
+    loaded = load_target(target or PROFILES[profile]["target"], device=place, dtype=number_format)
+    if loaded.tokenizer is None:
+        raise RequestError(f"{loaded.name} has no tokenizer.json, so it cannot read text; use it from Python with token "
+                           "ids")
+    texts = {domain: [example.prompt for example in held_out(domain, prompts, profile)] for domain in DOMAINS}
+    return Lab(profile, loaded, texts, seed, fast)
+
+
+def _device(asked: str | None, profile: str) -> torch.device:
+    """The device that is asked for (None: that of the profile)."""
+    if asked not in (None, "cpu", "cuda"):
+        raise RequestError(f"the device is {asked!r}; it must be cpu or cuda")
+    return torch.device(asked or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+
+
+def _number_format(asked: str | None) -> torch.dtype | None:
+    """The number format that is asked for (None: left to the device)."""
+    if asked not in (None, *NUMBER_FORMATS):
+        raise RequestError(f"the number format is {asked!r}; it must be one of {', '.join(NUMBER_FORMATS)}")
+    return asked and getattr(torch, asked)
+
+
+def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | None:
+    """Lets this process take at most so many 10^9 bytes of a GPU (None: all of it); the bytes that it may take, None on a CPU.
+
+    Raises RequestError for what is no number above 0.
+    """
+    try:
+        asked = None if gigabytes is None else float(gigabytes)
+    except ValueError:
+        asked = -1.0
+    if asked is not None and not asked > 0:
+        raise RequestError(f"the memory cap is {gigabytes!r} GB; it must be a number above 0")
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    total = torch.cuda.get_device_properties(device).total_memory
+    most = total if asked is None else min(total, int(1e9 * asked))
+    torch.cuda.set_per_process_memory_fraction(most / total, device)
+    return most

@@ -1,0 +1,59 @@
+"""Where two phrasings are equally likely: pairs of adjacent tokens that depend on each other (lessons 04 and 05)."""
+
+from typing import NamedTuple
+
+import torch
+from transformers import DynamicCache
+
+from dspark_lite.decoding.rounds import generate
+from dspark_lite.decoding.sampling import probabilities
+
+
+class Reading(NamedTuple):
+    """A sampled answer and what the target made of it: `ids` [1, n + T] of prompt and answer, tapped `features`
+    [1, n + T, taps * H], the target's `probs` [1, n + T, V] of the token after each, and `start`, where the answer
+    begins."""
+
+    ids: torch.Tensor
+    features: torch.Tensor
+    probs: torch.Tensor
+    start: int
+
+
+def read_answer(lab, drafter, prompt: str, seed: int) -> Reading:
+    """Lets the target answer a prompt at temperature 1 and reads the whole text again in one pass."""
+    prompt_ids = lab.encode(prompt)
+    answer = generate(lab.target, drafter, prompt_ids, max_new_tokens=lab.max_new_tokens, temperature=1.0,
+                      generator=lab.generator(seed))
+    ids = torch.cat([prompt_ids, torch.tensor([answer.token_ids], device=lab.device)], 1)
+    step = lab.target.verify(ids, DynamicCache(config=lab.target.config), drafter.taps)
+    return Reading(ids, step.features, probabilities(step.logits, 1.0), prompt_ids.shape[1])
+
+
+def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `count` likeliest tokens after ids [1, n] and the joint probability [count, V] of each and the next."""
+    step, _ = target.prefill(ids)
+    first_probs, first = probabilities(step.logits[0, -1], 1.0).topk(count)
+    step, _ = target.prefill(torch.cat([ids.expand(count, -1), first[:, None]], 1))
+    return first, first_probs[:, None] * probabilities(step.logits[:, -1], 1.0)
+
+
+def mutual_information(joint: torch.Tensor) -> float:
+    """Nats that the first token (row) tells about the second (column), for a joint [rows, columns] of any sum."""
+    joint = joint / joint.sum()
+    independent = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
+    return torch.special.xlogy(joint, joint / independent.clamp(min=torch.finfo(joint.dtype).tiny)).sum().item()
+
+
+def strongest(target, readings: list[Reading], places: int = 4) -> tuple[Reading, int]:
+    """The reading and the place of an anchor in it after which the next two tokens depend most on each other.
+
+    Candidates: the `places` positions of each answer with the most probable runner-up token.
+    """
+    tried = []
+    for number, reading in enumerate(readings):
+        second_best = reading.probs[0, reading.start:-1].topk(2, -1).values[:, 1]
+        for place in (reading.start + second_best.topk(places).indices).tolist():
+            tried.append((mutual_information(target_pairs(target, reading.ids[:, :place + 1])[1]), number, place))
+    _, number, place = max(tried)
+    return readings[number], place

@@ -1,0 +1,65 @@
+"""How many updates a second a recipe's training makes, on rows of random hidden states: no answers and no cache are needed."""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.timing import wall_seconds
+from dspark_lite.drafters import DSpark
+from dspark_lite.training.anchors import TrainingBatch, draw_anchors
+from dspark_lite.training.drafts import new_draft, objective
+from dspark_lite.training.loop import backward, update
+from dspark_lite.training.optimisers import make_optimisers
+from dspark_lite.training.parallel import Objective, processes
+from dspark_lite.training.precision import autocast, precision_on
+
+
+def random_batch(recipe: dict, drafter, rows: int, tokens: int) -> TrainingBatch:
+    """A batch of random hidden states on the drafter's device, every token of it supervised."""
+    kind, _ = objective(recipe)
+    weight = drafter.embed_tokens.weight
+    ids = torch.randint(len(weight), (rows, tokens), device=weight.device)
+    widths = len(drafter.taps) * weight.shape[1], weight.shape[1]
+    features, last_hidden = (torch.randn(rows, tokens, width, device=weight.device) for width in widths)
+    supervised = torch.ones_like(ids, dtype=torch.bool)
+    anchors, valid = draw_anchors(supervised, recipe["config"]["num_anchors"] if kind is DSpark else tokens, None)
+    return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid, torch.zeros(rows, device=weight.device))
+
+
+def training_speed(recipe: dict, target, *, rows: int, tokens: int, updates: int = 5) -> dict:
+    """Seconds of updates of a recipe's drafter on `rows` rows of `tokens` tokens, after one that warms up; `updates_per_second`
+    of them, `batches_per_second` of batches as large as the recipe's, and bytes at the peak (None on a CPU).
+
+    Raises DSparkLiteError where the memory does not hold them.
+    """
+    torch.manual_seed(recipe["seed"])
+    device, accelerator, (_, loss) = target.device, processes(), objective(recipe)
+    precision = precision_on(device, recipe["precision"])
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    try:
+        drafter = new_draft({key: value for key, value in recipe.items() if key != "initial"}, target)
+        batch = tuple(random_batch(recipe, drafter, rows, tokens))
+        optimisers = make_optimisers(drafter, recipe["learning_rate"], recipe.get("matrix_rate"), 0.0)
+        scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
+
+        def loss_of(tensors):
+            with autocast(device, precision):
+                return loss(drafter, TrainingBatch(*tensors), recipe)
+
+        one = partial(_update, accelerator, Objective(drafter, loss_of), batch, scaler, drafter, optimisers)
+        spent = [wall_seconds(one, device) for _ in range(updates + 1)][1:]
+    except torch.OutOfMemoryError as error:
+        raise DSparkLiteError(f"the memory does not hold an update of {recipe['name']} on {rows} x {tokens} tokens "
+                              f"({str(error).splitlines()[0]})") from error
+    each = float(np.median(spent))
+    return {"recipe": recipe["name"], "rows": rows, "tokens": tokens, "precision": precision, "seconds": spent, "updates_per_second": 1 / each,
+            "batch": recipe["batch"], "batches_per_second": rows / recipe["batch"] / each,
+            "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None}
+
+
+def _update(accelerator, objective, batch: tuple, scaler, drafter, optimisers) -> None:
+    backward(accelerator, objective, batch, scaler)
+    update(drafter, optimisers, scaler)

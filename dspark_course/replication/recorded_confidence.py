@@ -1,0 +1,103 @@
+"""What was measured of the tiny profile's confidences: assets/measurements/confidence, written by scripts/confidence.py."""
+
+from functools import cache
+
+import numpy as np
+
+from dspark_lite.common.estimates import Estimate, bootstrap
+from dspark_lite.common.files import ROOT
+from dspark_lite.common.recorded import read
+from dspark_lite.scheduling.calibration import STS, Observations, auc, ece, survivals, survived
+from dspark_lite.scheduling.cost_table import CostTable
+
+CONFIDENCE_FOLDER = ROOT / "assets" / "measurements" / "confidence"
+STS_FILE, COST_TABLE = CONFIDENCE_FOLDER / "tiny-dspark-sts.json", CONFIDENCE_FOLDER / "tiny-target-sps.json"
+STEPS = CONFIDENCE_FOLDER / "tiny-target-steps.json"
+
+
+def excess(predicted: np.ndarray, observed: np.ndarray) -> float:
+    """How much more survival a confidence promises than there is, on average: above zero it is over-confident."""
+    return float(np.mean(predicted) - np.mean(observed))
+
+
+FORECAST_MEASURES = {"ece": ece, "auc": auc, "excess": excess}
+
+
+def _recorded(name: str) -> dict:
+    return read(CONFIDENCE_FOLDER / name, "make confidence")
+
+
+def calibration_run() -> dict:
+    """The calibration report: device, rows by domain and position, mean ECE, observations (`observations` reads them)."""
+    return _recorded("calibration.json")
+
+
+def observations() -> dict[str, Observations]:
+    """Recorded blocks of each domain, from prompts that the calibration was not fitted on."""
+    return read_observations(calibration_run())
+
+
+def read_observations(report: dict) -> dict[str, Observations]:
+    """The observations that a calibration report keeps."""
+    return {domain: Observations(*(np.array(found[name]) for name in ("logits", "accepted", "prompts")))
+            for domain, found in report["observations"].items()}
+
+
+def threshold_sweep() -> dict:
+    """The recorded threshold sweep: device, rows by domain and threshold."""
+    return _recorded("threshold_sweep.json")
+
+
+def stored_sts() -> STS:
+    """The calibration of the tiny DSpark."""
+    return STS.load(STS_FILE)
+
+
+def stored_cost_table() -> CostTable:
+    """SPS(B) of the tiny target on the device that `steps` names."""
+    return CostTable.load(COST_TABLE)
+
+
+def steps() -> dict:
+    """The cost table's single measurements: device, context, milliseconds of every repeat by batch size."""
+    return _recorded(STEPS.name)
+
+
+def rate(domain: str, least: float) -> Estimate:
+    """The share of verified tokens that were accepted at a threshold, bonus included (Figure 5)."""
+    row = next(row for row in threshold_sweep()["rows"] if (row["domain"], row["threshold"]) == (domain, least))
+    return Estimate(row["rate"], row["low"], row["high"])
+
+
+@cache
+def over_positions(measure: str, summary, calibrated: bool = False) -> Estimate:
+    """`summary` (min, max, np.mean) over the positions of one of FORECAST_MEASURES, with its interval over prompts."""
+    return _over_prompts(lambda *blocks: _summary(measure, summary, calibrated, *blocks))
+
+
+@cache
+def gain_in_ece() -> Estimate:
+    """How much lower the mean ECE is after the calibration, on prompts that it was not fitted on."""
+    return _over_prompts(lambda *blocks: _summary("ece", np.mean, False, *blocks) - _summary("ece", np.mean, True, *blocks))
+
+
+def _summary(measure: str, summary, calibrated: bool, logits, accepted) -> float:
+    predicted = survivals(logits, stored_sts().temperatures if calibrated else None).T
+    return summary([FORECAST_MEASURES[measure](p, o) for p, o in zip(predicted, survived(accepted, len(predicted)).T)])
+
+
+def _over_prompts(statistic) -> Estimate:
+    """A statistic of (logits, accepted) of all recorded blocks; a resample draws prompts and takes all their blocks.
+
+    ECE is biased upward under resampling; we recentre the bootstrap interval on the point estimate (symmetric,
+    approximate).
+    """
+    prompts = [(found.logits[own], found.accepted[own]) for found in observations().values()
+               for own in (found.prompts == prompt for prompt in np.unique(found.prompts))]
+
+    def of_chosen(groups):
+        return statistic(*(np.concatenate(part) for part in zip(*(prompts[index] for index in groups[0]))))
+
+    found = bootstrap(of_chosen, [np.arange(len(prompts))], resamples=100)
+    half = (found.high - found.low) / 2
+    return Estimate(found.value, found.value - half, found.value + half)

@@ -1,0 +1,27 @@
+"""Drawing examples: the three domains of prompts and answers, and the kinds of sheets that the target learns from."""
+
+import random
+
+from dspark_lite.common.names import DOMAINS
+from .chat_text import article, chat, quiz
+from .code_text import code, snippet
+from .example import Example, is_held_out
+from .math_text import drill, math, workings
+
+MAKERS = {"math": math, "code": code, "chat": chat, "article": article, "drill": drill, "quiz": quiz, "workings": workings, "snippet": snippet}
+
+
+def examples(domain: str, count: int, seed: int, *, held_out: bool = False, distinct: bool = False) -> list[Example]:
+    """Draws `count` examples of a domain; `held_out` chooses the side of the split, `distinct` forbids a prompt twice.
+
+    The other kinds have no prompts to hold out: they are drawn for training only.
+    """
+    rng = random.Random(f"{domain}-{seed}")
+    drawn, seen = [], set()
+    while len(drawn) < count:
+        example = MAKERS[domain](rng)
+        if domain in DOMAINS and is_held_out(example.prompt) != held_out or (distinct and example.prompt in seen):
+            continue
+        seen.add(example.prompt)
+        drawn.append(example)
+    return drawn
