@@ -89,9 +89,13 @@ def ready(server, url, log):
             return
         except OSError:
             time.sleep(1)
+    raise DSparkLiteError(f"vLLM's server did not start ({first_error(log)}); the whole story is in {log.parent.name}/{log.name}")
+
+
+def first_error(log):
+    """The error that a server's log names first, which is the cause of later ones."""
     text = log.read_text()
-    said = re.findall(r"\b\w*Error: .+", text) or text.strip().splitlines()[-1:] or ["nothing was said"]  # what breaks first is the cause
-    raise DSparkLiteError(f"vLLM's server did not start ({said[0]}); the whole story is in {log.parent.name}/{log.name}")
+    return (re.findall(r"\b\w*Error: .+", text) or text.strip().splitlines()[-1:] or ["nothing was said"])[0]
 
 
 def counted(text, positions=7):
@@ -113,14 +117,19 @@ def ours(lab, name, prompts, max_new_tokens, positions=7):
         "accepted_by_position": [sum(r.accepted > k for r in rounds) for k in range(positions)]}
 
 
+def log_of(run):
+    """Where a server's words are kept."""
+    return SCRATCH / f"{'-'.join(str(value) for value in run.values())}.log"
+
+
 def measure(run, prompts, max_new_tokens, texts, own):
     """One server asked all prompts: its texts beside ours, its counters beside our `own`."""
-    python, name = environments.vllm_environment(), "-".join(str(value) for value in run.values())
+    python, log = environments.vllm_environment(), log_of(run)
     folder = DRAFTERS[run["drafter"]] and EMBEDDED / DRAFTERS[run["drafter"]]
     if run["drafter"] == "dflash":
         folder = dflash_for_vllm(SCRATCH)
     cases, answers = SCRATCH / "cases.json", SCRATCH / "answers.json"
-    with serving(python, run, folder, SCRATCH / f"{name}.log") as address:
+    with serving(python, run, folder, log) as address:
         cases.write_text(json.dumps({"url": f"{address}/v1", "model": "tiny-target", "prompts": prompts, "max_new_tokens": max_new_tokens,
                                      "at_once": run["at_once"]}))
         environments.run(python, ROOT / "scripts" / "engine_client.py", cases, answers)
@@ -144,9 +153,10 @@ def tried(run, prompts, max_new_tokens, own):
     """The row of a server; one that does not start or breaks down has the reason in it."""
     try:
         return measure(run, prompts, max_new_tokens, *own)
-    except (DSparkLiteError, OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        return {**run, "not_run": said.strip().splitlines()[-1]}
+    except subprocess.CalledProcessError:  # the client's words are only that there was no answer
+        return {**run, "not_run": f"the server started and broke down at a request ({first_error(log_of(run))})"}
+    except (DSparkLiteError, OSError) as error:
+        return {**run, "not_run": str(error)}
 
 
 def main(arguments=None):

@@ -12,7 +12,8 @@ from transformers import AutoTokenizer
 from dspark_lite.models.checkpoints import EMBEDDED
 
 NEVER_FETCHED = "README.md"
-# Run after the setup cell: from then on a drafter that is loaded while another is held stops the lesson.
+# Run after the setup cell: from then on a drafter that is loaded while another is held stops the lesson, and answers of the
+# random weights, which never end by themselves, are short.
 ONE_AT_A_TIME = """
 import gc
 import weakref
@@ -28,6 +29,7 @@ def load_alone(name, target, load=lab.load_drafter, loaded=[]):
     return drafter
 
 lab.load_drafter = load_alone
+lab.NEW_TOKENS["released"] = 64
 del lab
 """
 

@@ -1,6 +1,7 @@
 """`make engine`: the words that start a server, the counters read from its metrics, and ours beside them."""
 
 import json
+import subprocess
 
 import engine
 import pytest
@@ -42,3 +43,17 @@ def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path):
     (tmp_path / "log").write_text("loading\nRuntimeError: no room\n")
     with pytest.raises(DSparkLiteError, match="did not start .RuntimeError: no room."):
         engine.ready(Ended(), "http://127.0.0.1:9/health", tmp_path / "log")
+
+
+def test_a_server_that_breaks_down_later_is_told_with_its_first_error(tmp_path, monkeypatch):
+    """The client hears only that there was no answer; the cause stands in the server's log."""
+    def measure(*_):
+        raise subprocess.CalledProcessError(1, "client", stderr="APIError: see the log")
+
+    run = {"drafter": "dspark", "prefix_cache": True, "at_once": 1, "processes": 2}
+    monkeypatch.setattr(engine, "SCRATCH", tmp_path)
+    monkeypatch.setattr(engine, "measure", measure)
+    (tmp_path / "dspark-True-1-2.log").write_text("ready\nInductorError: no driver\nEngineDeadError: it ended\n")
+    row = engine.tried(run, [], 1, ([], {}))
+    assert row == {**run, "not_run": "the server started and broke down at a request (InductorError: no driver)"}
+    assert engine.line(row).endswith("tensor parallel 2: not run: the server started and broke down at a request (InductorError: no driver)")
