@@ -16,11 +16,13 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from jupyter_client.manager import AsyncKernelManager
 from kernel_replies import wait_in_turns
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from PIL import Image
 from tqdm import tqdm
+from warm_kernels import warm_manager
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -225,10 +227,11 @@ def describe_failure(notebook, error):
     return f"cell {done[-1] if done else 1} or the one after it {kind}."
 
 
-def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
+def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, warm=True):
     """Run a notebook in a fresh kernel that starts in `folder`, in place; `on_cell` is called after each code cell.
 
-    `environment` is the kernel's (default: this process's with KERNEL_SETTINGS). What another program has saved with the
+    `environment` is the kernel's (default: this process's with KERNEL_SETTINGS). A `warm` kernel has torch imported
+    already (scripts/warm_kernels.py), another one takes as long to start as a reader's. What another program has saved with the
     notebook, such as the widgets of its last run, is dropped first. Widget views and state are dropped afterwards: their
     ids are random, and each has a picture in the same bundle, which stays.
     Raises LessonError with the lesson, the cell and the error, errors inside widgets included.
@@ -238,6 +241,7 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
         notebook,
         timeout=CELL_SECONDS,
         kernel_name="python3",
+        kernel_manager_class=warm_manager(tuple(KERNEL_SETTINGS.items())) if warm else AsyncKernelManager,
         record_timing=False,
         extra_arguments=["--log-level=ERROR"],  # a warning about plain TCP would break the progress bar
         coalesce_streams=True,

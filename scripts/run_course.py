@@ -38,28 +38,28 @@ def save_figures(notebook, lesson):
         (BUILD / "figures" / f"{lesson}_{number}.png").write_bytes(base64.b64decode(image))
 
 
-def run_lesson(path, bar):
+def run_lesson(path, bar, warm):
     """Execute one notebook, keep its copy and figures; returns its seconds, start of the kernel included."""
     notebook = nbformat.read(path, as_version=4)
     bar.set_description(path.stem)
     start = time.perf_counter()
     try:
-        execute(notebook, path.stem, path.parent, on_cell=bar.update)
+        execute(notebook, path.stem, path.parent, on_cell=bar.update, warm=warm)
     finally:
         write_text(BUILD / "notebooks" / path.name, nbformat.writes(notebook))
         save_figures(notebook, path.stem)
     return time.perf_counter() - start
 
 
-def run_lessons(paths, at_once):
-    """Execute the notebooks, so many at once.
+def run_lessons(paths, at_once, warm=True):
+    """Execute the notebooks, so many at once, in `warm` kernels or in ones that start as a reader's does.
 
     Returns (seconds by lesson, one sentence for each lesson that failed).
     """
     seconds, failures = {}, []
     total = sum(len(code_cells(nbformat.read(path, as_version=4))) for path in paths)
     with tqdm(total=total, unit="cell") as bar, ThreadPoolExecutor(at_once) as pool:
-        runs = {path.stem: pool.submit(run_lesson, path, bar) for path in paths}
+        runs = {path.stem: pool.submit(run_lesson, path, bar, warm) for path in paths}
         for lesson, run in runs.items():
             try:
                 seconds[lesson] = round(run.result(), 1)
@@ -133,7 +133,7 @@ def main(arguments=None):
         print("There is no notebook in notebooks/; `make notebooks` writes them.", file=sys.stderr)
         return 1
     started = time.perf_counter()
-    seconds, failures = run_lessons(paths, AT_ONCE)
+    seconds, failures = run_lessons(paths, AT_ONCE, warm=not options.record)
     spent = time.perf_counter() - started
     write_json(BUILD / "lessons.json", measurement(seconds))
     if not failures:
