@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Byte code is written when a module is first imported: most of what is installed never is.
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
-# A file's tests stay on one worker, which then loads its models once.
-PYTEST := -m pytest -n 2 --dist loadfile tests
+# A file's tests stay on one worker, which then loads its models once; the files run in their order, so that no long one is the last.
+PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
 SETS := oldest middle colab newest
 
 .PHONY: run lab test notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges engine
