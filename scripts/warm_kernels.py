@@ -57,24 +57,28 @@ def _warm_manager(settings: tuple[tuple[str, str], ...]) -> type:
 
 
 def serve(path: str) -> None:
-    """Forks a kernel for everyone who asks at the socket `path`, until it is terminated."""
+    """Forks a kernel for everyone who asks at the socket `path`, until it is terminated or its parent is gone."""
+    parent = os.getppid()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
         for name in IMPORTED:
             __import__(name)
         listening.listen()
+        listening.settimeout(1.0)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the guardians
-        while True:
-            asking, _ = listening.accept()
-            if os.fork() == 0:
-                listening.close()
-                guard(asking)
-            asking.close()
+        while os.getppid() == parent:
+            with suppress(TimeoutError):
+                asking, _ = listening.accept()
+                if os.fork() == 0:
+                    listening.close()
+                    guard(asking)
+                asking.close()
 
 
 def guard(asking: socket.socket) -> None:
     """Runs one kernel as `asking` says, tells it the exit code, and kills the kernel when `asking` is gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    asking.setblocking(True)
     words, stdio, _, _ = socket.recv_fds(asking, 1 << 20, len(STDIO))
     kernel = os.fork()
     if kernel == 0:

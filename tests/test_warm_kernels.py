@@ -4,12 +4,14 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
 import nbformat
 import notebooks
 import pytest
+import warm_kernels
 
 
 def ran(tmp_path, *cells, environment=None):
@@ -43,7 +45,7 @@ def test_what_one_kernel_does_another_does_not_see(tmp_path):
 
 def gone(process, seconds=300):
     """Return whether a process has ended, or is about to be cleared away, within some seconds."""
-    for _ in range(10 * seconds):
+    for _ in range(10 * seconds + 1):
         try:
             with open(f"/proc/{process}/stat") as file:
                 if file.read().rpartition(")")[2].split()[0] == "Z":
@@ -72,3 +74,16 @@ def test_a_kernel_ends_with_what_stands_for_it(tmp_path):
         return int("".join(said))
 
     assert gone(asyncio.run(killed()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+def test_what_kernels_are_forked_from_ends_with_the_process_that_started_it(tmp_path):
+    """Though that one is killed, and cannot tidy up."""
+    program = "import os, sys, subprocess; p = subprocess.Popen([sys.executable, *sys.argv[1:]]); print(p.pid, flush=True); p.wait()"
+    socket = str(tmp_path / "socket")
+    parent = subprocess.Popen([sys.executable, "-c", program, warm_kernels.__file__, "serve", socket], stdout=subprocess.PIPE, text=True)
+    server = int(parent.stdout.readline())
+    assert not gone(server, seconds=0)
+    parent.kill()
+    parent.wait()
+    assert gone(server)
