@@ -103,7 +103,7 @@ class Target:
         to the model and its attention (serving/slots.py). Raises DSparkLiteError where the GPU's memory has no room for it."""
         with within_memory(f"a pass of {self.name} over {input_ids.numel()} tokens"):
             out = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep,
-                             output_hidden_states=bool(taps), **options)
+                             output_hidden_states=len(taps) > 0, **options)
         return Step(out.logits.float(), self._tap(out.hidden_states, taps) if taps else None)
 
     @staticmethod
