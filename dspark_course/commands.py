@@ -470,7 +470,3 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}}),
     "doctor": ("what this machine has, what fits, how long downloads take; nothing is downloaded", _doctor, {"--json": JSON_OPTION}),
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -22,7 +22,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from PIL import Image
 from tqdm import tqdm
-from warm_kernels import warm_manager
+from warm_kernels import FORKS, warm_manager
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -241,7 +241,7 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, wa
         notebook,
         timeout=CELL_SECONDS,
         kernel_name="python3",
-        kernel_manager_class=warm_manager(tuple(KERNEL_SETTINGS.items())) if warm else AsyncKernelManager,
+        kernel_manager_class=warm_manager(tuple(KERNEL_SETTINGS.items())) if warm and FORKS else AsyncKernelManager,
         record_timing=False,
         extra_arguments=["--log-level=ERROR"],  # a warning about plain TCP would break the progress bar
         coalesce_streams=True,

@@ -23,6 +23,7 @@ from threading import Lock
 
 IMPORTED = ("torch", "torch.distributed.tensor", "torch._dynamo", "scipy.optimize", "scipy.stats", "matplotlib.pyplot", "ipykernel.kernelapp")
 STDIO = (0, 1, 2)
+FORKS = sys.platform == "linux"  # elsewhere a process that has imported so much is not safely forked
 FIRST = Lock()
 
 

@@ -3,9 +3,9 @@
 import re
 
 import notebooks
-import nbformat
 import pytest
 from hub_server import Hub
+from played_lessons import play
 from released_hub import RELEASED, write_released
 from transformers import AutoTokenizer
 
@@ -52,14 +52,10 @@ def asked_for(hub):
 def run_lesson(hub, number, folder):
     """Executes a lesson with its solutions, never with two drafters in memory, and what it measures kept in `folder`;
     returns what it printed."""
-    (source,) = notebooks.lesson_sources(number)
-    notebook = notebooks.generate(source, solutions=True)
-    notebook.cells.insert(2, nbformat.v4.new_code_cell(ONE_AT_A_TIME))
     environment = hub.environment(folder / "home", **notebooks.KERNEL_SETTINGS | {
         "DSPARK_PROFILE": "released", "HF_HUB_OFFLINE": "0", "DSPARK_MEASUREMENTS": str(folder / "measurements")})
     hub.requests.clear()
-    notebooks.execute(notebook, source.stem, notebooks.ROOT / "notebooks", environment=environment)
-    printed = "".join(output.text for cell in notebooks.code_cells(notebook) for output in cell.outputs if output.output_type == "stream")
+    printed = play(number, ONE_AT_A_TIME, environment)
     assert "Not yet" not in printed and printed.count("Correct.") >= 2
     assert RELEASED["target"] in asked_for(hub) <= set(RELEASED.values())
     assert NEVER_FETCHED not in hub.sent()

@@ -26,7 +26,12 @@ def prose(lesson: str) -> str:
 
 def printed(lesson: str) -> str:
     """All that a lesson prints, line by line."""
-    outputs = [output for cell in cells(lesson) for output in cell.get("outputs", [])]
+    return printed_by(cells(lesson))
+
+
+def printed_by(executed: list) -> str:
+    """All that executed cells print, line by line."""
+    outputs = [output for cell in executed for output in cell.get("outputs", [])]
     return "".join(output.text for output in outputs if output.output_type == "stream")
 
 

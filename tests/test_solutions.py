@@ -1,7 +1,7 @@
 """The lessons that the tests of the released profile leave out, executed with their solutions on the tiny profile."""
 
-import nbformat
 import notebooks
+from played_lessons import play
 
 # Its training is cut short after the setup cell: `make run` has the whole of it.
 SHORT = """
@@ -17,11 +17,8 @@ del drafts
 
 def test_lesson_07_runs_with_its_solutions():
     (source,) = notebooks.lesson_sources("07")
-    notebook = notebooks.generate(source, solutions=True)
     exercises = sum("exercise" in notebooks.tags(cell) for cell in notebooks.read_cells(source))
-    notebook.cells.insert(2, nbformat.v4.new_code_cell(SHORT))
-    notebooks.execute(notebook, source.stem, notebooks.ROOT / "notebooks")
-    printed = "".join(output.text for cell in notebooks.code_cells(notebook) for output in cell.outputs if output.output_type == "stream")
+    printed = play("07", SHORT)
     assert "Not yet" not in printed and "Not done" not in printed
     assert printed.count("Correct.") >= exercises - 1  # one is an open end
     assert "120 steps of" in printed

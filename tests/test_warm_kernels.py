@@ -11,14 +11,17 @@ import time
 import nbformat
 import notebooks
 import pytest
+import stated
 import warm_kernels
+
+pytestmark = pytest.mark.skipif(not warm_kernels.FORKS, reason="kernels are forked on Linux alone")
 
 
 def ran(tmp_path, *cells, environment=None):
     """Return what cells print, in a kernel of its own that starts in `tmp_path`."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
     notebooks.execute(notebook, "07", tmp_path, environment=environment)
-    return "".join(output.text for cell in notebook.cells for output in cell.outputs)
+    return stated.printed_by(notebook.cells)
 
 
 def test_a_kernel_has_its_own_environment_folder_and_streams_and_the_imports_of_all(tmp_path, capfd):
@@ -56,7 +59,6 @@ def gone(process, seconds=300):
     return False
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_a_kernel_ends_with_what_stands_for_it(tmp_path):
     """A kernel manager that kills its kernel kills only the process that it started."""
     async def killed():
@@ -76,7 +78,6 @@ def test_a_kernel_ends_with_what_stands_for_it(tmp_path):
     assert gone(asyncio.run(killed()))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 def test_what_kernels_are_forked_from_ends_with_the_process_that_started_it(tmp_path):
     """Though that one is killed, and cannot tidy up."""
     program = "import os, sys, subprocess; p = subprocess.Popen([sys.executable, *sys.argv[1:]]); print(p.pid, flush=True); p.wait()"
