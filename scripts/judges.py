@@ -20,9 +20,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import environments  # noqa: E402
+import judge_llama_cpp  # noqa: E402
 import judge_sglang  # noqa: E402
 import judge_transformers  # noqa: E402
-from asking import DRAFTERS, dflash_for_vllm, lab_of, prompts_of  # noqa: E402
+from asking import DRAFTERS, exported, lab_of, prompts_of  # noqa: E402
 
 from dspark_lite.common.files import ROOT, write_json  # noqa: E402
 from dspark_lite.decoding.rounds import generate  # noqa: E402
@@ -114,6 +115,13 @@ def with_mlx(lab, options):
     return compared("mlx-dspark", asked, asked_of("judge_mlx.py", environments.mlx_environment(options.newest), asked))
 
 
+def with_llama_cpp(lab, options):
+    asked = ours(lab, options.tokens, loaded(lab))
+    asked["drafters"] |= {name: str(exported(name, "llama.cpp", SCRATCH)) for name, folder in DRAFTERS.items() if folder}
+    asked = planted(asked, options)
+    return compared("llama.cpp", asked, judge_llama_cpp.judge(asked, SCRATCH / "llama.cpp"))
+
+
 def with_vllm(lab, options):
     asked, python = asked_of_vllm(lab, options), environments.vllm_environment()
     variables = environments.vllm_variables(VLLM_ENABLE_V1_MULTIPROCESSING="0")
@@ -127,7 +135,7 @@ def asked_of_vllm(lab, options):
     """What vLLM is asked: every drafter with its kernel called layer by layer, and as it is, beside ours with its mistake."""
     drafters = loaded(lab)
     asked = ours(lab, options.tokens, drafters | {f"{name}{MISTAKEN}": mistaken(drafter) for name, drafter in drafters.items() if drafter})
-    asked["drafters"]["dflash"] = str(dflash_for_vllm(SCRATCH))
+    asked["drafters"]["dflash"] = str(exported("dflash", "vllm", SCRATCH))
     asked = planted(asked, options)
     asked["mended"] = [name for name, folder in asked["drafters"].items() if folder]
     asked["drafters"] |= {f"{name}{MISTAKEN}": asked["drafters"][name] for name in asked["mended"]}
@@ -187,7 +195,7 @@ def warmer():
     return patch.object(judge_sglang, "fit_sts", wrong)
 
 
-JUDGES = {"transformers": with_transformers, "SGLang": with_sglang, "mlx-dspark": with_mlx, "vLLM": with_vllm}
+JUDGES = {"transformers": with_transformers, "SGLang": with_sglang, "mlx-dspark": with_mlx, "llama.cpp": with_llama_cpp, "vLLM": with_vllm}
 
 
 def heard(name, lab, options):

@@ -1,4 +1,9 @@
-"""transformers' own `generate` with a drafter: its tokens, its arguments, one sentence for each that is not honoured. And `stream`."""
+"""transformers' own `generate` with a drafter: its tokens, its arguments, one sentence for each that is not honoured. And `stream`.
+
+On the tiny models with two prompts a domain; with twenty where DSPARK_THOROUGH=1 is in the environment.
+"""
+
+import os
 
 import pytest
 import torch
@@ -6,7 +11,7 @@ from helpers import GAMMA, VOCAB
 from transformers import GenerationConfig, LogitsProcessorList, RepetitionPenaltyLogitsProcessor, StoppingCriteria, TopKLogitsWarper
 from transformers.generation.streamers import BaseStreamer
 
-from dspark_lite import CustomGenerate, generate, scheduling, stream
+from dspark_lite import CustomGenerate, generate, scheduling, setup, stream
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
@@ -15,6 +20,7 @@ from dspark_lite.models.custom_generate import Processed
 
 PROMPTS = [torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(10)]
 NEW = 20
+TINY_PROMPTS = 20 if os.environ.get("DSPARK_THOROUGH") == "1" else 2  # a domain
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +56,21 @@ def test_sampled_tokens_are_those_of_generate_with_the_same_seed(model, dspark, 
         own = generate(dspark.target, dspark.drafter, prompt, max_new_tokens=NEW, temperature=temperature).token_ids
         torch.manual_seed(seed)
         assert new(model, prompt, do_sample=True, top_k=0, temperature=temperature, custom_generate=dspark) == own
+
+
+def test_real_answers_are_those_of_transformers_own_loop_and_of_generate():
+    lab = setup("tiny", prompts=TINY_PROMPTS)
+    dspark, prompts = CustomGenerate("tiny-dspark", lab.target.model), [lab.encode(text) for texts in lab.prompts.values() for text in texts]
+    assert len(prompts) == 3 * TINY_PROMPTS
+    for seed, prompt in enumerate(prompts):
+        options = {"max_new_tokens": 64, "eos_token_id": list(lab.stop_token_ids)}
+        greedy = new(lab.target.model, prompt, custom_generate=dspark, **options)
+        assert greedy == new(lab.target.model, prompt, **options)
+        assert greedy == generate(dspark.target, dspark.drafter, prompt, max_new_tokens=64).token_ids
+        torch.manual_seed(seed)
+        own = generate(dspark.target, dspark.drafter, prompt, max_new_tokens=64, temperature=1.0).token_ids
+        torch.manual_seed(seed)
+        assert new(lab.target.model, prompt, do_sample=True, top_k=0, custom_generate=dspark, **options) == own
 
 
 def test_processors_see_the_text_before_each_position(model, dspark):

@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import engine
+import local_server
 import pytest
 
 from dspark_lite.common.errors import DSparkLiteError
@@ -27,7 +28,7 @@ def test_a_server_is_told_its_drafter_and_its_cache():
     run = {"drafter": "dspark", "prefix_cache": False, "at_once": 1, "processes": 2}
     words = engine.command("python", run, "folder", 8000)
     assert json.loads(words[words.index("--speculative-config") + 1]) == {"method": "dspark", "model": "folder", "num_speculative_tokens": 7}
-    assert "--no-enable-prefix-caching" in words and words[words.index("--tensor-parallel-size") + 1] == "2"
+    assert "--no-enable-prefix-caching" in words and words[words.index("--tensor-parallel-size") + 1] == 2
     assert "--speculative-config" not in engine.command("python", {**run, "prefix_cache": True}, None, 8000)
     assert {run["drafter"] for run in engine.settings()} == set(engine.DRAFTERS)
 
@@ -42,7 +43,7 @@ class Ended:
 def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path):
     (tmp_path / "log").write_text("loading\nRuntimeError: no room\n")
     with pytest.raises(DSparkLiteError, match="did not start .RuntimeError: no room."):
-        engine.ready(Ended(), "http://127.0.0.1:9/health", tmp_path / "log")
+        local_server.ready(Ended(), "http://127.0.0.1:9/health", tmp_path / "log")
 
 
 def test_a_server_that_breaks_down_later_is_told_with_its_first_error(tmp_path, monkeypatch):

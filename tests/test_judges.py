@@ -3,10 +3,13 @@
 import json
 import subprocess
 import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import environments
+import judge_llama_cpp
 import judge_sglang
 import judge_transformers
 import judges
@@ -144,6 +147,42 @@ def test_the_recorded_judges_agree_and_readme_says_so():
     assert all(row["agreed"] == row["of"] for row in asked)
     table = text[text.index("| judge | asked | agreed |"):text.index("## The house")]
     assert all(f"{row['agreed']} of {row['of']}" in table and f"{row['judge']} {row['version']}" in table for row in asked)
+
+
+class Completions(BaseHTTPRequestHandler):
+    """A server that answers every prompt with its first token, as often as it may."""
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert asked["temperature"] == 0 and asked["return_tokens"]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"tokens": asked["prompt"][:1] * asked["n_predict"]}).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def test_llama_cpp_is_asked_token_ids():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Completions) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        assert judge_llama_cpp.decode(f"http://127.0.0.1:{server.server_port}", [9, 8], 2) == [9, 9]
+        server.shutdown()
+
+
+def test_llama_cpps_log_tells_what_each_round_of_each_answer_committed():
+    said = ["id 0 | task 0 | accepted  7/ 7 draft tokens", "id 0 | task 0 | accepted  0/ 3 draft tokens", "id 0 | task 12 | 5 accepted",
+            "id 0 | task 12 | accepted  2/ 7 draft tokens"]
+    assert judge_llama_cpp.rounds_of("\n".join(said)) == [[8, 1], [3]]
+    assert judge_llama_cpp.within(10, [8, 1]) == [8, 1] and judge_llama_cpp.within(10, [4, 8]) == [4, 5] and judge_llama_cpp.within(3, []) == []
+
+
+def test_llama_cpp_is_told_its_draft_and_to_compute_in_float32():
+    asked = {"longest": 512, "gamma": 5}
+    plain, drafting = (judge_llama_cpp.command("server", 1, "target.gguf", draft, asked) for draft in (None, "draft.gguf"))
+    assert drafting[:len(plain)] == plain and "-md" not in plain
+    assert drafting[drafting.index("--spec-draft-n-max") + 1] == 5
+    assert [drafting[drafting.index(kind) + 1] for kind in ("-ctk", "-ctv", "-ctkd", "-ctvd")] == ["f32"] * 4
 
 
 def test_only_the_named_definitions_of_a_file_are_run(tmp_path):
