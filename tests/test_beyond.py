@@ -11,6 +11,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.decoding.block_verification import accept_block
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes
+from dspark_course.replication import our_results
 from dspark_course.measure.beyond import Blocks, auc_by_position, block_gain, estimated_logits, expected_by_rule
 
 
@@ -52,6 +53,8 @@ def test_readme_says_what_was_measured():
     rows, text = json.loads((ROOT / "assets" / "measurements" / "beyond.json").read_text())["rows"], (ROOT / "README.md").read_text()
     gains = [f"{row['accepted_length']['gain']['value']:.1%}".replace("%", f" % ({row['domain']})") for row in rows]
     assert ", ".join(gains[:2]) + " and " + gains[2] in " ".join(text.split()) and f"On {rows[0]['prompts']} prompts a domain" in text
+    first, second = (our_results.gains(f"direct-acceptance-seed-{seed}", f"three-losses-seed-{seed}")["all"].value for seed in (1, 2))
+    assert f"one ended {-first:.1%} lower, the other {-second:.1%}".replace("%", " %") in " ".join(text.split())
     for name in ("estimator", "confidence head"):
         math, code, chat = (f"{row['auc'][name][-1]:.2f}" for row in rows)
         assert f"{math}, {code} and {chat}" in " ".join(text.split())

@@ -1,7 +1,6 @@
 """Lesson 06: its prose says what it prints, its figures show what they are given."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -58,6 +57,18 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"one block of seven has {NUMBER}\.", rf"by the formula: .*DSpark {NUMBER}"),
     (rf"were counted, and DSpark {NUMBER} for", rf"by the formula: .*DSpark {NUMBER}"),
     (rf"and DSpark \S+ for {NUMBER}\. ", rf"^chat +dspark +τ {NUMBER}"),
+    (rf"Little: {NUMBER} % on math and code", rf"^math +τ .*verification: \+{NUMBER}%"),
+    (rf"Little: {NUMBER} % on math and code", rf"^code +τ .*verification: \+{NUMBER}%"),
+    (rf"on math and code, {NUMBER} % on chat\. \(Its authors", rf"^chat +τ .*verification: \+{NUMBER}%"),
+    (rf"which {NUMBER} % do on math", rf"^math +τ .*; {NUMBER}% of the blocks break"),
+    (rf"do on math and {NUMBER} % on chat", rf"^chat +τ .*; {NUMBER}% of the blocks break"),
+    (rf"On code {NUMBER} % break", rf"^code +τ .*; {NUMBER}% of the blocks break"),
+    (rf"for whole blocks {NUMBER} against", rf"^math +AUC .* estimator {NUMBER}"),
+    (rf"for whole blocks \S+ against {NUMBER}\. On chat", rf"^math +AUC .* head {NUMBER},"),
+    (rf"On chat it is far worse, {NUMBER} against", rf"^chat +AUC .* estimator {NUMBER}"),
+    (rf"On chat it is far worse, \S+ against {NUMBER}:", rf"^chat +AUC .* head {NUMBER},"),
+    (rf"One seed loses {NUMBER} %, well outside", rf"^direct-acceptance-seed-1 τ .*\n +mean of the domains -{NUMBER}%"),
+    (rf"the other {NUMBER} %, within it", rf"^direct-acceptance-seed-2 τ .*\n +mean of the domains -{NUMBER}%"),
 ])
 def test_what_the_lesson_says_it_prints(sentence, output):
     tied("06", sentence, output)
@@ -134,25 +145,46 @@ def verification():
     return verify, ratio, dict(zip(("eagle3", "dflash", "dspark"), taus))
 
 
-def test_tokens_of_eagle3_and_dspark_cost_about_the_same_on_chat():
-    caught("On chat Eagle3's tokens and DSpark's cost about the same: Eagle3 commits more, DSpark drafts faster, and seven passes still cost "
+def test_eagle3s_tokens_cost_no_more_than_dsparks_on_chat():
+    caught("On chat Eagle3's tokens cost no more than DSpark's: Eagle3 commits more, DSpark drafts faster, and seven passes still cost "
            "less than one verification", prose("06"), "the prose")
     verify, ratio, taus = verification()
     wholes = {name: draft_times(name)[2] for name in taus}
     token = {name: (whole + verify) / taus[name] for name, whole in wholes.items()}
     assert taus["eagle3"] == max(taus.values()) and wholes["dspark"] < wholes["eagle3"] < verify
-    assert abs(token["eagle3"] / token["dspark"] - 1) < 0.1 and max(token["eagle3"], token["dspark"]) < min(token["dflash"], verify / ratio)
+    assert token["eagle3"] < 1.05 * token["dspark"] and max(token["eagle3"], token["dspark"]) < min(token["dflash"], verify / ratio)
 
 
-def test_where_a_verification_is_cheap_eagle3_drafts_little_and_plain_decoding_wins():
-    caught("Eagle3's best length shrinks to one or two drafts, while the block drafters keep long ones.* But plain decoding beats them all "
-           "there: even a draft of one takes longer than the pass that it may save", prose("06"), "the prose")
-    first, more, _ = draft_times("eagle3")
-    rates = caught(r"^chat +eagle3 +τ \S+((?: +[\d.]+){7})$", printed("06"), "the output")[0].split()
-    taus = 1 + np.cumsum(np.cumprod([float(rate) for rate in rates]))
-    assert np.argmin([(first + k * more + 0.5) / tau for k, tau in enumerate(taus)]) in (0, 1)  # with one draft, with two
-    plain = 0.5 / verification()[1]
-    assert all(float(cost) > plain for cost in re.findall(rf"^\w+ +{NUMBER} ms for one token", printed("06"), re.M))
+def test_where_a_verification_is_cheap_eagle3_drafts_less_and_hardly_a_drafter_pays():
+    caught("Eagle3's best length shrinks to a few drafts, while the block drafters keep long ones.* But there every drafter gains "
+           "little or loses: even a draft of one takes about as long as the pass that it may save, or longer", prose("06"), "the prose")
+    _, ratio, taus = verification()
+    plain, costs = 0.5 / ratio, {}
+    for name in taus:
+        first, more, _ = draft_times(name)
+        rates = caught(rf"^chat +{name} +τ \S+((?: +[\d.]+)+)", printed("06"), "the output")[0].split()
+        by_length = 1 + np.cumsum(np.cumprod([float(rate) for rate in rates]))
+        costs[name] = [(first + k * more + 0.5) / tau for k, tau in enumerate(by_length)]
+        assert first > 0.6 * plain
+    assert np.argmin(costs["eagle3"]) < 4  # at most four drafts of seven
+    assert min(min(some) for some in costs.values()) > 0.8 * plain
+
+
+def test_judged_as_a_whole_a_block_keeps_more_and_the_text_stays():
+    caught("average. Look at the block AB.*Eleven ninths, and the text is still the target's", prose("06"), "the prose")
+    rows = [caught(rf"^{rule} +keeps {NUMBER}/9 of two drafts; the text begins with A in {NUMBER} of", printed("06"), "the output")
+            for rule in ("token rule", "block verification")]
+    assert rows == [("10", "0.3333"), ("11", "0.3333")]
+
+
+def test_the_fourth_loss_helps_no_seed():
+    caught("well outside its interval, the other 0.3 %, within it. The held-out losses below.*even L1 ends higher", prose("06"), "the prose")
+    ends = [our_results.gains(f"direct-acceptance-seed-{seed}", f"three-losses-seed-{seed}")["all"] for seed in (1, 2)]
+    assert ends[0].high < 0 and ends[1].low < 0 < ends[1].high
+    for seed in (1, 2):
+        without, with_it = (float(caught(rf"^{losses}-seed-{seed} +L1 {NUMBER}", printed("06"), "the output")[0])
+                            for losses in ("three-losses", "direct-acceptance"))
+        assert with_it > without
 
 
 def scoreboard_row(name):

@@ -110,3 +110,18 @@ def token_cost(curves: dict[str, list[float]], plain: float, title: str):
     label_ends(axes, [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
                       for name, values in curves.items()])
     return fig
+
+
+def survival_auc(found: dict[str, dict[str, list[float]]]):
+    """How well a confidence tells prefixes that survive, by their length: {domain: {"confidence head" or "estimator": AUC}}."""
+    styles = {"confidence head": {**drafter_style("dspark"), "label": "head"}, "estimator": {"color": GREY, "marker": "s", "label": "estimator"}}
+    fig, panels = figure(len(found), width=3.6, height=2.9, sharey=True)
+    for axes, (domain, by_name) in zip(panels, found.items()):
+        for name, values in by_name.items():
+            axes.plot(range(1, len(values) + 1), values, **styles[name])
+        head, estimator = (by_name[name][-1] for name in styles)
+        axes.set(xlabel="length of the prefix (drafts)", ylim=(0.5, 1.0), xticks=range(1, len(values) + 1))
+        axes.set_title(f"{domain}, whole blocks: {head:.2f} against {estimator:.2f}", fontsize=10)
+        label_ends(axes, [(len(values), by_name[name][-1], style["label"], style["color"]) for name, style in styles.items()])
+    panels[0].set_ylabel("AUC of survival")
+    return fig

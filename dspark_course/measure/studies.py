@@ -11,5 +11,6 @@ PAPER_DEPTHS = {1: 1, 2: 2, 3: 5}  # layers here: layers in the paper; the last 
 LENGTHS = (4, 8, 12, 16)  # the anchor counts: gamma is one less
 LENGTH_STUDY = {(drafter, length): f"{recipe}-length-{length}" for length in LENGTHS
                 for drafter, recipe in {"dflash": TABLE_1["dflash"], **HEADS}.items() if drafter != "dspark_gated"}
+DIRECT_ACCEPTANCE = tuple(f"{losses}-seed-{seed}" for seed in (1, 2) for losses in ("three-losses", "direct-acceptance"))  # lesson 06
 MEASURED_RECIPES = tuple(dict.fromkeys([*TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values(), *DEEP.values(),
-                                        DEEP_ONE_LAYER]))
+                                        DEEP_ONE_LAYER, *DIRECT_ACCEPTANCE]))

@@ -9,8 +9,8 @@ w_k = min(1, w_{k-1} p_k / q_k), w_0 = 1. The longest prefix k whose own coin co
 
 and h = w at the end of the block, where nothing was drafted and q is zero. The next token comes from
 max(0, w_k p - q), renormalised. A prefix then ends an answer's block with the mass S_k that the target still owes there, so
-the text is the target's own; no lossless rule accepts more on average. What a block is cut to may depend on the tokens
-before the cut, as with the token rule.
+the text is the target's own; no lossless rule that sees the drafted path alone accepts more on average. What a block is cut
+to may depend on the tokens before the cut, as with the token rule.
 """
 
 import torch
