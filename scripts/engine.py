@@ -51,9 +51,11 @@ def command(python, run, folder, port):
     return words
 
 
-def cores(processes):
-    """The variable that gives each of several processes a core; by itself vLLM wants a node of memory for each."""
-    return {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:processes]))} if processes > 1 else {}
+def apart(processes):
+    """The variables of several processes: a core for each, where vLLM by itself wants a node of memory, and nothing compiled, since
+    the compiler asks Triton for more than its interpreter has."""
+    cores = "|".join(map(str, sorted(os.sched_getaffinity(0))[:processes]))
+    return {"VLLM_CPU_OMP_THREADS_BIND": cores, "TORCHDYNAMO_DISABLE": "1"} if processes > 1 else {}
 
 
 def counted(text, positions=7):
@@ -87,7 +89,7 @@ def measure(run, prompts, max_new_tokens, texts, own):
     if run["drafter"] == "dflash":
         folder = exported("dflash", "vllm", SCRATCH)
     cases, answers = SCRATCH / "cases.json", SCRATCH / "answers.json"
-    variables = environments.vllm_variables(**cores(run["processes"]))
+    variables = environments.vllm_variables(**apart(run["processes"]))
     with serving(lambda port: command(python, run, folder, port), log, variables) as address:
         cases.write_text(json.dumps({"url": f"{address}/v1", "model": "tiny-target", "prompts": prompts, "max_new_tokens": max_new_tokens,
                                      "at_once": run["at_once"]}))

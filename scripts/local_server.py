@@ -48,6 +48,6 @@ def ready(server, url, log):
 
 
 def first_error(log):
-    """The error that a server's log names first, which is the cause of later ones."""
-    text = log.read_text()
+    """The error that a server's log names first, which is the cause of later ones; a warning only fears one."""
+    text = "\n".join(line for line in log.read_text().splitlines() if " WARNING " not in line)
     return (re.findall(r"\b\w*Error: .+", text) or text.strip().splitlines()[-1:] or ["nothing was said"])[0]

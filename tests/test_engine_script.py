@@ -40,6 +40,11 @@ class Ended:
         return 1
 
 
+def test_processes_of_one_server_have_a_core_each_and_compile_nothing(monkeypatch):
+    monkeypatch.setattr(engine.os, "sched_getaffinity", lambda _: {3, 1, 2}, raising=False)
+    assert engine.apart(1) == {} and engine.apart(2) == {"VLLM_CPU_OMP_THREADS_BIND": "1|2", "TORCHDYNAMO_DISABLE": "1"}
+
+
 def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path):
     (tmp_path / "log").write_text("loading\nRuntimeError: no room\n")
     with pytest.raises(DSparkLiteError, match="did not start .RuntimeError: no room."):
@@ -54,7 +59,7 @@ def test_a_server_that_breaks_down_later_is_told_with_its_first_error(tmp_path, 
     run = {"drafter": "dspark", "prefix_cache": True, "at_once": 1, "processes": 2}
     monkeypatch.setattr(engine, "SCRATCH", tmp_path)
     monkeypatch.setattr(engine, "measure", measure)
-    (tmp_path / "dspark-True-1-2.log").write_text("ready\nInductorError: no driver\nEngineDeadError: it ended\n")
+    (tmp_path / "dspark-True-1-2.log").write_text("(pid 1) WARNING may cause errors like `OSError: too many`\nready\nInductorError: no driver\nEngineDeadError: it ended\n")
     row = engine.tried(run, [], 1, ([], {}))
     assert row == {**run, "not_run": "the server started and broke down at a request (InductorError: no driver)"}
     assert engine.line(row).endswith("tensor parallel 2: not run: the server started and broke down at a request (InductorError: no driver)")
