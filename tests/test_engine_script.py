@@ -59,7 +59,8 @@ def test_a_server_that_breaks_down_later_is_told_with_its_first_error(tmp_path, 
     run = {"drafter": "dspark", "prefix_cache": True, "at_once": 1, "processes": 2}
     monkeypatch.setattr(engine, "SCRATCH", tmp_path)
     monkeypatch.setattr(engine, "measure", measure)
-    (tmp_path / "dspark-True-1-2.log").write_text("(pid 1) WARNING may cause errors like `OSError: too many`\nready\nInductorError: no driver\nEngineDeadError: it ended\n")
+    said = ["(pid 1) WARNING may cause errors like `OSError: too many`", "ready", "InductorError: no driver", "EngineDeadError: it ended"]
+    (tmp_path / "dspark-True-1-2.log").write_text("\n".join(said))
     row = engine.tried(run, [], 1, ([], {}))
     assert row == {**run, "not_run": "the server started and broke down at a request (InductorError: no driver)"}
     assert engine.line(row).endswith("tensor parallel 2: not run: the server started and broke down at a request (InductorError: no driver)")

@@ -14,6 +14,7 @@ import run_course
 from hypothesis import settings
 from packaging.requirements import Requirement
 
+from dspark_lite.common.supported import OLDEST
 from dspark_lite.common.about import REPOSITORY, VERSION
 
 ROOT = notebooks.ROOT
@@ -159,6 +160,7 @@ def test_the_oldest_versions_tested_are_the_lower_bounds():
     oldest = pinned("constraints-oldest.txt")
     for name in ("transformers", "huggingface_hub"):
         assert str(bounds[name]) == ">=" + oldest[name].removesuffix(".0")
+    assert {name: str(bounds[name]) for name in OLDEST} == {name: f">={version}" for name, version in OLDEST.items()}
 
 
 def test_ruff_finds_nothing():

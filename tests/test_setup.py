@@ -1,10 +1,13 @@
 """What `setup` may be told of device, number format and memory, and the sentence where memory ends in the middle of a lesson."""
 
+import re
+from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from dspark_lite.common import supported
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
@@ -13,6 +16,27 @@ from dspark_course.measure.lab import cap_memory, setup
 from dspark_lite.training.precision import precision_on
 
 GPU = torch.device("cuda")
+
+
+@pytest.mark.parametrize(("found", "sentence"), [
+    ("4.57.1", 'transformers 4.57.1 is too old: 5.0 or newer is needed; run `pip install --upgrade "transformers>=5.0"` and restart, or on Colab '),
+    (None, "transformers is missing: 5.0 or newer is needed; run ")])
+def test_a_library_that_is_too_old_or_missing_is_a_sentence(monkeypatch, found, sentence):
+    def version(name):
+        if name != "transformers":
+            return "99.0"
+        if found is None:
+            raise PackageNotFoundError(name)
+        return found
+
+    monkeypatch.setattr(supported, "version", version)
+    with pytest.raises(DSparkLiteError, match=re.escape(sentence)):
+        supported.check_versions()
+
+
+def test_a_local_or_early_build_of_the_oldest_version_is_no_older(monkeypatch):
+    monkeypatch.setattr(supported, "version", lambda name: f"{supported.OLDEST[name]}.0rc1+cpu")
+    supported.check_versions()
 
 
 @pytest.mark.parametrize(("option", "sentence"), [

@@ -843,16 +843,16 @@ done = exercises.check_diagnosis(diagnosis)
 # on this machine with the tiny target and a drafter, sends chat requests through the ordinary client, and reads from
 # the server's metrics what was accepted at each position. It takes a while, because without a GPU vLLM's drafting
 # kernels are interpreted, so its result is kept. Run it, and this cell shows yours. (A prefix cache keeps the keys and values
-# of a prompt's beginning for the next request that begins alike.)
+# of a prompt's beginning for the next request that begins alike; two processes hold half of every layer each.)
 
 # %%
 from dspark_lite.common.files import ROOT
 
 served = recorded.read(ROOT / "assets" / "measurements" / "engine.json", "make engine")
 answered = [row for row in served["rows"] if "not_run" not in row]
-heads = ["drafter", "prefix cache", "requests at once", "texts as ours", "rounds, vLLM", "rounds, generate"]
+heads = ["drafter", "prefix cache", "requests at once", "processes", "texts as ours", "rounds, vLLM", "rounds, generate"]
 Markdown(formats.markdown(heads, [
-    [row["drafter"], "on" if row["prefix_cache"] else "off", str(row["at_once"]),
+    [row["drafter"], "on" if row["prefix_cache"] else "off", str(row["at_once"]), str(row["processes"]),
      f"{row['same_texts']} of {row['of']}", *(str(row[who]["rounds"] or "-") for who in ("vllm", "generate"))]
     for row in answered]))
 
@@ -871,8 +871,9 @@ for name in ("dspark", "dflash"):
 # people would call it noise. But nothing here is random: the same weights, the same prompts, greedy. How would you find
 # the cause? This is how we did; the cell below then checks it.
 #
-# **Who is right?** We asked a third, independent program, mlx-dspark (a port to Apple's MLX). It reads the same folders and
-# accepts exactly our drafts, round by round (`make judges`), so the search is in vLLM.
+# **Who is right?** We asked two more programs that nobody here wrote: mlx-dspark (a port to Apple's MLX), which reads the same
+# folders, and llama.cpp, whose converter does. Both keep exactly our drafts, round by round (`make judges`), so the search is
+# in vLLM.
 #
 # **Is it rounding?** We compared the logits of one block, position by position. Both programs compute in float32, which leaves
 # errors of some 1e-5. In vLLM's first block of the first prompt the logits were off by more than ten thousand times as much,
