@@ -777,7 +777,7 @@ for seed in (1, 2):
 # smaller factor, or one begun from a trained draft, would test it.
 
 # %%
-for recipe in ("three-losses-seed-1", "direct-acceptance-seed-1", "three-losses-seed-2", "direct-acceptance-seed-2"):
+for recipe in studies.DIRECT_ACCEPTANCE:
     held_out = our_results.measured(recipe)["training"]["held_out_losses"]
     print(f"{recipe:24} L1 {held_out['l1']:.4f}, cross-entropy {held_out['cross_entropy']:.3f}")
 
