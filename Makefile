@@ -1,7 +1,9 @@
 # make run, make test: everything from a bare clone. make lab opens the lessons.
 PYTHON ?= python3
 BIN := .venv/bin
-# Byte code is written when a module is first imported: most of what is installed never is.
+# Byte code is written when a module is first imported, most of what is installed never is; whoever has told Python not to write
+# any would wait for the compiler in every kernel of a lesson.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 # A file's tests stay on one worker, which then loads its models once; the files run in their order, so that no long one is the last.
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests

@@ -1,8 +1,10 @@
 """Measuring: the arithmetic on hand-made generations, and the files that `evaluate` and `bench` write."""
 
+import gc
 import itertools
 import json
 import math
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -238,6 +240,23 @@ def test_the_lab_holds_one_drafter_and_repeats_itself():
     ids = lab.encode("Hi")
     assert ids.shape[0] == 1 and lab.decode(ids[0]).startswith("user\nHi\nassistant")
     assert torch.rand(1, generator=lab.generator(3)) == torch.rand(1, generator=lab.generator(3))
+
+
+@pytest.mark.parametrize("names, fast", [(["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"], False), (["dspark"], "eager")])
+def test_a_drafter_that_is_let_go_leaves_the_memory(names, fast, monkeypatch):
+    lab, collected = setup(prompts=1), []
+    monkeypatch.setattr(gc, "collect", lambda generation=2, collect=gc.collect: collected.append(generation) or collect(generation))
+    ids = lab.encode(lab.prompts["math"][0])
+    gc.disable()
+    try:
+        for name in names:
+            held = weakref.ref(lab.drafter(name))
+            generate(lab.target, held(), ids, max_new_tokens=8, fast=fast)
+            lab.drafter("dflash" if name == "dspark" else "dspark")
+            assert held() is None, f"{name} is still there"
+    finally:
+        gc.enable()
+    assert (2 in collected) == bool(fast)  # it takes a third of a second, so only where it is needed
 
 
 # Resuming --------------------------------------------------------------------------------------------------------------

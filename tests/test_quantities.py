@@ -82,13 +82,13 @@ def measured(tmp_path, monkeypatch):
 
 def test_the_interval_leaves_out_two_and_a_half_percent_on_either_side():
     values = iter([50.0, *range(200, -1, -1)])  # of the prompts as they are, then of 201 resamples
-    assert bootstrap(lambda groups: next(values), [np.zeros((2, 1))], resamples=201) == is_about(50, 5, 195)
+    assert bootstrap(lambda groups: [next(values) for _ in groups[0]], [np.zeros((2, 1))], resamples=201) == is_about(50, 5, 195)
 
 
 def test_a_resample_redraws_the_rows_of_every_group():
     drawn = []
-    bootstrap(lambda groups: drawn.append(groups) or 0.0, [np.arange(5), np.arange(5, 8)], resamples=100)
-    assert [group.tolist() for group in drawn[0]] == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    bootstrap(lambda groups: [drawn.append(one) or 0.0 for one in zip(*groups)], [np.arange(5), np.arange(5, 8)], resamples=100)
+    assert len(drawn) == 101 and [group.tolist() for group in drawn[0]] == [[0, 1, 2, 3, 4], [5, 6, 7]]
     for group, rows in ((0, range(5)), (1, range(5, 8))):
         resampled = [groups[group].tolist() for groups in drawn[1:]]
         assert all(len(one) == len(rows) for one in resampled) and set().union(*resampled) == set(rows)

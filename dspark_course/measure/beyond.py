@@ -65,10 +65,10 @@ def block_gain(blocks: Blocks) -> dict[str, Estimate]:
     places = np.unique(blocks.prompts, return_inverse=True)[1]
     totals = np.stack([np.bincount(places, values) for values in (blocks.token + 1, blocks.block + 1, np.ones(len(places)))], 1)
 
-    def mean(column):
-        return bootstrap(lambda groups: groups[0][:, column].sum() / groups[0][:, 2].sum(), [totals])
+    def over(column, other):
+        return bootstrap(lambda groups: groups[0][..., column].sum(-1) / groups[0][..., other].sum(-1), [totals])
 
-    return {"token": mean(0), "block": mean(1), "gain": bootstrap(lambda groups: groups[0][:, 1].sum() / groups[0][:, 0].sum() - 1, [totals])}
+    return {"token": over(0, 2), "block": over(1, 2), "gain": over(1, 0).scaled(1.0, -1.0)}
 
 
 def estimated_logits(blocks: Blocks, refit: int = 100) -> np.ndarray:

@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.common.estimates import Estimate, bootstrap, paired
+from dspark_lite.common.estimates import Estimate, bootstrap, paired, share
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding.rounds import Generation, Round, generate
 from dspark_lite.decoding.sampling import check_temperature
@@ -65,13 +65,9 @@ def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
     return counts
 
 
-def _ratio(kept: float, count: float) -> float:
-    return float(kept / count) if count else float("nan")
-
-
 def acceptance_by_position(generations: list[Generation], gamma: int) -> list[float | None]:
     """Of the rounds that reached position k, the share that accepted it; None where no round did."""
-    return [_ratio(kept, reached) if reached else None for kept, reached in position_counts(generations, gamma).sum(0)]
+    return [float(kept / reached) if reached else None for kept, reached in position_counts(generations, gamma).sum(0)]
 
 
 def position_estimates(generations: list[Generation], gamma: int) -> list[Estimate | None]:
@@ -81,13 +77,18 @@ def position_estimates(generations: list[Generation], gamma: int) -> list[Estima
 
 def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
     """`position_estimates` from `position_counts` [N, gamma, 2], which a row of `evaluate` carries."""
-    return [bootstrap(lambda groups: _ratio(*groups[0].sum(0)), [counts[:, k]])
+    return [bootstrap(lambda groups: share_of_rows(groups[0]), [counts[:, k]])
             if counts[:, k, 1].sum() >= MIN_ROUNDS else None for k in range(counts.shape[1])]
 
 
-def mean_accepted_length(groups: list[np.ndarray]) -> float:
-    """Committed tokens per round of each group of rows, averaged over the groups."""
-    return float(np.mean([_ratio(group[:, 0].sum(), group[:, 1].sum()) for group in groups]))
+def mean_accepted_length(groups: list[np.ndarray]) -> np.ndarray:
+    """Committed tokens per round of each group of rows [..., N, 2], averaged over the groups: [...]."""
+    return np.mean([share_of_rows(group) for group in groups], axis=0)
+
+
+def share_of_rows(rows: np.ndarray) -> np.ndarray:
+    """The sum of the first column of rows [..., N, 2] over that of the second, [...]; nan where that is 0."""
+    return share(rows[..., 0].sum(-1), rows[..., 1].sum(-1))
 
 
 def relative_gain(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:

@@ -55,9 +55,11 @@ class Lab:
     def _let_go(self) -> None:
         """Drops the drafter that is held, and what the fast path made of it."""
         held, self._held = self._held, None
-        if held:
-            parts = self.target.fast_parts
-            self.target.fast_parts = {key: part for key, part in parts.items() if key[0] is not held[1]}
+        compiled = [key for key in self.target.fast_parts if held and key[0] is held[1]]
+        for key in compiled:  # in place: a fast target knows the same parts
+            del self.target.fast_parts[key]
+        if compiled:
+            held = key = compiled = None
             gc.collect()  # a compiled pass and its drafter hold each other
 
     def check_drafter(self, name: str) -> None:

@@ -63,7 +63,7 @@ def summary(counts: np.ndarray) -> dict:
     if not counts.size or not counts[:, 2].sum():
         raise RequestError("no prompt gave a whole step; take shorter prompts, or more of them")
     accepted, rejected, steps = counts.sum(0)
-    rate = bootstrap(lambda groups: groups[0][:, 0].sum() / groups[0][:, :2].sum(), [counts])
+    rate = bootstrap(lambda groups: groups[0][..., 0].sum(-1) / groups[0][..., :2].sum((-2, -1)), [counts])
     return {"accepted": float(accepted / steps), "rejected": float(rejected / steps),
             "total": float((accepted + rejected) / steps), "rate": rate.value, "low": rate.low, "high": rate.high}
 

@@ -69,9 +69,10 @@ def round_times(measured: dict, drafter: str, length: int) -> np.ndarray:
     return np.add(part("target"), part(drafter)).T
 
 
-def full_round(times: np.ndarray) -> float:
-    """Milliseconds of a full round from those by turn and context: the median turn, the mean over contexts."""
-    return float(np.median(times, 0).mean())
+def full_round(times: np.ndarray) -> np.ndarray:
+    """Milliseconds [...] of a full round from those by turn and context [..., turns, contexts]: the median turn, the mean
+    over contexts."""
+    return np.median(times, -2).mean(-1)
 
 
 def overhead(measured: dict, drafter: str, length: int) -> Estimate:

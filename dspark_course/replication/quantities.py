@@ -15,7 +15,7 @@ from dspark_lite.common.names import DOMAINS
 from dspark_lite.losslessness import enumeration, toys
 from dspark_lite.scheduling import policies as scheduling
 from ..measure import studies
-from ..measure.evaluation import mean_accepted_length
+from ..measure.evaluation import mean_accepted_length, share_of_rows
 from ..measure.studies import DEPTHS, LENGTH_STUDY, TABLE_1
 from . import our_results, recorded_confidence, recorded_serving
 from .our_results import gains
@@ -42,10 +42,9 @@ def paper_at(domain: str, drafter: str, position: int) -> float:
     return paper.conditional_acceptance(drafter, domain)[position - 1]
 
 
-def acceptance(counts: np.ndarray, position: int) -> float:
-    """Conditional acceptance at a position (from 1) from counts [N, gamma, 2]; nan where no round reached it."""
-    accepted, reached = counts[:, position - 1].sum(0)
-    return accepted / reached if reached else float("nan")
+def acceptance(counts: np.ndarray, position: int) -> np.ndarray:
+    """Conditional acceptance [...] at a position (from 1) from counts [..., N, gamma, 2]; nan where no round reached it."""
+    return share_of_rows(counts[..., position - 1, :])
 
 
 def ahead(domain: str, first: tuple[str, int], second: tuple[str, int]) -> Estimate:
@@ -59,9 +58,9 @@ def paper_ahead(domain: str, first: tuple[str, int], second: tuple[str, int]) ->
     return paper_at(domain, *first) - paper_at(domain, *second)
 
 
-def fall(counts: list[np.ndarray]) -> float:
+def fall(counts: list[np.ndarray]) -> np.ndarray:
     """How far conditional acceptance falls from position 1 to 7, the mean over domains."""
-    return float(np.mean([acceptance(rows, FALL[0]) - acceptance(rows, FALL[1]) for rows in counts]))
+    return np.mean([acceptance(rows, FALL[0]) - acceptance(rows, FALL[1]) for rows in counts], axis=0)
 
 
 def falls(domains, recipe: str) -> Estimate:
@@ -114,7 +113,7 @@ def paper_domain_gap(first: str, second: str) -> float:
     return means[first] - means[second]
 
 
-def _longer(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
+def _longer(ours: list[np.ndarray], theirs: list[np.ndarray]) -> np.ndarray:
     return mean_accepted_length(ours) - mean_accepted_length(theirs)
 
 
@@ -179,7 +178,7 @@ def _study(drafter: str, length: int, domains) -> list[np.ndarray]:
     return [rows for domain, rows in tallies if domain in domains]
 
 
-def _length_ratio(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
+def _length_ratio(ours: list[np.ndarray], theirs: list[np.ndarray]) -> np.ndarray:
     return mean_accepted_length(ours) / mean_accepted_length(theirs)
 
 

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from dspark_lite.common.estimates import Estimate, bootstrap
+from dspark_lite.common.estimates import Estimate, interval_of
 from dspark_lite.common.files import ROOT
 from dspark_lite.common.recorded import read
 from dspark_lite.scheduling.calibration import STS, Observations, auc, ece, survivals, survived
@@ -21,6 +21,7 @@ def excess(predicted: np.ndarray, observed: np.ndarray) -> float:
 
 
 FORECAST_MEASURES = {"ece": ece, "auc": auc, "excess": excess}
+SUMMARIES = (min, max, np.mean)  # over positions
 
 
 def _recorded(name: str) -> dict:
@@ -69,25 +70,35 @@ def rate(domain: str, least: float) -> Estimate:
     return Estimate(row["rate"], row["low"], row["high"])
 
 
-@cache
 def over_positions(measure: str, summary, calibrated: bool = False) -> Estimate:
-    """`summary` (min, max, np.mean) over the positions of one of FORECAST_MEASURES, with its interval over prompts."""
-    return _over_prompts(lambda *blocks: _summary(measure, summary, calibrated, *blocks))
+    """One of SUMMARIES over the positions of one of FORECAST_MEASURES, with its interval over prompts."""
+    return all_summaries(measure, calibrated)[summary]
+
+
+@cache
+def all_summaries(measure: str, calibrated: bool) -> dict:
+    """Each of SUMMARIES, from the same resamples."""
+    def summaries(*blocks):
+        values = _by_position(measure, calibrated, *blocks)
+        return [summary(values) for summary in SUMMARIES]
+
+    return dict(zip(SUMMARIES, _over_prompts(summaries)))
 
 
 @cache
 def gain_in_ece() -> Estimate:
     """How much lower the mean ECE is after the calibration, on prompts that it was not fitted on."""
-    return _over_prompts(lambda *blocks: _summary("ece", np.mean, False, *blocks) - _summary("ece", np.mean, True, *blocks))
+    (gain,) = _over_prompts(lambda *blocks: [np.mean(_by_position("ece", False, *blocks)) - np.mean(_by_position("ece", True, *blocks))])
+    return gain
 
 
-def _summary(measure: str, summary, calibrated: bool, logits, accepted) -> float:
+def _by_position(measure: str, calibrated: bool, logits, accepted) -> list[float]:
     predicted = survivals(logits, stored_sts().temperatures if calibrated else None).T
-    return summary([FORECAST_MEASURES[measure](p, o) for p, o in zip(predicted, survived(accepted, len(predicted)).T)])
+    return [FORECAST_MEASURES[measure](p, o) for p, o in zip(predicted, survived(accepted, len(predicted)).T)]
 
 
-def _over_prompts(statistic) -> Estimate:
-    """A statistic of (logits, accepted) of all recorded blocks; a resample draws prompts and takes all their blocks.
+def _over_prompts(statistics) -> list[Estimate]:
+    """Statistics of (logits, accepted) of all recorded blocks; a resample draws prompts and takes all their blocks.
 
     ECE is biased upward under resampling; we recentre the bootstrap interval on the point estimate (symmetric,
     approximate).
@@ -96,8 +107,8 @@ def _over_prompts(statistic) -> Estimate:
                for own in (found.prompts == prompt for prompt in np.unique(found.prompts))]
 
     def of_chosen(groups):
-        return statistic(*(np.concatenate(part) for part in zip(*(prompts[index] for index in groups[0]))))
+        return np.array([statistics(*map(np.concatenate, zip(*(prompts[index] for index in chosen)))) for chosen in groups[0]])
 
-    found = bootstrap(of_chosen, [np.arange(len(prompts))], resamples=100)
-    half = (found.high - found.low) / 2
-    return Estimate(found.value, found.value - half, found.value + half)
+    everyone = np.arange(len(prompts))
+    values, (low, high) = of_chosen([everyone[None]])[0], interval_of(of_chosen, [everyone], resamples=100)
+    return [Estimate(float(value), float(value - half), float(value + half)) for value, half in zip(values, (high - low) / 2)]

@@ -65,15 +65,14 @@ def totals_by_turn(name: str, row: dict) -> np.ndarray:
     return np.stack(SERVING_MEASURES[name](row), 1)
 
 
-def ratio(turns: np.ndarray) -> float:
-    """The measure that `totals_by_turn` [turns, 2] give."""
-    over, under = turns.sum(0)
-    return float(over / under)
+def ratio(turns: np.ndarray) -> np.ndarray:
+    """The measure [...] that `totals_by_turn` [..., turns, 2] give."""
+    return turns[..., 0].sum(-1) / turns[..., 1].sum(-1)
 
 
 def value(name: str, row: dict) -> float:
     """A measure of a row without its interval."""
-    return ratio(totals_by_turn(name, row))
+    return float(ratio(totals_by_turn(name, row)))
 
 
 def with_interval(name: str, row: dict) -> Estimate:
@@ -212,8 +211,9 @@ def gain_over_mtp(gain, policy: str, concurrency: int) -> Estimate:
              for drafter, name in (("dspark", policy), ("mtp", "all")))
 
     def of_frontiers(*both):
-        ours, theirs = (np.stack([rates / loads, rates], 1) for rates in (np.array(list(map(ratio, groups))) for groups in both))
-        return gain(ours, theirs[list(loads).index(concurrency)])
+        rates = (np.stack(list(map(ratio, groups)), -1) for groups in both)  # [R, loads]
+        frontiers = (np.stack([total / loads, total], -1) for total in rates)
+        return np.array([gain(ours, theirs[list(loads).index(concurrency)]) for ours, theirs in zip(*frontiers)])
 
     found = paired(of_frontiers, *turns)
     if np.isnan(found.value):

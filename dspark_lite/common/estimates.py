@@ -1,11 +1,13 @@
 """Estimates with bootstrap intervals."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 RESAMPLES = 2000
 COVERAGE = 0.95  # of an interval
+BATCH = 100  # resamples that a statistic is given at once
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,17 @@ class Estimate:
 def bootstrap(statistic, groups: list[np.ndarray], resamples: int | None = None) -> Estimate:
     """A statistic of several groups of rows with its percentile interval; a resample redraws the rows of every group.
 
-    A resample without a round (the statistic is nan) says nothing and is left out.
+    The statistic takes R resamples at once, groups [R, N, ...], and gives one value for each, [R]. A resample without a
+    round (the value is nan) says nothing and is left out.
     """
-    value = float(statistic(groups))
+    value = float(statistic([group[None] for group in groups])[0])
     return Estimate(value, value, value) if np.isnan(value) else Estimate(value, *map(float, interval_of(statistic, groups, resamples)))
 
 
 def paired(statistic, *measured_on_the_same: list[np.ndarray]) -> Estimate:
     """A statistic of several measurements with its interval; a resample draws the same prompts for all of them.
 
-    A measurement is a list of arrays [N, ...], one a domain; the statistic takes as many such lists.
+    A measurement is a list of arrays [N, ...], one a domain; the statistic takes as many such lists of arrays [R, N, ...].
     """
     def resampled(chosen):
         return statistic(*([rows[index] for rows, index in zip(groups, chosen)] for groups in measured_on_the_same))
@@ -48,14 +51,28 @@ def share_estimates(kept: np.ndarray, counted: np.ndarray, prompts: np.ndarray) 
     np.add.at(sums, places, np.stack([kept, counted], 1))
 
     def shares(groups):
-        above, below = groups[0].sum(0)
-        return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
+        above, below = np.moveaxis(groups[0].sum(1), 1, 0)
+        return share(above, below)
 
-    return [Estimate(*map(float, found)) for found in zip(shares([sums]), *interval_of(shares, [sums]))]
+    return [Estimate(*map(float, found)) for found in zip(shares([sums[None]])[0], *interval_of(shares, [sums]))]
+
+
+def share(part, whole) -> np.ndarray:
+    """part / whole, of arrays [...]; nan where the whole is 0."""
+    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0)[()]
 
 
 def interval_of(statistic, groups: list[np.ndarray], resamples: int | None = None) -> np.ndarray:
-    """The two ends [2, ...] between which COVERAGE of the values of a statistic [...] on resamples lie; nan ones are left out."""
+    """The two ends [2, ...] between which COVERAGE of the values [R, ...] of a statistic on resamples lie; nan ones are left out."""
+    rows = drawn_rows(tuple(map(len, groups)), resamples or RESAMPLES)
+    values = [statistic([group[drawn[start:start + BATCH]] for group, drawn in zip(groups, rows)])
+              for start in range(0, resamples or RESAMPLES, BATCH)]
+    return np.nanquantile(np.concatenate(values), [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)
+
+
+@lru_cache(maxsize=8)  # most statistics are of as many prompts
+def drawn_rows(sizes: tuple[int, ...], resamples: int) -> list[np.ndarray]:
+    """Which rows each resample takes of groups of these sizes, always the same: an array [resamples, N] for each group."""
     rng = np.random.default_rng(0)
-    draws = [statistic([group[rng.integers(0, len(group), len(group))] for group in groups]) for _ in range(resamples or RESAMPLES)]
-    return np.nanquantile(draws, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)
+    drawn = [[rng.integers(0, size, size) for size in sizes] for _ in range(resamples)]
+    return [np.array(rows) for rows in zip(*drawn)]

@@ -73,6 +73,7 @@ def _compiled(method, backend: str):
     return torch.compile(types.MethodType(own, method.__self__), fullgraph=True, backend=backend, options=options)
 
 
+@torch.inference_mode(False)  # the weights outlive the decoding that asks for this, and a drafter may be trained on them
 def column_major(model: torch.nn.Module) -> None:
     """On a CPU, lays the weights of linear layers out column by column, in which order few rows are multiplied faster. Names,
     shapes and numbers stay."""

@@ -603,8 +603,8 @@ lengths, lost = {}, {}
 
 
 def speed(rows):
-    """Tokens per second of rows [steps, 2]."""
-    return rows[:, 0].sum() / rows[:, 1].sum()
+    """Tokens per second [...] of rows [..., steps, 2]."""
+    return rows[..., 0].sum(-1) / rows[..., 1].sum(-1)
 
 
 for curve, by_view in views.items():
@@ -763,7 +763,7 @@ def policies_of(curve):
 def ratio(ours, theirs):
     """Tokens per second of ours over theirs, rows [steps, 2] of the same steps, with an interval over steps."""
     paired = np.concatenate([ours, theirs], 1)
-    return bootstrap(lambda groups: speed(groups[0][:, :2]) / speed(groups[0][:, 2:]), [paired])
+    return bootstrap(lambda groups: speed(groups[0][..., :2]) / speed(groups[0][..., 2:]), [paired])
 
 
 against_all, lag_price, budgets = {}, {}, {}
