@@ -123,3 +123,9 @@ def test_a_prediction_is_kept_and_stands_above_the_result(capsys):
     assert lines[0] == "Kept." and "dots" in lines[1]
     assert lines[2:5] == ["Which one?", "  you said   the first", "  measured   the second"]
     assert lines[6] == "  you said   nothing yet"
+
+
+@pytest.mark.parametrize(("guess", "is_made"), [(..., False), (None, False), ("", False), ("  ", False), (0, True), (False, True), ([], True)])
+def test_no_word_is_no_prediction(guess, is_made, capsys):
+    predict("Which one?", guess)
+    assert capsys.readouterr().out.startswith("Kept." if is_made else "Replace the dots")

@@ -5,19 +5,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prediction:
-    """A question and the reader's guess; `...` where there is none."""
+    """A question and the reader's guess; `...`, None or an empty text where there is none."""
 
     question: str
     guess: object = ...
 
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a guess."""
+        return self.guess is not ... and self.guess is not None and bool(str(self.guess).strip())
+
     def beside(self, result) -> None:
         """Prints the guess above what was measured."""
         print(self.question)
-        print(f"  you said   {'nothing yet' if self.guess is ... else self.guess}")
+        print(f"  you said   {self.guess if self.is_made else 'nothing yet'}")
         print(f"  measured   {result}")
 
 
 def predict(question: str, guess=...) -> Prediction:
     """Keeps a guess until its result is there; any value will do, and none is right or wrong here."""
-    print("Kept." if guess is not ... else "Replace the dots with your guess before you run on.")
-    return Prediction(question, guess)
+    prediction = Prediction(question, guess)
+    print("Kept." if prediction.is_made else "Replace the dots with your guess before you run on.")
+    return prediction
