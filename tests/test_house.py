@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from functools import cache
 
 import notebooks
 import pytest
@@ -24,6 +25,7 @@ FOLDERS = "|".join(a + b for a, b in [("ho", "me"), ("ro", "ot"), ("Us", "ers"),
 MACHINE_PATH = re.compile(rf"(?<![\w.~*\])}}-])/(?:{FOLDERS})/[^\s\"']*")
 
 
+@cache
 def tracked_text():
     """Return {path: text} of the files that git tracks, binaries left out."""
     listed = subprocess.run(
@@ -87,8 +89,8 @@ def test_addresses_of_the_repository_come_from_the_constant():
             REPOSITORY
         }
         assert not strange, name
-    for source in notebooks.lesson_sources():
-        assert notebooks.colab_url(f"notebooks/{source.stem}.ipynb") in readme.lessons()
+    lessons = readme.lessons()
+    assert all(notebooks.colab_url(f"notebooks/{source.stem}.ipynb") in lessons for source in notebooks.lesson_sources())
 
 
 def test_no_path_of_a_machine_is_tracked():
@@ -217,6 +219,7 @@ PROTOCOLS = {
 FIRST_WORLD = "world/corpus.py"  # stands beside the second one, with its names, until what was trained on it is gone
 
 
+@cache
 def modules():
     """Return {path inside its package: tree} of the files of both packages; the doors of the course are left out."""
     paths = {path.relative_to(ROOT / package).as_posix(): path for package in reversed(PACKAGES) for path in (ROOT / package).rglob("*.py")}
