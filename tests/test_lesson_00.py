@@ -9,6 +9,7 @@ import stated
 import torch
 from helpers import bars, drawn, written
 
+from dspark_lite import setup
 from dspark_lite.decoding import Round, generate
 from dspark_lite.decoding.target import Step
 from dspark_course.figures import lesson_00 as figures
@@ -97,7 +98,7 @@ def test_bars_of_speed_say_how_many_times_plain_decoding(closing):
     fig = figures.speed_bars({"plain": {"math": 100.0, "chat": 50.0}, "dspark": {"math": 250.0, "chat": 60.0}}, "a made device")
     assert bars(fig.axes[0]) == [[100.0, 50.0], [250.0, 60.0]]
     assert written(fig) == ["× 2.50", "× 1.20", "measured on a made device"]
-    assert fig.axes[0].get_title() == "math gains most, chat least"
+    assert fig.axes[0].get_title() == "chat gains least"
 
 
 # What the lesson says is what it prints ------------------------------------------------------------------------------
@@ -123,8 +124,7 @@ def test_its_numbers_are_its_outputs(sentence, output):
 
 
 def test_no_block_of_the_advice_survives_and_most_of_the_sum_do():
-    stated.caught("Seven drafts in a row were right in most rounds of the sum; of the advice no block survived whole",
-                  stated.prose("00"), "the prose")
+    stated.caught("In most rounds of the sum all seven drafts were kept, but in no round of the advice", stated.prose("00"), "the prose")
     found = {name: [int(n) for n in rounds.split(", ")]
              for name, rounds in re.findall(r"^(sum|advice) +committed by round \[(.*)\]", stated.printed("00"), re.M)}
     assert found["sum"].count(8) > len(found["sum"]) / 2 and max(found["advice"]) < 8
@@ -138,17 +138,28 @@ def test_the_fifth_draft_looks_perfect_and_the_sixth_is_rare():
     stated.between("00", "The sixth was a rare draw: its bars are too low to see", r"^' k' +q ([\d.]+)   p ([\d.]+)   void$", (0, 0.02), (0, 0.02))
 
 
-def test_math_gains_most_and_chat_least():
+def test_chat_gains_least():
     measured = stated.caught(r"measured   math ([\d.]+), code ([\d.]+), chat ([\d.]+)", stated.printed("00"), "the output")
     math, code, chat = map(float, measured)
-    assert "Math gains most and chat least" in stated.prose("00") and math > code > chat > 1.5
+    assert "Chat gains least" in stated.prose("00") and min(math, code) > chat > 1.5
+
+
+def test_refused_drafts_of_sums_mostly_stood_where_a_digit_is_computed(monkeypatch):
+    stated.caught("In sums mostly at a digit that must be computed, above 8 for 9", stated.prose("00"), "the prose")
+    monkeypatch.setenv("DSPARK_PROFILE", "tiny")
+    lab = setup()
+    replaced = []
+    for prompt in lab.prompts["math"][:8]:
+        rounds = generate(lab.target, lab.drafter("dspark"), lab.encode(prompt), max_new_tokens=lab.max_new_tokens).rounds
+        replaced += [lab.decode(r.tokens[-1:]) for r in rounds if r.accepted < min(r.proposed, r.committed)]
+    assert len(replaced) >= 5 and sum(token.isdigit() for token in replaced) > len(replaced) / 2
 
 
 @pytest.mark.parametrize("domain", ["math", "code", "chat"])
 def test_a_round_takes_two_plain_passes_and_the_gain_is_tau_over_them(domain):
     costs = rf"^{domain} .* a round ([\d.]+) times that$"
     stated.between("00", "A round takes about two plain passes in each domain", costs, (1.5, 2.5))
-    stated.caught(r"The gain is \$\\tau\$ over those plain passes\. \(Above it can be slightly less", stated.prose("00"), "the prose")
+    stated.caught(r"The gain is \$\\tau\$ over those plain passes; the one measured above can be slightly lower", stated.prose("00"), "the prose")
     cost, tau, gain = (float(stated.caught(pattern, stated.printed("00"), "the output")[0])
                        for pattern in (costs, rf"^{domain} .* / ([\d.]+) tokens", rf"^  measured .*{domain} ([\d.]+)"))
     assert 0.95 * tau / cost < gain < 1.01 * tau / cost

@@ -7,7 +7,8 @@ from .checking import Exercise, Step
 def example_answers() -> list[Generation]:
     """Two answers of four rounds and of two; the end of the first cut its last round."""
     outcomes = [[(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 5, 3)], [(7, 1, 2), (7, 2, 3)]]  # proposed, accepted, committed
-    return [Generation(rounds=[Round(*outcome) for outcome in rounds]) for rounds in outcomes]
+    rounds = [[Round(*outcome, [0] * outcome[0], [0] * outcome[2]) for outcome in answer] for answer in outcomes]
+    return [Generation([0] * (1 + sum(r.committed for r in answer)), answer) for answer in rounds]
 
 
 def accepted_length(answers):
@@ -49,9 +50,13 @@ check_accepted_length = Exercise(accepted_length, Step([(example_answers(),)], {
         (_mean(lambda r: r.committed, lambda answers: _rounds(answers)[:-1]),
          _mean(lambda r: r.committed, lambda answers: [r for found in answers for r in found.rounds[:-1]])),
     "the first token of an answer comes from the prompt's own pass and belongs to no round":
-        lambda answers: sum(1 + sum(r.committed for r in found.rounds) for found in answers) / len(_rounds(answers)),
+        lambda answers: sum(len(found.token_ids) for found in answers) / len(_rounds(answers)),
     "tau is no whole number: divide with `/`, not with `//`":
         lambda answers: sum(r.committed for r in _rounds(answers)) // len(_rounds(answers)),
+    "do not round tau: return all its digits":
+        (lambda answers: round(accepted_length(answers), 1), lambda answers: round(accepted_length(answers), 2)),
+    "return one number over all answers, not one for each":
+        lambda answers: [accepted_length([found]) for found in answers],
     "that is the share of drafts accepted; divide by the number of rounds, not by the drafts proposed":
         _share(lambda r: r.accepted),
     "you divided the committed tokens by the drafts proposed; divide by the number of rounds":
@@ -70,7 +75,12 @@ def speedup(tau, draft, verify, plain):
     return tau * plain / (draft + verify)
 
 
-check_speedup = Exercise(speedup, Step([(4.0, 2.0, 6.0, 5.0), (3.0, 7.0, 4.0, 6.0)], {
+check_speedup = Exercise(speedup, Step([(4.0, 2.0, 6.0, 5.0), (3.0, 7.0, 4.0, 6.0), (1.5, 4.0, 6.0, 5.0)], {
+    "speculation can also lose: leave a result below 1 as it is":
+        lambda tau, draft, verify, plain: max(1.0, speedup(tau, draft, verify, plain)),
+    "do not round the result: return all its digits":
+        (lambda tau, draft, verify, plain: round(speedup(tau, draft, verify, plain), 1),
+         lambda tau, draft, verify, plain: round(speedup(tau, draft, verify, plain), 2)),
     "the drafter and the target work one after the other: add their times, the longer one is not enough":
         lambda tau, draft, verify, plain: tau * plain / max(draft, verify),
     "you left out the time of drafting; a round costs draft and verify":

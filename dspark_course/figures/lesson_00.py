@@ -103,7 +103,7 @@ def speed_bars(speeds: dict[str, dict[str, float]], device: str):
                 axes.text(at, values[domain], f"× {ratio:.2f}", ha="center", va="bottom", fontsize=9)
     domain_axes(axes, domains, "tokens per second", device)
     gains = {domain: speeds["dspark"][domain] / speeds["plain"][domain] for domain in domains}
-    axes.set_title(f"{max(gains, key=gains.get)} gains most, {min(gains, key=gains.get)} least", fontsize=10)
+    axes.set_title(f"{min(gains, key=gains.get)} gains least", fontsize=10)
     return fig
 
 

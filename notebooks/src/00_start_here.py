@@ -11,13 +11,14 @@
 # A language model writes one token at a time, and for each token the whole model runs once. In a large model most of that
 # time goes into reading weights from memory, and a pass over several tokens reads them only once (lesson 01). **Speculative
 # decoding** uses this: a small, quick *drafter* guesses the next few tokens, and the large model, the *target*, checks all
-# of them in one pass. Each right guess saves a pass, wrong ones are thrown away. Nothing is approximated: at temperature 0
+# of them in one pass. Each right guess saves a pass; wrong ones are thrown away. Nothing is approximated: at temperature 0
 # the text is the target's own, token for token; above it, the text is drawn from exactly the target's distribution. On one
-# thread of a CPU this made the small models of this course about three times as fast; here you measure it on yours.
+# thread of a CPU this made the small models of this course about three times as fast, averaged over three kinds of text; here you
+# measure it on yours.
 #
 # The rule that makes it exact was found twice, by [Leviathan and others](references.md#leviathan) in 2022 and by
-# [Chen and others](references.md#chen) in 2023. Since then the drafters have changed. [EAGLE-3](references.md#eagle3)
-# continues the target's own features token by token, [DFlash](references.md#dflash) drafts a whole block at once, and in
+# [Chen and others](references.md#chen) in 2023. Drafters have improved since: [EAGLE-3](references.md#eagle3) drafts
+# token by token from the target's hidden states, [DFlash](references.md#dflash) drafts a whole block at once, and in
 # 2026 DeepSeek and Peking University joined the two ideas in **DSpark**: a block drafted in parallel, a small sequential
 # head that makes it coherent, and a confidence that decides how much of it is worth checking. The paper is
 # [*DSpark: Confidence-Scheduled Speculative Decoding with Semi-Autoregressive Generation*](references.md#dspark) by Xin
@@ -32,9 +33,9 @@
 # - that the answer stays the one the target would have written by itself
 # - how fast it is on your machine, and what decides that: the cost of a round and the tokens it brings
 #
-# **What you need**: Python, and the idea that a language model gives a probability to every possible next token. Beside the
-# lessons stand [references](references.md), [notation](notation.md) and a [glossary](glossary.md). Exercises are marked *code*
-# (a checker names your mistake), *think* (the answer folds out) or *open* (there is no given answer).
+# **What you need**: Python, and the idea that a language model gives a probability to every possible next token. Three pages
+# go with the lessons: [references](references.md), [notation](notation.md), [glossary](glossary.md). Exercises are marked
+# *code* (a checker names your mistake), *think* (the answer folds out) or *open* (there is no given answer).
 
 # %% tags=["setup"]
 pass
@@ -105,9 +106,9 @@ print(lab.prompts["chat"][0])
 picture = token_boxes.rounds_figure(lab, advice, count=20)
 
 # %% [markdown]
-# Seven drafts in a row were right in most rounds of the sum; of the advice no block survived whole. The mean number of tokens
-# per round is the **accepted length**, written $\tau$: the paper's name, though the target's own token counts, too.
-# A block has $\gamma$ drafts, here 7, so $\tau$ is at most $\gamma + 1 = 8$.
+# In most rounds of the sum all seven drafts were kept, but in no round of the advice. The mean number of tokens per round is
+# the **accepted length**, written $\tau$: the paper's name, though the target's own token counts, too. A block has $\gamma$
+# drafts, here 7, so $\tau$ is at most $\gamma + 1 = 8$.
 #
 # ### Exercise 1 · Accepted length (code)
 # `answers` is a list like `[answer, advice]`; each has `.rounds`, at least one. A round has `.proposed` (drafts that were
@@ -169,18 +170,18 @@ picture = figures.round_picture()
 from dspark_lite.decoding.sampling import accept, draw, probabilities
 
 generator = lab.generator(52)
-step, target_cache = target.prefill(chat_ids, drafter.taps)
+step, target_cache = target.prefill(chat_ids, drafter.taps)  # taps: the layers that the drafter reads
 anchor = draw(probabilities(step.logits[:, -1], 1.0), generator)  # [1]
 state = drafter.begin(chat_ids, step.features)
 print(f"the anchor is {lab.decode(anchor)!r}; features {tuple(step.features.shape)}: "
       f"for each prompt token the states of {len(drafter.taps)} layers, joined")
 
 # %% [markdown]
-# **Draft.** The parallel [*backbone*](glossary.md#backbone), the drafter's layers, makes one pass over
-# `[anchor, mask, …, mask]`: the anchor's place predicts the first draft, each [*mask token*](glossary.md#mask-token), a
-# placeholder, one more. The [*sequential head*](glossary.md#sequential-head), a small table of what follows what, draws
-# the tokens from left to right. For each place, before its token is drawn, the confidence head says how likely a token
-# drawn there is to be kept, if those before it are.
+# **Draft.** The parallel [*backbone*](glossary.md#backbone), the drafter's layers, makes one pass over `[anchor, mask, …,
+# mask]`; a [*mask token*](glossary.md#mask-token) is a placeholder. The anchor's place predicts the first draft, each mask
+# one more. The [*sequential head*](glossary.md#sequential-head), a small table of what follows what, corrects each prediction
+# for the token before it and draws from left to right. Before a token is drawn, the confidence head says how likely whatever
+# is drawn there is to be kept, if all drafts before it are.
 
 # %%
 proposal = drafter.propose(state, anchor, temperature=1.0, generator=generator)
@@ -226,10 +227,10 @@ for k, (draft, wanted, offered) in enumerate(zip(drafts, p, q)):
 
 # %% [markdown]
 # The third draft was unlikely, $q = 0.13$, yet certain to be kept, because the target likes it more: $p = 0.24$. The
-# confidence of that place was 0.44, because it is given *before* the token is drawn: it estimates the chance that
-# whatever is drawn there will be kept. The fourth draft was offered more often than the target wants it, 0.68 against 0.49,
-# so it had a chance of 0.72, and the coin fell against it. The fifth looks perfect and does not count: its $p$ was computed
-# after a token that is not in the answer. The sixth was a rare draw: its bars are too low to see.
+# confidence of that place was 0.44, because it is given *before* the token is drawn: it estimates the chance that whatever is
+# drawn there will be kept. The fourth draft was offered more often than the target wants it, 0.68 against 0.49, so it had a
+# chance of 0.72, and the random draw refused it. The fifth looks perfect and does not count: its $p$ was computed after a
+# token that is not in the answer. The sixth was a rare draw: its bars are too low to see.
 #
 # **Commit.** The accepted prefix and one token more join the answer. The target's cache forgets the refused drafts, and the
 # drafter gets the features of what was kept. The new token is the next anchor; the target reads it in the next round.
@@ -245,7 +246,14 @@ assert target_cache.get_seq_length() == chat_ids.shape[1] + 1 + accepted
 # ## Watch any block
 #
 # At which tokens do the blocks of sums break off, and at which those of advice? The picture has a round of the advice, one of
-# the sum, and one of another answer to the sum, at temperature 1.5.
+# the sum, and one of another answer to the sum, at temperature 1.5: try more.
+#
+# <details><summary>Answer</summary>
+#
+# In sums mostly at a digit that must be computed, above 8 for 9; in advice at words that others could replace.
+# At temperature 1.5 the text falls apart, and blocks break off sooner.
+#
+# </details>
 
 
 # %%
@@ -276,9 +284,9 @@ panel = widgets.explore(
 # ## How fast is it here?
 #
 # Four prompts per domain. Each is decoded plainly and with DSpark, one right after the other, and the domains alternate, so
-# that a slow moment of the machine hits all. Both have already run, so warm-up is not measured. The clock runs from the end
-# of the prompt's pass to the end of the answer. Before you look, guess three speed-ups, such as `(2.0, 2.0, 2.0)`; `predict`
-# keeps them beside the result and grades nothing.
+# that a slow moment of the machine hits all; the ratios still change by some tenths from run to run. The clock runs from the
+# end of the prompt's pass to the end of the answer. Before you look, guess three speed-ups, such as `(2.0, 2.0, 2.0)`;
+# `predict` keeps them beside the result and grades nothing.
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -299,7 +307,7 @@ picture = figures.speed_bars(speeds, lab.device_name)
 gains.beside(", ".join(f"{domain} {speeds['dspark'][domain] / speeds['plain'][domain]:.2f}" for domain in lab.prompts))
 
 # %% [markdown]
-# Math gains most and chat least. And the answers? The same comparison as above, for each of them.
+# Chat gains least. And the answers? The same comparison as above, for each of them.
 
 # %%
 equal = 0
@@ -317,7 +325,7 @@ print(f"{equal} of {sum(map(len, runs.values())) // 2} greedy answers are equal 
 #
 # ### Exercise 2 · Speed-up (code)
 # From $\tau$, the seconds that a round spends drafting and verifying, and the seconds of one pass of plain decoding, all
-# floats above 0: how many times as fast as plain decoding is speculation? 1 means no gain.
+# floats above 0: how many times as fast as plain decoding is speculation? 1 means no gain, less is a loss.
 #
 # <details><summary>Hint</summary>
 #
@@ -349,15 +357,16 @@ done = exercises.check_speedup(speedup)
 
 # %%
 for domain in lab.prompts:
-    rounds = [r for found in runs["dspark", domain] for r in found.rounds]
     draft, verify = round_milliseconds(runs["dspark", domain]).values()
-    tau, plain_pass = sum(r.committed for r in rounds) / len(rounds), 1e3 / speeds["plain"][domain]
-    print(f"{domain:5} ({draft:.1f} ms draft + {verify:.1f} ms verify) / {tau:.2f} tokens = {(draft + verify) / tau:.2f} ms per token; "
+    tau, plain_pass = exercises.accepted_length(runs["dspark", domain]), 1e3 / speeds["plain"][domain]
+    print(f"{domain:5} ({draft:.1f} ms draft + {verify:.1f} ms verify) / {tau:.2f} tokens "
+          f"= {(draft + verify) / tau:.2f} ms per token; "
           f"plain {plain_pass:.2f} ms, a round {(draft + verify) / plain_pass:.2f} times that")
 
 # %% [markdown]
 # A round takes about two plain passes in each domain; it brings 6.24 tokens of math, 5.49 of code and 4.32 of chat. The gain
-# is $\tau$ over those plain passes. (Above it can be slightly less: that clock also saw the drafter read the prompt.)
+# is $\tau$ over those plain passes; the one measured above can be slightly lower, since its clock also ran while the drafter
+# read the prompt.
 #
 # ### Exercise 3 · Which lever? (think)
 # Your drafter gives $\tau = 4$ at $T_\text{draft} = 3$ ms and $T_\text{verify} = 9$ ms, and a plain pass takes 6 ms. You
