@@ -31,7 +31,7 @@ check_transition_bias = Exercise(transition_bias, Step([BIAS_CASE], {
     "this is W1[x], a vector of rank r; W2 still has to turn it into one number per token.":
         lambda w1, w2, x: w1[x],
     "you made probabilities of it; the bias is added to logits, and softmax comes once, after the sum.":
-        lambda w1, w2, x: torch.softmax(w1[x] @ w2.T, -1),
+        (lambda w1, w2, x: torch.softmax(w1[x] @ w2.T, -1), lambda w1, w2, x: torch.log_softmax(w1[x] @ w2.T, -1)),
     "this is the whole V x V table; only the rows of the previous tokens are wanted.":
         lambda w1, w2, x: w1 @ w2.T,
     "w2 is stored as [V, r], so W1[x] meets its rows: multiply by w2.T.":
@@ -43,16 +43,16 @@ check_transition_bias = Exercise(transition_bias, Step([BIAS_CASE], {
 }, "the bias is not W2 W1[x] of the previous tokens."))
 
 
-def drafting(before):
+def drafting(before, sign=1):
     """A greedy drafter that adds, at slot k, the bias of the token `before(k, anchor, tokens, favourites)` (None: none).
 
-    `favourites` are the base logits' own.
+    `favourites` are the base logits' own; with a `sign` of -1 the bias is subtracted.
     """
     def draft(base_logits, anchor, bias):
         favourites, tokens = base_logits.argmax(-1), []
         for k, logits in enumerate(base_logits):
             token = before(k, anchor, tokens, favourites)
-            tokens.append((logits if token is None else logits + bias(token)).argmax())
+            tokens.append((logits if token is None else logits + sign * bias(token)).argmax())
         return torch.stack(tokens)
 
     return draft
@@ -60,14 +60,29 @@ def drafting(before):
 
 def draft_greedily(base_logits, anchor, bias):
     """Greedy tokens [g] of base logits [g, V] after the token `anchor`; `bias(token)` gives [V]."""
-    return drafting(lambda k, anchor, tokens, favourites: tokens[-1] if k else anchor)(base_logits, anchor, bias)
+    return drafting(token_before)(base_logits, anchor, bias)
+
+
+def token_before(k, anchor, tokens, favourites):
+    """The token chosen at the slot before, for the first slot the anchor."""
+    return tokens[-1] if k else anchor
+
+
+def adding_up(base_logits, anchor, bias):
+    """Every slot gets the biases of all tokens before it."""
+    tokens = [anchor]
+    for logits in base_logits:
+        tokens.append((logits + sum(map(bias, tokens))).argmax())
+    return torch.stack(tokens[1:])
 
 
 # After token t the table asks for t + 1 and is stronger than the base logits, whose favourites lie elsewhere: each wrong
-# way of looking back ends in another block.
-TABLE = 3 * torch.eye(5).roll(1, 1)
-BASE = torch.nn.functional.one_hot(torch.tensor([0, 3, 1, 0]), 5).float()
-check_left_to_right = Exercise(draft_greedily, Step([(BASE, torch.tensor(1), lambda token: TABLE[token])], {
+# way of looking back ends in another block. (With anchor 4 it asks for 0, the first favourite, so that a bias with the wrong
+# sign shows.) All is small, so that tokens that are drawn and not chosen hardly ever give the greedy block.
+TABLE = 0.3 * torch.eye(5).roll(1, 1)
+BASE = 0.1 * torch.nn.functional.one_hot(torch.tensor([0, 3, 1, 0]), 5).float()
+LOOKING_BACK = [(BASE, torch.tensor(anchor), lambda token: TABLE[token]) for anchor in (1, 4)]
+check_left_to_right = Exercise(draft_greedily, Step(LOOKING_BACK, {
     "slot k is biased by x_k, the token it is about to choose; the bias belongs to the token before it, x_{k-1}.":
         drafting(lambda k, anchor, tokens, favourites: favourites[k]),
     "every slot is biased by the anchor; after each choice the token just chosen becomes the previous one.":
@@ -78,9 +93,15 @@ check_left_to_right = Exercise(draft_greedily, Step([(BASE, torch.tensor(1), lam
         drafting(lambda k, anchor, tokens, favourites: tokens[-1] if k else None),
     "no bias arrived anywhere: these are the favourites of the base logits.":
         drafting(lambda k, anchor, tokens, favourites: None),
+    "the bias is subtracted; it is added to the base logits.":
+        drafting(token_before, sign=-1),
+    "the biases add up from slot to slot; each slot gets that of the token before it alone.":
+        adding_up,
+    "these are g - 1 tokens; each of the g slots drafts one, the first after the anchor.":
+        (lambda *case: draft_greedily(*case)[:-1], lambda *case: draft_greedily(*case)[1:]),
     "these are g + 1 tokens; the anchor is committed already, so the block begins after it.":
         lambda base_logits, anchor, bias: torch.cat([anchor.view(1), draft_greedily(base_logits, anchor, bias)]),
-}, "the block is not drawn left to right, each slot biased by the token just chosen."))
+}, "this is not the greedy block: from left to right, at each slot the largest logit after the bias of the token just chosen."))
 
 
 def gate_of(hidden, embedded, gate_proj, squash=sigmoid):
@@ -111,6 +132,12 @@ check_gate = Exercise(gated_bias, Step([GATE_CASE], {
         lambda h, e, proj, w2: gate_of(h, e, proj) @ w2.T,
     "there is no gate here: this is the Markov head's bias.":
         lambda h, e, proj, w2: e @ w2.T,
+    "all slots have one gate; each has its own, from its own hidden state and token.":
+        (lambda h, e, proj, w2: (gate_of(h, e, proj)[:1] * e) @ w2.T,
+         lambda h, e, proj, w2: (gate_of(h.mean(0, True).expand_as(h), e, proj) * e) @ w2.T,
+         lambda h, e, proj, w2: (gate_of(h, e, proj).mean(0) * e) @ w2.T),
+    "softmax makes the entries of a gate sum to 1; each is a share of its own, from the sigmoid.":
+        lambda h, e, proj, w2: (gate_of(h, e, proj, lambda x: torch.softmax(x, -1)) * e) @ w2.T,
     "torch.cat puts one slot below the other; the two vectors of a slot belong side by side, in the last dimension.":
         lambda h, e, proj, w2: (sigmoid(proj(torch.cat([h, e]))) * e) @ w2.T,
     "w2 is stored as [V, r], so multiply by w2.T from the right: a row of V numbers for each slot.":
@@ -127,13 +154,15 @@ def rnn_step(state, embedded, hidden, joint_proj, w2):
 
 
 def stepping(joined=lambda s, e, h: (s, e, h), mix=lambda s, u, c, o: sigmoid(u) * s + (1 - sigmoid(u)) * tanh(c),
-             spoken=lambda s, o: tanh(o)):
+             spoken=lambda s, o: tanh(o), order=(0, 1, 2), layer=lambda proj, x: proj(x)):
     """A step of the RNN head with one of its parts made in another way.
 
-    What J reads is `joined`; `mix` makes the state after the slot, and W2 reads what `spoken` makes of that and the output.
+    What J reads is `joined`, and `layer` applies it; gate, candidate and output are its thirds in this `order`; `mix` makes
+    the state after the slot, and W2 reads what `spoken` makes of that and the output.
     """
     def step(state, embedded, hidden, joint_proj, w2):
-        update, candidate, output = joint_proj(torch.cat(joined(state, embedded, hidden))).chunk(3)
+        thirds = layer(joint_proj, torch.cat(joined(state, embedded, hidden))).chunk(3)
+        update, candidate, output = (thirds[k] for k in order)
         after = mix(state, update, candidate, output)
         return w2 @ spoken(after, output), after
 
@@ -150,6 +179,12 @@ check_rnn_step = Exercise(rnn_step, Step([STEP_CASE], {
         stepping(mix=lambda s, u, c, o: u * s + (1 - u) * tanh(c)),
     "gate and candidate are swapped: the first third of what J gives is the gate.":
         stepping(mix=lambda s, u, c, o: sigmoid(c) * s + (1 - sigmoid(c)) * tanh(u)),
+    "the thirds of what J gives are gate, candidate and output, in this order.":
+        (stepping(order=(0, 2, 1)), stepping(order=(2, 1, 0)), stepping(order=(1, 2, 0)), stepping(order=(2, 0, 1))),
+    "J has a bias of its own besides its weight; call joint_proj(...).":
+        stepping(layer=lambda proj, x: proj.weight @ x),
+    "the candidate enters whole; its share is 1 minus the gate.":
+        stepping(mix=lambda s, u, c, o: sigmoid(u) * s + tanh(c)),
     "the old state is forgotten: its share of the new one is the gate.":
         stepping(mix=lambda s, u, c, o: (1 - sigmoid(u)) * tanh(c)),
     "you mixed the output third into the state; the state is made of gate and candidate.":
@@ -161,8 +196,8 @@ check_rnn_step = Exercise(rnn_step, Step([STEP_CASE], {
          stepping(joined=lambda s, e, h: (h, e, s)), stepping(joined=lambda s, e, h: (s, h, e))),
     "the bias is made of the state; W2 reads tanh of the output third.":
         (stepping(spoken=lambda s, o: s), stepping(spoken=lambda s, o: tanh(s))),
-    "the output third has no tanh.":
-        stepping(spoken=lambda s, o: o),
+    "the output third goes through tanh before W2 reads it.":
+        (stepping(spoken=lambda s, o: o), stepping(spoken=lambda s, o: sigmoid(o))),
     "the pair is the other way round: the bias [V] first, then the state [r].":
         lambda *case: rnn_step(*case)[::-1],
     "return both, the bias [V] of this slot and the state [r] after it.":

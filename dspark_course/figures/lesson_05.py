@@ -16,7 +16,7 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
             draw_estimates(axes, [index - 0.1], [ours[name][domain]], style)
             axes.plot(index + 0.1, paper[name][domain], **hollow(style, "none"))
         here, there = ours[second][domain].value / ours[first][domain].value, paper[second][domain] / paper[first][domain]
-        axes.set_title(f"{domain}: {here - 1:+.0%} (paper {there - 1:+.0%})", fontsize=10)
+        axes.set_title(f"{domain}: {here - 1:+.1%} (paper {there - 1:+.0%})", fontsize=10)
         axes.set(xticks=range(len(ours)), xticklabels=[drafter_style(name)["label"] for name in ours], xlim=(-0.5, len(ours) - 0.5))
         axes.set_ylim(bottom=1)
     panels[0].set_ylabel("accepted length (tokens per round;\nplain decoding has 1)")

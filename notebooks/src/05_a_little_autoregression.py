@@ -79,7 +79,7 @@ assert kept.mean() > 0.999
 # is one outer product, a table of rank one. Real text has more phrasings, so a real table gets a higher rank.
 #
 # A real block can be repaired the same way. The hidden states of all slots must come from one pass, or the draft is slow
-# again. But the *logits* can wait. DSpark adds a bias to them that depends on the token just drawn alone (equation 5 of the
+# again. But the *logits* can wait. DSpark adds a bias to them that depends only on the token just drawn (equation 5 of the
 # paper). Slot $k$ drafts $x_k$ and reads $x_{k-1}$; text and formulas count slots from 1, code from 0:
 #
 # $$\text{logits}_k = \underbrace{\text{LM head}(h_k)}_{\text{base logits, all slots at once}}
@@ -179,7 +179,8 @@ def pieces(ids):
 
 
 draft = draft_greedily if done else exercises.check_left_to_right.reference
-greedy = draft(base_logits[0], anchor[0], lambda token: bias_of(w1, w2, torch.as_tensor(token, device=lab.device).view(1))[0])
+greedy = draft(base_logits[0].clone(), anchor[0],  # a copy, for your function may write into it
+               lambda token: bias_of(w1, w2, torch.as_tensor(token, device=lab.device).view(1))[0])
 assert [int(token) for token in greedy] == dspark.draw_block(hidden, anchor, 0.0, lab.generator())[0][0].tolist()
 tokens = dspark.draw_block(hidden, anchor, 1.0, lab.generator(1))[0]  # [1, g]
 print(f"drawn after {lab.tokenizer.decode(anchor)!r}:", pieces(tokens[0].tolist()))
@@ -216,7 +217,7 @@ for title, table in shown.items():
 # %% [markdown]
 # The target writes a diagonal: ' ch' goes on with 'o', ' small' with ' g', ' c' with 'l'. Without the head the backbone knows
 # which tokens are likely in each slot and not which belong together: 67.7 % of its map is on pairs that the target hardly
-# ever writes. With the head it is 1.9 %.
+# ever writes. With the head it is 1.9 %. (DFlash, which has no head, wasted 66 % of its map in lesson 04.)
 
 # %% [markdown]
 # ## Why two thin matrices
@@ -238,9 +239,9 @@ print(f"{'':18} the target of this lab has {sum(p.numel() for p in lab.target.mo
 # %% [markdown]
 # ## What the head has learned
 #
-# The head was trained together with the backbone; nobody told it about phrases. Of the tokens that occur at least 8 times in
-# DFlash's answers, here are the 14 that raise several next tokens most (by their fourth-largest bias), with what they add to
-# the logits of which.
+# The head was trained together with the backbone; nobody told it about phrases. Here are 14 tokens that occur at least 8 times
+# in DFlash's answers, each with the five next tokens that it raises most and what it adds to their logits. (They are those
+# with the largest fourth bias: one large number is not enough.)
 
 # %%
 counts = torch.zeros(lab.target.vocab_size, dtype=torch.long)
@@ -313,7 +314,8 @@ headless.beside(f"DFlash {second['chat']['dflash']:.2f}, DSpark without its head
 # too: 0.885 against 0.952, and 0.903 against 0.926. In the paper it is ahead in all three domains; the end of lesson 07 finds
 # out what went wrong in our training.
 #
-# (Bars are 95 % bootstrap intervals over the prompts. Where fewer than ten rounds came, a line ends and the table has a dash.)
+# (Bars, and brackets below, are 95 % [bootstrap](references.md#bootstrap) intervals: how the number varies if prompts are drawn
+# anew, with replacement, from those we have. Where fewer than ten rounds came, a line ends and the table has a dash.)
 #
 # ## Heads that see more
 #
@@ -471,7 +473,7 @@ for head, name in (("Markov", "diagnosis-5-full-length"), ("RNN", "diagnosis-5-f
 
 # %% [markdown]
 # **Here the richer heads accept less**: the gated one 3.1 %, the RNN 7.2 %. In the paper the RNN head accepts 2 to 3 % more
-# than the Markov head at this block length (Figure 4). The cause is our training: trained anew in another way, in lesson 07,
+# than the Markov head at this block length (Figure 4). The likely cause is our training: trained in another way, in lesson 07,
 # the RNN head accepts more here, too, most on chat, 6.87 against 6.20 (40 prompts, one training each; the gated head was not
 # tried again). The released drafts carry the Markov head: the paper calls the RNN head's gain marginal at this length.
 #
@@ -612,7 +614,8 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark"))
 
 # %% [markdown]
 # On chat DSpark commits 5.00 tokens per round, DFlash 3.38, and now the block drafter is faster than the small LM, which commits
-# 6.71 and pays a pass for every draft. On math these twenty prompts put DSpark (6.36) ahead of DFlash (6.10).
+# 6.71 and pays a pass for every draft. But a round with the head costs more: on math, where τ is 6.36 against 6.10, it
+# may gain no time at all.
 #
 # ## Explore
 #
