@@ -5,6 +5,7 @@ import torch
 
 from dspark_course.exercises import small_engine
 from dspark_course.exercises.small_engine import SmallEngine, check_engine, step
+from dspark_course.exercises.verifying import draw_token, verify
 from dspark_lite.losslessness import outcomes, output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 
@@ -22,14 +23,13 @@ def test_the_reference_is_right_and_twenty_lines_are_enough(capsys):
             number, prompt = engine.waiting.pop(0)
             rows = engine.read({number: prompt})[number]
             engine.keep(number, len(prompt))
-            engine.running[number] = [rows[-1].argmax().item()]
+            engine.running[number] = [draw_token(rows[-1], engine.generator)]
         blocks = {number: engine.draft(number) for number in engine.running}
         rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, _) in blocks.items()})
-        for number, (drafts, _) in blocks.items():
-            choices = rows[number].argmax(-1).tolist()
-            kept = next((k for k, draft in enumerate(drafts) if draft != choices[k]), len(drafts))
-            engine.keep(number, kept + 1)
-            engine.running[number] += [*drafts[:kept], choices[kept]]
+        for number, (drafts, q) in blocks.items():
+            tokens = verify(rows[number], q, drafts, engine.generator)
+            engine.keep(number, len(tokens))
+            engine.running[number] += tokens
             if engine.complete(number):
                 engine.answers[number] = engine.running.pop(number)
 
@@ -43,15 +43,55 @@ def test_a_known_mistake_is_named(sentence, capsys):
     assert line.startswith("Not yet: ") and line.endswith(sentence)
 
 
-def without_end(engine):
-    """Never moves an answer out."""
+def only_admitting(engine):
+    """Never writes after the first token."""
     while engine.waiting and len(engine.running) < engine.slots:
         small_engine.admit(engine)
+
+
+def without_end(engine):
+    """Never moves an answer out."""
+    ended = engine.complete
+    engine.complete = lambda number: ended(number) and False
+    step(engine)
+    del engine.complete
+
+
+def drawing_nothing(p, q, drafts, generator):
+    """The most likely tokens, at any temperature."""
+    choices = p.argmax(-1).tolist()
+    kept = next((k for k, draft in enumerate(drafts) if draft != choices[k]), len(drafts))
+    return [*drafts[:kept], choices[kept]]
+
+
+def first_token_likeliest(engine):
+    """Admits with the most likely first token, at any temperature."""
+    while engine.waiting and len(engine.running) < engine.slots:
+        number, prompt = engine.waiting.pop(0)
+        engine.running[number] = [engine.read({number: prompt})[number][-1].argmax().item()]
+        engine.keep(number, len(prompt))
+    small_engine.commit(engine)
+
+
+def without_the_last_draft(engine):
+    """Reads all drafts of a block but the last."""
+    read = engine.read
+    engine.read = lambda tokens: read({number: part[:-1] if number in engine.running else part for number, part in tokens.items()})
+    try:
+        step(engine)
+    finally:
+        del engine.read
 
 
 @pytest.mark.parametrize(("answer", "said"), [
     (lambda engine: [small_engine.admit(engine) for _ in list(engine.waiting)], "7 requests run at once in 3 slots"),
     (without_end, "after 60 steps 7 of 7 requests have no answer"),
+    (only_admitting, "left the answer of request 0 as it was"),
+    (small_engine.variant(written=lambda tokens: tokens[:-1]), "as it was; commit all that verify returns, the target's own token too"),
+    (small_engine.variant(written=lambda tokens: [tokens]), "holds a list; it is a list of token ids"),
+    (without_the_last_draft, "reads 3 tokens; its newest token and its 3 drafts are 4"),
+    (first_token_likeliest, "at temperature 1 the first token is always the same"),
+    (small_engine.variant(judge=drawing_nothing), "at temperature 1 nothing after the first token is drawn"),
     (lambda engine: (engine.waiting.clear(), engine.running.clear()), "0 of 7 requests are answered"),
     (3, "takes the function itself, not a value of type int"),
     (None, "Not done yet"), (lambda engine: ..., "Not done yet")])

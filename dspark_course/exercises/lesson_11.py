@@ -126,6 +126,15 @@ def fixed_throughput(alive, length, requests, costs):
     return throughput()(alive, length, requests, costs)
 
 
+def one_number(answer):
+    """Tokens per second in all."""
+    if np.ndim(answer):
+        raise Mistake(f"that is {np.size(answer)} values, not a number; take the mean block of the recorded ones.")
+    if np.isnan(answer):
+        raise Mistake("the answer is not a number for `length` 0, where a mean has nothing to go over; add up the survivals.")
+    return answer
+
+
 ALIVE = np.array([[0.9, 0.7, 0.6], [0.8, 0.4, 0.1], [1.0, 0.9, 0.3]])
 COSTS = StepCosts([1, 8], [1, 2, 4], [[0.010, 0.011, 0.012], [0.014, 0.022, 0.040]])
 LOADS = [(ALIVE, length, requests, COSTS) for length, requests in [(2, 4), (3, 8), (1, 1), (0, 2)]]
@@ -149,6 +158,8 @@ check_fixed_throughput = Exercise(fixed_throughput, Step(LOADS, {
         throughput(seconds=lambda costs, length, requests: costs.seconds(requests, 1 + length)),
     "costs.seconds gives seconds per step, so divide by it.":
         throughput(seconds=lambda costs, length, requests: 1 / step_seconds(costs, length, requests)),
+    "the mean survival of the verified positions is not yet a number of drafts; add up over the positions.":
+        throughput(lambda mean, length: 1 + (mean[:length].mean() if length else 0)),
     "survivals are added up over the recorded blocks too; take their mean block.":
         lambda alive, length, requests, costs:
             requests * (1 + alive[:, :length].sum()) / step_seconds(costs, length, requests),
@@ -158,7 +169,7 @@ check_fixed_throughput = Exercise(fixed_throughput, Step(LOADS, {
     "survivals are products already: each is the chance that all drafts up to there are accepted. Don't multiply them again.":
         lambda alive, length, requests, costs: fixed_throughput(alive.cumprod(1), length, requests, costs),
 }, "the tokens that a step commits for all requests, over the seconds of a step that verifies the tokens of all of them. "
-   "Check both parts for `length` 0: one token for each request, in a step of the anchors alone."))
+   "Check both parts for `length` 0: one token for each request, in a step of the anchors alone.", one_number))
 
 
 def speed(curve, level):

@@ -72,6 +72,7 @@ class WatchedEngine(SmallEngine):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.admitted, self.passes = [], 0  # requests in the order in which their prompts were read; passes over drafts in this step
+        self.drafted = {}  # the length of each request's newest block
 
     def read(self, tokens):
         """The pass, where it is the step's only one over drafts and starts with each anchor."""
@@ -82,6 +83,9 @@ class WatchedEngine(SmallEngine):
         for number in known:
             if number in self.running and tokens[number][0] != self.running[number][-1]:
                 raise Mistake(f"the pass of request {number} starts without its anchor; read its newest token, then its drafts")
+            if number in self.drafted and len(tokens[number]) != 1 + self.drafted[number]:
+                raise Mistake(f"the pass of request {number} reads {len(tokens[number])} tokens; its newest token and its "
+                              f"{self.drafted[number]} drafts are {1 + self.drafted[number]}")
         self.admitted += [number for number in tokens if number not in known]
         if self.admitted != sorted(self.admitted):
             raise Mistake(f"request {self.admitted[-1]} was admitted before one that came earlier; take the first of engine.waiting")
@@ -91,7 +95,17 @@ class WatchedEngine(SmallEngine):
         """The block, where the drafter has seen the prompt."""
         if number not in self.states:
             raise Mistake(f"request {number} was read, but not kept; engine.keep(number, len(prompt)) shows the drafter its prompt")
-        return super().draft(number)
+        tokens, q = super().draft(number)
+        self.drafted[number] = len(tokens)
+        return tokens, q
+
+    def complete(self, number):
+        """Whether an answer of token ids has ended."""
+        other = next((token for token in self.running[number] if not isinstance(token, int)), None)
+        if other is not None:
+            raise Mistake(f"the answer of request {number} holds a {type(other).__name__}; it is a list of token ids, so add what "
+                          "verify returns with +=")
+        return super().complete(number)
 
 
 def step(engine):
@@ -101,31 +115,31 @@ def step(engine):
     commit(engine)
 
 
-def admit(engine):
-    """The request that has waited longest: its prompt is read, its first token drawn."""
+def admit(engine, row=-1):
+    """The request that has waited longest: its prompt is read, its first token drawn from a `row` of it."""
     number, prompt = engine.waiting.pop(0)
     rows = engine.read({number: prompt})[number]
     engine.keep(number, len(prompt))
-    engine.running[number] = [draw_token(rows[-1], engine.generator)]
+    engine.running[number] = [draw_token(rows[row], engine.generator)]
 
 
-def commit(engine, kept=lambda tokens, drafts: len(tokens), written=lambda tokens: tokens):
-    """Everything after admission; `kept` tokens of what was read stay, and what is `written` joins the answer."""
+def commit(engine, kept=lambda tokens, drafts: len(tokens), written=lambda tokens: tokens, judge=verify):
+    """Everything after admission; `judge` gives tokens, `kept` of what was read stay, and what is `written` joins the answer."""
     blocks = {number: engine.draft(number) for number in engine.running}
     rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, _) in blocks.items()})
     for number, (drafts, q) in blocks.items():
-        tokens = verify(rows[number], q, drafts, engine.generator)
+        tokens = judge(rows[number], q, drafts, engine.generator)
         engine.keep(number, kept(tokens, drafts))
         engine.running[number] += written(tokens)
         if engine.complete(number):
             engine.answers[number] = engine.running.pop(number)
 
 
-def variant(begin=lambda engine: len(engine.running) < engine.slots, **changed):
-    """A step that admits while `begin(engine)` holds, or commits in another way."""
+def variant(begin=lambda engine: len(engine.running) < engine.slots, row=-1, **changed):
+    """A step that admits while `begin(engine)` holds, draws from another `row`, or commits in another way."""
     def wrong(engine):
         while engine.waiting and begin(engine):
-            admit(engine)
+            admit(engine, row)
         commit(engine, **changed)
     return wrong
 
@@ -187,6 +201,10 @@ WRONG_TEXT = {
         variant(kept=lambda tokens, drafts: len(tokens) - 1),
     "the token that verify adds after the accepted drafts is missing from the answer":
         variant(written=lambda tokens: tokens[:-1] or tokens),
+    "the first token is drawn from the prompt's first row; the last row is what comes after the prompt":
+        variant(row=0),
+    "all drafts are committed, as if none had been refused; commit what verify returns":
+        variant(judge=lambda p, q, drafts, generator: [*drafts, draw_token(p[-1], generator)]),
 }
 TOO_SLOW = {
     "you fill the slots only when all are free; a waiting request takes a slot as soon as one is":
@@ -197,8 +215,11 @@ TOO_SLOW = {
         variant(begin=lambda engine: len(engine.running) < engine.slots - 1 or not engine.running),
     "one request is admitted per step; as many as there are free slots":
         lambda engine: (engine.waiting and len(engine.running) < engine.slots and admit(engine), commit(engine)),
+    "one token per request is committed in a step; commit all that verify returns":
+        variant(judge=lambda p, q, drafts, generator: [draw_token(p[0], generator)]),
 }
 SLOTS, LONGEST, GAMMA, MOST_STEPS = 3, 16, 3, 60
+DRAWS = 20  # runs at temperature 1
 STOP = (0,)  # the toy target's answers then end after 5 to 12 tokens
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9, 1], [2, 2], [3, 1, 4, 1], [7, 3, 2], [8, 1]]
 
@@ -212,13 +233,17 @@ def served(step, drafter_of) -> tuple[dict[int, list[int]], list[int]]:
     engine, steps = WatchedEngine(target, drafter_of(target, drafters), SLOTS, LONGEST, STOP), []
     engine.waiting = list(enumerate(PROMPTS))
     while engine.waiting or engine.running:
-        engine.passes = 0
+        engine.passes, before = 0, {number: len(answer) for number, answer in engine.running.items()}
         step(engine)
         steps.append(len(engine.running))
         if len(engine.waiting) == len(PROMPTS):
             raise Unfinished
         if len(engine.running) > SLOTS:
             raise Mistake(f"{len(engine.running)} requests run at once in {SLOTS} slots; admit while a slot is free")
+        for number, answer in engine.running.items():
+            if len(answer) == before.get(number) < LONGEST and answer[-1] not in STOP:
+                raise Mistake(f"a step left the answer of request {number} as it was; commit all that verify returns, the target's own "
+                              "token too, so that each answer grows")
         if len(steps) == MOST_STEPS:
             missing = len(PROMPTS) - len(engine.answers)
             raise Mistake(f"after {MOST_STEPS} steps {missing} of {len(PROMPTS)} requests have no answer; when engine.complete(number) "
@@ -260,9 +285,27 @@ def judge_answers(step, drafter_of, right: dict) -> list[int]:
     return taken
 
 
+def judge_draws(step) -> None:
+    """Raises Mistake where an engine at temperature 1 writes the same whatever its generator draws."""
+    target, drafters = toy_models(vocab_size=11, gamma=GAMMA)
+    answers = set()
+    for seed in range(DRAWS):
+        engine = WatchedEngine(target, drafters["dspark"], SLOTS, 2, temperature=1.0, generator=torch.Generator().manual_seed(seed))
+        engine.waiting = [(0, PROMPTS[0])]
+        while engine.waiting or engine.running:
+            engine.passes = 0
+            step(engine)
+        answers.add(tuple(engine.answers[0]))
+    firsts = {first for first, _ in answers}
+    if len(firsts) == 1:
+        raise Mistake("the greedy answers are right, but at temperature 1 the first token is always the same; draw it with draw_token")
+    if len(answers) == len(firsts):
+        raise Mistake("the greedy answers are right, but at temperature 1 nothing after the first token is drawn; verify draws it")
+
+
 @checker
 def check_engine(learners):
-    """Checks a function like `step` on a toy target: its answers, and the steps it needs."""
+    """Checks a function like `step` on a toy target: its answers, the steps it needs, and that it draws above temperature 0."""
     if not callable(finished(learners)):
         raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
     right, needed = plain_answers(), len(served(step, never_wrong)[1])
@@ -272,6 +315,7 @@ def check_engine(learners):
         cause = likely_cause(lambda known: served(known, never_wrong)[1] == taken, TOO_SLOW)
         raise Mistake(f"the answers are right, but with a drafter that is never wrong they took {len(taken)} steps where "
                       f"{needed} are enough{cause}")
+    judge_draws(learners)
 
 
 def engine_in_use(learners, done: bool):

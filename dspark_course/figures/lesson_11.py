@@ -217,12 +217,12 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
     left.set_title("here: up and right is better\n(numbers: requests under way)", fontsize=10)
     left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, None))
     measured_on(left, device)
-    for model, line in zip(PAPER_MODELS, ("--", ":")):
+    for model, line, side in zip(PAPER_MODELS, ("--", ":"), (1, -1)):
         found = paper.numbers()["figure7"]["models"][model]
         for series, ours in SERIES.items():
             right.plot(*np.array(found["frontier"][series]).T, **_thin(ours, line))
         for anchor in found["anchors"]:
-            _draw_anchor(right, anchor)
+            _draw_anchor(right, anchor, side)
     right.set_title("the paper's fits", fontsize=10)
     right.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
     legend_under(fig, left, *fit_handles(), columns=3)
@@ -230,9 +230,12 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
 
 
 def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
-    """Writes beside each point [n, 2] of a frontier how many requests are under way, throughput over speed: left (-1) or right (1)."""
+    """Writes beside every second point [n, 2] of a frontier, with 1, 4, 16, ... requests under way (throughput over speed), how
+    many: left (-1) or right (1)."""
     for speed, total in points:
-        axes.annotate(f"{total / speed:.0f}", (speed, total), (6 * side, 4 * (side > 0)), textcoords="offset points", fontsize=7,
+        if round(np.log2(total / speed)) % 2:
+            continue
+        axes.annotate(f"{total / speed:.0f}", (speed, total), (6 * side, 4 * (side > 0)), textcoords="offset points", fontsize=8,
                       zorder=5, color=style(name)["color"], ha="left" if side > 0 else "right", va="bottom" if side > 0 else "center")
 
 
@@ -241,11 +244,12 @@ def fit_handles() -> list[Line2D]:
     return [Line2D([], [], color=GREY, linestyle=line, label=f"the paper's fit, {model}") for model, line in zip(PAPER_MODELS, ("--", ":"))]
 
 
-def _draw_anchor(axes, anchor: dict) -> None:
-    """A level at which the paper compares: the same throughput, and how much faster each user is."""
+def _draw_anchor(axes, anchor: dict, side: int) -> None:
+    """A level at which the paper compares: the same throughput, and how much faster each user is, said left (-1) or right (1)."""
     theirs, ours, level = anchor["sla_tps"], anchor["dspark_tps_at_mtp_throughput"], anchor["mtp_throughput"]
     axes.annotate("", (ours, level), (theirs, level), arrowprops={"arrowstyle": "->", "color": BLACK})
-    axes.annotate(f"{anchor['annotated_tps_gain_pct']:+.0f} %", (ours, level), (4, 1), fontsize=8, textcoords="offset points", va="center",
+    axes.annotate(f"{anchor['annotated_tps_gain_pct']:+.0f} %", (ours if side > 0 else theirs, level), (4 * side, 1), fontsize=8,
+                  textcoords="offset points", va="center", ha="left" if side > 0 else "right",
                   bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8})
 
 

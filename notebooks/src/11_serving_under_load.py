@@ -20,7 +20,7 @@
 #
 # **Sources**: the [DSpark paper](references.md#dspark), sections 5.2 to 5.4 and Figures 7 and 8; continuous batching
 # goes back to [Orca](references.md#orca); [PagedAttention](references.md#pagedattention) replaced one stretch of memory per
-# request, our *slots*, by pages. [Frontier](glossary.md#pareto-frontier). [Notation](notation.md)
+# request, our *slots*, by pages. [Notation](notation.md)
 
 # %% tags=["setup"]
 pass
@@ -316,8 +316,8 @@ picture = figures.timeline(journeys, slots, drafter.gamma)
 # %% [markdown]
 # Follow one slot from left to right. Each column is a step: the frame is the drafted block, blue and green together what
 # the policy had verified, green what was accepted. In an empty frame no draft was verified; the target still adds its token.
-# As soon as a request has ended, the next one has its slot. Each answer has 40 tokens: which needs more steps for them, a sum
-# (math) or a conversation (chat), and why?
+# As soon as a request has ended, the next one has its slot. Each complete answer has 40 tokens: which needs more steps for
+# them, a sum (math) or a conversation (chat), and why?
 
 # %%
 print("step  requests  prompts read  drafted  verified  accepted  committed")
@@ -459,10 +459,9 @@ print("whole blocks against anchors alone, times as long by load:",
 # A flat line says that drafts are verified for free. With one request under way it nearly is: whole blocks take 1.15 times
 # as long as anchors alone. With 64 they take 2.24 times as long, and a draft must promise more to be worth its place. Yet
 # eight times the tokens do not cost eight times the time: a step has a part that does not grow with the drafts.
-# (`StepCosts` is lesson 10's cost table for a whole step: drafting, the host and committing count as well.)
+# (`costs` is lesson 10's cost table for a whole step: drafting, the host and committing count as well.)
 #
-# Prompts are read besides, 75 ms of a step with 64 under way. Every throughput leaves them out, except in "Thousands of
-# requests".
+# Prompts are read besides, 75 ms of a step with 64 under way. The throughputs below leave them out where nothing else is said.
 #
 # ## One length for all
 #
@@ -497,7 +496,7 @@ def fixed_throughput(alive, length, requests, costs):
 done = exercises.check_fixed_throughput(fixed_throughput)
 
 # %% [markdown]
-# Before you look: a length of seven is verified in full for everybody. At which load does it begin to lose?
+# Before you look: the whole blocks of everybody are verified, at every load. Is there one at which a shorter length is better?
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -556,6 +555,8 @@ formula = fixed_throughput if done else exercises.fixed_throughput  # yours if i
 alive = (recorded_serving.record().accepted[:, None] > np.arange(whole)).astype(float)  # 1 where a recorded draft survived
 expected = {load: max(lengths_tried, key=lambda length: formula(alive, length, load, costs)) for load in loads}
 print("best length by exercise 4:", ", ".join(f"{load}: {length}" for load, length in expected.items()))
+better = [load for load, found in over_whole.items() if found.low > 1]
+too_long.beside(f"{better[0]} under way" if better else f"at none of the loads measured here ({idle} to {busy})")
 
 # %%
 from dspark_course.replication.own_results import own_confidence, own_load
@@ -576,13 +577,8 @@ if lab_own:
 # busy server. Here length 7 comes first at six of seven loads; the formula of exercise 4 chooses it up to 32 under way, and 6
 # with 64. Whole blocks still give 1.38 times plain decoding's throughput with 64 under way, and the short bet is the one that
 # loses: the worst length gives 35 % of the best with one request, 62 % with 64.
-
-# %%
-better = [load for load, found in over_whole.items() if found.low > 1]
-too_long.beside(f"{better[0]} under way" if better else f"at none of the loads measured here ({idle} to {busy})")
-
-# %% [markdown]
-# Why? Let us fit the costs above by a part of the step, one of each request and one of each verified token.
+#
+# Why? Let us fit the costs above by a sum of three parts: so much for a step, for each request and for each verified token.
 
 # %%
 from dspark_course.replication.experiments import additive_step
@@ -593,12 +589,15 @@ anchor, drafts = per_step / busy + per_request + per_token, whole * per_token
 tokens = recorded_serving.value("accepted_length", measured_row(f"fixed {whole}", busy))
 print(f"with {busy} under way a request with its anchor takes {anchor:.2f} ms of a step, {whole} drafts add {drafts:.2f} ms: "
       f"{1 + drafts / anchor:.1f} times the time, {tokens:.1f} times the tokens")
+one = recorded_serving.value("accepted_length", measured_row("fixed 1", busy))
+shared = (per_request + 2 * per_token) / (per_request + (1 + whole) * per_token)
+print(f"without the part of the step, {whole} drafts give {tokens / one * shared:.2f} times the throughput of 1")
 
 # %% [markdown]
-# So seven drafts double the time of a request and bring 5.6 times the tokens. On a busier server the 25 ms of the step are
-# shared by more. Even where they no longer count, one draft for everybody beats seven only if a verified token costs 3.4
-# times as much beside the same cost of a request (lesson 12's ledger has the computation). The lower panels show what
-# changes already: the busier, the flatter the line.
+# So seven drafts double the time of a request and bring 5.6 times the tokens. (The time of a request includes drafting its
+# block, verified or not. Plain decoding does not pay that, so the gain over it is less.) On a busier server the 25 ms of the
+# step are shared by more. Even where they no longer count, seven drafts give 1.44 times the throughput of one. But the
+# lower panels show a change: the busier, the flatter the line.
 #
 # If the scheduler makes the bet unnecessary, it should do at least as well as the best fixed length of each load. (The
 # comparison is a little unfair to it: the best of seven is chosen after the measurement.)
@@ -715,10 +714,12 @@ def speed_gain(ours, theirs, throughput):
 done = exercises.check_speed_gain(speed_gain)
 
 # %%
+formula = speed_gain if done else exercises.speed_gain
 for load in (4, 8, 16, 32):
     each, level = frontiers["mtp"][loads.index(load)]
     faster, more = (recorded_serving.gain_over_mtp(gain, "lagged", load)
                     for gain in (recorded_serving.speed_gain, recorded_serving.throughput_gain))
+    assert np.isclose(formula(frontiers["lagged"], frontiers["mtp"], level), faster.value)
     print(f"MTP-1 with {load:2} under way, {each:.0f} tokens/s of each user and {level:.0f} in all: at its throughput each user "
           f"{faster.value:+.0%} [{faster.low:+.0%}, {faster.high:+.0%}], at its speed throughput {more.value:+.0%} "
           f"[{more.low:+.0%}, {more.high:+.0%}]")
@@ -734,22 +735,23 @@ for model in figures.PAPER_MODELS:
 # its throughputs there, +51 and +52 %, lie among them.
 #
 # Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens per step, and its step takes
-# longer.
+# longer. At the end of each line stands the gain with the prompts counted.
 
 # %%
 for load in loads:
-    ours, theirs = measured_row("lagged", load), measured_row("all", load, "mtp")
-    longer, slower = (recorded_serving.value(part, ours) / recorded_serving.value(part, theirs)
-                      for part in ("accepted_length", "step_seconds"))
-    print(f"{load:3} under way: {longer:.2f} times the tokens a step in {slower:.2f} times the time, so the speed of each user "
-          f"{longer / slower - 1:+.0%}")
+    rows = measured_row("lagged", load), measured_row("all", load, "mtp")
+    length, step_time, prefill = np.array([[recorded_serving.value(part, row) for row in rows] for part in
+                                           ("accepted_length", "step_seconds", "prefill_seconds")])
+    longer, slower, whole_slower = (ours / theirs for ours, theirs in (length, step_time, step_time + prefill))
+    print(f"{load:3} under way: {longer:.2f} times the tokens per step in {slower:.2f} times the time, so the speed of each user "
+          f"{longer / slower - 1:+.0%}; with prompts {longer / whole_slower - 1:+.0%}")
 
 # %% [markdown]
 # The tokens per step stay what they are; it is the step that grows, and of a gain of 105 % with one request under way 7 %
-# is left with 64. With 32 it was +146 % above and is +28 % here: at MTP-1's throughput and 2.46 times its speed DSpark has only
-# 32 / 2.46 = 13 requests under way, and here it has 32, too. Read the paper's percentages with the same care. Its +661 % and
-# +406 % are read where MTP-1 serves hardly anybody, 1515 / 120 and 831 / 50, so about 13 and 17 users per GPU. The paper itself
-# calls these points boundary cases.
+# is left with 64. Prompts make the gain smaller up to 8 under way and larger from 16 on. With 32 it was +146 % above and is
+# +28 % here: at MTP-1's throughput and 2.46 times its speed DSpark has only 32 / 2.46 = 13 requests under way, and here it
+# has 32, too. Read the paper's percentages with the same care. Its +661 % and +406 % are read where MTP-1 has few users,
+# 1515 / 120 and 831 / 50, so about 13 and 17 per GPU. The paper itself calls these points boundary cases.
 #
 # ## What the lag costs
 #
@@ -835,7 +837,7 @@ print(f"the model is within 10 % of the engine in {sum(error < 0.1 for error in 
 # %%
 from dspark_lite.scheduling import LAG, LaggedTopK
 
-decide = costs.convex_fit()
+decide = costs.convex_fit()  # a convex view for Algorithm 1, as in lesson 10
 
 
 def closed_loop(costs, policy, load, requests):
@@ -852,14 +854,14 @@ for load in (idle, loads[len(loads) // 2], busy):
           ", ".join(f"lag {lag} {ratio:.3f}" for lag, ratio in by_lag.items()))
 
 # %% [markdown]
-# It is so: with 64 under way every lag stays within 1 % of Algorithm 1. With one request a lag of two steps costs 7 %, and
-# one of eight steps no more; one step costs less than half of that.
+# It is so: with 64 under way every lag costs about 1 % or less. With one request a lag of two steps costs 7 %, and one of
+# eight steps about as much; one step costs less than half of that.
 #
 # ### Thousands of requests
 #
 # The closed loop keeps the load where we want it. Real requests arrive when they like. The model can wait for arrivals,
-# too, and does not need the real time for it. Prompts cost time here. Requests arrive at six tenths of the rate at which a
-# full MTP-1 server could answer if prompts cost nothing; that leaves DSpark room.
+# too, and does not need the real time for it. Here prompts cost time. `capacity` is the rate at which MTP-1 with 64 under way
+# answers, prompts left out. Requests arrive at six tenths of it, which DSpark can serve.
 
 # %%
 import time
@@ -921,17 +923,17 @@ picture = figures.arrivals(waits)
 
 # %% [markdown]
 # At the lowest rate a user of DSpark gets 132 tokens per second, one of MTP-1 63 and one of plain decoding 38, on the full
-# server 26, 20 and 15. (Prompts count here, and a run of 300 requests empties at its end: not the 7 % of the closed loop.) At the
-# second rate plain decoding has 32 requests in the server and DSpark 10. While there is room, DSpark's wait is the longest
-# of the three: its steps are longer, and a request waits for the one under way. Where a curve turns upwards, requests arrive
-# faster than the server can answer: all slots are taken, the queue grows as long as that goes on, and no policy for a step
-# can help any more. A better drafter moves that point to the right.
+# server 26, 20 and 15. (These are not the numbers of the closed loop: prompts count, and while a run of 300 requests begins
+# and ends, some slots are empty.) At the second rate plain decoding has 32 requests in the server and DSpark 10. While
+# there is room, DSpark's wait is the longest of the three: its steps are longer, and a request waits for the one under way.
+# Where a curve turns upwards, requests arrive faster than the server can answer: all slots are taken, and the queue grows
+# as long as that goes on. A better drafter moves that point to the right.
 #
 # ## With other costs
 #
 # The scheduler needs the costs of the machine that it runs on; the model takes any cost table. First the one that lesson 10
-# measured of the tiny target's passes. It knows nothing of drafting and of the host, so a draft prolongs a step by a larger
-# share, and the budget should be smaller.
+# measured of the tiny target's passes. It knows nothing of drafting and of the host, so on a busy server a draft prolongs a
+# step by a larger share, and the budget should be smaller.
 
 # %%
 from dspark_course.replication import recorded_confidence
@@ -960,7 +962,8 @@ for load in from_table.requests.astype(int).tolist():
     print(f"{load:3} under way: {tokens_each(steps):.2f} tokens verified per request, {speed_of(steps):.0f} tokens/s")
 
 # %% [markdown]
-# With 32 under way it is 5.37 tokens; on the engine above (Figure 8) it was about 80 % of 8.
+# With 32 under way it is 5.37 tokens; on the engine it was about 80 % of 8 (Figure 8), 6.4. With one request it is no
+# smaller than there.
 #
 # ### On a GPU
 #
@@ -1004,9 +1007,9 @@ for name, found in by_device.items():
 
 # %% [markdown]
 # A GPU computes many tokens in the time in which it reads its weights once. As long as the batch is smaller than that,
-# whole blocks are verified for free: in this prediction still with 16 requests and no longer with 32, on an L4, which reads
-# slowly, still with 32. Beyond that the budget shrinks, until everything in a step grows with the requests alike; from there
-# on it stays, at about 5.9 tokens on an H200.
+# whole blocks are verified for free: in this prediction up to 16 requests, and up to 32 on an L4, which reads slowly.
+# Beyond that the budget shrinks, until everything in a step grows with the requests alike; from there on it stays, at about
+# 5.9 tokens on an H200.
 #
 # ## What the paper's system has and this engine has not
 #
