@@ -193,6 +193,7 @@ def test_keeping_the_first_passs_entry_is_right_too():
 
 def test_the_chance_of_a_refusal_is_a_named_mistake(capsys):
     assert "1 - p/q is the chance of a refusal" in refusal(lesson_02.check_keep, lambda p, q: 1 - p / q, capsys)
+    assert "one probability for each token" in refusal(lesson_02.check_keep, lambda p, q: torch.minimum(p, q).sum(), capsys)
 
 
 def test_a_row_of_draft_probs_that_does_not_exist_is_a_named_mistake(capsys):

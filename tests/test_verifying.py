@@ -1,5 +1,6 @@
 """The capstone's checker: right verifiers pass, each known mistake is named with its total variation, in `generate` too."""
 
+import random
 import re
 from unittest.mock import patch
 
@@ -72,6 +73,25 @@ def test_the_distance_is_that_of_the_texts():
     assert sum(verifying.target_texts().values()) == pytest.approx(1, abs=1e-6)
 
 
+def tossed_with(toss, draw_token=draw_token):
+    """The rule with another coin or another draw of the replacement, which do not follow the path."""
+    def rule(p, q, drafts, generator):
+        for k, x in enumerate(drafts):
+            if not toss(p[k, x] / q[k, x], generator):
+                return [*drafts[:k], draw_token(residual(p[k], q[k]), generator)]
+        return [*drafts, verifying.draw_token(p[len(drafts)], generator)]
+    return rule
+
+
+@pytest.mark.parametrize("rule", [
+    tossed_with(lambda chance, _: random.random() < chance), tossed_with(lambda chance, _: torch.rand(1) < chance),
+    tossed_with(toss, lambda probs, _: torch.multinomial(probs, 1).item())])
+def test_what_is_drawn_outside_the_path_is_noticed(rule, capsys):
+    torch.manual_seed(0)
+    random.seed(0)
+    assert "something is drawn at random without `generator`" in line_of(rule, capsys)
+
+
 @pytest.mark.parametrize(("answer", "said"), [
     (verifying.without_bonus, "a round commits 1.70 tokens on average where 2.19 are possible: after a whole block one more"),
     (lambda p, q, drafts, generator: [draw_token(p[0], generator)], "1.00 tokens on average where 2.19 are possible: keep a draft"),
@@ -91,6 +111,11 @@ def test_the_distance_is_that_of_the_texts():
 def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):
     line = line_of(answer, capsys)
     assert said in line and "raised" not in line
+
+
+def test_a_coin_takes_one_chance(capsys):
+    line = line_of(tossed_with(lambda chance, generator: toss(torch.ones(3), generator)), capsys)
+    assert "toss takes the chance of one draft, not 3 numbers" in line
 
 
 def test_a_coin_takes_any_chance():

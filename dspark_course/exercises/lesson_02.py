@@ -31,6 +31,8 @@ check_keep = Exercise(keep_probability, Step([(P, Q)], {
         lambda p, q: p,
     "that is the residual, which is for refused drafts":
         residual,
+    "that is one number; asked is one probability for each token":
+        (lambda p, q: keep_probability(p, q).sum(), lambda p, q: torch.minimum(p, q).sum()),
 }, "where p >= q keep always, elsewhere keep the share of offers that leaves p"))
 
 

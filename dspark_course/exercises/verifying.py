@@ -19,6 +19,8 @@ EXACT = 1e-5  # what float32 probabilities leave of a total variation
 def toss(chance, generator: Randomness) -> bool:
     """A coin that comes up true with probability `chance` (above 1: always, below 0: never)."""
     keep = torch.as_tensor(chance, dtype=torch.float32).clamp(0, 1)
+    if keep.numel() != 1:
+        raise ValueError(f"toss takes the chance of one draft, not {keep.numel()} numbers")
     return bool(accepted_prefix_length(keep.view(1, 1), generator))
 
 
@@ -91,6 +93,20 @@ def replacing(p, q, drafts, generator):
     return [*tokens, draw_token(p[len(drafts)], generator)]
 
 
+def keeping_the_refused(p, q, drafts, generator):
+    """Commits the refused draft, too, before its replacement."""
+    for k, x in enumerate(drafts):
+        if not toss(p[k, x] / q[k, x], generator):
+            return [*drafts[:k + 1], draw_token(residual(p[k], q[k]), generator)]
+    return [*drafts, draw_token(p[len(drafts)], generator)]
+
+
+def always_a_bonus(p, q, drafts, generator):
+    """Draws from the last row after a refusal, too."""
+    tokens = verify(p, q, drafts, generator)
+    return tokens if len(tokens) > len(drafts) else [*tokens, draw_token(p[len(drafts)], generator)]
+
+
 def certain(probs: torch.Tensor) -> torch.Tensor:
     """All mass [V] on the most probable token of probs [V]."""
     return torch.nn.functional.one_hot(probs.argmax(), len(probs)).float()
@@ -126,6 +142,10 @@ MISTAKES = {
         counting,
     "you go on after a refusal; the replacement is the last token of the round":
         replacing,
+    "the refused draft is committed, too; its replacement takes its place":
+        keeping_the_refused,
+    "a bonus is drawn after a refusal, too; the replacement is the last token of the round":
+        always_a_bonus,
     "the bonus is the most probable token of the last row; draw it with draw_token":
         variant(bonus=lambda p, q: certain(p[len(q)])),
     "the replacement is the most probable token of the residual; draw it with draw_token":
@@ -207,6 +227,9 @@ def check_verify(learners):
                       "after a whole block nothing was refused, so no row of q is needed") from None
     distance, (_, possible) = total_variation(found, target_texts()), texts(verify)
     if distance > EXACT:
+        if draws_elsewhere(learners, found):
+            raise Mistake("visited again, your function commits other texts: something is drawn at random without `generator`; "
+                          "use toss(chance, generator) and draw_token(probs, generator)")
         raise Mistake(f"your total variation is {distance:.2f}{named(found) or unnamed(learners)}")
     if length < possible - EXACT:
         raise Mistake(f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
@@ -219,6 +242,11 @@ def target_texts(block: int = DRAFTS) -> dict[tuple[int, ...], float]:
     """The target's own probability of each text of block + 1 tokens after the anchor."""
     return {text: float(chance) * share for token, chance in enumerate(TARGET[ANCHOR])
             for text, share in continued([token], block + 1)}
+
+
+def draws_elsewhere(verify, found: dict, visits: int = 8) -> bool:
+    """Whether further visits give other texts than `found`: then not every random decision follows the path."""
+    return any(total_variation(texts(verify)[0], found) > EXACT for _ in range(visits))
 
 
 def named(found: dict) -> str:

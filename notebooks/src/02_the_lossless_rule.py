@@ -260,9 +260,10 @@ panel = widgets.explore(
 # - `toss(chance, generator)` is true with probability `chance`;
 # - `draw_token(probs, generator)` draws a token from the distribution `probs` [V].
 #
-# Given a random generator they toss and draw. They can be given a *path* instead: a list of the outcomes to take, say
-# `[0, 1]`. Past its end they take the first possible outcome, and put a path to each other one on `path.open`.
-# `path.probability` is the product of all that was taken. Following whatever is open visits all outcomes: no sampling, no noise:
+# Given a random generator they toss and draw. They can be given a *path* instead: a list of the outcomes to take.
+# Past its end they take the first possible outcome and put a path to each other one on `path.open`: on the path `[]`, a draw
+# from (0.5, 0.5) takes token 0 and opens `[1]`. `path.probability` is the product of the probabilities taken. Following
+# every open path visits all outcomes, without sampling noise:
 
 # %%
 import inspect
@@ -355,7 +356,7 @@ done = exercises.check_next_distribution(next_distribution)
 #
 # The checker does not compare your code with anybody's. It visits every outcome of your function on a vocabulary of
 # three tokens and blocks of two, adds up the texts, and tells you how far their distribution is from the target's.
-# Keep it: lesson 03 asks for it again, and lesson 11 builds an engine around it. It is worth an evening.
+# Keep it: lesson 03 asks for it again, and lesson 11 builds an engine around it.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -443,7 +444,7 @@ from dspark_lite.losslessness import output_distribution
 from dspark_lite.losslessness.toys import toy_models
 
 target, drafters = toy_models()
-exact = output_distribution(target, None, None, length=4)
+exact = output_distribution(target, None, None, length=4)  # no drafter, no policy
 for tokens, probability in sorted(exact.items()):
     print(tokens, f"{probability:.4f}")
 
@@ -469,7 +470,8 @@ for name in ("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"):
 assert max(distances.values()) < 1e-5
 
 # %% [markdown]
-# What is left is float32 rounding. And with your `verify` in the place of the package's rule, in the very same `generate`:
+# What is left is float32 rounding. This proves the code for these models; larger ones run the same code, and the last section
+# counts on one. Now your `verify`, once it is right, in the place of the package's rule, in the very same `generate`:
 
 # %%
 from unittest.mock import patch
@@ -478,7 +480,7 @@ from dspark_lite.decoding import rounds
 
 with patch.object(rounds, "accept", as_accept(verify)):
     distance = total_variation(output_distribution(target, drafters["dspark"], None, length=4), exact)
-print(f"dspark, your verify: total variation from the target {distance:.1e}")
+print(f"dspark, the verify in use: total variation from the target {distance:.1e}")
 assert distance < 1e-5
 
 # %% [markdown]
@@ -515,6 +517,7 @@ for first in (0, 1):
 # %%
 wanted = marginal(output_distribution(target_a, None, None, length=2), 1)
 got = marginal(output_distribution(target_a, drafter_a, retrospective, length=2), 1)
+print("the token after the anchor")
 print("target       ", {token: round(probability, 4) for token, probability in sorted(wanted.items())})
 print("retrospective", {token: round(probability, 4) for token, probability in sorted(got.items())})
 assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
@@ -562,7 +565,19 @@ done = exercises.check_lossy_policies(lossy)
 # %% [markdown]
 # ## Seven ways to break the rule
 #
-# Now we break it. Four mistakes in the verifier first:
+# Now we break it. The models are tables now: row $i$ is the distribution of the token after token $i$, which is 0 or 1. (Only
+# the policies further down use the confidences.)
+
+# %%
+from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
+
+table_target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])
+draft_table = torch.tensor([[0.45, 0.55], [0.8, 0.2]])
+table_drafter = ToyDrafter(draft_table, first_confidence=0.5, confidence=[0.5, 0.5], gamma=2)
+table_exact = output_distribution(table_target, None, None, length=4)
+
+# %% [markdown]
+# Four mistakes in the verifier first:
 #
 # 1. $p$ and $q$ swapped in the coin
 # 2. the correction drawn from $p$, not from the residual
@@ -572,7 +587,7 @@ done = exercises.check_lossy_policies(lossy)
 # The third deserves a word: `torch.multinomial` renormalises silently, so forgetting it does no harm there. A
 # hand-written draw that walks along the cumulative sum falls off its end, and the missing mass lands on the last token.
 #
-# Which of them changes the text most, which least? Write two numbers, such as `(1, 2)`.
+# Which of them changes the text most, which least? Write their two numbers, the most harmful first.
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -591,25 +606,16 @@ print(source)
 
 def changed(old, new):
     """The function above with the expression `old` replaced by `new`, which may call your own functions."""
-    assert source.count(old) == 1
+    assert source.count(old) == 1, f"{old!r} must stand in verify exactly once"
     names = dict(globals())
     exec(source.replace(old, new), names)
     return names["verify"]
 
 # %% [markdown]
-# The models are tables now: row $i$ is the distribution of the token after token $i$, which is 0 or 1. (Only the policies
-# further down use the confidences.) `distance_with` puts a verifier into the real `generate` and measures how far the text is
-# from the target's. The unbroken verifier first, yours:
+# `distance_with` puts a verifier into the real `generate` and measures how far the text is from the target's. The unbroken
+# verifier first:
 
 # %%
-from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
-
-table_target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])
-draft_table = torch.tensor([[0.45, 0.55], [0.8, 0.2]])
-table_drafter = ToyDrafter(draft_table, first_confidence=0.5, confidence=[0.5, 0.5], gamma=2)
-table_exact = output_distribution(table_target, None, None, length=4)
-
-
 def distance_with(rule, drafter=table_drafter, policy=None):
     """Total variation of generate's output from the target's, with the verifier `rule` in the package's place."""
     with patch.object(rounds, "accept", as_accept(rule)):
@@ -698,9 +704,9 @@ broken = [name for name, distance in measured.items() if distance > 1e-5]
 assert len(broken) == 7
 
 # %% [markdown]
-# Seven lossy decoders, and none of them raises an error or writes nonsense. The texts look fine. Only a proof like
-# this one, or a count, tells. The quietest is the fifth: rounding to 16 bits moves the text by only 0.00018. That is still
-# more than ten thousand times as far as the exact rule.
+# Seven lossy decoders, and none of them raises an error: only a proof like this one, or a count, tells. The quietest is the
+# fifth: rounding to 16 bits moves the text by only 0.00018. That is still more than ten thousand times as far as the exact
+# rule.
 #
 # ### Exercise 7 · The quietest mistake (open)
 # Invent a mistake of your own with `changed(old, new)`, one that somebody might really make, and measure it with
@@ -726,7 +732,8 @@ assert len(broken) == 7
 # hesitates and the drafter disagrees with it. `next_token_counts` runs one round there many times, with blocks of one draft,
 # and counts the token that comes after the anchor. The target's own probabilities say how often each should come. The
 # chi-square test turns the difference into a p-value: how probable are counts at least this far off, if the decoder is exact?
-# We reject a decoder below $10^{-3}$, which happens to an exact one once in a thousand tests.
+# Tokens expected fewer than five times are counted together. We reject a decoder below $10^{-3}$, which happens to an exact one
+# once in a thousand tests.
 
 # %%
 from dspark_lite.losslessness.chi_square import after_anchor, chi_square, next_token_counts, up_to_a_fork
