@@ -6,10 +6,19 @@ import torch
 
 from .checking import Exercise, Mistake, Step, checker, finished
 from .verifying import check_verify as check_verify
-from .verifying import in_use as in_use
+from .verifying import in_use as decides
 from .verifying import verify
 
 SUMS = {"sum", "fsum", "cumsum"}
+
+
+def in_use(learners, done: bool):
+    """The learner's `verify` if it is right, else the reference, in the form that the loop needs.
+
+    A right one may return a tensor or change `drafts` in place; the loop gets a list and keeps its drafts.
+    """
+    chosen = decides(learners, done)
+    return lambda p, q, drafts, generator: [int(token) for token in chosen(p, q, list(drafts), generator)]
 
 
 def forget(gamma, length, accepted):

@@ -30,7 +30,7 @@ import dspark_lite
 from dspark_course.exercises import lesson_03 as exercises
 
 lab = dspark_lite.setup()
-lab.max_new_tokens = 80  # enough for what is measured here; a large target's answers may end in the middle
+lab.max_new_tokens = 80  # enough for what is measured here
 target, drafter = lab.target, lab.drafter("small_lm")
 small = drafter.model
 parameters = {name: sum(p.numel() for p in model.model.parameters())
@@ -159,6 +159,9 @@ settle = settle if done else exercises.settle  # until yours is right, the packa
 
 # %% [markdown]
 # ## The loop
+#
+# The prefill gives the first anchor, which the small LM has not read. `model.verify(tokens, cache)` lets either model read
+# tokens that follow its cache; it judges nothing.
 
 # %%
 from dspark_lite.decoding.rounds import until_stop
@@ -221,9 +224,9 @@ picture = token_boxes.rounds_figure(lab, packaged, count=10)
 # A row is a round, a dot a blank, ↵ a line end; the first token, `Felix`, came from the prefill. Five rounds keep all 7
 # drafts, rounds 1 and 6 meet a refusal, and what was drafted after `<|im_end|>` is thrown away.
 #
-# At temperature 1 the tokens are drawn. What must agree is the distribution. The loop is small enough for the proof of
-# lesson 02, on a random target and a random small LM over two tokens: `outcomes` hands in a path in place of the generator,
-# and so takes *this* function through every outcome of every draft, coin and correction.
+# At temperature 1 the tokens are drawn, and what must agree is the distribution. The loop is small enough to prove it as in
+# lesson 02, on a random target and a random small LM over two tokens: `outcomes` runs *this* function once for each way in
+# which its drafts, coins and corrections can turn out, and gives the probability of each.
 
 # %%
 from dspark_lite.losslessness import outcomes, output_distribution, total_variation
@@ -300,6 +303,8 @@ print("as it should be:\n" + lab.decode(truth[worst]))
 print("\nwith phantoms in the target's cache:\n" + lab.decode(broken[worst]))
 
 # %% [markdown]
+# Both answers read well: nothing in the second shows that it is wrong.
+#
 # ## A drafter without a model: prompt lookup
 #
 # Answers repeat what they were asked: names, numbers, a function's words. So look for the last place where the text went
@@ -320,8 +325,10 @@ def look_up(text, length, longest=3):
 from dspark_lite.drafters import PromptLookup
 
 prompt = lab.prompts["code"][0]
-text = lab.encode(prompt)[0].tolist() + truth[2]  # with the target's answer
-end = max(range(len(text) - len(truth[2]) + 1, len(text)), key=lambda end: len(look_up(text[:end], 7)))  # the longest copy
+its_answer = truth[2]  # the target's; above this prompt was the third
+text = lab.encode(prompt)[0].tolist() + its_answer
+ends = range(len(text) - len(its_answer) + 1, len(text))
+end = max(ends, key=lambda end: len(look_up(text[:end], 7)))  # the first place with the longest copy
 print(prompt)
 print("the text ends with  ", [lab.tokenizer.decode(t) for t in text[end - 3:end]])
 print("what followed before", [lab.tokenizer.decode(t) for t in look_up(text[:end], 7)])
@@ -331,14 +338,14 @@ lookup = PromptLookup(target.vocab_size)
 assert all(look_up(text[:end], 7) == lookup.continuation(text[:end], 7) for end in range(1, len(text)))
 
 # %% [markdown]
-# As a distribution a copied token is certain: $q = 1$ for it. The accept rule $\min(1, p/q)$ then keeps it with
-# probability $p$. Where nothing matches, the block is empty and the round is one of plain decoding. Our `speculate` knows
+# Seven tokens are copied here, and one is right. As a distribution a copied token is certain: $q = 1$ for it. The accept
+# rule $\min(1, p/q)$ then keeps it with probability $p$. Where nothing matches, the block is empty and the round is one of plain decoding. Our `speculate` knows
 # only a small LM, so we go on with the package's `generate`.
 
 # %%
 ids = lab.encode(prompt)
 copied = dspark_lite.generate(target, lookup, ids, max_new_tokens=lab.max_new_tokens)
-assert same_or_tied(target, ids, copied.token_ids, truth[2])
+assert same_or_tied(target, ids, copied.token_ids, its_answer)
 print(f"1 token from the prefill, {len(copied.token_ids) - 1} in {len(copied.rounds)} rounds: accepted length {copied.accepted_length:.2f}")
 picture = token_boxes.rounds_figure(lab, copied, count=14)
 
@@ -348,7 +355,8 @@ picture = token_boxes.rounds_figure(lab, copied, count=14)
 #
 # ## Does it pay? Measure
 #
-# A round costs $T_\text{draft} + T_\text{verify}$ and yields $\tau$ tokens, so the time of one token is
+# A round costs $T_\text{draft} + T_\text{verify}$ and yields $\tau$ tokens (from here on without what the end of an answer
+# cuts off), so the time of one token is
 #
 # $$L = \frac{T_\text{draft} + T_\text{verify}}{\tau}.$$
 #
@@ -392,10 +400,9 @@ picture = figures.latency_bars(costs, lab.device_name)
 # speed-up also counts the small LM's reading of the prompt, so it is a little below the quotient of two $L$.)
 #
 # Prompt lookup drafts almost for free and gains almost nothing: 1.27 tokens per round on math, 1.20 on code, and on chat,
-# where an answer repeats nothing, 1.04. Reading a block takes longer than a plain pass, and on chat that takes all of it
-# back: there it breaks even at best (the scoreboard below, measured on more prompts, has it at 0.94 times plain decoding on
-# chat, so it *loses*). The small LM guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less
-# than $\tau$ says: it pays with `gamma` passes one after another, and about half of its time is drafting. How expensive is
+# where an answer repeats nothing, 1.04. Reading a block takes longer than a plain pass, which can take all of it back: the
+# scoreboard below, measured on more prompts, has it at 0.94 times plain decoding on chat, so there it *loses*. The small LM guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less
+# than $\tau$ says: it needs `gamma` passes one after another, and about half of its time is drafting. How expensive is
 # such a pass?
 
 # %%
@@ -413,14 +420,12 @@ print(f"verifying a block takes v = {v:.2f} plain passes")
 # If time followed the parameters, the third share would equal the first, 8%; it lies nearer the second, 25%. Lesson 01 found
 # two floors under a pass: reading the weights, which grows with the parameters, and starting small operations one after
 # another, which grows with the *layers*. In models this small the second counts. So at batch 1 a small LM costs more than
-# its size says, `gamma` times per round. This is the opening that block drafters use (lesson 04): one pass of few layers for
-# the whole block.
+# its size says, `gamma` times per round. Block drafters (lesson 04) need one pass of few layers for the whole block.
 #
 # > **On a large pair.** A [public notebook](references.md#public-notebook) drafts 4 tokens per round with Qwen3-0.6B for
-# > Qwen3-4B: 2.30, 3.06 and 2.40 tokens per round on a math, a code and a chat prompt. On one of them it makes 13.1 tokens
-# > per second, plain decoding 15.3: speculation *loses*, at 0.86 times plain. So a round costs 2.7 to 3.6 plain passes
-# > ($\tau$ over speed-up), one of them or more for verifying: each draft costs at most 0.4 to 0.6. The small LM has 15% of
-# > the parameters and 78% of the layers (28 of 36).
+# > Qwen3-4B: 2.30, 3.06 and 2.40 tokens per round on a math, a code and a chat prompt. On one of them, it does not say
+# > which, it makes 13.1 tokens per second, plain decoding 15.3: speculation *loses*, at 0.86 times plain. So a round costs
+# > 2.7 to 3.6 plain passes ($\tau$ over speed-up). The small LM has 15% of the parameters and 78% of the layers (28 of 36).
 #
 # ## When does speculation lose?
 #
@@ -440,7 +445,8 @@ print(f"verifying a block takes v = {v:.2f} plain passes")
 # at most $\gamma a$, so no draft length helps when $a < c$.
 #
 # So there are three ways to lose: drafts that are wrong too often, that cost too much, and that cost more to verify than they
-# bring. The last one catches even free drafts: prompt lookup on chat has $c \approx 0$ and $v > \tau$.
+# bring. The last one catches even free drafts: in the scoreboard below, a round of prompt lookup takes 1.14 plain passes to
+# verify (a mean over the domains) and brings 1.03 tokens on chat.
 #
 # Now take the drafter that is never wrong, the target itself: $a = 1$ and $c = 1$.
 
@@ -579,16 +585,16 @@ for domain, gamma in ((domain, gamma) for domain in lab.prompts for gamma in (1,
 picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 
 # %% [markdown]
-# Above is $\tau$. On chat the formula is right to a tenth for 1, 2 and 4 drafts. On math it is too high at 2, and on code too
-# low at 4, by more than half a token: there it misses the speed-up most, too, and 4 drafts beat 7. We take these gaps for
-# chance. Each length draws other answers, and three prompts are few: on the scoreboard's twenty, code brings 6.40 tokens per
-# round with 7 drafts, on these three 5.08.
+# The upper row is $\tau$. On chat the formula is right to a tenth for 1, 2 and 4 drafts. At 2 drafts on math it says 2.68
+# tokens where 2.32 were measured, at 4 on code 4.00 where 4.65 were. That may be chance: each length draws other answers,
+# and three prompts are few (on the scoreboard's twenty, code brings 6.40 tokens per round with 7 drafts, on these three
+# 5.08).
 #
-# At $\gamma = 7$ the formula is too high everywhere: 6.28 on chat where 5.94 were measured, 5.47 against 5.08 on code. The end
-# of an answer cuts its last block short; with what it cuts off counted, all three domains lie nearer to the formula.
+# At $\gamma = 7$ the formula is too high everywhere, on chat 6.28 where 5.94 were measured. The end of an answer cuts its last
+# block short; with what it cuts off counted, all three domains lie nearer to the formula.
 #
-# Below is the speed-up. Each extra draft adds a pass of the small LM and is reached less often, so the last three of seven
-# hardly pay for themselves.
+# The lower row is the speed-up. The formula misses it by as much as it misses $\tau$, since the costs are measured. Each extra
+# draft adds a pass of the small LM and is reached less often: going from 4 drafts to 7 gains little or loses.
 #
 # ### Exercise 6 · A better look-up (open)
 # `look_up` copies what followed the *latest* earlier place. Is that the best choice? Write a variant (the earliest place,
@@ -616,9 +622,9 @@ from dspark_course.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup"))
 
 # %% [markdown]
-#
-# The small LM brings 4.95 to 6.71 tokens per round, and a round costs 3.12 plain passes (about three, as above): so it is
-# about twice as fast, not six times. A drafter that brings as much for less is what lessons 04 to 06 look for.
+# The small LM brings 4.95 to 6.71 tokens per round, and a round costs 3.12 plain passes (about three, as above with 7
+# drafts): so it is 1.7 to 2.2 times as fast, not six. A drafter that brings as much for less is what lessons 04 to 06 look
+# for.
 #
 # > **Paper and figures.** In Table 1 of the [DSpark paper](references.md#dspark), as in $\tau$ here, the target's own token
 # > counts. Its Figure 2, as `acceptance_by_position` here, counts drafts only. Compare each with its like.
@@ -626,7 +632,7 @@ print(scoreboard("small_lm", "prompt_lookup"))
 # ## Recap
 #
 # - The loop is propose, verify, accept, roll back; with a lossless `verify` the text has exactly the target's distribution,
-#   at any temperature. A stale target cache changes the text silently, a stale drafter cache only costs speed.
+#   at any temperature. A phantom in the target's cache changes the text silently, one in the drafter's only costs speed.
 # - Prompt lookup is nearly free and right only where the answer repeats something; where it does not, the more expensive
 #   verifying pass makes it lose. A small LM guesses anywhere and pays one pass per draft.
 # - Speed-up is $\tau / (\gamma c + v)$, and no draft length helps when $a < c$.
