@@ -31,8 +31,9 @@ def macro_average(tallies):
     return over_domains(length)(tallies)
 
 
-# Domains of different sizes, prompts of different lengths, so that every other way to average gives another number.
-TALLIES = {"math": np.array([[60.0, 10.0], [7.0, 1.0]]), "chat": np.array([[60.0, 30.0], [12.0, 4.0], [3.0, 3.0]])}
+# Four domains of different sizes, prompts of different lengths: every other way to average gives another number.
+TALLIES = {"math": np.array([[60.0, 10.0], [7.0, 1.0]]), "code": np.array([[45.0, 9.0], [8.0, 5.0]]),
+           "chat": np.array([[60.0, 30.0], [12.0, 4.0], [3.0, 3.0]]), "news": np.array([[20.0, 13.0]])}
 check_macro_average = Exercise(macro_average, Step([(TALLIES,)], {
     "you pooled the rounds of all domains, so the one with the most rounds decides; average the domains, each with the "
     "same weight.":
@@ -46,6 +47,10 @@ check_macro_average = Exercise(macro_average, Step([(TALLIES,)], {
         over_domains(lambda tally: length(tally) - 1),
     "that is the sum over the domains; divide by how many there are.":
         over_domains(length, sum),
+    "you divided by three: there are as many domains as `tallies` has keys.":
+        over_domains(length, lambda lengths: sum(lengths) / 3),
+    "that is the median over the domains, not the mean.":
+        over_domains(length, np.median),
     "you divided rounds by tokens; it is tokens per round.":
         over_domains(lambda tally: 1 / length(tally)),
 }, "it is not the mean over domains of (committed tokens / rounds)."))
@@ -76,6 +81,12 @@ check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0
         lambda ours, theirs, index: length(ours[index]) - length(theirs[index]),
     "one is still to be taken off: a ratio of 1 is a gain of 0.":
         lambda ours, theirs, index: length(ours[index]) / length(theirs[index]),
+    "you averaged the accepted lengths of prompts; divide all tokens drawn by all their rounds.":
+        lambda ours, theirs, index: by_prompt(ours[index]) / by_prompt(theirs[index]) - 1,
+    "those are percent; the answer is a fraction.":
+        lambda ours, theirs, index: 100 * resampled_gain(ours, theirs, index),
+    "those are tokens alone; an accepted length is tokens over rounds.":
+        lambda ours, theirs, index: ours[index][:, 0].sum() / theirs[index][:, 0].sum() - 1,
     "the ratio is upside down: ours over theirs.":
         lambda ours, theirs, index: resampled_gain(theirs, ours, index),
 }, "it is not (our tokens per round) / (their tokens per round) - 1 on the prompts drawn."))
@@ -107,7 +118,13 @@ check_conditional_acceptance = Exercise(conditional_acceptance, Step([(np.array(
     "you divided by the rounds that kept the draft at k; k was reached where the k - 1 before it were kept.":
         shares(lambda accepted, k: (accepted >= k).sum() / (accepted >= k).sum()),
     "positions are shifted by one: position k was reached where k - 1 drafts were accepted, and kept where k were.":
-        shares(lambda accepted, k: (accepted >= k - 1).sum() / (accepted >= max(k - 2, 0)).sum()),
+        (shares(lambda accepted, k: (accepted >= k - 1).sum() / (accepted >= max(k - 2, 0)).sum()),
+         shares(lambda accepted, k: (accepted >= k + 1).sum() / (accepted >= k).sum())),
+    "that is the share refused after position k was kept; count the rounds with at least k, and divide by those that reached k.":
+        shares(lambda accepted, k: (accepted == k).sum() / (accepted >= k).sum()),
+    "there is one rate for each position 1, ..., gamma, so gamma of them.":
+        (lambda accepted, gamma: conditional_acceptance(accepted, gamma - 1),
+         lambda accepted, gamma: conditional_acceptance(accepted, gamma + 1)),
 }, "it is not, for each position k, (rounds with at least k accepted) / (rounds with at least k - 1 accepted)."))
 
 
@@ -127,4 +144,10 @@ check_net_gain = Exercise(net_gain, Step([(0.3, 0.25)], {
         lambda gain, overhead: (1 + gain) / (1 + overhead),
     "a longer round makes it slower, not faster.":
         lambda gain, overhead: (1 + gain) * (1 + overhead) - 1,
+    "time that is `overhead` longer divides: times (1 - overhead) is right for small ones only.":
+        lambda gain, overhead: (1 + gain) * (1 - overhead) - 1,
+    "the extra time slows all tokens, not the gained ones alone.":
+        lambda gain, overhead: gain / (1 + overhead),
+    "those are percent; the answer is a fraction.":
+        lambda gain, overhead: 100 * net_gain(gain, overhead),
 }, "it is not (1 + gain) / (1 + overhead) - 1."))
