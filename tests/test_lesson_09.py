@@ -27,7 +27,7 @@ TIES = [
     (r"(\d+) prompts are not (\d+)", r"^prompts replayed: .*decoded: \{'math': (\d+), 'code': 60, .*\n(?:.*\n)*?^ *(400) prompts per domain"),
     (r"on chat from ([\d.]+) to ([\d.]+) %, because", r"^chat  rate ([\d.]+)% -> ([\d.]+)%"),
     (r"between 0\.1 and 0\.2, from ([\d.]+) to ([\d.]+) %", r"^code, threshold 0\.1 -> 0\.2: rate ([\d.]+)% -> ([\d.]+)%"),
-    (r"on chat (\d+) % of the accepted tokens per step are lost", r"^chat  rate .* accepted (\d+)% less"),
+    (r"on chat (\d+) % of the accepted tokens per round are lost", r"^chat  rate .* accepted (\d+)% less"),
     (r"a token of chat costs ([\d.]+) verified positions, at 0\.9 it costs ([\d.]+)", r"^chat  0\.0: ([\d.]+) .* 0\.9: ([\d.]+) \("),
     (r"notebook's ([\d.]+) and ([\d.]+)\. On math", r"^chat  0\.0: [\d.]+ \(([\d.]+)\).* 0\.9: [\d.]+ \(([\d.]+)\)"),
     (r"on chat thresholds as far apart as ([\d.]+) and ([\d.]+)", r"^chat   32 requests: .*within 3%: ([\d.]+) .* ([\d.]+)$"),
@@ -58,9 +58,22 @@ def test_thirty_two_requests_make_a_cut_pay_in_every_domain():
     assert min(more.values()) > 5 and max(more, key=more.get) == "chat"
 
 
-def test_eight_tokens_take_half_as_long_again_as_one():
-    stated.between("09", "a pass over eight tokens takes about half as long again as a pass over one",
+def test_eight_tokens_take_one_and_a_half_times_as_long_as_one():
+    stated.between("09", "a pass over eight tokens takes about one and a half times as long as a pass over one",
                    r"^1: ([\d.]+)  8: ([\d.]+)  ", (10.5, 11.5), (15.5, 16.7))
+
+
+def test_the_slots_of_low_confidence_on_code_are_names_that_the_target_copies():
+    assert "the target copies it from the prompt in all 16 blocks, and this drafter, which never learned that (lesson 12), makes one up" \
+        in stated.prose("09")
+    named = re.search(r"^code, slots below 0\.25, .*in the prompt: (\d+) \((\d+)\)$", stated.printed("09"), re.M)
+    assert named.groups() == ("0", "16")
+
+
+def test_a_cut_between_a_tenth_and_a_fifth_hardly_changes_what_is_accepted_on_code():
+    assert "while the accepted tokens per round hardly change" in stated.prose("09")
+    before, after = map(float, re.search(r"^code, threshold 0\.1 -> 0\.2: .* accepted ([\d.]+) -> ([\d.]+)$", stated.printed("09"), re.M).groups())
+    assert abs(after - before) < 0.1
 
 
 def test_what_twenty_splits_say_of_the_head():
@@ -69,6 +82,8 @@ def test_what_twenty_splits_say_of_the_head():
                     for k in (1, 6))
     assert first[0] > 1 and sixth[1] <= 1
     excess = re.search(r"^all   predicted - observed, points: (.*)$", stated.printed("09"), re.M)[1].split()
+    domains = {domain: float(end) for domain, end in re.findall(r"^(code|chat)  predicted - observed, points: .* (\S+)$", stated.printed("09"), re.M)}
+    assert "too sure on code, not sure enough on chat" in stated.prose("09") and domains["chat"] < 0 < domains["code"]
     assert "about a point too sure at the start of a block, and half a point not sure enough at its end" in stated.prose("09")
     assert all(0.7 <= float(by) <= 1.3 for by in excess[:3]) and all(-0.7 <= float(by) <= -0.3 for by in excess[-2:])
 

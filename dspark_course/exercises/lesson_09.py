@@ -71,7 +71,17 @@ OUTCOME = Step(BLOCKS, {
     "that is the position where the block ended, the first refused one.":
         observing(lambda accepted, k: accepted == k - 1),
 }, "the prefix of k drafts survived where at least k drafts were accepted.", lambda answer: pair(answer)[1])
-check_outcome = Exercise(prediction_and_outcome, PREDICTION, OUTCOME)
+
+
+def leaves_its_arguments(function) -> None:
+    """Raises Mistake where `function` writes into the confidences that it is given."""
+    confidence, accepted = (values.copy() for values in BLOCKS[0])
+    function(confidence, accepted)
+    if not np.array_equal(confidence, CONFIDENCE):
+        raise Mistake("both arrays are right, but your function changes `confidence` itself; put the survivals into a new array.")
+
+
+check_outcome = Exercise(prediction_and_outcome, PREDICTION, OUTCOME, manner=leaves_its_arguments)
 
 
 def of_gaps(rule):
@@ -99,7 +109,7 @@ check_ece = Exercise(calibration_error, Step([BINS], {
     "first.":
         of_gaps(lambda gap, count: (gap * count).sum() / count.sum()),
     "gaps of opposite sign cancel; take absolute values before you add.":
-        of_gaps(lambda gap, count: abs((gap * count).sum()) / count.sum()),
+        (of_gaps(lambda gap, count: abs((gap * count).sum()) / count.sum()), of_gaps(lambda gap, count: abs(gap.mean()))),
     "you squared the gaps; ECE takes them as they are.":
         of_gaps(lambda gap, count: (gap**2 * count).sum() / count.sum()),
     "that is the root of the mean squared gap; ECE is the mean gap.":
@@ -110,6 +120,8 @@ check_ece = Exercise(calibration_error, Step([BINS], {
         of_gaps(lambda gap, count: (np.abs(gap) * count).sum()),
     "you divided by the number of bins; the weights of all bins must sum to 1, so divide by the number of blocks.":
         of_gaps(lambda gap, count: (np.abs(gap) * count).mean()),
+    "the shares of the blocks sum to 1 already: add the weighted gaps up, and do not average them.":
+        of_gaps(lambda gap, count: (np.abs(gap) * count / count.sum()).mean()),
     "that is in percent; return a number from 0 to 1.":
         of_gaps(lambda gap, count: 100 * (np.abs(gap) * count).sum() / count.sum()),
     "return one number, the sum over the bins.":
@@ -207,8 +219,9 @@ check_sequential = Exercise(sequential, Step([(*miscalibrated(), grid, ece) for 
         one_for_all,
     "you multiplied the logits by the temperature; divide by it.":
         fitting(lambda z, t, k, chosen: alive(z, k, [1 / c for c in chosen]) * expit(z[:, k] * t)),
-    "you took the temperature with the largest error; take the least.":
-        lambda z, outcome, grid, error: sequential(z, outcome, grid, lambda *both: -error(*both)),
+    "you took the temperature with the largest error, or gave `error` the outcome first; take the least, prediction first.":
+        (lambda z, outcome, grid, error: sequential(z, outcome, grid, lambda *both: -error(*both)),
+         lambda z, outcome, grid, error: sequential(z, outcome, grid, lambda predicted, true: error(true, predicted))),
     "those are places in the grid; return the temperatures that stand there.":
         lambda z, outcome, grid, error: [grid.tolist().index(chosen) for chosen in sequential(z, outcome, grid, error)],
     "there are 1 temperatures for 3 positions.":
@@ -232,14 +245,14 @@ def cutting(length_of=prefix, kept_of=np.minimum, count=lambda kept, length: (ke
 
 
 def cut(confidence, accepted, least):
-    """Tokens (accepted with bonus, rejected) per step of blocks cut at `least`."""
+    """Tokens (accepted with bonus, rejected) per round of blocks cut at `least`."""
     return cutting()(confidence, accepted, least)
 
 
 def two_means(answer):
-    """Accepted and rejected per step."""
+    """Accepted and rejected per round."""
     if isinstance(answer, (int, float)):  # np.float64 among them
-        raise Mistake("return two numbers: tokens accepted per step, then drafts rejected per step.")
+        raise Mistake("return two numbers: tokens accepted per round, then drafts rejected per round.")
     accepted, rejected = answer
     if np.ndim(accepted):
         raise Mistake("those are values of single blocks; return the means over all blocks.")
@@ -253,7 +266,7 @@ def first_below(confidence, least):
 
 CUT_CONFIDENCE = np.array([[0.9, 0.8, 0.3, 0.95], [0.4, 0.9, 0.9, 0.9], [0.9, 0.6, 0.85, 0.8], [0.75, 0.7, 0.9, 0.2],
                            [0.95, 0.2, 0.9, 0.9]])  # one of them is the threshold itself
-check_cut = Exercise(cut, Step([(CUT_CONFIDENCE, np.array([4, 3, 3, 0, 1]), 0.6)], {
+check_cut = Exercise(cut, Step([(CUT_CONFIDENCE, np.array([4, 2, 3, 0, 1]), 0.6)], {
     "a confidence that equals the threshold reaches it: cut what is below `least`, and keep `>=`.":
         cutting(lambda c, least: (c > least).cumprod(1).sum(1)),
     "you verified the first position below the threshold too; cut before it.":
@@ -263,9 +276,9 @@ check_cut = Exercise(cut, Step([(CUT_CONFIDENCE, np.array([4, 3, 3, 0, 1]), 0.6)
         cutting(first_below),
     "the order is the other way round: accepted first, then rejected.":
         lambda *case: cut(*case)[::-1],
-    "that is the acceptance rate and what it leaves; return tokens per step.":
+    "that is the acceptance rate and what it leaves; return tokens per round.":
         cutting(count=lambda kept, length: ((kept + 1).sum() / (length + 1).sum(), 1 - (kept + 1).sum() / (length + 1).sum())),
-    "return two numbers: tokens accepted per step, then drafts rejected per step.":
+    "return two numbers: tokens accepted per round, then drafts rejected per round.":
         cutting(count=lambda kept, length: (kept + 1).sum() / (length + 1).sum()),
     "those are values of single blocks; return the means over all blocks.":
         cutting(count=lambda kept, length: (kept + 1, length - kept)),
@@ -277,14 +290,22 @@ check_cut = Exercise(cut, Step([(CUT_CONFIDENCE, np.array([4, 3, 3, 0, 1]), 0.6)
     "drafts after the cut are not verified, so they cannot be accepted: at most the length of the cut block is.":
         (cutting(kept_of=lambda accepted, length: accepted),
          lambda confidence, accepted, least: (accepted.mean() + 1, cut(confidence, accepted, least)[1])),
-    "the bonus is missing: every step commits one token of the target's own.":
+    "the bonus is missing: every round commits one token of the target's own.":
         cutting(count=lambda kept, length: (kept.mean(), (length - kept).mean())),
+    "every round commits one token of the target's own, after a refusal as well; here it always counts as the bonus.":
+        (cutting(count=lambda kept, length: ((kept + (kept == length)).mean(), (length - kept).mean())),
+         lambda *case: (cut(*case)[0] - (case[1] < 4).mean(), cut(*case)[1])),
+    "a block that is cut before its first refusal has no rejected draft; length - accepted is below 0 there.":
+        lambda *case: (cut(*case)[0], (prefix(case[0], case[2]) - case[1]).mean()),
+    "a block may be cut to nothing: the target then verifies the anchor alone.":
+        cutting(lambda c, least: np.maximum(prefix(c, least), 1)),
     "rejected are drafts that were verified and refused; those after the cut were never verified.":
         cutting(count=lambda kept, length: (kept.mean() + 1, (4 - kept).mean())),
-    "those are sums over all blocks; tokens per step are means.":
+    "those are sums over all blocks; tokens per round are means.":
         cutting(count=lambda kept, length: (kept.sum() + len(kept), (length - kept).sum())),
     "the bonus is not a draft and is never rejected.":
-        (cutting(count=lambda kept, length: (kept.mean() + 1, (length + 1 - kept).mean())),
+        (cutting(count=lambda kept, length: (kept.mean() + 1, (length - kept - 1).mean())),
+         cutting(count=lambda kept, length: (kept.mean() + 1, (length + 1 - kept).mean())),
          cutting(count=lambda kept, length: (kept.mean(), (length + 1 - kept).mean()))),
     "you verified what lies below the threshold and cut what lies above.":
         cutting(lambda c, least: (c < least).cumprod(1).sum(1)),

@@ -175,7 +175,7 @@ def label_panel(axes, found: Observations, predicted: np.ndarray, position: int,
 
 
 def figure_5(own: OwnConfidence | None = None):
-    """A static threshold, swept: tokens accepted and rejected per step, and the acceptance rate, a column a domain; `own`
+    """A static threshold, swept: tokens accepted and rejected per round, and the acceptance rate, a column a domain; `own`
     among the rates."""
     swept = recorded_confidence.threshold_sweep()
     domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
@@ -198,7 +198,7 @@ def figure_5(own: OwnConfidence | None = None):
         bars.set_title(domain)
         line.set(xlabel="confidence threshold", ylim=(30, 102), xticks=x[::3])
     fig.suptitle("Rejected drafts go first, and accepted ones go with them: the rate shows the one and not the other", fontsize=10)
-    panels[0][0].set_ylabel("tokens per step")
+    panels[0][0].set_ylabel("tokens per round")
     panels[1][0].set_ylabel("acceptance rate (%)")
     measured_on(panels[1][-1], swept["device"])
     _figure_5_legend(fig, panels[0][0], {own.label: {"color": ORANGE}} if own else {})
@@ -229,7 +229,7 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     fig, (left, right) = figure(2, width=4.3, height=3.1)
     left.stackplot(SWEPT, accepted, wasted, colors=[ACCEPTED, REJECTED], alpha=0.75,
                    labels=[f"accepted, {here[0]:.2f} at {least:.2f}", f"wasted, {here[1]:.2f} at {least:.2f}"])
-    left.set(xlabel="confidence threshold", ylabel="tokens per step", title=title, xlim=(0, SWEPT[-1]),
+    left.set(xlabel="confidence threshold", ylabel="tokens per round", title=title, xlim=(0, SWEPT[-1]),
              ylim=(0, 1.25 * (accepted[0] + wasted[0])))
     left.legend(fontsize=8, loc="upper right")
     near = cost <= NEAR * cost.min()
@@ -240,7 +240,7 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     right.plot(least, now, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {now:.3f} ms")
     right.set(xlabel="confidence threshold", ylabel="verification (ms per token)", ylim=(0, 1.3 * max(cost)),
               title=f"{requests} request{'s' * (requests > 1)} per step")
-    right.legend(fontsize=8)
+    right.legend(fontsize=8, frameon=True, framealpha=1, edgecolor="none")  # hides the dotted line
     for axes in (left, right):
         axes.axvline(least, color=BLACK, linestyle=":")
     measured_on(right, table.origin.device if table.origin else recorded_confidence.steps()["device"])
