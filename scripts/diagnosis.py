@@ -83,29 +83,36 @@ def loss_curve(name: str) -> dict[str, list[float]]:
     return {"step": [float(part.mean()) for part in parts], "l1": [float(np.mean([log[i]["l1"] for i in part])) for part in parts]}
 
 
+def measure(name: str, source: str, lab, rows, probe: dict, cache) -> dict:
+    """What is recorded of the drafter in `source`."""
+    drafter = load_drafter(source, lab.target)
+    lengths = {row["domain"]: row["accepted_length"] for row in evaluate(lab, {name: source}, lab.prompts, slots=SLOTS)["rows"]}
+    return {"drafter": name, **around_def(drafter, rows, lab.tokenizer), "loss_curve": loss_curve(name), "accepted_length": lengths,
+            "held_out_losses": held_out_losses(drafter, probe, cache), "commit": commit()}
+
+
 def main(arguments=None):
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="holds a checkpoint for each recipe, as `train --out` wrote them")
+    parser.add_argument("folder", type=Path, help="holds a checkpoint for each recipe, as `train --out` wrote them; a recipe without one "
+                                                  "keeps what an earlier run has measured of it")
     parser.add_argument("--json", type=Path, default=ROOT / "assets" / "measurements" / "diagnosis.json")
     options = parser.parse_args(arguments)
-    lab, measured = setup("tiny", prompts=EVALUATED), []
-    target = lab.target
+    lab = setup("tiny", prompts=EVALUATED)
     # One recipe for all: the same answers, all their anchors and the final loss.
     probe = {**load_recipe("diagnosis-4-all-anchors"), "name": "diagnosis-probe"}
     probe["data"] = {**probe["data"], "prompts": PROMPTS, "seed": SEED}
-    cache = recipe_states(probe, target, BUILD)
+    cache = recipe_states(probe, lab.target, BUILD)
     probe["data"] = {**probe["data"], "held_out": len(cache.rows) - 1}
     rows = Rows(probe, cache)
+    measured = {row["drafter"]: row for row in json.loads(options.json.read_text())["drafters"]} if options.json.exists() else {}
     trained = {name: str(options.folder / name) for name in RECIPES if (options.folder / name).is_dir()}
     for name, source in tqdm({**{name: name for name in COMMITTED}, **trained}.items(), unit="drafter"):
-        drafter = load_drafter(source, target)
-        lengths = {row["domain"]: row["accepted_length"] for row in evaluate(lab, {name: source}, lab.prompts, slots=SLOTS)["rows"]}
-        measured.append({"drafter": name, **around_def(drafter, rows, target.tokenizer), "loss_curve": loss_curve(name), "accepted_length": lengths,
-                         "held_out_losses": held_out_losses(drafter, probe, cache)})
-        print(name, [round(chance, 3) for chance in measured[-1]["name_acceptance"]],
-              {key: round(value, 4) for key, value in measured[-1]["held_out_losses"].items()})
-    write_json(options.json, {"device": device_name(target.device), "versions": versions(), "commit": commit(), "drafters": measured})
+        row = measured[name] = measure(name, source, lab, rows, probe, cache)
+        print(name, [round(chance, 3) for chance in row["name_acceptance"]],
+              {key: round(value, 4) for key, value in row["held_out_losses"].items()})
+    drafters = [measured[name] for name in (*COMMITTED, *RECIPES) if name in measured]
+    write_json(options.json, {"device": device_name(lab.device), "versions": versions(), "drafters": drafters})
     return 0
 
 

@@ -10,12 +10,12 @@ from .style import (BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, SKY, draw_po
 # The drafters of scripts/diagnosis.py: those that are committed, and what each recipe adds to the one that it extends.
 CHANGES = {
     "tiny-dspark": "the lab's DSpark", "tiny-dspark-rnn": "the lab's DSpark, RNN head", "tiny-dflash": "the lab's DFlash",
-    "diagnosis-0-shipped": "DSpark's recipe, a third as long", "diagnosis-1-width": "+ first weights drawn for the width",
-    "diagnosis-2-cross-entropy-first": "+ cross-entropy alone for 30 % of the time", "diagnosis-3-muon": "+ Muon moves the matrices",
-    "diagnosis-3-muon-rnn": "Muon and the RNN head", "diagnosis-4-all-anchors": "+ every position is an anchor",
-    "diagnosis-4-all-anchors-rnn": "every position, RNN head",
-    "diagnosis-5-full-length": "the cure",
-    "diagnosis-5-full-length-rnn": "the cure, RNN head",
+    "diagnosis-0-shipped": "0  the lab's recipe, 381 updates", "diagnosis-1-width": "1  + first weights drawn for the width",
+    "diagnosis-2-cross-entropy-first": "2  + cross-entropy alone for 30 % of the time", "diagnosis-3-muon": "3  + Muon moves the matrices",
+    "diagnosis-3-muon-rnn": "3, with the RNN head", "diagnosis-4-all-anchors": "4  + every position is an anchor",
+    "diagnosis-4-all-anchors-rnn": "4, with the RNN head",
+    "diagnosis-5-full-length": "the cure: 3 at full length",
+    "diagnosis-5-full-length-rnn": "the cure, with the RNN head",
 }
 
 
