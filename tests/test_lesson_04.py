@@ -25,6 +25,8 @@ def test_mutual_information_of_tables_known_by_hand():
     (exercises.check_block_mask, lambda *case: exercises.block_mask(*case).tolist(), "must be a Boolean tensor"),
     (exercises.check_features, lambda states, taps: exercises.features_of(states, [i + 2 for i in taps]), "take the layers from `taps`"),
     (exercises.check_features, lambda states, taps: [states[i + 1] for i in taps], "in a list or along an axis of their own"),
+    (exercises.check_features, lambda *case: exercises.features_of(*case).numpy(), "reads a tensor; this is of type ndarray"),
+    (exercises.check_features, lambda states, taps: exercises.features_of(states, sorted(taps)), "in the order of the list"),
 ])
 def test_right_numbers_of_a_kind_that_the_model_refuses_and_indices_beyond_the_list_are_named(check, answer, sentence, capsys):
     assert check(answer) is False
@@ -155,8 +157,16 @@ def test_two_mistakes_show_and_one_does_not():
     assert taps > own > 2 * max(zero, mask) and "positions from 0" in stated.printed("04")
 
 
-def test_the_draft_hardly_grows_and_three_phrasings_tell_ln_3():
-    stated.between("04", "time of a draft hardly grows with the context", r"after 1,600 \(([\d.]+) times\)", (0.8, 1.6))
+def test_hidden_states_beside_a_reference_find_all_three_mistakes():
+    assert "One prompt is enough to find all three" in stated.prose("04")
+    found = dict(line.split(" hidden states ") for line in stated.printed("04").splitlines() if line.endswith(" the reference's"))
+    assert {label.strip(): said.partition(" the")[0] for label, said in found.items()} == {
+        "as trained": "equal", "taps one layer too early": "differ from", "positions from 0": "differ from",
+        "mask in the anchor's slot": "differ from"}
+
+
+def test_the_draft_grows_far_less_than_the_context_and_three_phrasings_tell_ln_3():
+    stated.between("04", "time of a draft grows far less than the context", r"after 1,600 \(([\d.]+) times\)", (0.8, 4))
     (measured,) = stated.caught(r"^([\d.]+) nats of mutual information", stated.printed("04"), "the output")
     assert float(measured) > math.log(3) + 0.005  # more than three rows can have, whatever the rounding hides
     (nats,) = stated.caught(r"phrasings that share no word it is \$\\ln 3 = ([\d.]+)\$ nats", stated.prose("04"), "the prose")

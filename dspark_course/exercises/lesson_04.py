@@ -18,23 +18,41 @@ def stacked(states, taps, axis):
 
 
 STATES = tuple(torch.randn(7, 1, 3, 4, generator=torch.Generator().manual_seed(0)))  # embedding output, then six layers
-check_features = Exercise(features_of, Step([(STATES, (1, 4))], {
+
+
+def of_tensors(function):
+    """Raises Mistake for right numbers that are no tensor."""
+    features = function(STATES, (1, 4))
+    if not isinstance(features, torch.Tensor):
+        raise Mistake(f"the numbers are right, but the drafter reads a tensor; this is of type {type(features).__name__}.")
+
+
+check_features = Exercise(features_of, Step([(STATES, (1, 4)), (STATES, (5, 2))], {
     "you read hidden_states[i]; index 0 is the embedding, so layer i stands at hidden_states[i + 1].":
         lambda states, taps: torch.cat([states[i] for i in taps], -1),
-    "you added the taps up; they are laid side by side, and fc learns how to mix them.":
-        lambda states, taps: sum(states[i + 1] for i in taps),
+    "you went from i the wrong way or too far; index 0 is the embedding, so layer i stands at hidden_states[i + 1].":
+        (lambda states, taps: torch.cat([states[i - 1] for i in taps], -1),
+         lambda states, taps: torch.cat([states[i + 2] for i in taps], -1)),
+    "you added the taps up or took their mean; they are laid side by side, and fc learns how to mix them.":
+        (lambda states, taps: sum(states[i + 1] for i in taps), lambda states, taps: sum(states[i + 1] for i in taps) / len(taps)),
+    "you took every layer; only those in `taps` are laid side by side.":
+        (lambda states, taps: torch.cat(states[1:], -1), lambda states, taps: torch.cat(states, -1)),
+    "you kept the last token only; every token of the context has features.":
+        (lambda states, taps: features_of(states, taps)[:, -1:], lambda states, taps: features_of(states, taps)[:, -1]),
+    "you sorted the taps; fc expects them in the order of the list.":
+        lambda states, taps: features_of(states, sorted(taps)),
     "the taps must be joined along the last axis (hidden size), not along the tokens.":
         lambda states, taps: torch.cat([states[i + 1] for i in taps], 1),
     "you joined the taps in reverse; fc expects them in the order of the list.":
         lambda states, taps: features_of(states, taps[::-1]),
     "the taps are interleaved number by number; they are laid side by side, all of the first tap, then all of the second.":
         lambda states, taps: torch.stack([states[i + 1] for i in taps], -1).flatten(-2),
-    "you read an index that is not in the list: this check's model has six layers and the taps 1 and 4, so take the layers "
+    "you read an index that is not in the list: this check's model has six layers and two taps, so take the layers "
     "from `taps`.":
         lambda states, taps: features_of(states, (1, 4, 7, 10)),
     "you have the right states, but in a list or along an axis of their own; join them along the last axis: [1, 3, 8] here.":
         tuple(partial(stacked, axis=axis) for axis in (0, 1, 2, -1)),
-}, "the features are not hidden_states[i + 1] of the taps 1 and 4, joined along the last axis: [1, 3, 8] here."))
+}, "the features are not hidden_states[i + 1] of the two taps, joined along the last axis: [1, 3, 8] here."), manner=of_tensors)
 
 
 def masks(anchor, gamma, mask_id):
@@ -72,7 +90,12 @@ check_block_ids = Exercise(block_ids, Step([TWO_BLOCKS], {
         lambda a, g, m: a[:, None].repeat(1, g),
     "two anchors went in, so two rows must come out, [B, gamma]; yours has masks or ids for one.":
         (lambda a, g, m: block_ids(a[:1], g, m), lambda a, g, m: block_ids(a[:1], g, m)[0],
-         lambda a, g, m: torch.cat([a[:, None], masks(a[:1], g - 1, m)], 1)),
+         lambda a, g, m: torch.cat([a[:, None], masks(a[:1], g - 1, m)], 1),
+         lambda a, g, m: torch.cat([a, masks(a, g - 1, m)[0]])),
+    "rows and columns are swapped; each anchor begins a row of its own: [B, gamma].":
+        lambda a, g, m: block_ids(a, g, m).T,
+    "after the anchor stand zeros; an empty slot holds `mask_id`, here 9.":
+        lambda a, g, m: block_ids(a, g, 0),
     "you used the lesson's 7 or 1023; take gamma and mask_id from the arguments, here 4 and 9.":
         (lambda a, g, m: block_ids(a, 7, 1023), lambda a, g, m: block_ids(a, g, 1023), lambda a, g, m: block_ids(a, 7, m)),
 }, "the ids are not the anchor followed by masks, one slot for each draft and a row for each of the two anchors: [2, 4] here."),
@@ -85,8 +108,8 @@ def block_positions(context_length, gamma):
 
 
 check_positions = Exercise(block_positions, Step([(11, 4)], {
-    "the positions restart at 0; the context's keys were turned by absolute positions, so the block must count on.":
-        lambda n, g: torch.arange(g),
+    "the positions restart at 0 or 1; the context's keys were turned by absolute positions, so the block must count on.":
+        (lambda n, g: torch.arange(g), lambda n, g: 1 + torch.arange(g)),
     "the anchor stands one place too far right: n context tokens fill 0 to n - 1, and the anchor stands at n.":
         lambda n, g: n + 1 + torch.arange(g),
     "the anchor shares the last context token's position; it stands one after it, at n.":
@@ -95,6 +118,16 @@ check_positions = Exercise(block_positions, Step([(11, 4)], {
         lambda n, g: torch.full((g,), n),
     "there are gamma + 1 positions; a block has gamma slots, the anchor's among them.":
         lambda n, g: n + torch.arange(g + 1),
+    "there are gamma - 1 positions; the anchor's slot is one of the gamma.":
+        (lambda n, g: n + torch.arange(g - 1), lambda n, g: n + 1 + torch.arange(g - 1)),
+    "the context's positions are among them; its keys are rotated already, and only the block's gamma slots are asked for.":
+        (lambda n, g: torch.arange(n + g), lambda n, g: torch.arange(n)),
+    "the slots stand one after another, in steps of exactly 1, so the last stands at n + gamma - 1.":
+        lambda n, g: torch.linspace(n, n + g, g),
+    "the numbers are right, but in a column; they belong in one row, [gamma] or [1, gamma].":
+        lambda n, g: block_positions(n, g)[:, None],
+    "you used the lesson's 32 or 7; take context_length and gamma from the arguments, here 11 and 4.":
+        (lambda n, g: block_positions(32, g), lambda n, g: block_positions(n, 7), lambda n, g: block_positions(32, 7)),
 }, "the positions are not n, n + 1, ..., n + gamma - 1, in a tensor [gamma]."),
     also_right=(lambda n, g: block_positions(n, g)[None],))
 
@@ -120,6 +153,13 @@ check_block_mask = Exercise(block_mask, Step([(5, 3)], {
         lambda n, g: block_mask(n, g).T,
     "the context's columns are missing: the keys are the context's, then the block's, [gamma, context_length + gamma].":
         lambda n, g: torch.ones(g, g).bool(),
+    "each slot sees only what stands before it; the slots of a block see each other in both directions, and themselves.":
+        lambda n, g: torch.ones(g, n + g).tril(n - 1).bool(),
+    "this is triu(), which hides what stands to the left; every slot sees the whole context and the whole block.":
+        (lambda n, g: torch.ones(g, n + g).triu(n).bool(), lambda n, g: torch.ones(g, n + g).triu().bool(),
+         lambda n, g: torch.cat([torch.ones(g, n), torch.ones(g, g).triu()], 1).bool()),
+    "the places are right, but there is an axis too many: one row for each slot, [gamma, context_length + gamma].":
+        (lambda n, g: block_mask(n, g)[None], lambda n, g: block_mask(n, g)[None, None]),
     "the slots see the anchor but not the masks; they see all slots of the block.":
         lambda n, g: torch.arange(n + g).expand(g, -1) <= n,
     "no slot sees itself; it sees all slots, its own as well.":
