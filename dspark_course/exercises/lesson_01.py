@@ -34,6 +34,8 @@ check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4), (CONFIG, 11, 8)
         lambda c, n, size: key_numbers(c, c.num_attention_heads, c.num_hidden_layers) * n * size,
     "that is one layer; every layer keeps its own keys and values":
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads) * n * size,
+    "each key and value is a vector of head_dim numbers":
+        lambda c, n, size: 2 * c.num_hidden_layers * c.num_key_value_heads * n * size,
     "that is one token; every token of the context is kept":
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * size,
     "that is how many numbers there are; multiply by the bytes of one":
@@ -53,13 +55,15 @@ def draft_budget(tau, verify, plain, wanted):
     return tau * plain / wanted - verify
 
 
-check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0), (2.0, 9.0, 5.0, 4.0)], {  # the second budget is negative
+check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0), (2.0, 9.0, 5.0, 3.0)], {  # the second budget is negative and no round number
     "that is the time for draft and verification together; take the verification off":
         lambda tau, verify, plain, wanted: tau * plain / wanted,
     "you solved for one token per round; a round gives tau of them":
         lambda tau, verify, plain, wanted: plain / wanted - verify,
     "the wanted speed-up is upside down: a token may cost plain / wanted, not plain * wanted":
         lambda tau, verify, plain, wanted: tau * plain * wanted - verify,
+    "plain and wanted are exchanged: a token may cost plain / wanted":
+        lambda tau, verify, plain, wanted: tau * wanted / plain - verify,
     "that breaks even with plain decoding; the wanted speed-up is missing":
         lambda tau, verify, plain, wanted: tau * plain - verify,
     "tau counts the token that the target adds: all of tau is gained, not tau - 1":
@@ -68,6 +72,12 @@ check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0), (2.0, 9.
         lambda tau, verify, plain, wanted: tau * verify / wanted - verify,
     "a negative budget is an answer too; return it as it is, without a lower limit of 0":
         lambda tau, verify, plain, wanted: max(0.0, tau * plain / wanted - verify),
+    "a negative budget keeps its sign":
+        lambda tau, verify, plain, wanted: abs(tau * plain / wanted - verify),
+    "the verification takes its part of the round's time: take it off, do not add it":
+        lambda tau, verify, plain, wanted: tau * plain / wanted + verify,
+    "you exchanged verify and plain: plain is a pass of plain decoding, verify belongs to the round":
+        lambda tau, verify, plain, wanted: tau * verify / wanted - plain,
     "the whole round, draft and verification, is divided by tau":
         lambda tau, verify, plain, wanted: tau * (plain / wanted - verify),
     "the sign is turned around: the draft has what the verification leaves":
@@ -78,5 +88,7 @@ check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0), (2.0, 9.
         lambda tau, verify, plain, wanted: (tau + 1) * plain / wanted - verify,
     "return the budget as it is, not rounded": (
         lambda tau, verify, plain, wanted: int(tau * plain / wanted - verify),
-        lambda tau, verify, plain, wanted: math.floor(tau * plain / wanted - verify)),
+        lambda tau, verify, plain, wanted: math.floor(tau * plain / wanted - verify),
+        lambda tau, verify, plain, wanted: round(tau * plain / wanted - verify, 1),
+        lambda tau, verify, plain, wanted: round(tau * plain / wanted - verify, 2)),
 }, "what may a token cost at most, and so a round, which gives tau of them? The draft has what the verification leaves"))

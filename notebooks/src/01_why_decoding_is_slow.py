@@ -13,7 +13,7 @@
 #
 # - what the K/V cache saves, and what it leaves: one pass of the target for every token
 # - what a pass costs when it reads 1 to 32 tokens at once (its *positions*), measured on this machine, and why
-# - the time per token, $L = (T_\text{draft} + T_\text{verify}) / \tau$, which every later lesson tries to reduce
+# - the time per token, $L = (T_\text{draft} + T_\text{verify}) / \tau$, which the rest of the course tries to reduce
 #
 # **What you need:** lesson 00, and an idea of what attention does with keys and values. No GPU.
 #
@@ -136,9 +136,9 @@ for way, found in (("without the cache", without_cache), ("with the cache", with
     print(f"{way:17} {found[64]:7.1f} ms after 64 tokens of context, {found[1024]:7.1f} ms after 1,024")
 
 # %% [markdown]
-# Without a cache the price of a token grows with everything written so far; the price of a whole answer grows with
-# the square of its length. With the cache 16 times the context adds at most a fraction of a pass: only attention has more to
-# do, as it reads more keys and values.
+# Without a cache the price of a token grows with everything written so far, in a long text faster still, as attention compares
+# each position with all before it; the price of a whole answer grows at least with the square of its length. With the cache
+# 16 times the context does not double the price: only attention has more to do, as it reads more keys and values.
 #
 # The cache is paid for in memory. Here is what one holds for our prompt.
 
@@ -151,8 +151,8 @@ print(f"all {len(cache.layers)} layers: {held:,} bytes for {ids.shape[1]} tokens
 
 # %% [markdown]
 # ### Exercise 1 · Bytes of a context (code)
-# Return the bytes printed last, as an int, for any model, context and size of a number. Of `config` use only
-# `num_hidden_layers`, `num_attention_heads`, `num_key_value_heads` and `head_dim`.
+# Return the bytes of a cache, as an int, for any model, context and size of a number. Of `config` use only
+# `num_hidden_layers`, `num_attention_heads`, `num_key_value_heads` and `head_dim`. For our prompt,
 # `cache_bytes(model.config, ids.shape[1], lab.target.dtype.itemsize)` must be `held`.
 #
 # <details><summary>Hint</summary>
@@ -216,13 +216,12 @@ assert pass_ms[32] / 32 < pass_ms[1]  # the price of a position falls
 
 # %% [markdown]
 # The dotted line is a pass in which every position has to be paid in full. The measured line stays far below it: eight
-# positions cost less than twice as much as one. From one position to two there is an extra jump, to which we come back; after
-# it, each further one is cheap. (The ratio belongs to this machine and this model. Compare times only within one table or
-# figure: the load changes.)
+# positions cost less than twice as much as one. (The ratio belongs to this machine and this model. Compare times only within
+# one table or figure: the load changes.)
 #
 # ## Why: reading weights against multiplying
 #
-# In a large model most of a pass is multiplication by weight matrices. (In ours a good part is something else, as we
+# Most of the work of a large model is multiplication by weight matrices. (In ours much of the time goes elsewhere, as we
 # shall see.) Each matrix has to be read from memory once per pass, however many positions there are. Each weight is then
 # multiplied once *per position*. We count both.
 
@@ -243,12 +242,14 @@ for k in (1, 8, 32):
 # $$T(k) \ \ge\ \max\left(\frac{\text{bytes of the weights}}{\text{bytes per second}},\ \
 # \frac{k \cdot \text{weights}}{\text{multiply-adds per second}}\right).$$
 #
-# The first term does not contain $k$. While it is larger, further positions cost nothing in this bound. It is a floor: real
-# kernels are somewhat slower.
+# The first term does not contain $k$. While it is larger, further positions cost nothing in this bound. Divided by this time,
+# the multiply-adds of a pass become a speed: at most intensity times bytes per second, and at most the machine's multiply-adds
+# per second. Drawn over the intensity that is a slope and then a level line, the **roof**; they meet at the **bend**.
 #
 # To measure both speeds, we multiply with the target's own matrices and do nothing else. The time at one position gives the
 # bytes per second, the best speed the multiply-adds. So the first and the highest dot of the figure lie on the roof by
-# definition; the others test it. To see how much of the time is the calls, we also make them with one row per matrix.
+# definition; the others test it (one far above it is noise). To see how much of the time is the calls, we also make them with
+# one row per matrix.
 
 # %%
 import torch.nn.functional as F
@@ -266,7 +267,7 @@ def multiply(k, rows=None):
 many = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 work = {k: partial(multiply, k) for k in many} | {"calls": partial(multiply, 1, rows=1)}
 work |= {("pass", k): partial(read, text[:, :k], cache) for k in positions}  # again, in turn with these
-bare_ms = milliseconds(work, lab.device, repeats=9)
+bare_ms = milliseconds(work, lab.device, repeats=15)
 pass_ms = {k: bare_ms["pass", k] for k in positions}
 speed = [k * weights / bare_ms[k] / 1e6 for k in many]  # billions of multiply-adds a second
 pass_speed = [k * weights / pass_ms[k] / 1e6 for k in positions]
@@ -280,12 +281,12 @@ print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds per s
 print(f"At one position {bare_ms[1]:.2f} ms; the same {len(matrices)} calls with one row per matrix {bare_ms['calls']:.2f} ms.")
 
 # %% [markdown]
-# The calls are less than half of the time at one position; most of it goes with the weights. But they are in it, so our bytes
-# per second are a low estimate and the bend a high one. Left of the bend the machine waits for weights: intensity grows with $k$
-# and speed grows with it, at little extra time. Right of it the machine waits for the multiplications, and each position costs
-# its full share. Real kernels (dots) cut the corner: near the bend both terms are paid, in part one after the other. Real passes
-# (squares) lie below the dots: they also compute norms and attention and start hundreds of small operations. How much of a pass
-# is that, here?
+# With one row per matrix the calls take less than half as long, so most of the time of the products is due to the weights. The
+# calls count in it all the same: our bytes per second are a low estimate, the bend a high one. Left of the bend the machine
+# waits for weights: intensity grows with $k$ and speed grows with it, at little extra time. Right of it the machine waits for
+# the multiplications, and each position costs its full share. Near the bend the dots stay below the roof: reading and
+# multiplying overlap only in part. Whole passes (squares) are slower: they also compute norms and attention and start
+# hundreds of small operations. How much of a pass is that, here?
 
 # %%
 for k in (1, 2, 8, 32):
@@ -295,12 +296,12 @@ for k in (1, 2, 8, 32):
 print(f"8 positions to one: {pass_ms[8] / pass_ms[1]:.2f} times in this table, {eight:.2f} times in the first measurement")
 
 # %% [markdown]
-# Read the first percentage before you believe the roofline: that much of a pass over one position, a third at the least, is no
-# matrix product. Most of the jump from one position to two is in "everything else", too. (Its likely cause: a lone position
-# needs no mask; from two on, transformers builds one and copies the keys and values for each query head.) So what eight
-# positions cost more than one is partly products, partly the rest; but the rest, too, is far from eight times as much. Two
-# floors stand side by side in this small model, reading and overhead, and a pass over one position pays both in full. With
-# billions of weights reading is the floor. (The last line has one ratio, measured twice: trust either only so far.)
+# At one position at least a third of a pass is no matrix product, so the roofline explains only a part of it. This small model
+# has two floors: the weights have to be read, and the operations have to be started. Both are paid once per pass, and at
+# eight positions neither the products nor the rest take anything near eight times as long. (Where you see an extra jump from
+# one position to two: a lone position needs no mask; from two on, transformers builds one and copies the keys and values for
+# each query head.) More weights raise the first floor; servers lower the second by recording the operations of a pass and
+# replaying them (lesson 08). (The last line has one ratio, measured twice: its two values show how far to trust either.)
 #
 # Up to how many positions does reading take longer than multiplying? That number is the **room**, $k^*$. There both terms
 # are equal:
@@ -327,9 +328,10 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 
 # %% [markdown]
 # The other lines use the numbers of data sheets: memory bandwidth and dense 16-bit throughput. They give peaks, so take the
-# answer as an order of magnitude: 153 to 403 positions, with 203 on the small T4 of 2018 and 206 on the H200 of 2024. (Near
-# $k^*$ a pass already costs more.) To check DSpark's guesses the target reads the newest committed token, the
-# [anchor](glossary.md#anchor), and $\gamma = 7$ drafts: 8 positions. On these GPUs nearly all of the room stays unused.
+# answer as an order of magnitude: 153 to 403 positions. (Near $k^*$ a pass already costs more.) The H200 of 2024 reads 15 times
+# as fast as the small T4 of 2018, and yet the room is the same, 206 against 203: both speeds have grown together. To check
+# DSpark's guesses the target reads the newest committed token, the [anchor](glossary.md#anchor), and $\gamma = 7$ drafts:
+# 8 positions. On these GPUs nearly all of the room stays unused.
 #
 # One caution for later: the room belongs to the machine, not to a request. $R$ requests decoded together fill
 # $R(\gamma + 1)$ positions of it; lessons 10 and 11 are about sharing it.
@@ -337,8 +339,9 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 # ### Exercise 2 · Where the memory goes (think)
 # The formula for $k^*$ leaves out the K/V cache. Let $R$ requests share a pass. It reads $W$ bytes of weights and, for
 # each request, $C$ bytes of keys and values. A position multiplies every weight once, and every stored number of a key or
-# value of its own request $g$ times, once for each of the $g$ attention heads per key head (here 3). How many positions per
-# request can be computed in the time that reading takes? Does this room grow or fall with $R$? For which $R$ does it grow with $C$?
+# value of its own request $g$ times, once for each of the $g$ attention heads that share a key head (here 3). How many
+# positions per request can be computed in the time that reading takes? Does this room grow or fall with $R$? For which $R$ does
+# it grow with $C$?
 #
 # <details><summary>Hint</summary>
 #
@@ -352,8 +355,9 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 # $$k = k^* \cdot \frac{W/R + C}{W + g\,C}.$$
 #
 # It falls with $R$: requests share the room that the weights give, $k^*/R$ at $C = 0$. But each brings room of its own, because
-# its keys are read once for all of its positions: with long contexts $k$ tends to $k^*/g$, whatever $R$ is. So it grows with $C$
-# where $R > g$ and falls where $R < g$. With more than $g$ requests long contexts make room for speculation, in a longer pass.
+# its keys are read once for all of its positions: with long contexts $k$ tends to $k^*/g$, whatever $R$ is. Between $k^*/R$ and
+# $k^*/g$ it never turns, so it grows with $C$ where $R > g$ and falls where $R < g$. With more than $g$ requests long contexts
+# make room for speculation, in a longer pass.
 #
 # </details>
 #
@@ -399,11 +403,11 @@ formula, clocked = per_token["plain"] / per_token["dspark"]
 print(f"{'speed-up':43}{formula:16.2f}   {clocked:14.2f}")
 
 # %% [markdown]
-# DSpark's $T_\text{verify}$ is more than its pass over 8 positions: it holds the accept rule, too, and the commit, in which the
-# drafter reads what was kept. (And the load has changed: compare times within this table only.) A round of DSpark costs more
-# than a plain pass and brings 6.88 tokens; this easy answer took 8 rounds. The ratio of the two $L$ is the speed-up. Formula and
-# clock agree within a few percent: it is an identity, not a model. (Neither clock counts the target's reading of the prompt, the
-# wait for the first token: no drafter can shorten it. DSpark's does count the drafter's reading.)
+# A round of DSpark costs more than a plain pass and brings 6.88 tokens; this easy answer took 8 rounds. Its $T_\text{verify}$
+# holds a pass over 8 positions, the accept rule, and the commit, in which the drafter reads what was kept. (Compare
+# times within this table only: the load has changed.) The ratio of the two $L$ is the speed-up. Formula and clock agree within
+# a few percent: it is an identity, not a model. The clock starts after the target has read the prompt, a wait that no drafter
+# can shorten; that DSpark's drafter reads it, too, is counted.
 #
 # ### Exercise 3 · A budget for the draft (code)
 # Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up over plain decoding is to
@@ -490,7 +494,7 @@ panel = widgets.explore(
 
 # %%
 low, high = sorted([eight, pass_ms[8] / pass_ms[1]])
-print(f"Eight positions cost {low:.2f} to {high:.2f} passes over one, not 8, on {lab.device_name}: speculation lives on the difference.")
+print(f"Eight positions cost {low:.2f} to {high:.2f} passes over one, not 8, on {lab.device_name}: that is why guessing ahead can pay.")
 
 # %% [markdown]
 # **Next:** the target can check seven guesses in one pass, at the price above. But when it draws its tokens at random,
