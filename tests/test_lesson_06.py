@@ -67,8 +67,8 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"for whole blocks \S+ against {NUMBER}\. On chat", rf"^math +AUC .* head {NUMBER},"),
     (rf"On chat it is far worse, {NUMBER} against", rf"^chat +AUC .* estimator {NUMBER}"),
     (rf"On chat it is far worse, \S+ against {NUMBER}:", rf"^chat +AUC .* head {NUMBER},"),
-    (rf"One seed loses {NUMBER} %, well outside", rf"^direct-acceptance-seed-1 τ .*\n +mean of the domains -{NUMBER}%"),
-    (rf"the other {NUMBER} %, within it", rf"^direct-acceptance-seed-2 τ .*\n +mean of the domains -{NUMBER}%"),
+    (rf"One seed loses {NUMBER} %, with an interval below zero", rf"^direct-acceptance-seed-1 τ .*\n +mean of the domains -{NUMBER}%"),
+    (rf"the other's {NUMBER} % may be chance", rf"^direct-acceptance-seed-2 τ .*\n +mean of the domains -{NUMBER}%"),
 ])
 def test_what_the_lesson_says_it_prints(sentence, output):
     tied("06", sentence, output)
@@ -112,7 +112,7 @@ def keeps_the_shapes(curves: dict) -> bool:
 
 
 def test_what_was_tested_and_what_differs_in_training():
-    caught("With the training that ends lesson 07 DSpark commits more in every domain", prose("06"), "the prose")
+    caught("With the training that ends lesson 07 our DSpark commits more in every domain than it does here", prose("06"), "the prose")
     lengths = {row["drafter"]: row["accepted_length"] for row in experiments.diagnosis()["drafters"]}
     assert all(lengths["diagnosis-5-full-length"][domain] > lengths["tiny-dspark"][domain] for domain in DOMAINS)
     said = caught(rf"the block drafters from a sample of {NUMBER} anchors", prose("06"), "the prose")
@@ -146,8 +146,8 @@ def verification():
 
 
 def test_eagle3s_tokens_cost_no_more_than_dsparks_on_chat():
-    caught("On chat Eagle3's tokens cost no more than DSpark's: Eagle3 commits more, DSpark drafts faster, and seven passes still cost "
-           "less than one verification", prose("06"), "the prose")
+    caught("On chat Eagle3's tokens cost no more than DSpark's. DSpark drafts faster, but seven passes cost less than one verification, "
+           "and Eagle3 commits more", prose("06"), "the prose")
     verify, ratio, taus = verification()
     wholes = {name: draft_times(name)[2] for name in taus}
     token = {name: (whole + verify) / taus[name] for name, whole in wholes.items()}
@@ -156,8 +156,8 @@ def test_eagle3s_tokens_cost_no_more_than_dsparks_on_chat():
 
 
 def test_where_a_verification_is_cheap_eagle3_drafts_less_and_hardly_a_drafter_pays():
-    caught("Eagle3's best length shrinks to a few drafts, while the block drafters keep long ones.* But there every drafter gains "
-           "little or loses: even a draft of one takes about as long as the pass that it may save, or longer", prose("06"), "the prose")
+    caught("Eagle3's best length shrinks to a few drafts, while the block drafters' stays longer.* But there every drafter gains "
+           "little or loses: even a draft of one costs most of the pass that it may save, or more", prose("06"), "the prose")
     _, ratio, taus = verification()
     plain, costs = 0.5 / ratio, {}
     for name in taus:
@@ -167,6 +167,7 @@ def test_where_a_verification_is_cheap_eagle3_drafts_less_and_hardly_a_drafter_p
         costs[name] = [(first + k * more + 0.5) / tau for k, tau in enumerate(by_length)]
         assert first > 0.6 * plain
     assert np.argmin(costs["eagle3"]) < 4  # at most four drafts of seven
+    assert all(np.argmin(costs[name]) > np.argmin(costs["eagle3"]) for name in ("dflash", "dspark"))
     assert min(min(some) for some in costs.values()) > 0.8 * plain
 
 
@@ -178,7 +179,7 @@ def test_judged_as_a_whole_a_block_keeps_more_and_the_text_stays():
 
 
 def test_the_fourth_loss_helps_no_seed():
-    caught("well outside its interval, the other 0.3 %, within it. The held-out losses below.*even L1 ends higher", prose("06"), "the prose")
+    caught("with an interval below zero; the other's 0.3 % may be chance. The held-out losses below.*even L1 ends higher", prose("06"), "the prose")
     ends = [our_results.gains(f"direct-acceptance-seed-{seed}", f"three-losses-seed-{seed}")["all"] for seed in (1, 2)]
     assert ends[0].high < 0 and ends[1].low < 0 < ends[1].high
     for seed in (1, 2):
@@ -214,13 +215,13 @@ def test_two_short_blocks_have_the_length_that_the_answer_says():
 
 
 def test_two_short_blocks_make_a_token_more_expensive():
-    caught("Two blocks make a token more expensive each time: by about half at 1 ms, a tenth at 10 ms, a few per cent at 30 ms. They pay only "
-           "where a verification costs as much as dozens of blocks", prose("06"), "the prose")
+    caught("Then a token becomes more expensive each time: at 1 ms by a third to a half, at 10 ms by a tenth or less, at 30 ms by a few per "
+           "cent. Two blocks pay only where a verification costs as much as dozens of blocks", prose("06"), "the prose")
     first, more, whole = draft_times("dspark")
     rates = caught(rf"^chat +dspark +τ \S+ +{NUMBER} +{NUMBER} +{NUMBER} ", printed("06"), "the output")
     two, one = 1 + sum(np.cumprod([*map(float, rates)] * 2)), verification()[2]["dspark"]
     drafts = 2 * (first + 2 * more)
-    for verify, low, high in ((1, 1.3, 1.7), (10, 1.04, 1.16), (30, 1.01, 1.07), (24 * whole, 1, 1.1)):
+    for verify, low, high in ((1, 1.27, 1.57), (10, 1.03, 1.13), (30, 1.005, 1.07), (24 * whole, 1, 1.1)):
         assert low < (drafts + verify) / two / ((whole + verify) / one) < high
 
 
@@ -256,6 +257,21 @@ def test_here_stands_above_the_paper_with_whose_tau_is_largest(closing):
                                  ({"math": "dspark", "chat": "eagle3"}, {"math": "dspark", "chat": "dspark"}))
     assert [axes.get_title() for axes in fig.axes] == ["math, here (largest τ: DSpark)", "chat, here (largest τ: Eagle3)",
                                                        "math, paper (largest τ: DSpark)", "chat, paper (largest τ: DSpark)"]
+
+
+def test_every_panel_names_its_lines(closing):
+    rates = {"mtp": [Estimate(0.9, 0.8, 1.0)], "eagle3": [Estimate(0.9, 0.8, 1.0)] * 3, "dflash": [Estimate(0.5, 0.4, 0.6)] * 2 + [None]}
+    fig = figures.acceptance_panels({"math": rates, "chat": rates}, {"math": "math", "chat": "chat"})
+    assert [sorted(text.get_text() for text in axes.texts) for axes in fig.axes] == [["DFlash", "Eagle3", "MTP-1"]] * 2
+    fig = figures.passes_figure({"toy": ([0.6, 0.7], [0.6, 0.55]), "lab": ([0.9, 0.9], [0.9, 0.9])}, [Estimate(0.9, 0.8, 0.95), None])
+    assert [len(axes.texts) for axes in fig.axes] == [2, 3]
+
+
+def test_the_name_of_plain_decoding_keeps_clear_of_the_curves():
+    curves = {"mtp": [0.42], "eagle3": [0.42, 0.38, 0.36, 0.36, 0.36, 0.37, 0.38], "dspark": [0.87, 0.61, 0.49, 0.45, 0.41, 0.39, 0.38]}
+    assert figures.free_place(curves, 0.43) == 2
+    assert figures.free_place({"mtp": [0.4]}, 0.4) == 1
+    assert figures.free_place({"eagle3": [1.0, 0.9, 0.5, 0.5]}, 1.0) == 3
 
 
 def test_passes_stand_on_one_scale_and_say_what_the_last_one_loses(closing):

@@ -35,6 +35,10 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
         lambda ids, features: (ids.roll(-1), features),
     "the first pair is missing: the first token's feature stands beside the second token.":
         lambda ids, features: (ids[2:], features[1:-1]),
+    "each feature stands beside its own token, and the first pair is missing; the token must be the one after it, i + 1.":
+        lambda ids, features: (ids[1:], features[1:]),
+    "the pairs are right as far as they go, but the last one is missing: token n - 1 belongs beside feature n - 2.":
+        lambda ids, features: (ids[1:-1], features[:-2]),
     "the features came first; return the tokens, then the features.":
         lambda ids, features: (features[:-1], ids[1:]),
     "two tensors are asked for, the tokens and the features, not a row or a list item for each pair.":
@@ -64,6 +68,12 @@ def keep_first_pass(cached, gamma, accepted):
 check_after_round = Exercise(after_round, Step([(20, 7, 3), (20, 7, 0), (31, 5, 5)], {
     "the drafted entries are still in the cache: without rolling back, refused drafts stay in sight for good.":
         lambda cached, gamma, accepted: (cached + gamma, accepted + 1),
+    "the first pass's entry is the anchor's pair: you kept it and entered the anchor again.":
+        lambda cached, gamma, accepted: (cached + 1, accepted + 1),
+    "nothing is rolled back: all entries of the passes are still in the cache, and the accepted drafts stand there twice.":
+        lambda cached, gamma, accepted: (cached + gamma, accepted),
+    "after a block that was accepted whole the last draft is committed too: gamma + 1 pairs are entered then.":
+        lambda cached, gamma, accepted: (cached, min(accepted + 1, gamma)),
     "nothing is rolled back and nothing entered; the cache holds refused drafts and no feature of the target's.":
         lambda cached, gamma, accepted: (cached + gamma, 0),
     "you kept the entries of accepted drafts. Their tokens are right, but they were computed from the drafter's own "

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dspark_lite.common.names import DRAFTER_LABELS
-from .positions import last_point
+from .positions import last_point, position_panels
 from .style import BLACK, GREY, draw_estimates, draw_positions, drafter_style, figure, hollow, label_ends, measured_on
 from .token_boxes import LETTERS, box_width, draw_box, inch_canvas
 
@@ -52,6 +52,20 @@ def per_token(cost: dict[int, float]) -> float:
     return float(np.median(np.diff(list(cost.values())))) if len(cost) > 1 else 0.0
 
 
+def acceptance_panels(found: dict, titles: dict):
+    """Conditional acceptance by position, a panel per domain, {domain: {drafter: [Estimate or None]}}, with its title;
+    every panel names its lines. A drafter of one position is named below the other lines' bars."""
+    fig = position_panels(found, {name: drafter_style(name) for name in next(iter(found.values()))}, titles)
+    for axes, by_name in zip(fig.axes, found.values()):
+        for text in list(axes.texts):
+            text.remove()
+        ends = {name: last_point(estimates, drafter_style(name)) for name, estimates in by_name.items()}
+        label_ends(axes, [end for end in ends.values() if end[0] > 1])
+        for x, y, label, colour in (end for end in ends.values() if end[0] == 1):
+            axes.annotate(label, (x, y), (0, -38), textcoords="offset points", ha="center", va="center", fontsize=8.5, color=colour)
+    return fig
+
+
 def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
     """Conditional acceptance by position as small multiples: here {domain: {drafter: [Estimate]}} in the upper row, the
     paper's {domain: {drafter: [value]}} in the lower. `best` says whose τ is largest, {domain: drafter} here and there."""
@@ -65,9 +79,9 @@ def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
             axes.set(xlabel="draft position", ylim=(0.3, 1.02))
             axes.set_ylabel("accepted, given that\nall before were")
             axes.label_outer()
-    label_ends(rows[0][-1], [last_point(estimates, drafter_style(name)) for name, estimates in here[domain].items()])
-    label_ends(rows[1][-1], [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
-                             for name, values in paper[domain].items()])
+        label_ends(rows[0][column], [last_point(estimates, drafter_style(name)) for name, estimates in here[domain].items()])
+        label_ends(rows[1][column], [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
+                                     for name, values in paper[domain].items()])
     return fig
 
 
@@ -81,10 +95,11 @@ def passes_figure(curves: dict[str, tuple[list, list]], live: list):
         axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 1.0))
         axes.set_title(f"{title}: the last pass loses {given[-1] - own[-1]:.3f}", fontsize=9.5)
     draw_estimates(panels[-1], range(1, len(live) + 1), live, {"color": BLACK, "marker": "o", "linestyle": ":"})
-    for axes, height, text, colour in ((panels[0], 0.60, "colour: reads its own output", drafter_style("eagle3")["color"]),
-                                       (panels[0], 0.52, "grey: reads the target's features", GREY),
-                                       (panels[-1], 0.52, "dotted: live rounds", BLACK)):
-        axes.text(0.05, height, text, transform=axes.transAxes, fontsize=8.5, color=colour)
+    named = (("colour: reads its own output", drafter_style("eagle3")["color"]), ("grey: reads the target's features", GREY),
+             ("dotted: live rounds", BLACK))
+    for axes in panels:
+        for line, (text, colour) in enumerate(named if axes is panels[-1] else named[:2]):
+            axes.text(0.05, 0.60 - 0.08 * line, text, transform=axes.transAxes, fontsize=8.5, color=colour)
     panels[0].set_ylabel("chance of acceptance")
     return fig
 
@@ -100,16 +115,29 @@ def token_cost(curves: dict[str, list[float]], plain: float, title: str):
         axes.plot(best[name] + 1, values[best[name]], linestyle="", marker="o", markersize=13, markerfacecolor="none",
                   color=style["color"])
     axes.axhline(plain, color=GREY, linestyle="--")
-    axes.annotate("plain decoding", (1, plain), (0, 3), textcoords="offset points", fontsize=8.5, color=GREY)
+    top = 1.1 * max(plain, *map(max, curves.values()))
+    axes.annotate("plain decoding", (free_place(curves, plain + 0.03 * top), plain), (0, 3), textcoords="offset points", fontsize=8.5,
+                  color=GREY)
     least = {name: min(values) for name, values in curves.items()} | {"plain": plain}
     first = min(least, key=least.get)
     length = f", draft length {best[first] + 1}" if first in best else ""
     axes.set_title(f"{title}:\n{DRAFTER_LABELS[first]} is cheapest, {least[first]:.2f} ms per token{length}", fontsize=10)
     axes.set(xlabel="draft length (tokens); ringed: the best of each", ylabel="time per token (ms)",
-             ylim=(0, 1.1 * max(plain, *map(max, curves.values()))), xticks=range(1, max(map(len, curves.values())) + 1))
+             ylim=(0, top), xticks=range(1, max(map(len, curves.values())) + 1))
     label_ends(axes, [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
                       for name, values in curves.items()])
     return fig
+
+
+def free_place(curves: dict[str, list[float]], level: float) -> int:
+    """The draft length, not the first, from which a label at `level` is furthest from all curves (first if none is longer)."""
+    longest = max(map(len, curves.values()))
+
+    def clearance(start: int) -> float:
+        covered = np.linspace(start, start + 1.3, 14)
+        return min(np.abs(np.interp(covered, range(1, len(values) + 1), values, right=np.inf) - level).min() for values in curves.values())
+
+    return max(range(2, longest), key=clearance, default=1)
 
 
 def survival_auc(found: dict[str, dict[str, list[float]]]):

@@ -196,11 +196,10 @@ done = exercises.check_after_round(after_round)
 
 # %% [markdown]
 # The cache is rolled back to what was committed before the round, and the committed tokens are entered anew, with real
-# features: the waiting one finds its partner, the anchor, and that of the last accepted draft waits next. (The first pass's
-# entry is right and could stay, and the checker takes that too; `draw_chain` drops all.) We pretend that two drafts were
-# accepted, enter anchor and drafts, and compare with a drafter that reads the longer text at once. Then we make the mistake
-# that exercise 2 warns of and let the drafted entries stay. (`draw_chain` only shortens the cache's `length`; the entries still
-# lie behind it.)
+# features: the waiting feature finds its partner, the anchor, and the last accepted draft's feature waits next. (The first
+# pass's entry is right and could stay, and the checker takes that too; `draw_chain` drops all.) We pretend that two drafts were
+# accepted, enter anchor and drafts, and compare with a drafter that reads the longer text at once. Then we let the drafted
+# entries stay, to see what that costs. (`draw_chain` only shortens the cache's `length`; the entries themselves remain.)
 
 # %%
 from dspark_course.measure import evaluation
@@ -249,7 +248,7 @@ for name, found in (("rolled back", runs["eagle3"]["chat"]), ("never rolled back
 #
 # DeepSeek-V3 was trained with a module that predicts one token more (*multi-token prediction*), and decodes with it. It
 # reads the same pair, with three differences: the feature is the target's **last** hidden state, a matrix $M$ mixes the
-# pair **before** the layer, which is then an ordinary one, and it drafts **one** token. (The order of the halves is a convention.)
+# pair **before** the layer, which is then an ordinary one, and it drafts **one** token.
 # MTP-1 is the paper's baseline in production.
 #
 # $$h' = M\,[\,\text{norm}(h_i)\,;\,\text{norm}(E[x_{i+1}])\,], \qquad
@@ -315,8 +314,6 @@ for name in names:
     del drafter, begun, works
 
 # %%
-from dspark_course.figures import style
-
 picture = figures.draft_cost(draft_ms, lab.device_name)
 for name, cost in draft_ms.items():
     more = f"{figures.per_token(cost):5.2f} ms for each further one, {cost[len(cost)]:5.2f} ms for {len(cost)}"
@@ -334,8 +331,8 @@ for name, cost in draft_ms.items():
 # rounds that *reached* a position, the share that accepted it.
 #
 # ### Exercise 3 · Reached rounds (code)
-# `accepted` is a list: how many drafts each round accepted. All rounds propose `gamma` drafts, none is cut short, and some
-# round reaches every position. Return the list of conditional acceptances at positions 1 to `gamma`.
+# `accepted` is a list: how many drafts each round accepted. All rounds propose `gamma` drafts, none is cut short, and each
+# position is reached by some round. Return the list of conditional acceptances at positions 1 to `gamma`.
 #
 # <details><summary>Hint</summary>
 #
@@ -373,7 +370,6 @@ falls = predict("Which acceptance falls further on chat from position 1 to 7, Ea
 
 # %%
 from dspark_lite.common.names import DRAFTER_LABELS as names_of
-from dspark_course.figures.positions import position_panels
 
 for name in names:
     if name not in runs:
@@ -383,7 +379,7 @@ found = {domain: {name: evaluation.position_estimates(runs[name][domain], 1 if n
 lengths = {domain: {name: evaluation.mean_accepted_length([evaluation.tally(runs[name][domain])]) for name in names}
            for domain in few}
 titles = {domain: f"{domain} (largest τ: {names_of[max(by_name, key=by_name.get)]})" for domain, by_name in lengths.items()}
-picture = position_panels(found, {name: style.drafter_style(name) for name in names}, titles)
+picture = figures.acceptance_panels(found, titles)
 
 # %%
 for domain in few:
@@ -451,8 +447,8 @@ print(f"DSpark against Eagle3, mean of the domains: {against.value:+.1%} [{again
 #
 # - **Our DSpark is under-trained** (lesson 07 shows it). It never learned to copy a function's name, which the prompt gives.
 #   On code the name begins at draft 4 of an answer: hence the dent there. Where it is refused, the next block begins inside the
-#   name: hence the bad first position. With the training that ends lesson 07 DSpark commits more in every domain. (No
-#   rival had that training yet.)
+#   name: hence the bad first position. With the training that ends lesson 07 our DSpark commits more in every domain
+#   than it does here. (No rival had that training yet.)
 # - *Eagle3 learned from more*: from every position of an answer, the block drafters from a sample of 24 anchors.
 # - *Its one layer is a larger share of a small target*: 13 % of the target's weights outside the embeddings, where the
 #   released Eagle3 for Qwen3-4B has 4 % (counted in the weight files).
@@ -485,7 +481,7 @@ print(f"tokens per round, 1 layer against Eagle3: {shallow:+.1%} here, {theirs[0
 # round one layer is 38.6 % behind Eagle3, in the paper (Figure 3 and Table 1) 2.3 %. Why so much more is not known.
 #
 # A good first position does not need depth: MTP-1 has one layer and is best in every domain, with 0.950 to 0.985. But it was
-# trained for this position alone, and reads the target's last hidden state. Another conjecture: its layer begins with the
+# trained for this position alone, and reads the target's last hidden state. Another conjecture: MTP-1's layer begins with the
 # target's newest feature, while DSpark's slots begin with embeddings and have to fetch that feature through attention. This
 # does not explain Eagle3's 0.873 on math, whose layer begins with a feature as well. (Each drafter was trained once;
 # differences as small as the intervals say nothing.)
@@ -553,7 +549,7 @@ forced, unrolled = toy_eagle3(0.0), toy_eagle3(0.8)
 #
 # Now both draft on texts they have not read, a chain from every place, in two ways: pass $k$ reads **the target's own
 # feature**, which no drafter has at that time (it is pass 1 of the chain that starts $k - 1$ places later), or **its own
-# output**. The tokens are those of the text in both ways; only the feature differs. We know $p$ and $q$ at every slot, and take
+# output**. The tokens are those of the text in both ways; only the features differ. We know $p$ and $q$ at every slot, and take
 # the chance of acceptance $\sum_x \min(p, q)$. The lab's Eagle3 does the same on answers of the target, and its live rounds
 # stand beside it.
 
@@ -649,11 +645,11 @@ slider = widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 
 panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("domain", list(few)[::-1]), verify=slider)
 
 # %% [markdown]
-# On chat Eagle3's tokens cost no more than DSpark's: Eagle3 commits more, DSpark drafts faster, and seven passes still cost
-# less than one verification. (By how much differs from machine to machine, and eight prompts are few.) At the left end of the
-# slider (lower picture) Eagle3's best length shrinks to a few drafts, while the block drafters keep long ones: they are
-# paid for already. But there every drafter gains little or loses: even a draft of one takes about as long as the pass that it
-# may save, or longer.
+# On chat Eagle3's tokens cost no more than DSpark's. DSpark drafts faster, but seven passes cost less than one verification,
+# and Eagle3 commits more. (By how much differs from machine to machine, and eight prompts are few.) At the left end of the
+# slider (lower picture) Eagle3's best length shrinks to a few drafts, while the block drafters' stays longer: their
+# block is paid for already. But there every drafter gains little or loses: even a draft of one costs most of the pass that it may save,
+# or more.
 #
 # Two simplifications: every verification costs what a whole block does, so short drafts look too costly; and the formula knows
 # no rounds that the end of an answer cuts short, so it gives Eagle3 6.42 tokens per round where 6.10 were counted, and DSpark
@@ -667,15 +663,16 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 #
 # <details><summary>One answer</summary>
 #
-# With 0.90, 0.94 and 0.84 twice $\tau$ is about 5.2, from six drafts; one block of seven has 5.14. Two blocks make a token
-# more expensive each time: by about half at 1 ms, a tenth at 10 ms, a few per cent at 30 ms. They pay only where a verification costs
-# as much as dozens of blocks. Trust the second block's 0.90 least: it lacks the features of the first one's tokens.
+# With 0.90, 0.94 and 0.84 twice $\tau$ is about 5.2, from six drafts; one block of seven has 5.14. Let a block of three cost
+# `draft_ms["dspark"][3]`; a backbone made for three slots would cost less. Then a token becomes more expensive each time: at 1 ms
+# by a third to a half, at 10 ms by a tenth or less, at 30 ms by a few per cent. Two blocks pay only where a verification costs as
+# much as dozens of blocks. Trust the second block's 0.90 least: it lacks the features of the first one's tokens.
 #
 # </details>
 #
 # ## Beyond the paper
 #
-# All rivals so far draft differently. Three later ideas leave the drafter's shape alone. Each is a small file of the package.
+# All rivals so far draft differently. Three later ideas leave the drafter's shape alone.
 #
 # ### Judge the block, not the token
 #
@@ -683,7 +680,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 # of three, the draft in two of three. A block of two drafts keeps $\frac{2}{3} + \frac{4}{9} = \frac{10}{9}$ of them on
 # average. Look at the block AB: its A is refused half of the time, and B goes with it. But as a whole AB is as probable in the
 # target as in the draft, $\frac{2}{9}$. There is no reason to refuse it. [Block verification](references.md#block-verification)
-# (Sun and others) asks for the longest prefix first, and carries what an early draft had too much over to the next.
+# (Sun and others) judges whole prefixes: where an early draft was proposed too often and the next too seldom, the errors may cancel.
 
 # %%
 block_keeps = predict("Of two drafts, how many does it keep on average, where the token rule keeps 10/9?", ...)
@@ -739,9 +736,9 @@ for row in beyond["rows"]:
 # ### A confidence without a head
 #
 # DSpark has a head that says which drafts will survive (lesson 09). Its rivals have none, but each knows how sure it was: how
-# far its first choice was ahead of its second. vLLM makes a confidence of that. It fits, while it serves, by logistic
-# regression, what became of drafts with such a lead. On DSpark's blocks both can be compared. An AUC of 1 tells all prefixes
-# that survive from those that do not, 0.5 is a coin:
+# far its first choice was ahead of its second. [vLLM](references.md#vllm) makes a confidence of that: while it serves, a logistic
+# regression learns how often drafts with such a lead were accepted. On DSpark's blocks both can be compared. The AUC is the
+# chance that a prefix that survived had a higher confidence than one that did not: 1 tells all apart, 0.5 is a coin.
 
 # %%
 picture = figures.survival_auc({row["domain"]: row["auc"] for row in beyond["rows"]})
@@ -756,9 +753,9 @@ for row in beyond["rows"]:
 #
 # ### A loss that is the accepted length
 #
-# The paper's losses care for each position by itself. What counts is the accepted prefix. So why not add minus the expected
-# number of accepted drafts, $\sum_k \prod_{i \le k} \alpha_i$, to the loss? It was asked for where the reference code is developed.
-# We trained DSpark four times for 381 steps each, two seeds with the three losses and two with the fourth, factor 0.5:
+# The paper's three losses (lesson 07) care for each position by itself. What counts is the accepted prefix. So why not add a
+# fourth, minus the expected number of accepted drafts, $\sum_k \prod_{i \le k} \alpha_i$, where draft $i$ is accepted with chance
+# $\alpha_i$? We trained DSpark four times for 381 steps, two seeds with the three losses and two with the fourth, factor 0.5:
 
 # %%
 for seed in (1, 2):
@@ -770,8 +767,8 @@ for seed in (1, 2):
     print(f"{'':24} mean of the domains {gain.value:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]")
 
 # %% [markdown]
-# **It does not help.** One seed loses 2.2 %, well outside its interval, the other 0.3 %, within it. The held-out losses below say
-# where to look: with the fourth loss even L1 ends higher. L1 is acceptance already, position by position,
+# **It does not help.** One seed loses 2.2 %, with an interval below zero; the other's 0.3 % may be chance. The held-out losses
+# below say where to look: with the fourth loss even L1 ends higher. L1 is acceptance already, position by position,
 # $\alpha_k = 1 - \mathrm{L1}_k / 2$, and the weights on the positions already favour the first ones. What the fourth adds is that
 # a position after a bad one hardly counts; then the last positions learn less. That is a conjecture; a run with a
 # smaller factor, or one begun from a trained draft, would test it.
@@ -803,7 +800,7 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # - Each further token costs a pass, so the layer count is bounded; a block drafter pays for its depth once.
 # - On this small world Eagle3 commits more than our DSpark, against the paper; our DSpark is under-trained.
 # - Conditional acceptance counts the rounds that reached a position. It tells a weak first position from a weak tail.
-# - Judged as a whole, a block keeps more drafts than token by token, and the text stays the target's.
+# - Judged as a whole, a block keeps more of its drafts (of our DSpark's hardly more), and the text stays the target's.
 # - Teacher forcing shows a drafter what it will not have. What counts is how it does on its own output and in live rounds.
 #
 # **Next**: [lesson 07](07_train_a_drafter.ipynb) trains a drafter, and shows what the losses have to do with acceptance.
