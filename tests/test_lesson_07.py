@@ -278,9 +278,10 @@ def test_the_cure_has_the_answers_and_anchors_of_the_labs_drafter():
 
 def test_the_steps_to_the_cure_each_add_what_the_lesson_says_to_the_one_before():
     steps = [load_recipe(f"diagnosis-{name}") for name in ("0-shipped", "1-width", "2-cross-entropy-first", "3-muon", "4-all-anchors")]
-    texts, batch = sum(steps[0]["data"]["prompts"].values()), steps[0]["batch"]
+    texts, labs = (sum(recipe["data"]["prompts"].values()) for recipe in (steps[0], load_recipe("tiny-dspark")))
+    batch = steps[0]["batch"]
     updates = steps[0]["epochs"] * math.ceil((texts - steps[0]["data"]["held_out"]) / batch)
-    assert f"own recipe with {texts:,} answers in place of {sum(load_recipe('tiny-dspark')['data']['prompts'].values()):,}: {updates} updates." in prose("07")
+    assert f"own recipe with {texts:,} answers in place of {labs:,}: {updates} updates." in prose("07")
     added = [{key for key in after if key != "name" and after[key] != before.get(key)} for before, after in zip(steps, steps[1:])]
     assert added == [{"initialisation"}, {"loss"}, {"learning_rate", "matrix_rate"}, {"config"}]
     assert steps[2]["loss"]["cross_entropy_first"] == 0.3 and "alone for the first 30 % of the time" in prose("07")
