@@ -37,8 +37,9 @@ check_order = Exercise(admission_order, Step([(torch.tensor([[0.9, 0.8, 0.5], [0
         by_position,
     "the pairs are (position, request); write (request, position).":
         lambda c: [(k, r) for r, k in admission_order(c)],
-    "positions count from 0, like the requests.":
-        lambda c: [(r, k + 1) for r, k in admission_order(c)],
+    "requests and positions count from 0.":
+        (lambda c: [(r, k + 1) for r, k in admission_order(c)],
+         lambda c: [(r + 1, k + 1) for r, k in admission_order(c)]),
     "the product runs over the requests; survival is the product along a block.":
         lambda c: ranked(c.cumprod(0), by_position(c)),
 }, "sort the pairs (request, position) by survival, the highest first, ties by position."))
@@ -92,7 +93,7 @@ check_stop = Exercise(admitted, Step([(torch.tensor(theta, dtype=torch.double),)
     "a token that leaves theta as it is was admitted; it must raise theta.":
         leading(lambda theta: theta.diff() >= 0),
     "the token that failed is counted too; it is not admitted.":
-        lambda theta: min(admitted(theta) + 1, len(theta) - 1),
+        (lambda theta: min(admitted(theta) + 1, len(theta) - 1), lambda theta: admitted(theta) + 1),
     "each theta is compared with the first one, that of no drafts; compare it with the one before it.":
         leading(lambda theta: theta[1:] > theta[0]),
     "that is off by one: theta[0] stands for no drafts.":

@@ -26,7 +26,10 @@ def views(panels: dict[str, dict[str, CostTable]], spent: dict[str, list], devic
             axes.plot(table.batch_tokens.numpy(), table.steps_per_second.numpy(), color=colour, label=name, **dots)
         slow, fast = (1e3 / np.quantile(spent[title], part, axis=1) for part in (0.75, 0.25))
         axes.vlines(tables["raw"].batch_tokens.numpy(), slow, fast, color=GREY, linewidth=1, label="middle half of repeats")
-        axes.set(title=title, xlabel="batch B (tokens)", ylabel="SPS(B) (steps/s)", ylim=(0, None))
+        axes.set(title=title, xlabel="batch B (tokens)", ylabel="SPS(B) (steps/s)", ylim=(0, None), xscale="log")
+        ticks = 4 ** np.arange(int(np.log2(tables["raw"].max_batch_tokens)) // 2 + 1)
+        axes.set_xticks(ticks, ticks)
+        axes.minorticks_off()
         measured_on(axes, devices[title])
         axes.legend(fontsize=8)
     return fig
