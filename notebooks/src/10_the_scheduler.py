@@ -561,7 +561,7 @@ picture = figures.hills(hills, "one recorded step of 16 requests", measured["dev
 
 # %% [markdown]
 # On the tiles the curve is a saw: within a tile each token is free, and the first of a new tile has to pay for the
-# whole tile by itself. The more tokens a step commits already, the less one more can pay: here the first draft still pays for
+# whole tile by itself. The more a step already commits, the less one more can pay: here the first draft still pays for
 # its tile, the 17th does not, and Algorithm 1 stops at 16. On the measured table it admits none.
 #
 # ### Another table to decide by

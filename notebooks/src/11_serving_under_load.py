@@ -20,7 +20,7 @@
 #
 # **Sources**: the [DSpark paper](references.md#dspark), sections 5.2 to 5.4 and Figures 7 and 8; continuous batching
 # goes back to [Orca](references.md#orca); [PagedAttention](references.md#pagedattention) replaced one stretch of memory per
-# request, our *slots*, by pages. [Notation](notation.md)
+# request, our *slots*, by pages. [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
