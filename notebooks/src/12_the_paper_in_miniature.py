@@ -365,7 +365,7 @@ for rival in ("dflash", "eagle3"):
 # With the name told, DSpark's gain over DFlash on code is 14.3 % in place of 2.5 %, beside the paper's 15.4. Of its 419
 # refusals 179 had been in the name; DFlash has 15 there. (Told, DSpark has 2: we took away a little more than the defect.)
 # Against Eagle3 the interval now holds zero: we cannot tell. So the row on code says little against the sequential head. It
-# says that this drafter was trained badly at one kind of place, and lesson 07's losses are where to look for the cure.
+# says that this drafter was trained badly at one kind of place, and lesson 07 has a training that copies the name.
 #
 # ## Figure 3: depth
 #
