@@ -259,6 +259,17 @@ def test_a_drafter_that_is_let_go_leaves_the_memory(names, fast, monkeypatch):
     assert (2 in collected) == bool(fast)  # it takes a third of a second, so only where it is needed
 
 
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.enable_grad])
+def test_weights_stay_what_they_are_when_the_fast_path_lays_them_out(mode):
+    with mode():
+        lab = setup(prompts=1)
+        drafter = lab.drafter("dspark")
+    weight = drafter.layers[0].mlp.down_proj.weight
+    was = weight.is_inference()
+    generate(lab.target, drafter, lab.encode(lab.prompts["math"][0]), max_new_tokens=4, fast="eager")
+    assert weight.stride(0) == 1 and weight.is_inference() is was is (mode is torch.inference_mode)
+
+
 # Resuming --------------------------------------------------------------------------------------------------------------
 
 SHORT = {"max_new_tokens": 12}

@@ -73,13 +73,13 @@ def _compiled(method, backend: str):
     return torch.compile(types.MethodType(own, method.__self__), fullgraph=True, backend=backend, options=options)
 
 
-@torch.inference_mode(False)  # the weights outlive the decoding that asks for this, and a drafter may be trained on them
 def column_major(model: torch.nn.Module) -> None:
     """On a CPU, lays the weights of linear layers out column by column, in which order few rows are multiplied faster. Names,
     shapes and numbers stay."""
     for module in model.modules():
         if isinstance(module, torch.nn.Linear) and module.weight.device.type == "cpu" and module.weight.stride(0) != 1:
-            module.weight.data = module.weight.data.t().contiguous().t()
+            with torch.inference_mode(module.weight.is_inference()):  # it outlives this decoding, and stays fit for training if it was
+                module.weight.data = module.weight.data.t().contiguous().t()
 
 
 class FastTarget(Target):
