@@ -18,6 +18,7 @@ from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import accept, probability_ratios
 from dspark_lite.scheduling.acceptance_estimator import AcceptanceEstimator, margins
 from dspark_lite.scheduling.calibration import auc, survivals, survived
+from .evaluation import share_of_rows
 
 
 class Blocks(NamedTuple):
@@ -66,7 +67,7 @@ def block_gain(blocks: Blocks) -> dict[str, Estimate]:
     totals = np.stack([np.bincount(places, values) for values in (blocks.token + 1, blocks.block + 1, np.ones(len(places)))], 1)
 
     def over(column, other):
-        return bootstrap(lambda groups: groups[0][..., column].sum(-1) / groups[0][..., other].sum(-1), [totals])
+        return bootstrap(lambda groups: share_of_rows(groups[0][..., [column, other]]), [totals])
 
     return {"token": over(0, 2), "block": over(1, 2), "gain": over(1, 0).scaled(1.0, -1.0)}
 

@@ -239,7 +239,7 @@ def budgets() -> dict[str, Estimate]:
 def budget_drop() -> Estimate:
     """By how many tokens the scheduler's budget at the lightest load exceeds that at the heaviest."""
     turns = [recorded_serving.totals_by_turn("budget", _served(SERVED, load)) for load in _lightest_and_heaviest()]
-    return bootstrap(lambda groups: recorded_serving.ratio(groups[0]) - recorded_serving.ratio(groups[1]), turns)
+    return bootstrap(lambda groups: share_of_rows(groups[0]) - share_of_rows(groups[1]), turns)
 
 
 def paper_budget_drop() -> float:

@@ -16,6 +16,7 @@ from dspark_lite.scheduling.policies import LaggedTopK, algorithm1, fixed, thres
 from dspark_lite.scheduling.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
 from dspark_lite.serving.simulator import EngineModel, Record, simulate
+from ..measure.evaluation import share_of_rows
 from . import recorded_confidence
 
 MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
@@ -65,25 +66,20 @@ def totals_by_turn(name: str, row: dict) -> np.ndarray:
     return np.stack(SERVING_MEASURES[name](row), 1)
 
 
-def ratio(turns: np.ndarray) -> np.ndarray:
-    """The measure [...] that `totals_by_turn` [..., turns, 2] give."""
-    return turns[..., 0].sum(-1) / turns[..., 1].sum(-1)
-
-
 def value(name: str, row: dict) -> float:
     """A measure of a row without its interval."""
-    return float(ratio(totals_by_turn(name, row)))
+    return float(share_of_rows(totals_by_turn(name, row)))
 
 
 def with_interval(name: str, row: dict) -> Estimate:
     """A measure of a row and its interval over turns."""
-    return bootstrap(lambda groups: ratio(groups[0]), [totals_by_turn(name, row)])
+    return bootstrap(lambda groups: share_of_rows(groups[0]), [totals_by_turn(name, row)])
 
 
 def gain(name: str, ours: dict, theirs: dict) -> Estimate:
     """A measure of one row over that of another of the same load; a resample takes the same turns of both."""
     turns = ([totals_by_turn(name, row)] for row in (ours, theirs))
-    return paired(lambda ours, theirs: ratio(ours[0]) / ratio(theirs[0]), *turns)
+    return paired(lambda ours, theirs: share_of_rows(ours[0]) / share_of_rows(theirs[0]), *turns)
 
 
 def best_fixed(concurrency: int) -> dict:
@@ -211,7 +207,7 @@ def gain_over_mtp(gain, policy: str, concurrency: int) -> Estimate:
              for drafter, name in (("dspark", policy), ("mtp", "all")))
 
     def of_frontiers(*both):
-        rates = (np.stack(list(map(ratio, groups)), -1) for groups in both)  # [R, loads]
+        rates = (np.stack(list(map(share_of_rows, groups)), -1) for groups in both)  # [R, loads]
         frontiers = (np.stack([total / loads, total], -1) for total in rates)
         return np.array([gain(ours, theirs[list(loads).index(concurrency)]) for ours, theirs in zip(*frontiers)])
 

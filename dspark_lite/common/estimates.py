@@ -64,9 +64,10 @@ def share(part, whole) -> np.ndarray:
 
 def interval_of(statistic, groups: list[np.ndarray], resamples: int | None = None) -> np.ndarray:
     """The two ends [2, ...] between which COVERAGE of the values [R, ...] of a statistic on resamples lie; nan ones are left out."""
-    rows = drawn_rows(tuple(map(len, groups)), resamples or RESAMPLES)
+    resamples = resamples or RESAMPLES
+    rows = drawn_rows(tuple(map(len, groups)), resamples)
     values = [statistic([group[drawn[start:start + BATCH]] for group, drawn in zip(groups, rows)])
-              for start in range(0, resamples or RESAMPLES, BATCH)]
+              for start in range(0, resamples, BATCH)]
     return np.nanquantile(np.concatenate(values), [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)
 
 
