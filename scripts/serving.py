@@ -1,7 +1,8 @@
 """Measure the serving engine on the tiny models: `make serving`. A stopped run goes on with the load it was at.
 
 At each concurrency: what a step costs by its verification budget, every policy, ragged steps against padded ones; to
-assets/measurements/serving/engine.json. It wants a machine that does nothing else.
+assets/measurements/serving/engine.json. It wants a machine that does nothing else. With `--world deep`, the models of the
+deeper world: its DSpark is trained, unless `make experiments` has done so, and calibrated first.
 """
 
 import argparse
@@ -10,12 +11,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from serving_load import CAPACITY, CONCURRENCY, TEMPERATURE, measure_load  # noqa: E402
+from experiments import checkpoint  # noqa: E402
+from serving_load import CONCURRENCY, PROMPT_ROOM, TEMPERATURE, measure_load  # noqa: E402
 
 from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
+from dspark_course.measure.confidence import calibrate  # noqa: E402
 from dspark_course.measure.journal import Journal, check_writable, header, journal_path  # noqa: E402
 from dspark_course.measure.lab import setup  # noqa: E402
+from dspark_course.measure.studies import DEEP  # noqa: E402
 from dspark_lite.common.fingerprint import fingerprint  # noqa: E402
 from dspark_course.replication.recorded_confidence import stored_sts  # noqa: E402
 from dspark_course.replication.recorded_serving import MEASURED  # noqa: E402
@@ -25,13 +29,30 @@ LEAST_STEPS = 4  # of a turn
 PADDED = (16, 64)  # concurrencies at which ragged steps are compared with padded ones
 
 
-def measure(lab, concurrencies, turns, blocks, path):
-    """Measure the loads that the journal beside `path` does not hold yet, and write all of them."""
+def shallow_world():
+    """Return the lab of the shallow world and its drafters, DSpark calibrated as stored."""
+    lab = setup("tiny", prompts=PROMPTS)
     drafters = {"plain": None, "mtp": lab.drafter("mtp"), "dspark": lab.drafter("dspark")}
     stored_sts().attach(drafters["dspark"])
-    weights = [fingerprint(model) for model in (lab.target, drafters["mtp"], drafters["dspark"])]
-    settings = {"turns": turns, "blocks": blocks, "temperature": TEMPERATURE, "capacity": CAPACITY, "prompts": PROMPTS,
-                "weights": weights}
+    return lab, drafters
+
+
+def deep_world():
+    """Return the lab of the deep world and its drafters: DSpark, trained unless it was, and calibrated on half of the prompts."""
+    lab = setup("deep", prompts=PROMPTS)
+    drafter = lab.drafter(checkpoint(DEEP["dspark"][0]))
+    calibrate(lab, drafter)[0].attach(drafter)
+    return lab, {"plain": None, "dspark": drafter}
+
+
+WORLDS = {"shallow": shallow_world, "deep": deep_world}
+
+
+def measure(lab, drafters, concurrencies, turns, blocks, path):
+    """Measure the loads that the journal beside `path` does not hold yet, and write all of them."""
+    weights = [fingerprint(model) for model in (lab.target, *drafters.values()) if model is not None]
+    settings = {"turns": turns, "blocks": blocks, "temperature": TEMPERATURE, "capacity": lab.max_new_tokens + PROMPT_ROOM,
+                "prompts": PROMPTS, "weights": weights}
     journal, loads = Journal(journal_path(path), settings), []
     for concurrency in concurrencies:
         if (concurrency,) not in journal:
@@ -52,11 +73,13 @@ def main(arguments=None):
                         help="counted in a turn, in four steps or more (default: %(default)s)")
     parser.add_argument("--concurrency", type=int, nargs="+", default=CONCURRENCY, metavar="R",
                         help="default: 1 to 64 by doubling")
-    parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
+    parser.add_argument("--world", choices=WORLDS, default="shallow", help="default: %(default)s")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: where the lessons read it")
     options = parser.parse_args(arguments)
+    path = options.out or MEASURED[options.world]
     try:
-        check_writable(options.out)
-        measure(setup("tiny", prompts=PROMPTS), options.concurrency, options.turns, options.blocks, options.out)
+        check_writable(path)
+        measure(*WORLDS[options.world](), options.concurrency, options.turns, options.blocks, path)
     except DSparkLiteError as error:
         print(error, file=sys.stderr)
         return 2

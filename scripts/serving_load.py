@@ -23,7 +23,7 @@ from dspark_lite.serving.traffic import closed_loop, requests
 
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)
 TEMPERATURE = 1.0  # as in the paper's evaluation
-CAPACITY = 384  # positions a slot: prompt, answer, block
+PROMPT_ROOM = 224  # positions of a slot beside the answer: prompt and block
 SERVED_THRESHOLDS, SCHEDULED = (0.5, 0.7, 0.9), ("algorithm1", "lagged")
 COUNTED = ("requests", "verified", "padding", "proposed", "accepted", "committed", "admitted", "prefilled")
 WARM = 2  # steps of a turn that are not counted: a lagged policy looks two steps back
@@ -42,7 +42,7 @@ class Station:
     """An engine in a closed loop at fixed concurrency, burnt in until as many requests ended as run, twice over."""
 
     def __init__(self, lab: Lab, drafter, concurrency: int):
-        self.engine = Engine(lab.target, drafter, slots=concurrency, capacity=CAPACITY, temperature=TEMPERATURE)
+        self.engine = Engine(lab.target, drafter, slots=concurrency, capacity=lab.max_new_tokens + PROMPT_ROOM, temperature=TEMPERATURE)
         prompts = {domain: [lab.encode(text) for text in texts] for domain, texts in lab.prompts.items()}
         stream = requests(prompts, torch.Generator().manual_seed(lab.seed), new_tokens=(lab.max_new_tokens,) * 2)
         self.steps = closed_loop(self.engine, stream, concurrency)
@@ -91,7 +91,7 @@ def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: 
     the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model; and, if
     asked for, "padded", ragged steps against padded ones.
 
-    `drafters` are "plain" (None), "mtp" and "dspark"; each configuration takes so many turns of so many counted steps.
+    `drafters` are "plain" (None), "dspark" and, where there is one, "mtp"; each configuration takes so many turns of so many counted steps.
     """
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 
@@ -105,8 +105,10 @@ def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: 
     deciding = take("step costs", budgets)
     costs = step_costs(deciding)
     names = [*(f"fixed {length}" for length in lengths), *(f"threshold {least}" for least in SERVED_THRESHOLDS), *SCHEDULED]
-    policies = [("plain", "all"), ("mtp", "all"), *(("dspark", name) for name in names)]
-    rows = take("policies", policies + [("plain", "fixed 0"), ("mtp", "fixed 0"), ("mtp", "fixed 1"), *budgets], costs)
+    rivals = {name: 0 if drafter is None else drafter.gamma for name, drafter in drafters.items() if name != "dspark"}  # name: draft length
+    policies = [*((name, "all") for name in rivals), *(("dspark", name) for name in names)]
+    priced = [(name, f"fixed {length}") for name, longest in rivals.items() for length in range(longest + 1)]
+    rows = take("policies", [*policies, *priced, *budgets], costs)
     kinds = [("dspark", name, kind) for name in ("skewed", "algorithm1") for kind in ("ragged", "padded")]
     return {"deciding": deciding, "policies": rows[:len(policies)], "costs": rows[len(policies):],
             "padded": take("ragged and padded", kinds, costs) if padded else []}

@@ -152,7 +152,7 @@ def test_settings_are_those_of_the_measured_recipes(made):
 
 def test_an_empty_folder_gives_a_ledger_of_what_is_missing(tmp_path, monkeypatch):
     read_from(tmp_path, monkeypatch)
-    monkeypatch.setattr(recorded_serving, "MEASURED", tmp_path / "engine.json")
+    monkeypatch.setitem(recorded_serving.MEASURED, "shallow", tmp_path / "engine.json")
     untestable = [entry.claim.says for entry in ledger.entries() if entry.verdict == "cannot be tested here"]
     found = {entry.claim.section: entry.verdict for entry in ledger.entries() if entry.verdict != "cannot be tested here"}
     forget()

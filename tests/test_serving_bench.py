@@ -44,6 +44,12 @@ def test_a_load_measures_every_budget_and_policy(load):
         (policy, kind) for policy in ("skewed", "algorithm1") for kind in ("ragged", "padded")]
 
 
+def test_where_there_is_no_mtp_its_rows_are_left_out_and_the_others_stay(load):
+    without = measure_load(LAB, {"plain": None, "dspark": DRAFTERS["dspark"]}, 2, turns=1, steps=1, padded=False)
+    for part in ("deciding", "policies", "costs"):
+        assert names(without[part]) == [name for name in names(load[part]) if name[0] != "mtp"]
+
+
 def test_totals_of_turns_add_up(load):
     for row in (row for part in load.values() for row in part):
         assert row["concurrency"] == 2 and all(len(row[name]) == 2 for name in (*COUNTED, *(f"{part}_seconds" for part in STEP_PARTS)))
@@ -86,7 +92,7 @@ def measured(monkeypatch):
                          made_row(4, "dspark", "algorithm1", [8] * 4, [1.0] * 4)],
             "costs": [made_row(r, "dspark", f"budget {b}", [1] * 4, [r + b / 10, r + b / 10, r + b / 10, r + b / 10 + 4], verified=r * b)
                       for r in (2, 4) for b in (1, 2, 3)]}
-    monkeypatch.setattr(recorded_serving, "serving_run", lambda: rows)
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda world: rows)
     return rows
 
 
@@ -132,7 +138,7 @@ def test_the_frontier_and_the_gain_at_matched_throughput(measured):
 
 
 def test_without_a_measurement_the_command_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(recorded_serving, "MEASURED", tmp_path / "engine.json")
+    monkeypatch.setitem(recorded_serving.MEASURED, "shallow", tmp_path / "engine.json")
     with pytest.raises(DSparkLiteError, match="there is no .*/engine.json; `make serving` writes it"):
         recorded_serving.serving_run()
 
@@ -170,3 +176,14 @@ def test_a_stopped_measurement_goes_on_with_the_load_it_was_at(toy_script, tmp_p
     found = json.loads(path.read_text())
     assert [row["concurrency"] for row in found["policies"]] == [2, 16] and found["device"] == "a device" and found["turns"] == 3
     assert not journal_path(path).exists()
+
+
+def test_the_deep_worlds_dspark_is_calibrated_and_its_measurement_goes_to_a_file_of_its_own(toy_script, monkeypatch, tmp_path):
+    attached = []
+    sts = SimpleNamespace(attach=attached.append)
+    monkeypatch.setattr(script, "checkpoint", lambda recipe: {"deep-dspark": "dspark"}[recipe])
+    monkeypatch.setattr(script, "calibrate", lambda lab, drafter: (sts, {}))
+    monkeypatch.setitem(script.MEASURED, "deep", tmp_path / "deep.json")
+    assert script.main(["--world", "deep", "--concurrency", "2"]) == 0
+    assert attached == [DRAFTERS["dspark"]]
+    assert json.loads((tmp_path / "deep.json").read_text())["policies"] == [{"concurrency": 2}]

@@ -19,8 +19,9 @@ RATES = {"shallow": {"dspark": 0.8, "dflash": 0.7, "eagle3": 0.9},
 def two_worlds(tmp_path, monkeypatch):
     """Gates and measurements of a shallow world in which Eagle3 wins and of a deep one in which DSpark does."""
     for seed, (world, recipes) in enumerate(worlds.WORLDS.items()):
-        for index, (name, recipe) in enumerate(recipes.items()):
-            write_json(tmp_path / f"{recipe}.json", measurement(recipe, RATES[world][name], 10 * seed + index))
+        for index, (name, of_all_seeds) in enumerate(recipes.items()):
+            for training, recipe in enumerate(of_all_seeds):
+                write_json(tmp_path / f"{recipe}.json", measurement(recipe, RATES[world][name], 100 * training + 10 * seed + index))
         write_json(tmp_path / f"{worlds.ONE_LAYER[world]}.json", measurement(worlds.ONE_LAYER[world], 0.5, 20 + seed))
     write_json(tmp_path / "tiny.json", {"gates": [gate("answers that are right", "math", 0.98, at_least=0.9),
                                                   gate("length", "chat", 6.444, 2.0, 3.5, "2.40 there")]})
@@ -50,18 +51,48 @@ def test_a_gate_that_is_not_met_is_bold_and_one_that_a_world_has_not_is_a_dash(t
 def test_each_world_compares_dspark_with_its_own_rivals(two_worlds):
     _, _, *rows = worlds.gains_table().splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    assert [row[:2] for row in cells] == [[world, rival] for world in worlds.WORLDS for rival in ("Eagle3", "DFlash")]
-    over_eagle3 = {row[0]: row[-1] for row in cells if row[1] == "Eagle3"}
-    assert over_eagle3["shallow"].startswith("-") and over_eagle3["deep"].startswith("+")
+    seeds = {"shallow": ["1"], "deep": ["1", "2", "3", "all 3"]}
+    assert [row[:3] for row in cells] == [[world, rival, seed] for world in worlds.WORLDS for rival in ("Eagle3", "DFlash")
+                                          for seed in seeds[world]]
+    over_eagle3 = {(row[0], row[2]): row[-1] for row in cells if row[1] == "Eagle3"}
+    assert all(found.startswith("-" if world == "shallow" else "+") for (world, _), found in over_eagle3.items())
+
+
+def test_a_gain_over_seeds_is_that_of_their_mean_and_its_interval_is_wider_than_over_prompts_alone(two_worlds):
+    for seed, rate in enumerate((0.6, 0.75, 0.9), 1):  # trainings that differ much
+        recipe = studies.DEEP["dspark"][seed - 1]
+        write_json(two_worlds / f"{recipe}.json", measurement(recipe, rate, seed))
+    ours, theirs = studies.DEEP["dspark"], studies.DEEP["dflash"]
+    for place in our_results.PLACES.values():
+        means = [np.mean([our_results.accepted_lengths(recipe)[place].value for recipe in recipes]) for recipes in (ours, theirs)]
+        assert our_results.lengths_over_seeds(ours)[place].value == pytest.approx(means[0])
+        found = our_results.gains_over_seeds(ours, theirs)[place]
+        assert found.value == pytest.approx(means[0] / means[1] - 1)
+        alone = our_results.gains(ours[1], theirs[1])[place]
+        assert found.low < found.value < found.high and found.high - found.low > 1.5 * (alone.high - alone.low)
+
+
+def test_of_one_recipe_the_mean_over_seeds_is_the_recipe(two_worlds):
+    ours, theirs = studies.DEEP["dspark"][0], studies.DEEP["eagle3"][0]
+    for place in our_results.PLACES.values():
+        for over_seeds, alone in ((our_results.lengths_over_seeds((ours,)), our_results.accepted_lengths(ours)),
+                                  (our_results.gains_over_seeds((ours,), (theirs,)), our_results.gains(ours, theirs))):
+            assert over_seeds[place].value == pytest.approx(alone[place].value)
+            assert over_seeds[place].low == pytest.approx(alone[place].low, abs=0.02)
+
+
+def test_the_table_of_lengths_has_a_row_for_each_training(two_worlds):
+    _, _, *rows = worlds.lengths_table().splitlines()
+    assert len(rows) == 9 and [row.split("|")[2].strip() for row in rows] == ["1", "2", "3"] * 3
 
 
 def test_the_figure_draws_each_drafters_length_in_its_world(two_worlds):
     fig = paper_figures.two_worlds()
     for axes, recipes in zip(fig.axes, worlds.WORLDS.values()):
         drawn = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) == len(our_results.PLACES)]
-        for recipe in recipes.values():
-            lengths = [our_results.accepted_lengths(recipe)[place].value for place in our_results.PLACES.values()]
-            assert any(np.allclose(found, lengths) for found in drawn), recipe
+        for of_all_seeds in recipes.values():
+            lengths = [our_results.lengths_over_seeds(of_all_seeds)[place].value for place in our_results.PLACES.values()]
+            assert any(np.allclose(found, lengths) for found in drawn), of_all_seeds
 
 
 def test_a_missing_file_names_the_command(two_worlds):

@@ -76,18 +76,18 @@ def two_worlds():
     """Accepted length by domain in the shallow and in the deep world, the paper's hollow: who is first, and where?"""
     fig, panels = figure(len(worlds.WORLDS), width=5.0, height=4.2, sharey=True)
     for axes, (world, recipes) in zip(panels, worlds.WORLDS.items()):
-        for index, (name, recipe) in enumerate(recipes.items()):
+        for index, (name, recipes_of_one) in enumerate(recipes.items()):
             x = np.arange(len(COLUMNS)) + 0.16 * (index - (len(recipes) - 1) / 2)
             style = {**drafter_style(name), "linestyle": "none"}
-            draw_estimates(axes, x, [our_results.accepted_lengths(recipe)[place] for place in COLUMNS], style)
+            draw_estimates(axes, x, [our_results.lengths_over_seeds(recipes_of_one)[place] for place in COLUMNS], style)
             if name in paper.LABELS:
                 means = list(paper.domain_means(TARGET, name).values())
                 axes.plot(x + 0.06, [*means, np.mean(means)], **hollow(style, "none"))
-        over = {rival: our_results.gains(recipes["dspark"], recipes[rival])["all"].value for rival in ("dflash", "eagle3")}
+        over = {rival: our_results.gains_over_seeds(recipes["dspark"], recipes[rival])["all"].value for rival in ("dflash", "eagle3")}
         axes.set_title(f"{world} world: DSpark {over['dflash']:+.0%} on DFlash, {over['eagle3']:+.0%} on Eagle3", fontsize=10)
         axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean"], ylim=(1, None))
     panels[0].set_ylabel("accepted length (tokens per round)")
-    measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"])["device"])
+    measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
     legend_below(fig, panels[0])
     return fig
 

@@ -117,10 +117,10 @@ def first_draft_told() -> str:
 
 def deeper_world(rival: str) -> str:
     """DSpark's gain over a rival in the deeper world, by domain and in the mean."""
-    found, steps = gains(DEEP["dspark"], DEEP[rival]), our_results.measured(DEEP["dspark"])["recipe"]["steps"]
+    found, steps = our_results.gains_over_seeds(DEEP["dspark"], DEEP[rival]), our_results.measured(DEEP["dspark"][0])["training"]["steps"]
     parts = [f"{interval(found[place], 'percent')} {title}" for title, place in our_results.PLACES.items()]
-    return (f"The world was exchanged for a deeper one, in which DSpark ({DEEP['dspark']}, {steps:,} updates) gains over "
-            f"{DRAFTER_LABELS[rival]} ({DEEP[rival]}) {', '.join(parts)}")
+    return (f"The world was exchanged for a deeper one, in which DSpark ({DEEP['dspark'][0]}, {steps:,} updates, in the mean of "
+            f"{len(DEEP['dspark'])} seeds) gains over {DRAFTER_LABELS[rival]} ({DEEP[rival][0]}) {', '.join(parts)}")
 
 
 def over_eagle3() -> str:

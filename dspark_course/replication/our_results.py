@@ -50,9 +50,49 @@ def accepted_lengths(recipe: str) -> dict[str, Estimate]:
 def gains(ours: str, theirs: str) -> dict[str, Estimate]:
     """How much longer recipe `ours` accepts than `theirs`, as a fraction, for each domain and, as "all", the
     macro-average."""
-    pairs = list(zip(tallies(ours), tallies(theirs)))
-    by_domain = {domain: relative_gain([a], [b]) for domain, (a, b) in zip(DOMAINS, pairs)}
-    return {**by_domain, "all": relative_gain(*map(list, zip(*pairs)))}
+    return _by_place(relative_gain, tallies(ours), tallies(theirs))
+
+
+def lengths_over_seeds(recipes: tuple[str, ...]) -> dict[str, Estimate]:
+    """`accepted_lengths` in the mean over recipes that differ in their seed; a resample redraws prompts and trainings."""
+    def of(groups):
+        def mean_length(drawn):
+            return _mean_over_seeds([rows[chosen] for rows, chosen in zip(groups, drawn)], drawn[-1])
+
+        return bootstrap(mean_length, [*(np.arange(len(rows)) for rows in groups), np.arange(len(recipes))])
+
+    return _by_place(of, _tallies_by_seed(recipes))
+
+
+def gains_over_seeds(ours: tuple[str, ...], theirs: tuple[str, ...]) -> dict[str, Estimate]:
+    """`gains` of the means over recipes that differ in their seed; a resample redraws prompts, the same for both, and the
+    trainings of each."""
+    def of(groups, others):
+        def gain(drawn):
+            mine, yours = (_mean_over_seeds([rows[chosen] for rows, chosen in zip(side, drawn)], seeds)
+                           for side, seeds in zip((groups, others), drawn[-2:]))
+            return mine / yours - 1
+
+        return bootstrap(gain, [*(np.arange(len(rows)) for rows in groups), np.arange(len(ours)), np.arange(len(theirs))])
+
+    return _by_place(of, _tallies_by_seed(ours), _tallies_by_seed(theirs))
+
+
+def _tallies_by_seed(recipes: tuple[str, ...]) -> list[np.ndarray]:
+    """Committed tokens and rounds of each prompt by recipe, [N, S, 2], one array a domain."""
+    return [np.stack(rows, 1) for rows in zip(*map(tallies, recipes))]
+
+
+def _mean_over_seeds(groups: list[np.ndarray], drawn: np.ndarray) -> np.ndarray:
+    """Macro-averaged accepted length [R] of prompts [R, N, S, 2], in the mean over the drawn recipes [R, S]."""
+    by_seed = mean_accepted_length([np.moveaxis(group, -2, -3) for group in groups])
+    return np.take_along_axis(by_seed, drawn, -1).mean(-1)
+
+
+def _by_place(estimate, *sides: list[np.ndarray]) -> dict[str, Estimate]:
+    """An estimate of each domain's arrays, and, as "all", of those of all domains."""
+    alone = {domain: estimate(*([rows] for rows in pair)) for domain, *pair in zip(DOMAINS, *sides)}
+    return {**alone, "all": estimate(*sides)}
 
 
 @cache

@@ -8,19 +8,19 @@ from dspark_lite.common.formats import interval, markdown
 from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.recorded import read
 from ..measure.gates import depth_gate, ending_gate
-from ..measure.studies import DEEP, DEEP_ONE_LAYER, DEPTHS, TABLE_1
+from ..measure.studies import DEEP, DEEP_DEPTHS, DEPTHS, TABLE_1
 from . import our_results
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
-WORLDS = {"shallow": {name: TABLE_1[name] for name in DEEP}, "deep": DEEP}  # world: drafter: recipe
+WORLDS = {"shallow": {name: (TABLE_1[name],) for name in DEEP}, "deep": DEEP}  # world: drafter: recipes that differ in their seed
 WORLD_PROFILES = {"shallow": "tiny", "deep": "deep"}
-ONE_LAYER = {"shallow": DEPTHS[1], "deep": DEEP_ONE_LAYER}  # world: recipe
+ONE_LAYER = {"shallow": DEPTHS[1], "deep": DEEP_DEPTHS[1]}  # world: recipe
 
 
 def gates(world: str) -> dict[tuple[str, str], dict]:
     """The gates of a world, by name and domain: those of target and text as recorded, those of the drafters from their rows."""
     profile = WORLD_PROFILES[world]
-    full, one_layer = (our_results.measured(recipe)["rows"] for recipe in (WORLDS[world]["dspark"], ONE_LAYER[world]))
+    full, one_layer = (our_results.measured(recipe)["rows"] for recipe in (WORLDS[world]["dspark"][0], ONE_LAYER[world]))
     recorded = read(FOLDER / f"{profile}.json", f"DSPARK_PROFILE={profile} python -m dspark_lite world --json {profile}.json")["gates"]
     return {(row["name"], row["domain"]): row for row in [*recorded, depth_gate(full, one_layer), ending_gate(full)]}
 
@@ -47,10 +47,22 @@ def _bounds(row: dict) -> str:
 
 
 def gains_table() -> str:
-    """How much longer DSpark accepts than each rival in either world, by domain and in the mean."""
+    """How much longer DSpark accepts than each rival in either world, by domain and in the mean: of each training seed with the
+    interval over prompts, and of the mean of all seeds with the interval over prompts and seeds."""
     rows = []
     for world, recipes in WORLDS.items():
         for rival in [name for name in recipes if name != "dspark"]:
-            found = our_results.gains(recipes["dspark"], recipes[rival])
-            rows.append([world, DRAFTER_LABELS[rival], *(interval(found[place], "percent") for place in our_results.PLACES.values())])
-    return markdown(["world", "DSpark over", *our_results.PLACES], rows)
+            found = {f"{seed}": our_results.gains(*pair) for seed, pair in enumerate(zip(recipes["dspark"], recipes[rival]), 1)}
+            if len(found) > 1:
+                found[f"all {len(found)}"] = our_results.gains_over_seeds(recipes["dspark"], recipes[rival])
+            rows += [[world, DRAFTER_LABELS[rival], seed, *(interval(gains[place], "percent") for place in our_results.PLACES.values())]
+                     for seed, gains in found.items()]
+    return markdown(["world", "DSpark over", "seed", *our_results.PLACES], rows)
+
+
+def lengths_table() -> str:
+    """Accepted length of each drafter of the deep world by domain and in the mean, one training seed a row."""
+    rows = [[DRAFTER_LABELS[name], f"{seed}", *(interval(our_results.accepted_lengths(recipe)[place], "tokens") for place in
+                                               our_results.PLACES.values())]
+            for name, recipes in WORLDS["deep"].items() for seed, recipe in enumerate(recipes, 1)]
+    return markdown(["drafter", "seed", *our_results.PLACES], rows)
