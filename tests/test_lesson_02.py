@@ -68,6 +68,12 @@ def test_none_of_the_six_is_rejected_and_the_planted_error_is():
     assert min(map(float, found.values())) == float(found["dflash"]) >= 1e-3
 
 
+def test_prompt_lookups_draft_is_hardly_ever_kept_and_the_others_are_kept_and_refused():
+    shares = {name: int(share) for name, share in re.findall(r"^(\w+) +p-value .* draft kept in (\d+)% of", stated.printed("02"), re.M)}
+    assert "Prompt lookup's draft is hardly ever kept here" in stated.prose("02") and len(shares) == 6
+    assert shares.pop("prompt_lookup") <= 1 and all(20 <= share <= 90 for share in shares.values())
+
+
 def test_sixteen_bits_are_ten_thousand_times_as_far_as_the_rule():
     assert "more than ten thousand times as far as the exact rule" in stated.prose("02")
     wrong, right = (float(stated.caught(line, stated.printed("02"), "the output")[0])

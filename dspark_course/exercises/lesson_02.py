@@ -91,9 +91,11 @@ BONUS = Step([(TARGET, DRAFT, 3)], {
     "that case by itself: nothing was refused":
         (lambda p, q, k: residual(p[k], q[k]), lambda p, q, k: replacement(p[k], q[k])),
 }, "after a whole block the next token comes from the target's last row")
-CORRECTION = Step([(TARGET, DRAFT, 1)], {
+CORRECTION = Step([(TARGET, DRAFT, 1), (TARGET, DRAFT, 0), (TARGET, DRAFT, 2)], {
     "that is p on a refusal; subtract what the drafter offered: the residual":
         lambda p, q, k: p[k],
+    "with none kept, row 0 has refused: a refusal like any other, so its residual is asked, not the row itself":
+        after_refusal(lambda p, q, k: residual(p[k], q[k]) if k else p[0]),
     "that is the residual of the wrong row: with one draft kept, row 1 judged the refused one":
         after_refusal(lambda p, q, k: residual(p[k - 1], q[k - 1])),
     "that is the residual of the row after the refused draft, a text that does not exist":

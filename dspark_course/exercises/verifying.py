@@ -11,9 +11,10 @@ from .checking import Mistake, checker, finished
 
 DRAFTS = 2
 TARGET = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]])  # the next token after each last one, [V, V]
-DRAFTER = torch.tensor([[0.3, 0.2, 0.5], [0.5, 0.2, 0.3], [0.3, 0.3, 0.4]])  # after a 0 two tokens are owed, 0 and 1
+DRAFTER = torch.tensor([[0.3, 0.2, 0.5], [0.6, 0.1, 0.3], [0.3, 0.3, 0.4]])  # after a 0 two tokens are owed, 0 and 1
 ANCHOR = 0
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
+SMALL = 0.01  # every known mistake moves the texts by more
 
 
 def toss(chance, generator: Randomness) -> bool:
@@ -101,6 +102,12 @@ def keeping_the_refused(p, q, drafts, generator):
     return [*drafts, draw_token(p[len(drafts)], generator)]
 
 
+def replacement_alone(p, q, drafts, generator):
+    """Forgets the drafts that were kept before a refusal."""
+    tokens = verify(p, q, drafts, generator)
+    return tokens if len(tokens) > len(drafts) else tokens[-1:]
+
+
 def always_a_bonus(p, q, drafts, generator):
     """Draws from the last row after a refusal, too."""
     tokens = verify(p, q, drafts, generator)
@@ -119,6 +126,10 @@ MISTAKES = {
         variant(coin=lambda p, q, k, x: p[k, x]),
     "every draft with p < q is refused; keep it with probability p/q":
         variant(coin=lambda p, q, k, x: p[k, x] >= q[k, x]),
+    "the coin is the wrong way round: toss(chance, generator) is true when the draft is kept":
+        variant(coin=lambda p, q, k, x: 1 - p[k, x] / q[k, x]),
+    "the coin of draft x reads row k + 1, which stands after x; row k judges it":
+        variant(coin=lambda p, q, k, x: p[k + 1, x] / q[k, x]),
     "nothing is ever refused":
         variant(coin=lambda p, q, k, x: 1.0),
     "after a refusal you draw from p, which gives the tokens that were already kept a second chance; "
@@ -132,6 +143,8 @@ MISTAKES = {
         variant(correction=lambda p, q, k: residual(p[k + 1], q[min(k + 1, len(q) - 1)])),
     "the bonus comes from row g - 1, which judged the last draft; it stands in row g":
         variant(bonus=lambda p, q: p[len(q) - 1]),
+    "the bonus comes from row 0, which stands after the anchor; it stands in row g, after the last draft":
+        variant(bonus=lambda p, q: p[0]),
     "after a whole block nothing was refused; nothing is to be subtracted from the target's last row":
         variant(bonus=lambda p, q: residual(p[len(q)], q[len(q) - 1])),
     "only the first draft is judged; every one of them is, until the first refusal":
@@ -142,6 +155,8 @@ MISTAKES = {
         counting,
     "you go on after a refusal; the replacement is the last token of the round":
         replacing,
+    "the drafts that were kept before the refusal are missing; the replacement comes after them":
+        replacement_alone,
     "the refused draft is committed, too; its replacement takes its place":
         keeping_the_refused,
     "a bonus is drawn after a refusal, too; the replacement is the last token of the round":
@@ -230,7 +245,8 @@ def check_verify(learners):
         if draws_elsewhere(learners, found):
             raise Mistake("visited again, your function commits other texts: something is drawn at random without `generator`; "
                           "use toss(chance, generator) and draw_token(probs, generator)")
-        raise Mistake(f"your total variation is {distance:.2f}{named(found) or unnamed(learners)}")
+        shown = f"{distance:.2f}" if distance >= SMALL else f"{distance:.1g}"
+        raise Mistake(f"your total variation is {shown}{named(found) or unnamed(learners, distance)}")
     if length < possible - EXACT:
         raise Mistake(f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
                       f"where {possible:.2f} are possible{losing(length)}")
@@ -255,8 +271,11 @@ def named(found: dict) -> str:
     return next(sentences, "")
 
 
-def unnamed(learners) -> str:
+def unnamed(learners, distance: float) -> str:
     """Where to look for a mistake that is not known, as the end of a sentence."""
+    if distance < SMALL:
+        return (". So little comes from a number that is almost right: is p, q, their ratio or the residual rounded, clamped, or "
+                "changed by a small constant?")
     if exact(learners, block=1):
         return (". With a block of one draft it is exact, so the error is in the block: is each draft judged by its own row, is "
                 "nothing used after the first refusal, and does the bonus come only after a whole block, from row g?")

@@ -95,7 +95,7 @@ for row in zip(words, p, q, keep, kept, strict=True):
 
 # %% [markdown]
 # The picture of the same numbers. Green is what is drafted and kept. Orange, cross-hatched, is offered too often and
-# refused. Blue is what the target wants and has not got.
+# refused. Blue is what the target wants and has not yet got.
 
 # %%
 figure, axes = style.figure()
@@ -209,13 +209,13 @@ print("2,000 pairs: kept and replaced add up to p in every one")
 
 # %% [markdown]
 # `residual` is the package's. Where $p = q$ yours may divide 0 by 0, which does no harm: nothing is refused there. The
-# package's returns $p$, because it fills every row of a batch, needed or not.
+# package's returns $p$.
 #
 # ## Try it
 #
-# Three sliders move the drafter's logits of A, B and C, that of D stays 0; one moves the temperature of both models. Top: the
-# drafter's favourite is B, the target's is A. Middle: both prefer A. Bottom: the same two at temperature 0, where the draft is
-# always accepted.
+# Three sliders move the drafter's logits of A, B and C, that of D stays 0; one moves the temperature of both models. Without a
+# kernel, three pictures. Top: the drafter's favourite is B, the target's is A. Middle: both prefer A. Bottom: the same two at
+# temperature 0, where the draft is always accepted.
 #
 # How small can you make the green area at temperature 1? Can it be 0?
 #
@@ -255,14 +255,14 @@ panel = widgets.explore(
 # ## Proof by visiting everything
 #
 # The argument above is about formulas. Code can still get it wrong, so we test the code itself. Its random decisions are
-# of two kinds: a coin is tossed, a token is drawn. Two functions take them, and nothing else does:
+# of two kinds, and only two functions take them:
 #
 # - `toss(chance, generator)` is true with probability `chance`;
 # - `draw_token(probs, generator)` draws a token from the distribution `probs` [V].
 #
-# Given a random generator they toss and draw. They can be given a *path* instead: a list of the outcomes to take.
-# Past its end they take the first possible outcome and put a path to each other one on `path.open`: on the path `[]`, a draw
-# from (0.5, 0.5) takes token 0 and opens `[1]`. `path.probability` is the product of the probabilities taken. Following
+# Given a random generator they toss and draw. They can be given a *path* instead: the outcomes to take, one number for each
+# decision. Past its end they take the first possible outcome and put a path to each other one on `path.open`: on the path `[]`,
+# a draw from (0.5, 0.5) takes token 0 and opens `[1]`. `path.probability` is the product of the probabilities taken. Following
 # every open path visits all outcomes, without sampling noise:
 
 # %%
@@ -404,7 +404,7 @@ verify = exercises.in_use(verify, done)
 
 # %% [markdown]
 # The package's `accept` judges a whole batch of requests at once, without a Python loop. Is it the same rule? On random
-# blocks we visit every outcome of both, and compare the probabilities of each number of kept drafts with each next token.
+# blocks we visit every outcome of both, and compare the probabilities of every pair (drafts kept, next token).
 # `as_accept` hands a batch of one to a `verify`; `None` means that the whole block is judged.
 
 # %%
@@ -471,7 +471,7 @@ assert max(distances.values()) < 1e-5
 
 # %% [markdown]
 # What is left is float32 rounding. This proves the code for these models; larger ones run the same code, and the last section
-# counts on one. Now your `verify`, once it is right, in the place of the package's rule, in the very same `generate`:
+# tests one by counting. Now your `verify`, once it is right, in the place of the package's rule, in the same `generate`:
 
 # %%
 from unittest.mock import patch
@@ -584,8 +584,8 @@ table_exact = output_distribution(table_target, None, None, length=4)
 # 3. the residual not renormalised
 # 4. the bonus drawn from the row before
 #
-# The third deserves a word: `torch.multinomial` renormalises silently, so forgetting it does no harm there. A
-# hand-written draw that walks along the cumulative sum falls off its end, and the missing mass lands on the last token.
+# The third deserves a word: `torch.multinomial` renormalises silently, and so does our `draw_token`, so forgetting it does no
+# harm there. A hand-written draw along the cumulative sum falls off its end: the missing mass lands on the last token.
 #
 # Which of them changes the text most, which least? Write their two numbers, the most harmful first.
 
@@ -646,8 +646,8 @@ guess.beside(", then ".join(f"{name} ({found[name]:.3f})" for name in sorted(fou
 
 # %% [markdown]
 # Swapping $p$ and $q$ does most harm, 0.381: it refuses what the target wants more of. A wrong correction (0.191 and 0.141)
-# acts after every refusal. A wrong bonus (0.072) acts about half as often: after a whole block, and only if its two drafts
-# differ, because after equal ones the row before is the same row.
+# acts after every refusal. A wrong bonus (0.072) acts about half as often, by the tables: after a whole block, and only if
+# its two drafts differ, because after equal ones the row before is the same row.
 #
 # Mistake 5 is in the drafter. The rule is right for the $q$ that the token was *drawn* from. A drafter that draws from a
 # softmax in 16 bits and hands over float32 probabilities claims a $q$ it did not use.
@@ -710,8 +710,8 @@ assert len(broken) == 7
 #
 # ### Exercise 7 · The quietest mistake (open)
 # Invent a mistake of your own with `changed(old, new)`, one that somebody might really make, and measure it with
-# `distance_with`. Can you find one whose total variation is not zero and yet below 0.01? About how many draws would a
-# count need to notice it?
+# `distance_with`, as the cell below does with one. Can you find one whose total variation is not zero and yet below 0.01?
+# About how many draws would a count need to notice it?
 #
 # <details><summary>Hint</summary>
 #
@@ -725,7 +725,12 @@ assert len(broken) == 7
 # about $1/0.0029^2$, some 120,000 draws. For mistake 5 it would be 30 million.
 #
 # </details>
-#
+
+# %%
+own = changed("p[k, x] / q[k, x]", "p[k, x]")  # put yours in its place
+print(f"total variation {distance_with(own):.2g}")
+
+# %% [markdown]
 # ## A count on the real model
 #
 # With a real vocabulary there are too many paths to visit, so we count instead. We take a place in an answer where the target
@@ -747,21 +752,30 @@ print(" ".join(lab.decode(ids[0]).split()), "| anchor:", lab.decode([anchor]))
 print("\nmost probable then:", [lab.decode([token]) for token in likely])
 
 # %%
-def report(name, counts):
-    """Prints the p-value of counts [V] and what follows from it."""
+def report(name, counts, note=""):
+    """Prints the p-value of counts [V], what follows from it, and a note."""
     value = chi_square(counts, target_next)
     shown = f"{value:.3f}" if value >= 1e-3 else "below 0.001"
-    print(f"{name:14} p-value {shown:12} {'rejected' if value < 1e-3 else 'not rejected'}")
+    print(f"{name:14} p-value {shown:12} {'rejected' if value < 1e-3 else 'not rejected'}{note}")
+
+
+def watched(*block):
+    """The package's rule, which also writes down the share of rounds whose draft it keeps."""
+    verdict = accept(*block)
+    kept_shares.append(verdict.accepted.float().mean())
+    return verdict
 
 
 draws, counts = 2000, {}
 for name in lab.drafters:
-    counts[name] = next_token_counts(lab.target, lab.drafter(name), ids, draws, 1.0, lab.generator(), gamma=1)
-    report(name, counts[name])
+    kept_shares = []
+    counts[name] = next_token_counts(lab.target, lab.drafter(name), ids, draws, 1.0, lab.generator(), gamma=1, accept=watched)
+    report(name, counts[name], f", draft kept in {torch.stack(kept_shares).mean():.0%} of the rounds")
 
 # %% [markdown]
-# None of the six is rejected; the smallest p-value is 0.379. Now a verifier with a planted error: $p$ and $q$ are handed over
-# the wrong way round, so they are swapped in the residual as well as in the coin.
+# None of the six is rejected; the smallest p-value is 0.379. Prompt lookup's draft is hardly ever kept here, so its count tests
+# little more than the correction. Now a verifier with a planted error: $p$ and $q$ are handed over the wrong way round, so they
+# are swapped in the residual as well as in the coin.
 
 # %%
 def swapped(target_probs, draft_probs, draft_tokens, lengths, generator):
