@@ -23,7 +23,8 @@ def admission_order(confidence):
     return ranked(survival(confidence), by_position(confidence))
 
 
-check_order = Exercise(admission_order, Step([(torch.tensor([[0.9, 0.8, 0.5], [0.6, 0.95, 1.0]]),)], {
+check_order = Exercise(admission_order, Step([
+    (torch.tensor([[0.9, 0.8, 0.5], [0.6, 0.95, 1.0]]),), (torch.tensor([[0.9, 0.0], [0.7, 0.8]]),)], {
     "you sorted by confidence. That of a late position can exceed that of an early one, so prefixes get holes; sort by "
     "survival, the product of confidences up to the position.":
         lambda c: ranked(c, by_position(c)),
@@ -35,6 +36,8 @@ check_order = Exercise(admission_order, Step([(torch.tensor([[0.9, 0.8, 0.5], [0
         lambda c: sorted(by_position(c)),
     "you went position by position; a sure second draft comes before another request's doubtful first.":
         by_position,
+    "tokens of survival 0 are missing; list all, those come last.":
+        lambda c: [(r, k) for r, k in admission_order(c) if survival(c)[r, k] > 0],
     "the pairs are (position, request); write (request, position).":
         lambda c: [(k, r) for r, k in admission_order(c)],
     "requests and positions count from 0.":
@@ -63,6 +66,14 @@ check_theta = Exercise(expected_throughput, Step(
             lambda s, r, table: (1 + sum(s)) * table.sps(r, 1 + len(s)),
         "every admitted draft is counted as accepted; it commits a token only with its survival's chance.":
             lambda s, r, table: (r + len(s)) * table.sps(r, r + len(s)),
+        "the survivals are summed for the whole batch already; do not multiply their sum by the requests.":
+            lambda s, r, table: r * (1 + sum(s)) * table.sps(r, r + len(s)),
+        "`admitted` holds survivals, not confidences: their products are taken already, so only sum them.":
+            (lambda s, r, table: (r + torch.tensor(s).cumprod(0).sum()) * table.sps(r, r + len(s)),
+             lambda s, r, table: (r + torch.tensor(s).prod()) * table.sps(r, r + len(s))),
+        "B is off by one: it is the anchors and the admitted drafts, no token more or less.":
+            (lambda s, r, table: (r + sum(s)) * table.sps(r, r + len(s) - 1),
+             lambda s, r, table: (r + sum(s)) * table.sps(r, r + len(s) + 1)),
         "tau is divided by SPS. SPS is steps a second, so tokens per step times SPS are tokens a second.":
             lambda s, r, table: (r + sum(s)) / table.sps(r, r + len(s)),
         "that is tau per request; theta counts the tokens of the whole batch.":
