@@ -129,11 +129,11 @@ def rounding(found: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]):
 
 def beside_public(lengths: dict[str, dict[str, Estimate]], speedups: dict[str, dict[str, float]], public: dict | None,
                   device: str):
-    """Accepted length by domain, and speed-up by domain and over "all"; DSpark's of a `public` run of the same target are
+    """Accepted length by domain, and speed-up by domain and in "total"; DSpark's of a `public` run of the same target are
     hollow (None: there is none)."""
     fig, (length, speed) = figure(2, width=4.9, height=3.6)
     domains = list(next(iter(lengths.values())))
-    places = [*domains, "all"]
+    places = [*domains, "total"]
     for index, name in enumerate(lengths):
         style, shift = {**drafter_style(name), "linestyle": "none"}, 0.16 * (index - (len(lengths) - 1) / 2)
         x = np.arange(len(places)) + shift
@@ -147,7 +147,7 @@ def beside_public(lengths: dict[str, dict[str, Estimate]], speedups: dict[str, d
     length.set_ylim(bottom=1)
     longest = {domain: max(lengths, key=lambda name: lengths[name][domain].value) for domain in domains}
     length.set_title("longest: " + ", ".join(f"{domain} {DRAFTER_LABELS[name]}" for domain, name in longest.items()), fontsize=10)
-    speed.set_title("all: " + ", ".join(f"{DRAFTER_LABELS[name]} {by_place['all']:.2f}" for name, by_place in speedups.items()),
+    speed.set_title("total: " + ", ".join(f"{DRAFTER_LABELS[name]} {by_place['total']:.2f}" for name, by_place in speedups.items()),
                     fontsize=10)
     speed.axhline(1, color=GREY, linestyle="--", linewidth=1)
     speed.set(xticks=range(len(places)), xticklabels=places, ylabel="times plain decoding", ylim=(0, None))

@@ -17,8 +17,8 @@
 #
 # **What you need**: lessons 04 and 05 (the modules). On a GPU with 14 GB free, such as Colab's T4, the cells load
 # Qwen3-4B and DeepSeek's own drafts, some 15 GB to download; without one they run on the tiny models of this
-# repository: of the released drafts you then see the tensor lists, predictions and a recorded run. What is marked *(GPU)*
-# shows with the released weights only.
+# repository: of the released drafts you then see the tensor lists, predictions and what a public notebook printed. What is
+# marked *(GPU)* shows with the released weights only.
 # `python -m dspark_lite doctor` says beforehand what this machine has, what fits, and how long the download takes.
 #
 # **Sources**: [the released drafts](references.md#released-drafts) and their code, [DeepSpec](references.md#deepspec);
@@ -323,8 +323,8 @@ for text, said in zip(words(tokens), confidence):
 
 # %% [markdown]
 # The confidence of a position is the chance that its token survives if those before it do. On the tiny models this head is
-# as mistaken as the draft: it gives the refused ' many' 0.993. In the next figure, too, a refused token has a confidence
-# near 1; lesson 09 measures how often. *(GPU)* Hollow marks are the public notebook's.
+# as mistaken as the draft: it gives the refused ' many' 0.993. In the lower half of the next figure, too, a refused
+# token has a confidence near 1; lesson 09 measures how often. *(GPU)* Hollow marks are the public notebook's.
 #
 # Look at other places: choose a prompt and how many tokens of the target's answer stand before the anchor. Find a place where
 # all seven drafts are kept with the sequential head and none without, and one where the head loses four drafts or more. (On
@@ -404,9 +404,9 @@ steps = {name: shift.max() / (torch.finfo(types[name]).eps * largest[name]) for 
 print("largest move, in rounding steps of the largest logit:", ", ".join(f"{name} {step:.1f}" for name, step in steps.items()))
 
 # %% [markdown]
-# A choice can change only on or above the dashed line, where rounding moves the gap by at least its width; the places where
-# it did change are ringed. (Rings can coincide. One in the lower left corner, with no gap and no move, means that a third
-# token caught up.) In float32 none of 192 gaps is that narrow. In float16 and bfloat16 up to a few of 100 places
+# The places where the choice changed are ringed; rings can coincide. For the second token to overtake the first, rounding must
+# move the gap by at least its width: on or above the dashed line. (A ring below it, or in the lower left corner, means that a
+# third token overtook both.) In float32 none of 192 gaps is that narrow. In float16 and bfloat16 up to a few of 100 places
 # change (how many depends on the processor): there the target was undecided, and both texts are its own as far as its numbers
 # can tell. In an answer of hundreds of tokens one such place is enough: from there on each text continues from its own
 # token. (Counted in rounding steps float32 moves furthest, presumably because products of 16-bit numbers are summed in float32
@@ -475,7 +475,8 @@ def measure(name):
 
 for name in rivals:
     held[name] = measure(name)
-    print(f"{name:9} measured on {sum(map(len, few.values()))} prompts; {weights.peak(lab.device)}")
+    peak = weights.peak(lab.device) if lab.device.type == "cuda" else "peak memory is not measured on a CPU"
+    print(f"{name:9} measured on {sum(map(len, few.values()))} prompts; {peak}")
 
 # %% [markdown]
 # ### Are the answers the target's own?
@@ -515,9 +516,9 @@ for text in (text for prompts in few.values() for text in prompts):
 # ### What is gained
 # Accepted length and speed. The bars in the left panel are 95 % bootstrap intervals over the prompts. The right panel divides
 # each drafter's tokens per second by those of the plain decoding that alternated with it; its points have no intervals, so
-# small differences mean nothing. In the table compare by the last column only: tokens/s of different rows were measured at
-# different times. *(GPU)* What the public notebook measured on a GB200 stands beside ours (hollow); expect agreement within a
-# token or so, since its prompts are not ours and it states no interval.
+# small differences mean nothing. In the table plain decoding's tokens/s, from the same prompts and turns, stand in brackets:
+# divide by those, since the rows were measured at different times. *(GPU)* What the public notebook measured on a GB200 stands
+# beside ours (hollow); expect agreement within a token or so, since its prompts are not ours and it states no interval.
 
 # %%
 from dspark_lite.common import estimates, formats
@@ -528,9 +529,9 @@ lengths = {name: {domain: estimates.bootstrap(evaluation.mean_accepted_length,
 
 
 def by_place(answers, names):
-    """The generations of some drafters (of `runs` or `beside`) by domain and in "all"."""
+    """The generations of some drafters (of `runs` or `beside`) by domain and in "total"."""
     found = {domain: [one for name in names for one in answers[name, domain]] for domain in few}
-    return {**found, "all": sum(found.values(), [])}
+    return {**found, "total": sum(found.values(), [])}
 
 
 def speed(found):
@@ -540,29 +541,32 @@ def speed(found):
 
 generations = {"plain": by_place(beside, rivals), **{name: by_place(runs, [name]) for name in rivals}}
 speeds = {name: speed(found) for name, found in generations.items()}
-speedups = {name: {place: speeds[name][place] / plain for place, plain in speed(by_place(beside, [name])).items()} for name in rivals}
+plain_beside = {name: speed(by_place(beside, [name])) for name in rivals}  # plain decoding in turns with each drafter
+speedups = {name: {place: speeds[name][place] / plain for place, plain in plain_beside[name].items()} for name in rivals}
 picture = figures.beside_public(lengths, speedups, same_target, lab.device_name)
 
 # %%
 from IPython.display import Markdown
 
 rows = [[DRAFTER_LABELS[name], *(f"{lengths[name][domain].value:.2f}" for domain in few),
-         *(f"{speeds[name][domain]:.1f}" for domain in few), f"{speedups[name]['all']:.2f}"] for name in rivals]
-rows = [["plain decoding", *["1.00"] * 3, *(f"{speeds['plain'][domain]:.1f}" for domain in few), "1.00"], *rows,
-        *[[f"DSpark, public, {found['device']}", *(f"{found['accepted_length'][domain]:.2f}" for domain in few),
-           *["-"] * 3, f"{found['speedup']:.2f}"] for found in [same_target] if found]]
+         *(f"{speeds[name][place]:.1f} ({plain:.1f})" for place, plain in plain_beside[name].items()),
+         f"{speedups[name]['total']:.2f}"] for name in rivals]
+rows += [[f"DSpark, public, {found['device']}", *(f"{found['accepted_length'][domain]:.2f}" for domain in few),
+          *["-"] * 4, f"{found['speedup']:.2f}"] for found in [same_target] if found]
 Markdown(formats.markdown(["drafter", *(f"accepted length, {domain}" for domain in few),
-                           *(f"tokens/s, {domain}" for domain in few), "times plain"], rows))
+                           *(f"tokens/s (plain), {place}" for place in [*few, "total"]), "times plain, total"], rows))
 
 # %%
-leaders = {domain: max(rivals, key=lambda name: lengths[name][domain].value) for domain in few}
-print("longest accepted length:", ", ".join(f"{domain} {DRAFTER_LABELS[name]}" for domain, name in leaders.items()))
+for domain in few:
+    first, second = sorted(("dflash", "dspark"), key=lambda name: -lengths[name][domain].value)
+    overlap = lengths[first][domain].low <= lengths[second][domain].high
+    print(f"{domain}: {DRAFTER_LABELS[first]} accepts longer, the intervals {'overlap' if overlap else 'are apart'}")
 
 # %% [markdown]
-# On four greedy prompts per domain DFlash accepts longest on math and code, DSpark on chat alone. Is that so? On 200
-# prompts, drawn at temperature 1, DSpark is ahead on math (6.49 against 6.09 tokens) and level on code (5.79 against 5.65;
-# lesson 06 prints them). Two things differ, the prompts and the temperature, so this does not say which of them turns the
-# order. But look at the bars: **four prompts do not rank drafters whose intervals overlap.**
+# On four greedy prompts per domain DFlash accepts longer than DSpark on math and code. Is that so? On 200 prompts, drawn at
+# temperature 1, DSpark is ahead on math (6.49 against 6.09 tokens) and level on code (5.79 against 5.65; lesson 06 prints
+# them). Prompts and temperature both differ, so this does not say which of them turns the order. But on math and code the
+# intervals overlap, and **four prompts do not rank drafters whose intervals overlap.**
 #
 # ### The public notebook's run
 # Once more, under its settings: one prompt of each domain, greedy, 96 tokens, and a small LM that drafts four. In brackets
@@ -621,7 +625,7 @@ competitors = ("plain", *rivals)
 picture = figures.predicted_speed(roofline.predictions(drafters=competitors))
 
 # %%
-Markdown(roofline.table(drafters=competitors))
+Markdown(roofline.table(("T4", "H200"), competitors))
 
 # %% [markdown]
 # For plain decoding that is 51 tokens per second on an H200. The public notebook measured 15.3 on a GB200, a newer GPU: its
@@ -629,30 +633,32 @@ Markdown(roofline.table(drafters=competitors))
 # 3.67 times as fast as plain decoding there, 4.03 times in the prediction, at other accepted lengths.
 #
 # Here is what was measured above, with this lab's models, in the same units. In the prediction a verification takes hardly
-# longer than a plain pass; on one CPU thread it takes longer. The last column is how long a user waits for the *first*
+# longer than a plain pass; on one CPU thread it takes longer. Plain decoding's row is the mean of all its turns, the brackets
+# hold the turns of that drafter. The last column is how long a user waits for the *first*
 # token: the prompt's pass, which no drafter shortens. (Where it is shorter with one, that is noise; so is any difference of
 # verify between DFlash and DSpark.)
 
 # %%
 rows = []
 for name in competitors:
-    rounds = [r for generation in generations[name]["all"] for r in generation.rounds]
+    rounds = [r for generation in generations[name]["total"] for r in generation.rounds]
     draft_ms, verify_ms = (1e3 * sum(getattr(r, part) for r in rounds) / len(rounds)
                            for part in ("draft_seconds", "verify_seconds"))
     tau = sum(r.committed for r in rounds) / len(rounds)
-    first_ms = 1e3 * sum(generation.prefill_seconds for generation in generations[name]["all"]) / len(generations[name]["all"])
-    gained = "1.00" if name == "plain" else f"{speedups[name]['all']:.2f}"
+    prefills = [generation.prefill_seconds for generation in generations[name]["total"]]
+    tokens_per_second, gained = f"{speeds[name]['total']:.0f}", "1.00"
+    if name != "plain":
+        tokens_per_second += f" ({plain_beside[name]['total']:.0f})"
+        gained = f"{speedups[name]['total']:.2f}"
     rows.append([lab.device_name, DRAFTER_LABELS[name], f"{draft_ms:.1f}", f"{verify_ms:.1f}", f"{tau:.2f}",
-                 f"{speeds[name]['all']:.0f}", gained, f"{first_ms:.1f}"])
-heads = ["measured on", "drafter", "draft (ms)", "verify (ms)", "accepted length", "tokens/s", "times plain", "first token (ms)"]
+                 tokens_per_second, gained, f"{1e3 * sum(prefills) / len(prefills):.1f}"])
+heads = ["measured on", "drafter", "draft (ms)", "verify (ms)", "accepted length", "tokens/s (plain)", "times plain", "first token (ms)"]
 Markdown(formats.markdown(heads, rows))
 
 # %% [markdown]
 # On a T4 reading the weights is most of a pass; on an H200 it is the small part, and starting the many operations from
 # Python takes longer than they do. Serving engines record the operations once and replay them: "start of an operation" at 0
-# below. There only bytes count, so every GPU has the same speed-up, 3.08 at an accepted length of 4. At 10 µs
-# per operation it is 3.22 on a T4 and 3.41 on an H200. DSpark's draft reads 30 % of a plain pass's bytes but has only 12 % of
-# its starts: the larger the share of the starts, the cheaper the draft.
+# below. Does DSpark's speed-up then rise or fall? Guess first.
 
 # %%
 from dspark_course.figures import lesson_01
@@ -670,6 +676,10 @@ panel = widgets.explore(
     tau=widgets.slider("accepted length τ", 4.0, 1.0, 8.0, 0.1))
 
 # %% [markdown]
+# It falls. With starts at 0 only bytes count, so every GPU has the same speed-up, 3.08 at an accepted length of 4. At 10 µs
+# per operation it is 3.22 on a T4 and 3.41 on an H200. DSpark's draft reads 30 % of a plain pass's bytes but has only 12 % of
+# its starts: the larger the share of the starts, the cheaper the draft.
+#
 # ### One call for a part of a round
 #
 # Starting operations one by one is the overhead that we just predicted. `generate(..., fast=True)` is there to remove it on a
@@ -685,7 +695,7 @@ print(f"the same tokens: {texts['step by step'].token_ids == texts['fixed shapes
 
 # %% [markdown]
 # `fast="eager"` is fixed shapes without a compiler; `True` compiles, which takes a minute the first time. (In 16 bits the two
-# texts may differ from a tie on.) Where the milliseconds of a round go was recorded with the tiny models on one thread, at
+# texts may part at a tie.) Where the milliseconds of a round go was recorded with the tiny models on one thread, at
 # another time than the tables above: *eager* is step by step, *fast* is compiled. The bound is the time of the matrix
 # products and attentions alone. Python's share is the round's time less that inside PyTorch's operators (the functions that
 # compute): near zero it is noise, of either sign.
@@ -700,16 +710,16 @@ Markdown(breakdown_table(measured))
 # %% [markdown]
 # Plain decoding gains as well, and it gains more: its compiled round takes 0.48 of the time, DSpark's 0.56. So at the same
 # accepted length the fast path leaves DSpark 0.86 of its speed-up. That is the direction of the prediction, but not its
-# cause: on this CPU Python's share was small before, and what about halves is the operators' own time. A speed-up is honest
-# only if both sides take the same path: `bench --fast` measures all on the fast one, `bench --breakdown` makes this table.
+# cause: on this CPU Python's share was small before, and what falls by about half is the time in the operators. A speed-up is
+# honest only if both sides take the same path: `bench --fast` measures all on the fast one, `bench --breakdown` makes this table.
 
 # %% [markdown]
 # ## When it is wrong and nobody says so
 #
-# Three mistakes on the loaded draft, of kinds met in public code (links below exercise 4). First, it reads its taps one layer
+# Three mistakes on the loaded draft, of kinds met in public code (exercise 4 has reports). First, it reads its taps one layer
 # early. Second, it is read in the *other layout*, in which slot $k$ predicts the token at its own place instead of the next
 # one, so that the anchor's slot predicts nothing and six drafts are left. Third, its own block stays in its cache after every
-# round. None raises anything, and by the rule of lesson 02 all answers stay right.
+# round. None raises anything, and by the rule of lesson 02 all answers stay right. Which costs most, which least? Guess first.
 
 # %%
 import copy
@@ -751,9 +761,9 @@ for label, found in broken.items():
 # %% [markdown]
 # By position the wrong layout and the stale cache look alike: both lose most drafts at once. The first round tells them
 # apart. A cache that is never cleaned begins as well as the right one (5.50 tokens in the first round, 1.73 in later
-# ones), and the wrong layout is wrong from the start (1.00). (With six answers or fewer a point, the right panel jumps: round 2
-# is low even for the right draft, and the stale cache stands out from round 3 on.) What the wrong layout keeps is mostly the
-# sequential head's doing: with `markov_w2` set to zero, position 1 falls from 0.36 of the rounds to 0.09.
+# ones), and the wrong layout is wrong from the start (1.00). (The right panel jumps: a point has six answers or fewer.) What the
+# wrong layout keeps is mostly the sequential head's doing: with `markov_w2` set to zero (in the way of exercise 5),
+# position 1 falls from 0.36 of the rounds to 0.09.
 #
 # **Taps that are off by one do not show at all**: 5.44 tokens per round, more than the 5.29 of the draft as released. In a
 # small target neighbouring layers seem to hold nearly the same. So a healthy accepted length does not prove that a draft is
@@ -818,8 +828,7 @@ diagnosis = {"A": "stale cache", "B": "beyond the block", "C": "other layout", "
 done = exercises.check_diagnosis(diagnosis)
 
 # %% [markdown]
-# The reports: [A](https://github.com/lablup/mlxcel/issues/994), [B](https://github.com/vllm-project/vllm/pull/41834),
-# [C](https://github.com/sgl-project/sglang/issues/40144), [D](https://github.com/Avarok-Cybersecurity/atlas/pull/394).
+# [The four reports](references.md#reports), and what was found in each.
 #
 # ### Exercise 5 · A silent mistake of your own (open)
 # Break the loaded draft in a fourth way that raises nothing: transpose a square matrix, leave out a norm, swap two layers, or
@@ -852,7 +861,7 @@ served = recorded.read(ROOT / "assets" / "measurements" / "engine.json", "make e
 answered = [row for row in served["rows"] if "not_run" not in row]
 heads = ["drafter", "prefix cache", "requests at once", "processes", "texts as ours", "rounds, vLLM", "rounds, generate"]
 Markdown(formats.markdown(heads, [
-    [row["drafter"], "on" if row["prefix_cache"] else "off", str(row["at_once"]), str(row["processes"]),
+    [DRAFTER_LABELS[row["drafter"]], "on" if row["prefix_cache"] else "off", str(row["at_once"]), str(row["processes"]),
      f"{row['same_texts']} of {row['of']}", *(str(row[who]["rounds"] or "-") for who in ("vllm", "generate"))]
     for row in answered]))
 
@@ -865,11 +874,11 @@ for name in ("dspark", "dflash"):
         print(f"{DRAFTER_LABELS[name]:7} {who:9} accepted at positions 1 to 7: {'  '.join(f'{n:2}' for n in counts)}, in all {sum(counts)}")
 
 # %% [markdown]
-# Every text is ours, token for token: another program, another cache, another scheduler, the same answers. Even the number
-# of rounds is the same, and so is, with the same tokens in as many rounds, the sum of the accepted drafts (246 with DSpark, 232
-# with DFlash): the accepted length cannot show anything. And yet the counts by position differ by one here and there. Most
-# people would call it noise. But nothing here is random: the same weights, the same prompts, greedy. How would you find
-# the cause? This is how we did; the cell below then checks it.
+# Every text is ours, token for token: another program, another cache, another scheduler, the same answers. The number
+# of rounds is the same, too; then the accepted drafts must add up to the same sum (246 with DSpark, 232 with DFlash), and the
+# accepted length cannot show anything. And yet the counts by position differ by one here and there. Most people would call it
+# noise. But nothing here is random: the same weights, the same prompts, greedy. How would you find the cause? This is how we
+# did; the cell below then checks it.
 #
 # **Who is right?** We asked two more programs that nobody here wrote: mlx-dspark (a port to Apple's MLX), which reads the same
 # folders, and llama.cpp, whose converter does. Both keep exactly our drafts, round by round (`make judges`), so the search is
@@ -886,14 +895,13 @@ for name in ("dspark", "dflash"):
 #
 # <details><summary>Answer</summary>
 #
-# Keys go through a norm and a rotation. The rotation is the same in all layers; the norm has a weight in each.
+# Keys go through a norm and a rotation. The rotation is the same in all layers; the norm has a weight in each. There it was:
+# [vLLM](references.md#vllm) norms the context's keys of all layers in one call, with the weights of all layers, a row each.
+# The kernel behind that call on a CPU reads one row: the first layer's weight norms the keys of every layer.
 #
 # </details>
 #
-# There it was. [vLLM](references.md#vllm) norms the context's keys of all layers in one call, with the weights of all
-# layers, a row each. The kernel behind that call on a CPU reads one row: the first layer's weight norms the keys of
-# every layer. If that is all, then our drafter must make exactly vLLM's rounds as soon as it makes this mistake. We can
-# try:
+# If that is all, then our drafter must make exactly vLLM's rounds as soon as it makes the same mistake. We can try:
 
 # %%
 from dspark_lite.drafters import DSpark
@@ -957,7 +965,7 @@ for name in ("dspark", "dflash"):
 # - A draft is a table of names and shapes and the numbers that follow it. Compare the table with what the module asks for:
 #   nothing missing, nothing unexpected, no other shape.
 # - Module by module against reference tensors, errors are the rounding of the type and nothing else.
-# - In 16 bits two greedy answers may differ from a tie of the target's logits on. Judge the first difference, by its gap.
+# - In 16 bits two greedy answers may part at a tie of the target's logits. Judge the first difference, by its gap.
 # - A draft shares the target's embedding and LM head, which at 4B are more than half of its file.
 # - Bytes over bandwidth plus operations started give a first estimate of a round. A public loop took over three times as long.
 # - An engine with another accepted length: the same input in both programs, and the first number that differs.
