@@ -1,5 +1,8 @@
 """What moves the weights, how they begin, and how a loss turns from one into another."""
 
+import platform
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +12,7 @@ from torch import nn
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.drafters import DSpark, DSparkConfig
-from dspark_lite.training import loop
+from dspark_lite.training import loop, memory
 from dspark_lite.training.initialisation import initialise
 from dspark_lite.training.losses import loss_factors
 from dspark_lite.training.optimisers import check_sharding, is_layer_matrix, make_optimisers
@@ -24,6 +27,36 @@ def drafter():
                                num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-6, rope_theta=1e4, target_layer_ids=(0, 1), block_size=4,
                                mask_token_id=95, markov_rank=16, enable_confidence_head=True, confidence_head_with_markov=True,
                                num_target_layers=4))
+
+
+FAULTS = """
+import resource, sys, torch
+from dspark_lite.training import memory
+if sys.argv[1] == "kept":
+    assert memory.keep_freed_memory(torch.device("cpu"))
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+torch.ones(16, 1_000_000)
+before = faults()
+for _ in range(10):
+    torch.ones(16, 1_000_000)  # 64 MB
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps memory at a word")
+def test_freed_memory_serves_the_next_tensors():
+    given_back, kept = (int(subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True, text=True).stdout)
+                        for how in ("given back", "kept"))
+    assert kept < given_back / 10, "pages still come from the kernel"
+
+
+def test_where_the_c_library_cannot_keep_memory_or_there_is_none_of_a_cpu_nothing_is_done(monkeypatch):
+    assert memory.keep_freed_memory(torch.device("cuda")) is False
+    for platform_name, library in (("linux", object()), ("win32", None)):
+        monkeypatch.setattr(memory.sys, "platform", platform_name)
+        monkeypatch.setattr(memory.ctypes, "CDLL", lambda name, library=library: library)
+        assert memory.keep_freed_memory(torch.device("cpu")) is False
 
 
 def test_muon_moves_the_layers_matrices_and_adamw_everything_else():

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from ..common.errors import CheckpointError
 from ..common.files import write_atomically, write_text
 from .allowance import Allowance
+from .memory import keep_freed_memory
 from .optimisers import check_sharding, make_optimisers, trainable
 from .parallel import Objective, gather, own_rows, processes, sharded_like, whole
 
@@ -126,6 +127,7 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
     """
     accelerator = processes()
     device = next(model.parameters()).device
+    keep_freed_memory(device)
     check_sharding(accelerator, plan.matrix_rate)
     optimisers = make_optimisers(model, plan.learning_rate, plan.matrix_rate, plan.weight_decay)
     objective, *optimisers = accelerator.prepare(Objective(model, loss_of), *optimisers)
@@ -137,8 +139,7 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
     with tqdm(total=plan.last, initial=first, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
         step, place = first, plan.place(first)
         while place < plan.last:
-            for group in [group for optimiser in optimisers for group in optimiser.param_groups]:
-                group["lr"] = group["peak"] * plan.share(place)
+            set_rates(optimisers, plan.share(place))
             record = backward(accelerator, objective, batch_at(step), scaler)
             update(model, optimisers, scaler)
             log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
@@ -156,6 +157,12 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
     gather(model)
     accelerator.wait_for_everyone()
     return log
+
+
+def set_rates(optimisers, share: float) -> None:
+    """Sets every learning rate to a share of its peak."""
+    for group in [group for optimiser in optimisers for group in optimiser.param_groups]:
+        group["lr"] = group["peak"] * share
 
 
 def update(model, optimisers, scaler) -> None:
