@@ -21,13 +21,13 @@ from . import recorded_confidence
 
 MEASURED = {world: ROOT / "assets" / "measurements" / "serving" / file for world, file in
             (("shallow", "engine.json"), ("deep", "deep_engine.json"))}
-COMMANDS = {"shallow": "make serving", "deep": "python scripts/serving.py --world deep"}
+MEASURED_BY = {"shallow": "make serving", "deep": "python scripts/serving.py --world deep"}
 WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
 
 
 def serving_run(world: str = "shallow") -> dict:
     """The measurement in one of the two worlds: device, turns of a row, and rows by part."""
-    return read(MEASURED[world], COMMANDS[world])
+    return read(MEASURED[world], MEASURED_BY[world])
 
 
 def rows(part: str, world: str = "shallow", **wanted) -> list[dict]:
