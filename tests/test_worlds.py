@@ -7,6 +7,7 @@ from made_measurements import measurement
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
 from dspark_course.figures import paper_figures
+from dspark_course.making.recipes import load_recipe
 from dspark_course.measure import studies
 from dspark_course.measure.gates import gate
 from dspark_course.replication import our_results, worlds
@@ -99,6 +100,18 @@ def test_a_missing_file_names_the_command(two_worlds):
     (two_worlds / "deep.json").unlink()
     with pytest.raises(DSparkLiteError, match="DSPARK_PROFILE=deep python -m dspark_lite world --json deep.json"):
         worlds.gates("deep")
+
+
+def test_each_drafter_of_the_deep_world_is_trained_at_the_rate_that_its_search_found():
+    found = worlds.searched_rates()
+    assert set(found) == {recipes[0] for recipes in studies.DEEP.values()}
+    for name, (first, *others) in studies.DEEP.items():
+        losses = found[first]
+        rates = sorted(losses)
+        best = min(losses, key=losses.get)
+        assert rates[0] < best < rates[-1], "the search went on until a rate was too small and one too large"
+        assert all(big == pytest.approx(2 * small) for small, big in zip(rates, rates[1:]))
+        assert {load_recipe(recipe)["matrix_rate"] for recipe in (first, *others)} == {best}, name
 
 
 def test_both_worlds_have_the_same_drafters():

@@ -21,10 +21,16 @@ ONE_LAYER = {"shallow": DEPTHS[1], "deep": DEEP_DEPTHS[1]}  # world: recipe
 
 def gates(world: str) -> dict[tuple[str, str], dict]:
     """The gates of a world, by name and domain: those of target and text as recorded, those of the drafters from their rows."""
-    profile = WORLD_PROFILES[world]
     full, one_layer = (our_results.measured(recipe)["rows"] for recipe in (WORLDS[world]["dspark"][0], ONE_LAYER[world]))
-    recorded = read(FOLDER / f"{profile}.json", f"DSPARK_PROFILE={profile} python -m dspark_lite world --json {profile}.json")["gates"]
-    return {(row["name"], row["domain"]): row for row in [*recorded, depth_gate(full, one_layer), ending_gate(full)]}
+    of_drafters = {(row["name"], row["domain"]): row for row in (depth_gate(full, one_layer), ending_gate(full))}
+    return recorded_gates(world) | of_drafters
+
+
+def recorded_gates(world: str) -> dict[tuple[str, str], dict]:
+    """Those on target, text and small LM, as recorded."""
+    profile = WORLD_PROFILES[world]
+    found = read(FOLDER / f"{profile}.json", f"DSPARK_PROFILE={profile} python -m dspark_lite world --json {profile}.json")["gates"]
+    return {(row["name"], row["domain"]): row for row in found}
 
 
 def gates_table() -> str:
@@ -60,6 +66,12 @@ def gains_table() -> str:
             rows += [[world, DRAFTER_LABELS[rival], seed, *(interval(gains[place], "percent") for place in our_results.PLACES.values())]
                      for seed, gains in found.items()]
     return markdown(["world", "DSpark over", "seed", *our_results.PLACES], rows)
+
+
+def searched_rates() -> dict[str, dict[float, float]]:
+    """The loss on answers held out after short trainings in the deep world, by recipe and rate of Muon (`train --search`)."""
+    found = read(FOLDER / "rates.json", "python -m dspark_lite train deep-dspark --search 0.01 0.02 0.04 0.08")["losses"]
+    return {recipe: {float(rate): loss for rate, loss in losses.items()} for recipe, losses in found.items()}
 
 
 def lengths_table() -> str:
