@@ -36,6 +36,11 @@ check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4), (CONFIG, 11, 8)
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads) * n * size,
     "each key and value is a vector of head_dim numbers":
         lambda c, n, size: 2 * c.num_hidden_layers * c.num_key_value_heads * n * size,
+    "that is one head per layer; each layer has num_key_value_heads of them":
+        lambda c, n, size: 2 * key_numbers(c, 1, c.num_hidden_layers) * n * size,
+    "keys and values are narrower than the hidden size: num_key_value_heads times head_dim": lambda c, n, size: c.hidden_size,
+    "that is in bits; bytes_per_number counts bytes already":
+        lambda c, n, size: 8 * cache_bytes(c, n, size),
     "that is one token; every token of the context is kept":
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * size,
     "that is how many numbers there are; multiply by the bytes of one":
@@ -78,12 +83,17 @@ check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0), (2.0, 9.
         lambda tau, verify, plain, wanted: tau * plain / wanted + verify,
     "you exchanged verify and plain: plain is a pass of plain decoding, verify belongs to the round":
         lambda tau, verify, plain, wanted: tau * verify / wanted - plain,
+    "that is the budget for one token; a round gives tau of them":
+        lambda tau, verify, plain, wanted: plain / wanted - verify / tau,
+    "wanted is the ratio of the two speeds: divide by wanted, not by 1 + wanted":
+        lambda tau, verify, plain, wanted: tau * plain / (1 + wanted) - verify,
     "the whole round, draft and verification, is divided by tau":
         lambda tau, verify, plain, wanted: tau * (plain / wanted - verify),
     "the sign is turned around: the draft has what the verification leaves":
         lambda tau, verify, plain, wanted: verify - tau * plain / wanted,
-    "only plain decoding's time is divided by wanted; the verification takes as long as it takes":
+    "only plain decoding's time is divided by wanted; the verification takes as long as it takes": (
         lambda tau, verify, plain, wanted: (tau * plain - verify) / wanted,
+        lambda tau, verify, plain, wanted: tau * plain - verify / wanted),
     "tau has the target's own token in it already: tau, not tau + 1":
         lambda tau, verify, plain, wanted: (tau + 1) * plain / wanted - verify,
     "return the budget as it is, not rounded": (

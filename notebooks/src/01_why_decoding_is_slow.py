@@ -136,9 +136,10 @@ for way, found in (("without the cache", without_cache), ("with the cache", with
     print(f"{way:17} {found[64]:7.1f} ms after 64 tokens of context, {found[1024]:7.1f} ms after 1,024")
 
 # %% [markdown]
-# Without a cache the price of a token grows with everything written so far, in a long text faster still, as attention compares
-# each position with all before it; the price of a whole answer grows at least with the square of its length. With the cache
-# 16 times the context does not double the price: only attention has more to do, as it reads more keys and values.
+# Without a cache the price of a token grows with everything written so far: slowly at first, as every pass has a fixed part; in a
+# long text faster than the text itself, as attention compares each position with all before it. The price of a long answer grows
+# at least with the square of its length. With the cache 16 times the context does not double the price: only attention has
+# more to do, as it reads more keys and values.
 #
 # The cache is paid for in memory. Here is what one holds for our prompt.
 
@@ -221,9 +222,8 @@ assert pass_ms[32] / 32 < pass_ms[1]  # the price of a position falls
 #
 # ## Why: reading weights against multiplying
 #
-# Most of the work of a large model is multiplication by weight matrices. (In ours much of the time goes elsewhere, as we
-# shall see.) Each matrix has to be read from memory once per pass, however many positions there are. Each weight is then
-# multiplied once *per position*. We count both.
+# Most of the work of a large model is multiplication by weight matrices. Each matrix has to be read from memory once per
+# pass, however many positions there are. Each weight is then multiplied once *per position*. We count both.
 
 # %%
 matrices = [module.weight for module in model.modules() if isinstance(module, torch.nn.Linear)]
@@ -242,14 +242,14 @@ for k in (1, 8, 32):
 # $$T(k) \ \ge\ \max\left(\frac{\text{bytes of the weights}}{\text{bytes per second}},\ \
 # \frac{k \cdot \text{weights}}{\text{multiply-adds per second}}\right).$$
 #
-# The first term does not contain $k$. While it is larger, further positions cost nothing in this bound. Divided by this time,
-# the multiply-adds of a pass become a speed: at most intensity times bytes per second, and at most the machine's multiply-adds
-# per second. Drawn over the intensity that is a slope and then a level line, the **roof**; they meet at the **bend**.
+# The first term does not contain $k$. While it is larger, further positions cost nothing in this bound. The multiply-adds of
+# a pass divided by this time are its greatest speed, the smaller of two: intensity times bytes per second, and the machine's
+# multiply-adds per second. Drawn over the intensity that is a slope and then a level line, the **roof**; they meet at the **bend**.
 #
 # To measure both speeds, we multiply with the target's own matrices and do nothing else. The time at one position gives the
-# bytes per second, the best speed the multiply-adds. So the first and the highest dot of the figure lie on the roof by
-# definition; the others test it (one far above it is noise). To see how much of the time is the calls, we also make them with
-# one row per matrix.
+# bytes per second (of the processor's cache, where all weights fit into it), the best speed the multiply-adds. So the first and
+# the highest dot of the figure lie on the roof by definition; the others test it (one far above it is noise). Starting the
+# products takes time, too: to see how much, we also make the same calls with one row per matrix.
 
 # %%
 import torch.nn.functional as F
@@ -281,12 +281,12 @@ print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds per s
 print(f"At one position {bare_ms[1]:.2f} ms; the same {len(matrices)} calls with one row per matrix {bare_ms['calls']:.2f} ms.")
 
 # %% [markdown]
-# With one row per matrix the calls take less than half as long, so most of the time of the products is due to the weights. The
-# calls count in it all the same: our bytes per second are a low estimate, the bend a high one. Left of the bend the machine
-# waits for weights: intensity grows with $k$ and speed grows with it, at little extra time. Right of it the machine waits for
-# the multiplications, and each position costs its full share. Near the bend the dots stay below the roof: reading and
-# multiplying overlap only in part. Whole passes (squares) are slower: they also compute norms and attention and start
-# hundreds of small operations. How much of a pass is that, here?
+# With one row per matrix the calls take less than half as long, so most of the time of the products is due to the weights. Starting
+# the calls is in our numbers all the same, so the weights are read faster than we say and the true bend lies further left. Left
+# of the bend the machine waits for weights: intensity grows with $k$ and speed grows with it, at first for little extra time.
+# Right of it the machine waits for the multiplications, and each position costs its full share. Near the bend the dots stay below
+# the roof: reading and multiplying overlap only in part. Whole passes (squares) are slower: they also compute norms and attention
+# and start hundreds of small operations. How much of a pass is that, here?
 
 # %%
 for k in (1, 2, 8, 32):
@@ -298,10 +298,10 @@ print(f"8 positions to one: {pass_ms[8] / pass_ms[1]:.2f} times in this table, {
 # %% [markdown]
 # At one position at least a third of a pass is no matrix product, so the roofline explains only a part of it. This small model
 # has two floors: the weights have to be read, and the operations have to be started. Both are paid once per pass, and at
-# eight positions neither the products nor the rest take anything near eight times as long. (Where you see an extra jump from
-# one position to two: a lone position needs no mask; from two on, transformers builds one and copies the keys and values for
-# each query head.) More weights raise the first floor; servers lower the second by recording the operations of a pass and
-# replaying them (lesson 08). (The last line has one ratio, measured twice: its two values show how far to trust either.)
+# eight positions neither the products nor the rest take anything near eight times as long. More weights raise the first floor;
+# servers lower the second by recording the operations of a pass and replaying them (lesson 08). The last line has one ratio,
+# measured twice: its two values show how far to trust either. (A jump from one position to two can have its own cause: from
+# two on, transformers builds a mask and copies the keys and values for each query head.)
 #
 # Up to how many positions does reading take longer than multiplying? That number is the **room**, $k^*$. There both terms
 # are equal:
@@ -329,9 +329,10 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 # %% [markdown]
 # The other lines use the numbers of data sheets: memory bandwidth and dense 16-bit throughput. They give peaks, so take the
 # answer as an order of magnitude: 153 to 403 positions. (Near $k^*$ a pass already costs more.) The H200 of 2024 reads 15 times
-# as fast as the small T4 of 2018, and yet the room is the same, 206 against 203: both speeds have grown together. To check
-# DSpark's guesses the target reads the newest committed token, the [anchor](glossary.md#anchor), and $\gamma = 7$ drafts:
-# 8 positions. On these GPUs nearly all of the room stays unused.
+# as fast as the small T4 of 2018, and yet the room is about the same, 206 against 203: there both speeds have grown together. (The
+# L4 reads no faster than the T4 and multiplies nearly twice as fast, so it has about twice the room.) To check DSpark's guesses
+# the target reads the newest committed token, the [anchor](glossary.md#anchor), and $\gamma = 7$ drafts: 8 positions. On
+# these GPUs nearly all of the room stays unused.
 #
 # One caution for later: the room belongs to the machine, not to a request. $R$ requests decoded together fill
 # $R(\gamma + 1)$ positions of it; lessons 10 and 11 are about sharing it.
@@ -339,7 +340,7 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 # ### Exercise 2 · Where the memory goes (think)
 # The formula for $k^*$ leaves out the K/V cache. Let $R$ requests share a pass. It reads $W$ bytes of weights and, for
 # each request, $C$ bytes of keys and values. A position multiplies every weight once, and every stored number of a key or
-# value of its own request $g$ times, once for each of the $g$ attention heads that share a key head (here 3). How many
+# value of its own request $m$ times, once for each of the $m$ attention heads that share a key head (here 3). How many
 # positions per request can be computed in the time that reading takes? Does this room grow or fall with $R$? For which $R$ does
 # it grow with $C$?
 #
@@ -350,13 +351,13 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 # </details>
 # <details><summary>Answer</summary>
 #
-# A pass reads $W + R\,C$ bytes, and each of $kR$ positions takes $(W + g\,C)/b$ multiply-adds. Both take equally long at
+# A pass reads $W + R\,C$ bytes, and each of $kR$ positions takes $(W + m\,C)/b$ multiply-adds. Both take equally long at
 #
-# $$k = k^* \cdot \frac{W/R + C}{W + g\,C}.$$
+# $$k = k^* \cdot \frac{W/R + C}{W + m\,C}.$$
 #
 # It falls with $R$: requests share the room that the weights give, $k^*/R$ at $C = 0$. But each brings room of its own, because
-# its keys are read once for all of its positions: with long contexts $k$ tends to $k^*/g$, whatever $R$ is. Between $k^*/R$ and
-# $k^*/g$ it never turns, so it grows with $C$ where $R > g$ and falls where $R < g$. With more than $g$ requests long contexts
+# its keys are read once for all of its positions: with long contexts $k$ tends to $k^*/m$, whatever $R$ is. Between $k^*/R$ and
+# $k^*/m$ it never turns, so it grows with $C$ where $R > m$ and falls where $R < m$. With more than $m$ requests long contexts
 # make room for speculation, in a longer pass.
 #
 # </details>
@@ -371,7 +372,8 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 #
 # $$\boxed{L = \frac{T_\text{draft} + T_\text{verify}}{\tau}}$$
 #
-# Plain decoding is the case without a draft, $\tau = 1$ and $T_\text{verify} = T(1)$. Three ways to a smaller $L$:
+# Plain decoding is the case without a draft, with $\tau = 1$; we write $T_\text{plain}$ for the time of its round, which is
+# a pass over one position and the choice of the next token. Three ways to a smaller $L$:
 # draft faster, verify cheaper, or be right more often. We look at all three terms in a real run of DSpark, against
 # plain decoding of the same prompt.
 
@@ -407,7 +409,7 @@ print(f"{'speed-up':43}{formula:16.2f}   {clocked:14.2f}")
 # holds a pass over 8 positions, the accept rule, and the commit, in which the drafter reads what was kept. (Compare
 # times within this table only: the load has changed.) The ratio of the two $L$ is the speed-up. Formula and clock agree within
 # a few percent: it is an identity, not a model. The clock starts after the target has read the prompt, a wait that no drafter
-# can shorten; that DSpark's drafter reads it, too, is counted.
+# can shorten. The time in which DSpark's drafter reads the prompt is counted.
 #
 # ### Exercise 3 · A budget for the draft (code)
 # Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up over plain decoding is to
@@ -447,9 +449,9 @@ if done:
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# With the budget at 1, speculation breaks even: it pays while $\tau > (T_\text{draft} + T_\text{verify})/T(1)$. Below zero, no
+# With the budget at 1, speculation breaks even: it pays while $\tau > (T_\text{draft} + T_\text{verify})/T_\text{plain}$. Below zero, no
 # drafter with this $\tau$ will do, not even one that takes no time: verification alone limits the speed-up to
-# $\tau\,T(1)/T_\text{verify}$, where the budget is 0.
+# $\tau\,T_\text{plain}/T_\text{verify}$, where the budget is 0.
 #
 # </details>
 #
@@ -458,7 +460,7 @@ if done:
 # Times are in plain passes; the sliders start at what was measured above, and another device has other ratios. Upper bar:
 # $\tau$ tokens of plain decoding. Lower bar: the one round that commits them. The picture shows two ways to make the lower bar
 # the longer one: a cheap draft that is seldom right, and a draft that is always right and costs nearly as much as the target.
-# Find a third, from the starting values, with the last slider alone.
+# Find a third, from the starting values, with the last slider alone. (Exercise 3, solved for `verify`, says how far it must go.)
 
 # %%
 from dspark_course.figures import widgets
@@ -490,7 +492,7 @@ panel = widgets.explore(
 #   arithmetic grows with the positions; in a large model the reading hides it as long as they are far fewer than
 #   $k^* = b \cdot$ (multiply-adds per second) / (bytes per second).
 # - $L = (T_\text{draft} + T_\text{verify})/\tau$ is the time per token; speculation pays while
-#   $\tau > (T_\text{draft} + T_\text{verify})/T(1)$.
+#   $\tau > (T_\text{draft} + T_\text{verify})/T_\text{plain}$.
 
 # %%
 low, high = sorted([eight, pass_ms[8] / pass_ms[1]])
