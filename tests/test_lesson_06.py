@@ -1,17 +1,23 @@
 """Lesson 06: its prose says what it prints, its figures show what they are given."""
 
+import json
 import math
 
 import numpy as np
 import pytest
+import torch
 from helpers import written
 from stated import between, caught, printed, prose, tied
 
 from dspark_lite.common import paper
 from dspark_lite.common.estimates import Estimate
+from dspark_lite.common.files import ROOT
 from dspark_lite.common.names import DOMAINS
 from dspark_lite.common.recorded import reference
 from dspark_course.figures import lesson_06 as figures
+from dspark_course.measure import studies
+from dspark_lite.decoding.block_verification import block_ends
+from dspark_lite.decoding.sampling import probability_ratios
 from dspark_lite.models import inspection
 from dspark_course.replication import experiments, our_results
 
@@ -24,7 +30,7 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"Eagle3 commits {NUMBER} tokens per round on chat", rf"^chat +eagle3 +τ {NUMBER}"),
     (rf"on chat, DSpark {NUMBER}: the rival wins", rf"^chat +dspark +τ {NUMBER}"),
     (rf"acceptance falls further, from {NUMBER} to {NUMBER}, Eagle3's", rf"^chat +dspark +τ \S+ +{NUMBER} .* {NUMBER}$"),
-    (rf"Eagle3's from {NUMBER} to {NUMBER}\. \(A dash", rf"^chat +eagle3 +τ \S+ +{NUMBER} .* {NUMBER}$"),
+    (rf"Eagle3's from {NUMBER} to {NUMBER}\. That fits", rf"^chat +eagle3 +τ \S+ +{NUMBER} .* {NUMBER}$"),
     (rf"far steeper \({NUMBER} against", rf"^DFlash, here .* \S+ {NUMBER}$"),
     (rf"far steeper \(\S+ against {NUMBER}\)", rf"^DFlash, paper .* \S+ {NUMBER}$"),
     (rf"Eagle3's rise \(\+{NUMBER}, from a first", rf"^Eagle3, here +\S+ \+{NUMBER}"),
@@ -41,9 +47,8 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"with \S+ to {NUMBER}\. But it was", rf"^MTP-1 +{NUMBER} \["),
     (rf"one layer is {NUMBER} % behind Eagle3, in the paper \(Figure 3 and Table 1\) {NUMBER} %",
      rf"1 layer against Eagle3: -{NUMBER}% here, -{NUMBER}% in the paper"),
-    (rf"explain Eagle3's {NUMBER} on math", rf"^Eagle3, here +{NUMBER}"),
     (rf"it ends at {NUMBER}, the other at", rf"teacher-forced +.*: {NUMBER} with the target's"),
-    (rf"the other at {NUMBER}\. But no drafter", rf"training-time test +.*: {NUMBER} with the target's"),
+    (rf"the other at {NUMBER}\. \(Both rise", rf"training-time test +.*: {NUMBER} with the target's"),
     (rf"teacher forcing loses {NUMBER} by the fifth", rf"teacher-forced .*\(-{NUMBER}\)"),
     (rf"the training-time test {NUMBER}, and", rf"training-time test .*\(-{NUMBER}\)"),
     (rf"the order turns: {NUMBER} against", rf"teacher-forced .*features, {NUMBER} with"),
@@ -178,14 +183,39 @@ def test_judged_as_a_whole_a_block_keeps_more_and_the_text_stays():
     assert rows == [("10", "0.3333"), ("11", "0.3333")]
 
 
+def test_where_the_ninth_goes():
+    caught(r"AB is now always kept whole: 2/9 more. But the text may begin with A in only 1/3 of all cases, and AB takes 2/9. The 1/9 that is "
+           r"left goes to AA, drafted in 4/9: it is kept whole in one case of four or not at all, half a draft on average where the token rule "
+           r"keeps three quarters. That is 1/9 less", prose("06"), "the prose")
+    p, q = torch.tensor([1, 2]) / 3, torch.tensor([2, 1]) / 3
+    block = p.expand(4, 3, 2), q.expand(4, 2, 2), torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    ends, _, _ = block_ends(*block, None)  # [4, 3]: how much of each block is kept
+    assert ends[0].tolist() == pytest.approx([3 / 4, 0, 1 / 4]) and ends[1].tolist() == pytest.approx([0, 0, 1])
+    by_token = probability_ratios(*block).clamp(max=1).cumprod(1).sum(1)
+    more = (ends @ torch.arange(3.0) - by_token) * torch.tensor([4, 2, 2, 1]) / 9
+    assert more.tolist() == pytest.approx([-1 / 9, 2 / 9, 0, 0], abs=1e-6)
+
+
+def test_on_how_many_prompts_both_rules_judged():
+    said = caught(rf"has judged the same blocks, from {NUMBER} prompts per domain, by both rules", prose("06"), "the prose")
+    rows = json.loads((ROOT / "assets" / "measurements" / "beyond.json").read_text())["rows"]
+    assert {row["prompts"] for row in rows} == {int(said[0])}
+
+
 def test_the_fourth_loss_helps_no_seed():
-    caught("with an interval below zero; the other's 0.3 % may be chance. The held-out losses below.*even L1 ends higher", prose("06"), "the prose")
+    rises = caught(f"other's 0.3 % may be chance. On held-out texts the cross-entropy rises by more than a tenth, and L1 by {NUMBER} and {NUMBER}, "
+                   "about as much as it differs between the seeds or less", prose("06"), "the prose")
     ends = [our_results.gains(f"direct-acceptance-seed-{seed}", f"three-losses-seed-{seed}")["all"] for seed in (1, 2)]
     assert ends[0].high < 0 and ends[1].low < 0 < ends[1].high
-    for seed in (1, 2):
-        without, with_it = (float(caught(rf"^{losses}-seed-{seed} +L1 {NUMBER}", printed("06"), "the output")[0])
-                            for losses in ("three-losses", "direct-acceptance"))
-        assert with_it > without
+    held_out = {recipe: our_results.measured(recipe)["training"]["held_out_losses"] for recipe in studies.DIRECT_ACCEPTANCE}
+    between_seeds = abs(held_out["three-losses-seed-1"]["l1"] - held_out["three-losses-seed-2"]["l1"])
+    for seed, rise in zip((1, 2), rises):
+        without, with_it = held_out[f"three-losses-seed-{seed}"], held_out[f"direct-acceptance-seed-{seed}"]
+        assert with_it["cross_entropy"] > 1.1 * without["cross_entropy"]
+        assert round(with_it["l1"] - without["l1"], 3) == float(rise) < 1.2 * between_seeds
+    said = caught("four times for ([0-9,]+) steps \\(the one above had ([0-9,]+), and another recipe\\)", prose("06"), "the prose")
+    steps = [our_results.measured(recipe)["training"]["steps"] for recipe in (*studies.DIRECT_ACCEPTANCE, "tiny-dspark")]
+    assert steps == [int(said[0])] * 4 + [int(said[1].replace(",", ""))]
 
 
 def scoreboard_row(name):
@@ -202,10 +232,7 @@ def test_tokens_per_round_are_not_speed():
     assert rival_tau["code"] > tau["code"] and rival_speed["code"] < speed["code"] and rival_cost > cost
     assert small[0]["chat"] == max(row[0]["chat"] for row in rows.values()) and small[1] > rival_cost
     assert small[2]["chat"] < min(speed["chat"], rival_speed["chat"])
-    caught("Eagle3's round comes out a fifth more expensive on code than on chat, .* With the mean cost DSpark still leads on code",
-           prose("06"), "the prose")
-    code, chat = (rival_tau[domain] / rival_speed[domain] for domain in ("code", "chat"))
-    assert 1.15 < code / chat < 1.25 and tau["code"] / cost > rival_tau["code"] / rival_cost
+    assert tau["code"] / cost > rival_tau["code"] / rival_cost  # with the mean cost of a round as well
 
 
 def test_two_short_blocks_have_the_length_that_the_answer_says():
@@ -215,13 +242,13 @@ def test_two_short_blocks_have_the_length_that_the_answer_says():
 
 
 def test_two_short_blocks_make_a_token_more_expensive():
-    caught("Then a token becomes more expensive each time: at 1 ms by a third to a half, at 10 ms by a tenth or less, at 30 ms by a few per "
+    caught("Then a token becomes more expensive each time: at 1 ms by a third to a half or so, at 10 ms by about a tenth, at 30 ms by a few per "
            "cent. Two blocks pay only where a verification costs as much as dozens of blocks", prose("06"), "the prose")
     first, more, whole = draft_times("dspark")
     rates = caught(rf"^chat +dspark +τ \S+ +{NUMBER} +{NUMBER} +{NUMBER} ", printed("06"), "the output")
     two, one = 1 + sum(np.cumprod([*map(float, rates)] * 2)), verification()[2]["dspark"]
     drafts = 2 * (first + 2 * more)
-    for verify, low, high in ((1, 1.27, 1.57), (10, 1.03, 1.13), (30, 1.005, 1.07), (24 * whole, 1, 1.1)):
+    for verify, low, high in ((1, 1.27, 1.6), (10, 1.03, 1.15), (30, 1.005, 1.07), (24 * whole, 1, 1.1)):
         assert low < (drafts + verify) / two / ((whole + verify) / one) < high
 
 

@@ -39,6 +39,8 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
         lambda ids, features: (ids[1:], features[1:]),
     "the pairs are right as far as they go, but the last one is missing: token n - 1 belongs beside feature n - 2.":
         lambda ids, features: (ids[1:-1], features[:-2]),
+    "that pair is right, but it is the newest alone; return all that can be formed, one for each feature but the last.":
+        lambda ids, features: (ids[-1:], features[-2:-1]),
     "the features came first; return the tokens, then the features.":
         lambda ids, features: (features[:-1], ids[1:]),
     "two tensors are asked for, the tokens and the features, not a row or a list item for each pair.":

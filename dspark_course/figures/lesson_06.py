@@ -54,15 +54,17 @@ def per_token(cost: dict[int, float]) -> float:
 
 def acceptance_panels(found: dict, titles: dict):
     """Conditional acceptance by position, a panel per domain, {domain: {drafter: [Estimate or None]}}, with its title;
-    every panel names its lines. A drafter of one position is named below the other lines' bars."""
+    every panel names its lines. A drafter of one position is named below the other lines' bars, with a stroke to its point."""
     fig = position_panels(found, {name: drafter_style(name) for name in next(iter(found.values()))}, titles)
     for axes, by_name in zip(fig.axes, found.values()):
         for text in list(axes.texts):
             text.remove()
         ends = {name: last_point(estimates, drafter_style(name)) for name, estimates in by_name.items()}
         label_ends(axes, [end for end in ends.values() if end[0] > 1])
+        shift = 0.04 * (len(by_name) - 1)  # of the first drafter's points, see `position_panels`
         for x, y, label, colour in (end for end in ends.values() if end[0] == 1):
-            axes.annotate(label, (x, y), (0, -38), textcoords="offset points", ha="center", va="center", fontsize=8.5, color=colour)
+            axes.annotate(label, (x - shift, y), (0, -60), textcoords="offset points", ha="left", va="center", fontsize=8.5, color=colour,
+                          arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkB": 4, "relpos": (0.1, 1)})
     return fig
 
 

@@ -157,8 +157,8 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 
 # %% [markdown]
 # A column is one pass; the black "next token" is the anchor. Only the first pass reads a feature and a token of the target's
-# (black). From the second on they are the output and the draft of the pass to the left; the cached pairs stay the target's. An
-# error made early is read by everything after it.
+# (black). From the second on they are the output and the draft of the pass to the left; the pairs cached before the round stay
+# as they were. An error made early is read by everything after it.
 #
 # ## After the round
 #
@@ -240,7 +240,7 @@ for name, found in (("rolled back", runs["eagle3"]["chat"]), ("never rolled back
     print(f"{name:18} {length:.2f} tokens per round on {len(found)} chat prompts")
 
 # %% [markdown]
-# Verification guarantees the target's distribution with any drafter (lesson 02), so the answers give nothing away. The accepted
+# Verification guarantees the target's distribution with any drafter (lesson 02), so the answers do not show the mistake. The accepted
 # length does: 4.72 in place of 6.10. Entries made from guesses stay in view, and with each round all later pairs stand `gamma`
 # positions further from their place.
 #
@@ -322,13 +322,14 @@ for name, cost in draft_ms.items():
 # %% [markdown]
 # The slope is what autoregression costs. A further token costs Eagle3 about as much as its first, a whole pass: one token is
 # cheaper than a whole block of seven, seven cost more than DFlash's seven, with one layer against three. The block drafters'
-# lines are flat because each point is a whole block, cut; only DSpark's sequential step grows. So autoregression bounds how
-# deep a drafter may be; a block drafter, which pays for its layers once, can have several.
+# lines are nearly flat: each point pays for the whole backbone, and a further token adds its row of the LM head and its draw,
+# with DSpark a sequential step as well. So autoregression bounds how deep a drafter may be; a block drafter, which pays for its
+# layers once, can have several.
 #
 # ## Conditional acceptance by position
 #
 # What are the drafts worth? The target answers the same prompts with each drafter. The measure is that of Figure 2: of the
-# rounds that *reached* a position, the share that accepted it.
+# rounds that *reached* position $k$, the share $\alpha_k$ that accepted it.
 #
 # ### Exercise 3 · Reached rounds (code)
 # `accepted` is a list: how many drafts each round accepted. All rounds propose `gamma` drafts, none is cut short, and each
@@ -390,9 +391,10 @@ falls.beside("; ".join(" ".join([names_of[name], *(f"{e.value:.2f}" for e in fou
 
 # %% [markdown]
 # Eagle3 commits 6.10 tokens per round on chat, DSpark 4.97: the rival wins. DSpark's acceptance falls further, from 0.90 to
-# 0.76, Eagle3's from 0.93 to 0.90. (A dash: fewer than ten rounds came so far.) Bars are 95 % bootstrap intervals over eight
-# prompts, and they are wide: is this an accident? The package has measured the same on 200 prompts per domain. Here they are
-# above Figure 2 of the paper.
+# 0.76, Eagle3's from 0.93 to 0.90. That fits what they read: each pass of Eagle3 all drafts before it, DSpark's head the last
+# one alone. (A dash: fewer than ten rounds came so far.) Bars are 95 % bootstrap intervals over eight prompts, and they are
+# wide: is this an accident? The package has measured the same on 200 prompts per domain. Here they are above Figure 2 of the
+# paper.
 
 # %%
 import numpy as np
@@ -443,12 +445,12 @@ print(f"DSpark against Eagle3, mean of the domains: {against.value:+.1%} [{again
 # %% [markdown]
 # **The miniature does not replicate the paper's main comparison.** DSpark commits 8.2 % fewer tokens per round than Eagle3, where
 # the paper's commits 30.9 % more, far outside our interval. Only math has the paper's winner. The ledger of lesson 12 says
-# so, too. One cause was tested, two are conjectures:
+# so, too. Three causes are possible, and none is proven:
 #
 # - **Our DSpark is under-trained** (lesson 07 shows it). It never learned to copy a function's name, which the prompt gives.
 #   On code the name begins at draft 4 of an answer: hence the dent there. Where it is refused, the next block begins inside the
 #   name: hence the bad first position. With the training that ends lesson 07 our DSpark commits more in every domain
-#   than it does here. (No rival had that training yet.)
+#   than it does here. Whether it leads when Eagle3 has that training, too, was not tested.
 # - *Eagle3 learned from more*: from every position of an answer, the block drafters from a sample of 24 anchors.
 # - *Its one layer is a larger share of a small target*: 13 % of the target's weights outside the embeddings, where the
 #   released Eagle3 for Qwen3-4B has 4 % (counted in the weight files).
@@ -481,10 +483,8 @@ print(f"tokens per round, 1 layer against Eagle3: {shallow:+.1%} here, {theirs[0
 # round one layer is 38.6 % behind Eagle3, in the paper (Figure 3 and Table 1) 2.3 %. Why so much more is not known.
 #
 # A good first position does not need depth: MTP-1 has one layer and is best in every domain, with 0.950 to 0.985. But it was
-# trained for this position alone, and reads the target's last hidden state. Another conjecture: MTP-1's layer begins with the
-# target's newest feature, while DSpark's slots begin with embeddings and have to fetch that feature through attention. This
-# does not explain Eagle3's 0.873 on math, whose layer begins with a feature as well. (Each drafter was trained once;
-# differences as small as the intervals say nothing.)
+# trained for this position alone, and reads the target's last hidden state. Which of the two counts was not tested. (Each
+# drafter was trained once; differences as small as the intervals say nothing.)
 #
 # ### Exercise 4 · Two shapes, one length (think)
 # Drafter A accepts every position with 0.8. Drafter B begins with 0.7 and rises by 0.05 per position to 1.0 at the
@@ -493,7 +493,7 @@ print(f"tokens per round, 1 layer against Eagle3: {shallow:+.1%} here, {theirs[0
 #
 # <details><summary>Hint</summary>
 #
-# $\tau = 1 + a_1 + a_1 a_2 + \dots$ for acceptances $a_k$; `np.cumprod`.
+# $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$; `np.cumprod`.
 #
 # </details>
 # <details><summary>Answer</summary>
@@ -595,10 +595,11 @@ for title, (given, own) in curves.items():
 print("live rounds of the lab's Eagle3: " + ", ".join(f"{e.value:.3f} at position {k}" for k, e in enumerate(live, 1) if e))
 
 # %% [markdown]
-# A log of teacher forcing shows only the grey lines. By these the teacher-forced toy is the better one: it ends at 0.673, the
-# other at 0.640. But no drafter has the target's features there. On its own output, the coloured line, which is all that it
-# will have, teacher forcing loses 0.120 by the fifth pass and the training-time test 0.017, and the order turns: 0.553 against
-# 0.623. The lab's Eagle3, trained the second way for the lab's target, loses 0.008 in seven passes.
+# The log of a training with teacher forcing shows the grey line alone. By the grey lines the teacher-forced toy is the better
+# one: it ends at 0.673, the other at 0.640. (Both rise because a later pass falls on a later place of the texts.) But no drafter
+# has the target's features there. On its own output, the coloured line, which is all that it will have, teacher forcing loses
+# 0.120 by the fifth pass and the training-time test 0.017, and the order turns: 0.553 against 0.623. The lab's Eagle3, trained
+# the second way for the lab's target, loses 0.008 in seven passes.
 #
 # Live rounds are another population: a late position is reached only where all before were accepted, that is, in easier places.
 # That would lift the dotted line. At position 7 it lies below the coloured one, 0.897 against 0.933; but the fewest rounds come
@@ -607,7 +608,7 @@ print("live rounds of the lab's Eagle3: " + ", ".join(f"{e.value:.3f} at positio
 # ## Cost and worth together
 #
 # A token costs $L = (T_\text{draft} + T_\text{verify}) / \tau$ (lesson 01). Both $T_\text{draft}$ and $\tau$ depend on
-# the draft length; from conditional acceptance $a_1, a_2, \dots$ follows $\tau = 1 + a_1 + a_1 a_2 + \dots$. Choose the
+# the draft length: $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$, with the acceptances measured above. Choose the
 # domain and what a verification costs: on a large model or a busy server the target's pass dwarfs the draft's.
 
 # %%
@@ -665,7 +666,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 #
 # With 0.90, 0.94 and 0.84 twice $\tau$ is about 5.2, from six drafts; one block of seven has 5.14. Let a block of three cost
 # `draft_ms["dspark"][3]`; a backbone made for three slots would cost less. Then a token becomes more expensive each time: at 1 ms
-# by a third to a half, at 10 ms by a tenth or less, at 30 ms by a few per cent. Two blocks pay only where a verification costs as
+# by a third to a half or so, at 10 ms by about a tenth, at 30 ms by a few per cent. Two blocks pay only where a verification costs as
 # much as dozens of blocks. Trust the second block's 0.90 least: it lacks the features of the first one's tokens.
 #
 # </details>
@@ -676,11 +677,12 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 #
 # ### Judge the block, not the token
 #
-# The rule of lesson 02 tosses a coin for each draft. Take two tokens, A and B. After every text the target says A in one case
-# of three, the draft in two of three. A block of two drafts keeps $\frac{2}{3} + \frac{4}{9} = \frac{10}{9}$ of them on
-# average. Look at the block AB: its A is refused half of the time, and B goes with it. But as a whole AB is as probable in the
-# target as in the draft, $\frac{2}{9}$. There is no reason to refuse it. [Block verification](references.md#block-verification)
-# (Sun and others) judges whole prefixes: where an early draft was proposed too often and the next too seldom, the errors may cancel.
+# The rule of lesson 02 tosses a coin for each draft. Take two tokens, A and B. After every text the target says A in one case of
+# three, the draft in two of three. A block of two drafts keeps $\frac{2}{3} + \frac{4}{9} = \frac{10}{9}$ of them on average.
+# Look at the block AB: its A is refused half of the time, and B goes with it. But as a whole AB is as probable in the target as
+# in the draft, $\frac{2}{9}$. A rule for whole blocks need not refuse it. [Block verification](references.md#block-verification)
+# (Sun and others) judges whole prefixes: where an early draft was proposed too often and the next too seldom, the errors may
+# cancel.
 
 # %%
 block_keeps = predict("Of two drafts, how many does it keep on average, where the token rule keeps 10/9?", ...)
@@ -713,9 +715,12 @@ for name, (drafts_kept, begins_with_a) in kept.items():
 block_keeps.beside(f"{9 * kept['block verification'][0]:.0f}/9")
 
 # %% [markdown]
-# Eleven ninths, and the text is still the target's. Its authors prove that no lossless rule keeps more that sees only the
-# probabilities along the drafted block (one that knew those of all blocks would keep 12/9). In `generate` it is one argument,
-# `rule=accept_block`. What does it bring to our DSpark? `make beyond` has judged the same blocks by both rules:
+# Eleven ninths, and the text is still the target's. AB is now always kept whole: 2/9 more. But the text may begin with A in only
+# 1/3 of all cases, and AB takes 2/9. The 1/9 that is left goes to AA, drafted in 4/9: it is kept whole in one case of four or
+# not at all, half a draft on average where the token rule keeps three quarters. That is 1/9 less. The authors prove that no
+# lossless rule keeps more that sees only the probabilities along the drafted block (one that knew those of all blocks would keep
+# 12/9). In `generate` it is one argument, `rule=accept_block`. What does it bring to our DSpark? `make beyond` has judged the
+# same blocks, from 60 prompts per domain, by both rules:
 
 # %%
 from dspark_lite.common import recorded
@@ -729,9 +734,9 @@ for row in beyond["rows"]:
           f"{1 - counts[-1, 0] / counts[0, 1]:.0%} of the blocks break")
 
 # %% [markdown]
-# Little: 0.16 % on math and code, 2.44 % on chat. (Its authors report 5 to 8 % of time on large models.) It can win only where
-# a block breaks, which 36 % do on math and 78 % on chat. On code 48 % break and it wins no more than on math, perhaps because
-# a token that the target hardly allows is kept by no rule.
+# Little: 0.16 % on math and code, 2.44 % on chat. (Its authors report that large models gain 5 to 8 % in speed.) It can win only
+# where a block breaks, which 36 % do on math and 78 % on chat. On code 48 % break and it wins no more than on math, perhaps
+# because a token that the target hardly allows is kept by no rule.
 #
 # ### A confidence without a head
 #
@@ -747,15 +752,16 @@ for row in beyond["rows"]:
           f"estimator {row['auc']['estimator'][-1]:.3f}")
 
 # %% [markdown]
-# On math the lead is as good a witness as the head, for whole blocks 0.914 against 0.918. On chat it is far worse, 0.717
-# against 0.834: a draft may waver between two words that the target would both accept, and then a small lead means nothing.
-# The head was taught the difference. For a drafter without one the estimator is free: `WithEstimate(drafter)`.
+# On math the lead is as good a witness as the head, for whole blocks 0.914 against 0.918. On chat it is far worse, 0.717 against
+# 0.834: perhaps the draft hesitates between two words that the target would both accept, and then a small lead means nothing.
+# (The estimator judges each block before it learns from it.) It gives a confidence to a drafter without a head, untrained:
+# `WithEstimate(drafter)` in `dspark_lite.scheduling.acceptance_estimator`.
 #
 # ### A loss that is the accepted length
 #
 # The paper's three losses (lesson 07) care for each position by itself. What counts is the accepted prefix. So why not add a
-# fourth, minus the expected number of accepted drafts, $\sum_k \prod_{i \le k} \alpha_i$, where draft $i$ is accepted with chance
-# $\alpha_i$? We trained DSpark four times for 381 steps, two seeds with the three losses and two with the fourth, factor 0.5:
+# fourth, minus the expected number of accepted drafts, $\sum_k \prod_{i \le k} \alpha_i$? We trained DSpark four times for 381
+# steps (the one above had 1,314, and another recipe), two seeds with the three losses and two with the fourth, factor 0.5:
 
 # %%
 for seed in (1, 2):
@@ -766,19 +772,17 @@ for seed in (1, 2):
         print(f"{recipe:24} τ " + ", ".join(f"{domain} {by_domain[domain].value:.2f}" for domain in few))
     print(f"{'':24} mean of the domains {gain.value:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]")
 
-# %% [markdown]
-# **It does not help.** One seed loses 2.2 %, with an interval below zero; the other's 0.3 % may be chance. The held-out losses
-# below say where to look: with the fourth loss even L1 ends higher. L1 is acceptance already, position by position,
-# $\alpha_k = 1 - \mathrm{L1}_k / 2$, and the weights on the positions already favour the first ones. What the fourth adds is that
-# a position after a bad one hardly counts; then the last positions learn less. That is a conjecture; a run with a
-# smaller factor, or one begun from a trained draft, would test it.
-
-# %%
 for recipe in studies.DIRECT_ACCEPTANCE:
     held_out = our_results.measured(recipe)["training"]["held_out_losses"]
-    print(f"{recipe:24} L1 {held_out['l1']:.4f}, cross-entropy {held_out['cross_entropy']:.3f}")
+    print(f"{recipe:24} on texts held out: L1 {held_out['l1']:.4f}, cross-entropy {held_out['cross_entropy']:.3f}")
 
 # %% [markdown]
+# **It does not help.** One seed loses 2.2 %, with an interval below zero; the other's 0.3 % may be chance. On held-out texts the
+# cross-entropy rises by more than a tenth, and L1 by 0.003 and 0.001, about as much as it differs between the seeds or less. L1 is
+# acceptance already, position by position, $\alpha_k = 1 - \mathrm{L1}_k / 2$, and the weights on the positions already favour
+# the first ones. What the fourth loss adds is that a position after a bad one hardly counts; perhaps the last positions then
+# learn less. A run with a smaller factor would test it.
+#
 # ## The scoreboard
 
 # %%
@@ -790,9 +794,6 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # (`all` is drafting plus verifying. Verifying is a mean over answers here; above it was the least time on one prompt.) Tokens
 # per round are not speed. On code Eagle3 commits more than DSpark and gains less, because its round costs more. On chat the
 # small LM commits most of all and gains less than either, for the same reason.
-#
-# A domain's own cost is its $\tau$ over its speed-up. Eagle3's round comes out a fifth more expensive on code than on chat, for the same
-# work: each domain was timed by itself, and differences of that size are noise. With the mean cost DSpark still leads on code.
 #
 # ## Recap
 # - Eagle3 reads pairs of a feature and the token after it; while drafting, its own output takes the feature's place.
