@@ -54,7 +54,7 @@ def leaves_its_argument(function) -> None:
         raise Mistake("the anchors are right, but your function changes `supervised` itself; put them into a new tensor.")
 
 
-SUPERVISED = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0, 1, 1]]).bool()
+SUPERVISED = torch.tensor([[0, 1, 0, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 0, 1, 1]]).bool()
 check_possible_anchors = Exercise(possible_anchors, Step([(SUPERVISED,)], {
     "the last supervised token of a stretch has nothing supervised after it: its first slot would have no label.":
         lambda s: s,
@@ -63,7 +63,7 @@ check_possible_anchors = Exercise(possible_anchors, Step([(SUPERVISED,)], {
     "the anchor itself must be supervised too: a block starts from a token of the answer.":
         following,
     "torch.roll wraps around: the last position has no successor, least of all the first token.":
-        lambda s: s & s.roll(-1, 1),
+        (lambda s: s & s.roll(-1, 1), lambda s: s & s.roll(-1)),
     "one of the two is not enough: the anchor and its successor must both be supervised.":
         lambda s: s | following(s),
     "positions are counted from 0 and the prompt is not supervised: these are all positions but the last.":
@@ -266,7 +266,7 @@ check_weighted_loss = Exercise(weighted_loss, Step([(LOSSES, COUNTED)], {
     "you divided by the number of all slots; only weights of slots that count belong below.":
         weighing(decay, lambda weights, counted: torch.ones_like(weights)),
     "slots that do not count are in the sum: they stand after the end of the answer and have no label.":
-        weighing(decay_everywhere),
+        (weighing(decay_everywhere), weighing(decay_everywhere, lambda weights, counted: weights * counted)),
     "the weights of slots that do not count are in the divisor; they belong on neither side.":
         weighing(decay, lambda weights, counted: decay_everywhere(torch.arange(7), counted).expand_as(weights)),
     "each block is averaged by itself and then all blocks alike; one with few slots would weigh as a full one.":
@@ -385,6 +385,8 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         losing(label=lambda p, q: 1 - distance(p, q) / 4),
     "the confidence is told whether the text's token is likely; its label is the chance of acceptance, sum of min(p, q).":
         losing(label=lambda p, q: p.gather(-1, LOSS_CASE[2][..., None])[..., 0]),
+    "the confidence is told whether the text's token is kept; the draft is drawn, so its label is the sum of min(p, q).":
+        losing(label=lambda p, q: kept(p, q).gather(-1, LOSS_CASE[2][..., None])[..., 0]),
     "the confidence's label is the chance of a refusal; turn it around.":
         losing(label=lambda p, q: distance(p, q) / 2),
     "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.":
@@ -393,8 +395,10 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         losing(judge=lambda logits, label, reduction: (logits.sigmoid() - label).square()),
     "the L1 distance is taken between logits; it is one between distributions, so take the softmax of both first.":
         losing(match=lambda log_q, p, tokens: distance(*LOSS_CASE[:2])),
-    "cross-entropy is taken with the target's distribution; here it is the text's token that counts, -log q(x).":
-        losing(text=lambda log_q, p, tokens: -(p * log_q).sum(-1)),
+    "the target's distribution is in the cross-entropy; it is the drafter's -log q(x) of the text's token x.":
+        (losing(text=lambda log_q, p, tokens: -(p * log_q).sum(-1)),
+         losing(text=lambda log_q, p, tokens: text_loss(log_q, p, p.argmax(-1))),
+         losing(text=lambda log_q, p, tokens: text_loss(p.log(), p, tokens))),
     "cross-entropy is -log q(x), not 1 - q(x).":
         losing(text=lambda log_q, p, tokens: 1 - log_q.exp().gather(-1, tokens[..., None])[..., 0]),
     "F.cross_entropy takes logits and applies the softmax itself; you gave it probabilities.":

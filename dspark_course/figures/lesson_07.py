@@ -54,16 +54,16 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int | None =
 
 def who_notices(moved, places: list[int], anchors: list[int]):
     """How much each block's hidden states move when one token of the text is changed: moved [P, K], by the changed
-    place and the block; white is not at all. A line stands after each block's anchor, a gap where places were left out."""
+    place and the block; white is not at all. A line stands before each block's anchor, a gap where places were left out."""
     moved = torch.as_tensor(moved).float().cpu().T  # [K, P]
     fig, axes = figure(width=8.2, height=0.5 * len(anchors) + 1.0)
     image = axes.imshow(moved.numpy(), cmap="Blues", vmin=0, aspect="auto")
     for column in (k for k in range(1, len(places)) if places[k] > places[k - 1] + 1):
         axes.axvline(column - 0.5, color="white", linewidth=6)
     for block, anchor in enumerate(anchors):
-        edge = sum(place <= anchor for place in places) - 0.5
+        edge = sum(place < anchor for place in places) - 0.5
         axes.plot([edge, edge], [block - 0.5, block + 0.5], color=RED, linewidth=2.5,
-                  label="everything to the right is the future" if block == 0 else None)
+                  label="right of it nothing may move the block" if block == 0 else None)
         for column, value in enumerate(moved[block].tolist()):
             axes.text(column, block, f"{value:.1f}" if value >= 0.05 else f"{value:.1g}", ha="center", va="center", fontsize=7,
                       color="white" if value > 0.6 * moved.max() else BLACK)
@@ -73,8 +73,8 @@ def who_notices(moved, places: list[int], anchors: list[int]):
     axes.tick_params(axis="x", rotation=90, labelsize=8)
     axes.grid(False)
     fig.colorbar(image, ax=axes, label="largest change")
-    future = torch.tensor(places)[None] > torch.tensor(anchors)[:, None]  # [K, P]
-    axes.set_title(f"{int((moved[future] > 0).sum())} of {int(future.sum())} changes after an anchor move its block", fontsize=10)
+    future = torch.tensor(places)[None] >= torch.tensor(anchors)[:, None]  # [K, P]
+    axes.set_title(f"{int((moved[future] > 0).sum())} of {int(future.sum())} changes from an anchor on move its block", fontsize=10)
     fig.legend(*axes.get_legend_handles_labels(), loc="outside lower right", fontsize=8)
     return fig
 
@@ -189,8 +189,7 @@ def copied_names(drafters: list[dict], device: str):
     axes.text(1.06, -0.85, "L1 loss", va="center", fontsize=8.5, color=GREY)
     axes.set(yticks=range(len(drafters)), xlim=(0, 1.03), ylim=(len(drafters) - 0.5, -0.6), xlabel="chance that the draft is accepted")
     axes.set_yticklabels([CHANGES[drafter["drafter"]] for drafter in drafters])
-    best = max(range(len(drafters)), key=lambda row: first[row])
-    axes.set_title(f"the first token of the name: from {min(first):.2f} to {first[best]:.2f}", fontsize=10, loc="left")
+    axes.set_title(f"the first token of the name: from {first[0]:.2f} to {max(first):.2f}", fontsize=10, loc="left")
     fig.legend(fontsize=8.5, loc="outside lower left", ncols=2)
     measured_on(axes, device)
     return fig
