@@ -32,6 +32,8 @@ def one_number_per_token(answer):
     if shapes != [(7,), (7,)]:
         raise Mistake(f"request and position have the shapes {shapes}; "
                       "each holds one number per token, as many as the counts add up to.")
+    if any(part.is_floating_point() and torch.equal(part, part.round()) for part in answer):
+        raise Mistake("request and position are indices; make them tensors of whole numbers.")
     return answer
 
 
@@ -100,6 +102,10 @@ check_mask = Exercise(may_see, Step([MASK_CASE], {
         lambda r, p, kr, kp: own(r, kr) & before(torch.arange(len(r)), torch.arange(len(kr))),
     "a key must be of the same request and not after the token: both, not one of them.":
         lambda r, p, kr, kp: own(r, kr) | before(p, kp),
+    "tokens and keys are not paired: request[:, None] and position[:, None] make rows of tokens, so that each meets each key.":
+        (lambda r, p, kr, kp: (r == kr) & (kp <= p), lambda r, p, kr, kp: (kr == r) & (kp <= p)),
+    "`and` asks for one truth value; between two tensors of them write &.":
+        lambda r, p, kr, kp: own(r, kr) and before(p, kp),
     "the mask holds torch.int64; it should say True where a token sees a key and False elsewhere.":
         lambda *indices: may_see(*indices).long(),
 }, "a token sees a key if it is of the same request and its position is not above the token's own.", boolean))
@@ -150,6 +156,12 @@ check_fixed_throughput = Exercise(fixed_throughput, Step(LOADS, {
     "the survival at the last position is the chance that the whole prefix is accepted; expected drafts are the sum over "
     "its positions.":
         throughput(lambda mean, length: 1 + (length * mean[length - 1] if length else 0)),
+    "one survival too many is added up; `length` drafts have the first `length` survivals.":
+        throughput(lambda mean, length: committed(mean, length + 1)),
+    "early drafts survive more often than late ones: add up the first `length` survivals, not `length` times the mean of all.":
+        throughput(lambda mean, length: 1 + length * mean.mean()),
+    "one anchor is counted for the whole step; each request sends one.":
+        throughput(seconds=lambda costs, length, requests: costs.seconds(requests, requests * length + 1)),
     "all positions are counted; drafts after the length are not verified.":
         throughput(lambda mean, length: committed(mean, len(mean))),
     "the step is that of one request; all of them share it, and it verifies the tokens of all.":
@@ -180,6 +192,11 @@ def speed(curve, level):
 def total(curve, user):
     """The throughput at a speed."""
     return np.interp(user, curve[::-1, 0], curve[::-1, 1])
+
+
+def nearest(curve, level):
+    """The speed at the measured point whose throughput is nearest."""
+    return curve[abs(curve[:, 1] - level).argmin(), 0]
 
 
 def speed_gain(ours, theirs, level):
@@ -213,6 +230,10 @@ check_speed_gain = Exercise(speed_gain, Step([(OURS, THEIRS, level) for level in
     "you compared points of the same row, that is of the same concurrency; at the same concurrency the throughputs "
     "differ.":
         same_row,
+    "you took the nearest measured points; read between the points with np.interp.":
+        lambda ours, theirs, level: nearest(ours, level) / nearest(theirs, level) - 1,
+    "that is by how much theirs is slower; a gain is relative to theirs: ours over theirs, less one.":
+        lambda ours, theirs, level: 1 - speed(theirs, level) / speed(ours, level),
     "that is in percent; return a fraction.":
         lambda ours, theirs, level: 100 * speed_gain(ours, theirs, level),
 }, "read each curve's speed at this throughput (np.interp over the second column), and take ours over theirs less one."))

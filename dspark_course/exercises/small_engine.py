@@ -79,7 +79,8 @@ class WatchedEngine(SmallEngine):
         known = [number for number in tokens if number in self.admitted]
         self.passes += bool(known)
         if self.passes > 1:
-            raise Mistake("a step passes over drafts more than once; one engine.read takes the newest token and the drafts of all requests")
+            raise Mistake("a step passes over drafts more than once; it is one round, and one engine.read takes the newest token and the "
+                          "drafts of all requests")
         for number in known:
             if number in self.running and tokens[number][0] != self.running[number][-1]:
                 raise Mistake(f"the pass of request {number} starts without its anchor; read its newest token, then its drafts")
@@ -170,6 +171,13 @@ def saving_before_the_cut(engine):
     del engine.complete
 
 
+def ending_by_length(engine):
+    """Asks for the length alone where `complete` also looks for a stop token and cuts."""
+    engine.complete = lambda number: len(engine.running[number]) >= engine.longest
+    step(engine)
+    del engine.complete
+
+
 def admitting_last(engine):
     """Admits at the end of a step, so that a new request waits for the next one."""
     if engine.running:
@@ -196,6 +204,8 @@ WRONG_TEXT = {
         keeping_no_block,
     "the answer is put aside before engine.complete(number) has cut it at its end; call that first":
         saving_before_the_cut,
+    "answers run on past their stop token or longest length; engine.complete(number) cuts them there and says whether they end":
+        ending_by_length,
     "the last accepted draft (or the anchor) is forgotten with the refused ones; the anchor stays besides the accepted "
     "drafts, as many as verify returned":
         variant(kept=lambda tokens, drafts: len(tokens) - 1),
@@ -217,6 +227,8 @@ TOO_SLOW = {
         lambda engine: (engine.waiting and len(engine.running) < engine.slots and admit(engine), commit(engine)),
     "one token per request is committed in a step; commit all that verify returns":
         variant(judge=lambda p, q, drafts, generator: [draw_token(p[0], generator)]),
+    "the last token that verify returns is thrown away; commit all of them":
+        variant(judge=lambda *block: verify(*block)[:-1] or verify(*block)),
 }
 SLOTS, LONGEST, GAMMA, MOST_STEPS = 3, 16, 3, 60
 DRAWS = 20  # runs at temperature 1

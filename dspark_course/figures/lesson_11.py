@@ -143,7 +143,7 @@ def step_times(costs: StepCosts, device: str):
         axes.annotate(f"{requests:.0f} under way: {1e3 * row[0]:.0f} to {1e3 * row[-1]:.0f} ms", (costs.tokens_per_request[-1] + 0.15, height),
                       fontsize=8, va="center", color=colour, annotation_clip=False)
     axes.set(xlabel="tokens verified per request, anchor included", ylabel="times as long as\nwith anchors alone", ylim=(0.9, None))
-    axes.set_title("The more requests, the more their drafts prolong a step", fontsize=10)
+    axes.set_title("On a busy server drafts prolong a step more", fontsize=10)
     measured_on(axes, device)
     return fig
 

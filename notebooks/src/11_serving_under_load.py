@@ -152,9 +152,10 @@ by_hand, visible = one_pass(torch.cat(entering), layout, [reading, layout], cach
 picture = figures.ragged_batch(layout.row, visible, len(reading.row))
 
 # %% [markdown]
-# A row sees one light stretch, the context of its own request, and a small dark triangle, its own block: **block-diagonal
-# and causal**. Is each request verified as if it were alone? And does the package compute the same? It keeps keys and
-# values in *slots*, a stretch of memory for each request, and never computes the white cells between two requests.
+# A row sees one light stretch, the context of its own request, and its line of a small dark triangle, its own block up to
+# itself: **block-diagonal and causal**. Is each request verified as if it were alone? And does the package compute the same?
+# It keeps keys and values in *slots*, a stretch of memory for each request, and never computes the white cells between two
+# requests.
 
 # %%
 ragged_step(target, torch.cat(prompts), reading)
@@ -275,7 +276,7 @@ print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {coun
 # %% [markdown]
 # That is a lossless serving engine. The package's adds what a server needs besides: slots that are used again, drafts of
 # all requests in one pass, a policy that chooses each length, one transfer from device to host per step, requests that are
-# refused or hang up.
+# refused, clients who hang up.
 #
 # We watch an engine of four slots. Requests arrive before certain steps; one client hangs up. The policy is Algorithm 1
 # with a cost table that is measured here and now (its convex view, lesson 10).
@@ -459,7 +460,8 @@ print("whole blocks against anchors alone, times as long by load:",
 # A flat line says that drafts are verified for free. With one request under way it nearly is: whole blocks take 1.15 times
 # as long as anchors alone. With 64 they take 2.24 times as long, and a draft must promise more to be worth its place. Yet
 # eight times the tokens do not cost eight times the time: a step has a part that does not grow with the drafts.
-# (`costs` is lesson 10's cost table for a whole step: drafting, the host and committing count as well.)
+# (`costs` is lesson 10's cost table for a whole step: drafting, the host and committing count as well. It comes from turns of
+# its own, so Algorithm 1's milliseconds above are not points of its lines.)
 #
 # Prompts are read besides, 75 ms of a step with 64 under way. The throughputs below leave them out where nothing else is said.
 #
@@ -496,12 +498,13 @@ def fixed_throughput(alive, length, requests, costs):
 done = exercises.check_fixed_throughput(fixed_throughput)
 
 # %% [markdown]
-# Before you look: the whole blocks of everybody are verified, at every load. Is there one at which a shorter length is better?
+# Before you look: suppose that everybody's whole block is verified, whatever the load. Would a shorter length be better on a
+# busy server, and if so, from which load on?
 
 # %%
 from dspark_course.exercises.predictions import predict
 
-too_long = predict("From which number of requests under way is another fixed length measurably better than 7?", ...)
+too_long = predict("From how many requests under way, if any, is another fixed length measurably better than 7?", ...)
 
 # %% [markdown]
 # Now the measurement. For each load, the throughput of DSpark with each fixed length, over that of plain decoding at the
@@ -581,6 +584,8 @@ if lab_own:
 # Why? Let us fit the costs above by a sum of three parts: so much for a step, for each request and for each verified token.
 
 # %%
+from types import SimpleNamespace
+
 from dspark_course.replication.experiments import additive_step
 
 per_step, per_request, per_token = 1e3 * additive_step()
@@ -589,15 +594,18 @@ anchor, drafts = per_step / busy + per_request + per_token, whole * per_token
 tokens = recorded_serving.value("accepted_length", measured_row(f"fixed {whole}", busy))
 print(f"with {busy} under way a request with its anchor takes {anchor:.2f} ms of a step, {whole} drafts add {drafts:.2f} ms: "
       f"{1 + drafts / anchor:.1f} times the time, {tokens:.1f} times the tokens")
-one = recorded_serving.value("accepted_length", measured_row("fixed 1", busy))
-shared = (per_request + 2 * per_token) / (per_request + (1 + whole) * per_token)
-print(f"without the part of the step, {whole} drafts give {tokens / one * shared:.2f} times the throughput of 1")
+endless = SimpleNamespace(seconds=lambda requests, tokens: requests * per_request + tokens * per_token)  # nothing for the step
+limit = {length: formula(alive, length, busy, endless) for length in lengths_tried}
+top = max(limit, key=limit.get)
+print(f"without the part of the step {top} drafts are best; {whole} give {limit[whole] / limit[top]:.1%} of their throughput, "
+      f"1 gives {limit[1] / limit[top]:.1%}")
 
 # %% [markdown]
 # So seven drafts double the time of a request and bring 5.6 times the tokens. (The time of a request includes drafting its
-# block, verified or not. Plain decoding does not pay that, so the gain over it is less.) On a busier server the 25 ms of the
-# step are shared by more. Even where they no longer count, seven drafts give 1.44 times the throughput of one. But the
-# lower panels show a change: the busier, the flatter the line.
+# block, verified or not. Plain decoding does not pay that, so the gain over it is less.) On a busier server more
+# requests share the 25 ms of the step. Even where these no longer count, exercise 4 with this fit finds 6 drafts best and 7
+# only half a percent below them: a request costs almost four times as much as a verified token, however many of its drafts
+# are verified. So by this fit a long block loses next to nothing at any load.
 #
 # If the scheduler makes the bet unnecessary, it should do at least as well as the best fixed length of each load. (The
 # comparison is a little unfair to it: the best of seven is chosen after the measurement.)
@@ -650,10 +658,10 @@ for model in figures.PAPER_MODELS:
 # Nobody gave the scheduler a rule for busy hours. It sees the requests of this step and what a step of this size costs: from
 # one request under way to 64 its budget falls from 7.16 tokens to 6.20. As a share of the block that is near the paper's
 # lines with 32 and 64 under way, and well below that of Pro with 8. They go on to 200 requests per GPU and fall further, to 3.5
-# of 6 tokens. The fall is not smooth: two of six doublings go the other way, presumably since the measured costs are uneven.
+# of 6 tokens. The fall is not smooth: two of six doublings go the other way.
 #
 # What happens to the tokens that are verified? **Waste** is the share of them, anchors included, that was refused; the
-# accepted length is what a step commits to a request.
+# accepted length is what a step commits to a request. (Accepted drafts beyond an answer's end count in neither.)
 
 # %%
 print(f"{'':22}" + "".join(f"{f'R = {load}':>14}" for load in loads))
@@ -670,7 +678,8 @@ for name, (served, policy) in ways.items():
 #
 # A user does not see the throughput. A user sees how fast their own answer arrives. With $R$ requests under way, the two are
 # tied: *throughput = R × speed of each user*. More requests, more throughput, and less speed for each. So a way to serve
-# is not one point but a curve, and one is better than another if its curve lies further to the upper right.
+# is not one point but a curve, its [frontier](glossary.md#pareto-frontier), and one is better than another if its curve lies
+# further to the upper right.
 
 # %%
 frontiers = {"plain": recorded_serving.frontier("plain", "all"),
@@ -715,40 +724,46 @@ done = exercises.check_speed_gain(speed_gain)
 
 # %%
 formula = speed_gain if done else exercises.speed_gain
+print("MTP-1      at its throughput     DSpark's users     at its speed      DSpark's throughput")
 for load in (4, 8, 16, 32):
     each, level = frontiers["mtp"][loads.index(load)]
     faster, more = (recorded_serving.gain_over_mtp(gain, "lagged", load)
                     for gain in (recorded_serving.speed_gain, recorded_serving.throughput_gain))
     assert np.isclose(formula(frontiers["lagged"], frontiers["mtp"], level), faster.value)
-    print(f"MTP-1 with {load:2} under way, {each:.0f} tokens/s of each user and {level:.0f} in all: at its throughput each user "
-          f"{faster.value:+.0%} [{faster.low:+.0%}, {faster.high:+.0%}], at its speed throughput {more.value:+.0%} "
-          f"[{more.low:+.0%}, {more.high:+.0%}]")
+    print(f"R = {load:2}  {level:9.0f} tokens/s  {faster.value:+5.0%} [{faster.low:+.0%}, {faster.high:+.0%}]"
+          f"{each:7.0f} tokens/s  {more.value:+5.0%} [{more.low:+.0%}, {more.high:+.0%}]")
 for model in figures.PAPER_MODELS:
-    anchors = paper.numbers()["figure7"]["models"][model]["anchors"]
-    for anchor in anchors:
-        print(f"the paper, {model}, at {anchor['mtp_throughput']:.0f} tokens/s: {anchor['annotated_tps_gain_pct']:+.0f}%; "
-              f"at MTP-1's {anchor['sla_tps']} tokens/s of each user, throughput {anchor['annotated_throughput_gain_pct']:+.0f}%")
+    for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]:
+        print(f"{model.split('-')[-1]:6}  {anchor['mtp_throughput']:9.0f} tokens/s  {anchor['annotated_tps_gain_pct']:+4.0f}%"
+              f"{anchor['sla_tps']:22} tokens/s  {anchor['annotated_throughput_gain_pct']:+4.0f}%")
 
 # %% [markdown]
 # Each user is 82 to 146 % faster at MTP-1's throughput, and at its speed there is 44 to 339 % more throughput: the less the
-# server has to do, the larger the second number. The paper's speeds at moderate load, +57 and +60 %, lie below all of ours;
+# server has to do, the larger the second number. (Flash and Pro are the paper's models.) The paper's speeds at moderate load, +57 and +60 %, lie below all of ours;
 # its throughputs there, +51 and +52 %, lie among them.
 #
 # Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens per step, and its step takes
-# longer. At the end of each line stands the gain with the prompts counted.
+# longer. The last columns count the prompts, each spread over an answer of mean length, since the turns of a load happened to
+# admit more or fewer requests.
 
 # %%
+answer = recorded_serving.record().tokens.mean()  # tokens
+print("       times the tokens  times the  speed of   with     prompts in a pass")
+print("       per step          time       each user  prompts  DSpark  MTP-1")
 for load in loads:
     rows = measured_row("lagged", load), measured_row("all", load, "mtp")
-    length, step_time, prefill = np.array([[recorded_serving.value(part, row) for row in rows] for part in
-                                           ("accepted_length", "step_seconds", "prefill_seconds")])
-    longer, slower, whole_slower = (ours / theirs for ours, theirs in (length, step_time, step_time + prefill))
-    print(f"{load:3} under way: {longer:.2f} times the tokens per step in {slower:.2f} times the time, so the speed of each user "
-          f"{longer / slower - 1:+.0%}; with prompts {longer / whole_slower - 1:+.0%}")
+    length, step_time = np.array([[recorded_serving.value(part, row) for row in rows] for part in ("accepted_length", "step_seconds")])
+    prompts, passes, spent = np.array([[sum(row[part]) for row in rows] for part in ("admitted", "prefills", "prefill_seconds")])
+    of_token = step_time / (load * length)  # seconds
+    with_prompts = of_token + spent / prompts / answer
+    gain, gain_with_prompts = (theirs / ours - 1 for ours, theirs in (of_token, with_prompts))
+    print(f"R = {load:2}  {length[0] / length[1]:16.2f}  {step_time[0] / step_time[1]:9.2f}  {gain:+9.0%}  {gain_with_prompts:+7.0%}"
+          f"  {(prompts / passes)[0]:6.1f}  {(prompts / passes)[1]:5.1f}")
 
 # %% [markdown]
 # The tokens per step stay what they are; it is the step that grows, and of a gain of 105 % with one request under way 7 %
-# is left with 64. Prompts make the gain smaller up to 8 under way and larger from 16 on. With 32 it was +146 % above and is
+# is left with 64. Prompts, which cost both about the same, make the gain smaller up to 16 under way. From 32 on they make
+# it larger: DSpark ends more requests per step, so more prompts share a pass. With 32 the gain was +146 % above and is
 # +28 % here: at MTP-1's throughput and 2.46 times its speed DSpark has only 32 / 2.46 = 13 requests under way, and here it
 # has 32, too. Read the paper's percentages with the same care. Its +661 % and +406 % are read where MTP-1 has few users,
 # 1515 / 120 and 831 / 50, so about 13 and 17 per GPU. The paper itself calls these points boundary cases.
@@ -1007,13 +1022,14 @@ for name, found in by_device.items():
 
 # %% [markdown]
 # A GPU computes many tokens in the time in which it reads its weights once. As long as the batch is smaller than that,
-# whole blocks are verified for free: in this prediction up to 16 requests, and up to 32 on an L4, which reads slowly.
+# whole blocks are verified for free: of the loads tried here up to 16, and up to 32 on an L4, which reads slowly for what
+# it computes.
 # Beyond that the budget shrinks, until everything in a step grows with the requests alike; from there on it stays, at about
 # 5.9 tokens on an H200.
 #
 # ## What the paper's system has and this engine has not
 #
-# Five things of its section 5, in words, since they take a GPU or many:
+# Five things of its section 5:
 #
 # - *Zero-overhead scheduling.* In our engine the GPU would wait while the host decides. The production system lets the
 #   decision for a step run beside the step before it. That is the second reason for the lag of two steps: the budget must
@@ -1021,12 +1037,10 @@ for name, found in by_device.items():
 # - *Recorded steps.* GPU engines replay a recorded step (a CUDA graph) of a fixed size; lengths that change in every step
 #   clash with that. A budget known early lets the engine choose the recording.
 # - *Drafting is paid in full.* A block is drafted whole before anybody can cut it, for hard requests as for easy ones. Our
-#   `StepCosts` bill that. The paper names it as a limit, with early exits inside the drafter as a way on; one could also not
-#   draft at all for kinds of requests that are known to fail.
+#   `StepCosts` bill that. The paper names it as a limit, with early exits inside the drafter as a way on.
 # - *A server that is not full.* Where memory for keys and values, or the traffic, bounds the number of requests below what
-#   the arithmetic could bear, more accepted tokens raise the throughput *and* the speed of each user. A frontier is then
-#   left behind, not moved along; so the paper calls its gain an extended [frontier](glossary.md#pareto-frontier), not a
-#   factor.
+#   the arithmetic could bear, more accepted tokens raise the throughput *and* the speed of each user. The server
+#   then gets beyond its old frontier, not only along it; so the paper calls its gain an extended frontier, not a factor.
 # - *Why MTP-1 was the rival.* A static block of several tokens costs throughput on a full server, the paper says, so one
 #   extra token was what one could afford at every load. The scheduler is what makes a long block safe.
 #
@@ -1060,7 +1074,7 @@ for name, found in by_device.items():
 # ### Exercise 7 · Traffic of your own (open)
 # Requests rarely come at a constant rate. Draw arrivals of your own (a burst every minute, a slow rise, two kinds of
 # requests), serve them with `simulate(EngineModel(*servers[name], slots=busy), arrivals, rng)` (prompts for nothing; `served`
-# bills them), and compare two policies by the seconds from arrival to end of the slowest tenth of the users. Any triple is
+# bills them), and compare two policies by the seconds from arrival to end, over the slowest tenth of the answers. Any triple is
 # a server: `(record, costs, fixed(3))` has three drafts for everybody. Write down before you run it which will win, and why.
 # `arrivals` are the seconds at which requests come, in rising order.
 #
@@ -1120,8 +1134,8 @@ panel = widgets.explore(
 # ## Recap
 # - A ragged batch is one sequence with a request and a position for each token, and a block-diagonal causal mask. Each
 #   request is verified as if it were alone.
-# - Continuous batching admits, drafts, schedules, verifies, commits and evicts in every step; an answer does not depend
-#   on who shared its steps.
+# - Continuous batching admits, drafts, schedules, verifies, commits and evicts in every step; a greedy answer does not
+#   depend on who shared its steps.
 # - A fixed length is a bet on the load. The paper's server punishes a long one; ours does not up to 64 requests, where drafts
 #   still return more tokens than they cost in time. The scheduler reads the load off the step's cost, and its budget
 #   shrinks as the server fills (Figure 8).
