@@ -16,7 +16,7 @@ TIES = [
     (r"is safe, and ([\d.]+) against ([\d.]+) is hardly", r"^math  mean confidence .* off by ([\d.]+) on average .*mean: ([\d.]+)\)"),
     (r"but (\d+) blocks are few", r"^math, (\d+) blocks"),
     (r"recorded the same for (\d+) prompts of each domain", r"^prompts replayed: \{'math': (\d+),"),
-    (r"with (\d+) about half a point remains", r"^ *(11530) blocks: mean ECE +1\.35%, floor +0\.82%"),
+    (r"with (\d+) it is half a point above its floor", r"^ *(11530) blocks: mean ECE +1\.35%, floor +0\.82%"),
     (r"own minimum is at ([\d.]+), one step", r"^ +1 +([\d.]+) +[\d.]+% -> "),
     (r"the ECE falls from ([\d.]+) to ([\d.]+) %\. Now the head", r"^mean ECE ([\d.]+)% -> ([\d.]+)%, floor [\d.]+%\n"),
     (r"helps in (\d+) splits", r"^own half lower in (\d+) of 20, mean [+-]0\.00 points"),
@@ -82,10 +82,25 @@ def test_what_twenty_splits_say_of_the_head():
                     for k in (1, 6))
     assert first[0] > 1 and sixth[1] <= 1
     excess = re.search(r"^all   predicted - observed, points: (.*)$", stated.printed("09"), re.M)[1].split()
-    domains = {domain: float(end) for domain, end in re.findall(r"^(code|chat)  predicted - observed, points: .* (\S+)$", stated.printed("09"), re.M)}
-    assert "too sure on code, not sure enough on chat" in stated.prose("09") and domains["chat"] < 0 < domains["code"]
+    ends = {domain: float(end) for domain, end in re.findall(r"^(\w+) +predicted - observed, points: .* (\S+)$", stated.printed("09"), re.M)}
+    assert "comes from chat: at position 7 math and code are off by less than one point" in stated.prose("09")
+    assert ends["chat"] < -1 and max(abs(ends["math"]), abs(ends["code"])) < 1
     assert "about a point too sure at the start of a block, and half a point not sure enough at its end" in stated.prose("09")
     assert all(0.7 <= float(by) <= 1.3 for by in excess[:3]) and all(-0.7 <= float(by) <= -0.3 for by in excess[-2:])
+
+
+def test_the_price_of_a_token_is_the_inverse_of_the_rate():
+    assert "**the inverse of Figure 5's rate**" in stated.prose("09")
+    rates = dict(re.findall(r"^(\w+) +rate ([\d.]+)% -> ", stated.printed("09"), re.M))
+    prices = dict(re.findall(r"^(\w+) +0\.0: ([\d.]+) \(", stated.printed("09"), re.M))
+    assert rates.keys() == prices.keys() and all(abs(float(prices[domain]) - 100 / float(rates[domain])) < 0.01 for domain in rates)
+
+
+@pytest.mark.parametrize("pair", [((0.51, 0.49), (0.49, 0.51)), ((0.6, 0.4), (0.8, 0.2))])
+def test_a_label_says_little_about_greedy_decoding(pair):
+    label, kept = np.minimum(*pair).sum(), np.argmax(pair[0]) == np.argmax(pair[1])
+    told = "$p = {}$ and $q = {}$ {} {:g}, and greedy decoding {}"
+    assert told.format(*pair, "it is" if kept else "the label is", round(label, 6), "keeps" if kept else "refuses") in stated.prose("09")
 
 
 def test_the_control_of_greedy_decoding_fits():

@@ -215,6 +215,10 @@ check_sequential = Exercise(sequential, Step([(*miscalibrated(), grid, ece) for 
     "each position was fitted by itself, its confidence against the survival of the whole prefix. The prediction is the "
     "product: multiply by the survival of the positions before.":
         fitting(lambda z, t, k, chosen: expit(z[:, k] / t)),
+    "you scaled the positions before by the temperature that you try; theirs are fixed, each at its own.":
+        fitting(lambda z, t, k, chosen: alive(z, k + 1, [t] * 3)),
+    "you divided the confidence; divide its logit by the temperature, then take the sigmoid.":
+        fitting(lambda z, t, k, chosen: alive(z, k + 1, [1.0] * 3) / np.prod([*chosen, t])),
     "all positions got one temperature; each position has its own.":
         one_for_all,
     "you multiplied the logits by the temperature; divide by it.":
@@ -299,6 +303,9 @@ check_cut = Exercise(cut, Step([(CUT_CONFIDENCE, np.array([4, 2, 3, 0, 1]), 0.6)
         lambda *case: (cut(*case)[0], (prefix(case[0], case[2]) - case[1]).mean()),
     "a block may be cut to nothing: the target then verifies the anchor alone.":
         cutting(lambda c, least: np.maximum(prefix(c, least), 1)),
+    "all drafts from the refused one on were verified in vain, so all of them are rejected: the refused one and those after it.":
+        (cutting(count=lambda kept, length: (kept.mean() + 1, (kept < length).mean())),
+         cutting(count=lambda kept, length: (kept.mean() + 1, np.maximum(length - kept - 1, 0).mean()))),
     "rejected are drafts that were verified and refused; those after the cut were never verified.":
         cutting(count=lambda kept, length: (kept.mean() + 1, (4 - kept).mean())),
     "those are sums over all blocks; tokens per round are means.":

@@ -112,7 +112,7 @@ picture = figures.block(texts, said[0].tolist(), label[0].tolist(), accepted)
 
 # %% [markdown]
 # The head is close to the label in positions 1 to 4 and off in 5 to 7, after the refusal, where it costs nothing. Here are
-# the first blocks of more prompts: a dot is a slot (those after a refusal too), and on the line the head is right.
+# the first blocks of more prompts: a mark is a slot (those after a refusal too), and on the line the head is right.
 
 # %%
 slots, names = {domain: [] for domain in domains}, []
@@ -211,8 +211,8 @@ picture = figures.decay(recorded, f"{recorded_confidence.calibration_run()['devi
 
 # %% [markdown]
 # Confidence (orange) answers for one token, survival for all up to it, so survival falls even where confidence stays. On
-# code confidence is lower at positions 1, 4 and 5, where the function's name often stands.
-# Two things can be computed from the orange points and the blocks they come from, and they are not the same:
+# code confidence is lower at positions 1, 4 and 5, probably at the function's name (these recordings keep no tokens).
+# How likely does a whole block survive? That can be computed in two ways, and they differ:
 
 # %%
 for domain, found in recorded.items():
@@ -231,7 +231,7 @@ for domain, found in recorded.items():
 #
 # A forecast of 0.8 is true if eight in ten come true. One block cannot tell, so blocks with about the same prediction
 # are put in a bin: mean prediction against the share that survived. We take the survival of the first three drafts, $a_3$
-# (`said` from here on), in 15 bins of equal width:
+# (`said` from here on), for the blocks of all three domains together, in 15 bins of equal width:
 
 # %%
 together = pooled(recorded)
@@ -323,7 +323,8 @@ print(f"position 3: ECE {calibration.ece(said, true):.2%}; a perfect forecast ha
       f"19 times in 20 less than {np.quantile(drawn, 0.95):.2%}")
 
 # %% [markdown]
-# So at position 3 the head cannot be told from a perfect one. The means over all positions, on more and more of the blocks:
+# So at position 3 the ECE does not tell the head from a perfect one. (Other measures may: the mean gap *with* its sign comes
+# further down.) The means over all positions, on more and more of the blocks:
 
 
 # %%
@@ -343,16 +344,16 @@ assert list(floors.values()) == sorted(floors.values(), reverse=True)
 
 # %% [markdown]
 # The floor falls like one over the root of the number of blocks. With 100 blocks all of the ECE can be chance; with 11530
-# about half a point remains. So two ECEs can only be compared on equally many blocks, and an ECE only means something next
-# to its floor. (Blocks of one answer resemble one another, so the true floor is a little higher than this one.)
+# it is half a point above its floor. So two ECEs can only be compared on equally many blocks, and an ECE only means something
+# next to its floor. (Blocks of one answer resemble one another, so the true floor is higher than this one.)
 #
 # ## Sequential temperature scaling
 #
 # A head that is too sure or not sure enough is corrected without training: divide its logit by a temperature,
-# $c_k = \sigma(z_k / T_k)$. Above 1 it becomes less sure. The paper chooses the $T_k$ **one after the other**: survival
-# is a product, so an error at position 1 is in all of them. First the $T_1$ with the least ECE of
-# $a_1 = \sigma(z_1/T_1)$; with it fixed, the $T_2$ with the least ECE of $a_2 = \sigma(z_1/T_1)\,\sigma(z_2/T_2)$; and
-# so on.
+# $c_k = \sigma(z_k / T_k)$. A $T_k$ above 1 moves $c_k$ towards one half: down where it was high, up where it was low. The
+# paper chooses the $T_k$ **one after the other**: survival is a product, so an error at position 1 is in all of them. First
+# the $T_1$ with the least ECE of $a_1 = \sigma(z_1/T_1)$; with it fixed, the $T_2$ with the least ECE of
+# $a_2 = \sigma(z_1/T_1)\,\sigma(z_2/T_2)$; and so on.
 
 # %%
 grid = calibration.GRID.tolist()  # 41 temperatures from 0.1 to 10, 12 % apart, so 0.79, 0.89, 1.00, 1.12 come back in every table
@@ -412,7 +413,7 @@ done = exercises.check_sequential(sequential)
 # %% [markdown]
 # ### Your own fit, judged on other prompts
 #
-# A temperature is fitted to blocks, and to their chance as well. So we fit on half of the prompts and judge on the other
+# A temperature that is fitted to blocks also fits what is chance in them. So we fit on half of the prompts and judge on the other
 # half. First a head whose error we know, all logits doubled:
 
 
@@ -476,10 +477,10 @@ for name, found in (("all", together), *recorded.items()):
 # %% [markdown]
 # A fit on half of the prompts helps in 12 splits, hurts in 8, and changes nothing on average. Yet there is something to
 # learn: in every fit $T_1$ is above 1, and $T_6$ is never above 1. On the mean of all blocks the head is about a point too
-# sure at the start of a block, and half a point not sure enough at its end. (The end differs by domain: too sure on code,
-# not sure enough on chat, and one temperature has to serve both.) Errors this small are hard to find with 600 prompts: the
-# stored fit, from 1200 others, lowers the ECE in 18 of the 20 halves, by 0.17 points on average. (The halves overlap, so
-# these are not 20 independent trials.)
+# sure at the start of a block, and half a point not sure enough at its end. (That half point comes from chat: at position 7
+# math and code are off by less than one point, and one temperature has to serve all three.) Errors this small are hard to
+# find with 600 prompts: the stored fit, from 1200 others, lowers the ECE in 18 of the 20 halves, by 0.17 points on average.
+# (The halves overlap, so these are not 20 independent trials.)
 #
 # **This goes against the paper**, whose head was over-confident by 3 to 8 percentage points of ECE. Ours was trained at
 # temperature 1 on texts of the very kind that it is judged on, and theirs was judged on another kind. That this is the reason
@@ -522,7 +523,7 @@ if lab_own:
 # four positions that it prints). Position 4 alone gets worse, from 1.37 to 1.70 %.
 #
 # > **Margin note.** The section names AUCs up to 0.90 where the figure prints 0.907. And the
-# > calibrated curves were computed on more blocks than the curves before and the histograms. What is sound: the printed
+# > calibrated curves were computed on more blocks than the raw ones and the histograms. What is sound: the printed
 # > ECE follows from the plotted bins in all four panels, and with so many blocks it is far above its floor.
 
 # %%
@@ -627,9 +628,9 @@ for row in lab_own.swept["rows"] if lab_own else ():
 # %% [markdown]
 # As in the paper the rate rises in all domains, on chat from 61.6 to 94.3 %, because fewer drafts are verified in vain. On
 # code half of the rise comes between 0.1 and 0.2, from 73.1 to 85.8 %, while the accepted tokens per round hardly change:
-# there lies the cluster of the scatter above, the function's name. Elsewhere more of those cut would have been kept: on
-# chat 39 % of the accepted tokens per round are lost, and later rounds have to produce them. The rate does not show that
-# price.
+# there lies the cluster of the scatter above, the function's name. High thresholds also cut drafts that would have been kept:
+# on chat 39 % of the accepted tokens per round are lost at 0.9, and later rounds have to produce them. The rate does not show
+# that loss.
 #
 # > **Margin note.** Two things about Figure 5. Its panels are labelled by domain, and at threshold 0 they show one
 # > benchmark each. And its rate counts the bonus, which cannot be rejected: of the drafts alone a smaller share is
@@ -654,11 +655,10 @@ for domain, benchmark in paper.numbers()["figure5"]["panels_match_single_benchma
 # ### The price of a token
 #
 # What does the target pay for a committed token, in positions that it verifies? A round verifies the anchor and the drafts
-# that were not cut, and commits the accepted ones and the bonus, $\tau$. So the price is (accepted + rejected) / accepted:
-# the bonus has no position to verify, but the anchor has one; without a threshold it is $(\gamma + 1)/\tau$. Everything
-# that is verified is billed, not only what stands before the first refusal: the pass over the block has been made by then.
-# In brackets what a [public notebook](references.md#public-notebook) computed for the released pair on Qwen3-4B, one prompt
-# per threshold.
+# that were not cut, and commits the accepted ones and the bonus, $\tau$. So the price is (accepted + rejected) / accepted,
+# **the inverse of Figure 5's rate**: the bonus has no position to verify, but the anchor has one. Without a threshold it is
+# $(\gamma + 1)/\tau$. In brackets, the same in every row, what a [public notebook](references.md#public-notebook) computed for
+# the released pair on Qwen3-4B, one prompt per threshold.
 
 # %%
 public = {0.0: 1.88, 0.5: 1.62, 0.7: 1.34, 0.9: 1.11}
@@ -684,10 +684,9 @@ print("tokens in a pass: ms, on", recorded_confidence.steps()["device"])
 print("  ".join(f"{tokens}: {1e3 / table.sps(1, tokens):.1f}" for tokens in (1, 8, 32, 64, 128, 256)))
 
 # %% [markdown]
-# With $R$ requests per step, each brings its anchor and its drafts, so $B = R \cdot (\text{accepted} + \text{rejected})$,
-# and the step commits $R \cdot \text{accepted}$ tokens. Drafting is left out: it is paid once per step, and a cut means
-# more steps, so with it high thresholds would look worse. Choose a domain, a threshold and the number of requests, and read
-# what a token costs.
+# With $R$ requests per step, each brings its anchor and its drafts, so on average
+# $B = R \cdot (\text{accepted} + \text{rejected})$, and the step commits $R \cdot \text{accepted}$ tokens. Drafting is left
+# out: it is paid once per step, and a cut means more steps, so with it high thresholds would look worse.
 
 # %%
 from ipywidgets import ToggleButtons
@@ -735,9 +734,9 @@ assert all(best_at[domain, 1] < best_at[domain, most_requests] for domain in dom
 # code even 0.40 and 0.95, and the steps of the cost table choose among them.
 #
 # A threshold knows neither the load nor what else competes for the place: it keeps a token with $c_k = 0.9$ after five others
-# whether or not the prefix has a chance, and it cuts just as much when the machine is idle. What decides is survival against
-# cost, over all requests at once. That is the scheduler of lesson 10, and it multiplies these confidences, so their values
-# must be right.
+# whether or not the prefix has a chance, and it cuts just as much when the machine is idle. What should decide is survival
+# against cost, over all requests at once: the scheduler of lesson 10. Must the confidences be true for that, or only in the
+# right order?
 #
 # ### Exercise 5 · Ranks or numbers? (think)
 # Three users of a confidence: (A) a threshold that you may tune on data; (B) a scheduler that admits the drafts of highest
@@ -755,7 +754,8 @@ assert all(best_at[domain, 1] < best_at[domain, most_requests] for domain in dom
 # The square of a product is the product of the squares, so survivals are squared as well and their order stays, within a
 # block and across requests. (A) changes nothing once the threshold is squared too. (B) changes nothing at all. (C) changes:
 # it adds survivals up and weighs them against seconds, and $0.8$ is not $0.64$. AUC sees only the order and notices
-# nothing; ECE and Brier notice. So a ranking is enough to spend a budget, and true numbers are needed to choose one.
+# nothing; ECE and Brier notice. So the right order of survivals is enough to spend a budget, and true numbers are needed to
+# choose one.
 #
 # </details>
 #
@@ -809,8 +809,10 @@ except RequestError as error:
 # %% [markdown]
 # The control fits, on the same prompts, so it is greedy decoding that the calibration does not fit. The label was the chance
 # over what *might* be drawn at temperature 1. Greedy decoding always drafts the likeliest token and asks whether it is the
-# target's likeliest: another question, to which the head gives the old answer. Too sure, or not sure enough? ECE has no sign,
-# so here is predicted minus observed, with 95 % intervals over prompts:
+# target's likeliest: another question, to which the head gives the old answer. For $p = (0.51, 0.49)$ and $q = (0.49, 0.51)$
+# the label is 0.98, and greedy decoding refuses; for $p = (0.6, 0.4)$ and $q = (0.8, 0.2)$ it is 0.8, and greedy decoding
+# keeps. So both errors can happen, too sure and not sure enough. ECE has no sign; here is predicted minus observed, with 95 %
+# intervals over prompts:
 
 # %%
 from dspark_lite.common.estimates import share_estimates
