@@ -172,6 +172,10 @@ check_block_mask = Exercise(block_mask, Step([(5, 3)], {
         lambda n, g: torch.arange(n + g).expand(g, -1) >= n,
     "there is a row for every key; queries come from the block alone, so there are gamma rows.":
         lambda n, g: torch.ones(n + g, n + g).bool(),
+    "there is a row too many; the target verifies gamma + 1 slots, but the drafter's block has gamma.":
+        (lambda n, g: torch.ones(g + 1, n + g).bool(), lambda n, g: torch.ones(g + 1, n + g + 1).bool()),
+    "there is one row only; each of the gamma slots has its own, [gamma, context_length + gamma].":
+        (lambda n, g: torch.ones(n + g).bool(), lambda n, g: torch.ones(1, n + g).bool()),
     "True means that the slot may see the key; yours is False everywhere, which hides all of it.":
         lambda n, g: torch.zeros(g, n + g).bool(),
 }, "the mask does not let every slot see the whole context and the whole block: [3, 8] for a context of 5 and gamma 3."),

@@ -166,8 +166,8 @@ print(f"{len(dflash.layers)} layers, each holds keys and values of {grown.length
 #
 # The target has drawn the next token, the *anchor* (here its likeliest one, so that the output can be repeated). It is
 # committed, but its hidden states are not known yet: the target will compute them when it verifies the block. So the
-# drafter gets the anchor as a token, and after it a *mask token* for every further place. Slots are counted from 0, *draft
-# positions* from 1: slot 0 holds the anchor and drafts position 1, slot $k$ drafts position $k + 1$.
+# block enters the drafter as the anchor's token and, after it, a *mask token* in every further slot. Slots are counted from
+# 0, *draft positions* from 1: slot 0 holds the anchor and drafts position 1, slot $k$ drafts position $k + 1$.
 
 # %% [markdown]
 # ### Exercise 2 · The block's ids (code)
@@ -294,7 +294,7 @@ print("attention weights", tuple(weights.shape), "and what layer 0 takes with th
 
 # %% [markdown]
 # The picture shows who sees what. Left, the target verifying a block: each row judges the next draft (the last one gives
-# the extra token), so it must not see it. Right, the drafter, which needs one row less: every slot sees the whole context
+# the extra token), so it must not see it. Right, the drafter, which needs one row fewer: every slot sees the whole context
 # and all slots, also to its right, where only masks stand: there is nothing to copy.
 
 # %%
@@ -348,11 +348,11 @@ print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(to
 
 # %% [markdown]
 # Each column above is the distribution of one slot, all from one pass. After "That" the words "is a" are nearly certain;
-# which adjective comes then is open, 34% at most, and every later slot has to hedge over all of them. The block that was
-# drawn, "is a great go. helps", shows what that means: "go" (not among the five shown) could begin "goal", but
-# position 6 drew ".", as if a whole word, like "idea", stood there. No slot knows what the others drew. A whole answer,
-# drafted and verified, in its first 12 rounds ("·" is a space; the "P" comes from the prompt's pass, so the first block
-# goes on with "erhaps"):
+# which adjective comes then is open (no beginning has more than 34%), and every later slot has to allow for all of them. The
+# block that was drawn, "is a great go. helps", shows what that means: "go" (too rare at position 5 to be shown there) could
+# begin "goal", but position 6 drew ".", as if a whole word, like "idea", stood before it. No slot knows what the others
+# drew. The first 12 rounds of a whole answer ("·" is a space; the "P" comes from the prompt's pass, so the first block goes
+# on with "erhaps"):
 
 # %%
 from dspark_course.figures import token_boxes
@@ -391,7 +391,7 @@ from dspark_course.figures import widgets
 picture = figures.draft_time_figure(cached, projecting, lab.device_name)
 
 # %% [markdown]
-# The gap between the lines is what the cache saves in every round: after 1,600 tokens, most of the time.
+# The gap between the lines is what the cache saves in every round: it grows with the context.
 #
 # ## Break it and watch
 #
@@ -486,7 +486,7 @@ for label, drafter in variants.items():
 #
 # Every slot is drawn by itself. Position 2 knows the context and the anchor, and it does *not* know what position 1 drew.
 # Suppose that an answer goes on "of course" or "no problem", each with probability one half. The best a slot can know is
-# how often each word comes, so half of the blocks are "of problem" or "no course":
+# how often each word comes. If both slots draw by these shares, half of the blocks are "of problem" or "no course":
 
 # %%
 import numpy as np
@@ -605,11 +605,11 @@ print(f"{mutual_information(joint):.2f} nats of mutual information between the n
 # %% [markdown]
 # 1.12 nats are more than three rows can have: the table has five, and the two unlikely ones add a little.
 #
-# The last token of the answer so far is the anchor. DFlash drafts here, 200 times, and we ask the target about the first
-# two tokens: how likely is the second after the first that was drafted (*after first*), and how likely after any of the
-# five rows (*after any*)? A block *fits* if the former is 1% or more, and is *mixed* if it is less,
-# though the latter is above 2% (our bounds). *Neither*: the second token is unlikely anyway, or the first is none of the five
-# ("-"). The first eight blocks:
+# The last token of the answer so far is the anchor. DFlash drafts here, 200 times, and we ask the target about the
+# second token: how likely is it after the first that was drafted (*after first*), and how likely whichever of the five
+# comes first (*after any*)? A block *fits* if *after first* is 1% or more. It is *mixed* if *after first* is less, but
+# *after any* above 2% (our bounds). Else it is *neither*: the second token is unlikely here anyway, or the first is none of
+# the five ("-"). The first eight blocks:
 
 # %%
 state = dflash.begin(ids[:, :place], features[:, :place])
@@ -651,15 +651,15 @@ for title, table in tables.items():
     print(f"{title:34} {table.sum():4.0%} of all pairs are in the table, {wasted:5.1%} of them wasted")
 
 # %% [markdown]
-# This is the [*multi-modal collision*](glossary.md#collision). The middle table has perfect marginals and still wastes 66%
-# on pairs that the target hardly ever writes (below 0.5%). Of its pairs in the table DFlash wastes as much, 66%;
-# the table holds 84% of them, and 96% in the middle. Its marginals are off as well: "ak" has more than twice the target's
-# share. To waste nothing and give up no phrasing, the second slot must know what the first has drawn.
+# This is the [*multi-modal collision*](glossary.md#collision); a *mode* is one of the likely phrasings. The middle table has
+# perfect marginals and still wastes 66% on pairs that the target hardly ever writes (below 0.5%). Of its pairs in the table
+# (84% of all; in the middle 96%) DFlash wastes as much, 66%. Its marginals are off as well: "ak" has more than twice the
+# target's share. To waste nothing and give up no phrasing, the second slot must know what the first has drawn.
 #
 # If the collision matters, acceptance should fall with the position: the third has to cover what follows every pair, the
-# seventh what follows every six. So we measure *conditional acceptance*, the share of drafts accepted where all before them
-# were (not, as in the figure of the mistakes, in all rounds; bars: 95% bootstrap intervals over the prompts), on chat beside
-# the small LM of lesson 03, which reads its own drafts.
+# seventh what follows every six. So we measure *conditional acceptance*: of the drafts whose predecessors were all accepted,
+# the share that is accepted, too (the figure of the mistakes counted all rounds). On chat we set it beside the small LM of
+# lesson 03, which reads its own drafts. Bars are 95% bootstrap intervals over the prompts.
 
 # %%
 runs = {domain: evaluation.rollouts(lab, dflash, texts[:10], temperature=1.0) for domain, texts in lab.prompts.items()}
@@ -676,7 +676,7 @@ for name, found in {**{f"DFlash, {domain}": found for domain, found in runs.item
 # keeps 0.93 of the first drafts and about 0.3 of the sixth (the bar is wide; the seventh, 0.33, is reached by too few
 # rounds for a point in the figure). The small LM, with fewer layers than the target and no look at its hidden states, stays
 # flat on the same prompts: 0.97 of the first, 0.91 of the seventh. At position 1, where nothing can collide, the two are
-# close. The gap opens after it: the small LM's drafts know each other.
+# close. The gap opens after it, as it should if it helps the small LM to know its own drafts.
 #
 # (A late position is only reached in easy places, where all before were accepted: that pushes both curves up at the right.
 # And a late slot may have worse marginals, being further from what it knows: the figure does not tell that from collision.)
@@ -701,7 +701,7 @@ for name, found in {**{f"DFlash, {domain}": found for domain, found in runs.item
 #
 # ## Explore
 # See the marginals of the block that DFlash would draw at a place of an answer. Top: one place at temperature 1. Middle:
-# the same at 0.4; each slot is surer, and most blocks begin with "ake" (of "take") and "k" (of "talk"). Bottom: the
+# the same at 0.4; each slot is surer, and most blocks collide: "ake" (of "take"), then "k" (of "talk"). Bottom: the
 # beginning of a sentence, at temperature 1 again; after "Another way", "tip" or "idea" comes "is to", so that positions 2
 # and 3 lose nothing by being independent.
 
@@ -730,8 +730,8 @@ panel = widgets.explore(explore_block, {"temperature": 0.4}, {"place": 22}, answ
 # - One pass drafts all tokens, and its cost grows far less than the context.
 # - Mistakes in taps, anchor or positions raise nothing. Two of our three show in the accepted length; the taps that are off
 #   by one do not. Comparing hidden states with a reference finds all three.
-# - Slots drawn independently mix phrasings, and avoid it only by giving phrasings up, until a slot knows what was drawn
-#   before it. On chat acceptance falls from 0.93 to about 0.3 within the block.
+# - Slots drawn independently mix phrasings, and avoid it only by giving phrasings up. A slot that knows what was drawn
+#   before it need not. On chat acceptance falls from 0.93 to about 0.3 within the block.
 #
 # ## Two layouts
 #
@@ -754,8 +754,8 @@ from dspark_course.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup", "dflash"))
 
 # %% [markdown]
-# A round of DFlash costs 1.78 plain passes, that of the small LM 3.12. DFlash accepts more on math, less on code, and is
-# faster on both. (Costs are means over the domains, speed-ups are each domain's own. Prompt lookup is lesson 03's drafter
+# A round of DFlash costs 1.78 plain passes in all, that of the small LM 3.12. DFlash accepts more on math, less on code, and
+# is faster on both. (Costs are means over the domains, speed-ups are each domain's own. Prompt lookup is lesson 03's drafter
 # without a model.) **On chat it loses to the small LM**, 1.93 against 2.21 times plain decoding: to win with 3.38 tokens
 # per round, a round would have to cost less than 1.53, and verifying alone takes 1.46. Cheaper drafting will hardly do
 # that. The collision above is, we think, the main cause, and what lesson 05 mends.
