@@ -145,7 +145,7 @@ def test_chat_gains_least():
 
 
 def test_refused_drafts_of_sums_mostly_stood_where_a_digit_is_computed(monkeypatch):
-    stated.caught("In sums mostly at a digit that must be computed, above 8 for 9", stated.prose("00"), "the prose")
+    stated.caught("In sums mostly at a digit that must be computed: above, 8 was drafted where 9 is right", stated.prose("00"), "the prose")
     monkeypatch.setenv("DSPARK_PROFILE", "tiny")
     lab = setup()
     replaced = []
@@ -158,7 +158,7 @@ def test_refused_drafts_of_sums_mostly_stood_where_a_digit_is_computed(monkeypat
 @pytest.mark.parametrize("domain", ["math", "code", "chat"])
 def test_a_round_takes_two_plain_passes_and_the_gain_is_tau_over_them(domain):
     costs = rf"^{domain} .* a round ([\d.]+) times that$"
-    stated.between("00", "A round takes about two plain passes in each domain", costs, (1.5, 2.5))
+    stated.between("00", "A round takes as long as about two plain passes in each domain", costs, (1.5, 2.5))
     stated.caught(r"The gain is \$\\tau\$ over those plain passes; the one measured above can be slightly lower", stated.prose("00"), "the prose")
     cost, tau, gain = (float(stated.caught(pattern, stated.printed("00"), "the output")[0])
                        for pattern in (costs, rf"^{domain} .* / ([\d.]+) tokens", rf"^  measured .*{domain} ([\d.]+)"))

@@ -109,6 +109,14 @@ check_speedup = Exercise(speedup, Step([(4.0, 2.0, 6.0, 5.0), (3.0, 7.0, 4.0, 6.
          lambda tau, draft, verify, plain: 100 * (tau * plain / (draft + verify) - 1)),
     "that is the time saved per token; divide the two times":
         lambda tau, draft, verify, plain: plain - (draft + verify) / tau,
+    "that is the time saved per round; divide the two times":
+        lambda tau, draft, verify, plain: tau * plain - (draft + verify),
+    "that is tokens per second with speculation; divide it by plain decoding's, one token per `plain_seconds`":
+        lambda tau, draft, verify, plain: tau / (draft + verify),
+    "that is a round in plain passes; it brings tau tokens, for which plain decoding needs tau passes":
+        lambda tau, draft, verify, plain: (draft + verify) / plain,
+    "tau alone is the gain only if a round takes as long as a plain pass; it takes draft and verify":
+        lambda tau, draft, verify, plain: tau,
     "put the sum of draft and verify into brackets: `/` binds more closely than `+`":
         lambda tau, draft, verify, plain: tau * plain / draft + verify,
     "that is the time of one token; the speed-up is plain decoding's time of one token over it":

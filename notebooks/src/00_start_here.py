@@ -33,9 +33,9 @@
 # - that the answer stays the one the target would have written by itself
 # - how fast it is on your machine, and what decides that: the cost of a round and the tokens it brings
 #
-# **What you need**: Python, and the idea that a language model gives a probability to every possible next token. Three pages
-# go with the lessons: [references](references.md), [notation](notation.md), [glossary](glossary.md). Exercises are marked
-# *code* (a checker names your mistake), *think* (the answer folds out) or *open* (there is no given answer).
+# **What you need**: Python with a little PyTorch, and the idea that a language model gives a probability to every possible next
+# token. Three pages go with the lessons: [references](references.md), [notation](notation.md), [glossary](glossary.md).
+# Exercises are marked *code* (a checker names your mistake), *think* (the answer folds out) or *open* (there is no given answer).
 
 # %% tags=["setup"]
 pass
@@ -52,8 +52,8 @@ print(f"profile {lab.profile!r} on {lab.device_name}: "
 
 # %% [markdown]
 # `setup()` gives a *lab*: a **target** (the language model whose answers we want), **drafters** for it, and prompts
-# from three domains. Without a GPU these are the tiny models of this repository, whose numbers the text quotes. On a GPU
-# with 14 GB free they are Qwen3-4B and the weights that DeepSeek released. The code is the same for both.
+# from three domains: math, code and chat. Without a GPU these are the tiny models of this repository, whose numbers the text
+# quotes. On a GPU with 14 GB free they are Qwen3-4B and the weights that DeepSeek released. The code is the same for both.
 #
 # ## One prompt, decoded twice
 #
@@ -81,8 +81,8 @@ print(f"\n{len(answer.token_ids)} tokens: one pass over the prompt and {len(answ
 # %% [markdown]
 # The `assert` is the promise that the whole course keeps testing: **speculation changes the time, not the answer.**
 # Both runs were *greedy*, at temperature 0: the likeliest token is taken each time, so the two answers must be equal token
-# for token. In float32 they are. In 16 bits, rounding can swap two tokens whose logits are almost equal; there, and only
-# there, `same_or_tied` lets the answers differ.
+# for token. In float32 they were in all our runs. In 16 bits, rounding can swap two tokens whose logits are almost equal;
+# there, and only there, `same_or_tied` lets the answers differ.
 #
 # Here is every round: a row is a block of drafts in their order. A draft is right if it is the target's likeliest token there.
 
@@ -161,10 +161,11 @@ picture = figures.round_picture()
 
 # %% [markdown]
 # Now we walk it by hand for the singer's question, at temperature 1: tokens are drawn, not just the likeliest taken.
+# We chose the seed so that much happens in one block.
 #
-# **Prefill.** The target reads the prompt once. Out come the next-token distribution, from which we draw the first token,
-# and the hidden states of a few layers, the [*context features*](glossary.md#context-features), which the drafter will
-# look at. The newest token, after which the next block is drafted, is the [*anchor*](glossary.md#anchor).
+# **Prefill.** The target reads the prompt once. From the next-token distribution that comes out we draw the first token. The
+# drafter will read the hidden states of a few layers, the [*context features*](glossary.md#context-features). The newest
+# token, after which the next block is drafted, is the [*anchor*](glossary.md#anchor).
 
 # %%
 from dspark_lite.decoding.sampling import accept, draw, probabilities
@@ -178,10 +179,10 @@ print(f"the anchor is {lab.decode(anchor)!r}; features {tuple(step.features.shap
 
 # %% [markdown]
 # **Draft.** The parallel [*backbone*](glossary.md#backbone), the drafter's layers, makes one pass over `[anchor, mask, …,
-# mask]`; a [*mask token*](glossary.md#mask-token) is a placeholder. The anchor's place predicts the first draft, each mask
-# one more. The [*sequential head*](glossary.md#sequential-head), a small table of what follows what, corrects each prediction
-# for the token before it and draws from left to right. Before a token is drawn, the confidence head says how likely whatever
-# is drawn there is to be kept, if all drafts before it are.
+# mask]`; a [*mask token*](glossary.md#mask-token) is a placeholder. The anchor's place predicts the first draft, each of
+# the six masks one more. The [*sequential head*](glossary.md#sequential-head), a small table of what follows what, corrects
+# each prediction for the token before it and draws from left to right. The confidence head reads a place's hidden state and
+# the token before it, but not the draft itself: it estimates the chance that a draft in this place is kept if all before it are.
 
 # %%
 proposal = drafter.propose(state, anchor, temperature=1.0, generator=generator)
@@ -190,7 +191,7 @@ print(drafts)
 print("confidence", [round(c, 2) for c in proposal.confidence[0].tolist()])
 
 # %% [markdown]
-# **Policy.** Checking costs the target time, so a policy may cut the block where the drafter is unsure. A threshold of 0.5
+# **Policy.** Checking takes time of the target, so a policy may cut the block where the drafter is unsure. A threshold of 0.5
 # cuts it before the first place whose confidence is lower. This walk verifies the whole block: cutting
 # matters most where many requests share a pass (lessons 09 to 11).
 
@@ -227,8 +228,8 @@ for k, (draft, wanted, offered) in enumerate(zip(drafts, p, q)):
 
 # %% [markdown]
 # The third draft was unlikely, $q = 0.13$, yet certain to be kept, because the target likes it more: $p = 0.24$. The
-# confidence of that place was 0.44, because it is given *before* the token is drawn: it estimates the chance that whatever is
-# drawn there will be kept. The fourth draft was offered more often than the target wants it, 0.68 against 0.49, so it had a
+# confidence of that place was 0.44, because it does not depend on the draft: it estimates the chance that whatever is drawn
+# there will be kept. The fourth draft was offered more often than the target wants it, 0.68 against 0.49, so it had a
 # chance of 0.72, and the random draw refused it. The fifth looks perfect and does not count: its $p$ was computed after a
 # token that is not in the answer. The sixth was a rare draw: its bars are too low to see.
 #
@@ -246,11 +247,12 @@ assert target_cache.get_seq_length() == chat_ids.shape[1] + 1 + accepted
 # ## Watch any block
 #
 # At which tokens do the blocks of sums break off, and at which those of advice? The picture has a round of the advice, one of
-# the sum, and one of another answer to the sum, at temperature 1.5: try more.
+# the sum, and one of another answer to the sum, at temperature 1.5: try more, and code too.
 #
 # <details><summary>Answer</summary>
 #
-# In sums mostly at a digit that must be computed, above 8 for 9; in advice at words that others could replace.
+# In sums mostly at a digit that must be computed: above, 8 was drafted where 9 is right. In advice at words that others could
+# replace.
 # At temperature 1.5 the text falls apart, and blocks break off sooner.
 #
 # </details>
@@ -364,8 +366,8 @@ for domain in lab.prompts:
           f"plain {plain_pass:.2f} ms, a round {(draft + verify) / plain_pass:.2f} times that")
 
 # %% [markdown]
-# A round takes about two plain passes in each domain; it brings 6.24 tokens of math, 5.49 of code and 4.32 of chat. The gain
-# is $\tau$ over those plain passes; the one measured above can be slightly lower, since its clock also ran while the drafter
+# A round takes as long as about two plain passes in each domain; it brings 6.24 tokens of math, 5.49 of code and 4.32 of
+# chat. The gain is $\tau$ over those plain passes; the one measured above can be slightly lower, since its clock also ran while the drafter
 # read the prompt.
 #
 # ### Exercise 3 · Which lever? (think)
@@ -388,7 +390,8 @@ for domain in lab.prompts:
 #
 # ### Exercise 4 · Find its weakness (open)
 # Write three prompts for which you expect DSpark to be slow, and three for which you expect it to be fast, into the cell
-# below. What do the slow ones have in common? Stay close to `lab.prompts`: the tiny target has learned from such texts only.
+# below. What do the slow ones have in common? Look at some of `lab.prompts["code"]`, too, and stay close to `lab.prompts`:
+# the tiny target has learned from such texts only.
 #
 # <details><summary>Hint</summary>
 #
