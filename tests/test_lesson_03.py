@@ -75,6 +75,8 @@ def test_a_right_round_passes(capsys):
     (round_with(small=lambda drafts, accepted: len(drafts) - 1 - accepted), "the small LM's cache holds 5 positions and cannot forget -1"),
     (round_with(unread=lambda drafts, tokens: tokens[-1:]), "with 3 of 3 drafts accepted the small LM has still to read its own last draft"),
     (round_with(unread=lambda drafts, tokens: tokens), "with 1 of 3 drafts accepted the small LM has still to read the target's own token and"),
+    (round_with(unread=lambda drafts, tokens: tokens[-2:] if len(tokens) >= len(drafts) else tokens[-1:]),
+     "with 2 of 3 drafts accepted the small LM has still to read the target's own token and nothing else"),
     (round_with(tokens=lambda tokens: tokens[:-1]), "the first list is not what verify(p, q, drafts, generator) returns"),
     (round_with(tokens=len), "return two lists"), (lambda *_: [1, 4], "return two lists"),
     (3, "takes the function itself, not a value of type int"), (None, "Not done yet"), (lambda *_: None, "Not done yet")])
@@ -107,21 +109,21 @@ def test_a_right_verify_in_another_form_serves_the_loop(verify, capsys):
     (r"phantom leaves (\d) of (\d) answers right", r"a refused draft stays in the small LM's +(\d) of (\d) answers"),
     (r"only drafts worse: ([\d.]+) tokens per round in place of", r"stays in the small LM's .* own, ([\d.]+) tokens per round"),
     (r"tokens per round in place of ([\d.]+)\.", r"clean caches .* own, ([\d.]+) tokens per round"),
-    (r"Forty rounds for (\d+) tokens: most", r"^1 token from the prefill, (\d+) in 40 rounds"),
+    (r"Forty rounds for (\d+) tokens, so only", r"^1 token from the prefill, (\d+) in 40 rounds"),
     (r"gains almost nothing: ([\d.]+) tokens per round on math", r"^prompt lookup +math .* / ([\d.]+) tokens"),
     (r"per round on math, ([\d.]+) on code", r"^prompt lookup +code .* / ([\d.]+) tokens"),
-    (r"an answer repeats nothing, ([\d.]+)\.", r"^prompt lookup +chat .* / ([\d.]+) tokens"),
+    (r"repeats hardly anything, ([\d.]+)\.", r"^prompt lookup +chat .* / ([\d.]+) tokens"),
     (r"has it at ([\d.]+) times plain decoding on chat", r"^prompt lookup .* ([\d.]+)$"),
     (r"guesses anywhere, ([\d.]+) to [\d.]+ tokens per round", r"^small LM +math .* / ([\d.]+) tokens"),
     (r"guesses anywhere, [\d.]+ to ([\d.]+) tokens per round", r"^small LM +chat .* / ([\d.]+) tokens"),
     (r"would equal the first, (\d+)%", r"the small LM has (\d+)% of the target's"), (r"nearer the second, (\d+)%", r"^layers: +(\d+)%"),
     (r"Every guess is right, a round brings ([\d.]+) tokens", r"measured   ([\d.]+) tokens per round"),
-    (r"on 200 prompts [\d.]+ are kept there and ([\d.]+) of the first on math", r"^math +200 prompts ([\d.]+) "),
-    (r"on 200 prompts ([\d.]+) are kept there and", r"^math +200 prompts .* ([\d.]+)$"),
-    (r"of the first on math, [\d.]+ and ([\d.]+) on code", r"^code +200 prompts ([\d.]+) "),
-    (r"of the first on math, ([\d.]+) and [\d.]+ on code", r"^code +200 prompts .* ([\d.]+)$"),
-    (r"on code, [\d.]+ and ([\d.]+) on chat", r"^chat +200 prompts ([\d.]+) "),
-    (r"on code, ([\d.]+) and [\d.]+ on chat", r"^chat +200 prompts .* ([\d.]+)$"),
+    (r"the target keeps ([\d.]+) of the first drafts and", r"^math +200 prompts ([\d.]+) "),
+    (r"of the first drafts and ([\d.]+) of the seventh on math", r"^math +200 prompts .* ([\d.]+)$"),
+    (r"of the seventh on math, ([\d.]+) and [\d.]+ on code", r"^code +200 prompts ([\d.]+) "),
+    (r"of the seventh on math, [\d.]+ and ([\d.]+) on code", r"^code +200 prompts .* ([\d.]+)$"),
+    (r"on code, ([\d.]+) and [\d.]+ on chat", r"^chat +200 prompts ([\d.]+) "),
+    (r"on code, [\d.]+ and ([\d.]+) on chat", r"^chat +200 prompts .* ([\d.]+)$"),
     (r"code has ([\d.]+) at one place and ([\d.]+) at the next", r"^code +3 prompts(?: [\d.]+){4} ([\d.]+) ([\d.]+) [\d.]+   all together"),
     (r"on 200 that place has ([\d.]+),", r"^code +200 prompts(?: [\d.]+){4} ([\d.]+) "),
     (r"At 2 drafts on math it says ([\d.]+) tokens where", r"^math +γ = 2: .* formula ([\d.]+); a round"),
@@ -133,7 +135,7 @@ def test_a_right_verify_in_another_form_serves_the_loop(verify, capsys):
     (r"with 7 drafts, on these three ([\d.]+)\)\.", r"^code +γ = 7: τ ([\d.]+) "),
     (r"a round of prompt lookup takes ([\d.]+) plain passes to verify", r"^prompt lookup +(?:[\d.]+ +){5}([\d.]+) "),
     (r"and brings ([\d.]+) tokens on chat\.", r"^prompt lookup +(?:[\d.]+ +){2}([\d.]+) +[\d.]+ "),
-    (r"so it is ([\d.]+) to ([\d.]+) times as fast, not six", r"^small LM +(?:[\d.]+ +){6}([\d.]+) +[\d.]+ +([\d.]+)$"),
+    (r"so it is ([\d.]+) to ([\d.]+) times as fast, not five to seven", r"^small LM +(?:[\d.]+ +){6}([\d.]+) +[\d.]+ +([\d.]+)$"),
     (r"code brings ([\d.]+) tokens per round with 7 drafts", r"^small LM +[\d.]+ +([\d.]+) +[\d.]+ +[\d.]+ +\S+ +\S+ "),
     (r"The small LM brings ([\d.]+) to ([\d.]+) tokens per round, and a round costs ([\d.]+) plain passes",
      r"^small LM +([\d.]+) +[\d.]+ +([\d.]+) +([\d.]+) "),
@@ -147,7 +149,6 @@ def test_its_numbers_are_its_outputs(sentence, output):
     ("it lies nearer the second", r"one pass takes c = (\d+)% of a plain pass", [(17, 60)]),
     ("Prompt lookup drafts almost for free and gains almost nothing", r"^prompt lookup +chat .* ([\d.]+) times plain$", [(0.5, 1.2)]),
     ("here it was more, as printed above", r"verifying a block takes v = ([\d.]+) plain passes", [(1.02, 3.0)]),
-    (r"\(about three, as above with 7 drafts\)", r"^chat +γ = 7: .* a round costs ([\d.]+) plain passes", [(2.2, 4.0)]),
 ])
 def test_its_timings_bear_its_sentences(sentence, output, bands):
     stated.between("03", sentence, output, *bands)
@@ -169,6 +170,12 @@ def test_of_the_tokens_it_copies_one_is_right():
     assert len(copied) == 7 and copied[0] == followed[0] and copied[1] != followed[1]
 
 
+def test_the_kept_copies_are_counted():
+    said, printed = stated.prose("03"), stated.printed("03")
+    tokens, rounds = map(int, stated.caught(r"^1 token from the prefill, (\d+) in (\d+) rounds", printed, "the output"))
+    assert f"so only {tokens - rounds} copied tokens were kept" in said and f"Ten of the {tokens - rounds} stand in the first 14" in said
+
+
 def swept(output: str) -> dict[tuple[str, int], tuple[float, ...]]:
     """What the sweep of draft lengths prints: (τ, τ with the ends counted, formula, cost, speed-up, formula) by domain and length."""
     found = re.findall(r"^(\w+) +γ = (\d): τ (\S+) \(ends counted (\S+)\), formula (\S+); a round costs (\S+) plain passes, "
@@ -187,5 +194,7 @@ def test_what_it_says_of_theory_and_machine_is_what_the_sweep_prints():
     assert all(abs(whole - formula) < abs(tau - formula) for (_, length), (tau, whole, formula, *_) in found.items() if length == 7)
     assert "The formula misses it by as much as it misses $\\tau$, since the costs are measured" in said
     assert all(abs(formula / tau - expected / speedup) < 0.05 for tau, _, formula, _, speedup, expected in found.values())
-    assert "going from 4 drafts to 7 gains little or loses" in said
-    assert all(found[domain, 7][4] < 1.25 * found[domain, 4][4] for domain in ("math", "code", "chat"))
+    assert "going from 4 drafts to 7 brings little or nothing on math and code, and most on chat, where $a$ is highest" in said
+    gain = {domain: found[domain, 7][4] / found[domain, 4][4] for domain in ("math", "code", "chat")}
+    assert max(gain["math"], gain["code"]) < min(1.15, gain["chat"])
+    assert max(found["math", 7][2], found["code", 7][2]) < found["chat", 7][2], "the formula's tokens grow with a"

@@ -26,7 +26,7 @@ def forget(gamma, length, accepted):
     return length - accepted, max(0, gamma - 1 - accepted)
 
 
-check_forget = Exercise(forget, Step([(7, 7, 3), (7, 4, 4), (7, 7, 7), (7, 4, 0), (7, 4, 2)], {
+check_forget = Exercise(forget, Step([(7, 7, 3), (7, 4, 4), (7, 7, 7), (7, 4, 0), (7, 4, 2), (5, 3, 1)], {
     "the target has read only the drafts that were verified, `length` of them, not all gamma": (
         lambda g, n, a: (g - a, max(0, g - 1 - a)),
         lambda g, n, a: (g - a, g - 1 - a),
@@ -47,6 +47,8 @@ check_forget = Exercise(forget, Step([(7, 7, 3), (7, 4, 4), (7, 7, 7), (7, 4, 0)
         lambda g, n, a: (a + 1, a + 1),
     "the two numbers are right and stand in the other order; the target's comes first":
         lambda g, n, a: (max(0, g - 1 - a), n - a),
+    "right for gamma = 7 only; write `gamma` in place of a number":
+        lambda g, n, a: (n - a, max(0, 6 - a)),
     "that is one number; return two, the target's and the small LM's": (
         lambda g, n, a: n - a,
         lambda g, n, a: max(0, g - 1 - a),
@@ -98,7 +100,7 @@ def check_settle(learners):
     """Checks a function like `settle` by what it leaves in two caches that can be read."""
     if not callable(finished(learners)):
         raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
-    for accepted in (1, 3, 0):
+    for accepted in (1, 3, 0, 2):  # at 2 of 3 the small LM has nothing to forget and yet has read all that stays
         returned, caches = settled(learners, accepted)
         if not isinstance(returned, (tuple, list)) or [type(part) for part in returned] != [list, list]:
             raise Mistake("return two lists: the tokens that the round commits, and those that the small LM has still to read")

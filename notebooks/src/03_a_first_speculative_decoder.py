@@ -12,7 +12,7 @@
 # - to build the loop, at any temperature, around functions of your own: `verify`, and what ends a round
 # - what the two K/V caches must forget after a round, and what each kind of slip costs
 # - two drafters that cost no training: a smaller language model, and prompt lookup
-# - when speculation loses, from three numbers: acceptance, draft length, cost ratio
+# - when speculation loses, from four numbers: acceptance, draft length, and what drafting and verifying cost
 #
 # **What you need**: lesson 01 (the K/V cache, what a pass costs) and lesson 02 (the accept rule).
 #
@@ -224,9 +224,9 @@ picture = token_boxes.rounds_figure(lab, packaged, count=10)
 # A row is a round, a dot a blank, ↵ a line end; the first token, `Felix`, came from the prefill. Five rounds keep all 7
 # drafts, rounds 1 and 6 meet a refusal, and what was drafted after `<|im_end|>` is thrown away.
 #
-# At temperature 1 the tokens are drawn, and what must agree is the distribution. The loop is small enough to prove it as in
-# lesson 02, on a random target and a random small LM over two tokens: `outcomes` runs *this* function once for each way in
-# which its drafts, coins and corrections can turn out, and gives the probability of each.
+# At temperature 1 the tokens are drawn, and what must agree is the distribution. We check it exactly, as in lesson 02, on a random
+# target and a random small LM over two tokens: `outcomes` runs *this* function once for each way in which its drafts, coins
+# and corrections can turn out, and gives the probability of each.
 
 # %%
 from dspark_lite.losslessness import outcomes, output_distribution, total_variation
@@ -339,8 +339,8 @@ assert all(look_up(text[:end], 7) == lookup.continuation(text[:end], 7) for end 
 
 # %% [markdown]
 # Seven tokens are copied here, and one is right. As a distribution a copied token is certain: $q = 1$ for it. The accept
-# rule $\min(1, p/q)$ then keeps it with probability $p$. Where nothing matches, the block is empty and the round is one of plain decoding. Our `speculate` knows
-# only a small LM, so we go on with the package's `generate`.
+# rule $\min(1, p/q)$ then keeps it with probability $p$. Where nothing matches, the block is empty and the
+# round is one of plain decoding. Our `speculate` knows only a small LM, so we go on with the package's `generate`.
 
 # %%
 ids = lab.encode(prompt)
@@ -350,8 +350,9 @@ print(f"1 token from the prefill, {len(copied.token_ids) - 1} in {len(copied.rou
 picture = token_boxes.rounds_figure(lab, copied, count=14)
 
 # %% [markdown]
-# Forty rounds for 51 tokens: most found nothing to copy (a blue box alone) or copied what was not wanted. In the first 14,
-# above, the end of the function's name, `of the` and `are positive, each times 2` are right, all copied from the task.
+# Forty rounds for 51 tokens, so only 11 copied tokens were kept: most rounds found nothing to copy (a blue box alone) or
+# copied what was not wanted. Ten of the 11 stand in the first 14 rounds, above: the end of the function's name, `of the` and
+# `are positive, each times 2`, all from the task.
 #
 # ## Does it pay? Measure
 #
@@ -360,7 +361,7 @@ picture = token_boxes.rounds_figure(lab, copied, count=14)
 #
 # $$L = \frac{T_\text{draft} + T_\text{verify}}{\tau}.$$
 #
-# Speculation wins where $L$ is below the time of one plain pass, $T$. We measure at temperature 1 on three prompts per
+# Speculation wins where $L$ is below the time of one plain pass, $T_\text{plain}$. We measure at temperature 1 on three prompts per
 # domain, one drafter after the other on each prompt, so that a slow moment of the machine hits all alike. (The runs with 1, 2
 # and 4 drafts are for later.)
 
@@ -400,10 +401,10 @@ picture = figures.latency_bars(costs, lab.device_name)
 # speed-up also counts the small LM's reading of the prompt, so it is a little below the quotient of two $L$.)
 #
 # Prompt lookup drafts almost for free and gains almost nothing: 1.27 tokens per round on math, 1.20 on code, and on chat,
-# where an answer repeats nothing, 1.04. Reading a block takes longer than a plain pass, which can take all of it back: the
-# scoreboard below, measured on more prompts, has it at 0.94 times plain decoding on chat, so there it *loses*. The small LM guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less
-# than $\tau$ says: it needs `gamma` passes one after another, and about half of its time is drafting. How expensive is
-# such a pass?
+# where an answer repeats hardly anything, 1.04. Reading a block takes longer than a plain pass, and that can cost more than
+# the copies save: the scoreboard below, measured on more prompts, has it at 0.94 times plain decoding on chat, so there it
+# *loses*. The small LM guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less than
+# $\tau$ says: it needs `gamma` passes one after another, and about half of its time is drafting. How expensive is such a pass?
 
 # %%
 plain_pass = sum(costs["plain", domain][2] for domain in lab.prompts) / len(lab.prompts)
@@ -435,10 +436,10 @@ print(f"verifying a block takes v = {v:.2f} plain passes")
 #
 # $$\tau = 1 + a + a^2 + \dots + a^\gamma.$$
 #
-# We count in plain passes $T$. Drafting costs $\gamma c$ of them, verifying $v$. Where a pass is bound by memory, $v$ is
-# close to 1 (lesson 01); here it was more, as printed above.
+# We count in plain passes. A draft costs $c$ of them, so drafting costs $\gamma c$; verifying costs $v$. Where a pass is
+# bound by memory, $v$ is close to 1 (lesson 01); here it was more, as printed above.
 #
-# $$\text{speed-up} = \frac{T}{L} = \frac{1 + a + \dots + a^\gamma}{\gamma c + v}.$$
+# $$\text{speed-up} = \frac{T_\text{plain}}{L} = \frac{1 + a + \dots + a^\gamma}{\gamma c + v}.$$
 #
 # **Speculation loses where $\tau < \gamma c + v$.** With $v = 1$, the best case, that is where
 # $a + \dots + a^\gamma < \gamma c$: a draft must bring more tokens, on average, than the plain passes it costs. The sum is
@@ -522,8 +523,8 @@ done = exercises.check_expected_tau(tau_of)
 # %% [markdown]
 # ### Exercise 5 · When does it lose? (think)
 # A small LM costs a tenth of a plain pass per token, its drafts are accepted with chance 0.8, and verifying costs one
-# plain pass. With $\gamma = 5$, what is the speed-up? How low may the acceptance fall before it is lost (try values of $a$ in
-# your `tau_of`)? And what if the small LM cost half a pass?
+# plain pass. With $\gamma = 5$, what is the speed-up? How low may the acceptance fall before nothing is gained (try values of
+# $a$ in your `tau_of`)? And what if the small LM cost half a pass?
 #
 # <details><summary>Hint</summary>
 #
@@ -535,7 +536,7 @@ done = exercises.check_expected_tau(tau_of)
 # $\tau = (1 - 0.8^6)/(1 - 0.8) = 3.69$. A round costs $5 \cdot 0.1 + 1 = 1.5$ plain passes, so the speed-up is
 # $3.69 / 1.5 = 2.46$.
 #
-# It is lost below $\tau = 1.5$, that is $a + a^2 + \dots + a^5 = 0.5$, which is so at $a = 0.334$.
+# Nothing is gained below $\tau = 1.5$, that is $a + a^2 + \dots + a^5 = 0.5$, which is so at $a = 0.334$.
 #
 # At $c = 0.5$ a round costs $3.5$ plain passes and the speed-up is $3.69 / 3.5 = 1.05$: the same guesses, and almost
 # nothing gained. It breaks even at $a = 0.78$.
@@ -562,10 +563,11 @@ for domain in lab.prompts:
         print(f"{domain:5} {count:3} prompts " + " ".join("  - " if rate is None else f"{rate:.2f}" for rate in rates) + more)
 
 # %% [markdown]
-# A language model drafts its seventh token as carefully as its first: on 200 prompts 0.93 are kept there and 0.86 of the
-# first on math, 0.98 and 0.97 on code, 0.95 and 0.94 on chat. Nothing decays with the position, so one number $a$ describes
-# this drafter. (On three prompts code has 0.68 at one place and 1.00 at the next; on 200 that place has 0.86, so only a part
-# of the dip is chance.) Lesson 04 asks the same of a drafter whose positions do not see one another.
+# A language model drafts its seventh token with the six before it in view. On 200 prompts the target keeps 0.86 of the first
+# drafts and 0.93 of the seventh on math, 0.97 and 0.98 on code, 0.94 and 0.95 on chat. Nothing decays with the position (but
+# the rounds that get that far are also the easier ones), so one number $a$ describes this drafter fairly well. (On
+# three prompts code has 0.68 at one place and 1.00 at the next; on 200 that place has 0.86, so only a part of the dip is
+# chance.) Lesson 04 asks the same of a drafter whose positions do not see one another.
 #
 # Now lay $\tau$ and the speed-up with 1, 2, 4 and 7 drafts beside the formula's. The chance $a$ comes from the runs with 7, so
 # the others are the test; what a round costs is taken as measured at each length.
@@ -591,10 +593,12 @@ picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 # 5.08).
 #
 # At $\gamma = 7$ the formula is too high everywhere, on chat 6.28 where 5.94 were measured. The end of an answer cuts its last
-# block short; with what it cuts off counted, all three domains lie nearer to the formula.
+# block short; with what it cuts off counted, all three domains lie nearer to the formula (no test there:
+# $a$ comes from these runs).
 #
 # The lower row is the speed-up. The formula misses it by as much as it misses $\tau$, since the costs are measured. Each extra
-# draft adds a pass of the small LM and is reached less often: going from 4 drafts to 7 gains little or loses.
+# draft adds a pass of the small LM and is reached less often: going from 4 drafts to 7 brings little or nothing on math and
+# code, and most on chat, where $a$ is highest.
 #
 # ### Exercise 6 · A better look-up (open)
 # `look_up` copies what followed the *latest* earlier place. Is that the best choice? Write a variant (the earliest place,
@@ -622,9 +626,8 @@ from dspark_course.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup"))
 
 # %% [markdown]
-# The small LM brings 4.95 to 6.71 tokens per round, and a round costs 3.12 plain passes (about three, as above with 7
-# drafts): so it is 1.7 to 2.2 times as fast, not six. A drafter that brings as much for less is what lessons 04 to 06 look
-# for.
+# The small LM brings 4.95 to 6.71 tokens per round, and a round costs 3.12 plain passes, so it is 1.7 to 2.2 times
+# as fast, not five to seven. A drafter that brings as much for less is what lessons 04 to 06 look for.
 #
 # > **Paper and figures.** In Table 1 of the [DSpark paper](references.md#dspark), as in $\tau$ here, the target's own token
 # > counts. Its Figure 2, as `acceptance_by_position` here, counts drafts only. Compare each with its like.
@@ -636,6 +639,6 @@ print(scoreboard("small_lm", "prompt_lookup"))
 # - Prompt lookup is nearly free and right only where the answer repeats something; where it does not, the more expensive
 #   verifying pass makes it lose. A small LM guesses anywhere and pays one pass per draft.
 # - Speed-up is $\tau / (\gamma c + v)$, and no draft length helps when $a < c$.
-# - At batch 1 the time of a small model follows its layers (25% of the target's) more than its parameters (8%).
+# - At batch 1 the time of a model as small as ours follows its layers (25% of the target's) more than its parameters (8%).
 #
 # **Next:** [lesson 04](04_draft_a_block_at_once.ipynb) drafts the whole block in one pass, so that $\gamma c$ becomes $c$.
