@@ -24,7 +24,7 @@ def transition_bias(w1, w2, previous):
     return w1[previous] @ w2.T
 
 
-BIAS_CASE = _random(6, 2, seed=1), _random(6, 2, seed=2), torch.tensor([4, 0])
+BIAS_CASE = _random(6, 2, seed=1), _random(6, 2, seed=2), torch.tensor([4, 0, 4])
 check_transition_bias = Exercise(transition_bias, Step([BIAS_CASE], {
     "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the token before.":
         (lambda w1, w2, x: w2[x] @ w1.T, lambda w1, w2, x: (w1 @ w2.T)[:, x].T),  # the latter reads the table by column
@@ -34,8 +34,10 @@ check_transition_bias = Exercise(transition_bias, Step([BIAS_CASE], {
         (lambda w1, w2, x: torch.softmax(w1[x] @ w2.T, -1), lambda w1, w2, x: torch.log_softmax(w1[x] @ w2.T, -1)),
     "this is the whole V x V table; only the rows of the previous tokens are wanted.":
         lambda w1, w2, x: w1 @ w2.T,
-    "w2 is stored as [V, r], so W1[x] meets its rows: multiply by w2.T.":
-        lambda w1, w2, x: w1[x] @ w2,
+    "w2 is stored as [V, r] and W1[x] has a row for each previous token: multiply by w2.T from the right.":
+        (lambda w1, w2, x: w1[x] @ w2, lambda w1, w2, x: w2 @ w1[x]),
+    "only W1 is read at the previous tokens; all V rows of W2 are needed, one for each next token.":
+        (lambda w1, w2, x: w1[x] @ w2[x].T, lambda w1, w2, x: w1[x] * w2[x]),
     "these are the right numbers in the shape [V, B]; each previous token has a row, so [B, V] is wanted.":
         lambda w1, w2, x: w2 @ w1[x].T,
     "this is the bias after the first token of the batch; each of the B previous tokens has a row, [B, V].":
@@ -68,6 +70,23 @@ def token_before(k, anchor, tokens, favourites):
     return tokens[-1] if k else anchor
 
 
+def at_each_slot(choose):
+    """A greedy drafter whose token at a slot is `choose(the slot's base logits, the bias after the token before, all base logits)`."""
+    def draft(base_logits, anchor, bias):
+        tokens = [anchor]
+        for logits in base_logits:
+            tokens.append(choose(logits, bias(tokens[-1]), base_logits))
+        return torch.stack(tokens[1:])
+
+    return draft
+
+
+def corrected_logits(base_logits, anchor, bias):
+    """The logits [g, V] that the greedy block is chosen from."""
+    before = [anchor, *draft_greedily(base_logits, anchor, bias)[:-1]]
+    return torch.stack([logits + bias(token) for logits, token in zip(base_logits, before)])
+
+
 def adding_up(base_logits, anchor, bias):
     """Every slot gets the biases of all tokens before it."""
     tokens = [anchor]
@@ -78,10 +97,11 @@ def adding_up(base_logits, anchor, bias):
 
 # After token t the table asks for t + 1 and is stronger than the base logits, whose favourites lie elsewhere: each wrong
 # way of looking back ends in another block. (With anchor 4 it asks for 0, the first favourite, so that a bias with the wrong
-# sign shows.) All is small, so that tokens that are drawn and not chosen hardly ever give the greedy block.
+# sign shows.) All is small, so that tokens that are drawn and not chosen hardly ever give the greedy block. Then the base
+# logits are the stronger, so that a block without them shows: a little, where softmax would undo it, and much, where not.
 TABLE = 0.3 * torch.eye(5).roll(1, 1)
 BASE = 0.1 * torch.nn.functional.one_hot(torch.tensor([0, 3, 1, 0]), 5).float()
-LOOKING_BACK = [(BASE, torch.tensor(anchor), lambda token: TABLE[token]) for anchor in (1, 4)]
+LOOKING_BACK = [(times * BASE, torch.tensor(anchor), lambda token: TABLE[token]) for times, anchor in ((1, 1), (1, 4), (4, 1), (20, 1))]
 check_left_to_right = Exercise(draft_greedily, Step(LOOKING_BACK, {
     "slot k is biased by x_k, the token it is about to choose; the bias belongs to the token before it, x_{k-1}.":
         drafting(lambda k, anchor, tokens, favourites: favourites[k]),
@@ -95,6 +115,14 @@ check_left_to_right = Exercise(draft_greedily, Step(LOOKING_BACK, {
         drafting(lambda k, anchor, tokens, favourites: None),
     "the bias is subtracted; it is added to the base logits.":
         drafting(token_before, sign=-1),
+    "the base logits are missing; the bias is added to them and decides nothing alone.":
+        at_each_slot(lambda logits, bias, base_logits: bias.argmax()),
+    "every slot has the base logits of the first; slot k reads its own row.":
+        at_each_slot(lambda logits, bias, base_logits: (base_logits[0] + bias).argmax()),
+    "the bias is added to probabilities; it is added to the base logits, before any softmax.":
+        at_each_slot(lambda logits, bias, base_logits: (torch.softmax(logits, -1) + bias).argmax()),
+    "these are logits; a draft is a token, the place of the largest: argmax.":
+        (corrected_logits, lambda *case: corrected_logits(*case).max(-1).values),
     "the biases add up from slot to slot; each slot gets that of the token before it alone.":
         adding_up,
     "these are g - 1 tokens; each of the g slots drafts one, the first after the anchor.":
@@ -114,7 +142,7 @@ def gated_bias(hidden, embedded, gate_proj, w2):
     return (gate_of(hidden, embedded, gate_proj) * embedded) @ w2.T
 
 
-GATE_CASE = _random(4, 3, seed=1), _random(4, 2, seed=2), _layer(5, 2, seed=4), _random(5, 2, seed=3)
+GATE_CASE = _random(4, 3, seed=1), _random(4, 2, seed=2), _layer(5, 2, seed=4), _random(6, 2, seed=3)
 check_gate = Exercise(gated_bias, Step([GATE_CASE], {
     "the gate has no sigmoid; without it the gate is not a share between 0 and 1.":
         lambda h, e, proj, w2: (proj(torch.cat([h, e], -1)) * e) @ w2.T,
@@ -128,6 +156,11 @@ check_gate = Exercise(gated_bias, Step([GATE_CASE], {
         lambda h, e, proj, w2: (gate_of(e, h, proj) * e) @ w2.T,
     "G has a bias of its own besides its weight; call gate_proj(...).":
         lambda h, e, proj, w2: (sigmoid(torch.cat([h, e], -1) @ proj.weight.T) * e) @ w2.T,
+    "G reads hidden state and W1[x], joined in one vector; you gave it one of the two.":
+        (lambda h, e, proj, w2: (sigmoid(proj(h)) * e) @ w2.T, lambda h, e, proj, w2: (sigmoid(proj(e)) * e) @ w2.T),
+    "the sigmoid comes too late; it makes a share of what G gives, before W1[x] is multiplied by it.":
+        (lambda h, e, proj, w2: sigmoid(gate_of(h, e, proj, lambda x: x) * e) @ w2.T,
+         lambda h, e, proj, w2: sigmoid((gate_of(h, e, proj, lambda x: x) * e) @ w2.T)),
     "W2 reads the gate alone; the gate scales W1[x], which still has to be there.":
         lambda h, e, proj, w2: gate_of(h, e, proj) @ w2.T,
     "there is no gate here: this is the Markov head's bias.":
@@ -175,6 +208,12 @@ check_rnn_step = Exercise(rnn_step, Step([STEP_CASE], {
         stepping(mix=lambda s, u, c, o: (1 - sigmoid(u)) * s + sigmoid(u) * tanh(c)),
     "the candidate has no tanh; without it the state can grow without bound.":
         stepping(mix=lambda s, u, c, o: sigmoid(u) * s + (1 - sigmoid(u)) * c),
+    "the candidate goes through tanh, not through a sigmoid.":
+        stepping(mix=lambda s, u, c, o: sigmoid(u) * s + (1 - sigmoid(u)) * sigmoid(c)),
+    "tanh is missing twice, on the candidate and on the output third.":
+        stepping(mix=lambda s, u, c, o: sigmoid(u) * s + (1 - sigmoid(u)) * c, spoken=lambda s, o: o),
+    "the gate is squashed by tanh; a share between 0 and 1 comes from the sigmoid.":
+        stepping(mix=lambda s, u, c, o: tanh(u) * s + (1 - tanh(u)) * tanh(c)),
     "the gate has no sigmoid, so the two shares are not between 0 and 1.":
         stepping(mix=lambda s, u, c, o: u * s + (1 - u) * tanh(c)),
     "gate and candidate are swapped: the first third of what J gives is the gate.":
@@ -185,6 +224,8 @@ check_rnn_step = Exercise(rnn_step, Step([STEP_CASE], {
         stepping(layer=lambda proj, x: proj.weight @ x),
     "the candidate enters whole; its share is 1 minus the gate.":
         stepping(mix=lambda s, u, c, o: sigmoid(u) * s + tanh(c)),
+    "the candidate replaces the old state; the gate says how much of the old state stays.":
+        stepping(mix=lambda s, u, c, o: tanh(c)),
     "the old state is forgotten: its share of the new one is the gate.":
         stepping(mix=lambda s, u, c, o: (1 - sigmoid(u)) * tanh(c)),
     "you mixed the output third into the state; the state is made of gate and candidate.":
@@ -196,6 +237,10 @@ check_rnn_step = Exercise(rnn_step, Step([STEP_CASE], {
          stepping(joined=lambda s, e, h: (h, e, s)), stepping(joined=lambda s, e, h: (s, h, e))),
     "the bias is made of the state; W2 reads tanh of the output third.":
         (stepping(spoken=lambda s, o: s), stepping(spoken=lambda s, o: tanh(s))),
+    "the state enters the bias here, as in an LSTM; W2 reads tanh of the output third and nothing else.":
+        (stepping(spoken=lambda s, o: sigmoid(o) * tanh(s)), stepping(spoken=lambda s, o: tanh(o) * s)),
+    "the bias is the Markov head's; W2 reads tanh of the output third.":
+        lambda s, e, h, proj, w2: (w2 @ e, rnn_step(s, e, h, proj, w2)[1]),
     "the output third goes through tanh before W2 reads it.":
         (stepping(spoken=lambda s, o: o), stepping(spoken=lambda s, o: sigmoid(o))),
     "the pair is the other way round: the bias [V] first, then the state [r].":

@@ -86,8 +86,8 @@ assert kept.mean() > 0.999
 # + \underbrace{W_2\, W_1[x_{k-1}]}_{\text{transition bias}}, \qquad x_0 = \text{anchor}$$
 #
 # $W_1$ is an embedding: it looks up a vector of $r$ numbers for the previous token. $W_2$ turns it into one number for
-# every possible next token. As in lesson 04 we find a place in a chat answer where the next two tokens depend on each other,
-# and let the backbone run once.
+# every possible next token. This [sequential head](glossary.md#sequential-head) is the *Markov head*: it looks one token back.
+# As in lesson 04 we find a place in a chat answer where the next two tokens depend on each other, and run the backbone once.
 
 # %%
 readings = [multimodality.read_answer(lab, dspark, prompt, seed)
@@ -222,9 +222,9 @@ for title, table in shown.items():
 # %% [markdown]
 # ## Why two thin matrices
 #
-# $W_2 W_1$ is a table of $V \times V$ transition scores, a bigram model. Written out it grows with the square of the
-# vocabulary: for Qwen3-4B it would be nearly six times as large as the target itself. As a product of two thin matrices of
-# rank $r$ it has $2 V r$ parameters.
+# The rows $W_2 W_1[x]$ of all tokens make a $V \times V$ table of transitions, as in a bigram model. Written out it grows with
+# the square of the vocabulary: for Qwen3-4B it would be nearly six times as large as the target itself. As a product of two
+# thin matrices of rank $r$ it has $2 V r$ parameters.
 
 # %%
 sizes = {"this lab": (lab.target.vocab_size, dspark.config.markov_rank),  # V and r
@@ -240,8 +240,8 @@ print(f"{'':18} the target of this lab has {sum(p.numel() for p in lab.target.mo
 # ## What the head has learned
 #
 # The head was trained together with the backbone; nobody told it about phrases. Here are 14 tokens that occur at least 8 times
-# in DFlash's answers, each with the five next tokens that it raises most and what it adds to their logits. (They are those
-# with the largest fourth bias: one large number is not enough.)
+# in DFlash's answers. Each has beside it the five tokens of those answers that it raises most and what it adds to their
+# logits. (The 14 whose fourth number is largest: one large number is not enough.)
 
 # %%
 counts = torch.zeros(lab.target.vocab_size, dtype=torch.long)
@@ -257,14 +257,18 @@ for row in fourth.topk(14).indices.tolist():
     print(f"after {lab.tokenizer.decode(known[[row]])!r:12}", "  ".join(nexts))
 
 # %% [markdown]
-# Only differences within a row count: one of 1 multiplies the odds between two tokens by $e \approx 2.7$, one of 3 by about 20,
-# one of 7 by about a thousand. Some rows complete a word that has begun: ' s' raises 'et' by 10.4, ' c' raises 'all' by 10.6.
-# Most know what texts of this world often do: ' and' raises ' later' by 8.5, a colon raises a space by 13.1.
+# Only differences within a row count: a lead of 1 multiplies the odds between two tokens by $e \approx 2.7$, a lead of 3 by
+# about 20, of 7 by about a thousand. Some rows complete a word that has begun: ' s' raises 'et' by 3.6 more than 'm'. Most hold
+# what these texts often say: ' and' raises ' later' by 1.9 more than ' returns', a colon raises a space by 6.5 more than ' good'.
 #
 # ## Turn it off
 #
-# The same backbone, the same prompts, but with a bias of zero. On chat DFlash, which never had a head, keeps 0.77 of its drafts
-# at position 2. Guess the number for DSpark when its head is taken away.
+# The same backbone, the same prompts, but with a bias of zero. (Bars in the figure, and brackets below, are 95 %
+# [bootstrap](references.md#bootstrap) intervals: how the number varies if prompts are drawn anew, with replacement, from those
+# we have. Where fewer than ten rounds reach a position, the line ends and the table has a dash.)
+#
+# On chat DFlash, which never had a head, keeps 0.77 of its drafts at position 2. Guess the number for DSpark when its head is
+# taken away.
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -314,9 +318,6 @@ headless.beside(f"DFlash {second['chat']['dflash']:.2f}, DSpark without its head
 # too: 0.885 against 0.952, and 0.903 against 0.926. In the paper it is ahead in all three domains; the end of lesson 07 finds
 # out what went wrong in our training.
 #
-# (Bars, and brackets below, are 95 % [bootstrap](references.md#bootstrap) intervals: how the number varies if prompts are drawn
-# anew, with replacement, from those we have. Where fewer than ten rounds came, a line ends and the table has a dash.)
-#
 # ## Heads that see more
 #
 # The Markov head's bias depends on the previous token alone. The paper tries two richer heads. The *gated* head lets
@@ -326,8 +327,8 @@ headless.beside(f"DFlash {second['chat']['dflash']:.2f}, DSpark without its head
 # $$b_k = W_2\,\big(\sigma(G\,[h_k; W_1[x_{k-1}]]) \odot W_1[x_{k-1}]\big)$$
 #
 # ### Exercise 3 · The gate (code)
-# In training the tokens are known. Write the biases [g, V] of all slots at once, from `hidden` [g, H], `embedded` [g, r] (a row
-# $W_1[x]$ for each slot), the layer `gate_proj` ($G$, an `nn.Linear`) and `w2` [V, r].
+# In training the tokens are known. Write the biases [g, V] of all slots at once, from `hidden` [g, H], `embedded` [g, r] (the row
+# $W_1[x_{k-1}]$ for each slot $k$), the layer `gate_proj` ($G$, an `nn.Linear`) and `w2` [V, r].
 #
 # <details><summary>Hint</summary>
 #
@@ -424,7 +425,8 @@ assert torch.allclose(torch.stack(biases), transition_biases(rnn, previous, h), 
 # Two tokens have been drawn, "a" or "b", then "as" or "so", and the hidden state tells one of two places in a text. The next
 # token is x or y, by one of three rules: x after "as" and y after "so"; the same at place one and the reverse at place two; x
 # if the first token was "a", y if it was "b". We train each head, and base logits beside it, for a moment on each rule. How
-# much probability does the right token get? Chance is 50 %.
+# much probability does the right token get? Chance is 50 %. Which of the nine numbers will stay there? ("vanilla" is
+# the Markov head.)
 
 
 # %%
@@ -453,12 +455,12 @@ for rule, answer in rules.items():
     print(f"{rule:32}" + "".join(f"{learned(kind, answer):10.0%}" for kind in SEQUENTIAL_HEADS))
 
 # %% [markdown]
-# The Markov head ("vanilla") learns the first rule only. Base logits see the place and the bias sees the token, but
+# The Markov head learns the first rule only. Base logits see the place and the bias sees the token, but
 # they are added, and no sum makes one reverse the other. The gate multiplies, so it learns the second rule. The third needs
 # memory of more than one token, and only the RNN head has it.
 #
-# What a head *can* see is one thing, what it has learned another. Three DSparks were trained with the same recipe but for
-# the head and measured on 200 prompts per domain; the last two lines are from lesson 07.
+# What a head *can* see is one thing, what it has learned another. Three DSparks were trained once each, with the same recipe
+# but for the head, and measured on 200 prompts per domain; the last two lines are from lesson 07.
 
 # %%
 from dspark_course.replication import experiments
@@ -474,8 +476,8 @@ for head, name in (("Markov", "diagnosis-5-full-length"), ("RNN", "diagnosis-5-f
 # %% [markdown]
 # **Here the richer heads accept less**: the gated one 3.1 %, the RNN 7.2 %. In the paper the RNN head accepts 2 to 3 % more
 # than the Markov head at this block length (Figure 4). The likely cause is our training: trained in another way, in lesson 07,
-# the RNN head accepts more here, too, most on chat, 6.87 against 6.20 (40 prompts, one training each; the gated head was not
-# tried again). The released drafts carry the Markov head: the paper calls the RNN head's gain marginal at this length.
+# the RNN head accepts more here, too, most on chat, 6.87 against 6.20 (40 prompts; again one training each, and the gated head
+# was not tried). The released drafts carry the Markov head: the paper calls the RNN head's gain marginal at this length.
 #
 # ## What the sequential step costs
 #
@@ -542,10 +544,11 @@ print("the target's mean entropy, in nats per token: "
 # %% [markdown]
 # **The gain is a little smaller than the paper's, and it comes from another place.** On 200 prompts it is +14.1 %, its whole
 # interval below the paper's +16.1 to +18.4 %; our 15 prompts, +17.4 %, are too few to tell. The paper gains about as much in
-# every domain; here nearly all comes from chat: +47.5 %, against +6.7 % on math and +2.4 % on code, whose interval contains
-# zero. On math our texts are the likely cause: the target is uncertain by 0.05 nats per token there, by 0.67 on chat, and
-# without a choice of phrasing slots have nothing to collide over. On code DSpark never learned to copy a function's name;
-# lesson 12 tells it the name, and it gains 14.3 %. What does replicate: the gain is large where DFlash's line falls.
+# every domain; here three quarters of it comes from chat: +47.5 %, against +6.7 % on math and +2.4 % on code, whose interval
+# contains zero. On math our texts are the likely cause: the target is uncertain by 0.05 nats per token there, by 0.67 on chat,
+# and without a choice of phrasing slots have nothing to collide over. On code DSpark never learned to copy a function's name;
+# when lesson 12 tells it the name, and DFlash nothing, it gains 14.3 %. What does replicate: the gain is large where DFlash's
+# line falls.
 #
 # ### Exercise 5 · What a table cannot say (think)
 # An answer goes on "black and white" or "day and night", either with one half; each word is a token. The base logits are the
@@ -564,8 +567,8 @@ print("the target's mean entropy, in nats per token: "
 # "white" have $t/2$ each, those that end in "night" $(1 - t)/2$. Slot 3 is kept after "black" with probability $t$, after "day"
 # with $1 - t$: in the mean one half, for every row. (A gate does not help: its hidden state knows of no draw.)
 #
-# The head with $W_3$ sees "black" or "day" and repairs it. Two phrasings that share *two* tokens in a row and part after them
-# defeat it. The RNN head's state can carry a word past any number of tokens, if training teaches it to.
+# The head with $W_3$ sees "black" or "day" and repairs it. *Two* shared tokens in the middle defeat it: "black and also white",
+# "day and also night". The RNN head's state can carry a word past any number of tokens, if training teaches it to.
 #
 # </details>
 #
@@ -614,7 +617,7 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark"))
 
 # %% [markdown]
 # On chat DSpark commits 5.00 tokens per round, DFlash 3.38, and now the block drafter is faster than the small LM, which commits
-# 6.71 and pays a pass for every draft. But a round with the head costs more: on math, where τ is 6.36 against 6.10, it
+# 6.71 and runs once for every draft. But a round with the head costs more: on math, where τ is 6.36 against 6.10, it
 # may gain no time at all.
 #
 # ## Explore
@@ -646,8 +649,10 @@ panel = widgets.explore(explore_bias, {"slot": 2, "previous": first[1].item()}, 
 # - The backbone gives all base logits in one pass; the head adds $W_2 W_1[x_{k-1}]$ and the block is drawn left to
 #   right.
 # - A bigram table of rank $r$ costs $2Vr$ parameters, and each step only a thin product.
-# - It raises acceptance from position 2 on, where independent slots collide.
-# - A gate lets the bias depend on the place in the text; a recurrent state remembers more than one token.
+# - It raises acceptance from position 2 on, most on chat, where independent slots collide. Over DFlash it gains 14.1 % in
+#   accepted length; in the paper 16.1 to 18.4 %.
+# - A gate lets the bias depend on the place in the text; a recurrent state remembers more than one token. As first trained
+#   here, both accepted less.
 #
 # *Where the paper differs from itself*: section 4.3.1 of the paper gives 0.93 for DSpark's first position on math, its Figure 2
 # shows 0.905, and only the latter reproduces Table 1.
