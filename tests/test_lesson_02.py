@@ -48,9 +48,9 @@ def test_counts_within_two_deviations_are_counted(closing):
 
 
 @pytest.mark.parametrize(("sentence", "output"), [
-    (r"does most harm, ([\d.]+): it refuses", r"1 p and q swapped in the coin \(([\d.]+)\), then"),
+    (r"does most harm, ([\d.]+): it keeps", r"1 p and q swapped in the coin \(([\d.]+)\), then"),
     (r"wrong correction \(([\d.]+) and ([\d.]+)\) acts", r"residual not renormalised \(([\d.]+)\), then 2 correction drawn from p \(([\d.]+)\)"),
-    (r"A wrong bonus \(([\d.]+)\) acts about half as often", r"4 bonus from the row before \(([\d.]+)\)$"),
+    (r"A wrong bonus \(([\d.]+)\) acts only in the first block", r"4 bonus from the row before \(([\d.]+)\)$"),
     (r"moves the text by only ([\d.]+)\. That is still", r"^5 drawn in 16 bits, float32 claimed +([\d.e-]+)$"),
     (r"A drafted 0 promises ([\d.]+) tokens per second", r"^first draft 0: .* per second \[.*, ([\d.]+)\] -> verify 2 drafts"),
     (r"more than the ([\d.]+) of verifying nothing", r"^first draft 1: .* per second \[([\d.]+), .* -> verify 0 drafts"),
@@ -95,8 +95,23 @@ def distance_with(rule=verify, policy=None) -> float:
     return total_variation(found, output_distribution(target, None, None, length=4))
 
 
+def test_swapped_in_the_coin_p_and_q_fill_a_drafts_place_from_q():
+    assert "so with two tokens each draft's place is filled from $q$" in stated.prose("02")
+    for p, q in zip(TABLE, DRAFTED, strict=True):
+        kept = q * (q / p).clamp(max=1)
+        assert torch.allclose(kept + (1 - kept.sum()) * residual(p, q), q)
+
+
+def test_what_is_not_renormalised_is_wrong_after_a_0_alone():
+    assert "mistake 3 only after a 0, because after a 1 the missing mass lands where it is owed" in stated.prose("02")
+    owed = (TABLE - DRAFTED).clamp(min=0)
+    owed[:, -1] += 1 - owed.sum(-1)  # the lesson's draw along the cumulative sum
+    assert [torch.allclose(row, residual(p, q)) for row, p, q in zip(owed, TABLE, DRAFTED, strict=True)] == [False, True]
+
+
 def test_a_wrong_bonus_acts_half_as_often_as_a_wrong_correction():
     """In the first block, after a first token from the target; two drafts that differ leave rows 0.3 apart."""
+    assert "and there about half as often: after a whole block whose two drafts differ" in stated.prose("02")
     kept = torch.minimum(TABLE, DRAFTED)
     whole = torch.einsum("a,ab,bc->bc", TABLE[0], kept, kept)  # [V, V]: kept whole, by its two drafts
     differ = (whole[0, 1] + whole[1, 0]).item()

@@ -208,14 +208,14 @@ for _ in range(2000):
 print("2,000 pairs: kept and replaced add up to p in every one")
 
 # %% [markdown]
-# `residual` is the package's. Where $p = q$ yours may divide 0 by 0, which does no harm: nothing is refused there. The
-# package's returns $p$.
+# `residual` is the package's. If $p$ and $q$ are equal everywhere, yours may divide 0 by 0, which does no harm: nothing is
+# refused then. The package's returns $p$.
 #
 # ## Try it
 #
 # Three sliders move the drafter's logits of A, B and C, that of D stays 0; one moves the temperature of both models. Without a
 # kernel, three pictures. Top: the drafter's favourite is B, the target's is A. Middle: both prefer A. Bottom: the same two at
-# temperature 0, where the draft is always accepted.
+# temperature 0: every draft is accepted, as both prefer A.
 #
 # How small can you make the green area at temperature 1? Can it be 0?
 #
@@ -261,9 +261,9 @@ panel = widgets.explore(
 # - `draw_token(probs, generator)` draws a token from the distribution `probs` [V].
 #
 # Given a random generator they toss and draw. They can be given a *path* instead: the outcomes to take, one number for each
-# decision. Past its end they take the first possible outcome and put a path to each other one on `path.open`: on the path `[]`,
-# a draw from (0.5, 0.5) takes token 0 and opens `[1]`. `path.probability` is the product of the probabilities taken. Following
-# every open path visits all outcomes, without sampling noise:
+# decision. Past its end they take the first possible outcome and put a path to each of the others on `path.open`: on the path
+# `[]`, a draw from (0.5, 0.5) takes token 0 and opens `[1]`. `path.probability` is the product of the probabilities taken.
+# Following every open path visits all outcomes, without sampling noise:
 
 # %%
 import inspect
@@ -311,7 +311,7 @@ assert torch.allclose(torch.tensor([sum(found[word].values()) for word in words]
 # or the bonus.
 #
 # ### Exercise 4 · The token after them (code)
-# A block has been judged and `accepted` drafts were kept. From which distribution is the next token drawn?
+# A block has been judged and `accepted` drafts were kept. Write the distribution of the next token.
 #
 # <details><summary>Hint</summary>
 #
@@ -484,7 +484,7 @@ print(f"dspark, the verify in use: total variation from the target {distance:.1e
 assert distance < 1e-5
 
 # %% [markdown]
-# Nobody has trained these drafters, and the text is the target's all the same.
+# Nobody has trained these drafters, and the text has the target's distribution all the same.
 # **Quality of the draft decides how fast, the rule decides what.**
 #
 # ## A policy that is not harmless
@@ -537,7 +537,7 @@ assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
 # builds a scheduler under this constraint.
 #
 # ### Exercise 6 · Which of them look ahead? (think)
-# Which of these policies are lossy? Write their letters into the set.
+# Which of these policies are lossy? Write the set of their letters, each in quotes.
 #
 # - A: verify 3 drafts, always.
 # - B: always verify draft 1; verify the drafts after it only if draft 1 is not a full stop.
@@ -585,7 +585,7 @@ table_exact = output_distribution(table_target, None, None, length=4)
 # 4. the bonus drawn from the row before
 #
 # The third deserves a word: `torch.multinomial` renormalises silently, and so does our `draw_token`, so forgetting it does no
-# harm there. A hand-written draw along the cumulative sum falls off its end: the missing mass lands on the last token.
+# harm there. A hand-written draw along the cumulative sum gives the missing mass to the last token.
 #
 # Which of them changes the text most, which least? Write their two numbers, the most harmful first.
 
@@ -645,9 +645,11 @@ measured |= found
 guess.beside(", then ".join(f"{name} ({found[name]:.3f})" for name in sorted(found, key=found.get, reverse=True)))
 
 # %% [markdown]
-# Swapping $p$ and $q$ does most harm, 0.381: it refuses what the target wants more of. A wrong correction (0.191 and 0.141)
-# acts after every refusal. A wrong bonus (0.072) acts about half as often, by the tables: after a whole block, and only if
-# its two drafts differ, because after equal ones the row before is the same row.
+# Swapping $p$ and $q$ does most harm, 0.381: it keeps every token that is offered too often. What it refuses comes back from
+# the residual, so with two tokens each draft's place is filled from $q$. A wrong correction (0.191 and 0.141) acts when a draft
+# is refused; mistake 3 only after a 0, because after a 1 the missing mass lands where it is owed. A wrong bonus (0.072) acts
+# only in the first block, since a later one's is no longer in the four tokens, and there about half as often: after a whole
+# block whose two drafts differ, because after equal ones the row before is the same row.
 #
 # Mistake 5 is in the drafter. The rule is right for the $q$ that the token was *drawn* from. A drafter that draws from a
 # softmax in 16 bits and hands over float32 probabilities claims a $q$ it did not use.
@@ -734,7 +736,7 @@ print(f"total variation {distance_with(own):.2g}")
 # ## A count on the real model
 #
 # With a real vocabulary there are too many paths to visit, so we count instead. We take a place in an answer where the target
-# hesitates and the drafter disagrees with it. `next_token_counts` runs one round there many times, with blocks of one draft,
+# hesitates and DSpark disagrees with it. `next_token_counts` runs one round there many times, with blocks of one draft,
 # and counts the token that comes after the anchor. The target's own probabilities say how often each should come. The
 # chi-square test turns the difference into a p-value: how probable are counts at least this far off, if the decoder is exact?
 # Tokens expected fewer than five times are counted together. We reject a decoder below $10^{-3}$, which happens to an exact one
@@ -796,8 +798,9 @@ outside = 1 - planted[likely].sum() / draws
 print(f"outside these ten tokens: {outside:.0%} of the planted draws, {1 - target_next[likely].sum():.0%} of the target's")
 
 # %% [markdown]
-# An exact decoder leaves the bars of two standard deviations in about one count of twenty. The swapped one stays inside only
-# once: it starves the target's favourites, and 61 % of its draws go to tokens outside these ten, where the target puts 2 %.
+# About one count of twenty of an exact decoder lies outside its bar of two standard deviations. The swapped one stays inside
+# only once: it draws most of the target's favourites too rarely, and 61 % of its draws go to tokens outside these ten, where
+# the target puts 2 %.
 #
 # A count sees only what is larger than its own noise: a few thousand draws find an error of a few percent, never one of a
 # millionth. That is why the proof by enumeration comes first.
@@ -806,7 +809,8 @@ print(f"outside these ten tokens: {outside:.0%} of the planted draws, {1 - targe
 #
 # - Keep a drafted $x$ with probability $\min(1, p/q)$, else draw from the residual $\max(p - q, 0)$, renormalised.
 #   The sum is $p$, for every $q$.
-# - The chance of keeping it is $1 - \text{TV}(p, q) = 1 - L_1/2$: how good a drafter is, in one number. No rule keeps more.
+# - The chance of keeping it is $1 - \text{TV}(p, q) = 1 - L_1/2$: how good a drafter's guess is, in one number. No rule for
+#   one token keeps more.
 # - In a block, judge until the first refusal; the next token comes from that row's residual, or after a whole block
 #   from the target's last row. Your `verify` does it, and you have seen it pass.
 # - Nothing that depends on the drawn token may decide whether it is verified, and $q$ must be the distribution that
