@@ -92,6 +92,9 @@ def test_the_gain_over_whole_blocks_is_what_is_stated():
     assert len(table) == 12 and round(100 * (max(float(ratio) for row in table for ratio in row.split()) - 1)) == int(most)
     assert "With 1 or 2 requests no policy here beats whole blocks" in stated.prose("10")
     assert all(float(ratio) <= 1 for row in table for ratio in row.split()[:2])
+    alone, *shared = zip(*(map(float, row.split()) for row in (table[5], table[9])))
+    assert "falls far below whole blocks from 2 requests on" in stated.prose("10")
+    assert min(alone) > 0.95 and max(map(max, shared)) < 0.8
     names = ["threshold", "Algorithm 1", "convex", "lagged"] * 3
     among_32 = [float(row.split()[-1]) for row in table]
     assert "with 32 requests the threshold, and lagged top-K when swapped" in stated.prose("10")

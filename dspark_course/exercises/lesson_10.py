@@ -109,6 +109,11 @@ check_stop = Exercise(admitted, Step([(torch.tensor(theta, dtype=torch.double),)
         leading(lambda theta: theta[1:] > theta[0]),
     "that is off by one: theta[0] stands for no drafts.":
         lambda theta: admitted(theta) - 1,
+    "you looked for the first token that fails, and where none fails found none; then all are admitted.":
+        (lambda theta: next((k for k, rise in enumerate(theta.diff()) if rise <= 0), 0),
+         lambda theta: (theta.diff() <= 0).int().argmax(),
+         lambda theta: (theta.diff() <= 0).nonzero()[0],
+         lambda theta: int((theta.diff() <= 0).nonzero()[0])),
     "that is a theta; return the number of tokens.":
         lambda theta: theta[admitted(theta)],
 }, "count the rises of theta before the first value that is not above the one before it."))

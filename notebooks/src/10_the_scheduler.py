@@ -59,7 +59,7 @@ for size in (1, 8, 16, 32, 64):
 
 # %% [markdown]
 # The figure shows on the left a table that the course has stored: the tiny target, with more sizes and more repeats. The
-# file is in the form that SGLang reads. A size that was not measured has the speed of the next smaller one that was, and
+# file is in the form that [SGLang](references.md#sglang) reads. A size that was not measured gets the speed of the next smaller one that was, and
 # beyond the last size nothing is known.
 
 # %%
@@ -99,7 +99,8 @@ for title, tables in panels.items():
 # \theta = \tau \cdot \text{SPS}(B) .$$
 #
 # The $R$ in $\tau$ are the tokens that the target adds itself, one per request; the $R$ in $B$ are the anchors. $\theta$
-# is in tokens per second. Does $\tau$ hold? On the recorded blocks of lesson 09, from prompts that its
+# is in tokens per second. (So far $\tau$ was one request's; here it is the whole step's.) Does it hold, per
+# request? On the recorded blocks of lesson 09, from prompts that its
 # calibration was not fitted on:
 
 # %%
@@ -158,7 +159,8 @@ assert budget[4] > budget[32] > budget[256]
 
 # %% [markdown]
 # The drafts are the same in all three cases; only the number of requests has changed. On an idle machine the 128
-# dominates and a draft that survives one time in five is worth its place. On a busy one every place is paid in full.
+# dominates and a draft that survives one time in five is worth its place. On a busy one every place is paid nearly in
+# full.
 #
 # ## Algorithm 1 by hand
 #
@@ -285,8 +287,8 @@ done = exercises.check_stop(admitted)
 # %% [markdown]
 # ## In vectors
 #
-# One sort, one cumulative sum, the first failure or the first survival of 0. Positions come first in the flat view and
-# the sort is stable, so ties go by position.
+# One sort, one cumulative sum, the first failure or the first survival of 0. The flat view lists all first
+# positions, then all second ones, and the sort is stable, so ties go by position.
 
 # %%
 from dspark_lite.scheduling import global_optimum, literal_schedule, retrospective, top_k
@@ -321,7 +323,7 @@ print(f"{len(found)} random instances: loop, vectors and package agree; they ver
       f"{min(int(one.sum()) for one in found)} and {max(int(one.sum()) for one in found)} drafts")
 
 # %% [markdown]
-# `literal_schedule` is the loop above in the package, without the printing. `schedule` is the vectors, with checks and
+# `literal_schedule` is the package's loop, as the paper prints it. `schedule` is the vectors, with checks and
 # with an end where the table ends.
 #
 # ## Why it must stop
@@ -490,7 +492,7 @@ assert worst["convex_instance"] < 1e-9 < worst["instance"]
 # For real survivals we take the recorded blocks of lesson 09 and replay them: $R$ requests decode side by side, each
 # its own prompts, block after block as recorded. What was accepted of the whole block says what would have been accepted
 # of any prefix. The replay goes on with the recorded next block whatever was verified, so it compares policies on the same
-# blocks; it does not simulate the texts.
+# blocks; it does not simulate the texts. (A `Proposal` keeps the logits; its `confidence` is their sigmoid.)
 
 # %%
 from dspark_lite.decoding.policy import started
@@ -532,7 +534,7 @@ def tokens_and_seconds(lengths, accepted, cost_table):
 # The tables: a smooth one, flat while memory is the limit and straight where arithmetic is; the same for a machine that
 # computes in tiles of 16; and the measured one. That one we make twice, from the even and from the odd repeats: the
 # first decides, the second is what the decision costs. Whoever decides and pays with the same numbers mistakes lucky
-# noise for speed. In the rows *swapped* the halves change places: what is not true of both is chance.
+# noise for speed. In the rows *swapped* the halves change places: what is not true of both may be chance.
 
 # %%
 sizes = np.arange(1, 513)
@@ -643,7 +645,7 @@ picture = figures.prices({curve: lost[curve] for curve in decide}, measured["dev
 # On the smooth table the stop costs nothing. On tiles it costs the more, the more requests share the step,
 # 25.7 % with 8 and 61.2 % with 32, and the monotone view is no help there. On the measured table it costs 60.2 % with 8
 # requests, and 70.0 % swapped. The monotone view levels the jags but keeps the steep drops, at which Algorithm 1 stops: with 8
-# requests it loses 1.3 % or, swapped, 17.6 %, which is chance; with 32 it loses about half in both.
+# requests it loses 1.3 % or, swapped, 17.6 %, so we cannot tell; with 32 it loses about half in both.
 #
 # The convex view always stops at its own top. On tiles it still loses up to 3.2 %, because it calls a tile's edge
 # cheaper than it is. On the measured table, swapped or not, it loses 3.7 % at most, and only with 4 requests is it *ahead* of
@@ -750,8 +752,8 @@ except RequestError as error:
 # %% [markdown]
 # ### What the lag costs, and what it saves
 #
-# All policies on the same recorded steps, against verifying whole blocks. Draft time is left out: it is the same for
-# all.
+# All policies on the same recorded steps, against verifying whole blocks. Draft time is left out. Counting it, the
+# same for all, would favour those that verify more.
 
 # %%
 from dspark_lite.common.estimates import bootstrap
@@ -803,12 +805,12 @@ assert lag_price["jagged", 16].low > 1 and all(budgets["smooth", R] > budgets["s
 # %% [markdown]
 # With 1 or 2 requests no policy here beats whole blocks; the highest gain is 22 %, by Algorithm 1 with 32 requests on the smooth
 # table, which is its own convex view. The threshold does not see the load: on the smooth table it gives 0.945 when alone and
-# 1.170 among 32, where Algorithm 1 gives 1.000 and 1.218. On the measured table Algorithm 1 falls far below whole blocks, and
-# which of the others leads is chance: with 32 requests the threshold, and lagged top-K when swapped.
+# 1.170 among 32, where Algorithm 1 gives 1.000 and 1.218. On the measured table Algorithm 1 falls far below whole blocks
+# from 2 requests on. Which of the others leads depends on the half: with 32 requests the threshold, and lagged top-K when swapped.
 #
 # On the smooth table, where the stop is free, lagged top-K over Algorithm 1 shows the price of the lag alone, at most 2.5 %: its
 # budget fitted the blocks of two steps ago. On tiles with 32 requests the lag permits a search without a stop, and gives
-# 2.56 times the throughput of Algorithm 1; the convex view, without a lag, gives nearly as much.
+# 2.56 times the throughput of Algorithm 1; the convex view, without a lag, gives nearly as much (figure, *jagged*).
 #
 # Note also the last column on the smooth table: the busier the machine, the fewer tokens of a request are verified, 7.93 of 8
 # when alone and 5.28 among 32. Figure 8 of the paper shows it on live traffic; lesson 11 draws ours beside it. The paper's
@@ -925,8 +927,8 @@ panel = widgets.explore(
 # %% [markdown]
 # ## How long it takes to decide
 #
-# The decision stands between drafting and verifying, in every step. The loop as the paper prints it, which copies
-# the lengths at each admission (without the copies it would be faster), against the vectors, on one thread; in both the
+# The decision stands between drafting and verifying, in every step. The loop (`literal_schedule`), which copies the
+# lengths at each token as the paper prints it (without the copies it would be faster), against the vectors, on one thread; in both the
 # table makes nearly every token worth its place.
 
 # %%
