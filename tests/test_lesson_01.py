@@ -104,8 +104,9 @@ def test_at_one_position_reading_takes_longer_than_the_calls():
 
 
 def test_what_is_no_matrix_product_is_a_third_of_a_pass_and_not_paid_per_position():
-    one, eight, many = (numbers(rf"^positions +{k}: pass +([\d.]+) ms = matrix products +([\d.]+) ms \+ everything else +([\d.]+) ms")
-                             for k in (1, 8, 32))
+    one, two, eight, many = (numbers(rf"^positions +{k}: pass +([\d.]+) ms = matrix products +([\d.]+) ms \+ everything else +([\d.]+) ms")
+                             for k in (1, 2, 8, 32))
+    assert stands("so twice the positions take less than twice the time") and two[1] < 2 * one[1] and eight[1] < 4 * two[1]
     assert stands("At one position at least a third of a pass is no matrix product") and one[2] / one[0] > 1 / 3
     assert stands("at eight positions neither the products nor the rest take anything near eight times as long")
     assert eight[1] < 3 * one[1] and eight[2] < 3 * one[2]
@@ -121,5 +122,5 @@ def test_the_ratio_of_the_recap_is_measured_twice():
 def test_its_models_are_those_that_it_describes():
     """Attention heads per key head, and the drafts of a block."""
     target, drafter = (json.loads((notebooks.ROOT / f"assets/checkpoints/tiny-{name}/config.json").read_text()) for name in ("target", "dspark"))
-    assert stands("attention heads that share a key head (here 3)", r"$\gamma = 7$ drafts: 8 positions")
-    assert target["num_attention_heads"] == 3 * target["num_key_value_heads"] and drafter["block_size"] == 7
+    assert stands("attention heads that share a key head (here 3: 6 share 2)", r"$\gamma = 7$ drafts: 8 positions")
+    assert (target["num_attention_heads"], target["num_key_value_heads"]) == (6, 2) and drafter["block_size"] == 7

@@ -28,8 +28,11 @@ CONFIG = SimpleNamespace(num_hidden_layers=3, num_attention_heads=35, num_key_va
 check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4), (CONFIG, 11, 8)], {
     "that is the keys or the values; the cache holds both":
         lambda c, n, size: key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * n * size,
-    "you counted the attention heads; queries are not kept, only keys and values are: num_key_value_heads":
+    "you counted the attention heads; queries are not kept, only keys and values are: num_key_value_heads": (
         lambda c, n, size: 2 * key_numbers(c, c.num_attention_heads, c.num_hidden_layers) * n * size,
+        lambda c, n, size: key_numbers(c, c.num_attention_heads + 2 * c.num_key_value_heads, c.num_hidden_layers) * n * size),
+    "keys and values are kept once per token, not once per pair of tokens: context enters once":
+        lambda c, n, size: cache_bytes(c, n, size) * n,
     "two things: count num_key_value_heads, not the attention heads, and both keys and values":
         lambda c, n, size: key_numbers(c, c.num_attention_heads, c.num_hidden_layers) * n * size,
     "that is one layer; every layer keeps its own keys and values":
@@ -83,6 +86,12 @@ check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0), (2.0, 9.
         lambda tau, verify, plain, wanted: tau * plain / wanted + verify,
     "you exchanged verify and plain: plain is a pass of plain decoding, verify belongs to the round":
         lambda tau, verify, plain, wanted: tau * verify / wanted - plain,
+    "tau is upside down: a round may cost tau times as much as a token":
+        lambda tau, verify, plain, wanted: plain / wanted / tau - verify,
+    "that is the budget times wanted; divide all of it by wanted at the end":
+        lambda tau, verify, plain, wanted: tau * plain - wanted * verify,
+    "the draft's round takes verify beside the draft, not plain":
+        lambda tau, verify, plain, wanted: tau * plain / wanted - plain,
     "that is the budget for one token; a round gives tau of them":
         lambda tau, verify, plain, wanted: plain / wanted - verify / tau,
     "wanted is the ratio of the two speeds: divide by wanted, not by 1 + wanted":

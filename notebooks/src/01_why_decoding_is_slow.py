@@ -198,7 +198,9 @@ print("one token at a time, eight passes:  ", fast[1:9])
 assert same_or_tied(lab.target, ids, fast[:1] + together, fast[:9])
 
 # %% [markdown]
-# This pass read one token that we had and seven that could have been guesses: it checks the seven and adds a token of its own.
+# This pass read one token that we had and seven that could have been guesses. Each row's prediction says whether the guess after it
+# is right: so one pass checks all seven, up to the first wrong one, and adds a token of its own.
+#
 # Now its price, for 1 to 32 positions after the prompt. What do you expect of 8: as much as one, twice, eight times as much?
 
 # %%
@@ -223,7 +225,8 @@ assert pass_ms[32] / 32 < pass_ms[1]  # the price of a position falls
 # ## Why: reading weights against multiplying
 #
 # Most of the work of a large model is multiplication by weight matrices. Each matrix has to be read from memory once per
-# pass, however many positions there are. Each weight is then multiplied once *per position*. We count both.
+# pass, however many positions there are. Each weight is then multiplied once *per position*. We count
+# both for the matrices alone (exercise 2 adds the K/V cache).
 
 # %%
 matrices = [module.weight for module in model.modules() if isinstance(module, torch.nn.Linear)]
@@ -242,14 +245,14 @@ for k in (1, 8, 32):
 # $$T(k) \ \ge\ \max\left(\frac{\text{bytes of the weights}}{\text{bytes per second}},\ \
 # \frac{k \cdot \text{weights}}{\text{multiply-adds per second}}\right).$$
 #
-# The first term does not contain $k$. While it is larger, further positions cost nothing in this bound. The multiply-adds of
-# a pass divided by this time are its greatest speed, the smaller of two: intensity times bytes per second, and the machine's
-# multiply-adds per second. Drawn over the intensity that is a slope and then a level line, the **roof**; they meet at the **bend**.
+# The first term does not contain $k$. While it is larger, further positions cost nothing in this bound. Divide the
+# multiply-adds of a pass by this least time: its greatest speed is the smaller of intensity times bytes per second and the machine's
+# multiply-adds per second. Drawn over the intensity, that is a slope and then a level line, the **roof**; they meet at the **bend**.
 #
 # To measure both speeds, we multiply with the target's own matrices and do nothing else. The time at one position gives the
-# bytes per second (of the processor's cache, where all weights fit into it), the best speed the multiply-adds. So the first and
-# the highest dot of the figure lie on the roof by definition; the others test it (one far above it is noise). Starting the
-# products takes time, too: to see how much, we also make the same calls with one row per matrix.
+# bytes per second (from the processor's cache, if all weights fit into it), the highest speed found the multiply-adds per second.
+# So the first and the highest dot of the figure lie on the roof by definition; the others test it (one far above it is noise).
+# Starting the products takes time, too: to see how much, we also make the same calls with one row per matrix.
 
 # %%
 import torch.nn.functional as F
@@ -283,10 +286,10 @@ print(f"At one position {bare_ms[1]:.2f} ms; the same {len(matrices)} calls with
 # %% [markdown]
 # With one row per matrix the calls take less than half as long, so most of the time of the products is due to the weights. Starting
 # the calls is in our numbers all the same, so the weights are read faster than we say and the true bend lies further left. Left
-# of the bend the machine waits for weights: intensity grows with $k$ and speed grows with it, at first for little extra time.
-# Right of it the machine waits for the multiplications, and each position costs its full share. Near the bend the dots stay below
-# the roof: reading and multiplying overlap only in part. Whole passes (squares) are slower: they also compute norms and attention
-# and start hundreds of small operations. How much of a pass is that, here?
+# of the bend the machine waits for weights: speed grows with the intensity, so twice the positions take less than twice the time.
+# Right of it the machine waits for the multiplications, and each position costs its full share. Dots can fall below the roof well
+# before the bend: reading and multiplying overlap only in part, and a few rows keep the processor less busy than many.
+# Whole passes (squares) are slower: they also compute norms and attention and start hundreds of small operations. How much of a pass is that, here?
 
 # %%
 for k in (1, 2, 8, 32):
@@ -299,9 +302,10 @@ print(f"8 positions to one: {pass_ms[8] / pass_ms[1]:.2f} times in this table, {
 # At one position at least a third of a pass is no matrix product, so the roofline explains only a part of it. This small model
 # has two floors: the weights have to be read, and the operations have to be started. Both are paid once per pass, and at
 # eight positions neither the products nor the rest take anything near eight times as long. More weights raise the first floor;
-# servers lower the second by recording the operations of a pass and replaying them (lesson 08). The last line has one ratio,
-# measured twice: its two values show how far to trust either. (A jump from one position to two can have its own cause: from
-# two on, transformers builds a mask and copies the keys and values for each query head.)
+# servers lower the second by recording the operations of a pass and replaying them (lesson 08).
+#
+# The last line has one ratio, measured twice: its two values show how far to trust either. (A jump from one position to two can
+# have its own cause: from two on, transformers builds a mask and copies the keys and values for each query head.)
 #
 # Up to how many positions does reading take longer than multiplying? That number is the **room**, $k^*$. There both terms
 # are equal:
@@ -328,7 +332,7 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 
 # %% [markdown]
 # The other lines use the numbers of data sheets: memory bandwidth and dense 16-bit throughput. They give peaks, so take the
-# answer as an order of magnitude: 153 to 403 positions. (Near $k^*$ a pass already costs more.) The H200 of 2024 reads 15 times
+# answer as an order of magnitude: 153 to 403 positions. (A pass can cost more well before $k^*$.) The H200 of 2024 reads 15 times
 # as fast as the small T4 of 2018, and yet the room is about the same, 206 against 203: there both speeds have grown together. (The
 # L4 reads no faster than the T4 and multiplies nearly twice as fast, so it has about twice the room.) To check DSpark's guesses
 # the target reads the newest committed token, the [anchor](glossary.md#anchor), and $\gamma = 7$ drafts: 8 positions. On
@@ -340,7 +344,7 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 # ### Exercise 2 · Where the memory goes (think)
 # The formula for $k^*$ leaves out the K/V cache. Let $R$ requests share a pass. It reads $W$ bytes of weights and, for
 # each request, $C$ bytes of keys and values. A position multiplies every weight once, and every stored number of a key or
-# value of its own request $m$ times, once for each of the $m$ attention heads that share a key head (here 3). How many
+# value of its own request $m$ times, once for each of the $m$ attention heads that share a key head (here 3: 6 share 2). How many
 # positions per request can be computed in the time that reading takes? Does this room grow or fall with $R$? For which $R$ does
 # it grow with $C$?
 #
@@ -408,8 +412,8 @@ print(f"{'speed-up':43}{formula:16.2f}   {clocked:14.2f}")
 # A round of DSpark costs more than a plain pass and brings 6.88 tokens; this easy answer took 8 rounds. Its $T_\text{verify}$
 # holds a pass over 8 positions, the accept rule, and the commit, in which the drafter reads what was kept. (Compare
 # times within this table only: the load has changed.) The ratio of the two $L$ is the speed-up. Formula and clock agree within
-# a few percent: it is an identity, not a model. The clock starts after the target has read the prompt, a wait that no drafter
-# can shorten. The time in which DSpark's drafter reads the prompt is counted.
+# a few percent: the formula is an identity, and the clock adds only DSpark's reading of the prompt and the moments between rounds. It
+# starts after the target has read the prompt, a wait that no drafter can shorten.
 #
 # ### Exercise 3 · A budget for the draft (code)
 # Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up over plain decoding is to
