@@ -117,8 +117,8 @@ def sees(anchors, length, gamma, query, key):
     return seeing(before, own)(anchors, length, gamma, query, key)
 
 
-SLOTS, KEYS = torch.arange(9)[:, None], torch.arange(6 + 9)  # three blocks of three slots after a context of six tokens
-check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 6, 3, SLOTS, KEYS)], {
+SLOTS, KEYS = torch.arange(6)[:, None], torch.arange(5 + 6)  # three blocks of two slots after a context of five tokens
+check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)], {
     "the anchor's own context position is visible: when the block is drafted the target has not read the anchor yet, "
     "so its features do not exist. The context ends before the anchor (key < anchor).":
         seeing(lambda key, anchor: key <= anchor, own),
@@ -142,6 +142,13 @@ check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 6, 3, SLOTS, KEYS)],
     "you took anchors[query % K]; the slots of a block stand side by side, so a slot's block is query // gamma.":
         lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query % len(anchors)],
                                                            (key - length) // g == query // g),
+    "you divided by the number of blocks; a block has gamma slots, so a slot's block is query // gamma.":
+        (lambda anchors, length, g, query, key: sees(anchors, length, len(anchors), query, key),
+         lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query // len(anchors)],
+                                                            (key - length) // g == query // g)),
+    "you divided before you subtracted; the length need not be a multiple of gamma, so take (key - length) // gamma.":
+        lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query // g],
+                                                           key // g - length // g == query // g),
     "the answer is of type torch.float32; it must be boolean.":
         lambda *indices: sees(*indices).float(),
 }, "a slot sees keys below its block's anchor, and from `length` on those of its own block.", boolean))
@@ -160,8 +167,8 @@ def confidence_label(target_probs, draft_probs):
 def per_slot(answer):
     """A number for each slot of LABEL_CASE."""
     shape = list(torch.as_tensor(answer).shape)
-    if shape != [2]:
-        raise Mistake(f"for distributions of shape [2, 3] your answer has shape {shape}; it must be [2], a number for each slot.")
+    if shape != [2, 1]:
+        raise Mistake(f"for distributions of shape [2, 1, 3] your answer has shape {shape}; it must be [2, 1], a number for each slot.")
     if torch.as_tensor(answer).isnan().any():
         raise Mistake("your answer is NaN where p and q are both 0 for a token: 0 / 0. Avoid the quotient, or bound it from below.")
     return answer
@@ -172,8 +179,8 @@ def kept(target_probs, draft_probs):
     return (target_probs / draft_probs.clamp(min=1e-30)).clamp(max=1)
 
 
-IMPOSSIBLE_CASE = torch.tensor([[0.6, 0.4, 0.0], [0.5, 0.5, 0.0]]), torch.tensor([[0.3, 0.7, 0.0], [1.0, 0.0, 0.0]])
-LABEL_CASE = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]), torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.7, 0.2]])
+IMPOSSIBLE_CASE = torch.tensor([[[0.6, 0.4, 0.0]], [[0.5, 0.5, 0.0]]]), torch.tensor([[[0.3, 0.7, 0.0]], [[1.0, 0.0, 0.0]]])
+LABEL_CASE = torch.tensor([[[0.5, 0.3, 0.2]], [[0.1, 0.1, 0.8]]]), torch.tensor([[[0.2, 0.3, 0.5]], [[0.1, 0.7, 0.2]]])
 check_label = Exercise(confidence_label, Step([LABEL_CASE, IMPOSSIBLE_CASE], {
     "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.":
         lambda p, q: 1 - distance(p, q) / 4,

@@ -95,7 +95,7 @@ for name, answers in texts.items():
 # not measured what that costs.)
 #
 # *Where the paper differs*: it lets the target answer with the sampling settings that its makers recommend (section 4.1).
-# Here and in the evaluation everything is drawn at temperature 1, so that training and use see the same distribution.
+# Here answers are drawn, and accepted lengths measured, at temperature 1: training and use see the same distribution.
 #
 # One program makes all prompts. Part of what it can make is held out: we test on that and never train on it. The target
 # now answers the recipe's prompts. A prompt and its answer together are a *row*. Rows are saved in a file (here until you
@@ -182,8 +182,8 @@ print(*estimate(load_recipe("qwen3-4b-dspark"), lab.device), sep="\n")
 #
 # <details><summary>Hint</summary>
 #
-# What happens at the end of a row? A row may hold several turns (prompt, answer, prompt, answer): what happens where an
-# answer ends and the next prompt begins? `supervised`, shifted by one, tells both.
+# What happens at the end of a row? Rows of other data hold several turns (prompt, answer, prompt, answer): what happens
+# where an answer ends and the next prompt begins? `supervised`, shifted by one, tells both.
 #
 # </details>
 
@@ -348,10 +348,11 @@ print(f"with a mask that shows the anchor's features: from the anchor on by up t
 # <details><summary>And if a block did see its anchor's features?</summary>
 #
 # These features hold what the target thinks of the next token, and when a block is drafted they do not exist yet. What
-# slot 1 learns from them lowers the loss and is missing when it drafts. We trained one drafter so, as in exercise 7: slot 1's
-# L1 on the training's texts fell by nearly half, and without these features, as in drafting, it was no lower than in the
-# training without a leak. The curve of all slots ended only a little lower, and the accepted lengths stayed about the same.
-# So neither number gives such a leak away; the test above does. (One seed, and a longer training may lean on a leak more.)
+# slot 1 learns from them lowers the loss and is missing when it drafts. We trained one drafter so; the run is not on this page,
+# and exercise 7 can repeat it. Slot 1's L1 on the training's texts fell by nearly half, and without these features, as in
+# drafting, it was no lower than in the training without a leak. The curve of all slots ended only a little lower, and the
+# accepted lengths stayed about the same. So neither number gave the leak away; the test above does. (One seed, and a longer
+# training may rely on a leak more.)
 #
 # </details>
 #
@@ -535,9 +536,8 @@ print(f"position {gamma} is reached in {reached[last] / reached[0]:.2f} of the r
 #
 # ### Exercise 5 · Weigh and normalise (code)
 # Compute one number from the losses [K, g] of K blocks and the mask of slots that count: their weighted sum, with the
-# code's weights, divided by the sum of *their weights*. Some blocks may have no slot that counts; at least one slot
-# does. Return a tensor that can be
-# differentiated.
+# code's weights, divided by the sum of the weights *of these slots*. Some blocks may have no slot that counts; at least one
+# slot does. Return a tensor that can be differentiated.
 #
 # <details><summary>Hint</summary>
 #
@@ -578,8 +578,9 @@ done = exercises.check_weighted_loss(weighted_loss)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# Which of the three may move the drafter's distribution, and which must not? The confidence head is to describe the
-# drafter; it must not make the drafter worse so that it becomes easier to describe. `.detach()` makes a constant of a tensor.
+# Which of the three may move the drafter's distribution through the arguments, and which must not? The confidence's label
+# describes the drafter; no gradient through it may make the drafter easier to describe. `.detach()` makes a constant of a
+# tensor. (The backbone still learns from $c$, through the hidden state that the head reads.)
 #
 # </details>
 
@@ -635,9 +636,8 @@ print("cross-entropy {:.3f}, L1 {:.3f}, confidence {:.3f}".format(*(part / losse
 # First the untrained drafter: the target's embedding and LM head, frozen, everything else random. Its blocks are noise, and
 # a round commits only the target's own token. (One prompt per domain is enough to see it.)
 #
-# > **Equal conditions?** A block drafter learns from at most `num_anchors` anchors per row and pass, drawn afresh in every epoch:
-# > 24 for the lab's block drafters, 12 in this lesson. Eagle3 and MTP, which are trained on whole rows, learn from every position.
-# > Lesson 12 returns to this when it compares the drafters.
+# > **Equal conditions?** A block drafter learns from at most `num_anchors` anchors per row and epoch:
+# > 24 for the lab's block drafters, 12 in this lesson. Eagle3 and MTP learn from every position. Lesson 12 returns to this.
 
 # %%
 from dspark_lite.models.checkpoints import save_draft
@@ -669,8 +669,7 @@ for name in ("cross_entropy", "l1", "confidence"):
 
 # %% [markdown]
 # Two of the curves fall. Cross-entropy begins above a uniform guess ($\ln 1024 = 6.9$): the untrained drafter is sure of
-# wrong tokens. (The very first steps are cut off in the figure. They lift the mean of the first 54, the dark line's
-# beginning.) The third drops within the first steps: nothing is accepted yet, and "no" is always right. Then it rises,
+# wrong tokens. (The figure cuts off the very first steps, but they are in the dark line's first means.) The third drops within the first steps: nothing is accepted yet, and "no" is always right. Then it rises,
 # because a label between 0 and 1 costs its own entropy even where $c$ equals it (0.69 for a label of one half), and falls
 # again slowly.
 #
@@ -863,8 +862,8 @@ for name in ("tiny-dflash", "tiny-dspark"):
 # was never trained to have one. Math gains nothing (6.19 and 6.07). And look at code: 6.39 is more than the lab's DSpark
 # commits there (5.96), whose backbone and head learned together for far longer. Five prompts decide nothing: the two
 # intervals overlap, and on math DSpark is behind DFlash on five prompts, while on 200 it leads, 6.49 against 6.09. But on
-# code its lead over plain DFlash is small on 200 as well, 5.79 against 5.65. Why does so much more training bring so little
-# there?
+# code its lead over plain DFlash is small on 200 as well, 5.79 against 5.65. Why does a head that learns together with its
+# backbone bring so little there?
 #
 # ## Why couldn't our drafter copy a name?
 #
@@ -949,8 +948,8 @@ print(f"at a chance of 1/8 DSpark's loss pulls {ratio:.2f} times as hard as the 
 #
 # All slots share one backbone, and AdamW divides their summed pull by its usual size. So only the ratio of the pulls
 # counts. Under DSpark's loss a slot at even odds pulls 1.8 times as hard as a guess among eight (0.50 against 0.28). Under
-# cross-entropy it is the guess that pulls 1.8 times as hard. So DSpark's training may polish what it half knows and sit on a
-# **plateau** where it guesses. The loss curve would hardly show it: a name is two tokens of an answer. The loss that follows
+# cross-entropy it is the guess that pulls 1.8 times as hard. So DSpark's training may improve what it half knows and make
+# hardly any progress where it guesses: a **plateau**. The loss curve would hardly show it: a name is two tokens of an answer. The loss that follows
 # the acceptance most closely need not be the one that raises it fastest.
 #
 # That is a suspicion. Other suspects are the weights the training begins with, the optimiser, the number of anchors and the
@@ -1006,19 +1005,21 @@ picture = figures.after_def([by_name[name] for name in ("tiny-dflash", "tiny-dsp
 # slots knows the token before it.)
 #
 # **No step does it alone.** Added in this order, each of the four lowers the loss, Muon most, from 0.465 to 0.184. All four
-# together commit 5.77 tokens per round in the mean, as many as the lab's drafter (5.75) with less than a third of its
-# updates; with as few, the lab's own recipe brings 2.52. But the first token of a name is still guessed, 0.22, although the
-# second is copied, 0.945. The lab's long training guesses, too. So neither a better training nor a longer one has left the
-# plateau here, but both together have. Cross-entropy first, which our suspicion was about, brings the name nothing by itself
-# (0.124): the weak pull of L1 may be why the lab's training stayed there, it is not the whole of the story. (The cure also
-# gives cross-entropy half of the time in place of 30 %. Which of the two it needs, length or that, nobody has tried.)
+# together commit 5.77 tokens per round in the mean, as many as the lab's drafter (5.75), with 381 updates in place of 1,314
+# (each learns from more anchors); with 381, the lab's own recipe brings 2.52. But the first token of a name is still guessed,
+# 0.22, although the second is copied, 0.945. The lab's long training guesses, too. So neither a better training nor a longer
+# one has left the plateau here, but both together have. Cross-entropy first, which our suspicion was about, brings the name
+# nothing when it is added (0.124): the weak pull of L1 may be why the lab's training stayed there, but it is not the whole
+# reason. (The cure also gives cross-entropy half of the time in place of 30 %. Which of the two it needs, length or that,
+# nobody has tried.)
 #
 # Look at the right panel: when cross-entropy has had its half, the L1 loss is already lower than where the lab's DSpark
 # ended, and the second half more than halves it again. (The curve is of training batches, the dashed lines are not; but it
-# ends at 0.061, the cure's L1 on the answers that all are judged on.) First find, then polish.
+# ends at 0.061, the cure's L1 on the answers that all are judged on.)
 #
-# The RNN head, which seemed the worse of the two in the lab's trainings (0.229), ends below the Markov head, at 0.038. So it
-# does after step 3, 0.175 against 0.184. Only at a name's second token is it lower, 0.937 against 0.999.
+# The RNN head, whose loss was the higher of the two in the lab's trainings (0.229), ends with the lower one, 0.038; only a
+# name's second token does it copy less often, 0.937 against 0.999. After step 3, too, its loss is lower, 0.175 against 0.184,
+# but it commits a little less in the mean, 5.41 against 5.47.
 #
 # In tokens per round: 7.27 on math, 6.83 on code and 6.20 on chat, where the lab's DSpark commits 6.61, 5.79 and 4.86; with
 # the RNN head 7.32, 7.07 and 6.87. Each training was made once, with one seed, and no rival was given the same cure yet, so
