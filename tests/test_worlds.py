@@ -52,9 +52,9 @@ def test_a_gate_that_is_not_met_is_bold_and_one_that_a_world_has_not_is_a_dash(t
 def test_each_world_compares_dspark_with_its_own_rivals(two_worlds):
     _, _, *rows = worlds.gains_table().splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    seeds = {"shallow": ["1"], "deep": ["1", "2", "3", "all 3"]}
+    seeds = {("deep", "Eagle3"): ["1", "2", "3", "all"], ("deep", "DFlash"): ["1", "2", "all"]}
     assert [row[:3] for row in cells] == [[world, rival, seed] for world in worlds.WORLDS for rival in ("Eagle3", "DFlash")
-                                          for seed in seeds[world]]
+                                          for seed in seeds.get((world, rival), ["1"])]
     over_eagle3 = {(row[0], row[2]): row[-1] for row in cells if row[1] == "Eagle3"}
     assert all(found.startswith("-" if world == "shallow" else "+") for (world, _), found in over_eagle3.items())
 
@@ -83,8 +83,12 @@ def test_of_one_recipe_the_mean_over_seeds_is_the_recipe(two_worlds):
 
 
 def test_the_table_of_lengths_has_a_row_for_each_training(two_worlds):
+    for recipe in (*studies.DEEP_TWO_PASSES.values(), *studies.DEEP_DEPTHS.values()):
+        write_json(two_worlds / f"{recipe}.json", measurement(recipe, 0.6, 40))
     _, _, *rows = worlds.lengths_table().splitlines()
-    assert len(rows) == 9 and [row.split("|")[2].strip() for row in rows] == ["1", "2", "3"] * 3
+    assert [tuple(cell.strip() for cell in row.split("|")[1:3]) for row in rows] == [
+        *((name, f"seed {seed}") for name, seeds in (("Eagle3", 3), ("DFlash", 2), ("DSpark", 3)) for seed in range(1, seeds + 1)),
+        ("Eagle3", "seed 1, two passes"), ("DSpark", "seed 1, two passes"), ("DSpark", "seed 1, 1 of 4 layers")]
 
 
 def test_the_figure_draws_each_drafters_length_in_its_world(two_worlds):

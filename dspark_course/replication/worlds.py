@@ -9,7 +9,7 @@ from dspark_lite.common.formats import interval, markdown
 from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.recorded import read
 from ..measure.gates import depth_gate, ending_gate
-from ..measure.studies import DEEP, DEEP_DEPTHS, DEPTHS, TABLE_1
+from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_TWO_PASSES, DEPTHS, TABLE_1
 from . import our_results, recorded_serving
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
@@ -62,7 +62,7 @@ def gains_table() -> str:
         for rival in [name for name in recipes if name != "dspark"]:
             found = {f"{seed}": our_results.gains(*pair) for seed, pair in enumerate(zip(recipes["dspark"], recipes[rival]), 1)}
             if len(found) > 1:
-                found[f"all {len(found)}"] = our_results.gains_over_seeds(recipes["dspark"], recipes[rival])
+                found["all"] = our_results.gains_over_seeds(recipes["dspark"], recipes[rival])
             rows += [[world, DRAFTER_LABELS[rival], seed, *(interval(gains[place], "percent") for place in our_results.PLACES.values())]
                      for seed, gains in found.items()]
     return markdown(["world", "DSpark over", "seed", *our_results.PLACES], rows)
@@ -74,12 +74,20 @@ def searched_rates() -> dict[str, dict[float, float]]:
     return {recipe: {float(rate): loss for rate, loss in losses.items()} for recipe, losses in found.items()}
 
 
+def one_rate() -> dict:
+    """The first comparison in the deep world, at one rate for all: settings, and what each of the "drafters" accepted."""
+    return read(FOLDER / "one_rate.json", "git checkout assets/measurements/worlds/one_rate.json")
+
+
 def lengths_table() -> str:
-    """Accepted length of each drafter of the deep world by domain and in the mean, one training seed a row."""
-    rows = [[DRAFTER_LABELS[name], f"{seed}", *(interval(our_results.accepted_lengths(recipe)[place], "tokens") for place in
-                                               our_results.PLACES.values())]
-            for name, recipes in WORLDS["deep"].items() for seed, recipe in enumerate(recipes, 1)]
-    return markdown(["drafter", "seed", *our_results.PLACES], rows)
+    """Accepted length in the deep world by domain and in the mean, a training a row: three seeds, two passes, fewer layers."""
+    trainings = [(name, f"seed {seed}", recipe) for name, recipes in WORLDS["deep"].items() for seed, recipe in enumerate(recipes, 1)]
+    trainings += [(name, "seed 1, two passes", recipe) for name, recipe in DEEP_TWO_PASSES.items()]
+    trainings += [("dspark", f"seed 1, {layers} of {max(DEEP_DEPTHS)} layers", recipe) for layers, recipe in DEEP_DEPTHS.items()
+                  if layers < max(DEEP_DEPTHS)]
+    rows = [[DRAFTER_LABELS[name], training, *(interval(our_results.accepted_lengths(recipe)[place], "tokens") for place in
+                                              our_results.PLACES.values())] for name, training, recipe in trainings]
+    return markdown(["drafter", "training", *our_results.PLACES], rows)
 
 
 def serving_gains(world: str) -> dict[int, dict[str, Estimate]]:
