@@ -69,7 +69,7 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"do on math and {NUMBER} % on chat", rf"^chat +τ .*; {NUMBER}% of the blocks break"),
     (rf"On code {NUMBER} % break", rf"^code +τ .*; {NUMBER}% of the blocks break"),
     (rf"for whole blocks {NUMBER} against", rf"^math +AUC .* estimator {NUMBER}"),
-    (rf"for whole blocks \S+ against {NUMBER}\. On chat", rf"^math +AUC .* head {NUMBER},"),
+    (rf"for whole blocks \S+ against {NUMBER} \(at 2 and 3 drafts better\)\. On chat", rf"^math +AUC .* head {NUMBER},"),
     (rf"On chat it is far worse, {NUMBER} against", rf"^chat +AUC .* estimator {NUMBER}"),
     (rf"On chat it is far worse, \S+ against {NUMBER}:", rf"^chat +AUC .* head {NUMBER},"),
     (rf"One seed loses {NUMBER} %, with an interval below zero", rf"^direct-acceptance-seed-1 τ .*\n +mean of the domains -{NUMBER}%"),
@@ -213,7 +213,8 @@ def test_the_fourth_loss_helps_no_seed():
         without, with_it = held_out[f"three-losses-seed-{seed}"], held_out[f"direct-acceptance-seed-{seed}"]
         assert with_it["cross_entropy"] > 1.1 * without["cross_entropy"]
         assert round(with_it["l1"] - without["l1"], 3) == float(rise) < 1.2 * between_seeds
-    said = caught("four times for ([0-9,]+) steps \\(the one above had ([0-9,]+), and another recipe\\)", prose("06"), "the prose")
+    said = caught("four times for ([0-9,]+) steps \\(the one above had ([0-9,]+), and another recipe, so steps do not compare\\)",
+                  prose("06"), "the prose")
     steps = [our_results.measured(recipe)["training"]["steps"] for recipe in (*studies.DIRECT_ACCEPTANCE, "tiny-dspark")]
     assert steps == [int(said[0])] * 4 + [int(said[1].replace(",", ""))]
 
@@ -225,11 +226,12 @@ def scoreboard_row(name):
 
 
 def test_tokens_per_round_are_not_speed():
-    caught("On code Eagle3 commits more than DSpark and gains less, because its round costs more. On chat the small LM commits most of all and "
-           "gains less than either, for the same reason", prose("06"), "the prose")
+    caught("On code Eagle3 commits more than DSpark and gains less, because its round costs more \\(there even more than the mean shown\\). On chat "
+           "the small LM commits most of all and gains less than either, for the same reason", prose("06"), "the prose")
     rows = {name: scoreboard_row(name) for name in ("small LM", "DFlash", "DSpark", "Eagle3", "MTP-1")}
     (tau, cost, speed), (rival_tau, rival_cost, rival_speed), small = rows["DSpark"], rows["Eagle3"], rows["small LM"]
     assert rival_tau["code"] > tau["code"] and rival_speed["code"] < speed["code"] and rival_cost > cost
+    assert rival_tau["code"] / rival_speed["code"] > rival_cost  # in plain passes, what a round on code took
     assert small[0]["chat"] == max(row[0]["chat"] for row in rows.values()) and small[1] > rival_cost
     assert small[2]["chat"] < min(speed["chat"], rival_speed["chat"])
     assert tau["code"] / cost > rival_tau["code"] / rival_cost  # with the mean cost of a round as well
@@ -242,14 +244,14 @@ def test_two_short_blocks_have_the_length_that_the_answer_says():
 
 
 def test_two_short_blocks_make_a_token_more_expensive():
-    caught("Then a token becomes more expensive each time: at 1 ms by a third to a half or so, at 10 ms by about a tenth, at 30 ms by a few per "
-           "cent. Two blocks pay only where a verification costs as much as dozens of blocks", prose("06"), "the prose")
+    caught("Then a token becomes more expensive each time: by about half, by about a tenth, by a few per cent. "
+           "Two blocks pay only where a verification costs as much as dozens of blocks", prose("06"), "the prose")
     first, more, whole = draft_times("dspark")
     rates = caught(rf"^chat +dspark +τ \S+ +{NUMBER} +{NUMBER} +{NUMBER} ", printed("06"), "the output")
     two, one = 1 + sum(np.cumprod([*map(float, rates)] * 2)), verification()[2]["dspark"]
     drafts = 2 * (first + 2 * more)
-    for verify, low, high in ((1, 1.27, 1.6), (10, 1.03, 1.15), (30, 1.005, 1.07), (24 * whole, 1, 1.1)):
-        assert low < (drafts + verify) / two / ((whole + verify) / one) < high
+    for verify, low, high in ((0.5, 1.3, 1.7), (5, 1.05, 1.2), (15, 1.005, 1.07), (24, 1, 1.1)):
+        assert low < (drafts + verify * whole) / two / ((1 + verify) * whole / one) < high
 
 
 def own_numbers(shapes: dict) -> int:

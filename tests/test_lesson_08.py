@@ -374,7 +374,7 @@ def test_a_plain_pass_is_its_bytes_and_its_starts():
 
 
 def test_the_public_loop_is_slower_than_the_prediction_of_an_older_gpu():
-    said = caught(rf"that is {NUMBER} tokens per second on an H200\. The public notebook measured {NUMBER} on a GB200", prose("08"), "the prose")
+    said = caught(rf"are {NUMBER} tokens per second on an H200\. The public notebook measured {NUMBER} on a GB200", prose("08"), "the prose")
     plain = reference("public_run.json")["tokens_per_second"]["plain"]
     assert [float(number) for number in said] == [round(roofline.predict("H200").tokens_per_second(1)), plain]
 

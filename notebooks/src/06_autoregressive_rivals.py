@@ -172,7 +172,7 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 #
 # <details><summary>Hint</summary>
 #
-# Forget what the passes have left. Which committed tokens have no pair in the cache then?
+# Forget what the passes have left. Which committed tokens, except the new anchor, have no pair in the cache then?
 #
 # </details>
 
@@ -248,13 +248,13 @@ for name, found in (("rolled back", runs["eagle3"]["chat"]), ("never rolled back
 #
 # DeepSeek-V3 was trained with a module that predicts one token more (*multi-token prediction*), and decodes with it. It
 # reads the same pair, with three differences: the feature is the target's **last** hidden state, a matrix $M$ mixes the
-# pair **before** the layer, which is then an ordinary one, and it drafts **one** token.
-# MTP-1 is the paper's baseline in production.
+# pair **before** the layer, which is then an ordinary one, and it drafts **one** token. (Which half stands first only
+# orders $M$'s columns.)
 #
 # $$h' = M\,[\,\text{norm}(h_i)\,;\,\text{norm}(E[x_{i+1}])\,], \qquad
 # x_{i+2} \sim \text{LM head}(\text{norm}(\text{layer}(h')))$$
 #
-# The tiny lab has a trained one, measured below. Other targets have none, so the next cell checks the equations on a toy with
+# The tiny lab has a trained one, measured below. Qwen3 has none, so the next cell checks the equations on a toy with
 # random weights.
 
 # %%
@@ -320,11 +320,11 @@ for name, cost in draft_ms.items():
     print(f"{name:7} {cost[1]:5.2f} ms for one token, {more if len(cost) > 1 else 'and it drafts no more'}")
 
 # %% [markdown]
-# The slope is what autoregression costs. A further token costs Eagle3 about as much as its first, a whole pass: one token is
-# cheaper than a whole block of seven, seven cost more than DFlash's seven, with one layer against three. The block drafters'
-# lines are nearly flat: each point pays for the whole backbone, and a further token adds its row of the LM head and its draw,
-# with DSpark a sequential step as well. So autoregression bounds how deep a drafter may be; a block drafter, which pays for its
-# layers once, can have several.
+# The slope is what autoregression costs. A further token costs Eagle3 about as much as its first, a whole pass: one token
+# is cheaper than a whole block of seven, seven cost more than DFlash's seven, with one layer against three. The block
+# drafters' lines are nearly flat, but for noise: each point pays for the whole backbone, and a further token adds its row
+# of the LM head and its draw, with DSpark a sequential step as well. So autoregression bounds how deep a drafter may be;
+# a block drafter, which pays for its layers once, can have several.
 #
 # ## Conditional acceptance by position
 #
@@ -390,11 +390,10 @@ for domain in few:
 falls.beside("; ".join(" ".join([names_of[name], *(f"{e.value:.2f}" for e in found["chat"][name] if e)]) for name in ("eagle3", "dspark")))
 
 # %% [markdown]
-# Eagle3 commits 6.10 tokens per round on chat, DSpark 4.97: the rival wins. DSpark's acceptance falls further, from 0.90 to
-# 0.76, Eagle3's from 0.93 to 0.90. That fits what they read: each pass of Eagle3 all drafts before it, DSpark's head the last
-# one alone. (A dash: fewer than ten rounds came so far.) Bars are 95 % bootstrap intervals over eight prompts, and they are
-# wide: is this an accident? The package has measured the same on 200 prompts per domain. Here they are above Figure 2 of the
-# paper.
+# Eagle3 commits 6.10 tokens per round on chat, DSpark 4.97: the rival wins. DSpark's acceptance falls further, from 0.90
+# to 0.76, Eagle3's from 0.93 to 0.90. That fits what they read: each pass of Eagle3 all drafts before it, DSpark's head
+# the last one alone. (A dash: fewer than ten rounds came so far.) Bars are 95 % bootstrap intervals over eight prompts,
+# and wide: is this an accident? Here is the same on 200 prompts per domain, above Figure 2 of the paper.
 
 # %%
 import numpy as np
@@ -413,7 +412,7 @@ best = [{domain: max(found, key=found.get) for domain, found in lengths.items()}
 picture = figures.here_and_paper(here, there, best)
 
 # %% [markdown]
-# The three shapes in numbers: acceptance at position 1, and how much higher or lower positions 5 to 7 are.
+# Each curve in two numbers: acceptance at position 1, and how much higher or lower 5 to 7 are.
 
 # %%
 print(f"{'first, and 5 to 7 against it':30}" + "".join(f"{domain:>16}" for domain in few))
@@ -443,23 +442,23 @@ print(f"DSpark against Eagle3, mean of the domains: {against.value:+.1%} [{again
       f"{paper.macro_gain('Qwen3-4B', 'dspark', 'eagle3'):+.1%} in the paper")
 
 # %% [markdown]
-# **The miniature does not replicate the paper's main comparison.** DSpark commits 8.2 % fewer tokens per round than Eagle3, where
-# the paper's commits 30.9 % more, far outside our interval. Only math has the paper's winner. The ledger of lesson 12 says
-# so, too. Three causes are possible, and none is proven:
+# **The miniature does not replicate the paper's main comparison.** DSpark commits 8.2 % fewer tokens per round than
+# Eagle3, where the paper's commits 30.9 % more, far outside our interval. Only math has the paper's winner. Three causes
+# are possible, and none is proven:
 #
-# - **Our DSpark is under-trained** (lesson 07 shows it). It never learned to copy a function's name, which the prompt gives.
-#   On code the name begins at draft 4 of an answer: hence the dent there. Where it is refused, the next block begins inside the
-#   name: hence the bad first position. With the training that ends lesson 07 our DSpark commits more in every domain
-#   than it does here. Whether it leads when Eagle3 has that training, too, was not tested.
+# - **Our DSpark is under-trained.** It never learned to copy a function's name, which the prompt gives (lesson 07 shows
+#   it). On code the name begins at draft 4 of an answer, where the dent is; where it is refused, the next block begins
+#   inside the name, which would explain the bad first position. With the training that ends lesson 07 our DSpark commits
+#   more in every domain than it does here. Whether it leads when Eagle3 has that training, too, was not tested.
 # - *Eagle3 learned from more*: from every position of an answer, the block drafters from a sample of 24 anchors.
 # - *Its one layer is a larger share of a small target*: 13 % of the target's weights outside the embeddings, where the
 #   released Eagle3 for Qwen3-4B has 4 % (counted in the weight files).
 #
 # ### What differs at the first position?
 #
-# At position 1 no drafter uses its own output, and none has an unknown token in between. Four things differ between the
-# first pass of Eagle3 and that of DSpark: the depth, what the attention reads, the losses, and from how many positions they
-# learned. The depth can be taken out: one DSpark was trained with a single layer, as Eagle3 has. Stored measurements:
+# At position 1 no drafter uses its own output. Four things differ between the first pass of Eagle3 and that of DSpark:
+# the depth, what the attention reads, the losses, and from how many positions they learned. The depth can be taken out:
+# one DSpark was trained with a single layer, as Eagle3 has. Stored measurements:
 
 # %%
 recipes = {"MTP-1": studies.TABLE_1["mtp"], "Eagle3": studies.TABLE_1["eagle3"],
@@ -482,9 +481,9 @@ print(f"tokens per round, 1 layer against Eagle3: {shallow:+.1%} here, {theirs[0
 # chat; with three it leads by 9.0 on math, and trails by 8.1 on code, where the name is, and by 2.3 on chat. In tokens per
 # round one layer is 38.6 % behind Eagle3, in the paper (Figure 3 and Table 1) 2.3 %. Why so much more is not known.
 #
-# A good first position does not need depth: MTP-1 has one layer and is best in every domain, with 0.950 to 0.985. But it was
-# trained for this position alone, and reads the target's last hidden state. Which of the two counts was not tested. (Each
-# drafter was trained once; differences as small as the intervals say nothing.)
+# A good first position does not need depth: MTP-1 has one layer and is best in every domain, with 0.950 to 0.985. But it
+# was trained for this position alone, and reads the target's last hidden state; which counts was not tested. (Each
+# drafter was trained once.)
 #
 # ### Exercise 4 · Two shapes, one length (think)
 # Drafter A accepts every position with 0.8. Drafter B begins with 0.7 and rises by 0.05 per position to 1.0 at the
@@ -548,10 +547,10 @@ forced, unrolled = toy_eagle3(0.0), toy_eagle3(0.8)
 # (The two cross-entropies cannot be compared: one is of first passes, one of all five.)
 #
 # Now both draft on texts they have not read, a chain from every place, in two ways: pass $k$ reads **the target's own
-# feature**, which no drafter has at that time (it is pass 1 of the chain that starts $k - 1$ places later), or **its own
-# output**. The tokens are those of the text in both ways; only the features differ. We know $p$ and $q$ at every slot, and take
-# the chance of acceptance $\sum_x \min(p, q)$. The lab's Eagle3 does the same on answers of the target, and its live rounds
-# stand beside it.
+# feature** or **its own output**. (That feature no drafter has at that time: it is pass 1 of the chain that starts $k-1$
+# places later.) The tokens are those of the text in both ways; only the features differ. We know $p$ and $q$ at every
+# slot, and take the chance of acceptance $\sum_x \min(p, q)$. The lab's Eagle3 does the same on answers of the target,
+# and its live rounds stand beside it.
 
 
 # %%
@@ -601,15 +600,16 @@ print("live rounds of the lab's Eagle3: " + ", ".join(f"{e.value:.3f} at positio
 # 0.120 by the fifth pass and the training-time test 0.017, and the order turns: 0.553 against 0.623. The lab's Eagle3, trained
 # the second way for the lab's target, loses 0.008 in seven passes.
 #
-# Live rounds are another population: a late position is reached only where all before were accepted, that is, in easier places.
-# That would lift the dotted line. At position 7 it lies below the coloured one, 0.897 against 0.933; but the fewest rounds come
-# so far, and the bar covers both.
+# Live rounds are another population: only easier places reach a late position. That would lift the dotted line. At
+# position 7 it lies below the coloured one, 0.897 against 0.933; but the fewest rounds come so far, and the bar covers
+# both.
 #
 # ## Cost and worth together
 #
 # A token costs $L = (T_\text{draft} + T_\text{verify}) / \tau$ (lesson 01). Both $T_\text{draft}$ and $\tau$ depend on
 # the draft length: $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$, with the acceptances measured above. Choose the
-# domain and what a verification costs: on a large model or a busy server the target's pass dwarfs the draft's.
+# domain and what a verification costs: on a large model or a busy server the target's pass dwarfs the draft's (the right
+# end of the slider).
 
 # %%
 from dspark_course.figures import widgets
@@ -646,11 +646,11 @@ slider = widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 
 panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("domain", list(few)[::-1]), verify=slider)
 
 # %% [markdown]
-# On chat Eagle3's tokens cost no more than DSpark's. DSpark drafts faster, but seven passes cost less than one verification,
-# and Eagle3 commits more. (By how much differs from machine to machine, and eight prompts are few.) At the left end of the
-# slider (lower picture) Eagle3's best length shrinks to a few drafts, while the block drafters' stays longer: their
-# block is paid for already. But there every drafter gains little or loses: even a draft of one costs most of the pass that it may save,
-# or more.
+# On chat Eagle3's tokens cost no more than DSpark's. DSpark drafts faster, but seven passes cost less than one
+# verification, and Eagle3 commits more. (By how much differs from machine to machine, and eight prompts are few.) At the
+# left end (lower picture) Eagle3's best length shrinks to a few drafts, while the block drafters' stays longer: their
+# block is paid for already. But there every drafter gains little or loses: even a draft of one costs most of the pass
+# that it may save, or more.
 #
 # Two simplifications: every verification costs what a whole block does, so short drafts look too costly; and the formula knows
 # no rounds that the end of an answer cuts short, so it gives Eagle3 6.42 tokens per round where 6.10 were counted, and DSpark
@@ -658,22 +658,23 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 #
 # ### Exercise 5 · A rival in the middle (open)
 # Eagle3 pays a pass per token, DSpark one pass per block. Between them lie short blocks, chained. From `draft_ms` and the
-# acceptances on chat estimate $L$ for two DSpark blocks of three, one after the other, both with the acceptances of positions
-# 1 to 3. Is it worth building, against one block of seven, at a verification of 1, of 10, of 30 ms? State your assumptions,
-# and which of them you trust least.
+# acceptances on chat estimate $L$ for two DSpark blocks of three, one after the other, both with the acceptances of
+# positions 1 to 3. Is it worth building, against one block of seven, at a verification that takes half as long as that
+# block, 5 times, 15 times? State your assumptions, and which of them you trust least.
 #
 # <details><summary>One answer</summary>
 #
-# With 0.90, 0.94 and 0.84 twice $\tau$ is about 5.2, from six drafts; one block of seven has 5.14. Let a block of three cost
-# `draft_ms["dspark"][3]`; a backbone made for three slots would cost less. Then a token becomes more expensive each time: at 1 ms
-# by a third to a half or so, at 10 ms by about a tenth, at 30 ms by a few per cent. Two blocks pay only where a verification costs as
-# much as dozens of blocks. Trust the second block's 0.90 least: it lacks the features of the first one's tokens.
+# With 0.90, 0.94 and 0.84 twice $\tau$ is about 5.2, from six drafts; one block of seven has 5.14. Let a block of three
+# cost `draft_ms["dspark"][3]`; a backbone made for three slots would cost less. Then a token becomes more expensive each
+# time: by about half, by about a tenth, by a few per cent. Two blocks pay only where a verification costs as much as
+# dozens of blocks. Trust the second block's 0.90 least: it lacks the features of the first one's tokens.
 #
 # </details>
 #
 # ## Beyond the paper
 #
-# All rivals so far draft differently. Three later ideas leave the drafter's shape alone.
+# All rivals so far draft differently. Three later ideas leave the drafter's shape alone; the last two can wait until
+# after lessons 09 and 07.
 #
 # ### Judge the block, not the token
 #
@@ -734,9 +735,9 @@ for row in beyond["rows"]:
           f"{1 - counts[-1, 0] / counts[0, 1]:.0%} of the blocks break")
 
 # %% [markdown]
-# Little: 0.16 % on math and code, 2.44 % on chat. (Its authors report that large models gain 5 to 8 % in speed.) It can win only
-# where a block breaks, which 36 % do on math and 78 % on chat. On code 48 % break and it wins no more than on math, perhaps
-# because a token that the target hardly allows is kept by no rule.
+# Little: 0.16 % on math and code, 2.44 % on chat. (Its authors report that large models gain 5 to 8 % in speed.) It can
+# win only where a block breaks (a draft is refused), which 36 % do on math and 78 % on chat. On code 48 % break and it
+# wins no more than on math, perhaps because a token that the target hardly allows is kept by no rule.
 #
 # ### A confidence without a head
 #
@@ -752,16 +753,18 @@ for row in beyond["rows"]:
           f"estimator {row['auc']['estimator'][-1]:.3f}")
 
 # %% [markdown]
-# On math the lead is as good a witness as the head, for whole blocks 0.914 against 0.918. On chat it is far worse, 0.717 against
-# 0.834: perhaps the draft hesitates between two words that the target would both accept, and then a small lead means nothing.
-# (The estimator judges each block before it learns from it.) It gives a confidence to a drafter without a head, untrained:
-# `WithEstimate(drafter)` in `dspark_lite.scheduling.acceptance_estimator`.
+# On math the lead is as good a witness as the head, for whole blocks 0.914 against 0.918 (at 2 and 3 drafts better). On
+# chat it is far worse, 0.717 against 0.834: perhaps the draft hesitates between two words that the target would both
+# accept, and then a small lead means nothing. (The estimator judges each block before it learns from it.) It gives a
+# confidence to a drafter without a head, untrained: `WithEstimate(drafter)` in
+# `dspark_lite.scheduling.acceptance_estimator`.
 #
 # ### A loss that is the accepted length
 #
-# The paper's three losses (lesson 07) care for each position by itself. What counts is the accepted prefix. So why not add a
-# fourth, minus the expected number of accepted drafts, $\sum_k \prod_{i \le k} \alpha_i$? We trained DSpark four times for 381
-# steps (the one above had 1,314, and another recipe), two seeds with the three losses and two with the fourth, factor 0.5:
+# The paper's three losses (lesson 07) care for each position by itself. What counts is the accepted prefix. So why not
+# add a fourth, minus the expected number of accepted drafts, $\sum_k \prod_{i \le k} \alpha_i$? We trained DSpark four
+# times for 381 steps (the one above had 1,314, and another recipe, so steps do not compare), two seeds with the three
+# losses and two with the fourth, factor 0.5:
 
 # %%
 for seed in (1, 2):
@@ -791,15 +794,16 @@ from dspark_course.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"))
 
 # %% [markdown]
-# (`all` is drafting plus verifying. Verifying is a mean over answers here; above it was the least time on one prompt.) Tokens
-# per round are not speed. On code Eagle3 commits more than DSpark and gains less, because its round costs more. On chat the
-# small LM commits most of all and gains less than either, for the same reason.
+# (`all` is drafting plus verifying. These are means over answers, recorded at another time; above stood the least on one
+# prompt, so compare no times across.) Tokens per round are not speed. On code Eagle3 commits more than DSpark and gains
+# less, because its round costs more (there even more than the mean shown). On chat the small LM commits most of all and
+# gains less than either, for the same reason.
 #
 # ## Recap
 # - Eagle3 reads pairs of a feature and the token after it; while drafting, its own output takes the feature's place.
 # - After a round its cache is rolled back and filled with the target's features. MTP-1 is its one-token relative.
 # - Each further token costs a pass, so the layer count is bounded; a block drafter pays for its depth once.
-# - On this small world Eagle3 commits more than our DSpark, against the paper; our DSpark is under-trained.
+# - On this small world Eagle3 commits more than our DSpark, against the paper, perhaps because ours is under-trained.
 # - Conditional acceptance counts the rounds that reached a position. It tells a weak first position from a weak tail.
 # - Judged as a whole, a block keeps more of its drafts (of our DSpark's hardly more), and the text stays the target's.
 # - Teacher forcing shows a drafter what it will not have. What counts is how it does on its own output and in live rounds.

@@ -41,9 +41,9 @@ print(f"{target.name} on {lab.device_name}: {target.num_layers} layers, {target.
 print(f"its DSpark is {draft}")
 
 # %% [markdown]
-# So far we took a drafter from the lab and trusted it. Here we ask for proof. A wrong load need not raise an error: the
-# accept rule of lesson 02 corrects every bad draft, the answers stay right, and the only sign of the mistake is that you
-# get less speed-up than others do.
+# So far we trusted the lab's drafters. Here we ask for proof. A wrong load need not raise an error: the accept rule of
+# lesson 02 corrects every bad draft, the answers stay right, and the only sign of the mistake is that you get less
+# speed-up than others do.
 #
 # ## What is in the file
 #
@@ -167,8 +167,8 @@ report("one tensor renamed", inspection.place(asked, renamed))
 
 # %% [markdown]
 # ### Exercise 2 · What a draft adds (code)
-# From the shapes of a draft's tensors by name, the names that are copies of the target's, and the bytes that a number
-# takes (2 in 16 bits, 4 in 32): how many bytes, a whole number, does the draft add to a target that is in memory already?
+# How many bytes, a whole number, does a draft add to a target that is in memory already? Given are the shapes of its
+# tensors by name, the names that are copies of the target's, and the bytes that a number takes (2 in 16 bits, 4 in 32).
 
 
 # %% tags=["exercise"]
@@ -237,10 +237,9 @@ for module, (ours, theirs) in outputs.items():
     assert error < TOLERANCE and inspection.module_errors("dspark_vanilla")[module] < TOLERANCE
 
 # %% [markdown]
-# What is left is the rounding of float32, more than a hundred times below the tolerance. A real mistake is thousands of times
-# above it; further down we make three and measure them.
-# `python -m dspark_lite parity assets/reference/golden/*/` does this for every case, with the caches, the
-# training pass and whole greedy runs.
+# What is left is the rounding of float32, more than a hundred times below the tolerance. A real mistake is thousands of
+# times above it; further down we make three and measure them. `python -m dspark_lite parity assets/reference/golden/*/`
+# does this (in the repository's root) for every case, with caches, training pass and whole greedy runs.
 #
 # A T4 computes in float16, newer GPUs in bfloat16. The same modules once more in each type, and with them the gated and the
 # RNN head of lesson 05, a confidence head that sees no token (`conf_plain`), and DFlash, which has no heads:
@@ -322,12 +321,12 @@ for text, said in zip(words(tokens), confidence):
     print(f"{text!r:14} {said:.3f}")
 
 # %% [markdown]
-# The confidence of a position is the chance that its token survives if those before it do. On the tiny models this head is
-# as mistaken as the draft: it gives the refused ' many' 0.993. In the lower half of the next figure, too, a refused
-# token has a confidence near 1; lesson 09 measures how often. *(GPU)* Hollow marks are the public notebook's.
+# The confidence of a position is the head's estimate of the chance that its token is accepted if those before it are. On
+# the tiny models this head is as mistaken as the draft: it gives the refused ' many' 0.993; lesson 09 measures how often
+# that happens. *(GPU)* Hollow marks are the public notebook's.
 #
-# Look at other places: choose a prompt and how many tokens of the target's answer stand before the anchor. Find a place where
-# all seven drafts are kept with the sequential head and none without, and one where the head loses four drafts or more. (On
+# Look at other places: choose a prompt and how many tokens of the target's answer stand before the anchor. Find a place
+# where the sequential head saves all seven drafts, with none kept without it, and one where it loses four or more. (On
 # the tiny models the code prompt has both.)
 
 # %%
@@ -363,8 +362,8 @@ panel = widgets.explore(explore_block, {"place": 20}, chosen=widgets.menu("promp
 # machine, write six texts of 32 tokens, one by one, and read each once more in one pass, in each type. For each of the 192
 # places we record two numbers: the gap between its two best logits, and how far the gap has moved.
 #
-# As a start: the rounding steps of the three types are printed above, as a share of a number; the best logits here are 8 to 20;
-# and in about 10 of 100 places the two best are less than 0.1 apart. Write three numbers, in a list.
+# As a start: the three types round to 1e-7, 1e-3 and 8e-3 of a number; the best logits here are 8 to 20; and in about 10
+# of 100 places the two best are less than 0.1 apart. Write three numbers, in a list.
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -416,8 +415,8 @@ print("largest move, in rounding steps of the largest logit:", ", ".join(f"{name
 # If so, it is a *tie*. If not, something is wrong.
 #
 # ### Exercise 3 · Is it a tie? (code)
-# From the target's `logits` [V] at the first difference, the tokens that two answers chose there, and the gap `allowed`
-# that rounding excuses: say True or False. A gap of just `allowed` is excused.
+# From the target's `logits` [V] at the first difference, the tokens that two answers chose there, and the distance
+# `allowed` that rounding excuses: say True or False. Just `allowed` is excused.
 #
 # <details><summary>Hint</summary>
 #
@@ -480,9 +479,9 @@ for name in rivals:
 
 # %% [markdown]
 # ### Are the answers the target's own?
-# For every answer that differs from plain decoding's, `parted` says where, how far the lower of the two tokens' logits lies
-# below the largest, and how much rounding excuses: eight rounding steps of the largest logit, more than any move above. The
-# price: a real mistake that moves logits by less than that passes unseen.
+# For every answer that differs from plain decoding's, `parted` says where, how far the lower of the two tokens' logits
+# lies below the largest, and how much rounding excuses: eight rounding steps of the largest logit, more than any move
+# above (in 16 bits far more). The price: a real mistake that moves logits by less passes unseen.
 
 # %%
 from dspark_lite.losslessness.ties import parted
@@ -563,16 +562,17 @@ for domain in few:
     print(f"{domain}: {DRAFTER_LABELS[first]} accepts longer, the intervals {'overlap' if overlap else 'are apart'}")
 
 # %% [markdown]
-# On four greedy prompts per domain DFlash accepts longer than DSpark on math and code. Is that so? On 200 prompts, drawn at
-# temperature 1, DSpark is ahead on math (6.49 against 6.09 tokens) and level on code (5.79 against 5.65; lesson 06 prints
-# them). Prompts and temperature both differ, so this does not say which of them turns the order. But on math and code the
-# intervals overlap, and **four prompts do not rank drafters whose intervals overlap.**
+# On four greedy prompts per domain DFlash accepts longer than DSpark on math and code. Is that so? On 200 prompts, drawn
+# at temperature 1, DSpark is ahead on math (6.49 against 6.09 tokens) and level on code (5.79 against 5.65; lesson 06
+# prints them). Prompts and temperature both differ; which of them turns the order is open. But on math and code the
+# intervals overlap, and **four prompts do not rank drafters whose intervals overlap.** (From four prompts intervals are
+# too narrow, so the one on chat is weak evidence, too.)
 #
 # ### The public notebook's run
-# Once more, under its settings: one prompt of each domain, greedy, 96 tokens, and a small LM that drafts four. In brackets
-# stand its numbers, of Qwen3-4B on a GB200: its prompts were others, and its speeds are those of one prompt. On that GPU the
-# small LM makes decoding slower: drafting four tokens takes four passes of a whole model. (Our "times plain" is rough here, from
-# three answers each, not alternating and not warmed up; trust the one above.)
+# Once more, under its settings: one prompt of each domain, greedy, 96 tokens, and a small LM that drafts four. In
+# brackets stand its numbers, of Qwen3-4B on a GB200, from other prompts, the speeds from one: with the tiny models read
+# only those. On that GPU the small LM makes decoding slower: drafting four tokens takes four passes of a whole model.
+# (Our "times plain" is rough here, from three answers each, not alternating; trust the one above.)
 
 # %%
 settings = public["settings"]
@@ -605,10 +605,10 @@ picture = figures.memory_bars(held, 1024)
 print(f"the public notebook names {public['memory_gigabytes']} GB in all, on a {public['device']} in bfloat16")
 
 # %% [markdown]
-# The small LM is a whole model with an embedding of its own, a draft shares the target's; and yet the small LM adds least,
-# with the tiny models and in the prediction below. The bars leave out what CUDA keeps for itself and what a pass needs for a
-# moment. *(GPU)* The peak is printed with the measurement. The public notebook's 12.4 GB are 2.6 more than we predict below
-# for DSpark; what they include we don't know.
+# The small LM is a whole model with an embedding of its own, a draft shares the target's; and yet the small LM adds
+# least, with the tiny models and in the prediction below. The bars leave out what CUDA keeps for itself and what a pass
+# needs for a moment. The public notebook's 12.4 GB are 2.6 more than we predict below for DSpark; what they include we
+# don't know.
 #
 # ## What should it be?
 #
@@ -628,15 +628,15 @@ picture = figures.predicted_speed(roofline.predictions(drafters=competitors))
 Markdown(roofline.table(("T4", "H200"), competitors))
 
 # %% [markdown]
-# For plain decoding that is 51 tokens per second on an H200. The public notebook measured 15.3 on a GB200, a newer GPU: its
-# loop takes more than three times as long as predicted, and where that time goes we can't tell. Its ratio is nearer: DSpark is
-# 3.67 times as fast as plain decoding there, 4.03 times in the prediction, at other accepted lengths.
+# Predicted for plain decoding are 51 tokens per second on an H200. The public notebook measured 15.3 on a GB200, a newer
+# GPU: its loop takes more than three times as long as predicted, and where that time goes we can't tell. Its ratio is
+# nearer: DSpark is 3.67 times as fast as plain decoding there, 4.03 times in the prediction, at other accepted lengths.
 #
-# Here is what was measured above, with this lab's models, in the same units. In the prediction a verification takes hardly
-# longer than a plain pass; on one CPU thread it takes longer. Plain decoding's row is the mean of all its turns, the brackets
-# hold the turns of that drafter. The last column is how long a user waits for the *first*
-# token: the prompt's pass, which no drafter shortens. (Where it is shorter with one, that is noise; so is any difference of
-# verify between DFlash and DSpark.)
+# Here is what was measured above, in the same units. In the prediction a verification takes hardly longer than a plain
+# pass; on one CPU thread clearly longer. Plain decoding's row is the mean of all its turns, the brackets hold the turns
+# of that drafter. The last column is how long a user waits for the *first* token: the prompt's pass, which no drafter
+# shortens. (Where it is shorter with one, that is noise; so are differences of verify between the drafters, which all
+# send eight tokens.)
 
 # %%
 rows = []
@@ -694,11 +694,11 @@ texts = {path: dspark_lite.generate(target, drafter, ids, max_new_tokens=48, tem
 print(f"the same tokens: {texts['step by step'].token_ids == texts['fixed shapes'].token_ids}, in {len(texts['fixed shapes'].rounds)} rounds")
 
 # %% [markdown]
-# `fast="eager"` is fixed shapes without a compiler; `True` compiles, which takes a minute the first time. (In 16 bits the two
-# texts may part at a tie.) Where the milliseconds of a round go was recorded with the tiny models on one thread, at
-# another time than the tables above: *eager* is step by step, *fast* is compiled. The bound is the time of the matrix
-# products and attentions alone. Python's share is the round's time less that inside PyTorch's operators (the functions that
-# compute): near zero it is noise, of either sign.
+# `fast="eager"` is fixed shapes without a compiler; `True` compiles, which takes a minute the first time. (In 16 bits
+# rounding may part the two texts.) Where the milliseconds of a round go was recorded with the tiny models on one thread,
+# at another time than the tables above, so compare within this one only: *eager* is step by step, *fast* is compiled. The
+# bound is the time of the matrix products and attentions alone. Python's share is the round's time less that inside
+# PyTorch's operators (the functions that compute): near zero it is noise, of either sign.
 
 # %%
 from dspark_course.measure.breakdown import breakdown_table, recorded_breakdown
@@ -708,10 +708,11 @@ print(f"{measured['device']}, torch {measured['versions']['torch']}")
 Markdown(breakdown_table(measured))
 
 # %% [markdown]
-# Plain decoding gains as well, and it gains more: its compiled round takes 0.48 of the time, DSpark's 0.56. So at the same
-# accepted length the fast path leaves DSpark 0.86 of its speed-up. That is the direction of the prediction, but not its
-# cause: on this CPU Python's share was small before, and what falls by about half is the time in the operators. A speed-up is
-# honest only if both sides take the same path: `bench --fast` measures all on the fast one, `bench --breakdown` makes this table.
+# Plain decoding gains as well, and it gains more: its compiled round takes 0.48 of the time, DSpark's 0.56. So at the
+# same accepted length the fast path leaves DSpark 0.86 of its speed-up. That is the direction of the prediction, but not
+# its cause: on this CPU Python's share was small before, and what falls by about half is the time in the operators. A
+# speed-up is honest only if both sides take the same path: `python -m dspark_lite bench --fast` measures all on the fast
+# one, with `--breakdown` it makes this table.
 
 # %% [markdown]
 # ## When it is wrong and nobody says so
@@ -761,9 +762,9 @@ for label, found in broken.items():
 # %% [markdown]
 # By position the wrong layout and the stale cache look alike: both lose most drafts at once. The first round tells them
 # apart. A cache that is never cleaned begins as well as the right one (5.50 tokens in the first round, 1.73 in later
-# ones), and the wrong layout is wrong from the start (1.00). (The right panel jumps: a point has six answers or fewer.) What the
-# wrong layout keeps is mostly the sequential head's doing: with `markov_w2` set to zero (in the way of exercise 5),
-# position 1 falls from 0.36 of the rounds to 0.09.
+# ones), and the wrong layout is wrong from the start (1.00). (The right panel jumps: a point has six answers or fewer,
+# and in round 2 the draft as released dips as well.) What the wrong layout keeps is mostly the sequential head's doing:
+# with `markov_w2` set to zero (in the way of exercise 5), position 1 falls from 0.36 of the rounds to 0.09.
 #
 # **Taps that are off by one do not show at all**: 5.44 tokens per round, more than the 5.29 of the draft as released. In a
 # small target neighbouring layers seem to hold nearly the same. So a healthy accepted length does not prove that a draft is
@@ -807,7 +808,7 @@ for label, variant in with_mistakes(little).items():
 #
 # - A: With every round that refuses a draft the next drafts get worse, until drafting costs more than it gains.
 # - B: Of seven drafts a round, 4 % are accepted, and at position 1 only 18 %. Of five drafts a round, 35 % are.
-# - C: In a window of four tokens, shorter than the block, the accepted length is 1.06. Its publisher states 2.76.
+# - C: In a window of four tokens, shorter than the block, the accepted length is 1.06. The draft's publisher states 2.76.
 # - D: About one draft a round is lost: 5.56 were accepted on average, and 6.61 after the repair.
 #
 # <details><summary>Hint</summary>
@@ -828,31 +829,32 @@ diagnosis = {"A": "stale cache", "B": "beyond the block", "C": "other layout", "
 done = exercises.check_diagnosis(diagnosis)
 
 # %% [markdown]
-# [The four reports](references.md#reports), and what was found in each.
+# [The four reports](references.md#reports), and what was found in each. (B loses position 1, too: in a parallel backbone
+# all slots read each other.)
 #
 # ### Exercise 5 · A silent mistake of your own (open)
-# Break the loaded draft in a fourth way that raises nothing: transpose a square matrix, leave out a norm, swap two layers, or
-# double `markov_head.markov_w2`. Write down first how the accepted length by position will change, then see. Break
-# `little` in the same way: does `against_reference` show it? One of the four it cannot show. Which, does the accepted length
-# show it, and which comparison above would?
+# Break the loaded draft in a fourth way that raises nothing: transpose an `o_proj` (here a square matrix), leave out a
+# norm, swap two layers, or double `markov_head.markov_w2`. Write down first how the accepted length by position will
+# change, then see. Break `little` in the same way: does `against_reference` show it? One of the four it cannot show.
+# Which, does the accepted length show it, and which comparison above would?
 #
 # <details><summary>Hint</summary>
 #
-# `copy.deepcopy(dspark)` has weights of its own; then the cell that makes `broken`, with one more entry in `variants`. Change a
-# weight within `torch.no_grad()`; transpose with `weight.copy_(weight.T.clone())`; put `torch.nn.Identity()` in the place of
-# `hidden_norm`; exchange two entries of `layers`.
+# `copy.deepcopy(dspark)` has weights of its own; then the cell that makes `broken`, with one more entry added inside it,
+# below `variants = ...`. Change a weight within `torch.no_grad()`; transpose with `weight.copy_(weight.T.clone())`; put
+# `torch.nn.Identity()` in the place of `hidden_norm`; exchange two entries of `layers`.
 #
 # </details>
 
 # %% [markdown]
 # ## In a real engine
 #
-# Everything so far ran in our own loop. What does the same folder do in an engine that people serve with? vLLM has a
-# build for CPUs that drafts with our files. `make engine` gives it an environment of its own, starts its OpenAI server
-# on this machine with the tiny target and a drafter, sends chat requests through the ordinary client, and reads from
-# the server's metrics what was accepted at each position. It takes a while, because without a GPU vLLM's drafting
-# kernels are interpreted, so its result is kept. Run it, and this cell shows yours. (A prefix cache keeps the keys and values
-# of a prompt's beginning for the next request that begins alike; two processes hold half of every layer each.)
+# What does the same folder do in an engine that people serve with? vLLM has a build for CPUs that drafts with our files.
+# `make engine` gives it an environment of its own, starts its OpenAI server on this machine with the tiny target and a
+# drafter, sends chat requests through the ordinary client, and reads from the server's metrics what was accepted at each
+# position. It takes a while (without a GPU vLLM's drafting kernels are interpreted), so its result is kept. (A prefix
+# cache keeps the keys and values of a prompt's beginning for the next request that begins alike; two processes hold half
+# of every layer each.)
 
 # %%
 from dspark_lite.common.files import ROOT
@@ -874,11 +876,11 @@ for name in ("dspark", "dflash"):
         print(f"{DRAFTER_LABELS[name]:7} {who:9} accepted at positions 1 to 7: {'  '.join(f'{n:2}' for n in counts)}, in all {sum(counts)}")
 
 # %% [markdown]
-# Every text is ours, token for token: another program, another cache, another scheduler, the same answers. The number
-# of rounds is the same, too; then the accepted drafts must add up to the same sum (246 with DSpark, 232 with DFlash), and the
-# accepted length cannot show anything. And yet the counts by position differ by one here and there. Most people would call it
-# noise. But nothing here is random: the same weights, the same prompts, greedy. How would you find the cause? This is how we
-# did; the cell below then checks it.
+# Every text is ours, token for token: another program, another cache, another scheduler, the same answers. The number of
+# rounds is the same, too; then the accepted drafts must add up to the same sum (246 with DSpark, 232 with DFlash), and
+# the accepted length cannot show anything. And yet the counts by position differ by one here and there. Noise? Nothing
+# here is random: the same weights, the same prompts, greedy. How would you find the cause? This is how we did; the cell
+# below checks it.
 #
 # **Who is right?** We asked two more programs that nobody here wrote: mlx-dspark (a port to Apple's MLX), which reads the same
 # folders, and llama.cpp, whose converter does. Both keep exactly our drafts, round by round (`make judges`), so the search is
@@ -968,7 +970,7 @@ for name in ("dspark", "dflash"):
 # - In 16 bits two greedy answers may part at a tie of the target's logits. Judge the first difference, by its gap.
 # - A draft shares the target's embedding and LM head, which at 4B are more than half of its file.
 # - Bytes over bandwidth plus operations started give a first estimate of a round. A public loop took over three times as long.
-# - An engine with another accepted length: the same input in both programs, and the first number that differs.
+# - An engine that accepts other drafts: the same input in both programs, and the first number that differs.
 # - A wrong load need not raise an error. The accepted length by position and by round shows some mistakes; it did not show the
 #   taps that were one layer early. A whole run against reference tensors, features and second round included, showed all three.
 #
