@@ -146,7 +146,7 @@ def test_its_numbers_are_its_outputs(sentence, output):
 
 
 @pytest.mark.parametrize(("sentence", "output", "bands"), [
-    ("it is no faster than plain decoding", r"tokens per round, ([\d.]+) times plain decoding; the formula", [(0.4, 1.1)]),
+    ("it is slower than plain decoding", r"tokens per round, ([\d.]+) times plain decoding; the formula", [(0.4, 0.99)]),
     ("it lies nearer the second", r"one pass takes c = (\d+)% of a plain pass", [(17, 60)]),
     ("Prompt lookup drafts almost for free and gains almost nothing", r"^prompt lookup +chat .* ([\d.]+) times plain$", [(0.5, 1.2)]),
     ("here it was more, as printed above", r"verifying a block takes v = ([\d.]+) plain passes", [(1.02, 3.0)]),
@@ -193,9 +193,11 @@ def test_what_it_says_of_theory_and_machine_is_what_the_sweep_prints():
     assert all(formula > tau for (_, length), (tau, _, formula, *_) in found.items() if length == 7)
     assert "all three domains lie nearer to the formula" in said
     assert all(abs(whole - formula) < abs(tau - formula) for (_, length), (tau, whole, formula, *_) in found.items() if length == 7)
-    assert "The formula misses it by as much as it misses $\\tau$, since the costs are measured" in said
+    assert "The formula misses it by the same share as $\\tau$, since the costs are measured" in said
     assert all(abs(formula / tau - expected / speedup) < 0.05 for tau, _, formula, _, speedup, expected in found.values())
-    assert "going from 4 drafts to 7 brings little or nothing on math and code, and most on chat, where $a$ is highest" in said
+    assert "on math and code 7 drafts bring little over 4 by the formula, and measured they may lose" in said
+    assert "on chat, where $a$ is highest, they bring most." in said
+    assert all(1 < found[domain, 7][5] / found[domain, 4][5] < 1.15 for domain in ("math", "code"))
     gain = {domain: found[domain, 7][4] / found[domain, 4][4] for domain in ("math", "code", "chat")}
     assert max(gain["math"], gain["code"]) < min(1.15, gain["chat"])
     assert max(found["math", 7][2], found["code", 7][2]) < found["chat", 7][2], "the formula's tokens grow with a"

@@ -100,7 +100,7 @@ verify = exercises.in_use(verify, done)
 #
 # ### Exercise 2 · Forget the right number (code)
 # The small LM drafts `gamma` tokens. A policy (lesson 00: what decides how many drafts are verified) sends only the first
-# `length` to the target, and `accepted` of these are kept. (Our loop has no policy: there `length` is `gamma`.) How many
+# `length` to the target, and `accepted` of these are kept. (Our loop has none: there `length` is `gamma`.) How many
 # positions must the target's cache forget, and how many the small LM's? Return both numbers, each 0 or more.
 #
 # <details><summary>Hint</summary>
@@ -200,8 +200,8 @@ def speculate(models, input_ids, gamma, longest, temperature=0.0, generator=None
 
 # %% [markdown]
 # The package's `generate` runs the same loop for any drafter. At temperature 0 nothing is left to chance, so the two must
-# agree token for token and round for round, and both must give the answer of plain decoding (or part at a tie that rounding
-# decides: `same_or_tied`, lesson 01).
+# agree token for token and round for round, and both must give the answer of plain decoding (or differ only from a tie
+# on: `same_or_tied`, lesson 01).
 
 # %%
 from functools import partial
@@ -245,7 +245,7 @@ print(f"total variation {total_variation(found, exact):.1e}")
 assert total_variation(found, exact) < 1e-5
 
 # %% [markdown]
-# Drafting, the rule, both roll-backs, several rounds: the distribution is the target's. Now on the real pair.
+# Drafting, the rule, one round or two: the distribution is the target's. Now on the real pair.
 
 # %%
 drawn, accepted_by_round = ours(pair, ids, temperature=1.0, generator=lab.generator())
@@ -294,7 +294,7 @@ harm.beside("\n             ".join(results))
 #   the target continues a text that holds refused tokens: 0 of 6 answers are its own, and nothing raises an error. (The
 #   4.58 tokens per round are those of other texts.)
 # - In the **small LM's** cache the same phantom leaves 6 of 6 answers right. Losslessness never rests on the drafter,
-#   which only drafts worse: 3.82 tokens per round in place of 4.76.
+#   which only drafts worse: 3.82 tokens per round in place of 4.76. (So no check of the text can see it.)
 
 # %%
 broken = [answer for answer, _ in written["a refused draft stays in the target's"]]
@@ -356,8 +356,8 @@ picture = token_boxes.rounds_figure(lab, copied, count=14)
 #
 # ## Does it pay? Measure
 #
-# A round costs $T_\text{draft} + T_\text{verify}$ and yields $\tau$ tokens (from here on without what the end of an answer
-# cuts off), so the time of one token is
+# A round costs $T_\text{draft} + T_\text{verify}$ and yields $\tau$ tokens (from here on tokens beyond an answer's end do
+# not count), so the time of one token is
 #
 # $$L = \frac{T_\text{draft} + T_\text{verify}}{\tau}.$$
 #
@@ -425,8 +425,9 @@ print(f"verifying a block takes v = {v:.2f} plain passes")
 #
 # > **On a large pair.** A [public notebook](references.md#public-notebook) drafts 4 tokens per round with Qwen3-0.6B for
 # > Qwen3-4B: 2.30, 3.06 and 2.40 tokens per round on a math, a code and a chat prompt. On one of them, it does not say
-# > which, it makes 13.1 tokens per second, plain decoding 15.3: speculation *loses*, at 0.86 times plain. So a round costs
-# > 2.7 to 3.6 plain passes ($\tau$ over speed-up). The small LM has 15% of the parameters and 78% of the layers (28 of 36).
+# > which, it makes 13.1 tokens per second, plain decoding 15.3: speculation *loses*, at 0.86 times plain. So a round
+# > costs 2.7 to 3.6 plain passes ($\tau$ over speed-up). The small LM has 15% of the parameters and 78% of the layers (28
+# > of 36): at those shares of a pass 4 drafts and a verifying pass would make 1.6 or 4.1.
 #
 # ## When does speculation lose?
 #
@@ -469,7 +470,7 @@ mirrored_speed.beside(f"{tau:.2f} tokens per round, {speedup:.2f} times plain de
                       f"the formula gives {8 / (7 + v):.2f}, with {tau:.2f} tokens in place of 8 {tau / (7 + v):.2f}")
 
 # %% [markdown]
-# Every guess is right, a round brings 7.50 tokens (the ends of the answers cut the last ones short), and it is no faster
+# Every guess is right, a round brings 7.50 tokens (the ends of the answers cut the last ones short), and it is slower
 # than plain decoding: the formula says $(\gamma + 1)/(\gamma + v)$, below 1 for every $v > 1$. It knows neither the cut ends
 # nor the prompt, which this drafter has to read as well. A drafter has to be cheap before it has to be good.
 #
@@ -563,11 +564,12 @@ for domain in lab.prompts:
         print(f"{domain:5} {count:3} prompts " + " ".join("  - " if rate is None else f"{rate:.2f}" for rate in rates) + more)
 
 # %% [markdown]
-# A language model drafts its seventh token with the six before it in view. On 200 prompts the target keeps 0.86 of the first
-# drafts and 0.93 of the seventh on math, 0.97 and 0.98 on code, 0.94 and 0.95 on chat. Nothing decays with the position (but
-# the rounds that get that far are also the easier ones), so one number $a$ describes this drafter fairly well. (On
-# three prompts code has 0.68 at one place and 1.00 at the next; on 200 that place has 0.86, so only a part of the dip is
-# chance.) Lesson 04 asks the same of a drafter whose positions do not see one another.
+# A language model drafts its seventh token with the six before it in view. On 200 prompts the target keeps 0.86 of the
+# first drafts and 0.93 of the seventh on math, 0.97 and 0.98 on code, 0.94 and 0.95 on chat. Nothing decays with the
+# position (the rounds that get that far are the easier ones, which helps), so one number $a$ describes this drafter
+# fairly well. (On three prompts code has 0.68 at one place and 1.00 at the next; on 200 that place has 0.86, so only a
+# part of the dip is chance; we know no reason for the rest.) Lesson 04 asks the same of a drafter whose positions do not
+# see one another.
 #
 # Now lay $\tau$ and the speed-up with 1, 2, 4 and 7 drafts beside the formula's. The chance $a$ comes from the runs with 7, so
 # the others are the test; what a round costs is taken as measured at each length.
@@ -596,9 +598,9 @@ picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 # block short; with what it cuts off counted, all three domains lie nearer to the formula (no test there:
 # $a$ comes from these runs).
 #
-# The lower row is the speed-up. The formula misses it by as much as it misses $\tau$, since the costs are measured. Each extra
-# draft adds a pass of the small LM and is reached less often: going from 4 drafts to 7 brings little or nothing on math and
-# code, and most on chat, where $a$ is highest.
+# The lower row is the speed-up. The formula misses it by the same share as $\tau$, since the costs are measured. Each
+# extra draft adds a pass of the small LM and is reached less often: on math and code 7 drafts bring little over 4 by the
+# formula, and measured they may lose (see the titles); on chat, where $a$ is highest, they bring most.
 #
 # ### Exercise 6 · A better look-up (open)
 # `look_up` copies what followed the *latest* earlier place. Is that the best choice? Write a variant (the earliest place,
@@ -626,11 +628,9 @@ from dspark_course.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup"))
 
 # %% [markdown]
-# The small LM brings 4.95 to 6.71 tokens per round, and a round costs 3.12 plain passes, so it is 1.7 to 2.2 times
-# as fast, not five to seven. A drafter that brings as much for less is what lessons 04 to 06 look for.
-#
-# > **Paper and figures.** In Table 1 of the [DSpark paper](references.md#dspark), as in $\tau$ here, the target's own token
-# > counts. Its Figure 2, as `acceptance_by_position` here, counts drafts only. Compare each with its like.
+# The small LM brings 4.95 to 6.71 tokens per round, and a round costs 3.12 plain passes (a run of its own, not the one
+# above), so it is 1.7 to 2.2 times as fast, not five to seven. A drafter that brings as much for less is what lessons 04
+# to 06 look for.
 #
 # ## Recap
 #

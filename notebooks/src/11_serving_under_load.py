@@ -201,9 +201,9 @@ print(inspect.getsource(exercises.SmallEngine))
 # 5. **Evict**: call `engine.complete(number)`, which cuts the answer at its end. Where it says True, move the answer from
 #    `engine.running` to `engine.answers`.
 #
-# `verify(p, q, drafts, generator)` is that of lessons 02 and 03: `p` [g+1, V] from `engine.read`, `drafts` and `q` [g, V] from
-# `engine.draft`; it returns the list of committed tokens. The checker serves seven requests on a toy target, compares
-# every answer with plain decoding, and counts the steps.
+# `verify(p, q, drafts, generator)` is that of lessons 02 and 03: `p` [g+1, V] from `engine.read`, the list `drafts` and
+# `q` [g, V] from `engine.draft`; it returns the list of committed tokens. The checker serves seven requests on a toy
+# target, compares every answer with plain decoding, and counts the steps.
 #
 # <details><summary>Hint 1: what stays in the cache?</summary>
 #
@@ -616,8 +616,8 @@ for load in loads:
     print(f"{load:3} under way: Algorithm 1 over the best fixed length ({best[load]}) {shown(found)}, {verdict(found)} it")
 
 # %% [markdown]
-# At no load can the two be told apart. The scheduler needs no bet, as the paper says. But here that is no hard test, since
-# seven drafts for everybody would pass it, too; it takes a machine whose best length changes with the load.
+# At no load can the two be told apart, with 64 only just not. That fits the paper, whose scheduler needs no bet, but is
+# no hard test: seven drafts for everybody would pass it, too. It takes a machine whose best length changes with the load.
 #
 # ## The budget shrinks: Figure 8
 #
@@ -655,10 +655,10 @@ for model in figures.PAPER_MODELS:
     print(f"its line for {model}: from {fit[0][1]:.2f} with {fit[0][0]:.0f} requests a GPU to {fit[-1][1]:.2f} with {fit[-1][0]:.0f}")
 
 # %% [markdown]
-# Nobody gave the scheduler a rule for busy hours. It sees the requests of this step and what a step of this size costs: from
-# one request under way to 64 its budget falls from 7.16 tokens to 6.20. As a share of the block that is near the paper's
-# lines with 32 and 64 under way, and well below that of Pro with 8. They go on to 200 requests per GPU and fall further, to 3.5
-# of 6 tokens. The fall is not smooth: two of six doublings go the other way.
+# Nobody gave the scheduler a rule for busy hours, yet from one request under way to 64 its budget falls from 7.16 tokens
+# to 6.20. The fall is not smooth: most of it comes between 4 and 8, and 64 lies above 8. As a share of the block it is
+# near the paper's lines with 32 and 64 under way, and well below that of Pro with 8. They fall further, to 3.5 of 6
+# tokens with 200 requests per GPU. On the right, the gain over MTP-1 shrinks from about twofold to hardly any.
 #
 # What happens to the tokens that are verified? **Waste** is the share of them, anchors included, that was refused; the
 # accepted length is what a step commits to a request. (Accepted drafts beyond an answer's end count in neither.)
@@ -672,11 +672,11 @@ for name, (served, policy) in ways.items():
 
 # %% [markdown]
 # Whole blocks waste 29 % of what is verified with 64 under way, the lagged scheduler 14 %, and it gives up only 0.32 tokens
-# per step for that. On a machine where verified tokens are costly that would be the gain.
+# per request and step for that: a gain where verified tokens are costly. MTP-1's one draft is nearly always right here.
 #
 # ## Throughput against speed: Figure 7
 #
-# A user does not see the throughput. A user sees how fast their own answer arrives. With $R$ requests under way, the two are
+# A user sees not the throughput but how fast their own answer arrives. With $R$ requests under way, the two are
 # tied: *throughput = R × speed of each user*. More requests, more throughput, and less speed for each. So a way to serve
 # is not one point but a curve, its [frontier](glossary.md#pareto-frontier), and one is better than another if its curve lies
 # further to the upper right.
@@ -738,13 +738,12 @@ for model in figures.PAPER_MODELS:
               f"{anchor['sla_tps']:22} tokens/s  {anchor['annotated_throughput_gain_pct']:+4.0f}%")
 
 # %% [markdown]
-# Each user is 82 to 146 % faster at MTP-1's throughput, and at its speed there is 44 to 339 % more throughput: the less the
-# server has to do, the larger the second number. (Flash and Pro are the paper's models.) The paper's speeds at moderate load, +57 and +60 %, lie below all of ours;
-# its throughputs there, +51 and +52 %, lie among them.
+# With 4 to 32 under way each user is 82 to 146 % faster at MTP-1's throughput, and at its speed there is 44 to 339 % more
+# throughput: the less the server has to do, the larger the second number. (With 64 the curves lie closer.) The paper's
+# speeds at moderate load, +57 and +60 %, lie below these four; its throughputs there, +51 and +52 %, lie among them.
 #
 # Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens per step, and its step takes
-# longer. The last columns count the prompts, each spread over an answer of mean length, since the turns of a load happened to
-# admit more or fewer requests.
+# longer. *With prompts* adds the cost of one, spread over an answer of mean length (the turns admitted more or fewer).
 
 # %%
 answer = recorded_serving.record().tokens.mean()  # tokens
@@ -780,7 +779,7 @@ for load in loads:
 
 # %% [markdown]
 # At no load can they be told apart: what two steps of age cost is less than these turns can show. Longer lags were not
-# measured. For such questions there is a cheaper instrument.
+# measured; for them there is a cheaper instrument.
 #
 # ## A model of the engine
 #
@@ -844,7 +843,8 @@ print(f"the model is within 10 % of the engine in {sum(error < 0.1 for error in 
       f"at worst {max(errors):.0%} away")
 
 # %% [markdown]
-# The one case outside is MTP-1 with 2 under way. (The bars are the engine's intervals alone.) Now the question that was left.
+# The one case outside is MTP-1 with 2 under way. With 32 three of four are 5 to 8 % low, more than the engine's intervals
+# (the bars) allow. Now the lag.
 # With many requests in a step their survivals average out, so the budget that was right two steps ago should be right now.
 # With one request, the block that is verified now has little to do with the one two steps ago, and its budget can be no
 # better than an average one. Longer lags should change little in either case.
@@ -869,13 +869,14 @@ for load in (idle, loads[len(loads) // 2], busy):
           ", ".join(f"lag {lag} {ratio:.3f}" for lag, ratio in by_lag.items()))
 
 # %% [markdown]
-# It is so: with 64 under way every lag costs about 1 % or less. With one request a lag of two steps costs 7 %, and one of
-# eight steps about as much; one step costs less than half of that.
+# It is so, model against model and with one seed: with 64 under way every lag costs about 1 % or less, with 8 a lag of
+# two or more 4 to 5 %. With one request two steps cost 7 %, and eight about as much; one step costs less than half of
+# that.
 #
 # ### Thousands of requests
 #
 # The closed loop keeps the load where we want it. Real requests arrive when they like. The model can wait for arrivals,
-# too, and does not need the real time for it. Here prompts cost time. `capacity` is the rate at which MTP-1 with 64 under way
+# too, without taking the real time. Here prompts cost time. `capacity` is the rate at which MTP-1 with 64 under way
 # answers, prompts left out. Requests arrive at six tenths of it, which DSpark can serve.
 
 # %%
@@ -982,7 +983,7 @@ for load in from_table.requests.astype(int).tolist():
 #
 # ### On a GPU
 #
-# For a Qwen3-4B on a GPU this repository has no cost table, since no such machine was at hand; with one,
+# For a Qwen3-4B on a GPU this repository has no cost table; on such a machine
 # `python -m dspark_lite profile --target Qwen/Qwen3-4B --out FILE` makes it. Lesson 08 predicts passes from data sheets. A pass
 # reads the weights or computes, whichever takes longer, and reads the contexts of all requests besides. With those as costs,
 # and with **our recorded blocks**, since there are no others, the model says at which load the scheduler would begin to cut.
@@ -1027,9 +1028,7 @@ for name, found in by_device.items():
 # Beyond that the budget shrinks, until everything in a step grows with the requests alike; from there on it stays, at about
 # 5.9 tokens on an H200.
 #
-# ## What the paper's system has and this engine has not
-#
-# Five things of its section 5:
+# ## More from the paper's section 5
 #
 # - *Zero-overhead scheduling.* In our engine the GPU would wait while the host decides. The production system lets the
 #   decision for a step run beside the step before it. That is the second reason for the lag of two steps: the budget must
@@ -1040,7 +1039,7 @@ for name, found in by_device.items():
 #   `StepCosts` bill that. The paper names it as a limit, with early exits inside the drafter as a way on.
 # - *A server that is not full.* Where memory for keys and values, or the traffic, bounds the number of requests below what
 #   the arithmetic could bear, more accepted tokens raise the throughput *and* the speed of each user. The server
-#   then gets beyond its old frontier, not only along it; so the paper calls its gain an extended frontier, not a factor.
+#   then gets beyond its old frontier, not only along it; so the paper speaks of an extended frontier.
 # - *Why MTP-1 was the rival.* A static block of several tokens costs throughput on a full server, the paper says, so one
 #   extra token was what one could afford at every load. The scheduler is what makes a long block safe.
 #
@@ -1066,7 +1065,7 @@ for name, found in by_device.items():
 #
 # $f$ is a sum of positive terms, so it grows with $\ell$: drafts pay up to some length and not beyond. The whole block is best
 # while $R < c_0 / (c_1 f(\gamma) - c_r)$, and at every load if that denominator is not positive. As $R$ grows, $c_0 / R$ goes to 0.
-# With $c_r = 0$ the best length goes there, too: a draft would have to yield as much as an anchor, which commits one token for
+# With $c_r = 0$ so does the best length: a draft would have to yield as much as an anchor, which commits one token for
 # certain. With $c_r > 0$ it stops at the largest $\ell$ with $f(\ell) < c_r / c_1$, as the curves above level off.
 #
 # </details>
@@ -1133,7 +1132,7 @@ panel = widgets.explore(
 # %% [markdown]
 # ## Recap
 # - A ragged batch is one sequence with a request and a position for each token, and a block-diagonal causal mask. Each
-#   request is verified as if it were alone.
+#   request is verified as if alone.
 # - Continuous batching admits, drafts, schedules, verifies, commits and evicts in every step; a greedy answer does not
 #   depend on who shared its steps.
 # - A fixed length is a bet on the load. The paper's server punishes a long one; ours does not up to 64 requests, where drafts
@@ -1141,6 +1140,7 @@ panel = widgets.explore(
 #   shrinks as the server fills (Figure 8).
 # - Throughput is traded against the speed of each user along a curve (Figure 7); compare curves, at equal throughput or at
 #   equal speed, and say at which load.
-# - A model of measured costs and recorded blocks predicts the engine, and goes where measuring is too slow.
+# - A model of measured costs and recorded blocks predicts the engine to about a tenth, and goes where measuring is too
+#   slow.
 #
 # **Next**: [lesson 12](12_the_paper_in_miniature.ipynb) lays all of our numbers beside the paper's.
