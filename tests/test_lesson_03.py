@@ -195,9 +195,6 @@ def test_what_it_says_of_theory_and_machine_is_what_the_sweep_prints():
     assert all(abs(whole - formula) < abs(tau - formula) for (_, length), (tau, whole, formula, *_) in found.items() if length == 7)
     assert "The formula misses it by the same share as $\\tau$, since the costs are measured" in said
     assert all(abs(formula / tau - expected / speedup) < 0.05 for tau, _, formula, _, speedup, expected in found.values())
-    assert "on math and code 7 drafts bring little over 4 by the formula, and measured they may lose" in said
-    assert "on chat, where $a$ is highest, they bring most." in said
-    assert all(1 < found[domain, 7][5] / found[domain, 4][5] < 1.15 for domain in ("math", "code"))
-    gain = {domain: found[domain, 7][4] / found[domain, 4][4] for domain in ("math", "code", "chat")}
-    assert max(gain["math"], gain["code"]) < min(1.15, gain["chat"])
-    assert max(found["math", 7][2], found["code", 7][2]) < found["chat", 7][2], "the formula's tokens grow with a"
+    assert "by the formula 7 drafts bring at most a quarter over 4, and measured they bring less in every domain, on code even a loss" in said
+    formula, measured = ({domain: found[domain, 7][column] / found[domain, 4][column] for domain in ("math", "code", "chat")} for column in (5, 4))
+    assert all(1 < formula[domain] < 1.25 and measured[domain] < formula[domain] for domain in formula) and measured["code"] < 1

@@ -599,8 +599,8 @@ picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 # $a$ comes from these runs).
 #
 # The lower row is the speed-up. The formula misses it by the same share as $\tau$, since the costs are measured. Each
-# extra draft adds a pass of the small LM and is reached less often: on math and code 7 drafts bring little over 4 by the
-# formula, and measured they may lose (see the titles); on chat, where $a$ is highest, they bring most.
+# extra draft adds a pass of the small LM and is reached less often: by the formula 7 drafts bring at most a quarter over 4,
+# and measured they bring less in every domain, on code even a loss (see the titles).
 #
 # ### Exercise 6 · A better look-up (open)
 # `look_up` copies what followed the *latest* earlier place. Is that the best choice? Write a variant (the earliest place,
