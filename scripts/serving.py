@@ -40,7 +40,7 @@ def shallow_world():
 def deep_world():
     """Return the lab of the deep world and its drafters: DSpark, trained unless it was, and calibrated on half of the prompts."""
     lab = setup("deep", prompts=PROMPTS)
-    drafter = lab.drafter(checkpoint(DEEP["dspark"][0]))
+    drafter = lab.drafter(str(checkpoint(DEEP["dspark"][0])))
     calibrate(lab, drafter)[0].attach(drafter)
     return lab, {"plain": None, "dspark": drafter}
 

@@ -1,6 +1,7 @@
 """Measuring the engine: every configuration takes its turns, totals add up, and what is read of them is what they say."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -181,7 +182,7 @@ def test_a_stopped_measurement_goes_on_with_the_load_it_was_at(toy_script, tmp_p
 def test_the_deep_worlds_dspark_is_calibrated_and_its_measurement_goes_to_a_file_of_its_own(toy_script, monkeypatch, tmp_path):
     attached = []
     sts = SimpleNamespace(attach=attached.append)
-    monkeypatch.setattr(script, "checkpoint", lambda recipe: {"deep-dspark": "dspark"}[recipe])
+    monkeypatch.setattr(script, "checkpoint", lambda recipe: {"deep-dspark": Path("dspark")}[recipe])
     monkeypatch.setattr(script, "calibrate", lambda lab, drafter: (sts, {}))
     monkeypatch.setitem(script.MEASURED, "deep", tmp_path / "deep.json")
     assert script.main(["--world", "deep", "--concurrency", "2"]) == 0

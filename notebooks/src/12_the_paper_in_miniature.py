@@ -571,7 +571,8 @@ for recipe, losses in worlds.searched_rates().items():
 
 # %% [markdown]
 # DSpark and DFlash want twice the rate that they had, Eagle3 thirty-two times: at 0.02 its loss after 100 updates is
-# 4.54, at 0.64 it is 2.77. Now all are trained again, each at its own rate, with one pass over the answers (1,013 updates).
+# 4.54, at 0.64 it is 2.77. Now all are trained again, each at its own rate and somewhat longer, with one pass over the
+# answers (1,013 updates).
 
 # %%
 who_wins = predict("Each at its own rate: how much longer than Eagle3 does DSpark accept in the mean, in percent?", ...)
