@@ -25,7 +25,7 @@ def engine(monkeypatch):
              served_row("dspark", "lagged", 4, 100, 70), served_row("dspark", "lagged", 16, 200, 60),
              served_row("dspark", "lagged", 64, 320, 40),
              served_row("dspark", "fixed 1", 64, 300, 20), served_row("dspark", "fixed 7", 64, 240, 80)]
-    monkeypatch.setattr(recorded_serving, "serving_run", lambda world: {"policies": found})
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda: {"policies": found})
     monkeypatch.setattr(estimates, "RESAMPLES", 20)
 
 

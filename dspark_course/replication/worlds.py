@@ -4,18 +4,16 @@ The first world's text is shallow: a small language model knows it by heart. The
 sums to compute and many ways to say a thing. The gates are measured by `python -m dspark_lite world`.
 """
 
-from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.formats import interval, markdown
 from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.recorded import read
 from ..measure.gates import depth_gate, ending_gate
 from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_TWO_PASSES, DEPTHS, TABLE_1
-from . import our_results, recorded_serving
+from . import our_results
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
 WORLDS = {"shallow": {name: (TABLE_1[name],) for name in DEEP}, "deep": DEEP}  # world: drafter: recipes that differ in their seed
 WORLD_PROFILES = {"shallow": "tiny", "deep": "deep"}
-FIXED_7 = "fixed 7"  # the policy of verifying whole blocks
 ONE_LAYER = {"shallow": DEPTHS[1], "deep": DEEP_DEPTHS[1]}  # world: recipe
 
 
@@ -80,7 +78,7 @@ def one_rate() -> dict:
 
 
 def lengths_table() -> str:
-    """Accepted length in the deep world by domain and in the mean, a training a row: three seeds, two passes, fewer layers."""
+    """Accepted length in the deep world by domain and in the mean, a row for each training: seeds, two passes, fewer layers."""
     trainings = [(name, f"seed {seed}", recipe) for name, recipes in WORLDS["deep"].items() for seed, recipe in enumerate(recipes, 1)]
     trainings += [(name, "seed 1, two passes", recipe) for name, recipe in DEEP_TWO_PASSES.items()]
     trainings += [("dspark", f"seed 1, {layers} of {max(DEEP_DEPTHS)} layers", recipe) for layers, recipe in DEEP_DEPTHS.items()
@@ -88,22 +86,3 @@ def lengths_table() -> str:
     rows = [[DRAFTER_LABELS[name], training, *(interval(our_results.accepted_lengths(recipe)[place], "tokens") for place in
                                               our_results.PLACES.values())] for name, training, recipe in trainings]
     return markdown(["drafter", "training", *our_results.PLACES], rows)
-
-
-def serving_gains(world: str) -> dict[int, dict[str, Estimate]]:
-    """By requests under way: the throughput of a fixed draft length of 7 and of Algorithm 1 over that of the best fixed length, as
-    fractions, with intervals over turns, and that "length"."""
-    found = {}
-    for load in sorted({row["concurrency"] for row in recorded_serving.rows("policies", world)}):
-        best = recorded_serving.best_fixed(load, world)
-        over = {policy: recorded_serving.gain("throughput", recorded_serving.row("policies", world, concurrency=load, policy=policy), best)
-                for policy in (FIXED_7, "algorithm1")}
-        found[load] = {"length": int(best["policy"].split()[1]), **{name: ratio.scaled(1.0, -1.0) for name, ratio in over.items()}}
-    return found
-
-
-def serving_table() -> str:
-    """`serving_gains` of both worlds."""
-    rows = [[world, load, row["length"], interval(row[FIXED_7], "percent"), interval(row["algorithm1"], "percent")]
-            for world in WORLDS for load, row in serving_gains(world).items()]
-    return markdown(["world", "requests under way", "best fixed length", "7 drafts over it", "Algorithm 1 over it"], rows)
