@@ -33,6 +33,8 @@ def third(names):
 
 def three_sets(answer):
     """Three sets of names."""
+    if isinstance(answer, dict):
+        raise Mistake("return the three sets one after the other, `return missing, unexpected, misshapen`; yours is one dict.")
     if len(answer) != 3:
         raise Mistake(f"there are {len(answer)} sets; the three are missing, unexpected and misshapen.")
     for names in answer:
@@ -166,7 +168,7 @@ NOT_THIS = {  # (symptom, cause): why it cannot be
     ("B", "stale cache"): "a stale cache would spoil blocks of five drafts as well; in B those are fine.",
     ("B", "wrong tap"): "a wrong tap would cost blocks of five drafts as much; in B those are fine.",
     ("B", "other layout"): "the layout of blocks of five drafts would be as wrong; in B those are fine.",
-    ("C", "stale cache"): "a stale cache builds up with what is refused, as in another report; in C nothing grows.",
+    ("C", "stale cache"): "a stale cache starts right and keeps some drafts later; in C next to none is ever right.",
     ("C", "wrong tap"): "neighbouring layers resemble each other, so a wrong tap still guesses most; in C next to nothing is right.",
     ("C", "beyond the block"): "C asks for fewer drafts than the block has, not for more.",
     ("D", "stale cache"): "a stale cache builds up with what is refused, as in another report; D loses about one draft, no more.",

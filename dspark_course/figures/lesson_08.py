@@ -11,7 +11,7 @@ from dspark_lite.common.names import DRAFTER_LABELS
 from ..measure import roofline
 from .style import (BLACK, BLUE, DRAFTER_STYLES, GREEN, GREY, ORANGE, PURPLE, RED, YELLOW, drafter_style, draw_estimates,
                     figure, hollow, label_ends, measured_on)
-from .token_boxes import LETTERS, box_width, draw_box, inch_canvas, shown
+from .token_boxes import LETTERS, box_width, draw_box, inch_canvas
 
 PART_COLOURS = {"embedding": GREY, "LM head": "#C4C4C4", "context projection": YELLOW, "backbone": BLUE,
                 "sequential head": ORANGE, "confidence head": RED}
@@ -85,27 +85,6 @@ def blocks(rows: dict[str, list[tuple[str, str]]]):
     return fig
 
 
-def confidences(ours: list[float], tokens: list[str], theirs: dict | None, device: str):
-    """Confidence by draft position, ours with the drafted tokens, and hollow that of a public run (`first_block`) of the
-    same target (None: there is none)."""
-    fig, axes = figure(width=6.6)
-    style = {**drafter_style("dspark"), "label": "here"}
-    axes.plot(range(1, len(ours) + 1), ours, **style)
-    if theirs:
-        others = {**hollow(style), "label": "public notebook"}
-        axes.plot(range(1, len(theirs["confidence"]) + 1), theirs["confidence"], **others)
-        same = sum(pair[0] == pair[1] for pair in zip(tokens, theirs["tokens"]))
-        axes.set_title(f"{same} of the {len(tokens)} tokens are the public notebook's", fontsize=10)
-        axes.legend(fontsize=8, loc="lower left")
-    else:
-        least = min(range(len(ours)), key=ours.__getitem__)
-        axes.set_title(f"least sure at position {least + 1}: {ours[least]:.2f}", fontsize=10)
-    axes.set(xticks=range(1, len(tokens) + 1), xlabel="draft position, token drafted here", ylabel="confidence",
-             xticklabels=[f"{k}\n{shown(text)}" for k, text in enumerate(tokens, 1)], ylim=(0, 1.05))
-    measured_on(axes, device)
-    return fig
-
-
 def rounding(found: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]):
     """The gap of the two best logits against how far rounding moves it, {type: (gap, moved, changed)}.
 
@@ -145,10 +124,8 @@ def beside_public(lengths: dict[str, dict[str, Estimate]], speedups: dict[str, d
             speed.plot(x[-1:] + 0.07, [public["speedup"]], **theirs)
     length.set(xticks=range(len(domains)), xticklabels=domains, ylabel="accepted length (tokens per round)")
     length.set_ylim(bottom=1)
-    longest = {domain: max(lengths, key=lambda name: lengths[name][domain].value) for domain in domains}
-    length.set_title("longest: " + ", ".join(f"{domain} {DRAFTER_LABELS[name]}" for domain, name in longest.items()), fontsize=10)
-    speed.set_title("total: " + ", ".join(f"{DRAFTER_LABELS[name]} {by_place['total']:.2f}" for name, by_place in speedups.items()),
-                    fontsize=10)
+    length.set_title("bars: 95% intervals, from few prompts", fontsize=10)
+    speed.set_title("single measurements, without intervals", fontsize=10)
     speed.axhline(1, color=GREY, linestyle="--", linewidth=1)
     speed.set(xticks=range(len(places)), xticklabels=places, ylabel="times plain decoding", ylim=(0, None))
     measured_on(speed, device)

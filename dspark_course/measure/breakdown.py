@@ -12,8 +12,6 @@ from tqdm import tqdm
 from dspark_lite.common import recorded
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.formats import markdown
-from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.timing import bytes_a_second, clock, wall_seconds
 from dspark_lite.decoding.fast import Pass
 from dspark_lite.decoding.rounds import ROUND_PARTS, begin_together
@@ -167,13 +165,3 @@ def breakdown_lines(measured: dict) -> list[str]:
 def recorded_breakdown() -> dict:
     """The `breakdown` of DSpark on the tiny models that this repository holds."""
     return recorded.read(ROOT / RECORDED, f"python -m dspark_lite bench --breakdown --drafters dspark --json {RECORDED}")
-
-
-def breakdown_table(measured: dict) -> str:
-    """`breakdown` as markdown, milliseconds of a round by part."""
-    rows = []
-    for row in measured["rows"]:
-        times = [*row["milliseconds"].values(), *(row[f"{part}_milliseconds"] for part in ("round", "python", "bound"))]
-        rows.append([DRAFTER_LABELS[row["drafter"]], row["path"], *(f"{value:.2f}" for value in times),
-                     f"{row['round_milliseconds'] / row['bound_milliseconds']:.2f}"])
-    return markdown(["drafter", "path", *ROUND_PARTS, "round", "of it Python", "bound", "times the bound"], rows)

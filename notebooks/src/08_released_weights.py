@@ -12,14 +12,14 @@
 # - what is in the file of a draft, and how to prove that every tensor has found its place before a number is trusted
 # - whether our modules compute what the reference computes, module by module, in 32 and in 16 bits
 # - what "lossless" can mean in 16 bits, and how to judge two greedy answers that differ
-# - what the drafts gain on this machine in speed, and cost in memory, beside what others measured and what can be
-#   predicted without measuring
+# - what drafts gain and cost, measured and predicted; how to find a mistake that raises no error
 #
-# **What you need**: lessons 04 and 05 (the modules). On a GPU with 14 GB free, such as Colab's T4, the cells load
-# Qwen3-4B and DeepSeek's own drafts, some 15 GB to download; without one they run on the tiny models of this
-# repository: of the released drafts you then see the tensor lists, predictions and what a public notebook printed. What is
-# marked *(GPU)* shows with the released weights only.
-# `python -m dspark_lite doctor` says beforehand what this machine has, what fits, and how long the download takes.
+# **What you need**: lessons 04 and 05 (the modules).
+#
+# **Without a GPU** no released weight is loaded. You read the real names, shapes, sizes and settings of DeepSeek's
+# files from a list, and make every check on small checkpoints of the very same format, with the code that loads the released
+# ones. **One click on Colab's T4** (14 GB; some 15 GB to download) lets the same cells load Qwen3-4B and DeepSeek's drafts, and
+# adds their first block, accepted lengths, speeds and memory. (`python -m dspark_lite doctor` says what fits this machine.)
 #
 # **Sources**: [the released drafts](references.md#released-drafts) and their code, [DeepSpec](references.md#deepspec);
 # numbers of a [public notebook](references.md#public-notebook). [Notation](notation.md) · [glossary](glossary.md)
@@ -47,15 +47,20 @@ print(f"its DSpark is {draft}")
 #
 # ## What is in the file
 #
-# A draft is a folder with two files. `config.json` says what it was made for and of which size.
+# A draft is a folder with two files. `config.json` says what it was made for and of which size. Here it stands for this
+# lab's draft (left) and for the one that DeepSeek released for Qwen3-4B (right), of which the repository keeps the
+# settings and a list of all tensors.
 
 # %%
+from dspark_lite.common import recorded
 from dspark_lite.models.checkpoints import load_draft_alone, load_target, read_config, resolve
 
+manifest = recorded.reference("released_manifest.json")
+released = manifest["deepseek-ai/dspark_qwen3_4b_block7"]
 config = read_config(resolve(draft))
 for field in ("architectures", "num_target_layers", "target_layer_ids", "num_hidden_layers", "hidden_size",
               "block_size", "mask_token_id", "markov_head_type", "markov_rank", "enable_confidence_head"):
-    print(f"{field:24} {config[field]}")
+    print(f"{field:24} {config[field]!s:24} {released['config'][field]}")
 
 # %% [markdown]
 # `model.safetensors` holds the weights. It begins with eight bytes that give the length of a table, then the table as
@@ -72,29 +77,26 @@ with path.open("rb") as file:
     header = json.loads(file.read(length))
 header.pop("__metadata__", None)
 stored = inspection.stored(draft)  # {tensor: shape and type}, as the package reads it
-assert {name: tuple(entry["shape"]) for name, entry in header.items()} == {
-    name: found.shape for name, found in stored.items()}
-print(f"{len(stored)} tensors in {path.stat().st_size:,} bytes, of which the table takes {length + 8:,}")
-for name in ("fc.weight", "layers.0.self_attn.k_proj.weight", "markov_head.markov_w1.weight", "lm_head.weight"):
-    print(f"  {name:34} {stored[name].shape!s:18} {stored[name].dtype}")
+assert {name: tuple(entry["shape"]) for name, entry in header.items()} == {name: entry.shape for name, entry in stored.items()}
+listed = {name: inspection.Stored(tuple(shape), torch.bfloat16) for name, shape in released["tensors"].items()}
+print(f"{len(stored)} tensors in {path.stat().st_size:,} bytes, of which the table takes {length + 8:,}; "
+      f"the released file lists {len(listed)} in {sum(entry.nbytes for entry in listed.values()) / 1e6:,.1f} MB")
+for name in ("fc.weight", "layers.0.self_attn.k_proj.weight", "markov_head.markov_w1.weight", "embed_tokens.weight", "lm_head.weight"):
+    print(f"  {name:34} {stored[name].shape!s:14} {listed[name].shape!s:16} {listed[name].nbytes / 1e6:6.1f} MB")
 
 # %% [markdown]
-# Which part takes how much? The lower bar is the draft that DeepSeek released for Qwen3-4B, from a list of its tensors
-# that this repository keeps. (The confidence head is too small to see.)
+# Which part takes how much? (The confidence head is too small to see.)
 
 # %%
-from dspark_lite.common import recorded
 from dspark_course.figures import lesson_08 as figures
 
-manifest = recorded.reference("released_manifest.json")
-listed = manifest["deepseek-ai/dspark_qwen3_4b_block7"]["tensors"]
-files = {"this lab": inspection.by_part({name: found.nbytes for name, found in stored.items()}),
-         "DSpark for Qwen3-4B": inspection.by_part({name: 2 * torch.Size(shape).numel() for name, shape in listed.items()})}
+files = {label: inspection.by_part({name: entry.nbytes for name, entry in entries.items()})
+         for label, entries in (("this lab", stored), ("DSpark for Qwen3-4B", listed))}
 picture = figures.file_parts(files, {"embedding", "LM head"})
 
 # %% [markdown]
-# The hatched parts are copies of the target's embedding and LM head, which were frozen while the draft was trained. A
-# released file carries them so that it can be loaded without the target's file. In memory we keep one copy.
+# The hatched parts are copies of the target's embedding and LM head, which were frozen while the draft was trained: in the
+# released file 777.9 MB each. They are there so that it can be loaded without the target's file. In memory we keep one copy.
 #
 # ## Does every tensor find its place?
 #
@@ -132,8 +134,9 @@ def place(asked, found):
 done = exercises.check_place(place)
 
 # %% [markdown]
-# The module is built on torch's *meta* device, which knows shapes and holds no numbers, so this costs no memory, and
-# can be done for drafts that nobody has downloaded.
+# The module is built on torch's *meta* device, which knows shapes and holds no numbers. So this costs no memory, and can be
+# done for drafts that nobody has downloaded: first this lab's, then all nine that DeepSeek released for Qwen3, from the list;
+# last, a file in which somebody renamed one tensor. `load_drafter` compares in the same way and raises an error.
 
 # %%
 def report(name, placement):
@@ -142,28 +145,14 @@ def report(name, placement):
     print(f"{name:38}", "  ".join(f"{kind}: {', '.join(sorted(names)) or 'none'}" for kind, names in lists))
 
 
-asked = inspection.asked_for(config)
-placement = inspection.place(asked, {name: found.shape for name, found in stored.items()})
-report(draft, placement)
-assert not any(placement)
-
-# %% [markdown]
-# Now all nine drafts that DeepSeek released for Qwen3, from the list:
-
-# %%
-for name, released in manifest.items():
-    shapes = {tensor: tuple(shape) for tensor, shape in released["tensors"].items()}
-    placement = inspection.place(inspection.asked_for(released["config"]), shapes)
-    report(name.removeprefix("deepseek-ai/"), placement)
+shapes = {name: entry.shape for name, entry in stored.items()}
+drafts = {draft: (config, shapes)} | {name: (entry["config"], entry["tensors"]) for name, entry in manifest.items()}
+for name, (settings, offered) in drafts.items():
+    placement = inspection.place(inspection.asked_for(settings), offered)
+    report(f"{name.removeprefix('deepseek-ai/')}, {len(offered)} tensors", placement)
     assert not any(placement)
-
-# %% [markdown]
-# And a file in which somebody has renamed one tensor. The comparison names both sides of the mistake; `load_drafter` compares
-# in the same way and raises an error.
-
-# %%
-renamed = {name.replace("hidden_norm", "context_norm"): found.shape for name, found in stored.items()}
-report("one tensor renamed", inspection.place(asked, renamed))
+renamed = {name.replace("hidden_norm", "context_norm"): shape for name, shape in shapes.items()}
+report("one tensor renamed", inspection.place(inspection.asked_for(config), renamed))
 
 # %% [markdown]
 # ### Exercise 2 · What a draft adds (code)
@@ -203,6 +192,8 @@ print("shared with the target:", ", ".join(sorted(shared)) or "nothing")
 print(f"in memory {added / 1e6:,.1f} MB are the draft's own; in {target.dtype} the whole draft would take "
       f"{sum(value.nbytes for value in dspark.parameters()) / 1e6:,.1f} MB")
 assert added == weights.held(target, dspark, 0)["drafter"]
+rest = sum(entry.nbytes for name, entry in listed.items() if name not in own)
+print(f"the released one, shared likewise, adds {rest / 1e6:,.1f} MB in 16 bits")
 
 # %% [markdown]
 # ## Does it compute the same?
@@ -230,10 +221,10 @@ with torch.inference_mode():
                                    reference["corrected_logits"]),
                "confidence head": (little.confidence_head(torch.cat([hidden, embedded], -1)),
                                    reference["confidence_logits"])}
-for module, (ours, theirs) in outputs.items():
-    error = (ours - theirs).abs().max().item()
-    print(f"{module:16} {tuple(theirs.shape)!s:12} largest absolute error {error:.1e}, "
-          f"largest number {theirs.abs().max():.2f}")
+for module, (output, expected) in outputs.items():
+    error = (output - expected).abs().max().item()
+    print(f"{module:16} {tuple(expected.shape)!s:12} largest absolute error {error:.1e}, "
+          f"largest number {expected.abs().max():.2f}")
     assert error < TOLERANCE and inspection.module_errors("dspark_vanilla")[module] < TOLERANCE
 
 # %% [markdown]
@@ -260,26 +251,14 @@ for name, dtype in types.items():
 #
 # ## The first block
 #
-# Now this lab's draft at work, on a prompt from the public notebook. The target reads the prompt and chooses the anchor; the
-# backbone makes one pass; then the block is drawn greedily, once with the sequential head (a Markov head) and once without.
+# Now this lab's draft at work. The target writes the anchor; the backbone makes one pass; then the block is drawn greedily,
+# once with the sequential head (a Markov head) and once without.
 
 # %%
 public = recorded.reference("public_run.json")
-prompt = public["first_block"]["prompt"]
-prompt_ids = lab.encode(prompt)
-
-
-@torch.inference_mode()
-def draw_at(ids):
-    """The block after ids [1, n], whose last token is the anchor: drawn with head, without, and its confidences."""
-    dspark = lab.drafter("dspark")
-    step, _ = target.prefill(ids[:, :-1], dspark.taps)
-    state, anchor = dspark.begin(ids[:, :-1], step.features), ids[:, -1]
-    hidden = dspark.block_hidden(state, anchor)  # [1, g, H]
-    assert torch.isfinite(hidden).all()
-    tokens, _, _ = dspark.draw_block(hidden, anchor, 0.0, None)  # [1, g]
-    confidence = dspark.propose(state, anchor, temperature=0.0, generator=None).confidence
-    return tokens[0].tolist(), dspark.lm_head(hidden)[0].argmax(-1).tolist(), confidence[0].tolist()
+same_target = public if target.name == public["target"] else None  # the public run is of Qwen3-4B
+prompt = public["first_block"]["prompt"] if same_target else lab.prompts["code"][0]
+answers = {}
 
 
 def words(tokens):
@@ -287,43 +266,46 @@ def words(tokens):
     return [lab.tokenizer.decode([token]) for token in tokens]
 
 
-answer = dspark_lite.generate(target, None, prompt_ids, max_new_tokens=dspark.gamma + 1, stop_token_ids=()).token_ids
-ids = torch.cat([prompt_ids, torch.tensor([answer[:1]], device=lab.device)], 1)  # up to the anchor
-tokens, base_tokens, confidence = draw_at(ids)
-print(prompt, "\nanchor:", words(answer[:1]))
+def up_to_anchor(chosen, before):
+    """The ids [1, n] of a prompt, of `before` tokens of the target's answer and of the next one, the anchor."""
+    if chosen not in answers:
+        answers[chosen] = dspark_lite.generate(target, None, lab.encode(chosen), max_new_tokens=60).token_ids
+    return torch.cat([lab.encode(chosen), torch.tensor([answers[chosen][:before + 1]], device=lab.device)], 1)
 
-# %%
-wanted = words(answer[1:])
-same_target = public if target.name == public["target"] else None  # the public run is of Qwen3-4B
-rows = {"the target's own": [(text, "added") for text in wanted],
-        "DSpark": figures.judged(words(tokens), wanted),
-        "without its head": figures.judged(words(base_tokens), wanted)}
-if same_target:
-    rows[f"public, {public['device']}"] = [(text, "drafted") for text in public["first_block"]["tokens"]]
-picture = figures.blocks(rows)
-with_head, without_head = (sum(kind == "kept" for _, kind in rows[name]) for name in ("DSpark", "without its head"))
-print(f"{with_head} of {dspark.gamma} drafts are the target's own, {without_head} without the head")
+
+@torch.inference_mode()
+def block_after(ids):
+    """Rows of a figure: the target's own tokens after ids [1, n], the drafts with head and without, the confidences."""
+    drafter = lab.drafter("dspark")
+    step, _ = target.prefill(ids[:, :-1], drafter.taps)
+    state, anchor = drafter.begin(ids[:, :-1], step.features), ids[:, -1]
+    hidden = drafter.block_hidden(state, anchor)  # [1, g, H]
+    assert torch.isfinite(hidden).all()
+    tokens, _, _ = drafter.draw_block(hidden, anchor, 0.0, None)  # [1, g]
+    base_tokens = drafter.lm_head(hidden).argmax(-1)
+    confidence = drafter.propose(state, anchor, temperature=0.0, generator=None).confidence
+    wanted = words(dspark_lite.generate(target, None, ids, max_new_tokens=drafter.gamma, stop_token_ids=()).token_ids)
+    return {"the target's own": [(word, "added") for word in wanted],
+            "DSpark": figures.judged(words(tokens[0].tolist()), wanted),
+            "without its head": figures.judged(words(base_tokens[0].tolist()), wanted),
+            "confidence": [(f"{said:.2f}", "drafted") for said in confidence[0].tolist()]}
+
+
+block_rows = block_after(up_to_anchor(prompt, 0))
+with_head, without_head = (sum(kind == "kept" for _, kind in block_rows[name]) for name in ("DSpark", "without its head"))
+print(f"{prompt}\nanchor: {words(answers[prompt][:1])}; "
+      f"{with_head} of {dspark.gamma} drafts are the target's own, {without_head} without the head")
+if same_target:  # ours should be these, unless two tokens are almost equally likely (a tie, see below)
+    their_block = public["first_block"]
+    block_rows |= {f"public, {public['device']}": [(text, "drafted") for text in their_block["tokens"]],
+             "its confidence": [(f"{said:.2f}", "drafted") for said in their_block["confidence"]]}
+picture = figures.blocks(block_rows)
 
 # %% [markdown]
 # Blue is what the target itself writes. Green drafts agree with it; the one outlined in orange (×) is the first that does
-# not, and the tokens after it (dotted) are ignored. *(GPU)* A last row shows the block that the public notebook printed. Ours
-# should be the same, unless two tokens are almost equally likely (a *tie*, see below).
-#
-# **On the tiny models this block fails**, and the head makes it worse: after ' are' it replaces the right ' s' by ' many'.
-# 1 draft is kept with the head, 2 without. The tiny target never learned to answer such a question, and what it writes is
-# beside the point.
-#
-# The confidence head judges the same block:
-
-# %%
-picture = figures.confidences(confidence, words(tokens), same_target and public["first_block"], lab.device_name)
-for text, said in zip(words(tokens), confidence):
-    print(f"{text!r:14} {said:.3f}")
-
-# %% [markdown]
-# The confidence of a position is the head's estimate of the chance that its token is accepted if those before it are. On
-# the tiny models this head is as mistaken as the draft: it gives the refused ' many' 0.993; lesson 09 measures how often
-# that happens. *(GPU)* Hollow marks are the public notebook's.
+# not, and the tokens after it (dotted) are ignored. The confidence of a position is the head's estimate of the chance that its
+# token is accepted if those before it are. (On the tiny models it falls where a function's name must be guessed, and there
+# the block ends.)
 #
 # Look at other places: choose a prompt and how many tokens of the target's answer stand before the anchor. Find a place
 # where the sequential head saves all seven drafts, with none kept without it, and one where it loses four or more. (On
@@ -332,35 +314,23 @@ for text, said in zip(words(tokens), confidence):
 # %%
 from dspark_course.figures import widgets
 
-answers = {}
+
+def explore_block(chosen, before):
+    """The block after the anchor, which `before` tokens of the target's answer precede."""
+    return figures.blocks(block_after(up_to_anchor(chosen, before)))
 
 
-def explore_block(chosen, place):
-    """The block after `place` tokens of the target's answer."""
-    if chosen not in answers:
-        answers[chosen] = dspark_lite.generate(target, None, lab.encode(chosen), max_new_tokens=60).token_ids
-    text = answers[chosen][:min(place + 1, len(answers[chosen]))]
-    ids = torch.cat([lab.encode(chosen), torch.tensor([text], device=lab.device)], 1)
-    tokens, base_tokens, confidence = draw_at(ids)
-    wanted = words(dspark_lite.generate(target, None, ids, max_new_tokens=len(tokens), stop_token_ids=()).token_ids)
-    return figures.blocks({
-        "the target's own": [(word, "added") for word in wanted],
-        "DSpark": figures.judged(words(tokens), wanted),
-        "without its head": figures.judged(words(base_tokens), wanted),
-        "confidence": [(f"{said:.2f}", "drafted") for said in confidence]})
-
-
-questions = [lab.prompts["chat"][0], lab.prompts["code"][0], lab.prompts["math"][0], prompt]
-panel = widgets.explore(explore_block, {"place": 20}, chosen=widgets.menu("prompt", questions),
-                        place=widgets.slider("answer token", 6, 0, 50))
+questions = [lab.prompts["chat"][0], lab.prompts["code"][0], lab.prompts["math"][0], public["first_block"]["prompt"]]
+panel = widgets.explore(explore_block, {"before": 20}, chosen=widgets.menu("prompt", questions),
+                        before=widgets.slider("answer token", 6, 0, 50))
 
 # %% [markdown]
 # ## What lossless means in 16 bits
 #
 # In exact arithmetic greedy speculation gives the target's own answer. Numbers are rounded, and a pass over many tokens may
-# add them up in another order than passes over one. How much is that? We let the tiny target, which is small enough for any
-# machine, write six texts of 32 tokens, one by one, and read each once more in one pass, in each type. For each of the 192
-# places we record two numbers: the gap between its two best logits, and how far the gap has moved.
+# add them up in another order than passes over one. How much is that? We let the tiny target write six texts of 32 tokens,
+# one by one, and read each once more in one pass, in each type. For each of the 192 places we record two numbers: the gap
+# between its two best logits, and how far the gap has moved.
 #
 # As a start: the three types round to 1e-7, 1e-3 and 8e-3 of a number; the best logits here are 8 to 20; and in about 10
 # of 100 places the two best are less than 0.1 apart. Write three numbers, in a list.
@@ -387,11 +357,11 @@ def both_ways(model, ids, count):
     return torch.stack(singly), model.verify(torch.stack(tokens[:count])[None], cache).logits[0]
 
 
-texts = [text for domain in lab.prompts.values() for text in domain[:2]]
+six = [text for prompts in lab.prompts.values() for text in prompts[:2]]
 moved, largest = {}, {}
 for name, dtype in types.items():
-    tiny = load_target("tiny-target", device="cpu", dtype=dtype)
-    pairs = [both_ways(tiny, torch.tensor([chat_ids(tiny.tokenizer, text)]), 32) for text in texts]
+    rounded = load_target("tiny-target", device="cpu", dtype=dtype)
+    pairs = [both_ways(rounded, torch.tensor([chat_ids(rounded.tokenizer, text)]), 32) for text in six]
     singly, together = (torch.cat(logits) for logits in zip(*pairs))  # [places, V] each
     largest[name] = singly.abs().max().item()
     best = singly.topk(2).indices
@@ -407,9 +377,7 @@ print("largest move, in rounding steps of the largest logit:", ", ".join(f"{name
 # move the gap by at least its width: on or above the dashed line. (A ring below it, or in the lower left corner, means that a
 # third token overtook both.) In float32 none of 192 gaps is that narrow. In float16 and bfloat16 up to a few of 100 places
 # change (how many depends on the processor): there the target was undecided, and both texts are its own as far as its numbers
-# can tell. In an answer of hundreds of tokens one such place is enough: from there on each text continues from its own
-# token. (Counted in rounding steps float32 moves furthest, presumably because products of 16-bit numbers are summed in float32
-# and rounded once.)
+# can tell. One such place is enough: from there on each text continues from its own token.
 #
 # So in 16 bits equality must be judged at the *first* difference: could rounding have made the target choose either token?
 # If so, it is a *tie*. If not, something is wrong.
@@ -446,8 +414,7 @@ done = exercises.check_is_tie(is_tie)
 # ## Measure
 #
 # Four prompts per domain, greedy. The lab holds the target and one drafter: each drafter is freed before the next is loaded.
-# It alternates with plain decoding, prompt by prompt, so that a slow phase of the machine hits both alike. On a T4 this is
-# the longest cell, some minutes.
+# It alternates with plain decoding, prompt by prompt, so that a slow phase of the machine hits both alike. (On a T4: some minutes.)
 
 # %%
 from dspark_lite.common.names import DRAFTER_LABELS
@@ -455,7 +422,7 @@ from dspark_course.measure import evaluation, roofline
 
 del dspark  # nobody but the lab may hold it, or it stays in memory beside the next
 rivals = ("small_lm", "dflash", "dspark")
-few = {domain: texts[:4] for domain, texts in lab.prompts.items()}
+few = {domain: prompts[:4] for domain, prompts in lab.prompts.items()}
 runs, beside = ({(name, domain): [] for name in rivals for domain in few} for _ in range(2))  # beside: plain decoding's
 held = {"plain": weights.held(target, None, 1024)}
 
@@ -464,18 +431,18 @@ def measure(name):
     """All prompts answered with one drafter and, in turns with it, by plain decoding; what both hold in memory."""
     drafter = lab.drafter(name)
     for chosen in (None, drafter):  # the first run of a shape pays for memory
-        dspark_lite.generate(target, chosen, prompt_ids, max_new_tokens=16, stop_token_ids=())
+        dspark_lite.generate(target, chosen, lab.encode(prompt), max_new_tokens=16, stop_token_ids=())
     for domain, prompts in few.items():
         for text in prompts:
-            for chosen, answers in ((drafter, runs[name, domain]), (None, beside[name, domain])):
-                answers.append(dspark_lite.generate(target, chosen, lab.encode(text), max_new_tokens=lab.max_new_tokens))
+            for chosen, kept in ((drafter, runs[name, domain]), (None, beside[name, domain])):
+                kept.append(dspark_lite.generate(target, chosen, lab.encode(text), max_new_tokens=lab.max_new_tokens))
     return weights.held(target, drafter, 1024)
 
 
 for name in rivals:
     held[name] = measure(name)
-    peak = weights.peak(lab.device) if lab.device.type == "cuda" else "peak memory is not measured on a CPU"
-    print(f"{name:9} measured on {sum(map(len, few.values()))} prompts; {peak}")
+    if lab.device.type == "cuda":
+        print(f"{name:9} {weights.peak(lab.device)}")
 
 # %% [markdown]
 # ### Are the answers the target's own?
@@ -486,38 +453,41 @@ for name in rivals:
 # %%
 from dspark_lite.losslessness.ties import parted
 
+
+def shown(parting):
+    """A parting in words; it must be a tie."""
+    assert parting.tied
+    return f"parts at token {parting.at}: {parting.gap:.4f} below the largest logit, excused up to {parting.allowed:.4f}"
+
+
 for name in rivals:
-    found = [parted(target, lab.encode(text), ours.token_ids, plain.token_ids)
-             for domain in few for text, ours, plain in zip(few[domain], runs[name, domain], beside[name, domain])]
-    partings = [parting for parting in found if parting]
-    print(f"{name:9} {len(found) - len(partings)} of {len(found)} answers are equal token for token in {target.dtype}")
+    compared = [parted(target, lab.encode(text), ours.token_ids, plain.token_ids)
+                for domain in few for text, ours, plain in zip(few[domain], runs[name, domain], beside[name, domain])]
+    partings = [parting for parting in compared if parting]
+    print(f"{name:9} {len(compared) - len(partings)} of {len(compared)} answers are equal token for token in {target.dtype}")
     for parting in partings:
-        print(f"          parts at token {parting.at}: gap {parting.gap:.4f}, excused up to {parting.allowed:.4f}")
-    assert all(parting.tied for parting in partings)
+        print(f"          {shown(parting)}")
 
 # %% [markdown]
-# In float32 no answer should differ. So that you see some that do, the tiny models answer the same prompts in bfloat16. (A gap
-# of 0 means that both tokens had the very same logit.)
+# In float32 no answer should differ. So that you see some that do, the tiny models answer the same prompts in bfloat16. (A
+# distance of 0 means that both tokens had the very same logit.)
 
 # %%
 from dspark_lite.models.checkpoints import load_drafter
 
-tiny = load_target("tiny-target", device="cpu", dtype=torch.bfloat16)
-tiny_draft = load_drafter("tiny-dspark", tiny)
+rounded = load_target("tiny-target", device="cpu", dtype=torch.bfloat16)
+rounded_draft = load_drafter("tiny-dspark", rounded)
 for text in (text for prompts in few.values() for text in prompts):
-    ids = torch.tensor([chat_ids(tiny.tokenizer, text)])
-    ours, theirs = (dspark_lite.generate(tiny, chosen, ids, max_new_tokens=64).token_ids for chosen in (tiny_draft, None))
-    if parting := parted(tiny, ids, ours, theirs):
-        print(f"{text[:40]!r} parts at token {parting.at}: gap {parting.gap:.4f}, excused up to {parting.allowed:.4f}")
-        assert parting.tied
+    question = torch.tensor([chat_ids(rounded.tokenizer, text)])
+    drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=64).token_ids for chosen in (rounded_draft, None))
+    if parting := parted(rounded, question, drafted, plain):
+        print(f"{text[:40]!r} {shown(parting)}")
 
 # %% [markdown]
 # ### What is gained
-# Accepted length and speed. The bars in the left panel are 95 % bootstrap intervals over the prompts. The right panel divides
-# each drafter's tokens per second by those of the plain decoding that alternated with it; its points have no intervals, so
-# small differences mean nothing. In the table plain decoding's tokens/s, from the same prompts and turns, stand in brackets:
-# divide by those, since the rows were measured at different times. *(GPU)* What the public notebook measured on a GB200 stands
-# beside ours (hollow); expect agreement within a token or so, since its prompts are not ours and it states no interval.
+# The bars in the left panel are 95 % bootstrap intervals over the prompts. The right panel divides each drafter's tokens per
+# second by those of the plain decoding that alternated with it, which the table has in brackets; its points have no
+# intervals, so small differences mean nothing.
 
 # %%
 from dspark_lite.common import estimates, formats
@@ -527,31 +497,26 @@ lengths = {name: {domain: estimates.bootstrap(evaluation.mean_accepted_length,
            for name in rivals}
 
 
-def by_place(answers, names):
-    """The generations of some drafters (of `runs` or `beside`) by domain and in "total"."""
-    found = {domain: [one for name in names for one in answers[name, domain]] for domain in few}
-    return {**found, "total": sum(found.values(), [])}
+def by_place(generations):
+    """The generations of `runs` or `beside` by drafter and by domain, and of all domains in "total"."""
+    return {name: {domain: generations[name, domain] for domain in few}
+            | {"total": [one for domain in few for one in generations[name, domain]]} for name in rivals}
 
 
-def speed(found):
-    """Tokens per second by place."""
-    return {place: evaluation.tokens_per_second(some) for place, some in found.items()}
-
-
-generations = {"plain": by_place(beside, rivals), **{name: by_place(runs, [name]) for name in rivals}}
-speeds = {name: speed(found) for name, found in generations.items()}
-plain_beside = {name: speed(by_place(beside, [name])) for name in rivals}  # plain decoding in turns with each drafter
-speedups = {name: {place: speeds[name][place] / plain for place, plain in plain_beside[name].items()} for name in rivals}
+ours_by_place, plain_by_place = by_place(runs), by_place(beside)
+speeds, plain_speeds = ({name: {place: evaluation.tokens_per_second(some) for place, some in places.items()}
+                         for name, places in found.items()} for found in (ours_by_place, plain_by_place))
+speedups = {name: {place: speeds[name][place] / plain for place, plain in plain_speeds[name].items()} for name in rivals}
 picture = figures.beside_public(lengths, speedups, same_target, lab.device_name)
+if same_target:
+    print(f"Hollow: the public notebook on a {public['device']}, on other prompts and without intervals; expect agreement within a token or so.")
 
 # %%
 from IPython.display import Markdown
 
 rows = [[DRAFTER_LABELS[name], *(f"{lengths[name][domain].value:.2f}" for domain in few),
-         *(f"{speeds[name][place]:.1f} ({plain:.1f})" for place, plain in plain_beside[name].items()),
+         *(f"{speeds[name][place]:.1f} ({plain:.1f})" for place, plain in plain_speeds[name].items()),
          f"{speedups[name]['total']:.2f}"] for name in rivals]
-rows += [[f"DSpark, public, {found['device']}", *(f"{found['accepted_length'][domain]:.2f}" for domain in few),
-          *["-"] * 4, f"{found['speedup']:.2f}"] for found in [same_target] if found]
 Markdown(formats.markdown(["drafter", *(f"accepted length, {domain}" for domain in few),
                            *(f"tokens/s (plain), {place}" for place in [*few, "total"]), "times plain, total"], rows))
 
@@ -564,61 +529,56 @@ for domain in few:
 # %% [markdown]
 # On four greedy prompts per domain DFlash accepts longer than DSpark on math and code. Is that so? On 200 prompts, drawn
 # at temperature 1, DSpark is ahead on math (6.49 against 6.09 tokens) and level on code (5.79 against 5.65; lesson 06
-# prints them). Prompts and temperature both differ; which of them turns the order is open. But on math and code the
+# prints them). Prompts and temperature both differ; which turns the order is open. But on math and code the
 # intervals overlap, and **four prompts do not rank drafters whose intervals overlap.** (From four prompts intervals are
-# too narrow, so the one on chat is weak evidence, too.)
+# too narrow, so chat is weak evidence, too.)
 #
-# ### The public notebook's run
-# Once more, under its settings: one prompt of each domain, greedy, 96 tokens, and a small LM that drafts four. In
-# brackets stand its numbers, of Qwen3-4B on a GB200, from other prompts, the speeds from one: with the tiny models read
-# only those. On that GPU the small LM makes decoding slower: drafting four tokens takes four passes of a whole model.
-# (Our "times plain" is rough here, from three answers each, not alternating; trust the one above.)
+# ### What others measured
+# The released weights in a public notebook: one prompt of each domain, greedy, 96 tokens, and a small LM that drafts four.
 
 # %%
 settings = public["settings"]
 assert settings["temperature"] == 0.0  # greedy, as `generate` is unless told otherwise
-theirs = {"plain": dict.fromkeys(few, 1.0), "small_lm": public["small_lm_accepted_length"], "dspark": public["accepted_length"]}
+accepted = {"plain": dict.fromkeys(few, 1.0), "small_lm": public["small_lm_accepted_length"], "dspark": public["accepted_length"]}
 
 
 def as_public(name):
-    """Accepted lengths [3] and tokens per second of a drafter's answers to the first prompt of each domain."""
+    """A drafter's accepted lengths [3] and tokens per second, under the same settings."""
     chosen = None if name == "plain" else lab.drafter(name)
-    answers = [dspark_lite.generate(target, chosen, lab.encode(prompts[0]), max_new_tokens=settings["max_new_tokens"],
-                                    gamma=settings["small_lm_gamma"] if name == "small_lm" else None) for prompts in few.values()]
-    return [evaluation.mean_accepted_length([evaluation.tally([one])]) for one in answers], evaluation.tokens_per_second(answers)
+    generated = [dspark_lite.generate(target, chosen, lab.encode(prompts[0]), max_new_tokens=settings["max_new_tokens"],
+                                      gamma=settings["small_lm_gamma"] if name == "small_lm" else None) for prompts in few.values()]
+    return [*(evaluation.mean_accepted_length([evaluation.tally([one])]) for one in generated), evaluation.tokens_per_second(generated)]
 
 
-found = {name: as_public(name) for name in theirs}
-base, their_base = found["plain"][1], public["tokens_per_second"]["plain"]
-rows = [[DRAFTER_LABELS[name], *(f"{value:.2f} ({there:.2f})" for value, there in zip(values, theirs[name].values())),
-         f"{speed:.1f} ({public['tokens_per_second'][name]:.1f})",
-         f"{speed / base:.2f} ({public['tokens_per_second'][name] / their_base:.2f})"] for name, (values, speed) in found.items()]
-Markdown(formats.markdown([f"{lab.device_name} (public, {public['device']})", *(f"accepted length, {domain}" for domain in few),
-                           "tokens/s", "times plain"], rows))
+sides = {public["device"]: {name: [*accepted[name].values(), public["tokens_per_second"][name]] for name in accepted}}
+if same_target:
+    sides["here"] = {name: as_public(name) for name in accepted}
+Markdown(formats.markdown(["drafter", *(f"accepted length, {domain}" for domain in few), "tokens/s", "times plain"], [
+    [f"{DRAFTER_LABELS[name]}, {side}", *(f"{value:.2f}" for value in values), f"{values[-1] / numbers['plain'][-1]:.2f}"]
+    for side, numbers in sides.items() for name, values in numbers.items()]))
 
 # %% [markdown]
+# On that GPU the small LM makes decoding slower: drafting four tokens takes four passes of a whole model.
+#
 # ### What it costs
-# What each of them holds in memory: the target, what the drafter adds, and the keys and values of 1,024 tokens.
+# Memory: the target, what the drafter adds, and the keys and values of 1,024 tokens.
 
 # %%
 picture = figures.memory_bars(held, 1024)
-print(f"the public notebook names {public['memory_gigabytes']} GB in all, on a {public['device']} in bfloat16")
 
 # %% [markdown]
-# The small LM is a whole model with an embedding of its own, a draft shares the target's; and yet the small LM adds
-# least, with the tiny models and in the prediction below. The bars leave out what CUDA keeps for itself and what a pass
-# needs for a moment. The public notebook's 12.4 GB are 2.6 more than we predict below for DSpark; what they include we
-# don't know.
+# The small LM has an embedding of its own, a draft shares the target's; and yet the small LM adds least, here and in the
+# prediction below. The public notebook's 12.4 GB are 2.6 more than we predict below for DSpark, without what CUDA keeps for
+# itself and what a pass needs for a moment.
 #
 # ## What should it be?
 #
 # Lesson 01 gave two floors of a pass: the weights have to be read, and its operations have to be started one after the
 # other. For the released models both can be counted without a GPU: bytes from the shapes, operations by running the
-# same code on a model as deep as the released one but very narrow. Their sum, as if reading and starting never overlapped,
-# with the bandwidth of a data sheet and 10 µs for each start, is a prediction for four GPUs. A plain pass on a T4 takes
-# 25.3 ms to read the weights and some 1,800 starts, 43 ms in all. "Bandwidth bound" is the bytes' part of draft and verify
-# together; break-even is (draft + verify) / plain pass. The accepted lengths are the paper's, which has none for a small LM
-# (it drafts seven here); so its speed is left out.
+# same code on a model as deep but very narrow. Their sum, with the bandwidth of a data sheet and 10 µs for each start,
+# predicts a pass on four GPUs. A plain pass on a T4 takes 25.3 ms to read the weights and some 1,800 starts, 43 ms in all.
+# "Bandwidth bound" is the bytes' part of draft and verify together; break-even is (draft + verify) / plain pass. The accepted
+# lengths are the paper's, which has none for a small LM (it drafts seven here).
 
 # %%
 competitors = ("plain", *rivals)
@@ -629,36 +589,13 @@ Markdown(roofline.table(("T4", "H200"), competitors))
 
 # %% [markdown]
 # Predicted for plain decoding are 51 tokens per second on an H200. The public notebook measured 15.3 on a GB200, a newer
-# GPU: its loop takes more than three times as long as predicted, and where that time goes we can't tell. Its ratio is
-# nearer: DSpark is 3.67 times as fast as plain decoding there, 4.03 times in the prediction, at other accepted lengths.
+# GPU: its loop takes more than three times as long as predicted; why, we can't tell. Its ratio is nearer: DSpark is 3.67 times as fast as plain decoding there, 4.03 times in the prediction, at other accepted lengths.
 #
-# Here is what was measured above, in the same units. In the prediction a verification takes hardly longer than a plain
-# pass; on one CPU thread clearly longer. Plain decoding's row is the mean of all its turns, the brackets hold the turns
-# of that drafter. The last column is how long a user waits for the *first* token: the prompt's pass, which no drafter
-# shortens. (Where it is shorter with one, that is noise; so are differences of verify between the drafters, which all
-# send eight tokens.)
+# On a T4 reading the weights is most of a pass; on an H200 it is starting the operations from Python. Serving engines record
+# the operations once and replay them: "start of an operation" at 0 below. DSpark's draft reads 30 % of a plain pass's bytes but has only 12 % of its starts.
 
 # %%
-rows = []
-for name in competitors:
-    rounds = [r for generation in generations[name]["total"] for r in generation.rounds]
-    draft_ms, verify_ms = (1e3 * sum(getattr(r, part) for r in rounds) / len(rounds)
-                           for part in ("draft_seconds", "verify_seconds"))
-    tau = sum(r.committed for r in rounds) / len(rounds)
-    prefills = [generation.prefill_seconds for generation in generations[name]["total"]]
-    tokens_per_second, gained = f"{speeds[name]['total']:.0f}", "1.00"
-    if name != "plain":
-        tokens_per_second += f" ({plain_beside[name]['total']:.0f})"
-        gained = f"{speedups[name]['total']:.2f}"
-    rows.append([lab.device_name, DRAFTER_LABELS[name], f"{draft_ms:.1f}", f"{verify_ms:.1f}", f"{tau:.2f}",
-                 tokens_per_second, gained, f"{1e3 * sum(prefills) / len(prefills):.1f}"])
-heads = ["measured on", "drafter", "draft (ms)", "verify (ms)", "accepted length", "tokens/s (plain)", "times plain", "first token (ms)"]
-Markdown(formats.markdown(heads, rows))
-
-# %% [markdown]
-# On a T4 reading the weights is most of a pass; on an H200 it is the small part, and starting the many operations from
-# Python takes longer than they do. Serving engines record the operations once and replay them: "start of an operation" at 0
-# below. Does DSpark's speed-up then rise or fall? Guess first.
+direction = predict("Without the starts, does DSpark's speed-up at an accepted length of 4 rise or fall?", ...)
 
 # %%
 from dspark_course.figures import lesson_01
@@ -670,6 +607,7 @@ def explore_device(device, launch, tau):
     return lesson_01.round_cost_figure(tau, row.draft / row.plain, row.verify / row.plain)
 
 
+direction.beside("in the titles of the figures: with starts, on two GPUs, and without")
 panel = widgets.explore(
     explore_device, {"device": "H200"}, {"launch": 0.0}, device=widgets.menu("device", list(roofline.DEVICES)),
     launch=widgets.slider("start of an operation (µs)", 10.0, 0.0, 25.0, 0.5),
@@ -677,42 +615,18 @@ panel = widgets.explore(
 
 # %% [markdown]
 # It falls. With starts at 0 only bytes count, so every GPU has the same speed-up, 3.08 at an accepted length of 4. At 10 µs
-# per operation it is 3.22 on a T4 and 3.41 on an H200. DSpark's draft reads 30 % of a plain pass's bytes but has only 12 % of
-# its starts: the larger the share of the starts, the cheaper the draft.
+# per operation it is 3.22 on a T4 and 3.41 on an H200: the larger the share of the starts, the cheaper the draft.
 #
-# ### One call for a part of a round
-#
-# Starting operations one by one is the overhead that we just predicted. `generate(..., fast=True)` is there to remove it on a
-# GPU: it gives every round fixed shapes, so that `torch.compile` can translate each part of a round as a whole, and the GPU
-# records it once and replays it with a single start (a *CUDA graph*). It draws the same random numbers in the same order, so
-# it must write the same text:
+# `generate(..., fast=True)` is there to remove the starts on a GPU: rounds get fixed shapes, `torch.compile` translates each
+# part of a round as a whole, and the GPU replays it with one start (a *CUDA graph*). Plain decoding gains too, so a speed-up
+# is honest only if both sides take the same path.
 
 # %%
-ids, drafter = lab.encode(few["math"][0]), lab.drafter("dspark")
-texts = {path: dspark_lite.generate(target, drafter, ids, max_new_tokens=48, temperature=1.0, generator=lab.generator(), fast=fast)
-         for path, fast in (("step by step", False), ("fixed shapes", "eager"))}
-print(f"the same tokens: {texts['step by step'].token_ids == texts['fixed shapes'].token_ids}, in {len(texts['fixed shapes'].rounds)} rounds")
+from dspark_course.measure.breakdown import recorded_breakdown
 
-# %% [markdown]
-# `fast="eager"` is fixed shapes without a compiler; `True` compiles, which takes a minute the first time. (In 16 bits
-# rounding may part the two texts.) Where the milliseconds of a round go was recorded with the tiny models on one thread,
-# at another time than the tables above, so compare within this one only: *eager* is step by step, *fast* is compiled. The
-# bound is the time of the matrix products and attentions alone. Python's share is the round's time less that inside
-# PyTorch's operators (the functions that compute): near zero it is noise, of either sign.
-
-# %%
-from dspark_course.measure.breakdown import breakdown_table, recorded_breakdown
-
-measured = recorded_breakdown()
-print(f"{measured['device']}, torch {measured['versions']['torch']}")
-Markdown(breakdown_table(measured))
-
-# %% [markdown]
-# Plain decoding gains as well, and it gains more: its compiled round takes 0.48 of the time, DSpark's 0.56. So at the
-# same accepted length the fast path leaves DSpark 0.86 of its speed-up. That is the direction of the prediction, but not
-# its cause: on this CPU Python's share was small before, and what falls by about half is the time in the operators. A
-# speed-up is honest only if both sides take the same path: `python -m dspark_lite bench --fast` measures all on the fast
-# one, with `--breakdown` it makes this table.
+compiled = {row["drafter"]: row["times_eager"] for row in recorded_breakdown()["rows"] if row["path"] == "fast"}
+print("what compiling leaves of a round's time, recorded with the tiny models on a CPU:",
+      ", ".join(f"{DRAFTER_LABELS[name]} {times:.2f}" for name, times in compiled.items()))
 
 # %% [markdown]
 # ## When it is wrong and nobody says so
@@ -720,12 +634,16 @@ Markdown(breakdown_table(measured))
 # Three mistakes on the loaded draft, of kinds met in public code (exercise 4 has reports). First, it reads its taps one layer
 # early. Second, it is read in the *other layout*, in which slot $k$ predicts the token at its own place instead of the next
 # one, so that the anchor's slot predicts nothing and six drafts are left. Third, its own block stays in its cache after every
-# round. None raises anything, and by the rule of lesson 02 all answers stay right. Which costs most, which least? Guess first.
+# round. None raises anything, and by the rule of lesson 02 all answers stay right.
+
+# %%
+costs = predict("Which of the three costs most tokens per round, which least?", ...)
 
 # %%
 import copy
 
 dspark = lab.drafter("dspark")
+asked_of = [text for prompts in few.values() for text in prompts[:2]]
 
 
 class NeverForgets(type(dspark)):
@@ -747,24 +665,26 @@ def with_mistakes(draft):
             "block left in the cache": stale}
 
 
-variants = with_mistakes(dspark)
-asked_of = [text for prompts in few.values() for text in prompts[:2]]
-broken = {label: [evaluation.rollout(lab, variant, text, number, temperature=1.0, max_new_tokens=64)
-                  for number, text in enumerate(asked_of)] for label, variant in variants.items()}
-picture = figures.diagnosed(broken, dspark.gamma)
-for label, found in broken.items():
-    early_rounds, late_rounds = ([r.committed for g in found for r in part(g.rounds)]
-                                 for part in (lambda rounds: rounds[:1], lambda rounds: rounds[1:]))
-    print(f"{label:25} accepted length {evaluation.mean_accepted_length([evaluation.tally(found)]):.2f}: "
-          f"{sum(early_rounds) / len(early_rounds):.2f} in the first round, "
-          f"{sum(late_rounds) / max(1, len(late_rounds)):.2f} in later ones")
+def diagnose(variants):
+    """Lets each of {label: draft} answer the same six prompts; prints and draws what is committed."""
+    played = {label: [evaluation.rollout(lab, variant, text, number, temperature=1.0, max_new_tokens=64)
+                      for number, text in enumerate(asked_of)] for label, variant in variants.items()}
+    for label, generations in played.items():
+        first, later = ([one.committed for generation in generations for one in generation.rounds[part]]
+                        for part in (slice(1), slice(1, None)))
+        print(f"{label:25} accepted length {evaluation.mean_accepted_length([evaluation.tally(generations)]):.2f}: "
+              f"{sum(first) / len(first):.2f} in the first round, {sum(later) / max(1, len(later)):.2f} in later ones")
+    return figures.diagnosed(played, dspark.gamma)
+
+
+picture = diagnose(with_mistakes(dspark))
+costs.beside("the accepted lengths above")
 
 # %% [markdown]
 # By position the wrong layout and the stale cache look alike: both lose most drafts at once. The first round tells them
 # apart. A cache that is never cleaned begins as well as the right one (5.50 tokens in the first round, 1.73 in later
-# ones), and the wrong layout is wrong from the start (1.00). (The right panel jumps: a point has six answers or fewer,
-# and in round 2 the draft as released dips as well.) What the wrong layout keeps is mostly the sequential head's doing:
-# with `markov_w2` set to zero (in the way of exercise 5), position 1 falls from 0.36 of the rounds to 0.09.
+# ones), and the wrong layout is wrong from the start (1.00). (A point of the right panel has six answers or fewer; in
+# round 2 the draft as released dips, too.)
 #
 # **Taps that are off by one do not show at all**: 5.44 tokens per round, more than the 5.29 of the draft as released. In a
 # small target neighbouring layers seem to hold nearly the same. So a healthy accepted length does not prove that a draft is
@@ -772,7 +692,9 @@ for label, found in broken.items():
 #
 # Does the comparison with reference tensors prove it? Not the one above, which handed each module the reference's own input.
 # Let us run all of it, from the prompt on, and compare the target's features, the first block, and after a round the second.
-# Write down first, for each mistake, in which of these three its first large error will stand.
+
+# %%
+shows = predict("In which of features, first block, second block does each of the three mistakes show first?", ...)
 
 # %%
 golden_target = load_target(str(folder / "target"))
@@ -792,9 +714,10 @@ def against_reference(draft):
 
 
 for label, variant in with_mistakes(little).items():
-    found = against_reference(variant)
-    print(f"{label:25}", "  ".join(f"{part} {error:.0e}" for part, error in found.items()))
-    assert (max(found.values()) < TOLERANCE) == (label == "as released")
+    by_part = against_reference(variant)
+    print(f"{label:25}", "  ".join(f"{part} {error:.0e}" for part, error in by_part.items()))
+    assert (max(by_part.values()) < TOLERANCE) == (label == "as released")
+shows.beside("the first large error of each line")
 
 # %% [markdown]
 # Each mistake shows, and the first column in which it does says where to look: the taps in the features, the layout in the
@@ -829,32 +752,42 @@ diagnosis = {"A": "stale cache", "B": "beyond the block", "C": "other layout", "
 done = exercises.check_diagnosis(diagnosis)
 
 # %% [markdown]
-# [The four reports](references.md#reports), and what was found in each. (B loses position 1, too: in a parallel backbone
-# all slots read each other.)
+# Why does B lose position 1, too? In a parallel backbone all slots see each other: the two that it was not trained for
+# disturb the first. [The four reports](references.md#reports) and what was found in each.
 #
 # ### Exercise 5 · A silent mistake of your own (open)
-# Break the loaded draft in a fourth way that raises nothing: transpose an `o_proj` (here a square matrix), leave out a
-# norm, swap two layers, or double `markov_head.markov_w2`. Write down first how the accepted length by position will
-# change, then see. Break `little` in the same way: does `against_reference` show it? One of the four it cannot show.
-# Which, does the accepted length show it, and which comparison above would?
+# Break a copy of the draft in a fourth way that raises nothing: transpose an `o_proj` (here a square matrix), leave out a
+# norm, swap two layers, or double `markov_head.markov_w2`. Predict, then take the `#` from the last two lines. One of the
+# four `against_reference` cannot show. Which, does the accepted length show it, and which comparison above would?
 #
 # <details><summary>Hint</summary>
 #
-# `copy.deepcopy(dspark)` has weights of its own; then the cell that makes `broken`, with one more entry added inside it,
-# below `variants = ...`. Change a weight within `torch.no_grad()`; transpose with `weight.copy_(weight.T.clone())`; put
-# `torch.nn.Identity()` in the place of `hidden_norm`; exchange two entries of `layers`.
+# Change a weight within `torch.no_grad()`; transpose with `weight.copy_(weight.T.clone())`; put `torch.nn.Identity()` in the
+# place of `hidden_norm`; exchange two entries of `layers`.
 #
 # </details>
+
+# %%
+expected_change = predict("What will your mistake do to the first and to later rounds?", ...)
+
+
+def with_mine(draft):
+    """A copy of a draft, with weights of its own, and your mistake in it."""
+    mine = copy.deepcopy(draft)
+    ...
+    return mine
+
+
+# diagnose({"as released": dspark, "mine": with_mine(dspark)})
+# against_reference(with_mine(little))
 
 # %% [markdown]
 # ## In a real engine
 #
 # What does the same folder do in an engine that people serve with? vLLM has a build for CPUs that drafts with our files.
-# `make engine` gives it an environment of its own, starts its OpenAI server on this machine with the tiny target and a
-# drafter, sends chat requests through the ordinary client, and reads from the server's metrics what was accepted at each
-# position. It takes a while (without a GPU vLLM's drafting kernels are interpreted), so its result is kept. (A prefix
-# cache keeps the keys and values of a prompt's beginning for the next request that begins alike; two processes hold half
-# of every layer each.)
+# `make engine` starts its server with the tiny target and a drafter, sends chat requests, and reads from the server's
+# metrics what was accepted at each position. It takes a while, so its result is kept. (A prefix cache keeps the keys and
+# values of a prompt's beginning for the next request that begins alike; two processes hold half of every layer each.)
 
 # %%
 from dspark_lite.common.files import ROOT
@@ -879,19 +812,16 @@ for name in ("dspark", "dflash"):
 # Every text is ours, token for token: another program, another cache, another scheduler, the same answers. The number of
 # rounds is the same, too; then the accepted drafts must add up to the same sum (246 with DSpark, 232 with DFlash), and
 # the accepted length cannot show anything. And yet the counts by position differ by one here and there. Noise? Nothing
-# here is random: the same weights, the same prompts, greedy. How would you find the cause? This is how we did; the cell
-# below checks it.
+# here is random: the same weights, the same prompts, greedy. How would you find the cause? This is how we did.
 #
-# **Who is right?** We asked two more programs that nobody here wrote: mlx-dspark (a port to Apple's MLX), which reads the same
-# folders, and llama.cpp, whose converter does. Both keep exactly our drafts, round by round (`make judges`), so the search is
-# in vLLM.
+# **Who is right?** We asked two more programs that nobody here wrote, mlx-dspark (a port to Apple's MLX) and llama.cpp. Both
+# keep exactly our drafts, round by round (`make judges`), so the search is in vLLM.
 #
-# **Is it rounding?** We compared the logits of one block, position by position. Both programs compute in float32, which leaves
-# errors of some 1e-5. In vLLM's first block of the first prompt the logits were off by more than ten thousand times as much,
-# at the first position already. So it is no number format and nothing that builds up over rounds: the block starts from another
-# context, or stands in another place.
+# **Is it rounding?** We compared the logits of one block. Both programs compute in float32, which leaves errors of some 1e-5.
+# In vLLM's first block of the first prompt the logits were off by more than ten thousand times as much, at the first position
+# already. So nothing builds up over rounds: the block starts from another context, or stands in another place.
 #
-# **Context or place?** We compared what lies in the draft's cache, layer by layer. The values were equal everywhere; the keys
+# **Context or place?** We compared the draft's cache, layer by layer. The values were equal everywhere; the keys
 # were equal in the first layer and in no other. What is done to keys and not to values, and differently in each layer? Think
 # before you read on.
 #
@@ -903,7 +833,7 @@ for name in ("dspark", "dflash"):
 #
 # </details>
 #
-# If that is all, then our drafter must make exactly vLLM's rounds as soon as it makes the same mistake. We can try:
+# If that is all, our drafter with the same mistake must make exactly vLLM's rounds:
 
 # %%
 from dspark_lite.drafters import DSpark
@@ -921,35 +851,40 @@ class FirstNorm(DSpark):
             layer.self_attn.k_norm = norm
 
 
-tiny = dspark_lite.setup("tiny", prompts=served["prompts"])
-asked = [tiny.encode(text) for texts in tiny.prompts.values() for text in texts]
-ours = tiny.drafter("dspark")
-theirs = copy.copy(ours)
-theirs.__class__ = FirstNorm
+def as_in_vllm(drafter):
+    """The drafter with vLLM's mistake; it shares the weights."""
+    mistaken = copy.copy(drafter)
+    mistaken.__class__ = FirstNorm
+    return mistaken
+
+
+engine_lab = dspark_lite.setup("tiny", prompts=served["prompts"])
+requests = [engine_lab.encode(text) for prompts in engine_lab.prompts.values() for text in prompts]
+engine_draft = engine_lab.drafter("dspark")
 
 
 @torch.inference_mode()
 def begun(drafter):
     """The logits [g, V] of the first block after the first prompt, and the context's keys by layer."""
-    step, _ = tiny.target.prefill(asked[0], drafter.taps)
-    cache, anchor = drafter.begin(asked[0], step.features), step.logits[:, -1].argmax(-1)
+    step, _ = engine_lab.target.prefill(requests[0], drafter.taps)
+    cache, anchor = drafter.begin(requests[0], step.features), step.logits[:, -1].argmax(-1)
     keys = [layer[:, :, :cache.length].clone() for layer in cache.keys]
     return drafter.draw_block(drafter.block_hidden(cache, anchor), anchor, 0.0, None)[1][0], keys
 
 
-(right, right_keys), (wrong, wrong_keys) = begun(ours), begun(theirs)
+(right, right_keys), (wrong, wrong_keys) = begun(engine_draft), begun(as_in_vllm(engine_draft))
 print("keys differ by layer:       ", "  ".join(f"{(a - b).abs().max():.2g}" for a, b in zip(right_keys, wrong_keys)))
 print("logits differ by position:  ", "  ".join(f"{gap:.2g}" for gap in (right - wrong).abs().amax(-1)))
+norms = [layer.self_attn.k_norm.weight for layer in engine_draft.layers]
+print("norms differ from the first:", "  ".join(f"{(norm - norms[0]).abs().mean() / norms[0].abs().mean():.0%}" for norm in norms))
 
 # %%
 for name in ("dspark", "dflash"):
-    ours = tiny.drafter(name)
-    theirs = copy.copy(ours)
-    theirs.__class__ = FirstNorm
-    for label, drafter in (("ours", ours), ("with the mistake", theirs)):
-        played = [dspark_lite.generate(tiny.target, drafter, ids, max_new_tokens=served["tokens"]) for ids in asked]
-        print(f"{DRAFTER_LABELS[name]:7} {label:17} rounds by answer: {[len(answer.rounds) for answer in played]}")
-    kept = [sum(r.accepted > k for answer in played for r in answer.rounds) for k in range(ours.gamma)]
+    engine_draft = engine_lab.drafter(name)
+    for label, drafter in (("ours", engine_draft), ("with the mistake", as_in_vllm(engine_draft))):
+        played = [dspark_lite.generate(engine_lab.target, drafter, ids, max_new_tokens=served["tokens"]) for ids in requests]
+        print(f"{DRAFTER_LABELS[name]:7} {label:17} rounds by answer: {[len(generation.rounds) for generation in played]}")
+    kept = [sum(one.accepted > k for generation in played for one in generation.rounds) for k in range(drafter.gamma)]
     print(f"{DRAFTER_LABELS[name]:7} with the mistake  accepted at positions 1 to 7: {kept}")
     assert kept == alone[name]["vllm"]["accepted_by_position"]
 
@@ -964,14 +899,13 @@ for name in ("dspark", "dflash"):
 # 1.08 with DSpark on Qwen3-4B where 3.99 was expected.
 #
 # ## Recap
-# - A draft is a table of names and shapes and the numbers that follow it. Compare the table with what the module asks for:
-#   nothing missing, nothing unexpected, no other shape.
+# - Compare a file's names and shapes with what the module asks for: nothing missing, nothing unexpected, no other shape.
 # - Module by module against reference tensors, errors are the rounding of the type and nothing else.
-# - In 16 bits two greedy answers may part at a tie of the target's logits. Judge the first difference, by its gap.
+# - In 16 bits two greedy answers may part at a tie of the target's logits. Judge the first difference.
 # - A draft shares the target's embedding and LM head, which at 4B are more than half of its file.
 # - Bytes over bandwidth plus operations started give a first estimate of a round. A public loop took over three times as long.
+# - A wrong load need not raise an error. The accepted length did not show taps that were one layer early. A whole run against
+#   reference tensors, features and second round included, showed all three mistakes.
 # - An engine that accepts other drafts: the same input in both programs, and the first number that differs.
-# - A wrong load need not raise an error. The accepted length by position and by round shows some mistakes; it did not show the
-#   taps that were one layer early. A whole run against reference tensors, features and second round included, showed all three.
 #
 # **Next**: [lesson 09](09_confidence.ipynb) asks how far the confidences that we printed can be believed.
