@@ -15,7 +15,9 @@ from dspark_lite.common.names import PROFILES
 from dspark_course.exercises import lesson_07
 from dspark_course.figures import lesson_07 as figures
 from dspark_course.replication import experiments
-from dspark_course.replication.our_results import accepted_lengths
+from dspark_course.measure import studies
+from dspark_course.replication.our_results import accepted_lengths, gains
+from dspark_course.replication.our_results import measured as measured_recipe
 from dspark_lite.training.losses import block_losses
 from dspark_course.world.corpus import VERBS
 from dspark_course.making.recipes import load_recipe
@@ -129,6 +131,8 @@ OTHERS = rf"[\d.]+ \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["
     (rf"second token does it copy less often, \S+ against {NUMBER}\.", rf"^diagnosis-5-full-length +name \S+ {NUMBER} "),
     (rf"ends with the lower one, {NUMBER};", rf"^diagnosis-5-full-length-rnn +name .*L1 {NUMBER}"),
     (rf"draws among them: {NUMBER}, little", rf"^dspark +the first token of the name is accepted with chance {NUMBER} "),
+    (rf"One seed loses {NUMBER} %, with an interval below zero", rf"^direct-acceptance-seed-1 .*\n.*\n +the fourth loss brings -{NUMBER}%"),
+    (rf"the other's {NUMBER} % may be chance", rf"^direct-acceptance-seed-2 .*\n.*\n +the fourth loss brings -{NUMBER}%"),
 ])
 def test_what_the_lesson_says_it_prints(sentence, output):
     tied("07", sentence, output)
@@ -320,3 +324,26 @@ def test_the_accepted_lengths_of_the_cure_are_the_measured_ones():
     said = prose("07")
     assert "{} on math, {} on code and {} on chat".format(*cured) in said
     assert "DSpark commits {}, {} and {}; with the RNN head {}, {} and {}.".format(*ours, *rnn) in said
+
+
+def test_the_fourth_loss_helps_no_seed():
+    rises = caught(rf"the cross-entropy rises by more than a tenth, and L1 by {NUMBER} and {NUMBER}, about as much as it differs between the "
+                   "seeds or less", prose("07"), "the prose")
+    ends = [gains(f"direct-acceptance-seed-{seed}", f"three-losses-seed-{seed}")["all"] for seed in (1, 2)]
+    assert ends[0].high < 0 and ends[1].low < 0 < ends[1].high
+    held_out = {recipe: measured_recipe(recipe)["training"]["held_out_losses"] for recipe in studies.DIRECT_ACCEPTANCE}
+    between_seeds = abs(held_out["three-losses-seed-1"]["l1"] - held_out["three-losses-seed-2"]["l1"])
+    for seed, rise in zip((1, 2), rises):
+        without, with_it = held_out[f"three-losses-seed-{seed}"], held_out[f"direct-acceptance-seed-{seed}"]
+        assert with_it["cross_entropy"] > 1.1 * without["cross_entropy"]
+        assert round(with_it["l1"] - without["l1"], 3) == float(rise) < 1.2 * between_seeds
+
+
+def test_the_fourth_loss_is_added_to_the_third_steps_recipe():
+    (steps,) = caught(rf"Step 3's recipe \({NUMBER} updates\) was trained with it and without, with two seeds each", prose("07"), "the prose")
+    assert {measured_recipe(recipe)["training"]["steps"] for recipe in studies.DIRECT_ACCEPTANCE} == {int(steps)}
+    third = load_recipe("diagnosis-3-muon")
+    for seed in (1, 2):
+        three, four = (load_recipe(f"{losses}-seed-{seed}") for losses in ("three-losses", "direct-acceptance"))
+        assert {key for key in three if three[key] != third.get(key)} <= {"name", "seed"}
+        assert four == {**three, "name": four["name"], "loss": {**three["loss"], "acceptance": 0.5}}

@@ -1,5 +1,6 @@
 """Lesson 09: what its prose states is what its cells print; its figures show what they are given."""
 
+import json
 import re
 
 import numpy as np
@@ -8,6 +9,7 @@ import stated
 from helpers import bars
 
 from dspark_course.figures import lesson_09 as figures
+from dspark_lite.common.files import ROOT
 
 TIES = [
     (r"On chat the head is off by ([\d.]+), where somebody who always says the mean is off by ([\d.]+)",
@@ -38,6 +40,10 @@ TIES = [
     (r"on math it is not sure enough by (\d+)\.", r"^math  greedy .* mean +-([\d.]+) "),
     (r"control on math is off by (\d+) points", r"^math  control .* mean +\+([\d.]+) "),
     (r"from ([\d.]+) to ([\d.]+) %, over a floor of ([\d.]+) %", r"^fitted on half .* ([\d.]+)% -> ([\d.]+)%, floor ([\d.]+)%"),
+    (r"for whole blocks ([\d.]+) against [\d.]+ \(at 2 and 3", r"^math  AUC .* estimator ([\d.]+)$"),
+    (r"for whole blocks [\d.]+ against ([\d.]+) \(at 2 and 3", r"^math  AUC .* head ([\d.]+),"),
+    (r"On chat it is far worse, ([\d.]+) against", r"^chat  AUC .* estimator ([\d.]+)$"),
+    (r"On chat it is far worse, [\d.]+ against ([\d.]+):", r"^chat  AUC .* head ([\d.]+),"),
 ]
 
 
@@ -127,3 +133,20 @@ def test_the_gaps_are_drawn_and_weighted_by_blocks(closing):
     drawn = [bars(axes) for axes in fig.axes if axes.containers]
     assert np.allclose(drawn[0], [[-10, 10, 0]]) and drawn[1] == [[10, 30, 60]]
     assert "weighted by blocks they are 4.0 points" in fig.axes[1].get_title()
+
+
+def beyond() -> dict[str, dict]:
+    """The rows of `make beyond` by domain."""
+    return {row["domain"]: row for row in json.loads((ROOT / "assets" / "measurements" / "beyond.json").read_text())["rows"]}
+
+
+def test_a_lead_tells_survivors_of_two_and_three_drafts_better_on_math():
+    head, estimator = (beyond()["math"]["auc"][name] for name in ("confidence head", "estimator"))
+    assert all(estimator[k] > head[k] for k in (1, 2)) and "`make beyond` has done so on 60 prompts per domain" in stated.prose("09")
+    assert {row["prompts"] for row in beyond().values()} == {60}
+
+
+def test_a_panel_of_aucs_names_whole_blocks_of_both(closing):
+    fig = figures.survival_auc({"math": {"confidence head": [0.9, 0.8], "estimator": [0.9, 0.7]},
+                                "chat": {"confidence head": [0.9, 0.6], "estimator": [0.9, 0.5]}})
+    assert [axes.get_title() for axes in fig.axes] == ["math, whole blocks: 0.80 against 0.70", "chat, whole blocks: 0.60 against 0.50"]

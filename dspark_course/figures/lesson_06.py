@@ -41,8 +41,7 @@ def draft_cost(draft_ms: dict[str, dict[int, float]], device: str):
              xticks=range(1, max(map(max, draft_ms.values())) + 1))
     eagle3, dspark = (per_token(draft_ms[name]) for name in ("eagle3", "dspark"))
     axes.set_title(f"one token more costs Eagle3 {eagle3:.2f} ms, DSpark {dspark:.2f} ms", fontsize=10)
-    label_ends(axes, [(max(cost), cost[max(cost)], DRAFTER_LABELS[name], drafter_style(name)["color"])
-                      for name, cost in draft_ms.items()])
+    label_lines(axes, [(max(cost), cost[max(cost)], DRAFTER_LABELS[name], drafter_style(name)["color"]) for name, cost in draft_ms.items()])
     measured_on(axes, device)
     return fig
 
@@ -52,19 +51,26 @@ def per_token(cost: dict[int, float]) -> float:
     return float(np.median(np.diff(list(cost.values())))) if len(cost) > 1 else 0.0
 
 
+def label_lines(axes, ends: list[tuple]) -> None:
+    """`label_ends` for lines of full length. A shorter one has its name after its last point, a single point before it."""
+    full = max(x for x, *_ in ends) - 0.5
+    label_ends(axes, [end for end in ends if end[0] > full])
+    for x, y, label, colour in (end for end in ends if end[0] <= full):
+        away, side = (-10, "right") if x < 1.5 else (8, "left")
+        axes.annotate(label, (x, y), (away, 0), textcoords="offset points", ha=side, va="center", fontsize=8.5, color=colour)
+        axes.set_xlim(left=min(axes.get_xlim()[0], -0.5 if x < 1.5 else 1))
+
+
 def acceptance_panels(found: dict, titles: dict):
     """Conditional acceptance by position, a panel per domain, {domain: {drafter: [Estimate or None]}}, with its title;
-    every panel names its lines. A drafter of one position is named below the other lines' bars, with a stroke to its point."""
+    every panel names its lines."""
     fig = position_panels(found, {name: drafter_style(name) for name in next(iter(found.values()))}, titles)
     for axes, by_name in zip(fig.axes, found.values()):
         for text in list(axes.texts):
             text.remove()
-        ends = {name: last_point(estimates, drafter_style(name)) for name, estimates in by_name.items()}
-        label_ends(axes, [end for end in ends.values() if end[0] > 1])
-        shift = 0.04 * (len(by_name) - 1)  # of the first drafter's points, see `position_panels`
-        for x, y, label, colour in (end for end in ends.values() if end[0] == 1):
-            axes.annotate(label, (x - shift, y), (0, -60), textcoords="offset points", ha="left", va="center", fontsize=8.5, color=colour,
-                          arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkB": 4, "relpos": (0.1, 1)})
+        aside = 0.04 * len(by_name)  # names stand beside the points, which `position_panels` moves apart
+        ends = [last_point(estimates, drafter_style(name)) for name, estimates in by_name.items()]
+        label_lines(axes, [(x - aside if x == 1 else x + aside, *rest) for x, *rest in ends])
     return fig
 
 
@@ -126,8 +132,7 @@ def token_cost(curves: dict[str, list[float]], plain: float, title: str):
     axes.set_title(f"{title}:\n{DRAFTER_LABELS[first]} is cheapest, {least[first]:.2f} ms per token{length}", fontsize=10)
     axes.set(xlabel="draft length (tokens); ringed: the best of each", ylabel="time per token (ms)",
              ylim=(0, top), xticks=range(1, max(map(len, curves.values())) + 1))
-    label_ends(axes, [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
-                      for name, values in curves.items()])
+    label_lines(axes, [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"]) for name, values in curves.items()])
     return fig
 
 
@@ -140,18 +145,3 @@ def free_place(curves: dict[str, list[float]], level: float) -> int:
         return min(np.abs(np.interp(covered, range(1, len(values) + 1), values, right=np.inf) - level).min() for values in curves.values())
 
     return max(range(2, longest), key=clearance, default=1)
-
-
-def survival_auc(found: dict[str, dict[str, list[float]]]):
-    """How well a confidence tells prefixes that survive, by their length: {domain: {"confidence head" or "estimator": AUC}}."""
-    styles = {"confidence head": {**drafter_style("dspark"), "label": "head"}, "estimator": {"color": GREY, "marker": "s", "label": "estimator"}}
-    fig, panels = figure(len(found), width=3.6, height=2.9, sharey=True)
-    for axes, (domain, by_name) in zip(panels, found.items()):
-        for name, values in by_name.items():
-            axes.plot(range(1, len(values) + 1), values, **styles[name])
-        head, estimator = (by_name[name][-1] for name in styles)
-        axes.set(xlabel="length of the prefix (drafts)", ylim=(0.5, 1.0), xticks=range(1, len(values) + 1))
-        axes.set_title(f"{domain}, whole blocks: {head:.2f} against {estimator:.2f}", fontsize=10)
-        label_ends(axes, [(len(values), by_name[name][-1], style["label"], style["color"]) for name, style in styles.items()])
-    panels[0].set_ylabel("AUC of survival")
-    return fig

@@ -16,7 +16,7 @@ from dspark_lite.scheduling.cost_table import CostTable
 from ..measure.confidence import pooled, replay
 from ..replication import recorded_confidence
 from ..replication.own_results import OwnConfidence
-from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, draw_estimates, figure, measured_on
+from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, draw_estimates, drafter_style, figure, label_ends, measured_on
 from .token_boxes import along_block
 
 FIGURE_6_BINS = 20  # of the paper's Figure 6
@@ -244,4 +244,19 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     for axes in (left, right):
         axes.axvline(least, color=BLACK, linestyle=":")
     measured_on(right, table.origin.device if table.origin else recorded_confidence.steps()["device"])
+    return fig
+
+
+def survival_auc(found: dict[str, dict[str, list[float]]]):
+    """How well a confidence tells prefixes that survive, by their length: {domain: {"confidence head" or "estimator": AUC}}."""
+    styles = {"confidence head": {**drafter_style("dspark"), "label": "head"}, "estimator": {"color": GREY, "marker": "s", "label": "estimator"}}
+    fig, panels = figure(len(found), width=3.6, height=2.9, sharey=True)
+    for axes, (domain, by_name) in zip(panels, found.items()):
+        for name, values in by_name.items():
+            axes.plot(range(1, len(values) + 1), values, **styles[name])
+        head, estimator = (by_name[name][-1] for name in styles)
+        axes.set(xlabel="length of the prefix (drafts)", ylim=(0.5, 1.0), xticks=range(1, len(values) + 1))
+        axes.set_title(f"{domain}, whole blocks: {head:.2f} against {estimator:.2f}", fontsize=10)
+        label_ends(axes, [(len(values), by_name[name][-1], style["label"], style["color"]) for name, style in styles.items()])
+    panels[0].set_ylabel("AUC of survival")
     return fig
