@@ -83,7 +83,28 @@ def without_the_last_draft(engine):
         del engine.read
 
 
+def admitting_and_leaving(engine):
+    """Goes through the waiting requests and takes none off."""
+    for number, prompt in engine.waiting:
+        if len(engine.running) < engine.slots:
+            rows = engine.read({number: prompt})[number]
+            engine.keep(number, len(prompt))
+            engine.running[number] = [draw_token(rows[-1], engine.generator)]
+    small_engine.commit(engine)
+
+
+def admitting_the_first_again(engine):
+    """Looks at the first waiting request and leaves it there."""
+    while engine.waiting and len(engine.running) < engine.slots:
+        number, prompt = engine.waiting[0]
+        rows = engine.read({number: prompt})[number]
+        engine.keep(number, len(prompt))
+        engine.running[number] = [draw_token(rows[-1], engine.generator)]
+    small_engine.commit(engine)
+
+
 @pytest.mark.parametrize(("answer", "said"), [
+    (admitting_and_leaving, small_engine.STILL_WAITING), (admitting_the_first_again, small_engine.STILL_WAITING),
     (lambda engine: [small_engine.admit(engine) for _ in list(engine.waiting)], "7 requests run at once in 3 slots"),
     (without_end, "after 60 steps 7 of 7 requests have no answer"),
     (only_admitting, "left the answer of request 0 as it was"),
@@ -97,6 +118,20 @@ def without_the_last_draft(engine):
     (None, "Not done yet"), (lambda engine: ..., "Not done yet")])
 def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):
     assert said in line_of(answer, capsys)
+
+
+def test_a_request_may_be_taken_off_at_the_end_of_its_step(capsys):
+    def taking_off_last(engine):
+        admitted = engine.waiting[:engine.slots - len(engine.running)]
+        for number, prompt in admitted:
+            rows = engine.read({number: prompt})[number]
+            engine.keep(number, len(prompt))
+            engine.running[number] = [draw_token(rows[-1], engine.generator)]
+        small_engine.commit(engine)
+        engine.waiting = engine.waiting[len(admitted):]
+
+    assert check_engine(taking_off_last) is True
+    assert capsys.readouterr().out == "Correct.\n"
 
 
 def test_two_requests_that_share_steps_have_the_targets_distribution():

@@ -24,7 +24,7 @@ def alternating(starts, counts):
 
 def one_number_per_token(answer):
     """Two tensors [7]."""
-    if not isinstance(answer, tuple) or len(answer) != 2:
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
         raise Mistake("return two tensors, request and position.")
     if not all(isinstance(part, torch.Tensor) for part in answer):
         raise Mistake("request and position must be tensors; the mask compares them all at once.")

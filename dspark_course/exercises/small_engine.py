@@ -66,6 +66,9 @@ class SmallEngine:
         return len(answer) == self.longest or answer[-1] in self.stop
 
 
+STILL_WAITING = "requests that were admitted still wait; take each off engine.waiting"
+
+
 class WatchedEngine(SmallEngine):
     """A SmallEngine that raises Mistake where a step asks it for what does not fit."""
 
@@ -77,6 +80,8 @@ class WatchedEngine(SmallEngine):
     def read(self, tokens):
         """The pass, where it is the step's only one over drafts and starts with each anchor."""
         known = [number for number in tokens if number in self.admitted]
+        if any((number, list(tokens[number])) in self.waiting for number in known):
+            raise Mistake(STILL_WAITING)
         self.passes += bool(known)
         if self.passes > 1:
             raise Mistake("a step passes over drafts more than once; it is one round, and one engine.read takes the newest token and the "
@@ -239,7 +244,7 @@ PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9, 1], [2, 2], [3, 1, 4, 1], [7, 3, 2], 
 def served(step, drafter_of) -> tuple[dict[int, list[int]], list[int]]:
     """The answers that an engine with this `step` gives on a toy target, and how many requests run after each step.
 
-    Raises Mistake where it runs too many requests or does not end, Unfinished where a step does nothing.
+    Raises Mistake where it runs too many requests or does not end, Unfinished where a step answers nothing and runs nothing.
     """
     target, drafters = toy_models(vocab_size=11, gamma=GAMMA)
     engine, steps = WatchedEngine(target, drafter_of(target, drafters), SLOTS, LONGEST, STOP), []
@@ -249,7 +254,7 @@ def served(step, drafter_of) -> tuple[dict[int, list[int]], list[int]]:
         step(engine)
         steps.append(len(engine.running))
         if len(engine.waiting) == len(PROMPTS):
-            raise Unfinished
+            raise Mistake(STILL_WAITING) if engine.running or engine.answers else Unfinished
         if len(engine.running) > SLOTS:
             raise Mistake(f"{len(engine.running)} requests run at once in {SLOTS} slots; admit while a slot is free")
         for number, answer in engine.running.items():

@@ -182,6 +182,7 @@ def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[i
         draw_estimates(right, list(values), list(values.values()), style(name))
     for axes in (left, right):
         load_axis(axes, (1, 4, 16, 64, 200))
+        axes.set_xlabel(f"{UNDER_WAY} (paper: per GPU)")
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         for series, ours in SERIES.items():
             requests, tokens = paper_line(model, "verification_budget", series)
@@ -189,9 +190,9 @@ def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[i
         requests, ours = paper_line(model, "throughput", "DSpark-5")[:, 1:]  # the first point is 0 of both
         right.plot(requests, ours / np.interp(requests, *paper_line(model, "throughput", "MTP-1")), **_thin("lagged", line))
     left.set(ylabel="share of the block verified,\nanchor included (%)", ylim=(50, 104))
-    left.set_title("The busier, the smaller the share of a block", fontsize=10)
+    left.set_title("A busy server verifies less of a block", fontsize=10)
     right.set(ylabel="throughput over that of\nMTP-1 at the same load")
-    right.set_title("and the smaller the gain over MTP-1", fontsize=10)
+    right.set_title("and gains less over MTP-1", fontsize=10)
     right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
     measured_on(right, device)
     legend_under(fig, left, *fit_handles(), columns=3)
@@ -301,9 +302,10 @@ def budgets_by_device(found: dict[str, dict[int, float]], block: int):
 
 def operating_point(curves: dict[str, np.ndarray], measured: dict[str, np.ndarray], name: str, point: tuple[float, float], lengths,
                     accepted, survival, title: str):
-    """Where a load stands on the frontier, and what it leaves for each request in one recorded step.
+    """Where a load stands on the frontier, and what it leaves for each request in one step.
 
-    `curves` and `measured` hold [n, 2] by name, the model's and the engine's; `lengths` and `accepted` are [R], `survival`
+    `curves` and `measured` hold [n, 2] by name, the model's and the engine's; the axes have room for all that was measured, so
+    that they stay when other curves are drawn. `lengths` and `accepted` are [R], `survival`
     [R, g]; requests are sorted by their length.
     """
     fig, (left, right) = figure(2, width=4.1, height=3.1, gridspec_kw={"width_ratios": [1, 1.25]})
@@ -311,7 +313,8 @@ def operating_point(curves: dict[str, np.ndarray], measured: dict[str, np.ndarra
         left.plot(*points.T, **{**style(other), "marker": ""})
         left.plot(*measured[other].T, **{**style(other), "label": "_", "linestyle": "", "markersize": 5})
     left.plot(*point, marker="o", markersize=15, markerfacecolor="none", markeredgewidth=2.5, color=RED, linestyle="")
-    left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, None), title="the operating point")
+    fastest, most = 1.1 * np.concatenate(list(measured.values())).max(0)
+    left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, fastest), ylim=(0, most), title="the operating point")
     left.legend(fontsize=8)
     order = np.lexsort((-survival.sum(1), -lengths))
     _draw_lengths(right, lengths[order], np.minimum(accepted, lengths)[order], survival.shape[1])
