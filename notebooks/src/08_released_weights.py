@@ -49,7 +49,7 @@ print(f"its DSpark is {draft}")
 #
 # A draft is a folder with two files. `config.json` says what it was made for and of which size. Here it stands for this
 # lab's draft (left) and for the one that DeepSeek released for Qwen3-4B (right), of which the repository keeps the
-# settings and a list of all tensors.
+# settings and all tensors' names and shapes.
 
 # %%
 from dspark_lite.common import recorded
@@ -232,8 +232,7 @@ for module, (output, expected) in outputs.items():
 # times above it; further down we make three and measure them. `python -m dspark_lite parity assets/reference/golden/*/`
 # does this (in the repository's root) for every case, with caches, training pass and whole greedy runs.
 #
-# A T4 computes in float16, newer GPUs in bfloat16. The same modules once more in each type, and with them the gated and the
-# RNN head of lesson 05, a confidence head that sees no token (`conf_plain`), and DFlash, which has no heads:
+# A T4 computes in float16, newer GPUs in bfloat16. The same modules in each type, with the other heads of lesson 05 and DFlash:
 
 # %%
 cases = ("dspark_vanilla", "dspark_gated", "dspark_rnn", "dspark_conf_plain", "dflash")
@@ -245,9 +244,8 @@ for name, dtype in types.items():
     print(f"{name:9} rounds to {torch.finfo(dtype).eps:.0e} of a number, largest error of all modules {worst:.0e}")
 
 # %% [markdown]
-# The error is set by the number type. float16 has three more fraction bits than bfloat16, so its rounding step is an eighth
-# as wide; but its largest number is 65,504, far below bfloat16's. So check once for infinities after loading a draft in
-# float16, as the line `assert torch.isfinite(hidden).all()` below does.
+# The error is set by the number type. A rounding step of float16 is an eighth as wide as bfloat16's; but its largest number is
+# 65,504. So check once for infinities after loading a draft in float16, as `block_after` does below.
 #
 # ## The first block
 #
@@ -298,7 +296,7 @@ print(f"{prompt}\nanchor: {words(answers[prompt][:1])}; "
 if same_target:  # ours should be these, unless two tokens are almost equally likely (a tie, see below)
     their_block = public["first_block"]
     block_rows |= {f"public, {public['device']}": [(text, "drafted") for text in their_block["tokens"]],
-             "its confidence": [(f"{said:.2f}", "drafted") for said in their_block["confidence"]]}
+                   "its confidence": [(f"{said:.2f}", "drafted") for said in their_block["confidence"]]}
 picture = figures.blocks(block_rows)
 
 # %% [markdown]
@@ -469,8 +467,7 @@ for name in rivals:
         print(f"          {shown(parting)}")
 
 # %% [markdown]
-# In float32 no answer should differ. So that you see some that do, the tiny models answer the same prompts in bfloat16. (A
-# distance of 0 means that both tokens had the very same logit.)
+# In float32 no answer should differ. So that you see some that do, the tiny models answer the same prompts in bfloat16.
 
 # %%
 from dspark_lite.models.checkpoints import load_drafter
@@ -554,8 +551,8 @@ sides = {public["device"]: {name: [*accepted[name].values(), public["tokens_per_
 if same_target:
     sides["here"] = {name: as_public(name) for name in accepted}
 Markdown(formats.markdown(["drafter", *(f"accepted length, {domain}" for domain in few), "tokens/s", "times plain"], [
-    [f"{DRAFTER_LABELS[name]}, {side}", *(f"{value:.2f}" for value in values), f"{values[-1] / numbers['plain'][-1]:.2f}"]
-    for side, numbers in sides.items() for name, values in numbers.items()]))
+    [f"{DRAFTER_LABELS[name]}, {side}", *(f"{length:.2f}" for length in taken), f"{speed:.1f}", f"{speed / numbers['plain'][-1]:.2f}"]
+    for side, numbers in sides.items() for name, (*taken, speed) in numbers.items()]))
 
 # %% [markdown]
 # On that GPU the small LM makes decoding slower: drafting four tokens takes four passes of a whole model.
@@ -607,7 +604,8 @@ def explore_device(device, launch, tau):
     return lesson_01.round_cost_figure(tau, row.draft / row.plain, row.verify / row.plain)
 
 
-direction.beside("in the titles of the figures: with starts, on two GPUs, and without")
+with_starts, without = (4 / roofline.predict("H200", "dspark", launch=launch).break_even for launch in (10.0, 0.0))
+direction.beside(f"{with_starts:.2f} with starts of 10 µs on an H200, {without:.2f} without")
 panel = widgets.explore(
     explore_device, {"device": "H200"}, {"launch": 0.0}, device=widgets.menu("device", list(roofline.DEVICES)),
     launch=widgets.slider("start of an operation (µs)", 10.0, 0.0, 25.0, 0.5),
@@ -893,8 +891,8 @@ for name in ("dspark", "dflash"):
 # as many was chance: one answer takes one more, another one fewer.) From the other side, `make judges` calls vLLM's kernel
 # once per layer, and its rounds are ours.
 #
-# On these small weights it costs next to nothing, perhaps because the norms of a briefly trained draft are still alike (in
-# DSpark's second and third layer 4 % and 10 % off the first's). Large weights are hit harder: vLLM's kernels for Intel GPUs
+# On these small weights it costs next to nothing, perhaps because the norms are still alike (in DSpark's second and third
+# layer 4 % and 10 % off the first's). Large weights are hit harder: vLLM's kernels for Intel GPUs
 # had the same mistake until September 2026, and [the test that found it](references.md#vllm-norm) saw an accepted length of
 # 1.08 with DSpark on Qwen3-4B where 3.99 was expected.
 #
