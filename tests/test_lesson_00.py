@@ -144,15 +144,22 @@ def test_chat_gains_least():
     assert "Chat gains least" in stated.prose("00") and min(math, code) > chat > 1.5
 
 
-def test_refused_drafts_of_sums_mostly_stood_where_a_digit_is_computed(monkeypatch):
-    stated.caught("In sums mostly at a digit that must be computed: above, 8 was drafted where 9 is right", stated.prose("00"), "the prose")
+@pytest.mark.parametrize(("domain", "sentence", "kind"), [
+    ("math", "In sums mostly at a digit that must be computed: above, 8 was drafted where 9 is right", str.isdigit),
+    ("code", "In code mostly at a name: `get_score` was drafted where the request says `get_report`", lambda text: text.strip(" (_").isidentifier()),
+])
+def test_refused_drafts_mostly_stood_where_the_lesson_says(domain, sentence, kind, monkeypatch):
+    stated.caught(re.escape(sentence), stated.prose("00"), "the prose")
     monkeypatch.setenv("DSPARK_PROFILE", "tiny")
     lab = setup()
-    replaced = []
-    for prompt in lab.prompts["math"][:8]:
+    drafted, replaced = [], []
+    for prompt in lab.prompts[domain][:8]:
         rounds = generate(lab.target, lab.drafter("dspark"), lab.encode(prompt), max_new_tokens=lab.max_new_tokens).rounds
-        replaced += [lab.decode(r.tokens[-1:]) for r in rounds if r.accepted < min(r.proposed, r.committed)]
-    assert len(replaced) >= 5 and sum(token.isdigit() for token in replaced) > len(replaced) / 2
+        refused = [r for r in rounds if r.accepted < min(r.proposed, r.committed)]
+        drafted += [lab.decode([r.draft_tokens[r.accepted]]) for r in refused]
+        replaced += [lab.decode(r.tokens[-1:]) for r in refused]
+    assert len(replaced) >= 5 and sum(map(kind, replaced)) > len(replaced) / 2
+    assert (drafted[0], replaced[0]) == {"math": ("8", "9"), "code": ("_score", "_report")}[domain]
 
 
 @pytest.mark.parametrize("domain", ["math", "code", "chat"])

@@ -246,13 +246,13 @@ assert target_cache.get_seq_length() == chat_ids.shape[1] + 1 + accepted
 # %% [markdown]
 # ## Watch any block
 #
-# At which tokens do the blocks of sums break off, and at which those of advice? The picture has a round of the advice, one of
-# the sum, and one of another answer to the sum, at temperature 1.5: try more, and code too.
+# At which tokens do blocks break off: in sums, in code, in advice? The picture has a round of the advice, one of the sum, and
+# one of the code for the request printed first. Try more, and other temperatures.
 #
 # <details><summary>Answer</summary>
 #
-# In sums mostly at a digit that must be computed: above, 8 was drafted where 9 is right. In advice at words that others could
-# replace.
+# In sums mostly at a digit that must be computed: above, 8 was drafted where 9 is right. In code mostly at a name: `get_score`
+# was drafted where the request says `get_report`. In advice at words that others could replace.
 # At temperature 1.5 the text falls apart, and blocks break off sooner.
 #
 # </details>
@@ -277,8 +277,9 @@ def watch(domain, number, temperature, round_number):
     return figures.round_figure(lab, found, min(round_number, len(found.rounds)))
 
 
+print(lab.prompts["code"][0])
 panel = widgets.explore(
-    watch, *({"domain": "math", "number": 1, "temperature": temperature} for temperature in (0.0, 1.5)),
+    watch, {"domain": "math", "round_number": 6}, {"domain": "code", "round_number": 1},
     domain=widgets.menu("domain", list(lab.prompts)[::-1]), number=widgets.slider("prompt", 1, 1, 20),
     temperature=widgets.slider("temperature", 0.0, 0.0, 1.5, 0.1), round_number=widgets.slider("round", 4, 1, 30))
 
@@ -390,8 +391,7 @@ for domain in lab.prompts:
 #
 # ### Exercise 4 · Find its weakness (open)
 # Write three prompts for which you expect DSpark to be slow, and three for which you expect it to be fast, into the cell
-# below. What do the slow ones have in common? Look at some of `lab.prompts["code"]`, too, and stay close to `lab.prompts`:
-# the tiny target has learned from such texts only.
+# below. What do the slow ones have in common? Stay close to `lab.prompts`: the tiny target has learned from such texts only.
 #
 # <details><summary>Hint</summary>
 #
@@ -400,7 +400,7 @@ for domain in lab.prompts:
 # </details>
 
 # %%
-own_prompts = [lab.prompts["math"][4], lab.prompts["chat"][4]]  # put yours in their place
+own_prompts = [prompts[4] for prompts in lab.prompts.values()]  # put yours in their place
 for text in own_prompts:
     found = dspark_lite.generate(target, drafter, lab.encode(text), max_new_tokens=lab.max_new_tokens)
     print(f"tau {found.accepted_length:.2f}: {text}")
