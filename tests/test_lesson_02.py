@@ -39,7 +39,7 @@ def test_lossy_decoders_are_counted(closing):
 def test_counts_within_two_deviations_are_counted(closing):
     """Of 100 draws with p = 0.5 the bar reaches from 40 to 60; what is not named is one more bar, 25 ± 8.7 here."""
     (axes,) = figures.counts_figure([" a", " b"], [0.5, 0.25], 100, {"right": [41, 30], "wrong": [39, 17]}).axes
-    assert axes.get_title() == "counts within the bars, of 3: right: 3; wrong: 1"
+    assert axes.get_title() == "counts within the bars: 3 of 3 (right), 1 of 3 (wrong)"
     assert drawn(axes) == {"right": [41, 30, 29], "wrong": [39, 17, 44]}
     assert [label.get_text() for label in axes.get_xticklabels()] == ["·a", "·b", "all others"]
 

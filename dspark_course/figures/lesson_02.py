@@ -69,6 +69,6 @@ def counts_figure(tokens, probs, draws: int, counts: dict[str, list[int]]):
     axes.set(xticks=x, xticklabels=names, xlabel="token after the anchor (· is a space)", ylabel=f"count in {draws:,} draws",
              ylim=(0, None))
     axes.legend(loc="upper center")
-    inside = [f"{label}: {int((abs(observed - draws * probs) <= 2 * deviation).sum())}" for label, observed in counts.items()]
-    axes.set_title(f"counts within the bars, of {len(names)}: " + "; ".join(inside), fontsize=10)
+    inside = [f"{int((abs(observed - draws * probs) <= 2 * deviation).sum())} of {len(names)} ({label})" for label, observed in counts.items()]
+    axes.set_title("counts within the bars: " + ", ".join(inside), fontsize=10)
     return fig
