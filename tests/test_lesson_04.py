@@ -10,6 +10,7 @@ from helpers import drawn
 
 from dspark_course.exercises import lesson_04 as exercises
 from dspark_course.figures import lesson_04 as figures
+from dspark_course.figures import style
 from dspark_course.measure import multimodality
 
 
@@ -61,7 +62,7 @@ def test_the_maps_of_pairs_say_how_much_lies_where_the_target_hardly_writes(clos
     tables = {"target": [[0.5, 0.0], [0.0, 0.5]], "product": [[0.25, 0.25], [0.25, 0.25]]}
     fig = figures.pair_maps(tables, ["of", "no"], ["course", "problem"])
     assert [axes.get_title() for axes in fig.axes] == [
-        "target\n0% on pairs that the target hardly writes", "product\n50% on pairs that the target hardly writes"]
+        "target\n0.0% on pairs that the target hardly writes", "product\n50.0% on pairs that the target hardly writes"]
 
 
 def test_the_time_of_a_draft_is_said_in_the_title(closing):
@@ -70,13 +71,26 @@ def test_the_time_of_a_draft_is_said_in_the_title(closing):
     assert drawn(axes) == {"DFlash": [4.0, 5.0], "without the cache (projection added)": [8.0, 32.0]}
 
 
-def test_the_collision_is_laid_beside_a_drafter_that_reads_its_drafts(closing):
-    def answers(accepted):
-        return [SimpleNamespace(rounds=[SimpleNamespace(proposed=2, accepted=kept, committed=kept + 1) for kept in accepted])] * 5
+def rounds(*accepted):
+    """Five generations whose rounds accept so many of two drafts."""
+    return [SimpleNamespace(rounds=[SimpleNamespace(proposed=2, accepted=kept, committed=kept + 1) for kept in accepted])] * 5
 
-    left, right = figures.collision_by_position({"math": answers([2, 2]), "chat": answers([0, 1, 2])}, answers([2, 2, 2]), 2).axes
+
+def test_mistakes_that_show_are_counted_and_wear_no_drafters_colour(closing):
+    (axes,) = figures.mistakes({"as trained": rounds(2, 2), "one": rounds(1, 0), "other": rounds(2, 1)}, 2, "dflash").axes
+    assert axes.get_title() == "1 of 2 mistakes cost more than a fifth of the first drafts"
+    assert drawn(axes) == {"as trained": [1.0, 1.0], "one": [0.5, 0.0], "other": [1.0, 0.5]}
+    own, *mistaken = (line.get_color() for line in axes.lines)
+    colours = {colour for colour, _ in style.DRAFTER_STYLES.values()}
+    assert own == style.DRAFTER_STYLES["dflash"][0] and not colours & set(mistaken)
+
+
+def test_the_collision_is_laid_beside_a_drafter_that_reads_its_drafts(closing):
+    left, right = figures.collision_by_position({"math": rounds(2, 2), "chat": rounds(0, 1, 2)}, rounds(2, 2, 2), 2).axes
     lines = {container.get_label(): list(container[0].get_ydata()) for axes in (left, right) for container in axes.containers}
     assert lines["math"] == [1.0, 1.0] and lines["DFlash"] == lines["chat"] == [pytest.approx(2 / 3), 0.5] and lines["small LM"] == [1.0, 1.0]
+    worn = {container.get_label(): container[0].get_color() for axes in (left, right) for container in axes.containers}
+    assert worn["math"] == worn["chat"] == worn["DFlash"] != worn["small LM"]
 
 
 # What the lesson says is what it prints ------------------------------------------------------------------------------

@@ -212,13 +212,14 @@ def test_gains_stand_above_ours_and_the_papers_lengths(closing):
     ours = {"dflash": {"chat": Estimate(4.0, 3.9, 4.1)}, "dspark": {"chat": Estimate(6.0, 5.9, 6.1)}}
     fig = figures.accepted_length_figure({**ours, **{name: {**found, "math": found["chat"]} for name, found in ours.items()}},
                                          {"dflash": {"chat": 2.0, "math": 2.0}, "dspark": {"chat": 2.5, "math": 2.0}}, 200)
-    assert [axes.get_title() for axes in fig.axes] == ["chat: +50.0% (paper +25%)", "math: +50.0% (paper +0%)"]
+    assert [axes.get_title() for axes in fig.axes] == ["chat: DSpark +50.0%\n(paper +25%)", "math: DSpark +50.0%\n(paper +0%)"]
 
 
 def test_small_biases_are_drawn_on_one_scale(closing):
     for bias, ends in (([2.0, -1.0], 8.0), ([-20.0, 1.0], 21.0)):
-        middle = figures.corrected_distribution(["a", "b"], [0.5, 0.5], bias, [0.9, 0.1], " c").axes[1]
-        assert middle.get_xlim() == pytest.approx((-ends, ends))
+        fig = figures.corrected_distribution(["a", "b"], [0.5, 0.5], bias, [0.9, 0.1], " c")
+        assert fig.axes[1].get_xlim() == pytest.approx((-ends, ends))
+        assert fig.get_suptitle() == "the bias after '·c' takes 'a' from 50% to 90%"
 
 
 def test_the_cost_of_the_head_is_in_the_title(closing):
@@ -233,4 +234,5 @@ def test_lines_by_position_are_labelled_where_they_end(closing):
     fig = position_panels({"math": {"dspark": rates, "dflash": [rates[0], None]}, "chat": {"dspark": rates, "dflash": [rates[0], None]}},
                           styles, {"math": "m", "chat": "c"})
     assert [text.get_text() for text in fig.axes[1].texts] == ["DFlash", "DSpark"] and not fig.axes[0].texts
+    assert fig.axes[1].texts[0].xy == (1, 0.8)  # under its interval
     assert last_point(rates, styles["dspark"])[:3] == (2, 0.5, "DSpark") and last_point([rates[0], None], styles["dflash"])[:2] == (1, 0.9)

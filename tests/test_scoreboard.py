@@ -19,7 +19,8 @@ def stored(monkeypatch):
 
 
 def test_a_row_holds_what_is_accepted_what_a_round_costs_and_what_is_gained(stored):
-    *_, plain, dflash, device = board.scoreboard("dflash").splitlines()
+    _, heads, plain, dflash, device = board.scoreboard("dflash").splitlines()
+    assert heads.split() == ["math", "code", "chat", "total", "drafting", "verifying", "math", "code", "chat"]
     assert plain.split() == ["plain", "decoding", *["1.00"] * 4, "0.00", *["1.00"] * 4]
     assert dflash.split() == ["DFlash", "6.00", "5.00", "3.00", "2.00", "0.50", "1.50", "3.00", "2.50", "1.50"]
     assert device == "measured on a made device, 3 prompts per domain"

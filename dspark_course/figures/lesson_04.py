@@ -6,8 +6,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 from ..measure.evaluation import position_estimates
-from .style import (BLACK, DRAFTER_STYLES, GREY, ORANGE, PURPLE, RED, SKY, domain_style, draw_positions, drafter_style,
-                    figure, measured_on)
+from .style import ALTERED, BLACK, DRAFTER_STYLES, GREY, domain_style, draw_positions, drafter_style, figure, measured_on
 from .token_boxes import shown, token_labels
 
 
@@ -16,13 +15,16 @@ def attention_picture(context: int, gamma: int):
     verifying = np.tril(np.ones((gamma + 1, context + gamma + 1)), context)
     drafting = np.ones((gamma, context + gamma))
     fig, panels = figure(2, width=5.4, height=3.3)
-    views = ((verifying, f"target, verifying {gamma} drafts", "draft"), (drafting, "drafter, drafting them", "mask"))
+    context_shade, block_shade = "#D0D0D0", "#606060"  # without a hue: hues are the drafters'
+    views = ((verifying, f"target, verifying {gamma} drafts: no token sees a later one", "draft"),
+             (drafting, "drafter, drafting them: every slot sees all", "mask"))
     for axes, (seen, title, slot) in zip(panels, views):
         seen[:, context:] *= 2  # context and block in two colours
-        axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="auto")
+        axes.imshow(seen, cmap=ListedColormap(["white", context_shade, block_shade]), vmin=0, vmax=2, aspect="auto")
         rows, columns = seen.shape
         block = ["anchor", *(f"{slot} {k}" for k in range(1, rows))]
-        axes.set(title=title, xlabel="key", xticks=range(columns), yticks=range(rows), yticklabels=block)
+        axes.set(xlabel="key", xticks=range(columns), yticks=range(rows), yticklabels=block)
+        axes.set_title(title, fontsize=10)
         axes.set_xticklabels([*(f"{-n}" for n in range(context, 0, -1)), *block], rotation=90, fontsize=8)
         axes.set_xticks([x - 0.5 for x in range(columns)], minor=True)
         axes.set_yticks([y - 0.5 for y in range(rows)], minor=True)
@@ -31,7 +33,7 @@ def attention_picture(context: int, gamma: int):
         axes.tick_params(which="both", length=0)
         axes.axvline(context - 0.5, color=BLACK, linewidth=1.5)
     panels[0].set_ylabel("query")
-    fig.legend(handles=[Patch(color=SKY, label="sees it, in the context"), Patch(color=ORANGE, label="sees it, in the block"),
+    fig.legend(handles=[Patch(color=context_shade, label="sees it, in the context"), Patch(color=block_shade, label="sees it, in the block"),
                         Patch(facecolor="white", edgecolor=GREY, label="does not see it")], loc="outside lower center", ncols=3)
     return fig
 
@@ -71,7 +73,7 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
                     axes.text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=7.5,
                               color="white" if value > 0.6 * highest else BLACK)
         wasted = (table[first_table < 0.005].sum() / table.sum()).item()
-        axes.set_title(f"{title}\n{wasted:.0%} on pairs that the target hardly writes", fontsize=9.5)
+        axes.set_title(f"{title}\n{wasted:.1%} on pairs that the target hardly writes", fontsize=9.5)
         axes.set(xlabel="second token", xticks=range(len(second)), yticks=range(len(first)),
                  yticklabels=first)
         axes.set_xticklabels(second, rotation=60, ha="right")
@@ -83,17 +85,21 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
 
 def mistakes(runs: dict, gamma: int, drafter: str):
     """Share of rounds that accept at least k drafts, one line a variant {label: generations}; the first is `drafter`
-    as it should be and looks as in every figure."""
+    as it should be and looks as in every figure. The title counts the mistakes that show at the first draft."""
     fig, axes = figure(width=6.2)
     own_colour, own_marker = DRAFTER_STYLES[drafter]
-    looks = ((own_colour, own_marker, "-"), (PURPLE, "s", "--"), (RED, "X", ":"), (BLACK, "D", "-."))
+    looks = ((own_colour, own_marker, "-"), (ALTERED, "s", "--"), (ALTERED, "X", ":"), (ALTERED, "D", "-."))
+    firsts = []
     for (label, generations), (colour, marker, line) in zip(runs.items(), looks):
         accepted = np.array([r.accepted for g in generations for r in g.rounds])
         shares = [(accepted >= k).mean() for k in range(1, gamma + 1)]
+        firsts.append(shares[0])
         axes.plot(range(1, gamma + 1), shares, label=label, color=colour, marker=marker, linestyle=line)
+    own, *mistaken = firsts
     axes.set(xlabel="draft position", ylabel="share of rounds that keep it and all before", xticks=range(1, gamma + 1), ylim=(0, 1.02))
-    axes.set_title("what each mistake leaves, by position", fontsize=10)
-    axes.legend(fontsize=8)
+    lost = sum(first < 0.8 * own for first in mistaken)
+    axes.set_title(f"{lost} of {len(mistaken)} mistakes cost more than a fifth of the first drafts", fontsize=10)
+    axes.legend(fontsize=8, handlelength=3.5)
     return fig
 
 
@@ -104,7 +110,7 @@ def draft_time_figure(cached: dict[int, float], projecting: dict[int, float], de
     anew = [cached[count] + projecting[count] for count in contexts]
     fig, axes = figure()
     axes.plot(contexts, list(cached.values()), **drafter_style("dflash"))
-    axes.plot(contexts, anew, color=GREY, marker="s", linestyle="--", label="without the cache (projection added)")
+    axes.plot(contexts, anew, color=ALTERED, marker="s", linestyle="--", label="without the cache (projection added)")
     axes.set(xlabel="context (tokens)", ylabel="draft time per round (ms)", ylim=(0, None))
     longer, ours, theirs = contexts[-1] / contexts[0], cached[contexts[-1]] / cached[contexts[0]], anew[-1] / anew[0]
     axes.set_title(f"context × {longer:.0f}: time × {ours:.1f} with the cache, × {theirs:.1f} without", fontsize=10)
@@ -114,16 +120,17 @@ def draft_time_figure(cached: dict[int, float], projecting: dict[int, float], de
 
 
 def collision_by_position(runs: dict, small_runs: list, gamma: int):
-    """Conditional acceptance by position: DFlash in each domain {name: generations} (left), and on chat, dotted as there, beside
-    the small LM."""
+    """Conditional acceptance by position: DFlash in each domain {name: generations} (left), and on chat beside the small LM
+    (right). The colour is the drafter's in both panels, the line style the domain's."""
     fig, (left, right) = figure(2, width=4.6, sharey=True)
     for index, (domain, generations) in enumerate(runs.items()):
-        draw_positions(left, position_estimates(generations, gamma), domain_style(domain), shift=0.08 * (index - 1))
+        style = domain_style(domain) | {"color": DRAFTER_STYLES["dflash"][0]}
+        draw_positions(left, position_estimates(generations, gamma), style, shift=0.08 * (index - 1))
     for name, generations, shift in (("dflash", runs["chat"], -0.05), ("small_lm", small_runs, 0.05)):
         draw_positions(right, position_estimates(generations, gamma), drafter_style(name) | {"linestyle": ":"}, shift=shift)
     left.set_title("DFlash: slots that do not know one another's draws", fontsize=10)
     right.set_title("chat: a drafter that reads its own drafts stays flat", fontsize=10)
     right.set_ylabel("")
     for axes in (left, right):
-        axes.legend(loc="lower left")
+        axes.legend(loc="lower left", handlelength=3.5)
     return fig

@@ -1,6 +1,6 @@
 """Figures of lesson 05: what a sequential head corrects and costs."""
 
-from .style import BLACK, BLUE, GREY, SKY, drafter_style, draw_estimates, figure, hollow, measured_on
+from .style import ALTERED, BLACK, BLUE, GREY, drafter_style, draw_estimates, figure, hollow, measured_on
 from .token_boxes import shown
 
 
@@ -16,7 +16,7 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
             draw_estimates(axes, [index - 0.1], [ours[name][domain]], style)
             axes.plot(index + 0.1, paper[name][domain], **hollow(style, "none"))
         here, there = ours[second][domain].value / ours[first][domain].value, paper[second][domain] / paper[first][domain]
-        axes.set_title(f"{domain}: {here - 1:+.1%} (paper {there - 1:+.0%})", fontsize=10)
+        axes.set_title(f"{domain}: {drafter_style(second)['label']} {here - 1:+.1%}\n(paper {there - 1:+.0%})", fontsize=10)
         axes.set(xticks=range(len(ours)), xticklabels=[drafter_style(name)["label"] for name in ours], xlim=(-0.5, len(ours) - 0.5))
         axes.set_ylim(bottom=1)
     panels[0].set_ylabel("accepted length (tokens per round;\nplain decoding has 1)")
@@ -27,20 +27,24 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
 def corrected_distribution(labels: list[str], base, bias, corrected, previous: str):
     """Three bars a token: base probability, transition bias (logits) after `previous`, corrected probability.
 
-    Biases up to 8 either way are drawn on one scale, so that two such figures can be compared.
+    Biases up to 8 either way are drawn on one scale, so that two such figures can be compared. The title says which token
+    gains most.
     """
-    fig, panels = figure(3, width=3.1, height=0.3 * len(labels) + 1.0, sharey=True)
-    parts = ((base, "base, without the head", GREY), (bias, f"bias after '{shown(previous)}'", SKY),
+    fig, panels = figure(3, width=3.1, height=0.3 * len(labels) + 1.1, sharey=True)
+    parts = ((base, "base, without the head", ALTERED), (bias, f"bias after '{shown(previous)}'", BLUE),
              (corrected, "corrected", BLUE))
     widest = max(8.0, 1.05 * max(abs(float(value)) for value in bias))
     for axes, (values, title, colour) in zip(panels, parts):
         axes.barh(range(len(labels)), values, color=colour)
-        axes.set(title=title, yticks=range(len(labels)), yticklabels=labels)
+        axes.set(yticks=range(len(labels)), yticklabels=labels)
+        axes.set_title(title, fontsize=10)
     panels[0].set(xlabel="probability", xlim=(0, 1), ylabel="token")
     panels[1].set(xlabel="added to the logit", xlim=(-widest, widest))
     panels[1].axvline(0, color=BLACK, linewidth=0.8)
     panels[2].set(xlabel="probability", xlim=(0, 1))
     panels[0].invert_yaxis()
+    most = max(range(len(labels)), key=lambda k: float(corrected[k]) - float(base[k]))
+    fig.suptitle(f"the bias after '{shown(previous)}' takes '{labels[most]}' from {base[most]:.0%} to {corrected[most]:.0%}", fontsize=10)
     return fig
 
 

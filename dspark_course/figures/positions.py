@@ -13,7 +13,10 @@ def position_panels(found: dict, styles: dict, titles: dict):
         axes.set_xticks(range(1, max(map(len, by_name.values())) + 1))
         axes.set_title(titles[domain], fontsize=10)
         axes.label_outer()
-    label_ends(panels[-1], [last_point(estimates, styles[name]) for name, estimates in by_name.items()])
+    ends = [(*last_point(estimates, styles[name]), estimates) for name, estimates in by_name.items()]
+    right = max(x for x, *_ in ends)
+    # A line that ends early has its label under its interval.
+    label_ends(panels[-1], [(x, y if x == right else estimates[x - 1].low, *rest) for x, y, *rest, estimates in ends])
     return fig
 
 

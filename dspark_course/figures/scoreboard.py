@@ -21,10 +21,10 @@ def benchmark() -> dict:
 
 def scoreboard(*drafters: str) -> str:
     """A table of these drafters below plain decoding: accepted length and speed-up by domain, between them what a round
-    costs in plain passes of the target, the mean over domains: in all, and of it drafting and verifying."""
+    costs in plain passes of the target, the mean over domains: in total, and of it drafting and verifying."""
     heads = "".join(f"{domain:>7}" for domain in DOMAINS)
     lines = [f"{'':15}{'τ, tokens per round':^21}   {'a round costs, plain passes':^27}   {'times plain decoding':^21}",
-             f"{'':15}{heads}   {'all':>7}{'drafting':>10}{'verifying':>10}   {heads}"]
+             f"{'':15}{heads}   {'total':>7}{'drafting':>10}{'verifying':>10}   {heads}"]
     for name in ("plain", *drafters):
         tau, speed = (by_domain(name, column) for column in ("accepted_length", "speedup"))
         costs = np.mean([tau / speed, *(cost_in_passes(name, part) for part in ("draft", "verify"))], -1)

@@ -13,6 +13,7 @@ from dspark_lite.common.names import DRAFTER_LABELS
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, WINE = "#8A8A8A", "#882255"
+ALTERED = "#4D4D4D"  # a drafter with a part taken out or a mistake planted
 DRAFTER_STYLES = {  # name: (colour, marker)
     "plain": (GREY, "s"), "dspark": (BLUE, "o"), "dspark_gated": (SKY, "P"), "dspark_rnn": (BLACK, "X"),
     "dflash": (ORANGE, "^"), "small_lm": (GREEN, "D"), "prompt_lookup": (PURPLE, "v"), "eagle3": (RED, "*"),
@@ -103,7 +104,7 @@ def label_ends(axes, ends: list[tuple], gap: float = 0.06) -> None:
     last, places = -float("inf"), []
     for x, y, label, colour in sorted(ends, key=lambda end: end[1]):
         if x < right - 0.5:
-            over = 12 if y < low + 0.2 * (high - low) else -14
+            over = 12 if y < low + 0.12 * (high - low) else -14
             axes.annotate(label, (x, y), (0, over), textcoords="offset points", ha="center", va="center", fontsize=8.5, color=colour)
             continue
         last = max(y, last + gap * (high - low))

@@ -368,7 +368,7 @@ print(f"{lab.tokenizer.decode(answer.token_ids[:1])!r} from the prompt's pass, t
 #
 # A round drafts a block and appends a few committed tokens to the cache. Both are the same amount of matrix work after
 # 100 tokens and after 1,600: only the attention's sum over keys gets longer. We measure it. A drafter without the cache
-# would project the features of the whole context again in every round; the grey line adds the time of that.
+# would project the features of the whole context again in every round; the dashed line adds the time of that.
 
 # %%
 from functools import partial
@@ -754,7 +754,7 @@ from dspark_course.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup", "dflash"))
 
 # %% [markdown]
-# A round of DFlash costs 1.78 plain passes in all, that of the small LM 3.12. DFlash accepts more on math, less on code, and
+# A round of DFlash costs 1.78 plain passes in total, that of the small LM 3.12. DFlash accepts more on math, less on code, and
 # is faster on both. (Costs are means over the domains, speed-ups are each domain's own. Prompt lookup is lesson 03's drafter
 # without a model.) **On chat it loses to the small LM**, 1.93 against 2.21 times plain decoding: to win with 3.38 tokens
 # per round, a round would have to cost less than 1.53, and verifying alone takes 1.46. Cheaper drafting will hardly do

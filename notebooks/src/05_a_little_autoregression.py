@@ -288,7 +288,7 @@ from dspark_course.measure import studies
 from dspark_course.replication import our_results
 
 styles = {"dspark": plots.drafter_style("dspark"), "dflash": plots.drafter_style("dflash"),
-          "head off": {"label": "head off", "color": plots.GREY, "marker": "s", "linestyle": "--"}}
+          "head off": {"label": "head off", "color": plots.ALTERED, "marker": "s", "linestyle": "--"}}
 found = {domain: {name: evaluation.position_estimates(runs[name][domain], gamma) for name in styles} for domain in few}
 second = {domain: {name: estimates[1].value for name, estimates in by_name.items()} for domain, by_name in found.items()}
 titles = {domain: f"{domain}, position 2:\n" + ", ".join(f"{styles[name]['label']} {value:.2f}" for name, value in at.items())
