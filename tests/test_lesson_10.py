@@ -9,6 +9,7 @@ import stated
 import torch
 
 from dspark_lite import scheduling
+from dspark_lite.common.estimates import Estimate
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness import find_violation
 from dspark_course.figures import lesson_10 as figures
@@ -36,6 +37,14 @@ def test_the_board_says_why_it_stopped(name, says):
     figure = figures.board(proposals(2), 2, name, POLICIES[name], FALLING, "two requests")
     assert says in figure.axes[1].get_title()
     plt.close(figure)
+
+
+def test_titles_say_what_the_stop_costs_and_how_low_algorithm_1_falls(closing):
+    curves = ("smooth", "jagged")
+    lost = {curve: {view: {1: 0.0, 32: worst} for view, worst in (("raw", 0.5), ("monotone", 0.4), ("convex", 0.1))} for curve in curves}
+    assert [axes.get_title() for axes in figures.prices(lost, "CPU").axes] == [f"{curve}: raw up to 50%, convex 10%" for curve in curves]
+    found = {curve: {"algorithm1": {1: Estimate(1.0, 0.9, 1.1), 32: Estimate(0.4, 0.3, 0.5)}} for curve in curves}
+    assert [axes.get_title() for axes in figures.ratios(found, "CPU").axes] == [f"{curve}: Algorithm 1 down to 0.40" for curve in curves]
 
 
 def test_the_board_names_the_end_of_the_table_and_of_the_drafts():

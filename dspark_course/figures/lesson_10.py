@@ -26,7 +26,8 @@ def views(panels: dict[str, dict[str, CostTable]], spent: dict[str, list], devic
             axes.plot(table.batch_tokens.numpy(), table.steps_per_second.numpy(), color=colour, label=name, **dots)
         slow, fast = (1e3 / np.quantile(spent[title], part, axis=1) for part in (0.75, 0.25))
         axes.vlines(tables["raw"].batch_tokens.numpy(), slow, fast, color=GREY, linewidth=1, label="middle half of repeats")
-        axes.set(title=title, xlabel="batch B (tokens)", ylabel="SPS(B) (steps/s)", ylim=(0, None), xscale="log")
+        axes.set(xlabel="batch B (tokens)", ylabel="SPS(B) (steps/s)", ylim=(0, None), xscale="log")
+        axes.set_title(title, fontsize=10)
         ticks = 4 ** np.arange(int(np.log2(tables["raw"].max_batch_tokens)) // 2 + 1)
         axes.set_xticks(ticks, ticks)
         axes.minorticks_off()
@@ -124,7 +125,7 @@ def prices(lost: dict[str, dict[str, dict[int, float]]], device: str):
         axes.axhline(0, color=GREY, linewidth=0.8)
         worst = {view: max(values.values()) for view, values in by_view.items()}
         axes.set(xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
-        axes.set_title(f"{curve}: up to {worst['raw']:.0%}, convex {worst['convex']:.0%}", fontsize=10)
+        axes.set_title(f"{curve}: raw up to {worst['raw']:.0%}, convex {worst['convex']:.0%}", fontsize=10)
         axes.minorticks_off()
     fig.suptitle("What the stop costs depends on the table that it decides by", fontsize=10)
     measured_on(panels[-1], device)
@@ -137,13 +138,15 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str):
     """Throughput over that of verifying whole blocks, {curve: {policy: {requests: Estimate}}}, with intervals; the last
     curve was measured on `device`."""
     base = "verifying whole blocks"
-    fig, panels = figure(len(found), width=3.1, height=3.1, sharey=True)
+    fig, panels = figure(len(found), width=3.1, height=4.4, sharey=True)
     for axes, (curve, by_policy) in zip(panels, found.items()):
         for index, (policy, values) in enumerate(by_policy.items()):
-            x = [requests * 1.04 ** (index - (len(by_policy) - 1) / 2) for requests in values]
+            x = [requests * 1.07 ** (index - (len(by_policy) - 1) / 2) for requests in values]
             draw_estimates(axes, x, values.values(), policy_style(policy))
         axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label=base)
-        axes.set(title=curve, xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
+        least = min(estimate.value for estimate in by_policy["algorithm1"].values())
+        axes.set_title(f"{curve}: Algorithm 1 down to {least:.2f}", fontsize=9.5)
+        axes.set(xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
         axes.minorticks_off()
     measured_on(panels[-1], device)
     panels[0].set_ylabel(f"throughput over that of\n{base}")
