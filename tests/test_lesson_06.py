@@ -171,8 +171,8 @@ def scoreboard_row(name):
 
 def test_tokens_per_round_are_not_speed():
     said = caught(rf"On code Eagle3 commits more than DSpark and gains less, because its round costs more. \(By the mean costs shown that holds as "
-                  rf"well. On code Eagle3's rounds were dearer still: {NUMBER} tokens for a gain of {NUMBER}.\) On chat the small LM commits "
-                  "most of all and gains less than either, for the same reason", prose("06"), "the prose")
+                  rf"well. On code Eagle3's rounds cost even more than its mean: {NUMBER} tokens for a gain of {NUMBER}.\) On chat the small LM "
+                  "commits most of all and gains less than either, for the same reason", prose("06"), "the prose")
     rows = {name: scoreboard_row(name) for name in ("small LM", "DFlash", "DSpark", "Eagle3", "MTP-1")}
     (tau, cost, speed), (rival_tau, rival_cost, rival_speed), small = rows["DSpark"], rows["Eagle3"], rows["small LM"]
     assert rival_tau["code"] > tau["code"] and rival_speed["code"] < speed["code"] and rival_cost > cost

@@ -295,8 +295,8 @@ print(f"MTP-1 by hand = the package's; it drafts {mtp.gamma} token per round, ta
 # Every further token costs an autoregressive drafter one more pass, that is, reading the weights of its layer and of
 # the LM head once more. A block drafter pays for its backbone once; DSpark then adds its thin sequential step. We time
 # `propose` for drafts of 1 to 7 tokens, each right after a verification, as in a round. The block drafters compute their whole
-# block each time and cut it. (On a CPU we count only the time in which our thread was at work. By the wall clock even the least
-# of many repeats holds what a busy machine adds to a long pass, and none of it for a short draft.)
+# block each time and cut it. (On a CPU we count only the time in which our thread was at work. A busy machine interrupts a
+# long pass nearly every time and a short draft seldom, so the least of many wall-clock times would favour the drafts.)
 
 # %%
 import time
@@ -729,7 +729,7 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # (`total` is drafting plus verifying, means over answers, recorded at another time. Verifying here includes the accept rule
 # and all that follows a round, so it is more than the pass that we timed.) Tokens per round are not speed. On code Eagle3
 # commits more than DSpark and gains less, because its round costs more. (By the mean costs shown that holds as well. On code
-# Eagle3's rounds were dearer still: 6.60 tokens for a gain of 2.57.) On chat the small LM commits most of all and gains less
+# Eagle3's rounds cost even more than its mean: 6.60 tokens for a gain of 2.57.) On chat the small LM commits most of all and gains less
 # than either, for the same reason.
 #
 # ## Recap
