@@ -129,9 +129,10 @@ def test_few_prompts_call_a_calibration_stale_and_sixteen_do_not():
 
 def test_the_gaps_are_drawn_and_weighted_by_blocks(closing):
     curve = [(0.2, 0.1, 10), (0.8, 0.9, 30), (0.9, 0.9, 60)]
-    fig = figures.gaps(curve, "made")
+    fig = figures.gaps(curve, drafts=3)
     drawn = [bars(axes) for axes in fig.axes if axes.containers]
     assert np.allclose(drawn[0], [[-10, 10, 0]]) and drawn[1] == [[10, 30, 60]]
+    assert fig.axes[0].get_title() == "The first 3 drafts survive as predicted, within 10.0 points"
     assert "weighted by blocks they are 4.0 points" in fig.axes[1].get_title()
 
 

@@ -67,21 +67,25 @@ def test_figures_7_and_8_draw_the_papers_lines_beside_ours():
     theirs = [[line for line in axes.lines if line.get_linestyle() in ("--", ":")] for axes in (left, right)]
     assert [len(lines) for lines in theirs] == [4, 2], "two models; MTP-1 and DSpark, and the one over the other"
     assert all(line.get_ydata().min() > 1 for line in theirs[1]), "the paper's DSpark is above its MTP-1 at every load"
+    at_load_1 = [container.lines[0].get_xdata()[0] for container in left.containers]
+    assert at_load_1 == [pytest.approx(1.13 ** place) for place in (-1, 0, 1)], "no mark hides another"
     frontiers = {name: np.array([[90.0, 90.0], [40.0, 160.0]]) for name in ("mtp", "lagged")}
     ours, papers = figures.figure_7(frontiers, "a made device").axes
     assert (len(ours.lines), len(papers.lines)) == (2, 4)
     assert [text.get_text() for text in ours.texts if text.get_text().isdigit()] == ["1", "4"] * 2, "points say how many requests are under way"
     assert [text.get_text() for text in papers.texts if "%" in text.get_text()] == ["+60 %", "+85 %", "+57 %", "+78 %"]
+    assert papers.get_title().endswith("DSpark's users are 57 to 85 % faster")
 
 
 def test_the_operating_point_sorts_requests_by_their_length():
     curves = {"algorithm1": np.array([[90.0, 90.0], [40.0, 160.0]])}
     lengths, accepted, alive = np.array([1, 3, 0]), np.array([2, 3, 1]), np.array([[0.9, 0.5, 0.1], [0.9, 0.9, 0.9], [0.1, 0.1, 0.1]])
     measured = curves | {"mtp": np.array([[200.0, 100.0], [50.0, 400.0]])}
-    left, right = figures.operating_point(curves, measured, "algorithm1", (90.0, 90.0), lengths, accepted, alive, "three").axes
+    left, right = figures.operating_point(curves, measured, "algorithm1", (90.0, 90.0), lengths, accepted, alive, "three", "a made device").axes
     drafted, verified, kept = ([bar.get_height() for bar in bars] for bars in right.containers)
     assert (drafted, verified, kept) == ([3, 3, 3], [3, 1, 0], [3, 1, 0]), "what was not verified is not accepted"
-    assert left.lines[-1].get_xydata().tolist() == [[90.0, 90.0]]
+    assert left.lines[-1].get_xydata().tolist() == [[90.0, 90.0]] and left.get_title() == "ring: 90 tokens/s for each user, 90 in all"
+    assert [text.get_text() for text in left.get_legend().get_texts()][1:] == ["lines: the model", "marks: measured"]
     assert (left.get_xlim(), left.get_ylim()) == (pytest.approx((0, 220)), pytest.approx((0, 440))), "room for curves that are not drawn"
 
 
@@ -181,7 +185,7 @@ def test_the_model_misses_the_engine_once():
 
 
 def test_waits_are_drawn_in_milliseconds():
-    lines = figures.arrivals({name: {6.4: wait, 19.1: 2.0} for name, wait in (("plain", 0.07), ("lagged", 0.08))}).axes[0].lines
+    lines = figures.arrivals({name: {6.4: wait, 19.1: 2.0} for name, wait in (("plain", 0.07), ("lagged", 0.08))}, "CPU").axes[0].lines
     assert [line.get_ydata()[0] for line in lines] == [70, 80]
 
 

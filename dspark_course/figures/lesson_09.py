@@ -59,13 +59,14 @@ def decay(observations: dict[str, Observations], device: str):
         predicted, outcome = survivals(found.logits), survived(found.accepted, found.logits.shape[1])
         off = max(off, np.abs(predicted.mean(0) - outcome.mean(0)).max())
         position, colour = np.arange(1, predicted.shape[1] + 1), domain_style(domain)["color"]
-        axes.plot(position, expit(found.logits).mean(0), color=ORANGE, marker="D", linestyle=":",
+        axes.plot(position, expit(found.logits).mean(0), color=GREY, marker="D", linestyle=":",
                   label="mean confidence")
         axes.plot(position, predicted.mean(0), color=BLACK, marker="s", linestyle="--", markerfacecolor="none",
                   label="survival, predicted")
         share = share_estimates(outcome, np.ones_like(outcome), found.prompts)
         draw_estimates(axes, position, share, {"color": colour, "marker": "o", "label": "survival, observed, 95 %"})
-        axes.set(title=f"{domain}: {len(outcome)} blocks", xlabel="draft position", xticks=position, ylim=(0, 1.02))
+        axes.set(xlabel="draft position", xticks=position, ylim=(0, 1.02))
+        axes.set_title(f"{domain}: {len(outcome)} blocks", fontsize=10)
     panels[0].set_ylabel("probability or share of blocks")
     panels[0].legend(fontsize=8, loc="lower left")
     fig.suptitle(f"Confidence is about one token; survival multiplies, and is predicted within {100 * off:.1f} points", fontsize=10)
@@ -73,15 +74,16 @@ def decay(observations: dict[str, Observations], device: str):
     return fig
 
 
-def gaps(curve: list, title: str):
-    """A reliability curve of bins (predicted, observed, count); beside it the gaps that ECE averages, in percentage points, and
-    the counts that it weights them by."""
+def gaps(curve: list, drafts: int):
+    """A reliability curve of bins (predicted, observed, count) of the survival of the first `drafts`; beside it the gaps that
+    ECE averages, in percentage points, and the counts that it weights them by."""
     fig, axes = plt.subplot_mosaic([["curve", "gap"], ["curve", "count"]], figsize=(8.4, 3.3), height_ratios=[2, 1])
     said, true, count = np.array(curve).T
     axes["curve"].plot([0, 1], [0, 1], color=GREY, linewidth=1)
     axes["curve"].plot(said, true, color=BLUE, marker="o")
-    axes["curve"].set(title=title, xlabel="predicted survival (mean of the bin)", ylabel="share that survived", ylim=(-0.03, 1.03))
     gap = 100 * (true - said)
+    axes["curve"].set(title=f"The first {drafts} drafts survive as predicted, within {np.abs(gap).max():.1f} points",
+                      xlabel="predicted survival (mean of the bin)", ylabel="share that survived", ylim=(-0.03, 1.03))
     axes["gap"].bar(said, gap, 0.045, color=np.where(gap < 0, REJECTED, ACCEPTED))
     axes["gap"].axhline(0, color=BLACK, linewidth=0.8)
     axes["gap"].set(title=f"The gaps; weighted by blocks they are {np.average(np.abs(gap), weights=count):.1f} points",
@@ -103,7 +105,7 @@ def temperature_search(grid, curves: dict[str, np.ndarray], floor: float):
         axes.plot(grid, 100 * errors, color=colour, label=f"{name}: least at {grid[best]:.2f}")
         axes.plot(grid[best], 100 * errors[best], color=colour, marker=marker, markersize=7)
     axes.axvline(1, color=BLACK, linestyle=":", linewidth=1)
-    axes.axhline(100 * floor, color=GREY, linestyle="--", label="floor: a perfect forecast, on average")
+    axes.axhline(100 * floor, color=GREY, linestyle="--", label="floor: a perfect forecast")
     axes.set(xscale="log", yscale="log", xlabel="temperature of position 1", ylabel="ECE of survival to position 1 (%)", ylim=(0.2, 50))
     axes.set_xticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
     axes.set_yticks([0.3, 1, 3, 10, 30], ["0.3", "1", "3", "10", "30"])
@@ -169,7 +171,7 @@ def label_panel(axes, found: Observations, predicted: np.ndarray, position: int,
     outcome = found.accepted >= position
     lines = [f"ECE {ece(predicted, outcome, FIGURE_6_BINS):.1%} (paper {theirs['ece_' + when]:.1%})"]
     if when == "before":
-        axes.set_title(f"position {position}")
+        axes.set_title(f"position {position}", fontsize=10)
         lines.append(f"AUC {auc(predicted, outcome):.3f} (paper {theirs['auc']:.3f})")
     axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=8)
 
@@ -195,7 +197,7 @@ def figure_5(own: OwnConfidence | None = None):
         line.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "markerfacecolor": "none", "linewidth": 1})
         for mine in own.rates(domain).values() if own else ():
             draw_estimates(line, list(mine), [rate.scaled(100) for rate in mine.values()], {**OWN, "linestyle": "-."})
-        bars.set_title(domain)
+        bars.set_title(domain, fontsize=10)
         line.set(xlabel="confidence threshold", ylim=(30, 102), xticks=x[::3])
     fig.suptitle("Rejected drafts go first, and accepted ones go with them: the rate shows the one and not the other", fontsize=10)
     panels[0][0].set_ylabel("tokens per round")
@@ -219,8 +221,7 @@ def token_milliseconds(table: CostTable, requests: int, accepted: float, rejecte
     return 1e3 / table.sps(requests, round(requests * (accepted + rejected))) / (requests * accepted)
 
 
-def threshold_explorer(observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int,
-                       title: str):
+def threshold_explorer(observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int):
     """What cutting recorded blocks at confidence `least` (said [N, g]) would accept and waste, and cost a token."""
     found = [replay(observations, said, threshold) for threshold in SWEPT]
     accepted, wasted = np.array(found).T
@@ -229,17 +230,17 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     fig, (left, right) = figure(2, width=4.3, height=3.1)
     left.stackplot(SWEPT, accepted, wasted, colors=[ACCEPTED, REJECTED], alpha=0.75,
                    labels=[f"accepted, {here[0]:.2f} at {least:.2f}", f"wasted, {here[1]:.2f} at {least:.2f}"])
-    left.set(xlabel="confidence threshold", ylabel="tokens per round", title=title, xlim=(0, SWEPT[-1]),
-             ylim=(0, 1.25 * (accepted[0] + wasted[0])))
+    left.set(xlabel="confidence threshold", ylabel="tokens per round", xlim=(0, SWEPT[-1]), ylim=(0, 1.25 * (accepted[0] + wasted[0])))
+    left.set_title(f"{here[1] / sum(here):.0%} of what is verified is wasted", fontsize=10)
     left.legend(fontsize=8, loc="upper right")
     near = cost <= NEAR * cost.min()
     right.plot(SWEPT, cost, color=BLUE)
-    right.plot(SWEPT[near], cost[near], linestyle="", marker="D", markersize=6, color=ORANGE,
+    right.plot(SWEPT[near], cost[near], linestyle="", marker="D", color=BLACK, markerfacecolor="white",
                label=f"within {NEAR - 1:.0%} of the least, {cost.min():.3f} ms")
     now = token_milliseconds(table, requests, *here)
     right.plot(least, now, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {now:.3f} ms")
-    right.set(xlabel="confidence threshold", ylabel="verification (ms per token)", ylim=(0, 1.3 * max(cost)),
-              title=f"{requests} request{'s' * (requests > 1)} per step")
+    right.set(xlabel="confidence threshold", ylabel="verification (ms per token)", ylim=(0, 1.3 * max(cost)))
+    right.set_title(f"{requests} request{'s' * (requests > 1)} per step: {max(0, now / cost.min() - 1):.0%} above the least", fontsize=10)
     right.legend(fontsize=8, frameon=True, framealpha=1, edgecolor="none")  # hides the dotted line
     for axes in (left, right):
         axes.axvline(least, color=BLACK, linestyle=":")

@@ -160,10 +160,10 @@ def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, t
         axes.set_title(f"{load} under way: highest at {max(values, key=lambda length: values[length].value)}", fontsize=9)
     for axes in panels.flat[len(found):]:
         axes.axis("off")  # room for the legend
-    for axes in panels.flat[len(found) - panels.shape[1]:panels.shape[1]]:
-        axes.tick_params(labelbottom=True)  # nothing stands below them
+    for axes in panels.flat[len(found) - panels.shape[1]:len(found)]:  # nothing stands below them
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel("drafts verified per request", fontsize=9)
     panels[0][0].set_xticks(list(next(iter(found.values()))))
-    fig.supxlabel("drafts verified per request", fontsize=9)
     fig.supylabel("throughput over plain decoding's", fontsize=9)
     panels.flat[-1].legend(*panels[0][0].get_legend_handles_labels(), loc="center", fontsize=8)
     fig.suptitle("The busier, the less any length brings; whole blocks stay at the top or near it", fontsize=10)
@@ -173,14 +173,15 @@ def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, t
 
 def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str, gamma: int = 7):
     """The share of each block that is verified, its anchor included (left; budgets are tokens, blocks of DSpark have `gamma`
-    drafts), and throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits."""
+    drafts), and throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits.
+    Marks of one load stand a little apart, so that none hides another."""
     fig, (left, right) = figure(2, width=4.0, height=3.3)
-    for name, values in budgets.items():
-        block = 2 if name == "mtp" else gamma + 1
-        draw_estimates(left, list(values), [found.scaled(100 / block) for found in values.values()], style(name))
-    for name, values in over_mtp.items():
-        draw_estimates(right, list(values), list(values.values()), style(name))
-    for axes in (left, right):
+    shares = {name: {load: found.scaled(100 / (2 if name == "mtp" else gamma + 1)) for load, found in values.items()}
+              for name, values in budgets.items()}
+    for axes, drawn in ((left, shares), (right, over_mtp)):
+        for index, (name, values) in enumerate(drawn.items()):
+            apart = 1.13 ** (index - (len(drawn) - 1) / 2)
+            draw_estimates(axes, [load * apart for load in values], list(values.values()), {**style(name), "markersize": 5})
         load_axis(axes, (1, 4, 16, 64, 200))
         axes.set_xlabel(f"{UNDER_WAY} (paper: per GPU)")
     for model, line in zip(PAPER_MODELS, ("--", ":")):
@@ -225,7 +226,8 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
             right.plot(*np.array(found["frontier"][series]).T, **_thin(ours, line))
         for anchor in found["anchors"]:
             _draw_anchor(right, anchor, side if anchor["sla_tps"] > ROOM_TO_THE_LEFT else 1)
-    right.set_title("the paper's fits", fontsize=10)
+    gains = [anchor["annotated_tps_gain_pct"] for model in PAPER_MODELS for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]]
+    right.set_title(f"the paper's fits: at equal throughput\nDSpark's users are {min(gains):.0f} to {max(gains):.0f} % faster", fontsize=10)
     right.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
     legend_under(fig, left, *fit_handles(), columns=3)
     return fig
@@ -250,8 +252,8 @@ def _draw_anchor(axes, anchor: dict, side: int) -> None:
     """A level at which the paper compares: the same throughput, and how much faster each user is, said left (-1) or right (1)."""
     theirs, ours, level = anchor["sla_tps"], anchor["dspark_tps_at_mtp_throughput"], anchor["mtp_throughput"]
     axes.annotate("", (ours, level), (theirs, level), arrowprops={"arrowstyle": "->", "color": BLACK})
-    axes.annotate(f"{anchor['annotated_tps_gain_pct']:+.0f} %", (ours if side > 0 else theirs, level), (4 * side, 1), fontsize=8,
-                  textcoords="offset points", va="center", ha="left" if side > 0 else "right",
+    axes.annotate(f"{anchor['annotated_tps_gain_pct']:+.0f} %", (ours if side > 0 else theirs, level), (4 * side, 2), fontsize=8,
+                  textcoords="offset points", va="bottom" if side > 0 else "center", ha="left" if side > 0 else "right",
                   bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8})
 
 
@@ -273,14 +275,16 @@ def against_engine(rows: list[dict], device: str):
     return fig
 
 
-def arrivals(waits: dict[str, dict[float, float]]):
-    """Seconds before the first token by requests arriving a second, {name: {rate: seconds}}."""
+def arrivals(waits: dict[str, dict[float, float]], device: str):
+    """Simulated seconds before the first token by requests arriving a second, {name: {rate: seconds}}; the costs of steps and
+    prompts were measured on `device`."""
     fig, axes = figure(width=5.4, height=3.0)
     for name, by_rate in waits.items():
         axes.plot(list(by_rate), [1e3 * wait for wait in by_rate.values()], **style(name))
     axes.set(xlabel="requests arriving per second", yscale="log", ylabel="time to the first token (ms),\n95th percentile")
     axes.set_title("A better drafter moves the point where the queue grows", fontsize=10)
     axes.legend(fontsize=8)
+    measured_on(axes, f"{device}: steps and prompts; the queue is simulated")
     return fig
 
 
@@ -301,12 +305,12 @@ def budgets_by_device(found: dict[str, dict[int, float]], block: int):
 
 
 def operating_point(curves: dict[str, np.ndarray], measured: dict[str, np.ndarray], name: str, point: tuple[float, float], lengths,
-                    accepted, survival, title: str):
+                    accepted, survival, title: str, device: str):
     """Where a load stands on the frontier, and what it leaves for each request in one step.
 
-    `curves` and `measured` hold [n, 2] by name, the model's and the engine's; the axes have room for all that was measured, so
-    that they stay when other curves are drawn. `lengths` and `accepted` are [R], `survival`
-    [R, g]; requests are sorted by their length.
+    `curves` and `measured` hold [n, 2] by name, the model's and the engine's on `device`; the axes have room for all that was
+    measured, so that they stay when other curves are drawn. `lengths` and `accepted` are [R], `survival` [R, g]; requests are
+    sorted by their length.
     """
     fig, (left, right) = figure(2, width=4.1, height=3.1, gridspec_kw={"width_ratios": [1, 1.25]})
     for other, points in curves.items():
@@ -314,8 +318,12 @@ def operating_point(curves: dict[str, np.ndarray], measured: dict[str, np.ndarra
         left.plot(*measured[other].T, **{**style(other), "label": "_", "linestyle": "", "markersize": 5})
     left.plot(*point, marker="o", markersize=15, markerfacecolor="none", markeredgewidth=2.5, color=RED, linestyle="")
     fastest, most = 1.1 * np.concatenate(list(measured.values())).max(0)
-    left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, fastest), ylim=(0, most), title="the operating point")
-    left.legend(fontsize=8)
+    left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, fastest), ylim=(0, most))
+    left.set_title("ring: {:.0f} tokens/s for each user, {:.0f} in all".format(*point), fontsize=10)
+    what = [Line2D([], [], color=GREY, label="lines: the model"),
+            Line2D([], [], color=GREY, linestyle="", marker="o", markersize=5, label="marks: measured")]
+    left.legend(handles=[*left.get_legend_handles_labels()[0], *what], fontsize=8)
+    measured_on(left, device)
     order = np.lexsort((-survival.sum(1), -lengths))
     _draw_lengths(right, lengths[order], np.minimum(accepted, lengths)[order], survival.shape[1])
     right.set_title(title, fontsize=10)

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import torch
 
-from .style import ACCEPTED, BLACK, GREY, NEXT, ORANGE, REJECTED
+from .style import ACCEPTED, BLACK, GREY, NEXT, REJECTED
 
 LETTERS = 9  # points
 KINDS = {  # what became of a drafted token: (colour, filled, mark)
@@ -101,7 +101,7 @@ def _legend(axes, x: float, y: float) -> None:
 def along_block(fig, axes, texts: list[str], confidence, accepted: int) -> None:
     """Marks each position's confidence on a figure of one block, names the tokens, shades the refused one and those after."""
     position = range(len(texts))
-    axes.plot(position, confidence, linestyle="", marker="D", color=ORANGE, label="confidence")
+    axes.plot(position, confidence, linestyle="", marker="D", color=GREY, markeredgecolor=BLACK, label="confidence")
     if accepted < len(texts):
         axes.axvspan(accepted - 0.5, accepted + 0.5, color=REJECTED, alpha=0.15, lw=0, zorder=0)
         axes.axvspan(accepted + 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)

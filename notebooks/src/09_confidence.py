@@ -210,7 +210,7 @@ lab_own = own_confidence(lab, dspark)  # None where these are the models that we
 picture = figures.decay(recorded, f"{recorded_confidence.calibration_run()['device']}, {recorded_confidence.calibration_run()['target']}")
 
 # %% [markdown]
-# Confidence (orange) answers for one token, survival for all up to it, so survival falls even where confidence stays. On
+# Confidence (grey) answers for one token, survival for all up to it, so survival falls even where confidence stays. On
 # code confidence is lower at positions 1, 4 and 5, probably at the function's name (these recordings keep no tokens).
 # How likely does a whole block survive? That can be computed in two ways, and they differ:
 
@@ -242,7 +242,7 @@ place = np.minimum((said * bins).astype(int), bins - 1)
 held = [place == b for b in range(bins) if (place == b).any()]
 curve = [(said[inside].mean(), true[inside].mean(), inside.sum()) for inside in held]
 assert bins == 15 and np.allclose(curve, [found for found in calibration.reliability(said, true) if found])
-picture = figures.gaps(curve, f"survival of the first 3 drafts, {len(said)} blocks")
+picture = figures.gaps(curve, drafts=3)
 
 # %% [markdown]
 # One number for the whole curve is the *expected calibration error*: the mean gap between prediction and outcome, taken over
@@ -700,7 +700,7 @@ def explore_threshold(domain, scaling, least, requests):
     """Recorded blocks of a domain cut at `least`, on raw or calibrated confidences: accepted, wasted, cost per token."""
     found = recorded[domain]
     said = expit(found.logits / (sts.temperatures if scaling == "calibrated" else 1.0))
-    return figures.threshold_explorer(found, said, least, table, requests, f"{domain}, {scaling}")
+    return figures.threshold_explorer(found, said, least, table, requests)
 
 
 panel = widgets.explore(
@@ -709,7 +709,7 @@ panel = widgets.explore(
     requests=widgets.slider("requests", most_requests, 1, most_requests))
 
 # %% [markdown]
-# Move the number of requests and watch the orange points, the thresholds within 3 % of the cheapest. (The curve has steps
+# Move the number of requests and watch the diamonds, the thresholds within 3 % of the cheapest. (The curve has steps
 # because the cost table has: some batch sizes suit the machine better than others.) The best threshold is not a property of
 # the drafter:
 

@@ -624,9 +624,9 @@ for load in loads:
 #
 # How many tokens does a request get verified in a step, its anchor included? MTP-1 always has two, its whole block. For
 # the scheduler the paper fits a line through live traffic; ours stands beside it. Blocks have seven drafts here and five
-# there, so the figure shows the share of the block (MTP-1's line lies under that of whole blocks); and our requests share one
+# there, so the figure shows the share of the block (all of it for MTP-1 and for whole blocks); and our requests share one
 # CPU core. Throughput is drawn over that of MTP-1 at the same load, since tokens per second of a laptop and of a
-# GPU cannot be compared.
+# GPU cannot be compared. Marks of the same load stand side by side.
 
 # %%
 from dspark_lite.common import paper
@@ -947,7 +947,7 @@ for name in servers:
         inside.append(sum(answer.ended - answer.arrived for answer in found) / max(answer.ended for answer in found))  # Little
     print(f"{label(name):22} median tokens/s of a user:", ", ".join(f"{speed:.0f}" for speed in speeds))
     print(f"{'':22} requests in the server:   ", ", ".join(f"{mean:.0f}" for mean in inside))
-picture = figures.arrivals(waits)
+picture = figures.arrivals(waits, device)
 
 # %% [markdown]
 # At the lowest rate a user of DSpark gets 132 tokens per second, one of MTP-1 63 and one of plain decoding 38, on the full
@@ -1132,8 +1132,8 @@ def move(load, policy, step):
     """The operating point and one step."""
     curves = {name: np.array([point(*ways[name], R) for R in grid]) for name in ("mtp", policy)}
     lengths, accepted, alive = one_step(policy, load, step)
-    title = f"{load} under way: {lengths.mean():.2f} drafts verified per request in this step"
-    return figures.operating_point(curves, frontiers, policy, point("dspark", policy, load), lengths, accepted, alive, title)
+    title = f"{load} under way: {lengths.mean():.2f} drafts verified per request"
+    return figures.operating_point(curves, frontiers, policy, point("dspark", policy, load), lengths, accepted, alive, title, device)
 
 
 panel = widgets.explore(
