@@ -25,6 +25,8 @@ def test_the_title_of_the_latencies_names_what_loses(closing):
     costs = {("plain", "chat"): (1.0, 0.0, 0.004), ("prompt_lookup", "chat"): (1.1, 0.0, 0.005),
              ("plain", "code"): (1.0, 0.0, 0.004), ("prompt_lookup", "code"): (1.0, 0.0, 0.00404)}  # no more than a measurement varies
     assert figures.latency_bars(costs, "CPU").axes[0].get_title().endswith("\nslower than plain decoding: prompt lookup on chat")
+    costs |= {("plain", "math"): (1.0, 0.0, 0.004), ("prompt_lookup", "math"): (1.1, 0.0, 0.005), ("prompt_lookup", "code"): (1.0, 0.0, 0.005)}
+    assert figures.latency_bars(costs, "CPU").axes[0].get_title().endswith(": prompt lookup on chat, code and math")
 
 
 def test_the_sweep_of_draft_lengths_shows_measurement_and_formula(closing):
@@ -43,10 +45,11 @@ def test_the_sweep_of_draft_lengths_shows_measurement_and_formula(closing):
 def test_the_figure_of_when_it_pays_marks_the_best_length_and_where_it_breaks_even(closing):
     left, right = figures.when_it_pays(0.8, 7, 0.1, 1.0).axes
     tokens = {gamma: (1 - 0.8 ** (gamma + 1)) / 0.2 for gamma in (6, 7)}  # in rounds of 1.6 and 1.7 plain passes
-    assert drawn(left) == {"best: γ = 6": [pytest.approx(tokens[6] / 1.6)], "here: 2.45": [pytest.approx(tokens[7] / 1.7)]}
-    assert drawn(right) == {"breaks even at a = 0.41": [1], "here: 2.45": [pytest.approx(tokens[7] / 1.7)]}
+    assert drawn(left) == {"best": [pytest.approx(tokens[6] / 1.6)], "here: 2.45": [pytest.approx(tokens[7] / 1.7)]}
+    assert drawn(right) == {"breaks even": [1], "here: 2.45": [pytest.approx(tokens[7] / 1.7)]}
+    assert [left.get_title(), right.get_title()] == ["best γ = 6, 2.47 times plain decoding", "γ = 7 breaks even at a = 0.41"]
     _, never = figures.when_it_pays(0.05, 16, 1.0, 3.0).axes
-    assert list(drawn(never)) == ["here: 0.06"]
+    assert list(drawn(never)) == ["here: 0.06"] and never.get_title() == "γ = 16 never breaks even"
     assert [left.get_ylim(), never.get_ylim()] == [(0, 3)] * 2, "settings can be compared"
 
 

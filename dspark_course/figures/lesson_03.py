@@ -1,7 +1,7 @@
 """Figures of lesson 03: where the time of a token goes, and when speculation pays."""
 
 from dspark_lite.common.names import DRAFTER_LABELS
-from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, domain_axes, domain_style, figure, measured_on
+from .style import ALTERED, BLACK, DRAFTER_STYLES, GREY, RED, domain_axes, domain_style, figure, measured_on
 
 SLOWER = 1.02  # times the time of plain decoding: less is within what a measurement of it varies
 
@@ -23,8 +23,11 @@ def latency_bars(costs: dict[tuple[str, str], tuple[float, float, float]], devic
         axes.annotate(f"τ {tau:.2f}", (x, verify + draft), (0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=8)
     axes.bar(0, 0, facecolor="white", edgecolor=GREY, hatch="////", label="hatched: drafting")
     domain_axes(axes, domains, "time of one token, L (ms)", device)
-    slower = [f"{DRAFTER_LABELS[name]} on {domain}" for name, domain in costs
-              if sum(costs[name, domain][1:]) / costs[name, domain][0] > SLOWER * sum(costs["plain", domain][1:])]
+    slower = []
+    for name in names:
+        lost = [domain for domain in domains if sum(costs[name, domain][1:]) / costs[name, domain][0] > SLOWER * sum(costs["plain", domain][1:])]
+        if lost:
+            slower.append(f"{DRAFTER_LABELS[name]} on {' and '.join(filter(None, (', '.join(lost[:-1]), lost[-1])))}")
     name, share = most_drafting(costs)
     axes.set_title(f"drafting is {share:.0%} of a round of the {DRAFTER_LABELS[name]}\n"
                    f"slower than plain decoding: {', '.join(slower) or 'none'}", fontsize=10)
@@ -53,17 +56,18 @@ def when_it_pays(acceptance: float, gamma: int, cost: float, verify: float):
     curve = [speedup(acceptance, length) for length in lengths]
     top = next(top for top in (3, 6, 12, 24) if top > max(curve))  # few scales, so that most settings can be compared
     best = max(lengths, key=lambda length: speedup(acceptance, length))
-    left.plot(lengths, curve, color=BLUE, marker=".")
-    left.plot(best, speedup(acceptance, best), linestyle="", marker="*", markersize=14, color=ORANGE,
-              label=f"best: γ = {best}")
-    left.set(xlabel="draft length γ (tokens)", xticks=lengths[::3],
-             title=f"a = {acceptance:.2f}, c = {cost:.2f}, v = {verify:.1f}")
+    marked = {"linestyle": "", "color": BLACK, "markerfacecolor": "white"}
+    left.plot(lengths, curve, color=ALTERED, marker=".")
+    left.plot(best, max(curve), **marked, marker="*", markersize=14, label="best")
+    left.set(xlabel="draft length γ (tokens)", xticks=lengths[::3])
+    left.set_title(f"best γ = {best}, {max(curve):.2f} times plain decoding", fontsize=10)
     shown = [a for a in chances if speedup(a, gamma) <= top]
-    right.plot(shown, [speedup(a, gamma) for a in shown], color=BLUE)
+    right.plot(shown, [speedup(a, gamma) for a in shown], color=ALTERED)
     even = next((a for a in chances if speedup(a, gamma) >= 1), None)
     if even is not None:
-        right.plot(even, 1, linestyle="", marker="D", color=RED, label=f"breaks even at a = {even:.2f}")
-    right.set(xlabel="acceptance a", xlim=(-0.05, 1.05), title=f"γ = {gamma}, c = {cost:.2f}, v = {verify:.1f}")
+        right.plot(even, 1, **marked, marker="D", label="breaks even")
+    right.set(xlabel="acceptance a", xlim=(-0.05, 1.05))
+    right.set_title(f"γ = {gamma} never breaks even" if even is None else f"γ = {gamma} breaks even at a = {even:.2f}", fontsize=10)
     for axes, x in ((left, gamma), (right, acceptance)):
         axes.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
         axes.text(0.98, 0.03, "slower than plain decoding", transform=axes.transAxes, ha="right", fontsize=8, color=RED)
