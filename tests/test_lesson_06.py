@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import written
-from stated import caught, printed, prose, tied
+from stated import caught, printed, prose, says, tied
 
 from dspark_lite.common import paper
 from dspark_lite.common.estimates import Estimate
@@ -28,18 +28,23 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"on chat, DSpark {NUMBER}: the rival wins", rf"^chat +DSpark +τ {NUMBER}"),
     (rf"acceptance falls further, from {NUMBER} to {NUMBER}, Eagle3's", rf"^chat +DSpark +τ \S+ +{NUMBER} .* {NUMBER}$"),
     (rf"Eagle3's from {NUMBER} to {NUMBER}\. That fits", rf"^chat +Eagle3 +τ \S+ +{NUMBER} .* {NUMBER}$"),
-    (rf"on chat it falls by {NUMBER}, and on code", rf"^DSpark, here .* \S+ -{NUMBER}$"),
+    (rf"on chat it falls by {NUMBER}\. What its head", rf"^DSpark, here .* \S+ -{NUMBER}$"),
+    (rf"reads no more, and on chat it rises by {NUMBER}\.", rf"^DSpark, paper .* \S+ \+{NUMBER}$"),
     (rf"on code it begins low, at {NUMBER}, with", rf"^DSpark, here +\S+ \S+ +{NUMBER}"),
     (rf"first position on math was {NUMBER} on eight", rf"^math +Eagle3 +τ \S+ +{NUMBER}"), (rf"and is {NUMBER} on 200", rf"^Eagle3, here +{NUMBER}"),
     (rf"DSpark commits {NUMBER} % fewer tokens per round than Eagle3", rf"DSpark against Eagle3, mean of the domains: -{NUMBER}%"),
     (rf"where the paper's commits {NUMBER} % more", rf"here, \+{NUMBER}% in the paper"),
     (rf"it ends at {NUMBER}, the other at", rf"teacher-forced +.*: {NUMBER} with the target's"),
     (rf"the other at {NUMBER}\. \(Both rise", rf"training-time test +.*: {NUMBER} with the target's"),
-    (rf"teacher forcing loses {NUMBER} by the fifth", rf"teacher-forced .*\(-{NUMBER}\)"),
-    (rf"the training-time test {NUMBER}, and", rf"training-time test .*\(-{NUMBER}\)"),
+    (rf"teacher forcing loses {NUMBER} by the fifth", rf"teacher-forced .*\(-{NUMBER}\);"),
+    (rf"the training-time test {NUMBER}, and", rf"training-time test .*\(-{NUMBER}\);"),
     (rf"the order turns: {NUMBER} against", rf"teacher-forced .*features, {NUMBER} with"),
     (rf"the order turns: \S+ against {NUMBER}\.", rf"training-time test .*features, {NUMBER} with"),
-    (rf"loses {NUMBER} in seven passes", rf"the lab's Eagle3 .*\(-{NUMBER}\)"),
+    (rf"It begins lower, {NUMBER} against", rf"training-time test +pass 1: {NUMBER};"),
+    (rf"It begins lower, \S+ against {NUMBER}, and early", rf"teacher-forced +pass 1: {NUMBER};"),
+    (rf"commit about the same, {NUMBER} and", rf"training-time test +.*; τ by its own output {NUMBER}$"),
+    (rf"commit about the same, \S+ and {NUMBER} tokens per round", rf"teacher-forced +.*; τ by its own output {NUMBER}$"),
+    (rf"loses {NUMBER} in seven passes", rf"the lab's Eagle3 .*\(-{NUMBER}\);"),
     (rf"At position 7 they have {NUMBER}, the", rf"{NUMBER} at position 7"),
     (rf"the coloured line {NUMBER}, and the bar covers", rf"the lab's Eagle3 .*features, {NUMBER} with"),
     (rf"gives Eagle3 {NUMBER} tokens per round where", rf"by the formula: .*Eagle3 {NUMBER}"),
@@ -59,13 +64,15 @@ def test_what_the_lesson_says_it_prints(sentence, output):
 def test_the_shapes_of_the_papers_curves_and_of_ours():
     caught("Eagle3 begins lowest and rises in every domain, DFlash begins high and drops by the third position, and DSpark begins highest",
            prose("06"), "the prose")
-    caught("Ours rise and fall like that on math alone; on code and chat only DFlash does", prose("06"), "the prose")
+    caught("Ours do so on math; on code and chat DFlash alone does, and on chat it goes on falling where the paper's recovers",
+           prose("06"), "the prose")
     ours = {domain: {name: [e.value for e in our_results.conditional_acceptance(f"tiny-{name}", domain)] for name in paper.LABELS}
             for domain in DOMAINS}
     theirs = {domain: {name: paper.conditional_acceptance(name, domain) for name in paper.LABELS} for domain in DOMAINS}
     assert [keeps_the_shapes(theirs[domain]) for domain in DOMAINS] == [True, True, True]
     assert [keeps_the_shapes(ours[domain]) for domain in DOMAINS] == [domain == "math" for domain in DOMAINS]
     assert all(curves["dflash"][2] < curves["dflash"][0] for curves in ours.values())
+    assert max(ours["chat"]["dflash"][3:]) < ours["chat"]["dflash"][2] and min(theirs["chat"]["dflash"][3:]) > theirs["chat"]["dflash"][2]
     assert ours["code"]["dspark"][3] < min(ours["code"]["dspark"][2], ours["code"]["dspark"][4]) - 0.05  # the dent at the fourth
 
 
@@ -77,10 +84,13 @@ def keeps_the_shapes(curves: dict) -> bool:
 
 
 def test_what_is_said_of_the_two_suspects():
-    caught("after the training that ends lesson 07 it commits more in every domain", prose("06"), "the prose")
-    lengths = {row["drafter"]: row["accepted_length"] for row in experiments.diagnosis()["drafters"]}
-    assert all(lengths["diagnosis-5-full-length"][domain] > lengths["tiny-dspark"][domain] for domain in DOMAINS)
-    said = caught(rf"the block drafters from a sample of {NUMBER} anchors", prose("06"), "the prose")
+    *said, prompts = caught(rf"trained as at the end of lesson 07 it commits {NUMBER}, {NUMBER} and {NUMBER}, on {NUMBER} prompts each: more than "
+                            "this Eagle3", prose("06"), "the prose")
+    (cured,) = (row["accepted_length"] for row in experiments.diagnosis()["drafters"] if row["drafter"] == "diagnosis-5-full-length")
+    rival = our_results.accepted_lengths("tiny-eagle3")
+    assert all(says(word, str(cured[domain])) and cured[domain] > rival[domain].value for word, domain in zip(said, DOMAINS))
+    assert f"EVALUATED, SLOTS = {prompts}, " in (ROOT / "scripts" / "diagnosis.py").read_text()
+    said = caught(rf"the block drafters from {NUMBER} anchors", prose("06"), "the prose")
     assert said == (str(our_results.measured("tiny-dspark")["recipe"]["config"]["num_anchors"]),)
 
 
@@ -96,11 +106,13 @@ def draft_times(drafter):
 
 
 def test_what_a_further_token_costs():
-    caught("a further token costs Eagle3 a whole pass, the block drafters next to nothing. Eagle3's first token is cheaper than a "
-           "whole block of seven, its seven cost more than DFlash's seven.*The first costs more than each further one", prose("06"), "the prose")
+    caught("a further token costs Eagle3 a whole pass, the block drafters a small part of one. Eagle3's first token is "
+           "cheaper than a whole block of seven, its seven cost more than DFlash's seven.*The block drafters' lines rise only a little",
+           prose("06"), "the prose")
     (first, more, whole), *blocks = map(draft_times, ("Eagle3", "DFlash", "DSpark"))
-    assert more < first and whole > blocks[0][2]
+    assert whole > blocks[0][2]
     assert all(first < block_first and block_more < more / 2 for block_first, block_more, _ in blocks)
+    assert all(block_whole - block_first < (whole - first) / 2 for block_first, _, block_whole in blocks)
 
 
 def verification():
@@ -146,7 +158,8 @@ def test_judged_as_a_whole_a_block_keeps_more_and_the_text_stays():
 def test_where_the_ninth_goes():
     caught(r"AB has the weights \$\\frac\{1\}\{2\}\$ and 1: it is always kept whole, 2/9 more. AA has \$\\frac\{1\}\{2\}\$ and "
            r"\$\\frac\{1\}\{4\}\$: it is kept whole in one case of four or not at all, half a draft on average where the token rule keeps three "
-           r"quarters. That is 1/9 less, for AA is drafted in 4/9", prose("06"), "the prose")
+           r"quarters. That is 1/9 less, for AA is drafted in 4/9. BA and BB keep what they kept: 10/9 \+ 2/9 - 1/9 = 11/9. \(The text may begin "
+           r"with A in 3/9 of all cases: AB takes 2/9, AA kept whole the last 1/9", prose("06"), "the prose")
     p, q = torch.tensor([1, 2]) / 3, torch.tensor([2, 1]) / 3
     block = p.expand(4, 3, 2), q.expand(4, 2, 2), torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
     ends, weights, _ = block_ends(*block, None)  # [4, 3]: how much of each block is kept, and w_0, w_1, w_2
@@ -163,6 +176,13 @@ def test_on_how_many_prompts_both_rules_judged():
     assert {row["prompts"] for row in rows} == {int(said[0])}
 
 
+def test_total_adds_little_to_drafting_and_verifying():
+    caught("`total` adds the little that passes between rounds", prose("06"), "the prose")
+    for name in ("small LM", "DFlash", "DSpark", "Eagle3", "MTP-1"):
+        total, drafting, verifying = map(float, caught(rf"^{name}(?: +[\d.-]+){{3}} +{NUMBER} +{NUMBER} +{NUMBER} ", printed("06"), "the scoreboard"))
+        assert drafting + verifying - 0.015 < total < 1.02 * (drafting + verifying)
+
+
 def scoreboard_row(name):
     """A row of the scoreboard that the lesson prints: τ by domain, plain passes of a round, speed-up by domain."""
     row = caught(rf"^{name}((?: +[\d.-]+){{9}})$", printed("06"), "the scoreboard")[0].split()
@@ -170,17 +190,13 @@ def scoreboard_row(name):
 
 
 def test_tokens_per_round_are_not_speed():
-    said = caught(rf"On code Eagle3 commits more than DSpark and gains less, because its round costs more. \(By the mean costs shown that holds as "
-                  rf"well. On code Eagle3's rounds cost even more than its mean: {NUMBER} tokens for a gain of {NUMBER}.\) On chat the small LM "
-                  "commits most of all and gains less than either, for the same reason", prose("06"), "the prose")
+    caught("`total` adds the little that passes between rounds.* On code Eagle3 commits more than DSpark and gains less, because its round costs "
+           "more. On chat the small LM commits most of all and gains less than either, for the same reason", prose("06"), "the prose")
     rows = {name: scoreboard_row(name) for name in ("small LM", "DFlash", "DSpark", "Eagle3", "MTP-1")}
     (tau, cost, speed), (rival_tau, rival_cost, rival_speed), small = rows["DSpark"], rows["Eagle3"], rows["small LM"]
     assert rival_tau["code"] > tau["code"] and rival_speed["code"] < speed["code"] and rival_cost > cost
-    assert tuple(map(float, said)) == (rival_tau["code"], rival_speed["code"])
-    assert rival_tau["code"] / rival_speed["code"] > rival_cost  # in plain passes, what a round on code took
     assert small[0]["chat"] == max(row[0]["chat"] for row in rows.values()) and small[1] > rival_cost
     assert small[2]["chat"] < min(speed["chat"], rival_speed["chat"])
-    assert tau["code"] / cost > rival_tau["code"] / rival_cost  # with the mean cost of a round as well
 
 
 def test_two_short_blocks_have_the_length_that_the_answer_says():
@@ -190,7 +206,7 @@ def test_two_short_blocks_have_the_length_that_the_answer_says():
 
 
 def test_two_short_blocks_make_a_token_more_expensive():
-    caught("Then a token becomes more expensive each time: by about half, by about a tenth, by a few per cent. "
+    caught("Then a token costs more in all three: by about half, an eighth, a few per cent. "
            "Two blocks pay only where a verification costs as much as dozens of blocks", prose("06"), "the prose")
     first, more, whole = draft_times("DSpark")
     rates = caught(rf"^chat +DSpark +τ \S+ +{NUMBER} +{NUMBER} +{NUMBER} ", printed("06"), "the output")
@@ -225,6 +241,13 @@ def test_every_panel_names_its_lines(closing):
     assert all(text.xy[0] < 1 and text.get_ha() == "right" for axes in fig.axes for text in axes.texts if text.get_text() == "MTP-1")
     fig = figures.passes_figure({"toy": ([0.6, 0.7], [0.6, 0.55]), "lab": ([0.9, 0.9], [0.9, 0.9])}, [Estimate(0.9, 0.8, 0.95), None])
     assert [len(axes.texts) for axes in fig.axes] == [2, 3]
+
+
+def test_a_panel_whose_axis_does_not_begin_at_0_says_so(closing):
+    fig = figures.acceptance_panels({"math": {"mtp": [Estimate(0.9, 0.72, 1.0)], "eagle3": [Estimate(0.9, 0.85, 1.0)] * 3},
+                                     "chat": {"eagle3": [Estimate(0.5, 0.1, 0.6)] * 3}}, {"math": "math", "chat": "chat"})
+    assert [axes.get_ylim()[0] for axes in fig.axes] == [pytest.approx(0.6), 0]
+    assert [["the axis begins at 0.6" in text.get_text() for text in axes.texts].count(True) for axes in fig.axes] == [1, 0]
 
 
 def test_the_name_of_plain_decoding_keeps_clear_of_the_curves():

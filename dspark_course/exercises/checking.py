@@ -28,7 +28,7 @@ def checker(check):
         try:
             check(*answers)
         except (Unfinished, NotImplementedError):
-            print("Not done yet: replace the dots above, or add the missing `return`, and run both cells again.")
+            print("Not done yet: replace the dots above, or add the missing `return`, then run your code and this check again.")
         except Mistake as mistake:
             print(f"Not yet: {mistake}")
         except Exception as error:

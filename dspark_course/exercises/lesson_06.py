@@ -6,7 +6,7 @@ from .checking import Exercise, Mistake, Step
 
 
 def pairs(token_ids, features):
-    """What Eagle3's layer reads of n committed tokens, (tokens [P], features [P, H])."""
+    """What Eagle3's layer reads of n tokens that the target has read, (tokens [P], features [P, H])."""
     return token_ids[1:], features[:-1]
 
 
@@ -14,8 +14,10 @@ def paired(answer):
     """Tokens [P] and features [P, H], in this order and as many of the one as of the other."""
     if len(answer) != 2:
         raise Mistake("two tensors are asked for, the tokens and the features, not a row or a list item for each pair.")
+    if not all(isinstance(part, torch.Tensor) for part in answer):
+        raise Mistake("two tensors are asked for, the tokens and the features; yours are not both tensors.")
     tokens, features = answer
-    if getattr(tokens, "ndim", 1) > getattr(features, "ndim", 2):
+    if tokens.ndim > features.ndim:
         raise Mistake("the features came first; return the tokens, then the features.")
     if len(tokens) != len(features):
         raise Mistake(f"there are {len(tokens)} tokens and {len(features)} features; every feature has one token.")
@@ -45,6 +47,8 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
         lambda ids, features: (features[:-1], ids[1:]),
     "two tensors are asked for, the tokens and the features, not a row or a list item for each pair.":
         lambda ids, features: list(zip(ids[1:], features[:-1])),
+    "two tensors are asked for, the tokens and the features; yours are not both tensors.":
+        (lambda ids, features: (ids[1:].tolist(), features[:-1].tolist()), lambda ids, features: (ids[1:].tolist(), features[:-1])),
     "there are 4 tokens and 5 features; every feature has one token.":
         lambda ids, features: (ids[1:], features),
 }, "the pairs are not (token i + 1, feature i) for i = 0 to n - 2.", paired))
@@ -72,6 +76,8 @@ check_after_round = Exercise(after_round, Step([(20, 7, 3), (20, 7, 0), (31, 5, 
         lambda cached, gamma, accepted: (cached + gamma, accepted + 1),
     "the first pass's entry is the anchor's pair: you kept it and entered the anchor again.":
         lambda cached, gamma, accepted: (cached + 1, accepted + 1),
+    "you kept the first pass's entry, which is right and is the anchor's pair; every accepted draft must be entered then.":
+        (lambda cached, gamma, accepted: (cached + 1, 0), lambda cached, gamma, accepted: (cached + 1, accepted - 1)),
     "nothing is rolled back: all entries of the passes are still in the cache, and the accepted drafts stand there twice.":
         lambda cached, gamma, accepted: (cached + gamma, accepted),
     "after a block that was accepted whole the last draft is committed too: gamma + 1 pairs are entered then.":
@@ -120,11 +126,13 @@ def conditional(accepted, gamma):
     return shares(at_least, reached)(accepted, gamma)
 
 
-def by_position(answer):
-    """The answer to a question about four positions, if it has as many values."""
-    if len(answer) != 4:
-        raise Mistake(f"there are {len(answer)} values for 4 positions; return one for each, 1 to gamma.")
-    return answer
+def one_for_each(positions):
+    """Reads an answer to a question about so many positions, if it has as many values."""
+    def read(answer):
+        if len(answer) != positions:
+            raise Mistake(f"there are {len(answer)} values for {positions} positions; return one for each, 1 to gamma.")
+        return answer
+    return read
 
 
 check_conditional = Exercise(conditional, Step([([4, 0, 2, 1, 4, 0, 1, 3], 4)], {
@@ -145,4 +153,8 @@ check_conditional = Exercise(conditional, Step([([4, 0, 2, 1, 4, 0, 1, 3], 4)], 
         shares(reached, lambda accepted, k: at_least(accepted, k - 2)),
     "there are 3 values for 4 positions; return one for each, 1 to gamma.":
         lambda accepted, gamma: conditional(accepted, gamma)[:-1],
-}, "position k is reached where at least k - 1 drafts were accepted, and accepted where at least k were.", by_position))
+}, "position k is reached where at least k - 1 drafts were accepted, and accepted where at least k were.", one_for_each(4)),
+    Step([([1, 2, 0, 2, 1], 3)], {
+        "there are 2 values for 3 positions; return one for each, 1 to gamma.":
+            lambda accepted, gamma: conditional(accepted, max(accepted)),
+    }, "some rounds reached position 3 here and none accepted it: its conditional acceptance is 0.", one_for_each(3)))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dspark_lite.common.names import DRAFTER_LABELS
-from .positions import last_point, position_panels
+from .positions import last_point
 from .style import BLACK, GREY, draw_estimates, draw_positions, drafter_style, figure, hollow, label_ends, measured_on
 from .token_boxes import LETTERS, box_width, draw_box, inch_canvas
 
@@ -58,19 +58,27 @@ def label_lines(axes, ends: list[tuple]) -> None:
     for x, y, label, colour in (end for end in ends if end[0] <= full):
         away, side = (-10, "right") if x < 1.5 else (8, "left")
         axes.annotate(label, (x, y), (away, 0), textcoords="offset points", ha=side, va="center", fontsize=8.5, color=colour)
-        axes.set_xlim(left=min(axes.get_xlim()[0], -0.5 if x < 1.5 else 1))
+        axes.set_xlim(left=min(axes.get_xlim()[0], x - 1.6 if x < 1.5 else 1))
 
 
 def acceptance_panels(found: dict, titles: dict):
     """Conditional acceptance by position, a panel per domain, {domain: {drafter: [Estimate or None]}}, with its title;
-    every panel names its lines."""
-    fig = position_panels(found, {name: drafter_style(name) for name in next(iter(found.values()))}, titles)
-    for axes, by_name in zip(fig.axes, found.values()):
-        for text in list(axes.texts):
-            text.remove()
-        aside = 0.04 * len(by_name)  # names stand beside the points, which `position_panels` moves apart
-        ends = [last_point(estimates, drafter_style(name)) for name, estimates in by_name.items()]
-        label_lines(axes, [(x - aside if x == 1 else x + aside, *rest) for x, *rest in ends])
+    every panel names its lines and has its own axis, which says where it begins if that is not 0."""
+    fig, panels = figure(len(found), width=4.0)
+    for axes, (domain, by_name) in zip(panels, found.items()):
+        aside = {name: 0.17 * (index - (len(by_name) - 1) / 2) for index, name in enumerate(by_name)}
+        for name, estimates in by_name.items():
+            draw_positions(axes, estimates, drafter_style(name), shift=aside[name])
+        lowest = min(e.low for estimates in by_name.values() for e in estimates if e is not None)
+        foot = np.floor(5 * lowest) / 5 if lowest > 0.4 else 0
+        axes.set_title(titles[domain], fontsize=10)
+        axes.set(ylim=(foot, 1.02), xticks=range(1, max(map(len, by_name.values())) + 1))
+        if foot:
+            axes.text(0.98, 0.03, f"the axis begins at {foot:.1f}", transform=axes.transAxes, ha="right", fontsize=8.5, color=GREY)
+        if axes is not panels[0]:
+            axes.set_ylabel("")
+        last = {name: last_point(estimates, drafter_style(name)) for name, estimates in by_name.items()}
+        label_lines(axes, [(x + aside[name], *rest) for name, (x, *rest) in last.items()])
     return fig
 
 

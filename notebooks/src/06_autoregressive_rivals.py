@@ -44,13 +44,13 @@ print(f"\n{lab.device_name}: a drafter of {len(eagle3.layers)} layer, made to dr
 # ## What one pass reads
 #
 # The features are the tapped hidden states again, mixed to one vector $f_i$ [H] per token by a matrix `fc`. $f_i$
-# knows the text up to $x_i$ and hence what the target thinks of $x_{i+1}$, but not which token was drawn. So the layer reads
-# one token beside $f_i$ and predicts the token after that one. Which token must it read?
+# knows the text up to its token $i$, $x_i$, and hence what the target thinks of $x_{i+1}$, but not which token was drawn. So the
+# layer reads one token beside $f_i$ and predicts the token after that one. Which token must it read?
 #
 # ### Exercise 1 · Pair them (code)
-# From the ids [n] of the committed tokens and their mixed features [n, H], return two tensors of equal length P: row $j$ of the
-# first is the token that the layer reads beside row $j$ of the second. Form every pair that can be formed now. Which feature
-# is left over, and until when?
+# From the ids [n] of the tokens that the target has read and their mixed features [n, H], return two tensors of equal length P:
+# row $j$ of the first is the token that the layer reads beside row $j$ of the second. Form every pair that can be formed now.
+# Which feature is left over, and until when?
 #
 # <details><summary>Hint</summary>
 #
@@ -101,7 +101,7 @@ assert inputs.shape[2] == 2 * target.hidden_size
 
 # %% [markdown]
 # The last feature has no partner yet: it *waits* until the target has drawn the anchor. All other pairs give keys and
-# values, at the feature's position, and as in lesson 04 they stay in a cache.
+# values, at the feature's position, and as in lesson 04 they stay in a cache. Computed by hand they agree with the package's:
 
 # %%
 from dspark_lite.losslessness.ties import agree
@@ -173,7 +173,8 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 #
 # <details><summary>Hint</summary>
 #
-# Forget what the passes have left. Which committed tokens, except the new anchor, have no pair in the cache then?
+# Forget what the passes have left. Which committed tokens, except the new anchor, stand beside no feature
+# in the cache then?
 #
 # </details>
 
@@ -284,19 +285,19 @@ print(f"MTP-1 by hand = the package's; it drafts {mtp.gamma} token per round, ta
 # %% [markdown]
 # Why only one token? The module can be chained: its own output in the place of the feature gives a second token, and so
 # on, MTP-3 or MTP-5. If each of its drafts is accepted with chance $\alpha$, given those before, $k$ of them give
-# $1 + \alpha + \dots + \alpha^k$ tokens: for $\alpha = 0.8$ that is 1.80 with one, 2.95 with three and 3.69 with five. A single user gains. But every request
-# now sends $k + 1$ tokens through the target in every step: 2, 4 or 6. On a full machine, where a step takes time in proportion
-# to its tokens, each token sent through the target yields 0.90, 0.74 or 0.61 committed ones; plain decoding yields 1.00. Every
-# draft loses, and MTP-1 loses least. The paper says (section 5.4) that DeepSeek kept MTP-1 in production because a static
-# multi-token drafter lowers the throughput of a busy server. DSpark cuts its blocks as the machine fills (lessons 09 and 10).
+# $1 + \alpha + \dots + \alpha^k$ tokens: for $\alpha = 0.8$ that is 1.80 with one, 2.95 with three and 3.69 with five. A single
+# user gains. But every request now sends $k + 1$ tokens through the target in every step: 2, 4 or 6. On a full machine, where a
+# step takes time in proportion to its tokens, each token sent through the target yields 0.90, 0.74 or 0.61 committed ones; plain
+# decoding yields 1.00. There every draft loses, MTP-1 least; on a machine that is not full it gains. The paper says (section 5.4)
+# that DeepSeek kept MTP-1 in production because a static multi-token drafter lowers the throughput of a busy server. DSpark cuts
+# its blocks as the machine fills (lessons 09 and 10).
 #
 # ## What a longer draft costs
 #
 # Every further token costs an autoregressive drafter one more pass, that is, reading the weights of its layer and of
-# the LM head once more. A block drafter pays for its backbone once; DSpark then adds its thin sequential step. We time
-# `propose` for drafts of 1 to 7 tokens, each right after a verification, as in a round. The block drafters compute their whole
-# block each time and cut it. (On a CPU we count only the time in which our thread was at work. A busy machine interrupts a
-# long pass nearly every time and a short draft seldom, so the least of many wall-clock times would favour the drafts.)
+# the LM head once more. We time `propose` for drafts of 1 to 7 tokens, each right after a verification, as in a round. The block
+# drafters compute their whole block each time and cut it. (On a CPU we count only our own thread's time: on a busy machine the
+# least of many wall-clock times favours short work, the drafts.)
 
 # %%
 import time
@@ -352,12 +353,11 @@ for name, cost in draft_ms.items():
     print(f"{names_of[name]:7} {cost[1]:5.2f} ms ({cost[1] / plain_ms:.2f} plain passes) for one token, {more if len(cost) > 1 else 'and it drafts no more'}")
 
 # %% [markdown]
-# The slope is what autoregression costs: a further token costs Eagle3 a whole pass, the block drafters next to nothing.
-# Eagle3's first token is cheaper than a whole block of seven, its seven cost more than DFlash's seven, with one layer
-# against three. (The first costs more than each further one because it follows a verification; timed alone it does not.)
-# The block drafters' lines are nearly flat, but for noise: each point pays for the whole backbone, and a further token adds
-# its row of the LM head and its draw, with DSpark a sequential step as well. So autoregression bounds how deep a drafter may
-# be; a block drafter, which pays for its layers once, can have several.
+# The slope is what autoregression costs: a further token costs Eagle3 a whole pass, the block drafters a small part of one.
+# Eagle3's first token is cheaper than a whole block of seven, its seven cost more than DFlash's seven, with one layer against
+# three. The block drafters' lines rise only a little: each point pays for the whole backbone, and a further token adds its row of
+# the LM head and its draw, with DSpark a sequential step as well. So autoregression bounds a drafter's depth; a block drafter,
+# which pays for its layers once, can have several.
 #
 # ## Conditional acceptance by position
 #
@@ -464,18 +464,20 @@ print(f"DSpark against Eagle3, mean of the domains: {against.value:+.1%} [{again
 # Eagle3, where the paper's commits 30.9 % more, far outside our interval. Only math has the paper's winner.
 #
 # Nor are the shapes the paper's. There Eagle3 begins lowest and rises in every domain, DFlash begins high and drops by the
-# third position, and DSpark begins highest and stays nearly level. Ours rise and fall like that on math alone; on code and
-# chat only DFlash does. Where DSpark loses to Eagle3 can be read: on chat it falls by 0.153, and on code it begins low, at
-# 0.885, with a dent at position 4 (lesson 07 finds what was refused there).
+# third position, and DSpark begins highest and stays nearly level. Ours do so on math; on code and chat DFlash alone does, and on
+# chat it goes on falling where the paper's recovers. Where DSpark loses to Eagle3 can be read: on code it begins low, at 0.885,
+# with a dent at position 4 (lesson 07 finds what was refused there), and on chat it falls by 0.153. What its head reads cannot
+# be the whole reason: the paper's DSpark reads no more, and on chat it rises by 0.026.
 #
-# *Why* it loses, no output here shows. Two suspects: our DSpark may be trained too little (after the training that ends
-# lesson 07 it commits more in every domain), and Eagle3 learned from every position of an answer, the block drafters from
-# a sample of 24 anchors. Whether DSpark would lead if Eagle3 had that training, too, was not tested in this world; lesson 12
-# trains both longer in another.
+# *Why* it loses, no output here shows. Two suspects: our DSpark may be trained too little (trained as at the end of lesson 07 it
+# commits 7.27, 6.83 and 6.20, on 40 prompts each: more than this Eagle3), and Eagle3 learned from every position of an answer,
+# the block drafters from 24 anchors. Whether DSpark would lead if Eagle3 had that training, too, was not tested here; lesson 12
+# trains both longer, on other texts.
 #
 # (Eagle3's first position on math was 0.96 on eight prompts above, and is 0.873 on 200, below that whole bar: a bootstrap
 # over eight prompts can be too narrow.)
-#
+
+# %% [markdown]
 # ### Exercise 4 · Two shapes, one length (think)
 # Drafter A accepts every position with 0.8. Drafter B begins with 0.7 and rises by 0.05 per position to 1.0 at the
 # seventh. Compute which has the larger $\tau$ with blocks of 2 and of 7. Does B catch up with A within seven drafts? What does
@@ -489,12 +491,13 @@ print(f"DSpark against Eagle3, mean of the domains: {against.value:+.1%} [{again
 # <details><summary>Answer</summary>
 #
 # A: $1 + 0.8 + 0.64 = 2.44$ with two, $4.16$ with seven. B: $1 + 0.7 + 0.525 = 2.225$ with two, and with seven
-# $1 + 0.7 + 0.525 + 0.42 + 0.357 + 0.3213 + 0.3052 + 0.3052 = 3.93$. B's products fall more slowly from the fourth position on and are larger
-# from the sixth, but it does not make up for its first two within seven drafts. The mean over positions is 0.85 for B and 0.8
-# for A, so the table ranks B first, wrongly. Early positions are factors of everything after them.
+# $1 + 0.7 + 0.525 + 0.42 + 0.357 + 0.3213 + 0.3052 + 0.3052 = 3.93$. B's products are larger from the sixth position on, too late
+# to make up for its first two. The mean over positions is 0.85 for B and 0.8 for A, so the table ranks B first, wrongly. Early
+# positions are factors of everything after them.
 #
 # </details>
-#
+
+# %% [markdown]
 # ## The training-time test
 #
 # From the second pass on Eagle3 reads its own output. The obvious way to train it never shows it such an input: give
@@ -502,7 +505,7 @@ print(f"DSpark against Eagle3, mean of the domains: {against.value:+.1%} [{again
 # first pass. Eagle3 is trained as it will be tested instead: passes are unrolled, each reads the output of the one
 # before, and all are scored. That is the *training-time test*. We train both on a toy target with random weights: the
 # recipes differ in one number, the weight of a pass against the one before. With 0.0 only the first pass counts, which is
-# teacher forcing; with 0.8 pass $k$ weighs $0.8^{k-1}$. (How training works is lesson 07; here it is one call.)
+# teacher forcing; with 0.8 pass $k$ weighs $0.8^{k-1}$. (Lesson 07 explains training.)
 
 # %%
 import tempfile
@@ -538,8 +541,8 @@ forced, unrolled = toy_eagle3(0.0), toy_eagle3(0.8)
 # (The two cross-entropies cannot be compared: one is of first passes, one of all five.)
 #
 # Now both draft on texts they have not read, a chain from every place, in two ways: pass $k$ reads **the target's own
-# feature** or **its own output**. (That feature no drafter has at that time: it is pass 1 of the chain that starts $k-1$
-# places later.) The tokens are those of the text in both ways; only the features differ. We know $p$ and $q$ at every
+# feature** or **its own output**. (No drafter has that feature in time; we read it off pass 1 of the chain that starts $k-1$
+# places later.) The tokens are the text's both times; only the features differ. We know $p$ and $q$ at every
 # slot, and take the chance of acceptance $\sum_x \min(p, q)$. The lab's Eagle3 does the same on answers of the target,
 # and its live rounds stand beside it.
 
@@ -584,24 +587,27 @@ live = evaluation.position_estimates([g for some in runs["eagle3"].values() for 
 picture = figures.passes_figure(curves, live)
 for title, (given, own) in curves.items():
     print(f"{title:24} pass 1: {own[0]:.3f}; pass {len(own)}: {given[-1]:.3f} with the target's features, "
-          f"{own[-1]:.3f} with its own output ({own[-1] - given[-1]:+.3f})")
+          f"{own[-1]:.3f} with its own output ({own[-1] - given[-1]:+.3f}); τ by its own output {1 + np.cumprod(own).sum():.2f}")
 better = [max(list(curves)[:2], key=lambda title: curves[title][way][-1]) for way in (0, 1)]
 ahead.beside("target's features: {}; own output: {}".format(*better))
 print("live rounds of the lab's Eagle3: " + ", ".join(f"{e.value:.3f} at position {k}" for k, e in enumerate(live, 1) if e))
 
 # %% [markdown]
-# The log of a training with teacher forcing shows the grey line alone. By the grey lines the teacher-forced toy is the better
-# one: it ends at 0.673, the other at 0.640. (Both rise because a later pass falls on a later place of the texts.) But no drafter
-# has the target's features there. On its own output, the coloured line, which is all that it will have, teacher forcing loses
-# 0.120 by the fifth pass and the training-time test 0.017, and the order turns: 0.553 against 0.623. The lab's Eagle3, trained
-# the second way for the lab's target, loses 0.008 in seven passes.
+# A training with teacher forcing sees only what the grey line sees, and by the grey lines the teacher-forced toy is the better
+# one: it ends at 0.673, the other at 0.640. (Both rise: later places of the texts are easier.) But no drafter has the target's
+# features there. On its own output, the coloured line, teacher forcing loses 0.120 by the fifth pass and the training-time test
+# 0.017, and the order turns: 0.553 against 0.623.
 #
-# Live rounds reach late positions at easier places only. At position 7 they have 0.897, the coloured line 0.933, and the bar
-# covers both.
+# **More tokens it does not bring here.** It begins lower, 0.622 against 0.650, and early positions are factors of all after them:
+# by exercise 4's formula the toys commit about the same, 2.51 and 2.50 tokens per round. The lab's Eagle3, trained the second way
+# alone, loses 0.008 in seven passes.
+#
+# Live rounds reach late positions at easier places only, which should lift them. At position 7 they have 0.897, the coloured line
+# 0.933, and the bar covers both.
 #
 # ## Cost and worth together
 #
-# A token costs $L = (T_\text{draft} + T_\text{verify}) / \tau$ (lesson 01). Both $T_\text{draft}$ and $\tau$ depend on
+# A token costs $L = (T_\text{draft} + T_\text{verify}) / \tau$ (lesson 00). Both $T_\text{draft}$ and $\tau$ depend on
 # the draft length: $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$, with the acceptances measured above. Choose the
 # domain and what a verification costs: on a large model or a busy server the target's pass dwarfs the draft's (the right
 # end of the slider).
@@ -648,15 +654,15 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 # <details><summary>One answer</summary>
 #
 # With 0.90, 0.94 and 0.84 twice $\tau$ is about 5.2, from six drafts; one block of seven has 5.14. Let a block of three
-# cost `draft_ms["dspark"][3]`; a backbone made for three slots would cost less. Then a token becomes more expensive each
-# time: by about half, by about a tenth, by a few per cent. Two blocks pay only where a verification costs as much as
-# dozens of blocks. Trust the second block's 0.90 least: it lacks the features of the first one's tokens.
+# cost `draft_ms["dspark"][3]`; a backbone made for three slots would cost less. Then a token costs more in all three: by about
+# half, an eighth, a few per cent. Two blocks pay only where a verification costs as much as dozens of blocks. Trust the second
+# block's 0.90 least: it lacks the features of the first one's tokens.
 #
 # </details>
 #
 # ## Beyond the paper
 #
-# All rivals so far draft differently. A later idea leaves the drafter alone and changes the rule.
+# All rivals so far draft differently. Another idea leaves the drafter alone and changes the rule.
 #
 # ### Judge the block, not the token
 #
@@ -701,10 +707,11 @@ block_keeps.beside(f"{9 * kept['block verification'][0]:.0f}/9")
 # %% [markdown]
 # Eleven ninths, and the text is still the target's. AB has the weights $\frac{1}{2}$ and 1: it is always kept whole, 2/9 more.
 # AA has $\frac{1}{2}$ and $\frac{1}{4}$: it is kept whole in one case of four or not at all, half a draft on average where the
-# token rule keeps three quarters. That is 1/9 less, for AA is drafted in 4/9. (The text may begin with A in only 1/3 of all
-# cases, and AB takes 2/9 of it.) The authors prove that no lossless rule that sees only the probabilities along the drafted
-# block keeps more. In `generate` it is one argument, `rule=accept_block`. What does it bring to our DSpark? `make beyond` has
-# judged the same blocks, from 60 prompts per domain, by both rules:
+# token rule keeps three quarters. That is 1/9 less, for AA is drafted in 4/9. BA and BB keep what they kept: 10/9 + 2/9 - 1/9 =
+# 11/9. (The text may begin with A in 3/9 of all cases: AB takes 2/9, AA kept whole the last 1/9.) The authors prove that no
+# lossless rule that sees only the probabilities along the drafted block keeps more. In `generate` it is one argument,
+# `rule=accept_block`. What does it bring to our DSpark? `make beyond` has judged the same blocks, from 60 prompts per domain, by
+# both rules:
 
 # %%
 from dspark_lite.common import recorded
@@ -726,10 +733,9 @@ from dspark_course.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"))
 
 # %% [markdown]
-# (`total` is drafting plus verifying, means over answers, recorded at another time. Verifying here includes the accept rule
-# and all that follows a round, so it is more than the pass that we timed.) Tokens per round are not speed. On code Eagle3
-# commits more than DSpark and gains less, because its round costs more. (By the mean costs shown that holds as well. On code
-# Eagle3's rounds cost even more than its mean: 6.60 tokens for a gain of 2.57.) On chat the small LM commits most of all and gains less
+# (Means over domains, recorded at another time. Verifying is more than the pass that we timed: the accept rule and all that
+# follows a round are in it. `total` adds the little that passes between rounds.) Tokens per round are not speed. On code Eagle3
+# commits more than DSpark and gains less, because its round costs more. On chat the small LM commits most of all and gains less
 # than either, for the same reason.
 #
 # ## Recap
@@ -739,6 +745,6 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # - On this small world Eagle3 commits more than our DSpark, against the paper, perhaps because ours is under-trained.
 # - Conditional acceptance counts the rounds that reached a position. It tells a weak first position from a weak tail.
 # - Judged as a whole, a block keeps more of its drafts (of our DSpark's hardly more), and the text stays the target's.
-# - Teacher forcing shows a drafter what it will not have. What counts is how it does on its own output and in live rounds.
+# - Teacher forcing shows a drafter what it will not have; what counts is how it does on its own output, from the first pass on.
 #
 # **Next**: [lesson 07](07_train_a_drafter.ipynb) trains a drafter, and shows what the losses have to do with acceptance.
