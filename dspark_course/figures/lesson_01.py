@@ -52,11 +52,11 @@ def roofline_figure(bandwidth, peak, intensity, many, speed, positions, pass_spe
     axes.plot([intensity * k for k in many], speed, color=BLUE, marker="o", linestyle="", label="matrix products alone")
     axes.plot([intensity * k for k in positions], pass_speed, color=ORANGE, marker="s", linestyle="",
               label="whole pass")
-    for counts, heights, color, shift, side in ((many, speed, BLUE, (5, -9), "left"), (positions, pass_speed, ORANGE, (-5, 3), "right")):
-        for k, height in zip(counts, heights):
-            axes.annotate(k, (intensity * k, height), shift, textcoords="offset points", fontsize=7, color=color, ha=side)
+    for k, height in [*zip(many, speed), *zip(positions, pass_speed)]:
+        axes.annotate(k, (intensity * k, height), (0, -5), textcoords="offset points", fontsize=7, ha="center", va="top",
+                      bbox={"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"})  # hides the dotted line
     axes.axvline(bend, color=GREY, linestyle=":", linewidth=1)
-    axes.set(xscale="log", yscale="log",
+    axes.set(xscale="log", yscale="log", ylim=(min(pass_speed) / 2, None),
              xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",
              ylabel="billion multiply-adds per second")
     for side, text in (("right", "waits for weights ← "), ("left", " → multiplies")):
