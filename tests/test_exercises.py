@@ -282,7 +282,7 @@ def test_every_wrong_cause_has_its_sentence():
     assert set(lesson_08.NOT_THIS) == {(symptom, cause) for symptom in symptoms for cause in known - {symptoms[symptom]}}
 
 
-@pytest.mark.parametrize("cause", ["thinking", 3, ["stale cache"]])
+@pytest.mark.parametrize("cause", ["thinking", 3, ["cache out of step"]])
 def test_an_unknown_cause_is_told_the_known_ones(cause, capsys):
     assert f"A is {cause!r}; the causes are" in refusal(lesson_08.check_diagnosis, causes(A=cause), capsys)
 
@@ -291,6 +291,6 @@ def test_a_diagnosis_that_is_half_done_is_a_reminder(capsys):
     assert "Not done yet" in refusal(lesson_08.check_diagnosis, causes(D=...), capsys)
 
 
-@pytest.mark.parametrize("answer", [3, "stale cache", ["stale cache"]])
+@pytest.mark.parametrize("answer", [3, "cache out of step", ["cache out of step"]])
 def test_a_diagnosis_is_a_dictionary(answer, capsys):
     assert "is a dictionary" in refusal(lesson_08.check_diagnosis, answer, capsys)

@@ -150,11 +150,11 @@ def test_the_cells_below_run_either_way(capsys):
 def test_a_prediction_is_kept_and_stands_above_the_result(capsys):
     kept, none = predict("Which one?", "the first"), predict("Which one?", ...)
     kept.beside("the second")
-    none.beside("the second")
+    none.beside("the second", "predicted")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Kept." and "dots" in lines[1]
     assert lines[2:5] == ["Which one?", "  you said   the first", "  measured   the second"]
-    assert lines[6] == "  you said   nothing yet"
+    assert lines[6:] == ["  you said   nothing yet", "  predicted  the second"]
 
 
 @pytest.mark.parametrize(("guess", "is_made"), [(..., False), (None, False), ("", False), ("  ", False), (0, True), (False, True), ([], True)])

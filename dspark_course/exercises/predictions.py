@@ -1,4 +1,4 @@
-"""Predict, run, explain: a guess made before a measurement, kept and shown beside the result, never graded."""
+"""Predict, run, explain: a guess made before there is a result, kept and shown beside it, never graded."""
 
 from dataclasses import dataclass
 
@@ -15,11 +15,11 @@ class Prediction:
         """Whether there is a guess."""
         return self.guess is not ... and self.guess is not None and bool(str(self.guess).strip())
 
-    def beside(self, result) -> None:
-        """Prints the guess above what was measured."""
+    def beside(self, result, label: str = "measured") -> None:
+        """Prints the guess above the result; `label` says how it was found, where nothing was measured."""
         print(self.question)
         print(f"  you said   {self.guess if self.is_made else 'nothing yet'}")
-        print(f"  measured   {result}")
+        print(f"  {label:9}  {result}")
 
 
 def predict(question: str, guess=...) -> Prediction:

@@ -9,14 +9,14 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import DRAFTER_LABELS
 from ..measure import roofline
-from .style import (BLACK, BLUE, DRAFTER_STYLES, GREEN, GREY, ORANGE, PURPLE, RED, YELLOW, drafter_style, draw_estimates,
+from .style import (BLACK, BLUE, DRAFTER_STYLES, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW, drafter_style, draw_estimates,
                     figure, hollow, label_ends, measured_on)
 from .token_boxes import LETTERS, box_width, draw_box, inch_canvas
 
 PART_COLOURS = {"embedding": GREY, "LM head": "#C4C4C4", "context projection": YELLOW, "backbone": BLUE,
                 "sequential head": ORANGE, "confidence head": RED}
 DTYPES = {"float32": (BLUE, "o"), "float16": (GREEN, "s"), "bfloat16": (RED, "^")}  # name: (colour, marker)
-MEMORY_COLOURS = {"target": GREY, "drafter": BLUE, "keys and values": ORANGE}
+MEMORY_COLOURS = {"target": GREY, "drafter": PURPLE, "keys and values": SKY}
 
 
 def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
@@ -68,12 +68,15 @@ def judged(tokens: list[str], wanted: list[str]) -> list[tuple[str, str]]:
     return list(zip(tokens, kinds))
 
 
-def blocks(rows: dict[str, list[tuple[str, str]]]):
-    """Rows of tokens in boxes, {label: [(text, kind)]}, position under position."""
+def blocks(rows: dict[str, list[tuple[str, str]]], anchor: str):
+    """Rows of tokens in boxes, {label: [(text, kind)]}, position under position; the anchor stands before the first row's."""
     columns = [max(box_width(*row[k]) for row in rows.values() if k < len(row))
                for k in range(max(map(len, rows.values())))]
-    label, line = 0.12 + 0.075 * max(map(len, rows)), 0.36
+    start, line = 0.12 + 0.075 * max(map(len, rows)), 0.36
+    label = start + max(box_width(anchor, "anchor"), 0.6) + 0.1
     fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 7), line * (len(rows) + 1) + 0.1)
+    axes.text(start, -line / 2, "anchor", fontsize=LETTERS, va="center_baseline", color=GREY)
+    draw_box(axes, start, -1.5 * line, anchor, "anchor")
     for k in range(len(columns)):
         x = label + sum(columns[:k]) + 0.08
         axes.text(x, -line / 2, str(k + 1), fontsize=LETTERS, va="center_baseline", color=GREY)
@@ -226,16 +229,17 @@ def _draw_parts(axes, rows) -> None:
     axes.legend(fontsize=8)
 
 
-def diagnosed(runs: dict, gamma: int, most_rounds: int = 8):
+def diagnosed(runs: dict, gammas: dict[str, int], most_rounds: int = 8):
     """What a mistake does to the accepted length, {label: generations}, the first without one: left the share of rounds
-    that keep a position, right the tokens committed by the number of the round."""
+    that keep a position, of the {label: drafts per round} in `gammas`, right the tokens committed by the number of the round."""
     fig, (position, number) = figure(2, width=4.9)
     looks = zip(runs.items(), ((BLUE, "o", "-"), (PURPLE, "s", "--"), (RED, "X", ":"), (BLACK, "D", "-.")))
-    ends = []
+    ends, gamma = [], max(gammas.values())
     for (label, generations), (colour, marker, line) in looks:
         accepted = np.array([r.accepted for g in generations for r in g.rounds])
         style = {"color": colour, "marker": marker, "linestyle": line}
-        position.plot(range(1, gamma + 1), [(accepted >= k).mean() for k in range(1, gamma + 1)], **style)
+        drafted = range(1, gammas[label] + 1)
+        position.plot(drafted, [(accepted >= k).mean() for k in drafted], **style)
         means = [np.mean([g.rounds[k].committed for g in generations if len(g.rounds) > k])
                  for k in range(min(most_rounds, max(len(g.rounds) for g in generations)))]
         number.plot(range(1, len(means) + 1), means, **style)
