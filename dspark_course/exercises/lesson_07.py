@@ -97,6 +97,15 @@ def before(key, anchor):
     return key < anchor
 
 
+def every_pair(answer):
+    """A mask of type bool, shaped as SLOTS and KEYS broadcast."""
+    shape = list(torch.as_tensor(answer).shape)
+    if shape != [6, 11]:
+        raise Mistake(f"for `query` of shape [6, 1] and `key` of shape [11] your answer has shape {shape}; it must be [6, 11], as they "
+                      "broadcast.")
+    return boolean(answer)
+
+
 def own(block, owner, slot, other):
     """Whether a key is of the query's block."""
     return owner == block
@@ -134,6 +143,12 @@ check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)],
         seeing(before, lambda block, owner, slot, other: (owner == block) & (other <= slot)),
     "no slot sees a block; keys from `length` on are slots, and those of the query's own block are visible.":
         seeing(before, nothing),
+    "no slot sees any key; a key stands in the text or in a block, never in both, so join the two conditions with |, not with &.":
+        seeing(nothing, nothing),
+    "you rounded towards 0, so keys just below `length` fall into block 0; use // or ask for key >= length, too.":
+        lambda anchors, length, g, query, key: (key < anchors[query // g]) | (((key - length) / g).int() == query // g),
+    "for `query` of shape [6, 1] and `key` of shape [11] your answer has shape [6, 1, 11]; it must be [6, 11], as they broadcast.":
+        lambda anchors, length, g, query, key: sees(anchors, length, g, query[:, None], key),
     "the context is hidden; a slot sees what stands before its block's anchor.":
         seeing(nothing, own),
     "you compared whole key indices with blocks; a slot's block is (key - length) // gamma.":
@@ -151,7 +166,7 @@ check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)],
                                                            key // g - length // g == query // g),
     "the answer is of type torch.float32; it must be boolean.":
         lambda *indices: sees(*indices).float(),
-}, "a slot sees keys below its block's anchor, and from `length` on those of its own block.", boolean))
+}, "a slot sees keys below its block's anchor, and from `length` on those of its own block.", every_pair))
 
 
 def distance(target_probs, draft_probs):
@@ -241,16 +256,18 @@ def empty_as_zero(losses, counted):
     return ((losses * weights).sum(-1) / weights.sum(-1).clamp(min=1e-9)).mean()
 
 
-def differentiable(answer):
-    """A tensor, which `backward()` can begin from."""
+def one_number(answer):
+    """A tensor of one number, which `backward()` can begin from."""
     if not isinstance(answer, torch.Tensor):
         raise Mistake(NO_TENSOR)
+    if answer.numel() > 1:
+        raise Mistake(f"your answer has shape {list(answer.shape)}; the loss is one number: add over slots and blocks, then divide.")
     return answer
 
 
 def not_nan(answer):
     """A tensor that is a number although a block is empty."""
-    if differentiable(answer).isnan().any():
+    if one_number(answer).isnan().any():
         raise Mistake(ZERO_BY_ZERO)
     return answer
 
@@ -428,6 +445,10 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         losing(mean=weighing(decay, lambda weights, counted: counted)),
     "the cross-entropy is a plain mean over all slots; average it with your weighted_loss, as the others.":
         losing(text=lambda *case: text_loss(*case).mean().expand(COUNTED.shape)),
+    "the confidence's loss is a plain mean over all slots (without reduction=\"none\"); average it with your weighted_loss.":
+        losing(judge=lambda logits, label, reduction: binary_cross_entropy_with_logits(logits, label).expand(COUNTED.shape)),
+    "your answer has shape [3, 7]; the loss is one number: add over slots and blocks, then divide.":
+        losing(mean=lambda losses, counted: losses * counted),
     "the factors of cross-entropy and L1 are exchanged.":
         with_factors(cross_entropy=FACTORS["l1"], l1=FACTORS["cross_entropy"]),
     "the cross-entropy with the text is missing.":
@@ -441,4 +462,4 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
     NO_TENSOR:
         lambda *case: dspark_loss(*case).item(),
 }, "add factor * weighted mean of -log q(x), of the L1 distance, and of the confidence's binary cross-entropy with its label.",
-    differentiable), manner=trains_the_right_parts)
+    one_number), manner=trains_the_right_parts)

@@ -93,19 +93,22 @@ def label_scatter(labels, accepted):
     return fig
 
 
-def position_weight_figure(weights: dict[str, list[float]], reached: list[float]):
-    """Weights of the losses by draft position, {whose: weights}, and the share of rounds that reach a position; the title
-    says whose weights are nearer to it at the last position."""
+def position_weight_figure(weights: dict[str, list[float]], reached: list[float], added: list[float]):
+    """Weights of the losses by draft position, {whose: weights}, the share of rounds that reach a position, and what it adds
+    to the accepted length, of what the first adds; the title says whose weights are nearer to that in the mean."""
     fig, axes = figure()
-    position, styles = range(1, len(reached) + 1), (("s", "--"), ("D", ":"))
+    position, styles, own = range(1, len(reached) + 1), (("s", "--"), ("D", ":")), drafter_style("dspark")
     for values, (marker, line) in zip(weights.values(), styles):
         axes.plot(position, values, color=BLACK, marker=marker, linestyle=line)
-    axes.plot(position, reached, **drafter_style("dspark"))
-    axes.set(xlabel="draft position", ylabel="weight, or share of the rounds", xticks=position, ylim=(0, 1.05))
-    nearer = min(weights, key=lambda whose: abs(weights[whose][-1] - reached[-1]))
-    axes.set_title(f"{nearer} weights follow the rounds", fontsize=10)
+    axes.plot(position, reached, color=own["color"], linewidth=1)
+    axes.plot(position, added, **own)
+    axes.set(xlabel="draft position", ylabel="of the first position's", xticks=position, ylim=(0, 1.05))
+    nearer = min(weights, key=lambda whose: sum(abs(weight - worth) for weight, worth in zip(weights[whose], added)))
+    axes.set_title(f"{nearer} weights are nearer to what a position adds", fontsize=10)
     ends = [(len(reached), values[-1], f"{whose} weights", BLACK) for whose, values in weights.items()]
-    label_ends(axes, [*ends, (len(reached), reached[-1], "rounds that reach it", drafter_style("dspark")["color"])], gap=0.08)
+    measured = [(len(reached), values[-1], label, own["color"])
+                for values, label in ((reached, "rounds that reach it"), (added, "what it adds"))]
+    label_ends(axes, [*ends, *measured], gap=0.08)
     return fig
 
 
