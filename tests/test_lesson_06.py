@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import written
-from stated import caught, printed, prose, says, tied
+from stated import caught, printed, prose, tied
 
 from dspark_lite.common import paper
 from dspark_lite.common.estimates import Estimate
@@ -40,11 +40,11 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"the training-time test {NUMBER}, and", rf"training-time test .*\(-{NUMBER}\);"),
     (rf"the order turns: {NUMBER} against", rf"teacher-forced .*features, {NUMBER} with"),
     (rf"the order turns: \S+ against {NUMBER}\.", rf"training-time test .*features, {NUMBER} with"),
-    (rf"It begins lower, {NUMBER} against", rf"training-time test +pass 1: {NUMBER};"),
-    (rf"It begins lower, \S+ against {NUMBER}, and early", rf"teacher-forced +pass 1: {NUMBER};"),
-    (rf"commit about the same, {NUMBER} and", rf"training-time test +.*; τ by its own output {NUMBER}$"),
-    (rf"commit about the same, \S+ and {NUMBER} tokens per round", rf"teacher-forced +.*; τ by its own output {NUMBER}$"),
-    (rf"loses {NUMBER} in seven passes", rf"the lab's Eagle3 .*\(-{NUMBER}\);"),
+    (rf"Its toy begins lower, {NUMBER} against", rf"training-time test +pass 1: {NUMBER};"),
+    (rf"Its toy begins lower, \S+ against {NUMBER}, and early", rf"teacher-forced +pass 1: {NUMBER};"),
+    (rf"with the fifth draft, {NUMBER} tokens per round", rf"training-time test +.*; τ with 1 to 5 drafts .* {NUMBER}$"),
+    (rf"with the fifth draft, \S+ tokens per round against {NUMBER}\.", rf"teacher-forced +.*; τ with 1 to 5 drafts .* {NUMBER}$"),
+    (rf"loses {NUMBER} in seven passes", rf"the lab's Eagle3 .*\(-{NUMBER}\)$"),
     (rf"At position 7 they have {NUMBER}, the", rf"{NUMBER} at position 7"),
     (rf"the coloured line {NUMBER}, and the bar covers", rf"the lab's Eagle3 .*features, {NUMBER} with"),
     (rf"gives Eagle3 {NUMBER} tokens per round where", rf"by the formula: .*Eagle3 {NUMBER}"),
@@ -64,7 +64,7 @@ def test_what_the_lesson_says_it_prints(sentence, output):
 def test_the_shapes_of_the_papers_curves_and_of_ours():
     caught("Eagle3 begins lowest and rises in every domain, DFlash begins high and drops by the third position, and DSpark begins highest",
            prose("06"), "the prose")
-    caught("Ours do so on math; on code and chat DFlash alone does, and on chat it goes on falling where the paper's recovers",
+    caught("Ours come near that on math; on code and chat DFlash alone does, and it falls on where the paper's levels off or recovers",
            prose("06"), "the prose")
     ours = {domain: {name: [e.value for e in our_results.conditional_acceptance(f"tiny-{name}", domain)] for name in paper.LABELS}
             for domain in DOMAINS}
@@ -72,7 +72,8 @@ def test_the_shapes_of_the_papers_curves_and_of_ours():
     assert [keeps_the_shapes(theirs[domain]) for domain in DOMAINS] == [True, True, True]
     assert [keeps_the_shapes(ours[domain]) for domain in DOMAINS] == [domain == "math" for domain in DOMAINS]
     assert all(curves["dflash"][2] < curves["dflash"][0] for curves in ours.values())
-    assert max(ours["chat"]["dflash"][3:]) < ours["chat"]["dflash"][2] and min(theirs["chat"]["dflash"][3:]) > theirs["chat"]["dflash"][2]
+    assert all(max(ours[domain]["dflash"][3:]) < ours[domain]["dflash"][2] - 0.04 for domain in ("code", "chat"))
+    assert all(np.mean(theirs[domain]["dflash"][3:]) > theirs[domain]["dflash"][2] - 0.005 for domain in ("code", "chat"))
     assert ours["code"]["dspark"][3] < min(ours["code"]["dspark"][2], ours["code"]["dspark"][4]) - 0.05  # the dent at the fourth
 
 
@@ -84,14 +85,19 @@ def keeps_the_shapes(curves: dict) -> bool:
 
 
 def test_what_is_said_of_the_two_suspects():
-    *said, prompts = caught(rf"trained as at the end of lesson 07 it commits {NUMBER}, {NUMBER} and {NUMBER}, on {NUMBER} prompts each: more than "
-                            "this Eagle3", prose("06"), "the prose")
+    prompts, anchors = caught(rf"trained as at the end of lesson 07 it commits more than this Eagle3 in every domain, on {NUMBER} prompts each.*"
+                              rf"the block drafters from blocks that begin at {NUMBER} of them at most", prose("06"), "the prose")
     (cured,) = (row["accepted_length"] for row in experiments.diagnosis()["drafters"] if row["drafter"] == "diagnosis-5-full-length")
     rival = our_results.accepted_lengths("tiny-eagle3")
-    assert all(says(word, str(cured[domain])) and cured[domain] > rival[domain].value for word, domain in zip(said, DOMAINS))
+    assert all(cured[domain] > rival[domain].value for domain in DOMAINS)
     assert f"EVALUATED, SLOTS = {prompts}, " in (ROOT / "scripts" / "diagnosis.py").read_text()
-    said = caught(rf"the block drafters from {NUMBER} anchors", prose("06"), "the prose")
-    assert said == (str(our_results.measured("tiny-dspark")["recipe"]["config"]["num_anchors"]),)
+    assert anchors == str(our_results.measured("tiny-dspark")["recipe"]["config"]["num_anchors"])
+
+
+def test_the_toy_that_reads_its_own_output_catches_up_with_the_fifth_draft():
+    forced, unrolled = ([float(tau) for tau in caught(rf"^toy, {way} +pass 1.*; τ with 1 to 5 drafts ((?:{NUMBER} ?)+)$", printed("06"),
+                                                      "the output")[0].split()] for way in ("teacher-forced", "training-time test"))
+    assert [ours > theirs for ours, theirs in zip(unrolled, forced, strict=True)] == [False] * 4 + [True]
 
 
 def test_only_math_has_the_papers_winner():
@@ -100,8 +106,8 @@ def test_only_math_has_the_papers_winner():
 
 def draft_times(drafter):
     """Milliseconds that the lesson prints of a drafter: for one token, for each further one, for seven."""
-    found = caught(rf"^{drafter} +{NUMBER} ms \(\S+ plain passes\) for one token, +{NUMBER} ms for each further one, +{NUMBER} ms \(\S+\) for 7$",
-                   printed("06"), "the output")
+    found = caught(rf"^{drafter} +{NUMBER} ms \(\S+ plain passes\) for one token, +{NUMBER} ms for each further one \(slope\), "
+                   rf"+{NUMBER} ms \(\S+\) for 7$", printed("06"), "the output")
     return [float(number) for number in found]
 
 
@@ -124,26 +130,27 @@ def verification():
 
 
 def test_eagle3s_tokens_cost_no_more_than_dsparks_on_chat():
-    caught("On chat Eagle3's tokens cost no more than DSpark's. DSpark drafts faster, but seven passes cost less than one verification, "
+    caught("On chat Eagle3's tokens cost no more than DSpark's. DSpark drafts faster, but saves little beside a whole verification, "
            "and Eagle3 commits more", prose("06"), "the prose")
     verify, ratio, taus = verification()
     wholes = {name: draft_times(name)[2] for name in taus}
     token = {name: (whole + verify) / taus[name] for name, whole in wholes.items()}
-    assert taus["Eagle3"] == max(taus.values()) and wholes["DSpark"] < wholes["Eagle3"] < verify
+    assert taus["Eagle3"] == max(taus.values()) and 0 < wholes["Eagle3"] - wholes["DSpark"] < verify / 4
     assert token["Eagle3"] < 1.05 * token["DSpark"] and max(token["Eagle3"], token["DSpark"]) < min(token["DFlash"], verify / ratio)
 
 
 def test_where_a_verification_is_cheap_hardly_a_drafter_pays():
-    caught("Eagle3's curve is nearly flat after four drafts: a further one costs about what it brings. DSpark's falls on.* But there every drafter "
-           "gains little or loses: even a draft of one costs most of the pass that it may save, or more", prose("06"), "the prose")
+    caught("with a target no larger than its drafters, Eagle3's curve is nearly flat after four drafts: a further one costs about what it "
+           "brings. DSpark's falls on.* But there every drafter gains little or loses: even a draft of one costs most of the pass "
+           "that it may save, or more", prose("06"), "the prose")
     _, ratio, taus = verification()
     plain, costs = 0.5 / ratio, {}
     for name in taus:
-        first, more, _ = draft_times(name)
+        first, more, whole = draft_times(name)
         rates = caught(rf"^chat +{name} +τ \S+((?: +[\d.]+)+)", printed("06"), "the output")[0].split()
         by_length = 1 + np.cumsum(np.cumprod([float(rate) for rate in rates]))
         costs[name] = [(first + k * more + 0.5) / tau for k, tau in enumerate(by_length)]
-        assert first > 0.6 * plain
+        assert first > 0.6 * plain and whole > plain
     assert max(costs["Eagle3"][3:]) < 1.12 * min(costs["Eagle3"]) and np.argmin(costs["DSpark"]) > 4
     assert min(min(some) for some in costs.values()) > 0.8 * plain
 

@@ -19,6 +19,8 @@ def paired(answer):
     tokens, features = answer
     if tokens.ndim > features.ndim:
         raise Mistake("the features came first; return the tokens, then the features.")
+    if (tokens.ndim, features.ndim) != (1, 2):
+        raise Mistake(f"the shapes asked for are [P] and [P, H]; yours are {list(tokens.shape)} and {list(features.shape)}.")
     if len(tokens) != len(features):
         raise Mistake(f"there are {len(tokens)} tokens and {len(features)} features; every feature has one token.")
     return tokens, features
@@ -35,6 +37,9 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
         lambda ids, features: (ids[2:], features[:-2]),
     "the last feature got the first token (torch.roll wraps around); it waits for the anchor, not here yet.":
         lambda ids, features: (ids.roll(-1), features),
+    "the last feature got a token made up for it, a padding or the last token again; it waits for the anchor, not here yet.":
+        (lambda ids, features: (torch.cat([ids[1:], ids.new_zeros(1)]), features),
+         lambda ids, features: (torch.cat([ids[1:], ids[-1:]]), features)),
     "the first pair is missing: the first token's feature stands beside the second token.":
         lambda ids, features: (ids[2:], features[1:-1]),
     "each feature stands beside its own token, and the first pair is missing; the token must be the one after it, i + 1.":
@@ -49,6 +54,8 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
         lambda ids, features: list(zip(ids[1:], features[:-1])),
     "two tensors are asked for, the tokens and the features; yours are not both tensors.":
         (lambda ids, features: (ids[1:].tolist(), features[:-1].tolist()), lambda ids, features: (ids[1:].tolist(), features[:-1])),
+    "the shapes asked for are [P] and [P, H]; yours are [1, 4] and [1, 4, 2].":
+        lambda ids, features: (ids[None, 1:], features[None, :-1]),
     "there are 4 tokens and 5 features; every feature has one token.":
         lambda ids, features: (ids[1:], features),
 }, "the pairs are not (token i + 1, feature i) for i = 0 to n - 2.", paired))
