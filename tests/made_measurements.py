@@ -12,6 +12,7 @@ from dspark_course.measure import studies
 from dspark_course.measure.evaluation import _row
 from dspark_course.replication import ledger, our_results, recorded_confidence
 from dspark_course.making.recipes import load_recipe
+from dspark_lite.serving.engine import STEP_PARTS
 
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
 HEADER = {"device": "a made device", "versions": {}, "commit": None, "seed": 0, "profile": "tiny",
@@ -84,3 +85,10 @@ def made(all_made, tmp_path, monkeypatch):
     read_from(folder, monkeypatch)
     yield folder
     forget()
+
+
+def served_row(drafter, policy, concurrency, committed, verified):
+    """Three equal turns of one second and ten requests' steps each; prompts cost nothing."""
+    seconds = {f"{part}_seconds": [1.0 if part == "verify" else 0.0] * 3 for part in STEP_PARTS}
+    return {"drafter": drafter, "policy": policy, "concurrency": concurrency, "committed": [committed] * 3,
+            "verified": [verified] * 3, "requests": [10] * 3, **seconds}

@@ -2,19 +2,12 @@
 
 import numpy as np
 import pytest
+from made_measurements import served_row
 
 from dspark_lite.common import estimates, recorded
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate
 from dspark_course.replication import claims, experiments, our_results, quantities, recorded_confidence, recorded_serving, settings
-from dspark_lite.serving.engine import STEP_PARTS
-
-
-def served_row(drafter, policy, concurrency, committed, verified):
-    """Three equal turns of one second and ten requests' steps each; prompts cost nothing."""
-    seconds = {f"{part}_seconds": [1.0 if part == "verify" else 0.0] * 3 for part in STEP_PARTS}
-    return {"drafter": drafter, "policy": policy, "concurrency": concurrency, "committed": [committed] * 3,
-            "verified": [verified] * 3, "requests": [10] * 3, **seconds}
 
 
 @pytest.fixture
@@ -25,7 +18,7 @@ def engine(monkeypatch):
              served_row("dspark", "lagged", 4, 100, 70), served_row("dspark", "lagged", 16, 200, 60),
              served_row("dspark", "lagged", 64, 320, 40),
              served_row("dspark", "fixed 1", 64, 300, 20), served_row("dspark", "fixed 7", 64, 240, 80)]
-    monkeypatch.setattr(recorded_serving, "serving_run", lambda: {"policies": found})
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda world: {"policies": found})
     monkeypatch.setattr(estimates, "RESAMPLES", 20)
 
 

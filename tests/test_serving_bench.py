@@ -93,7 +93,7 @@ def measured(monkeypatch):
                          made_row(4, "dspark", "algorithm1", [8] * 4, [1.0] * 4)],
             "costs": [made_row(r, "dspark", f"budget {b}", [1] * 4, [r + b / 10, r + b / 10, r + b / 10, r + b / 10 + 4], verified=r * b)
                       for r in (2, 4) for b in (1, 2, 3)]}
-    monkeypatch.setattr(recorded_serving, "serving_run", lambda: rows)
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda world: rows)
     return rows
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_measurements import measurement
+from made_measurements import measurement, served_row
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
@@ -10,7 +10,7 @@ from dspark_course.figures import paper_figures
 from dspark_course.making.recipes import load_recipe
 from dspark_course.measure import studies
 from dspark_course.measure.gates import gate
-from dspark_course.replication import our_results, worlds
+from dspark_course.replication import our_results, recorded_serving, worlds
 
 RATES = {"shallow": {"dspark": 0.8, "dflash": 0.7, "eagle3": 0.9},
          "deep": {"dspark": 0.8, "dflash": 0.7, "eagle3": 0.5}}
@@ -52,7 +52,7 @@ def test_a_gate_that_is_not_met_is_bold_and_one_that_a_world_has_not_is_a_dash(t
 def test_each_world_compares_dspark_with_its_own_rivals(two_worlds):
     _, _, *rows = worlds.gains_table().splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    seeds = {("deep", "Eagle3"): ["1", "2", "3", "all"], ("deep", "DFlash"): ["1", "2", "all"]}
+    seeds = {("deep", rival): ["1", "2", "3", "all"] for rival in ("Eagle3", "DFlash")}
     assert [row[:3] for row in cells] == [[world, rival, seed] for world in worlds.WORLDS for rival in ("Eagle3", "DFlash")
                                           for seed in seeds.get((world, rival), ["1"])]
     over_eagle3 = {(row[0], row[2]): row[-1] for row in cells if row[1] == "Eagle3"}
@@ -82,13 +82,52 @@ def test_of_one_recipe_the_mean_over_seeds_is_the_recipe(two_worlds):
             assert over_seeds[place].low == pytest.approx(alone[place].low, abs=0.02)
 
 
-def test_the_table_of_lengths_has_a_row_for_each_training(two_worlds):
-    for recipe in (*studies.DEEP_TWO_PASSES.values(), *studies.DEEP_DEPTHS.values()):
-        write_json(two_worlds / f"{recipe}.json", measurement(recipe, 0.6, 40))
-    _, _, *rows = worlds.lengths_table().splitlines()
-    assert [tuple(cell.strip() for cell in row.split("|")[1:3]) for row in rows] == [
-        *((name, f"seed {seed}") for name, seeds in (("Eagle3", 3), ("DFlash", 2), ("DSpark", 3)) for seed in range(1, seeds + 1)),
-        ("Eagle3", "seed 1, two passes"), ("DSpark", "seed 1, two passes"), ("DSpark", "seed 1, 1 of 4 layers")]
+def test_a_contrast_is_the_gain_of_one_training_over_another(two_worlds):
+    deeper = {recipe: 0.9 if name == "dspark" else 0.7 for trained in studies.DEEP_PASSES.values() for name, recipe in trained.items()}
+    heads = {recipe: rate for by_head in studies.DEEP_HEADS.values() for recipe, rate in zip(by_head.values(), (0.8, 0.9))}
+    shallow = {recipe: 0.9 for layers, recipe in studies.DEEP_DEPTHS.items() if layers < max(studies.DEEP_DEPTHS)}
+    for seed, (recipe, rate) in enumerate({**deeper, **heads, **shallow}.items(), 50):
+        write_json(two_worlds / f"{recipe}.json", measurement(recipe, rate, seed))
+    found = worlds.contrasts()
+    assert list(found) == ["DSpark over Eagle3, 2 passes", "DSpark over Eagle3, 4 passes", "DSpark of 1 over DFlash of 4 layers",
+                           "DSpark of 2 over DFlash of 4 layers", "RNN head over Markov head, draft length 8",
+                           "RNN head over Markov head, draft length 16"]
+    assert all(gain.low > 0 for gains in found.values() for gain in gains.values())
+    _, _, *rows = worlds.contrasts_table().splitlines()
+    assert [row.split("|")[1].strip() for row in rows] == list(found)
+    fig = paper_figures.longer_training()
+    for axes, place in zip(fig.axes, our_results.PLACES.values()):
+        for name in worlds.WORLDS["deep"]:
+            lengths = [our_results.accepted_lengths(recipe)[place].value for recipe in worlds.trainings(name).values()]
+            assert any(np.allclose(line.get_ydata(), lengths) for line in axes.lines if len(line.get_ydata()) == len(lengths)), name
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """A deep world in which 2 drafts are best with 4 requests under way, and a shallow one in which 7 are."""
+    def rows(best, loads):
+        made = {"fixed 2": 100, "fixed 7": 100, "algorithm1": 110, f"fixed {best}": 120}
+        return [row for load in loads for row in (served_row("plain", "all", load, 80, 10), *(
+            served_row("dspark", policy, load, committed, 10 * (1 + 4 * (policy != "fixed 2"))) for policy, committed in made.items()))]
+
+    found = {"shallow": {"policies": rows(7, (4, 16)), "device": "CPU"}, "deep": {"policies": rows(2, (4,)), "device": "CPU"}}
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda world: found[world])
+
+
+def test_serving_is_compared_with_the_best_fixed_length_at_the_loads_of_both_worlds(served):
+    length, whole, scheduled = worlds.over_best_fixed("deep")[4]
+    assert length == 2 and whole.value == pytest.approx(100 / 120 - 1) and scheduled.value == pytest.approx(110 / 120 - 1)
+    _, _, *rows = worlds.serving_table().splitlines()
+    assert [[cell.strip() for cell in row.split("|")[1:4]] for row in rows] == [["shallow", "4", "7"], ["deep", "4", "2"]]
+
+
+def test_the_figure_of_servers_draws_lengths_and_the_scheduler_over_plain_decoding(served):
+    found = worlds.throughputs("deep", 4)
+    assert {policy: (drafts, gain.value) for policy, (drafts, gain) in found.items()} == {
+        "fixed 2": (0, 1.5), "fixed 7": (4, 1.25), "algorithm1": (4, 1.375)}
+    axes = paper_figures.two_servers(4).axes[1]
+    assert axes.get_title() == "deep world, 4 under way: 0 drafts are best"
+    assert np.allclose(axes.lines[0].get_ydata(), [1.5, 1.25])
 
 
 def test_the_figure_draws_each_drafters_length_in_its_world(two_worlds):

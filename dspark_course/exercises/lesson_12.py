@@ -107,7 +107,7 @@ def conditional_acceptance(accepted, gamma):
     return shares(accepted_at)(accepted, gamma)
 
 
-check_conditional_acceptance = Exercise(conditional_acceptance, Step([(np.array([0, 1, 1, 2, 3, 3, 3, 3]), 3)], {
+check_conditional_acceptance = Exercise(conditional_acceptance, Step([(np.array([0, 1, 1, 2, 3, 3, 3, 3]), gamma) for gamma in (3, 2)], {
     "that is the prefix survival, the share of all rounds that keep a draft at k. Conditional acceptance counts only the "
     "rounds that came as far as k.":
         shares(lambda accepted, k: (accepted >= k).mean()),

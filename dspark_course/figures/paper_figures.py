@@ -9,12 +9,13 @@ import numpy as np
 from dspark_lite.common import paper
 from dspark_lite.common.names import DOMAINS
 from ..measure import studies
-from ..replication import our_results, worlds
-from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on
+from ..replication import our_results, quantities, recorded_serving, worlds
+from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on, policy_style
 
 TARGET = "Qwen3-4B"  # of the paper's Figures 2 to 4
 COLUMNS = list(our_results.PLACES.values())
 FULL_DEPTH = max(studies.DEPTHS)
+PASSES = [1, *studies.DEEP_PASSES]  # over the answers, of the trainings in the deep world
 DRAFT_LENGTH = "draft length: anchor and drafts (tokens)"
 
 
@@ -92,6 +93,43 @@ def two_worlds():
     return fig
 
 
+def longer_training():
+    """Accepted length by passes over the training answers, a panel for each domain and one for the mean, in the deep world."""
+    fig, panels = figure(len(COLUMNS), width=2.6, height=3.0, sharey=True)
+    for axes, (title, place) in zip(panels, our_results.PLACES.items()):
+        for name in worlds.WORLDS["deep"]:
+            passes, found = zip(*((passes, our_results.accepted_lengths(recipe)[place]) for passes, recipe in worlds.trainings(name).items()))
+            draw_estimates(axes, passes, found, drafter_style(name))
+        axes.set_xscale("log", base=2)
+        axes.set(xticks=PASSES, xticklabels=PASSES, xlabel="passes over the answers", title=title)
+    panels[0].set_ylabel("accepted length\n(tokens per round)")
+    both = zip(*(worlds.trainings(name).items() for name in ("dspark", "eagle3")))
+    leads = [f"{our_results.gains(ours, theirs)['all'].value:+.1%} with {passes}" for (passes, ours), (_, theirs) in both]
+    fig.suptitle(f"DSpark over Eagle3, by passes: {', '.join(leads)}", fontsize=11)
+    measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(worlds.WORLDS["deep"]), fontsize=8)
+    return fig
+
+
+def two_servers(load: int):
+    """Throughput over plain decoding's by how many drafts are verified, at one load in either world: which length is best there?"""
+    fig, panels = figure(len(worlds.WORLDS), width=4.2, height=3.4, sharey=True)
+    for axes, world in zip(panels, worlds.WORLDS):
+        scheduled = worlds.throughputs(world, load)
+        drafts, gain = scheduled.pop("algorithm1")
+        lengths, gains = zip(*sorted(scheduled.values()))
+        draw_estimates(axes, lengths, gains, {**policy_style("fixed"), "label": "one fixed length for all"})
+        draw_estimates(axes, [drafts], [gain], {**policy_style("algorithm1"), "linestyle": "none", "label": "Algorithm 1, at its mean length"})
+        axes.axhline(1, color=GREY, linestyle="--", linewidth=1, label="plain decoding")
+        best, _ = max(scheduled.values(), key=lambda found: found[1].value)
+        axes.set_title(f"{world} world, {load} under way: {best:.0f} drafts are best", fontsize=10)
+        axes.set(xticks=[round(length) for length in lengths], xlabel="drafts verified per request")
+        measured_on(axes, recorded_serving.serving_run(world)["device"])
+    panels[0].set_ylabel("throughput over plain decoding's")
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    return fig
+
+
 def figure_3():
     """Accepted length of DSpark by depth and of DFlash at full depth (here 3 layers, there 5), a panel a domain."""
     fig, panels = figure(len(DOMAINS), width=3.9, height=3.7, sharey=True)
@@ -134,7 +172,8 @@ def figure_4():
         below.set(xlabel=DRAFT_LENGTH, xticks=studies.LENGTHS)
     panels[0].set_ylabel("accepted length\n(tokens per round)")
     gains[0].set_ylabel("DSpark over DFlash (%)")
-    fig.suptitle("The longer the draft, the more the head brings", fontsize=11)
+    grows = [domain for domain in DOMAINS if quantities.gain_growth((domain,), 8, 16).value > 0]
+    fig.suptitle(f"From draft length 8 to 16 the gain over DFlash grows on {', '.join(grows)}", fontsize=11)
     measured_on(gains[-1], our_results.measured(studies.LENGTH_STUDY["dspark", 8])["device"])
     legend_below(fig, panels[0])
     return fig

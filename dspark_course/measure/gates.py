@@ -10,7 +10,7 @@ from .lab import Lab
 from .target_quality import target_quality
 
 SMALL_LM_LENGTH = 4  # drafts per round of the small LM, as in the public notebook
-SMALL_LM_LENGTHS = f"accepted length of the small LM at draft length {SMALL_LM_LENGTH}"  # a gate's name
+SMALL_LM_LENGTHS = f"accepted length of the small LM, {SMALL_LM_LENGTH} drafts per round"  # a gate's name
 CERTAIN_THERE, UNCERTAIN_THERE = (f"{share} (Qwen3-8B's reasoning: Wang et al. 2025, arXiv 2506.01939)" for share in
                                   ("a little over half", "a fifth"))
 NOTEBOOK = {"math": 2.30, "code": 3.06, "chat": 2.40}  # Qwen3-0.6B under Qwen3-4B, draft length 4, as a public notebook measured it
@@ -38,7 +38,7 @@ def target_gates(rows: list[dict]) -> list[dict]:
 
 
 def small_lm_gates(rows: list[dict]) -> list[dict]:
-    """Gates on the small LM's accepted length at draft length 4, rows of `evaluate`."""
+    """Gates on the small LM's accepted length with as many drafts, rows of `evaluate`."""
     return [gate(SMALL_LM_LENGTHS, row["domain"], row["accepted_length"], 2.0, 3.5,
                  f"{NOTEBOOK[row['domain']]:.2f}, Qwen3-0.6B under Qwen3-4B (a public notebook)") for row in rows]
 

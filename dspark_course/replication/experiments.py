@@ -9,7 +9,7 @@ from dspark_lite.common.recorded import read
 from dspark_lite.scheduling.calibration import survivals, survived
 from ..measure.evaluation import relative_gain, row_tally
 from ..measure.gates import SMALL_LM_LENGTH, SMALL_LM_LENGTHS
-from ..measure.studies import DEEP, DEEP_TWO_PASSES, DEPTHS, HEADS, LATENCY, TABLE_1
+from ..measure.studies import DEEP, DEEP_PASSES, DEPTHS, HEADS, LATENCY, TABLE_1
 from . import our_results, recorded_serving, worlds
 from .our_results import gains
 from .quantities import acceptance, ahead, falls
@@ -45,8 +45,8 @@ def first_draft_by_depth() -> str:
     """The first position of DSpark by depth, beside Eagle3's single layer."""
     depths = ", ".join(f"{first_position(recipe):.2f} with {layers} ({recipe})" for layers, recipe in DEPTHS.items())
     return (f"Depth was varied: of DSpark's first drafts, in the mean over the domains, {depths} layers are accepted; of "
-            f"those of Eagle3's single layer {first_position(TABLE_1['eagle3']):.2f}. Training Eagle3 and block drafters "
-            "on equally many anchors was tried in the deeper world alone")
+            f"those of Eagle3's single layer {first_position(TABLE_1['eagle3']):.2f}. In the deeper world, where block drafters learn "
+            f"from as many positions as Eagle3, it is {first_position(DEEP['dspark'][0]):.2f} and {first_position(DEEP['eagle3'][0]):.2f}")
 
 
 def depth_and_memory() -> str:
@@ -119,9 +119,13 @@ def first_draft_told() -> str:
 def deeper_world(rival: str) -> str:
     """DSpark's gain over a rival in the deeper world, by domain and in the mean."""
     found, steps = our_results.gains_over_seeds(DEEP["dspark"], DEEP[rival]), our_results.measured(DEEP["dspark"][0])["training"]["steps"]
-    parts = [f"{interval(found[place], 'percent')} {title}" for title, place in our_results.PLACES.items()]
     return (f"The world was exchanged for a deeper one, in which DSpark ({DEEP['dspark'][0]}, {steps:,} updates, in the mean of "
-            f"{len(DEEP['dspark'])} seeds) gains over {DRAFTER_LABELS[rival]} ({DEEP[rival][0]}) {', '.join(parts)}")
+            f"{len(DEEP['dspark'])} seeds) gains over {DRAFTER_LABELS[rival]} ({DEEP[rival][0]}) {gains_by_place(found)}")
+
+
+def gains_by_place(found: dict) -> str:
+    """Gains with their intervals, by domain and in the mean."""
+    return ", ".join(f"{interval(found[place], 'percent')} {title}" for title, place in our_results.PLACES.items())
 
 
 def over_eagle3() -> str:
@@ -130,10 +134,10 @@ def over_eagle3() -> str:
 
 
 def trained_longer() -> str:
-    """DSpark's gain over Eagle3 in the deeper world after two passes over the answers, by domain and in the mean."""
-    found = gains(*(DEEP_TWO_PASSES[name] for name in ("dspark", "eagle3")))
-    parts = [f"{interval(found[place], 'percent')} {title}" for title, place in our_results.PLACES.items()]
-    return f"There training was made longer: after two passes over the answers in place of one it is {', '.join(parts)}"
+    """DSpark's gain over Eagle3 in the deeper world after more passes over the answers, by domain and in the mean."""
+    parts = [f"after {passes} passes it is {gains_by_place(gains(trained['dspark'], trained['eagle3']))}"
+             for passes, trained in DEEP_PASSES.items()]
+    return f"There training, of one pass over the answers, was made longer: {'; '.join(parts)}"
 
 
 def rise_by_domain() -> str:

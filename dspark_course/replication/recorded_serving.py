@@ -21,22 +21,23 @@ from . import recorded_confidence
 
 MEASURED = {world: ROOT / "assets" / "measurements" / "serving" / file for world, file in
             (("shallow", "engine.json"), ("deep", "deep_engine.json"))}
+MEASURED_BY = {"shallow": "make serving", "deep": "python scripts/serving.py --world deep"}
 WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
 
 
-def serving_run() -> dict:
-    """The measurement: device, turns of a row, and rows by part."""
-    return read(MEASURED["shallow"], "make serving")
+def serving_run(world: str = "shallow") -> dict:
+    """The measurement in one of the two worlds: device, turns of a row, and rows by part."""
+    return read(MEASURED[world], MEASURED_BY[world])
 
 
-def rows(part: str, **wanted) -> list[dict]:
+def rows(part: str, world: str = "shallow", **wanted) -> list[dict]:
     """The rows of a part whose fields have the wanted values."""
-    return [row for row in serving_run()[part] if all(row[name] == value for name, value in wanted.items())]
+    return [row for row in serving_run(world)[part] if all(row[name] == value for name, value in wanted.items())]
 
 
-def row(part: str, **wanted) -> dict:
+def row(part: str, world: str = "shallow", **wanted) -> dict:
     """The one row of a part that has the wanted values."""
-    found = rows(part, **wanted)
+    found = rows(part, world, **wanted)
     if len(found) != 1:
         raise DSparkLiteError(f"the measurement has {len(found)} rows of {part} with {wanted}, not one")
     return found[0]
@@ -83,9 +84,9 @@ def gain(name: str, ours: dict, theirs: dict) -> Estimate:
     return paired(lambda ours, theirs: share_of_rows(ours[0]) / share_of_rows(theirs[0]), *turns)
 
 
-def best_fixed(concurrency: int) -> dict:
+def best_fixed(concurrency: int, world: str = "shallow") -> dict:
     """The row of the fixed length with the highest throughput at a load."""
-    lengths = [row for row in rows("policies", concurrency=concurrency) if row["policy"].startswith("fixed")]
+    lengths = [row for row in rows("policies", world, concurrency=concurrency) if row["policy"].startswith("fixed")]
     return max(lengths, key=lambda row: value("throughput", row))
 
 

@@ -4,12 +4,13 @@ The first world's text is shallow: a small language model knows it by heart. The
 sums to compute and many ways to say a thing. The gates are measured by `python -m dspark_lite world`.
 """
 
+from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.formats import interval, markdown
 from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.recorded import read
 from ..measure.gates import depth_gate, ending_gate
-from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_TWO_PASSES, DEPTHS, TABLE_1
-from . import our_results
+from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_PASSES, DEPTHS, TABLE_1
+from . import our_results, recorded_serving
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
 WORLDS = {"shallow": {name: (TABLE_1[name],) for name in DEEP}, "deep": DEEP}  # world: drafter: recipes that differ in their seed
@@ -77,12 +78,52 @@ def one_rate() -> dict:
     return read(FOLDER / "one_rate.json", "git checkout assets/measurements/worlds/one_rate.json")
 
 
-def lengths_table() -> str:
-    """Accepted length in the deep world by domain and in the mean, a row for each training: seeds, two passes, fewer layers."""
-    trainings = [(name, f"seed {seed}", recipe) for name, recipes in WORLDS["deep"].items() for seed, recipe in enumerate(recipes, 1)]
-    trainings += [(name, "seed 1, two passes", recipe) for name, recipe in DEEP_TWO_PASSES.items()]
-    trainings += [("dspark", f"seed 1, {layers} of {max(DEEP_DEPTHS)} layers", recipe) for layers, recipe in DEEP_DEPTHS.items()
-                  if layers < max(DEEP_DEPTHS)]
-    rows = [[DRAFTER_LABELS[name], training, *(interval(our_results.accepted_lengths(recipe)[place], "tokens") for place in
-                                              our_results.PLACES.values())] for name, training, recipe in trainings]
-    return markdown(["drafter", "training", *our_results.PLACES], rows)
+def trainings(name: str) -> dict[int, str]:
+    """The recipes of a drafter in the deep world with the first seed, by passes over the answers."""
+    return {1: DEEP[name][0]} | {passes: recipes[name] for passes, recipes in DEEP_PASSES.items() if name in recipes}
+
+
+def contrasts() -> dict[str, dict[str, Estimate]]:
+    """In the deep world, of trainings with one seed: by how much one accepts longer than another, by domain and in the mean."""
+    full = max(DEEP_DEPTHS)
+    pairs = {f"DSpark over Eagle3, {passes} passes": (recipes["dspark"], recipes["eagle3"]) for passes, recipes in DEEP_PASSES.items()}
+    pairs |= {f"DSpark of {layers} over DFlash of {full} layers": (recipe, DEEP["dflash"][0])
+              for layers, recipe in DEEP_DEPTHS.items() if layers < full}
+    pairs |= {f"RNN head over Markov head, draft length {length}": (heads["dspark_rnn"], heads["dspark"])
+              for length, heads in DEEP_HEADS.items()}
+    return {title: our_results.gains(*pair) for title, pair in pairs.items()}
+
+
+def contrasts_table() -> str:
+    """`contrasts` with their intervals over prompts."""
+    rows = [[title, *(interval(found[place], "percent") for place in our_results.PLACES.values())] for title, found in contrasts().items()]
+    return markdown(["in the deep world", *our_results.PLACES], rows)
+
+
+def throughputs(world: str, load: int) -> dict[str, tuple[float, Estimate]]:
+    """Of DSpark's fixed lengths and of Algorithm 1, in that order: drafts verified per request, and throughput over that of plain
+    decoding at the same load, with its interval over turns."""
+    plain = recorded_serving.row("policies", world, concurrency=load, drafter="plain")
+    served = [row for row in recorded_serving.rows("policies", world, concurrency=load, drafter="dspark")
+              if row["policy"].startswith("fixed") or row["policy"] == "algorithm1"]
+    return {row["policy"]: (recorded_serving.value("budget", row) - 1, recorded_serving.gain("throughput", row, plain)) for row in served}
+
+
+def over_best_fixed(world: str) -> dict[int, tuple[int, Estimate, Estimate]]:
+    """By requests under way: the fixed length with the highest throughput, and by how much, a fraction with its interval over turns,
+    the throughput of 7 drafts and of Algorithm 1 differs from it."""
+    found = {}
+    for load in sorted({row["concurrency"] for row in recorded_serving.rows("policies", world)}):
+        best = recorded_serving.best_fixed(load, world)
+        rows = (recorded_serving.row("policies", world, concurrency=load, policy=policy) for policy in ("fixed 7", "algorithm1"))
+        gains = [recorded_serving.gain("throughput", row, best).scaled(1.0, -1.0) for row in rows]
+        found[load] = (int(best["policy"].split()[1]), *gains)
+    return found
+
+
+def serving_table() -> str:
+    """`over_best_fixed` at the loads that were measured in both worlds."""
+    found = {world: over_best_fixed(world) for world in WORLDS}
+    rows = [[world, load, length, *(interval(gain, "percent") for gain in gains)] for world, by_load in found.items()
+            for load, (length, *gains) in by_load.items() if all(load in others for others in found.values())]
+    return markdown(["world", "requests under way", "best fixed length", "7 drafts over it", "Algorithm 1 over it"], rows)
