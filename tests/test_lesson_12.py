@@ -17,7 +17,7 @@ from dspark_course.replication import claims, ledger, our_results, quantities, r
 TIES = [
     (r"it is made on chat \(\+([\d.]+) %\)", r"^chat  paired +\+([\d.]+)%"),
     (r"and hardly on code \(\+([\d.]+) %\)", r"^code  paired +\+([\d.]+)%"),
-    (r"On chat that is plain to see: ([\d.]+) against ([\d.]+)\.", r"^chat  DFlash \+(?=[\d.]+, DSpark \+([\d.]+))([\d.]+)"),
+    (r"On chat it is just under half: ([\d.]+) against ([\d.]+)\.", r"^chat  DFlash \+(?=[\d.]+, DSpark \+([\d.]+))([\d.]+)"),
     (r"On code DSpark even \*rises\*, by (\d\.\d+)", r"^code  DFlash \+[\d.]+, DSpark -([\d.]+)"),
     (r"gain over DFlash on code is ([\d.]+) % in place of ([\d.]+) %", r"^DSpark over DFlash on code: (?=.* as it is, \+([\d.]+)%)\+([\d.]+)%"),
     (r"Of its (\d+) refusals (\d+) had been in the name", r"^dspark  .* of (\d+) refusals (\d+) in the name"),
@@ -44,6 +44,9 @@ def test_the_headline_is_what_table_1_says():
     assert "**DSpark is first on math alone.** On code and in the mean Eagle3 accepts longest, on chat even the small LM" in prose
     over = {rival: our_results.gains(TABLE_1["dspark"], TABLE_1[rival])["all"].value for rival in ("eagle3", "dflash")}
     theirs = {rival: paper.macro_gain("Qwen3-4B", "dspark", rival) for rival in over}
+    assert "on code and chat one layer, or a small LM, has its first draft accepted more than nine times in ten" in prose
+    assert all(our_results.conditional_acceptance(TABLE_1[name], domain)[0].value > 0.9 for name in ("eagle3", "small_lm")
+               for domain in ("code", "chat"))
     assert f"DSpark's mean gain is {100 * over['eagle3']:.1f} % where the paper has +{100 * theirs['eagle3']:.1f} %" in prose
     assert f"the mean gain of {100 * over['dflash']:.1f} % is close to the {100 * theirs['dflash']:.1f} on Qwen3-4B" in prose
     assert f"and {100 * min(paper.macro_gain(target, 'dspark', 'eagle3') for target in paper.TARGETS):+.1f} % where it has least" in prose
@@ -115,9 +118,9 @@ def test_longer_training_is_told_as_measured():
     prose, found = stated.prose("12"), worlds.contrasts()
     two, four = (found[f"DSpark over Eagle3, {passes} passes"] for passes in (2, 4))
     one = our_results.gains(*(worlds.trainings(name)[1] for name in ("dspark", "eagle3")))
-    assert "**By that rule training alone is not the reason.**" in prose and one["all"].value < two["all"].value > four["all"].value
+    assert "**By that rule training alone is not shown to be the reason.**" in prose and one["all"].value < two["all"].value > four["all"].value
     assert f"the gain rose from {100 * one['all'].value:.1f} to {100 * two['all'].value:+.1f} %" in prose and one["all"].high < 0 < two["all"].low
-    shown = "it is {:+.1f} % [{:+.1f}, {:+.1f}]".format(*(100 * part for part in (four["all"].value, four["all"].low, four["all"].high)))
+    shown = "no growth is seen, {:+.1f} % [{:+.1f}, {:+.1f}]".format(*(100 * part for part in (four["all"].value, four["all"].low, four["all"].high)))
     assert shown in prose and "DSpark is ahead on code, on chat and in the mean; on math the interval holds zero" in prose
     assert min(four[place].low for place in ("code", "chat", "all")) > 0 and four["math"].low < 0 < four["math"].high
     grew = {name: 100 * our_results.gains(found[4], found[2])["all"].value for name in ("dspark", "eagle3") for found in [worlds.trainings(name)]}
@@ -149,13 +152,14 @@ def test_serving_in_the_deep_world_is_told_as_measured():
     prose, found = stated.prose("12"), worlds.over_best_fixed("deep")
     length, whole, _ = found[64]
     assert "**With 64 requests under way 7 drafts are too many in the deep world:**" in prose and whole.high < 0
-    assert f"{length} are best, and 7 bring {-100 * whole.value:.1f} % less, hardly more than plain decoding" in prose
-    assert abs(worlds.throughputs("deep", 64)["fixed 7"][1].value - 1) < 0.05
+    assert f"{length} are best, and 7 bring {-100 * whole.value:.1f} % less, no more than plain decoding" in prose
+    assert worlds.throughputs("deep", 64)["fixed 7"][1].value < 1
     length, whole, _ = found[16]
     assert f"With 16 under way 7 lose {-100 * whole.value:.1f} % to {length} drafts, with 4 we cannot tell" in prose
     assert whole.high < 0 and found[4][1].low < 0 < found[4][1].high
     assert list(found) == [4, 16, 64] and all(scheduled.low < 0 < scheduled.high for *_, scheduled in found.values())
-    assert "is not told apart from it at any of the three loads" in prose
+    assert "wins all of it back with 64 under way; with 4 and 16 it is where 7 drafts are" in prose
+    assert found[64][2].value > 0 and all(abs(found[load][2].value - found[load][1].value) < 0.01 for load in (4, 16))
     assert recorded_serving.serving_run("deep")["turns"] == 20 and "20 turns of four steps or more each" in prose
 
 

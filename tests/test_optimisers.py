@@ -1,6 +1,7 @@
 """What moves the weights, how they begin, and how a loss turns from one into another."""
 
 import platform
+import resource
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -51,12 +52,37 @@ def test_freed_memory_serves_the_next_tensors():
     assert kept < given_back / 2, "pages still come from the kernel"
 
 
+RESIDENT = """
+import torch
+from dspark_lite.training import memory
+def resident():
+    with open("/proc/self/statm") as counts:
+        return int(counts.read().split()[1])
+cpu = torch.device("cpu")
+assert memory.keep_freed_memory(cpu)
+before = resident()
+del [torch.ones(1_000_000) for _ in range(64)][:]  # 256 MB
+memory.give_back_freed_memory(cpu, memory.KEPT_UPDATES + 1)
+kept = resident() - before
+memory.give_back_freed_memory(cpu, memory.KEPT_UPDATES)
+print(kept, resident() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps memory at a word")
+def test_memory_that_was_kept_is_given_back_after_some_updates():
+    found = subprocess.run([sys.executable, "-c", RESIDENT], check=True, capture_output=True, text=True).stdout
+    kept, left = map(int, found.split())
+    assert left < kept / 4 and kept * resource.getpagesize() > 100e6
+
+
 def test_where_the_c_library_cannot_keep_memory_or_there_is_none_of_a_cpu_nothing_is_done(monkeypatch):
     assert memory.keep_freed_memory(torch.device("cuda")) is False
     for platform_name, library in (("linux", object()), ("win32", None)):
         monkeypatch.setattr(memory.sys, "platform", platform_name)
         monkeypatch.setattr(memory.ctypes, "CDLL", lambda name, library=library: library)
         assert memory.keep_freed_memory(torch.device("cpu")) is False
+        memory.give_back_freed_memory(torch.device("cpu"), memory.KEPT_UPDATES)
 
 
 def test_muon_moves_the_layers_matrices_and_adamw_everything_else():

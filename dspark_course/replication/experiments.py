@@ -119,13 +119,9 @@ def first_draft_told() -> str:
 def deeper_world(rival: str) -> str:
     """DSpark's gain over a rival in the deeper world, by domain and in the mean."""
     found, steps = our_results.gains_over_seeds(DEEP["dspark"], DEEP[rival]), our_results.measured(DEEP["dspark"][0])["training"]["steps"]
+    parts = [f"{interval(found[place], 'percent')} {title}" for title, place in our_results.PLACES.items()]
     return (f"The world was exchanged for a deeper one, in which DSpark ({DEEP['dspark'][0]}, {steps:,} updates, in the mean of "
-            f"{len(DEEP['dspark'])} seeds) gains over {DRAFTER_LABELS[rival]} ({DEEP[rival][0]}) {gains_by_place(found)}")
-
-
-def gains_by_place(found: dict) -> str:
-    """Gains with their intervals, by domain and in the mean."""
-    return ", ".join(f"{interval(found[place], 'percent')} {title}" for title, place in our_results.PLACES.items())
+            f"{len(DEEP['dspark'])} seeds) gains over {DRAFTER_LABELS[rival]} ({DEEP[rival][0]}) {', '.join(parts)}")
 
 
 def over_eagle3() -> str:
@@ -134,10 +130,9 @@ def over_eagle3() -> str:
 
 
 def trained_longer() -> str:
-    """DSpark's gain over Eagle3 in the deeper world after more passes over the answers, by domain and in the mean."""
-    parts = [f"after {passes} passes it is {gains_by_place(gains(trained['dspark'], trained['eagle3']))}"
-             for passes, trained in DEEP_PASSES.items()]
-    return f"There training, of one pass over the answers, was made longer: {'; '.join(parts)}"
+    """DSpark's mean gain over Eagle3 in the deeper world after more passes over the answers."""
+    parts = [f"{interval(gains(trained['dspark'], trained['eagle3'])['all'], 'percent')} after {passes}" for passes, trained in DEEP_PASSES.items()]
+    return f"There training, of one pass over the answers, was made longer: the gain in the mean is {' and '.join(parts)} passes"
 
 
 def rise_by_domain() -> str:

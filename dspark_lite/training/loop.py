@@ -15,7 +15,7 @@ from tqdm import tqdm
 from ..common.errors import CheckpointError
 from ..common.files import write_atomically, write_text
 from .allowance import Allowance
-from .memory import keep_freed_memory
+from .memory import give_back_freed_memory, keep_freed_memory
 from .optimisers import check_sharding, make_optimisers, trainable
 from .parallel import Objective, gather, own_rows, processes, sharded_like, whole
 
@@ -135,15 +135,15 @@ def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) 
     progress, log_path = folder / "progress.safetensors", folder / "log.jsonl"
     first = load_progress(progress, model, optimisers, scaler)
     log = read_log(log_path, first)
-    saved_at = time.monotonic()
+    step, place, saved_at = first, plan.place(first), time.monotonic()
     with tqdm(total=plan.last, initial=first, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
-        step, place = first, plan.place(first)
         while place < plan.last:
             set_rates(optimisers, plan.share(place))
             record = backward(accelerator, objective, batch_at(step), scaler)
             update(model, optimisers, scaler)
             log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
             step, place = step + 1, plan.place(step + 1)
+            give_back_freed_memory(device, step)
             bar.update(place - bar.n)
             bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
             if place >= plan.last or agreed(accelerator, time.monotonic() - saved_at > plan.save_seconds):
