@@ -97,7 +97,7 @@ OTHERS = rf"[\d.]+ \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["
     (rf"but it ends at {NUMBER}, the cure's L1", rf"^diagnosis-5-full-length +name: .*L1 {NUMBER}"),
     (rf"where they are {NUMBER}, {NUMBER} and {NUMBER} without a leak",
      rf"^yours +{FIRST}\S+ \S+ +{FIRST}\S+ \S+ +{FIRST}"),
-    (rf"Over all slots the L1 ended at \S+ in place of {NUMBER},", rf"^l1 .* {NUMBER} in the last"),
+    (rf"Over all slots the L1 ended at \S+ in place of {NUMBER}\.", rf"^l1 .* {NUMBER} in the last"),
     (rf"the seventh position is reached in {NUMBER} of the rounds", rf"^rounds that reach it .* {NUMBER}$"),
     (rf"and adds only {NUMBER} of what the first adds", rf"^what it adds .* {NUMBER}$"),
     (rf"the code's {NUMBER} is too much", rf"^the code's .* {NUMBER}$"),
