@@ -86,7 +86,7 @@ def test_the_ledger_is_the_last_figure():
 def test_the_first_comparison_in_the_deep_world_is_told_as_recorded():
     prose, first, found = stated.prose("12"), worlds.one_rate(), worlds.searched_rates()
     mean = {name: np.mean(list(row["accepted_length"].values())) for name, row in first["drafters"].items()}
-    assert f"one rate of Muon ({first['matrix_rate']:g}) for all, {first['steps']} updates." in prose
+    assert f"{first['steps']} updates, and one rate of Muon ({first['matrix_rate']:g}) for all." in prose
     theirs = 100 * paper.macro_gain("Qwen3-4B", "dspark", "eagle3")
     assert f"{100 * (mean['dspark'] / mean['eagle3'] - 1):.0f} % ahead of Eagle3, near the paper's {theirs:.1f}" in prose
     best = {recipe: min(losses, key=losses.get) for recipe, losses in found.items()}
@@ -102,7 +102,8 @@ def test_the_deep_world_is_told_as_measured():
     shallow = 100 * our_results.gains(TABLE_1["dspark"], TABLE_1["eagle3"])["all"].value
     assert "**At rates of their own, Eagle3 is ahead of DSpark again.**" in prose and eagle3["all"].high < 0
     assert f"DSpark's mean gain is {100 * eagle3['all'].value:+.1f} % (in the shallow world {shallow:+.1f})" in prose
-    assert "it wins chat, and loses math and code" in prose and eagle3["chat"].low > 0 > max(eagle3["math"].high, eagle3["code"].high)
+    assert "it wins chat, and loses math and code, so easy text is not the whole reason" in prose
+    assert eagle3["chat"].low > 0 > max(eagle3["math"].high, eagle3["code"].high)
     assert f"Over DFlash DSpark gains {100 * dflash['all'].value:+.1f} %, in every domain and with every seed" in prose
     assert all(our_results.gains(*pair)[place].low > 0 for pair in zip(deep["dspark"], deep["dflash"]) for place in places)
     means = [[our_results.accepted_lengths(recipe)["all"].value for recipe in recipes] for recipes in deep.values()]
@@ -118,13 +119,16 @@ def test_longer_training_is_told_as_measured():
     prose, found = stated.prose("12"), worlds.contrasts()
     two, four = (found[f"DSpark over Eagle3, {passes} passes"] for passes in (2, 4))
     one = our_results.gains(*(worlds.trainings(name)[1] for name in ("dspark", "eagle3")))
-    assert "**By that rule training alone is not shown to be the reason.**" in prose and one["all"].value < two["all"].value > four["all"].value
+    assert "**By that rule training alone is not shown to be why the lead is missing.**" in prose
+    assert one["all"].value < two["all"].value > four["all"].value
     assert f"the gain rose from {100 * one['all'].value:.1f} to {100 * two['all'].value:+.1f} %" in prose and one["all"].high < 0 < two["all"].low
     shown = "no growth is seen, {:+.1f} % [{:+.1f}, {:+.1f}]".format(*(100 * part for part in (four["all"].value, four["all"].low, four["all"].high)))
     assert shown in prose and "DSpark is ahead on code, on chat and in the mean; on math the interval holds zero" in prose
     assert min(four[place].low for place in ("code", "chat", "all")) > 0 and four["math"].low < 0 < four["math"].high
     grew = {name: 100 * our_results.gains(found[4], found[2])["all"].value for name in ("dspark", "eagle3") for found in [worlds.trainings(name)]}
     assert f"DSpark's accepted length grew by {grew['dspark']:.1f} %, Eagle3's by {grew['eagle3']:.1f}, and both losses still fall" in prose
+    alike = [np.mean([our_results.conditional_acceptance(worlds.trainings(name)[1], domain)[0].value for domain in DOMAINS]) for name in grew]
+    assert "DSpark's four layers and Eagle3's one begin alike" in prose and abs(alike[0] - alike[1]) < 0.01
     for name in grew:
         losses = [our_results.measured(recipe)["training"]["held_out_losses"]["loss"] for recipe in worlds.trainings(name).values()]
         assert losses[0] > losses[1] > losses[2]
@@ -158,8 +162,9 @@ def test_serving_in_the_deep_world_is_told_as_measured():
     assert f"With 16 under way 7 lose {-100 * whole.value:.1f} % to {length} drafts, with 4 we cannot tell" in prose
     assert whole.high < 0 and found[4][1].low < 0 < found[4][1].high
     assert list(found) == [4, 16, 64] and all(scheduled.low < 0 < scheduled.high for *_, scheduled in found.values())
-    assert "wins all of it back with 64 under way; with 4 and 16 it is where 7 drafts are" in prose
-    assert found[64][2].value > 0 and all(abs(found[load][2].value - found[load][1].value) < 0.01 for load in (4, 16))
+    assert "is level with it at 64, give or take 6 %; with 4 and 16 it is where 7 drafts are" in prose
+    assert 0.055 < max(-found[64][2].low, found[64][2].high) < 0.06
+    assert all(abs(found[load][2].value - found[load][1].value) < 0.01 for load in (4, 16))
     assert recorded_serving.serving_run("deep")["turns"] == 20 and "20 turns of four steps or more each" in prose
 
 
