@@ -14,8 +14,8 @@ from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, f
 
 TARGET = "Qwen3-4B"  # of the paper's Figures 2 to 4
 COLUMNS = list(our_results.PLACES.values())
-FULL_DEPTH = max(studies.DEPTHS)
-PASSES = [1, *studies.DEEP_PASSES]  # over the answers, of the trainings in the deep world
+PAPER_FULL_DEPTH = max(studies.PAPER_DEPTHS.values())
+PASSES = list(studies.DEEP_PASSES)  # over the answers, of the trainings in the deep world
 DRAFT_LENGTH = "draft length: anchor and drafts (tokens)"
 
 
@@ -28,26 +28,32 @@ def legend_below(fig, axes, paper_target: str = TARGET) -> None:
                loc="outside lower center", ncols=int(fig.get_figwidth() / 1.5), fontsize=8)
 
 
-def figure_2():
-    """Conditional acceptance by draft position, a panel a domain: DSpark, DFlash and Eagle3."""
+def figure_2(recipes: dict[str, str] = studies.TABLE_1):
+    """Conditional acceptance by draft position, a panel a domain: DSpark, DFlash and Eagle3, {drafter: recipe}."""
     fig, panels = figure(len(DOMAINS), width=3.9, height=3.9, sharey=True)
     for axes, domain in zip(panels, DOMAINS):
         for index, name in enumerate(paper.LABELS):
             style, shift = drafter_style(name), 0.1 * (index - 1)
-            draw_positions(axes, our_results.conditional_acceptance(studies.TABLE_1[name], domain), style, shift)
+            draw_positions(axes, our_results.conditional_acceptance(recipes[name], domain), style, shift)
             theirs = paper.conditional_acceptance(name, domain)
             axes.plot(np.arange(1, len(theirs) + 1) + shift, theirs, **hollow(style))
         axes.set(xticks=range(1, len(theirs) + 1), ylim=(0.3, 1.02))
-        axes.set_title(f"{domain}: from first to last {_fall('dflash', domain):+.2f} DFlash, {_fall('dspark', domain):+.2f} DSpark", fontsize=10)
+        dflash, dspark = (_fall(recipes[name], domain) for name in ("dflash", "dspark"))
+        axes.set_title(f"{domain}: from first to last {dflash:+.2f} DFlash, {dspark:+.2f} DSpark", fontsize=10)
         axes.label_outer()
-    measured_on(panels[-1], our_results.measured("tiny-dspark")["device"])
+    measured_on(panels[-1], our_results.measured(recipes["dspark"])["device"])
     legend_below(fig, panels[0])
     return fig
 
 
-def _fall(name: str, domain: str) -> float:
+def figure_2_deep():
+    """`figure_2` in the deep world after two passes over the answers, the first seed of each drafter."""
+    return figure_2({name: recipes[0] for name, recipes in studies.DEEP_PASSES[2].items()})
+
+
+def _fall(recipe: str, domain: str) -> float:
     """How much higher a drafter's last position is than its first; below zero it falls."""
-    first, *_, last = our_results.conditional_acceptance(studies.TABLE_1[name], domain)
+    first, *_, last = our_results.conditional_acceptance(recipe, domain)
     return last.value - first.value
 
 
@@ -98,14 +104,13 @@ def longer_training():
     fig, panels = figure(len(COLUMNS), width=2.6, height=3.0, sharey=True)
     for axes, (title, place) in zip(panels, our_results.PLACES.items()):
         for name in worlds.WORLDS["deep"]:
-            passes, found = zip(*((passes, our_results.accepted_lengths(recipe)[place]) for passes, recipe in worlds.trainings(name).items()))
+            passes, found = zip(*((passes, our_results.lengths_over_seeds(recipes)[place]) for passes, recipes in worlds.trainings(name).items()))
             draw_estimates(axes, passes, found, drafter_style(name))
         axes.set_xscale("log", base=2)
         axes.set(xticks=PASSES, xticklabels=PASSES, xlabel="passes over the answers", title=title)
     panels[0].set_ylabel("accepted length\n(tokens per round)")
-    both = zip(*(worlds.trainings(name).items() for name in ("dspark", "eagle3")))
-    leads = [f"{our_results.gains(ours, theirs)['all'].value:+.1%} with {passes}" for (passes, ours), (_, theirs) in both]
-    fig.suptitle(f"DSpark over Eagle3, by passes: {', '.join(leads)}", fontsize=11)
+    found = [f"{lead['all'].value:+.1%} with {passes}" for passes, lead in worlds.leads("eagle3").items()]
+    fig.suptitle(f"DSpark over Eagle3, by passes: {', '.join(found)}", fontsize=11)
     measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
     fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(worlds.WORLDS["deep"]), fontsize=8)
     return fig
@@ -130,31 +135,36 @@ def two_servers(load: int):
     return fig
 
 
-def figure_3():
-    """Accepted length of DSpark by depth and of DFlash at full depth (here 3 layers, there 5), a panel a domain."""
+def figure_3(depths: dict[int, str] = studies.DEPTHS, dflash: str = studies.TABLE_1["dflash"]):
+    """Accepted length of DSpark by depth, {layers: recipe}, and of DFlash at full depth (there 5 layers), a panel a domain."""
     fig, panels = figure(len(DOMAINS), width=3.9, height=3.7, sharey=True)
-    layers = list(studies.DEPTHS)
+    full = max(depths)
+    paper_depths = {layers: PAPER_FULL_DEPTH if layers == full else layers for layers in depths}
     for axes, domain in zip(panels, DOMAINS):
-        ours = [our_results.accepted_lengths(recipe)[domain] for recipe in studies.DEPTHS.values()]
-        draw_estimates(axes, layers, ours, drafter_style("dspark"))
-        axes.plot(layers, [paper.by_depth("dspark", studies.PAPER_DEPTHS[depth])[domain] for depth in layers],
-                  **hollow(drafter_style("dspark")))
+        ours = [our_results.accepted_lengths(recipe)[domain] for recipe in depths.values()]
+        draw_estimates(axes, list(depths), ours, drafter_style("dspark"))
+        axes.plot(list(depths), [paper.by_depth("dspark", there)[domain] for there in paper_depths.values()], **hollow(drafter_style("dspark")))
         style = {**drafter_style("dflash"), "linestyle": "none"}
-        rival = our_results.accepted_lengths(studies.TABLE_1["dflash"])[domain]
-        theirs = paper.by_depth("dflash", studies.PAPER_DEPTHS[FULL_DEPTH])[domain]
-        draw_estimates(axes, [FULL_DEPTH], [rival], style)
-        axes.plot(FULL_DEPTH, theirs, **hollow(style, "none"))
+        rival = our_results.accepted_lengths(dflash)[domain]
+        theirs = paper.by_depth("dflash", PAPER_FULL_DEPTH)[domain]
+        draw_estimates(axes, [full], [rival], style)
+        axes.plot(full, theirs, **hollow(style, "none"))
         axes.axhline(rival.value, color=style["color"], linewidth=1)
         axes.axhline(theirs, color=style["color"], linewidth=1, linestyle="--")
-        axes.set(xlabel=f"layers (full: {FULL_DEPTH} here, {studies.PAPER_DEPTHS[FULL_DEPTH]} there)", xticks=layers, ylim=(1, None))
-        axes.set_xticklabels(["full" if n == FULL_DEPTH else f"{n}" for n in layers])
-        shallow = our_results.gains(studies.DEPTHS[2], studies.TABLE_1["dflash"])[domain].value
-        there = paper.by_depth("dspark", 2)[domain] / paper.by_depth("dflash", studies.PAPER_DEPTHS[FULL_DEPTH])[domain] - 1
+        axes.set(xlabel=f"layers (full: {full} here, {PAPER_FULL_DEPTH} there)", xticks=list(depths), ylim=(1, None))
+        axes.set_xticklabels(["full" if n == full else f"{n}" for n in depths])
+        shallow = our_results.gains(depths[2], dflash)[domain].value
+        there = paper.by_depth("dspark", 2)[domain] / theirs - 1
         axes.set_title(f"{domain}: 2 layers {shallow:+.0%} on DFlash (paper {there:+.0%})", fontsize=10)
     panels[0].set_ylabel("accepted length (tokens per round)")
-    measured_on(panels[-1], our_results.measured("tiny-dspark")["device"])
+    measured_on(panels[-1], our_results.measured(dflash)["device"])
     legend_below(fig, panels[0])
     return fig
+
+
+def figure_3_deep():
+    """`figure_3` in the deep world, one pass over the answers."""
+    return figure_3(studies.DEEP_DEPTHS, studies.DEEP["dflash"][0])
 
 
 def figure_4():

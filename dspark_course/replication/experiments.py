@@ -9,7 +9,7 @@ from dspark_lite.common.recorded import read
 from dspark_lite.scheduling.calibration import survivals, survived
 from ..measure.evaluation import relative_gain, row_tally
 from ..measure.gates import SMALL_LM_LENGTH, SMALL_LM_LENGTHS
-from ..measure.studies import DEEP, DEEP_PASSES, DEPTHS, HEADS, LATENCY, TABLE_1
+from ..measure.studies import DEEP, DEPTHS, HEADS, LATENCY, TABLE_1
 from . import our_results, recorded_serving, worlds
 from .our_results import gains
 from .quantities import acceptance, ahead, falls
@@ -131,7 +131,8 @@ def over_eagle3() -> str:
 
 def trained_longer() -> str:
     """DSpark's mean gain over Eagle3 in the deeper world after more passes over the answers."""
-    parts = [f"{interval(gains(trained['dspark'], trained['eagle3'])['all'], 'percent')} after {passes}" for passes, trained in DEEP_PASSES.items()]
+    _, *longer = worlds.leads("eagle3").items()
+    parts = [f"{interval(lead['all'], 'percent')} after {passes}" for passes, lead in longer]
     return f"There training, of one pass over the answers, was made longer: the gain in the mean is {' and '.join(parts)} passes"
 
 

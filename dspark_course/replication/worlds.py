@@ -9,7 +9,7 @@ from dspark_lite.common.formats import interval, markdown
 from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.recorded import read
 from ..measure.gates import depth_gate, ending_gate
-from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_PASSES, DEPTHS, TABLE_1
+from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_PASSES, DEEP_TAPS, DEPTHS, TABLE_1
 from . import our_results, recorded_serving
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
@@ -53,18 +53,22 @@ def _bounds(row: dict) -> str:
     return ", ".join(parts) or "reported"
 
 
-def gains_table() -> str:
-    """How much longer DSpark accepts than each rival in either world, by domain and in the mean: of each training seed with the
-    interval over prompts, and of the mean of all seeds with the interval over prompts and seeds."""
+def gains_table(*passes: int) -> str:
+    """How much longer DSpark accepts than each rival in the deep world, by domain and in the mean, after so many passes over the
+    answers: with each training seed of both, with the interval over prompts, and in the mean of all, over prompts and seeds."""
     rows = []
-    for world, recipes in WORLDS.items():
+    for number in passes:
+        recipes = DEEP_PASSES[number]
         for rival in [name for name in recipes if name != "dspark"]:
             found = {f"{seed}": our_results.gains(*pair) for seed, pair in enumerate(zip(recipes["dspark"], recipes[rival]), 1)}
             if len(found) > 1:
                 found["all"] = our_results.gains_over_seeds(recipes["dspark"], recipes[rival])
-            rows += [[world, DRAFTER_LABELS[rival], seed, *(interval(gains[place], "percent") for place in our_results.PLACES.values())]
-                     for seed, gains in found.items()]
-    return markdown(["world", "DSpark over", "seed", *our_results.PLACES], rows)
+            rows += [[number, DRAFTER_LABELS[rival], seed, *_by_place(gains)] for seed, gains in found.items()]
+    return markdown(["passes", "DSpark over", "seed", *our_results.PLACES], rows)
+
+
+def _by_place(gains: dict[str, Estimate]) -> list[str]:
+    return [interval(gains[place], "percent") for place in our_results.PLACES.values()]
 
 
 def searched_rates() -> dict[str, dict[float, float]]:
@@ -78,26 +82,33 @@ def one_rate() -> dict:
     return read(FOLDER / "one_rate.json", "git checkout assets/measurements/worlds/one_rate.json")
 
 
-def trainings(name: str) -> dict[int, str]:
-    """The recipes of a drafter in the deep world with the first seed, by passes over the answers."""
-    return {1: DEEP[name][0]} | {passes: recipes[name] for passes, recipes in DEEP_PASSES.items() if name in recipes}
+def trainings(name: str) -> dict[int, tuple[str, ...]]:
+    """The recipes of a drafter in the deep world, which differ in their seed, by passes over the answers."""
+    return {passes: recipes[name] for passes, recipes in DEEP_PASSES.items() if name in recipes}
+
+
+def leads(rival: str) -> dict[int, dict[str, Estimate]]:
+    """By how much DSpark accepts longer than a rival in the deep world, by passes over the answers, over all seeds trained."""
+    ours, theirs = trainings("dspark"), trainings(rival)
+    return {passes: our_results.gains_over_seeds(ours[passes], theirs[passes]) for passes in ours if passes in theirs}
 
 
 def contrasts() -> dict[str, dict[str, Estimate]]:
-    """In the deep world, of trainings with one seed: by how much one accepts longer than another, by domain and in the mean."""
+    """In the deep world, of trainings with one seed and one pass: by how much one accepts longer than another, by domain and in
+    the mean."""
     full = max(DEEP_DEPTHS)
-    pairs = {f"DSpark over Eagle3, {passes} passes": (recipes["dspark"], recipes["eagle3"]) for passes, recipes in DEEP_PASSES.items()}
-    pairs |= {f"DSpark of {layers} over DFlash of {full} layers": (recipe, DEEP["dflash"][0])
-              for layers, recipe in DEEP_DEPTHS.items() if layers < full}
+    pairs = {f"DSpark of {layers} over DFlash of {full} layers": (recipe, DEEP["dflash"][0])
+             for layers, recipe in DEEP_DEPTHS.items() if layers < full}
     pairs |= {f"RNN head over Markov head, draft length {length}": (heads["dspark_rnn"], heads["dspark"])
               for length, heads in DEEP_HEADS.items()}
+    everything, *fewer = DEEP_TAPS
+    pairs |= {f"DSpark that reads {everything} over one that reads {taps}": (DEEP_TAPS[everything], DEEP_TAPS[taps]) for taps in fewer}
     return {title: our_results.gains(*pair) for title, pair in pairs.items()}
 
 
 def contrasts_table() -> str:
     """`contrasts` with their intervals over prompts."""
-    rows = [[title, *(interval(found[place], "percent") for place in our_results.PLACES.values())] for title, found in contrasts().items()]
-    return markdown(["in the deep world", *our_results.PLACES], rows)
+    return markdown(["in the deep world", *our_results.PLACES], [[title, *_by_place(found)] for title, found in contrasts().items()])
 
 
 def throughputs(world: str, load: int) -> dict[str, tuple[float, Estimate]]:

@@ -1,0 +1,97 @@
+"""Checkers of lesson 13: a search for a learning rate, and a gain on redrawn trainings and prompts."""
+
+import numpy as np
+
+from .checking import Exercise, Step
+from .lesson_12 import length
+
+
+def search(loss_at, rate):
+    """The first rate, doubling from `rate`, whose double has no lower loss."""
+    while loss_at(2 * rate) < loss_at(rate):
+        rate *= 2
+    return rate
+
+
+def doublings(rate, most):
+    """`rate` and its doubles, so many of them."""
+    return [rate * 2**step for step in range(most)]
+
+
+# Losses by rate: the second and the third fall again after they have risen, the third begins at its best.
+CURVES = [{1: 5.0, 2: 4.0, 4: 3.5, 8: 3.6, 16: 4.0, 32: 5.0},
+          {1: 5.0, 2: 4.0, 4: 3.5, 8: 3.1, 16: 3.2, 32: 2.9},
+          {1: 3.0, 2: 3.5, 4: 2.8, 8: 4.0, 16: 4.0, 32: 4.0},
+          {1: 6.0, 2: 5.0, 4: 4.0, 8: 3.0, 16: 2.0, 32: 2.5}]
+CASES = [(lambda rate, curve=curve: curve.get(round(rate), 9.0), 1) for curve in CURVES]
+check_search = Exercise(search, Step(CASES, {
+    "that is the rate that was one doubling too many: its loss is no lower. Return the one before it.":
+        lambda loss_at, rate: 2 * search(loss_at, rate),
+    "you stopped after one doubling; go on for as long as the loss falls.":
+        lambda loss_at, rate: 2 * rate if loss_at(2 * rate) < loss_at(rate) else rate,
+    "that is the best of all rates that there are; each costs a training, so stop at the first doubling that does not lower the loss.":
+        lambda loss_at, rate: min(doublings(rate, 6), key=loss_at),
+    "that is the loss; return the rate.":
+        lambda loss_at, rate: loss_at(search(loss_at, rate)),
+    "you look for the highest loss; a lower one is better.":
+        (lambda loss_at, rate: max(doublings(rate, 6), key=loss_at),
+         lambda loss_at, rate: search(lambda tried: -loss_at(tried), rate)),
+    "you add the first rate each time; double the last one, so that few trainings cross a wide range.":
+        lambda loss_at, rate: next(step * rate for step in range(1, 40) if loss_at((step + 1) * rate) >= loss_at(step * rate)),
+    "that is the first rate; go on to its double while the loss falls.":
+        lambda loss_at, rate: rate,
+}, "it is not the first rate, doubling from the one given, whose double has no lower loss."))
+
+
+def of_seeds(tallies, seeds, index):
+    """The mean accepted length of the trainings `seeds`, on the prompts `index`; tallies are [S, N, 2]."""
+    return np.mean([length(tallies[seed][index]) for seed in seeds])
+
+
+def redrawn_gain(ours, theirs, our_seeds, their_seeds, index):
+    """The gain of ours over theirs on redrawn trainings and prompts."""
+    return of_seeds(ours, our_seeds, index) / of_seeds(theirs, their_seeds, index) - 1
+
+
+def pooled(tallies, seeds, index):
+    """All tokens over all rounds of the trainings drawn."""
+    return length(np.concatenate([tallies[seed][index] for seed in seeds]))
+
+
+# Three trainings each of unlike quality, four prompts of unlike size.
+OURS = np.array([[[40.0, 5.0], [30.0, 10.0], [9.0, 3.0], [70.0, 20.0]], [[42.0, 9.0], [33.0, 10.0], [8.0, 1.0], [66.0, 30.0]],
+                 [[37.0, 8.0], [31.0, 7.0], [9.0, 2.0], [72.0, 15.0]]])
+THEIRS = np.array([[[40.0, 10.0], [30.0, 12.0], [9.0, 2.0], [69.0, 21.0]], [[39.0, 12.0], [36.0, 9.0], [7.0, 3.0], [75.0, 25.0]],
+                   [[45.0, 9.0], [28.0, 14.0], [9.0, 5.0], [60.0, 12.0]]])
+DRAWN = (np.array([0, 0, 2]), np.array([1, 2, 2]), np.array([3, 0, 0, 1]))
+check_redrawn_gain = Exercise(redrawn_gain, Step([(OURS, THEIRS, *DRAWN)], {
+    "both drafters got our draw of trainings; their trainings are others, with a draw of their own.":
+        lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(ours, theirs, our_seeds, our_seeds, index),
+    "both drafters got their draw of trainings; ours are others, with a draw of their own.":
+        lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(ours, theirs, their_seeds, their_seeds, index),
+    "the two draws of trainings are swapped.":
+        lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(ours, theirs, their_seeds, our_seeds, index),
+    "the trainings were not redrawn: take those that `our_seeds` and `their_seeds` name, as often as they stand there.":
+        lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(ours, theirs, range(len(ours)), range(len(theirs)), index),
+    "the prompts were not redrawn: take those that `index` names, of every training.":
+        lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(ours, theirs, our_seeds, their_seeds, slice(None)),
+    "each training was taken once; one that was drawn twice counts twice.":
+        lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(ours, theirs, np.unique(our_seeds), np.unique(their_seeds), index),
+    "you pooled the tokens and rounds of all trainings, so one with many rounds, a bad one, weighs more; average their accepted lengths.":
+        lambda ours, theirs, our_seeds, their_seeds, index: pooled(ours, our_seeds, index) / pooled(theirs, their_seeds, index) - 1,
+    "you averaged gains of pairs of trainings; nothing pairs them. Average the lengths of each drafter, then compare.":
+        lambda ours, theirs, our_seeds, their_seeds, index: np.mean([
+            length(ours[mine][index]) / length(theirs[yours][index]) for mine, yours in zip(our_seeds, their_seeds)]) - 1,
+    "you averaged the accepted lengths of prompts; of one training divide all tokens drawn by all their rounds.":
+        lambda ours, theirs, our_seeds, their_seeds, index: np.mean(
+            ours[our_seeds][:, index, 0] / ours[our_seeds][:, index, 1]) / np.mean(
+            theirs[their_seeds][:, index, 0] / theirs[their_seeds][:, index, 1]) - 1,
+    "that is a difference in tokens per round; the gain is a ratio minus one.":
+        lambda ours, theirs, our_seeds, their_seeds, index: of_seeds(ours, our_seeds, index) - of_seeds(theirs, their_seeds, index),
+    "one is still to be taken off: a ratio of 1 is a gain of 0.":
+        lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(ours, theirs, our_seeds, their_seeds, index) + 1,
+    "those are percent; the answer is a fraction.":
+        lambda ours, theirs, our_seeds, their_seeds, index: 100 * redrawn_gain(ours, theirs, our_seeds, their_seeds, index),
+    "the ratio is upside down: ours over theirs.":
+        lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(theirs, ours, their_seeds, our_seeds, index),
+}, "it is not (mean accepted length of our trainings drawn) / (that of theirs) - 1, all on the prompts drawn."))
