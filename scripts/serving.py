@@ -2,7 +2,7 @@
 
 At each concurrency: what a step costs by its verification budget, every policy, ragged steps against padded ones; to
 assets/measurements/serving/engine.json. It wants a machine that does nothing else. With `--world deep`, the models of the
-deeper world: its DSpark is trained, unless `make experiments` has done so, and calibrated first.
+deep world: its DSpark is trained, unless `make experiments` has done so, and calibrated first.
 """
 
 import argparse

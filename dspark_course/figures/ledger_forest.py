@@ -8,10 +8,10 @@ from ..replication import ledger
 from ..replication.claims import COURSE
 from .style import BLACK, GREEN, GREY, RED, figure
 
-PANELS = {  # title: (units of its claims, what their margins are multiplied by, linear within, ticks)
-    "per cent longer, faster, more": (("percent",), 100, 20, (-30, -10, 0, 10, 30, 100, 700)),
-    "percentage points: shares of drafts, calibration": (("share", "rate"), 100, 10, (-10, -5, 0, 5, 10, 20, 50)),
-    "tokens": (("tokens",), 1, 2, (0, 0.5, 1, 1.5, 2)),
+PANELS = {  # title: (what its margins are multiplied by, linear within, ticks), one for each group of ledger.UNITS
+    "per cent longer, faster, more": (100, 20, (-30, -10, 0, 10, 30, 100, 700)),
+    "percentage points: shares of drafts, calibration": (100, 10, (-10, -5, 0, 5, 10, 20, 50)),
+    "tokens": (1, 2, (0, 0.5, 1, 1.5, 2)),
 }
 VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ does not", RED),
             ledger.UNTESTABLE: ("– not testable", GREY), ledger.MISSING: ("– not measured", GREY)}
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 def forest():
     """All claims by the unit of their margins; to the right of zero a claim holds, and the notes have the reasons."""
-    panels = {title: [entry for entry in ledger.entries() if entry.claim.unit in units] for title, (units, *_) in PANELS.items()}
+    panels = {title: [entry for entry in ledger.entries() if entry.claim.unit in units] for title, units in zip(PANELS, ledger.UNITS)}
     heights = [sum(map(lines, entries)) for entries in panels.values()]
     fig, axes_of = figure(rows=len(panels), width=9.6, height=LINE_INCHES * (sum(heights) + 14) / len(panels), layout="none",
                           gridspec_kw={"height_ratios": heights})
@@ -74,7 +74,7 @@ def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
 
 def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
     """The claims of a unit from top to bottom, every other one on a shade."""
-    _, times, linear, ticks = PANELS[title]
+    times, linear, ticks = PANELS[title]
     top, labels = 0.0, {}
     for index, entry in enumerate(entries):
         if index % 2 == 0:

@@ -10,7 +10,7 @@ def _of_seeds(recipe: str, seeds: int = 3) -> tuple[str, ...]:
     return (recipe, *(f"{recipe}-seed-{seed}" for seed in range(2, seeds + 1)))
 
 
-DEEP_PASSES = {  # in the deeper world, by passes over the answers: drafter: recipes that differ in their seed
+DEEP_PASSES = {  # in the deep world, by passes over the answers: drafter: recipes that differ in their seed
     1: {name: _of_seeds(f"deep-{name}") for name in ("eagle3", "dflash", "dspark")},
     2: {"eagle3": _of_seeds("deep-eagle3-two-passes"), "dflash": ("deep-dflash-two-passes",), "dspark": _of_seeds("deep-dspark-two-passes")},
     4: {name: (f"deep-{name}-four-passes",) for name in ("eagle3", "dspark")}}

@@ -9,7 +9,7 @@ from dspark_lite.common.recorded import read
 from dspark_lite.scheduling.calibration import survivals, survived
 from ..measure.evaluation import relative_gain, row_tally
 from ..measure.gates import SMALL_LM_LENGTH, SMALL_LM_LENGTHS
-from ..measure.studies import DEEP, DEPTHS, HEADS, LATENCY, TABLE_1
+from ..measure.studies import DEPTHS, HEADS, LATENCY, TABLE_1
 from . import our_results, recorded_serving, worlds
 from .our_results import gains
 from .quantities import acceptance, ahead, falls
@@ -45,8 +45,7 @@ def first_draft_by_depth() -> str:
     """The first position of DSpark by depth, beside Eagle3's single layer."""
     depths = ", ".join(f"{first_position(recipe):.2f} with {layers} ({recipe})" for layers, recipe in DEPTHS.items())
     return (f"Depth was varied: of DSpark's first drafts, in the mean over the domains, {depths} layers are accepted; of "
-            f"those of Eagle3's single layer {first_position(TABLE_1['eagle3']):.2f}. In the deeper world, where block drafters learn "
-            f"from as many positions as Eagle3, it is {first_position(DEEP['dspark'][0]):.2f} and {first_position(DEEP['eagle3'][0]):.2f}")
+            f"those of Eagle3's single layer {first_position(TABLE_1['eagle3']):.2f}")
 
 
 def depth_and_memory() -> str:
@@ -116,24 +115,15 @@ def first_draft_told() -> str:
             f"{our_results.conditional_acceptance(TABLE_1['dflash'], 'chat')[0].value:.3f}: {heads}")
 
 
-def deeper_world(rival: str) -> str:
-    """DSpark's gain over a rival in the deeper world, by domain and in the mean."""
-    found, steps = our_results.gains_over_seeds(DEEP["dspark"], DEEP[rival]), our_results.measured(DEEP["dspark"][0])["training"]["steps"]
-    parts = [f"{interval(found[place], 'percent')} {title}" for title, place in our_results.PLACES.items()]
-    return (f"The world was exchanged for a deeper one, in which DSpark ({DEEP['dspark'][0]}, {steps:,} updates, in the mean of "
-            f"{len(DEEP['dspark'])} seeds) gains over {DRAFTER_LABELS[rival]} ({DEEP[rival][0]}) {', '.join(parts)}")
-
-
 def over_eagle3() -> str:
-    """`name_told` on code, `depth_and_memory`, the deeper world, and a longer training there."""
-    return f"{name_told('eagle3')}. {depth_and_memory()}. {deeper_world('eagle3')}. {trained_longer()}"
+    """`name_told` on code, `depth_and_memory`, and training in the deep world."""
+    return f"{name_told('eagle3')}. {depth_and_memory()}. {trained_longer()}"
 
 
 def trained_longer() -> str:
-    """DSpark's mean gain over Eagle3 in the deeper world after more passes over the answers."""
-    _, *longer = worlds.leads("eagle3").items()
-    parts = [f"{interval(lead['all'], 'percent')} after {passes}" for passes, lead in longer]
-    return f"There training, of one pass over the answers, was made longer: the gain in the mean is {' and '.join(parts)} passes"
+    """DSpark's mean gain over Eagle3 in the deep world, by passes over the answers."""
+    parts = [f"{interval(lead['all'], 'percent')} after {passes}" for passes, lead in worlds.leads("eagle3").items()]
+    return f"The world was exchanged for a deep one and training was varied there: the gain in the mean is {', '.join(parts)} passes"
 
 
 def rise_by_domain() -> str:
@@ -144,8 +134,8 @@ def rise_by_domain() -> str:
             + "; ".join(f"{first:.3f} on {domain} and rises by {rise}" for domain, first, rise in rises))
 
 
-def small_lm_in_the_deeper_world() -> str:
-    """The accepted length of the deeper world's small LM by domain, as its gates were measured."""
+def small_lm_in_the_deep_world() -> str:
+    """The accepted length of the deep world's small LM by domain, as its gates were measured."""
     found = worlds.recorded_gates("deep")
     return ", ".join(f"{found[SMALL_LM_LENGTHS, domain]['value']:.2f} on {domain}" for domain in DOMAINS)
 
@@ -155,8 +145,8 @@ def rival_by_domain() -> str:
     over = gains(TABLE_1["dspark"], TABLE_1["small_lm"])
     parts = [f"{our_results.conditional_acceptance(TABLE_1['small_lm'], domain)[0].value:.3f} on {domain}, where DSpark's gain is "
              f"{over[domain].value:+.0%}" for domain in DOMAINS]
-    return (f"The domain was varied: the small LM's first draft is accepted with {'; '.join(parts)}. In the deeper world a small LM "
-            f"that drafts {SMALL_LM_LENGTH} tokens accepts {small_lm_in_the_deeper_world()}")
+    return (f"The domain was varied: the small LM's first draft is accepted with {'; '.join(parts)}. In the deep world a small LM "
+            f"that drafts {SMALL_LM_LENGTH} tokens accepts {small_lm_in_the_deep_world()}")
 
 
 def overhead_by_context() -> str:

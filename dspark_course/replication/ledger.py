@@ -6,6 +6,7 @@ are another matter and stand in a column of their own. A claim that needs what i
 whose measurement is missing is *not measured yet*.
 """
 
+import re
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -15,12 +16,13 @@ from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.formats import interval, markdown, number
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
 from ..measure.studies import TABLE_1
-from . import our_results
+from . import deep_claims, our_results
 from .claims import CLAIMS, Claim
 from .settings import SETTINGS
 
 REPLICATES, DOES_NOT = "replicates", "does not in miniature"
 UNTESTABLE, MISSING = "cannot be tested here", "not measured yet"
+UNITS = (("percent",), ("share", "rate"), ("tokens",))  # of margins, as the figure groups them
 NO_EXPERIMENT = "No experiment has tested a reason yet"
 
 
@@ -88,16 +90,43 @@ def ledger_table() -> str:
     return markdown(head, [_cells(entry) for entry in entries()])
 
 
+def in_order() -> list[Entry]:
+    """All lines as the ledger's figure shows them: by the unit of their margins, then in the order of the paper."""
+    return [entry for units in UNITS for entry in entries() if entry.claim.unit in units]
+
+
 def noted() -> dict[str, int]:
-    """The number of the note of each claim that is not told by its verdict alone, by what it says, in the order of the ledger."""
-    return {entry.claim.says: number for number, entry in enumerate((found for found in entries() if found.why), 1)}
+    """The number of the note of each claim that is not told by its verdict alone, by what it says, in the order of the figure."""
+    return {entry.claim.says: number for number, entry in enumerate((found for found in in_order() if found.why), 1)}
 
 
 def notes() -> str:
-    """The notes below the ledger's figure: why a claim does not hold here or cannot be tested, and the experiment on that."""
-    lines = [f"{noted()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
-             f"{entry.why}." for entry in entries() if entry.why]
+    """The notes below the ledger's figure: why a claim does not hold here or cannot be tested, and the experiments on that, a
+    line each."""
+    lines = []
+    for entry in in_order():
+        if entry.why:
+            short, *tested = re.split(r"\. (?=[A-Z])", entry.why)
+            deep = _in_the_deep_world(entry)
+            tested += [f"In the deep world (lesson 13) it {deep}"] if deep else []
+            lines += [f"{noted()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
+                      f"{short}.", *(f"    - {sentence}." for sentence in tested)]
     return "\n".join(lines)
+
+
+def _in_the_deep_world(entry: Entry) -> str:
+    """What became of a claim in the deep world; empty where it is not tested there."""
+    found = deep_claims.margins(entry.claim.says)
+    shown = ", ".join(f"{label} {interval(margin, entry.claim.unit)}".strip() for label, margin in found.items())
+    return f"{verdict(found)}: {shown}" if found else ""
+
+
+def deep_table() -> str:
+    """The claims that the deep world tests, the verdict here and there, and the margins there."""
+    rows = [[f"{entry.claim.section}", entry.claim.says, entry.verdict, f"**{verdict(found)}**",
+             "<br>".join(f"{label} {interval(margin, entry.claim.unit)}" for label, margin in found.items())]
+            for entry in in_order() if (found := deep_claims.margins(entry.claim.says))]
+    return markdown(["§", "claim", "shallow world", "deep world", "margins in the deep world, above zero where it holds"], rows)
 
 
 def contradictions() -> str:

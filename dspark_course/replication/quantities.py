@@ -47,9 +47,9 @@ def acceptance(counts: np.ndarray, position: int) -> np.ndarray:
     return share_of_rows(counts[..., position - 1, :])
 
 
-def ahead(domain: str, first: tuple[str, int], second: tuple[str, int]) -> Estimate:
-    """How much higher the conditional acceptance of one (drafter, position) is than that of another."""
-    counts = [[our_results.counts_by_position(TABLE_1[drafter], domain)] for drafter, _ in (first, second)]
+def ahead(domain: str, first: tuple[str, int], second: tuple[str, int], recipes: dict[str, str] = TABLE_1) -> Estimate:
+    """How much higher the conditional acceptance of one (drafter, position) is than that of another, {drafter: recipe}."""
+    counts = [[our_results.counts_by_position(recipes[drafter], domain)] for drafter, _ in (first, second)]
     return paired(lambda a, b: acceptance(a[0], first[1]) - acceptance(b[0], second[1]), *counts)
 
 
@@ -73,9 +73,9 @@ def paper_fall(domains, drafter: str) -> float:
     return float(np.mean([paper_at(domain, drafter, FALL[0]) - paper_at(domain, drafter, FALL[1]) for domain in domains]))
 
 
-def half_fall(domains) -> Estimate:
+def half_fall(domains, recipes: dict[str, str] = TABLE_1) -> Estimate:
     """By how much DSpark's fall stays under half of DFlash's."""
-    counts = [[our_results.counts_by_position(TABLE_1[name], domain) for domain in domains] for name in ("dspark", "dflash")]
+    counts = [[our_results.counts_by_position(recipes[name], domain) for domain in domains] for name in ("dspark", "dflash")]
     return paired(lambda ours, theirs: fall(theirs) / 2 - fall(ours), *counts)
 
 
@@ -100,9 +100,9 @@ def paper_shallow_gain(domain: str) -> float:
     return paper.by_depth("dspark", 2)[domain] / paper.by_depth("dflash", 5)[domain] - 1
 
 
-def domain_gap(first: str, second: str) -> Estimate:
+def domain_gap(first: str, second: str, recipe: str = TABLE_1["dspark"]) -> Estimate:
     """How much longer DSpark accepts in one domain than in another; their prompts differ, so nothing is paired."""
-    by_domain = dict(zip(DOMAINS, our_results.tallies(TABLE_1["dspark"])))
+    by_domain = dict(zip(DOMAINS, our_results.tallies(recipe)))
     return bootstrap(lambda groups: mean_accepted_length(groups[:1]) - mean_accepted_length(groups[1:]),
                      [by_domain[first], by_domain[second]])
 
@@ -117,14 +117,14 @@ def _longer(ours: list[np.ndarray], theirs: list[np.ndarray]) -> np.ndarray:
     return mean_accepted_length(ours) - mean_accepted_length(theirs)
 
 
-def depth_step(layers: tuple[int, int]) -> Estimate:
+def depth_step(layers: tuple[int, int], depths: dict[int, str] = DEPTHS) -> Estimate:
     """What the first number of layers adds to DSpark's accepted length at the second, in the mean over the domains."""
-    return paired(_longer, *(our_results.tallies(DEPTHS[count]) for count in layers))
+    return paired(_longer, *(our_results.tallies(depths[count]) for count in layers))
 
 
-def first_step_leads() -> Estimate:
+def first_step_leads(depths: dict[int, str] = DEPTHS) -> Estimate:
     """By how much the step from 1 to 2 layers exceeds that from 2 to full depth."""
-    tallies = map(our_results.tallies, DEPTHS.values())
+    tallies = map(our_results.tallies, depths.values())
     return paired(lambda one, two, full: _longer(two, one) - _longer(full, two), *tallies)
 
 

@@ -1,6 +1,6 @@
 """The two miniature worlds side by side: is either like the real one, and who wins in which?
 
-The first world's text is shallow: a small language model knows it by heart. The deeper one has an encyclopedia to recall,
+The first world's text is shallow: a small language model knows it by heart. The deep one has an encyclopedia to recall,
 sums to compute and many ways to say a thing. The gates are measured by `python -m dspark_lite world`.
 """
 

@@ -30,7 +30,6 @@ pass
 import numpy as np
 from IPython.display import Markdown
 
-from dspark_lite.common import estimates
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
 from dspark_course.exercises import lesson_13 as exercises
 from dspark_course.exercises.predictions import predict
@@ -62,7 +61,7 @@ for rival, found in shallow.items():
 #   target's hidden states.
 # - Its sums have three digits and several steps; its code comes with examples whose results must be computed.
 # - Most things can be said in several ways, and which way is likely depends on what is spoken of.
-# - The target has 20 layers in place of 12, and 4,096 tokens in place of 1,024.
+# - The target has 20 layers in place of 12, and a vocabulary of 3,584 tokens in place of 1,024.
 #
 # It is tempting to train the drafters now and see who wins. But a world that is built until the right drafter wins proves nothing.
 # So first: is this world more like the real one? Each *gate* is a bound, set before anything was measured. Those on target and
