@@ -77,6 +77,8 @@ def astray(value):
         return type(value)(astray(part) for part in value)
     if isinstance(value, set):
         return {"stray"}
+    if isinstance(value, str):
+        return f"not {value}"
     return not value if isinstance(value, bool) else value + 0.37
 
 

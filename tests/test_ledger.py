@@ -12,7 +12,7 @@ from dspark_lite.common.files import write_json
 from dspark_lite.common.names import DOMAINS
 from dspark_course.figures import ledger_forest
 from dspark_course.measure import studies
-from dspark_course.replication import claims, ledger, our_results, quantities, recorded_serving, settings
+from dspark_course.replication import claims, deep_claims, ledger, our_results, quantities, recorded_serving, settings
 from dspark_course.making.recipes import load_recipe
 
 ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Estimate(0.1, -0.1, 0.3)
@@ -199,8 +199,31 @@ def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(made):
     numbers = ledger.noted()
     assert list(numbers.values()) == list(range(1, len(numbers) + 1))
     assert set(numbers) == {entry.claim.says for entry in ledger.entries() if entry.verdict != "replicates"}
-    assert [line.split(".")[0] for line in ledger.notes().splitlines()] == list(map(str, numbers.values()))
+    lines = ledger.notes().splitlines()
+    assert [line.split(".")[0] for line in lines if line[0] != " "] == list(map(str, numbers.values()))
+    assert all(line.startswith("    - ") and line.endswith(".") for line in lines if line[0] == " ")
     assert len(ledger.contradictions().splitlines()) == len(paper.numbers()["meta"]["discrepancies"])
+
+
+def test_notes_are_numbered_as_the_figure_shows_their_claims(made):
+    assert sorted(map(repr, ledger.in_order())) == sorted(map(repr, ledger.entries()))
+    shown = [entry.claim.says for units in ledger.UNITS for entry in ledger.entries() if entry.claim.unit in units and entry.why]
+    assert list(ledger.noted()) == shown and len(ledger_forest.PANELS) == len(ledger.UNITS)
+
+
+def test_the_deep_world_judges_the_claims_that_it_names_by_the_same_rule(made):
+    judged = {claim.says: deep_claims.margins(claim.says) for claim in claims.CLAIMS}
+    assert all(sum(says.startswith(begins) for says in judged) == 1 for begins in deep_claims.DEEP_CLAIMS)
+    tested = [says for says, margins in judged.items() if margins]
+    assert len(tested) == len(deep_claims.DEEP_CLAIMS)
+    _, _, *rows = ledger.deep_table().splitlines()
+    assert len(rows) == len(tested)
+    for row in rows:
+        _, _, says, here, there, shown, _ = (cell.strip() for cell in row.split("|"))
+        (entry,) = (entry for entry in ledger.entries() if entry.claim.says == says)
+        assert (here, there) == (entry.verdict, f"**{ledger.verdict(judged[says])}**")
+        assert len(shown.split("<br>")) == len(judged[says])
+        assert not entry.why or f"In the deep world (lesson 13) it {ledger.verdict(judged[says])}: " in ledger.notes()
 
 
 def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):

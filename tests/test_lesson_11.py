@@ -10,10 +10,14 @@ import torch
 
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.decoding import Round
+from dspark_lite.decoding.policy import chosen_lengths
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.scheduling import LAG
 from dspark_course.exercises import lesson_11
 from dspark_course.figures import lesson_11 as figures
 from dspark_course.figures.lesson_11 import Journey
 from dspark_course.replication import experiments, recorded_serving
+from dspark_lite.serving.simulator import EngineModel, simulate
 from dspark_lite.serving.slots import Layout, SlotStore, sees
 
 
@@ -99,6 +103,8 @@ TIES = [
     (r"chooses it up to (\d+) under way, and (\d) with 64", r"^best length by exercise 4: .*(32): 7, 64: (\d)$"),
     (r"So seven drafts double the time of a request and bring ([\d.]+) times the tokens",
      r"^with 64 under way a request .* ([\d.]+) times the tokens$"),
+    (r"its ([\d.]+) times the time were [\d.]+ when measured", r"drafts add [\d.]+ ms: ([\d.]+) times the time"),
+    (r"its [\d.]+ times the time were ([\d.]+) when measured", r"times as long by load: .*64: ([\d.]+)$"),
     (r"more requests share the (\d+) ms of the step", r"^the fit: (\d+) ms a step"),
     (r"finds (\d) drafts best and 7 only half a percent", r"^without the part of the step (\d) drafts are best; 7 give 99\.5% "),
     (r"gives (\d+) % of the best with one request, (\d+) % with 64", r"^the worst length gives of the best: 1: (\d+)%, .*64: (\d+)%$"),
@@ -219,12 +225,69 @@ def test_what_a_step_costs_is_the_fit_of_the_ledger():
 
 
 def test_the_answer_of_exercise_6_has_the_lessons_numbers():
-    growing = np.cumsum(0.9 ** -np.arange(1, 8) - 1)  # f(1) to f(7) with a = 0.9
-    assert "with $a = 0.9$ we have $f(6) = 2.82$ and $f(7) = 3.91$, so it stops at six, as exercise 4 does with this fit." in stated.prose("11")
-    assert [round(value, 2) for value in growing[5:]] == [2.82, 3.91]
-    _, request, token = experiments.additive_step()
-    assert growing[5] < request / token < growing[6]
+    growing = np.cumsum(0.88 ** -np.arange(1, 8) - 1)  # f(1) to f(7) with a = 0.88
+    assert "with $a = 0.88$ we have $f(6) = 3.61$ and $f(7) = 5.06$." in stated.prose("11")
+    assert [round(value, 2) for value in growing[5:]] == [3.61, 5.06]
+    assert r"$R = 25 / (0.23 \cdot (5.06 - 3.88)) \approx 92$, and six above; exercise 4 with this fit ended at six, too." in stated.prose("11")
+    step, request, token = experiments.additive_step()
+    assert growing[5] < request / token < growing[6] and round(step / (token * growing[6] - request)) == 92
+    assert round(25 / (0.23 * (5.06 - 3.88))) == 92
+    assert stated.caught(r"^the fit: (\d+) ms .*, ([\d.]+) ms a verified token", stated.printed("11"), "the output") == ("25", "0.23")
     assert stated.caught(r"^without the part of the step (\d) drafts are best", stated.printed("11"), "the output") == ("6",)
+
+
+def test_six_and_seven_drafts_are_nearly_level_with_64_under_way():
+    assert "it chose six with 64 under way already, where the two are nearly level." in stated.prose("11")
+    costs = recorded_serving.engine_costs("dspark")
+    alive = recorded_serving.record().accepted[:, None] > np.arange(7)
+    six, seven = (lesson_11.fixed_throughput(alive, length, 64, costs) for length in (6, 7))
+    assert 1 < six / seven < 1.005
+
+
+def modelled_budgets(costs, policy):
+    """Tokens verified per request by load, in the model of the engine, when `policy` decides by `costs`."""
+    engine_costs, found = recorded_serving.engine_costs("dspark"), {}
+    for load in (1, 2, 4, 8, 16, 32, 64):
+        model = EngineModel(recorded_serving.record(), engine_costs, recorded_serving.policy_of(policy, costs), slots=load)
+        steps = [step for step in simulate(model, np.zeros(200 + 10 * load), np.random.default_rng(0)) if step.requests == load]
+        found[load] = sum(step.verified for step in steps) / sum(step.requests for step in steps)
+    return found
+
+
+@pytest.mark.parametrize("policy", ["algorithm1", "lagged"])
+def test_the_step_of_the_budget_comes_from_the_costs_that_decided(policy):
+    assert "in the model of the engine (below) they make the same step." in stated.prose("11")
+    assert "less than half of the fall comes there, and 64 lies lowest." in stated.prose("11")
+    deciding = modelled_budgets(recorded_serving.step_costs(recorded_serving.rows("deciding")), policy)
+    assert deciding[4] - deciding[8] > 0.9 * (deciding[1] - deciding[64]) and deciding[64] > deciding[8]
+    later = modelled_budgets(recorded_serving.engine_costs("dspark"), policy)
+    assert later[4] - later[8] < 0.5 * (later[1] - later[64]) and min(later, key=later.get) == 64
+
+
+def test_three_drafts_for_everybody_lose_to_one_on_a_full_server():
+    assert "On a full server three drafts for everybody give less than MTP-1's one" in stated.prose("11")
+    ours = recorded_serving.row("policies", concurrency=64, drafter="dspark", policy="fixed 3")
+    assert recorded_serving.gain("throughput", ours, recorded_serving.row("policies", concurrency=64, drafter="mtp", policy="all")).high < 1
+
+
+def lengths_of(load, steps):
+    """The lengths that lagged top-K gives so many recorded blocks in each of so many steps."""
+    policy, record = recorded_serving.policy_of("lagged", recorded_serving.engine_costs("dspark")), recorded_serving.record()
+    tokens, rng = torch.zeros(load, record.gamma, dtype=torch.long), np.random.default_rng(0)
+    drawn = (record.logits[rng.integers(len(record.accepted), size=load)] for _ in range(steps))
+    return np.array([chosen_lengths(policy, Proposal(tokens, torch.empty(load, record.gamma, 0), logits)) for logits in drawn])[LAG:]
+
+
+def test_what_moving_the_load_shows():
+    assert "One request mostly gets the whole block, now and then less. With 24, in most steps one or two get none." in stated.prose("11")
+    alone, none = lengths_of(1, 102), (lengths_of(24, 102) == 0).sum(1)
+    assert 0.5 < (alone == 7).mean() < 0.9
+    assert ((none == 1) | (none == 2)).mean() > 0.5
+    assert "the ring moves a little outwards with up to 32 under way, and inwards with 64" in stated.prose("11")
+    for load in (1, 2, 4, 8, 16, 32, 64):
+        whole, lagged = (sum(step.committed for step in steps) / sum(step.seconds["round"] for step in steps) for steps in
+                         (recorded_serving.modelled("dspark", policy, load, requests=30 + 3 * load) for policy in ("fixed 7", "lagged")))
+        assert 1 < whole / lagged < 1.1 if load < 64 else whole < lagged
 
 
 def test_prompts_make_the_gain_smaller_until_they_share_passes():
@@ -245,3 +308,14 @@ def test_index_tensors_come_as_a_tuple_or_a_list(capsys):
 def test_index_tensors_are_whole_numbers(capsys):
     assert not lesson_11.check_indices(lambda starts, counts: tuple(part.float() for part in lesson_11.index_tensors(starts, counts)))
     assert "tensors of whole numbers" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", [float, np.float32, torch.tensor, lambda answer: round(float(answer), 6)])
+def test_a_throughput_is_a_number_of_any_type(form, capsys):
+    assert lesson_11.check_fixed_throughput(lambda *case: form(lesson_11.fixed_throughput(*case)))
+    assert capsys.readouterr().out == "Correct.\n"
+
+
+def test_a_wrong_throughput_of_another_type_is_named_too(capsys):
+    assert not lesson_11.check_fixed_throughput(lambda *case: float(lesson_11.fixed_throughput(*case)) / case[2])
+    assert "that is the speed of one request" in capsys.readouterr().out

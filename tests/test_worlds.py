@@ -49,14 +49,14 @@ def test_a_gate_that_is_not_met_is_bold_and_one_that_a_world_has_not_is_a_dash(t
         ["length", "chat", "≥ 2, ≤ 3.5", "**6.44**", "3.00", "2.40 there"]]
 
 
-def test_each_world_compares_dspark_with_its_own_rivals(two_worlds):
-    _, _, *rows = worlds.gains_table().splitlines()
+def test_each_number_of_passes_is_compared_with_each_seed_and_with_all(two_worlds):
+    write_trainings(two_worlds)
+    _, _, *rows = worlds.gains_table(1, 2).splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    seeds = {("deep", rival): ["1", "2", "3", "all"] for rival in ("Eagle3", "DFlash")}
-    assert [row[:3] for row in cells] == [[world, rival, seed] for world in worlds.WORLDS for rival in ("Eagle3", "DFlash")
-                                          for seed in seeds.get((world, rival), ["1"])]
-    over_eagle3 = {(row[0], row[2]): row[-1] for row in cells if row[1] == "Eagle3"}
-    assert all(found.startswith("-" if world == "shallow" else "+") for (world, _), found in over_eagle3.items())
+    every = ["1", "2", "3", "all"]
+    assert [row[:3] for row in cells] == [["1", rival, seed] for rival in ("Eagle3", "DFlash") for seed in every] + [
+        ["2", "Eagle3", seed] for seed in every] + [["2", "DFlash", "1"]]
+    assert all(found.startswith("+") for row in cells for found in row[3:])
 
 
 def test_a_gain_over_seeds_is_that_of_their_mean_and_its_interval_is_wider_than_over_prompts_alone(two_worlds):
@@ -82,24 +82,49 @@ def test_of_one_recipe_the_mean_over_seeds_is_the_recipe(two_worlds):
             assert over_seeds[place].low == pytest.approx(alone[place].low, abs=0.02)
 
 
-def test_a_contrast_is_the_gain_of_one_training_over_another(two_worlds):
-    deeper = {recipe: 0.9 if name == "dspark" else 0.7 for trained in studies.DEEP_PASSES.values() for name, recipe in trained.items()}
+def write_trainings(folder):
+    """Measurements of trainings of two and four passes, of other heads, depths and taps, in which DSpark is ahead."""
+    longer = {recipe: 0.9 if name == "dspark" else 0.75 for passes, trained in studies.DEEP_PASSES.items() if passes > 1
+              for name, recipes in trained.items() for recipe in recipes}
     heads = {recipe: rate for by_head in studies.DEEP_HEADS.values() for recipe, rate in zip(by_head.values(), (0.8, 0.9))}
-    shallow = {recipe: 0.9 for layers, recipe in studies.DEEP_DEPTHS.items() if layers < max(studies.DEEP_DEPTHS)}
-    for seed, (recipe, rate) in enumerate({**deeper, **heads, **shallow}.items(), 50):
-        write_json(two_worlds / f"{recipe}.json", measurement(recipe, rate, seed))
+    fewer = {recipe: 0.9 for layers, recipe in studies.DEEP_DEPTHS.items() if layers < max(studies.DEEP_DEPTHS)}
+    taps = {recipe: 0.6 for recipe in list(studies.DEEP_TAPS.values())[1:]}
+    for seed, (recipe, rate) in enumerate({**longer, **heads, **fewer, **taps}.items(), 50):
+        write_json(folder / f"{recipe}.json", measurement(recipe, rate, seed))
+
+
+def test_a_contrast_is_the_gain_of_one_training_over_another(two_worlds):
+    write_trainings(two_worlds)
     found = worlds.contrasts()
-    assert list(found) == ["DSpark over Eagle3, 2 passes", "DSpark over Eagle3, 4 passes", "DSpark of 1 over DFlash of 4 layers",
-                           "DSpark of 2 over DFlash of 4 layers", "RNN head over Markov head, draft length 8",
-                           "RNN head over Markov head, draft length 16"]
+    assert list(found) == ["DSpark of 1 over DFlash of 4 layers", "DSpark of 2 over DFlash of 4 layers",
+                           "RNN head over Markov head, draft length 8", "RNN head over Markov head, draft length 16",
+                           "DSpark that reads four layers over one that reads the last of the four"]
     assert all(gain.low > 0 for gains in found.values() for gain in gains.values())
     _, _, *rows = worlds.contrasts_table().splitlines()
     assert [row.split("|")[1].strip() for row in rows] == list(found)
+
+
+def test_the_lead_by_passes_is_that_of_all_trainings(two_worlds):
+    write_trainings(two_worlds)
+    assert list(worlds.leads("eagle3")) == [1, 2, 4] and list(worlds.leads("dflash")) == [1, 2]
+    two = studies.DEEP_PASSES[2]
+    means = [np.mean([our_results.accepted_lengths(recipe)["all"].value for recipe in two[name]]) for name in ("dspark", "eagle3")]
+    assert worlds.leads("eagle3")[2]["all"].value == pytest.approx(means[0] / means[1] - 1)
     fig = paper_figures.longer_training()
     for axes, place in zip(fig.axes, our_results.PLACES.values()):
         for name in worlds.WORLDS["deep"]:
-            lengths = [our_results.accepted_lengths(recipe)[place].value for recipe in worlds.trainings(name).values()]
+            lengths = [our_results.lengths_over_seeds(recipes)[place].value for recipes in worlds.trainings(name).values()]
             assert any(np.allclose(line.get_ydata(), lengths) for line in axes.lines if len(line.get_ydata()) == len(lengths)), name
+
+
+def test_the_deep_worlds_figures_draw_its_own_recipes(two_worlds):
+    write_trainings(two_worlds)
+    for fig, recipe in ((paper_figures.figure_2_deep(), studies.DEEP_PASSES[2]["dspark"][0]), (paper_figures.figure_3_deep(), None)):
+        for axes, domain in zip(fig.axes, our_results.PLACES):
+            lines = [line.get_ydata() for line in axes.lines]
+            wanted = ([found.value for found in our_results.conditional_acceptance(recipe, domain)] if recipe else
+                      [our_results.accepted_lengths(one)[domain].value for one in studies.DEEP_DEPTHS.values()])
+            assert any(len(found) == len(wanted) and np.allclose(found, wanted) for found in lines)
 
 
 @pytest.fixture
@@ -143,6 +168,16 @@ def test_a_missing_file_names_the_command(two_worlds):
     (two_worlds / "deep.json").unlink()
     with pytest.raises(DSparkLiteError, match="DSPARK_PROFILE=deep python -m dspark_lite world --json deep.json"):
         worlds.gates("deep")
+
+
+def test_each_recipe_of_the_deep_world_makes_the_passes_with_the_seed_that_its_place_says():
+    for passes, trained in studies.DEEP_PASSES.items():
+        for name, recipes in trained.items():
+            of_one_pass = load_recipe(studies.DEEP[name][0])
+            for seed, recipe in enumerate(recipes, 1):
+                assert load_recipe(recipe) == {**of_one_pass, "name": recipe, "seed": seed, "epochs": passes}
+    base, last = (load_recipe(recipe) for recipe in studies.DEEP_TAPS.values())
+    assert last == {**base, "name": last["name"], "config": {**base["config"], "target_layer_ids": base["config"]["target_layer_ids"][-1:]}}
 
 
 def test_each_drafter_of_the_deep_world_is_trained_at_the_rate_that_its_search_found():

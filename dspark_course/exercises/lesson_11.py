@@ -156,6 +156,9 @@ check_fixed_throughput = Exercise(fixed_throughput, Step(LOADS, {
     "the survival at the last position is the chance that the whole prefix is accepted; expected drafts are the sum over "
     "its positions.":
         throughput(lambda mean, length: 1 + (length * mean[length - 1] if length else 0)),
+    "only the last survival is counted; a block that is refused earlier commits the drafts before: add up the first `length`.":
+        (throughput(lambda mean, length: 1 + (mean[length - 1] if length else 0)),
+         throughput(lambda mean, length: 1 + mean[length - 1])),
     "one survival too many is added up; `length` drafts have the first `length` survivals.":
         throughput(lambda mean, length: committed(mean, length + 1)),
     "early drafts survive more often than late ones: add up the first `length` survivals, not `length` times the mean of all.":
@@ -170,6 +173,8 @@ check_fixed_throughput = Exercise(fixed_throughput, Step(LOADS, {
         throughput(seconds=lambda costs, length, requests: costs.seconds(requests, 1 + length)),
     "costs.seconds gives seconds per step, so divide by it.":
         throughput(seconds=lambda costs, length, requests: 1 / step_seconds(costs, length, requests)),
+    "it is upside down, seconds per token; divide the tokens by the seconds.":
+        lambda alive, length, requests, costs: 1 / fixed_throughput(alive, length, requests, costs),
     "the mean survival of the verified positions is not yet a number of drafts; add up over the positions.":
         throughput(lambda mean, length: 1 + (mean[:length].mean() if length else 0)),
     "survivals are added up over the recorded blocks too; take their mean block.":
@@ -179,7 +184,8 @@ check_fixed_throughput = Exercise(fixed_throughput, Step(LOADS, {
         lambda alive, length, requests, costs:
             (requests + alive[:, :length].sum()) / step_seconds(costs, length, requests),
     "survivals are products already: each is the chance that all drafts up to there are accepted. Don't multiply them again.":
-        lambda alive, length, requests, costs: fixed_throughput(alive.cumprod(1), length, requests, costs),
+        (lambda alive, length, requests, costs: fixed_throughput(alive.cumprod(1), length, requests, costs),
+         throughput(lambda mean, length: committed(mean.cumprod(), length))),
 }, "the tokens that a step commits for all requests, over the seconds of a step that verifies the tokens of all of them. "
    "Check both parts for `length` 0: one token for each request, in a step of the anchors alone.", one_number))
 

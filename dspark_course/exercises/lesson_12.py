@@ -1,5 +1,5 @@
-"""Checkers of lesson 12: the macro-average, a paired resample, conditional acceptance, and what a gain is worth in
-time."""
+"""Checkers of lesson 12: the macro-average, a paired resample, conditional acceptance, what a gain is worth in time, and
+the ledger's verdict."""
 
 import numpy as np
 
@@ -151,3 +151,59 @@ check_net_gain = Exercise(net_gain, Step([(0.3, 0.25)], {
     "those are percent; the answer is a fraction.":
         lambda gain, overhead: 100 * net_gain(gain, overhead),
 }, "it is not (1 + gain) / (1 + overhead) - 1."))
+
+
+REPLICATES, OTHER_WAY, UNDECIDED = VERDICTS = ("replicates", "the other way round", "we cannot tell")
+
+
+def verdict(bounds):
+    """What becomes of a claim, by the bounds [M, 2] of its margins' intervals."""
+    if (bounds[:, 0] > 0).all():
+        return REPLICATES
+    return OTHER_WAY if (bounds[:, 1] < 0).any() else UNDECIDED
+
+
+def place_among(answer):
+    """The verdict's place among the three; -1 for another word."""
+    return VERDICTS.index(answer) if answer in VERDICTS else -1
+
+
+def judged(holds, turned):
+    """A verdict from whether the claim holds and whether it is turned round, both of the bounds [M, 2]."""
+    return lambda bounds: REPLICATES if holds(bounds) else OTHER_WAY if turned(bounds) else UNDECIDED
+
+
+def above(bounds):
+    """Whether all margins lie above zero."""
+    return bool((bounds[:, 0] > 0).all())
+
+
+def below(bounds):
+    """Whether a margin lies below zero."""
+    return bool((bounds[:, 1] < 0).any())
+
+
+BOUNDS = [np.array(bounds) for bounds in (
+    [[0.1, 0.3], [0.2, 0.5]], [[0.1, 0.3], [-0.1, 0.6]], [[0.1, 0.3], [-0.5, -0.1]], [[-0.3, 0.2], [-0.5, -0.1]], [[-0.4, 0.1]],
+    [[0.0, 0.4], [0.1, 0.2]], [[-0.1, 0.0]], [[-0.4, -0.1]], [[-0.9, -0.1], [-0.2, 0.5], [0.3, 0.6]])]
+check_verdict = Exercise(verdict, Step([(bounds,) for bounds in BOUNDS], {
+    "a claim holds where *all* of its margins lie above zero; one that does not is enough to refute it.":
+        judged(lambda bounds: (bounds[:, 0] > 0).any(), below),
+    "you judge by the middle of an interval; above zero means the whole interval, so its lower end.":
+        judged(lambda bounds: (bounds.mean(1) > 0).all(), below),
+    "you judge by the upper end; above zero means the whole interval, so its lower end.":
+        judged(lambda bounds: (bounds[:, 1] > 0).all(), below),
+    "an interval that touches zero holds it: nothing but more than zero is above.":
+        judged(lambda bounds: (bounds[:, 0] >= 0).all(), below),
+    "an interval that ends at zero holds it: nothing but less than zero is below.":
+        judged(above, lambda bounds: (bounds[:, 1] <= 0).any()),
+    "one margin below zero turns a claim round; not all of them have to be.":
+        judged(above, lambda bounds: (bounds[:, 1] < 0).all()),
+    "a margin is the other way round where its whole interval lies below zero, so its upper end; the lower end alone says little.":
+        judged(above, lambda bounds: (bounds[:, 0] < 0).any()),
+    "there are three verdicts: where no margin lies below zero and not all lie above, we cannot tell.":
+        judged(above, lambda bounds: not above(bounds)),
+    "where a whole interval lies below zero the claim is the other way round; that we can tell.":
+        judged(above, lambda bounds: False),
+}, 'it is not "replicates" where all margins lie above zero, else "the other way round" where one lies below, else "we cannot tell".',
+    read=place_among))
