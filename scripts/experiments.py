@@ -1,7 +1,7 @@
 """Train every drafter of the paper's table and figures from its recipe and measure it: `make experiments`.
 
 It says first what that takes, on this device and on one T4. Work in progress lies in build/experiments, so a stopped run
-goes on; finished measurements are moved to assets/measurements/experiments, where lessons 06 and 12 read them.
+goes on; finished measurements are moved to assets/measurements/experiments, where lessons 06, 12 and 13 read them.
 """
 
 import argparse

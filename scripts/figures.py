@@ -1,4 +1,4 @@
-"""Write every figure and table of lessons 06, 09, 11 and 12 from the measurements, and the README's picture: `make figures`.
+"""Write every figure and table of lessons 06, 09 and 11 to 13 from the measurements, and the README's picture: `make figures`.
 
 Figures go to assets/figures as PNG, tables and the ledger to assets/figures/tables.md. Nothing is measured here: what
 was not measured is named in one sentence, on the screen and in tables.md.
@@ -19,7 +19,8 @@ from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_atomically  # noqa: E402
 from dspark_course.figures import ledger_forest, lesson_09, lesson_11, paper_figures  # noqa: E402
 from dspark_course.figures.lesson_00 import round_picture  # noqa: E402
-from dspark_course.replication import ledger, recorded_serving  # noqa: E402
+from dspark_course.measure.studies import DEEP_PASSES  # noqa: E402
+from dspark_course.replication import ledger, recorded_serving, worlds  # noqa: E402
 
 FOLDER = ROOT / "assets" / "figures"
 PICTURE = FOLDER / "round.png"
@@ -37,7 +38,9 @@ def figure_8():
 
 FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1, "figure_3": paper_figures.figure_3,
            "figure_4": paper_figures.figure_4, "figure_4_latency": paper_figures.figure_4_latency, "figure_5": lesson_09.figure_5,
-           "figure_6": lesson_09.figure_6, "figure_7": figure_7, "figure_8": figure_8, "ledger": ledger_forest.forest}
+           "figure_6": lesson_09.figure_6, "figure_7": figure_7, "figure_8": figure_8, "ledger": ledger_forest.forest,
+           "figure_2_deep": paper_figures.figure_2_deep, "figure_3_deep": paper_figures.figure_3_deep,
+           "two_worlds": paper_figures.two_worlds, "longer_training": paper_figures.longer_training}
 TABLES = {
     "Table 1: accepted length (tokens per round, bonus included)": paper_tables.table_1,
     "Table 1: gains of DSpark": ledger.table_1_gains,
@@ -47,6 +50,11 @@ TABLES = {
     "Figure 4: a full round against DFlash's": paper_tables.figure_4_latency,
     "The ledger of claims": ledger.ledger_table,
     "Settings": ledger.settings_table,
+    "The deep world: gates": worlds.gates_table,
+    "The deep world: gains of DSpark by passes and seed": lambda: worlds.gains_table(*DEEP_PASSES),
+    "The deep world: claims": ledger.deep_table,
+    "The deep world: depth, heads, taps": worlds.contrasts_table,
+    "The deep world: serving": worlds.serving_table,
 }
 
 
@@ -69,7 +77,7 @@ def draw(folder):
 
 def table_page():
     """Return the markdown of all tables; one that lacks a measurement is a sentence."""
-    parts = ["# Tables of lessons 06 and 12", "Written by `make figures` from assets/measurements/. Brackets hold 95 % "
+    parts = ["# Tables of lessons 06, 12 and 13", "Written by `make figures` from assets/measurements/. Brackets hold 95 % "
              "bootstrap intervals over prompts, or over turns where rounds were timed."]
     for title, table in TABLES.items():
         parts.append(f"## {title}")

@@ -3,16 +3,13 @@
 import re
 
 import notebooks
-import numpy as np
 import pytest
 import stated
 
 from dspark_lite.common import paper
 from dspark_lite.common.names import DOMAINS
-from dspark_course.making.recipes import load_recipe
-from dspark_course.measure.gates import SMALL_LM_LENGTHS
 from dspark_course.measure.studies import LENGTHS, TABLE_1
-from dspark_course.replication import claims, ledger, our_results, quantities, recorded_serving, worlds
+from dspark_course.replication import claims, ledger, our_results, quantities
 
 TIES = [
     (r"it is made on chat \(\+([\d.]+) %\)", r"^chat  paired +\+([\d.]+)%"),

@@ -76,7 +76,7 @@ check_place = Exercise(place, Step([(ASKED, FOUND)], {
         third(lambda a, f: {name for name in a if a[name] != f.get(name)}),
     "a tensor that only the file has was not asked for in another shape; it is unexpected, not misshapen.":
         third(lambda a, f: {name for name in f if f[name] != a.get(name)}),
-    "a tensor of another shape is neither missing nor unexpected; it belongs into the third set, and that alone.":
+    "a tensor of another shape is neither missing nor unexpected; it belongs in the third set, and in that alone.":
         lambda a, f: (missing(a, f) | misshapen(a, f), unexpected(a, f) | misshapen(a, f), set()),
     "there are 2 sets; the three are missing, unexpected and misshapen.":
         lambda a, f: (missing(a, f), unexpected(a, f)),

@@ -423,8 +423,9 @@ for text in own_prompts:
 # | 10 | [The scheduler](10_the_scheduler.ipynb): Algorithm 1, why it must stop early, lagged budgets | Appendix A | ready |
 # | 11 | [Serving under load](11_serving_under_load.ipynb): ragged batches, budgets that shrink | Figures 7, 8 | ready |
 # | 12 | [The paper in miniature](12_the_paper_in_miniature.ipynb): ours beside theirs | Table 1, Figures 3, 4 | ready |
-# | 13 | Production: V4's drafter, deploying, limits | | planned |
-# | 14 | Clinic: silent failures and how the accepted length gives them away | | planned |
+# | 13 | [Is it the world?](13_is_it_the_world.ipynb): the largest failure, taken apart | Table 1, Figures 2, 3, 8 | ready |
+# | 14 | Production: V4's drafter, deploying, limits | | planned |
+# | 15 | Clinic: silent failures and how the accepted length gives them away | | planned |
 #
 # 01 and 02 can be read in either order. A function is derived once, proved equal to the one in `dspark_lite`, and imported
 # from there afterwards. What the course leaves out is on the page of [related work](related_work.md).

@@ -15,8 +15,8 @@
 # - how to test the reason of a failure: an experiment that takes one suspected cause away
 # - which of the paper's claims hold here, which do not, and which cannot be tested: a ledger
 #
-# **What you need**: lessons 05 to 07, and 09 to 11 for the last rows of the ledger. The measurements are files of this
-# repository. What goes against the paper is taken further in lesson 13, with a world and trainings of its own.
+# **What you need**: lessons 05 to 07, and 09 to 11 for the last rows of the ledger. The measurements are files of
+# this repository. What goes against the paper is taken further in lesson 13, with a world and trainings of its own.
 #
 # **Sources**: the [DSpark paper](references.md#dspark), section 4 with Table 1 and Figures 2 to 4; intervals are
 # [bootstraps](references.md#bootstrap). [Notation](notation.md) · [glossary](glossary.md)
@@ -58,13 +58,15 @@ for key in ("data", "epochs", "batch", "target", "learning_rate"):
 assert all(found["prompts"] == dspark["prompts"] for found in made.values())
 
 # %% [markdown]
-# Equal data, equal epochs, the same held-out prompts: the conditions under which a comparison says something about drafters.
-# Three conditions are not as one would wish. In an epoch a block drafter learns from a sample of anchors of each answer
-# (`num_anchors`), Eagle3 and MTP from all of its positions (lesson 07). DFlash learns from cross-entropy alone, DSpark and
-# Eagle3 from 0.9 L1 and 0.1 cross-entropy. And all have one learning rate, which was searched for none of them. The small LM
-# is no drafter of this target; it was trained on the same kind of text, as an ordinary language model.
+# Equal data, equal epochs, the same held-out prompts: the conditions under which a comparison says something about
+# drafters. Three conditions are not as one would wish. In an epoch a block drafter learns from a sample of anchors of
+# each answer (`num_anchors`), Eagle3 and MTP from all of its positions (lesson 07). DFlash learns from cross-entropy
+# alone, DSpark and Eagle3 from 0.9 L1 and 0.1 cross-entropy. And all have one learning rate, which was searched for
+# none of them. The small LM is no drafter of this target; it was trained on the same kind of text, as an ordinary
+# language model.
 #
-# `make experiments` trains and measures all of it again, and goes on where it was stopped. `make figures` draws the figures.
+# `make experiments` trains and measures all of it again, and goes on where it was stopped. `make figures` draws the
+# figures.
 #
 # ## Table 1
 #
@@ -88,8 +90,8 @@ print(f"{tokens / rounds:.3f} tokens per round; the mean of the prompts' ratios 
 
 # %% [markdown]
 # ### Exercise 1 · The macro-average (code)
-# The paper averages its benchmarks, each with the same weight. Do the same with domains: `tallies` maps a domain to an
-# array [N, 2] of committed tokens and rounds.
+# The paper averages its benchmarks, each with the same weight. Do the same with domains: `tallies` maps a domain to
+# an array [N, 2] of committed tokens and rounds.
 #
 # <details><summary>Hint</summary>
 #
@@ -152,8 +154,8 @@ def resampled_gain(ours, theirs, index):
 done = exercises.check_resampled_gain(resampled_gain)
 
 # %% [markdown]
-# Both drafters answered the *same* prompts, so a resample takes the same prompts for both. Where an easy prompt is easy for
-# both, that makes the interval narrower than two separate resamples would. Does it here?
+# Both drafters answered the *same* prompts, so a resample takes the same prompts for both. Where an easy prompt is
+# easy for both, that makes the interval narrower than two separate resamples would. Does it here?
 
 # %%
 from dspark_lite.common import estimates
@@ -198,8 +200,8 @@ for domain in DOMAINS:
     assert np.allclose([low, high], [gain[domain].low, gain[domain].high])
 
 # %% [markdown]
-# Pairing is right in any case, since the prompts are the same. How much it *brings* depends on how alike the two drafters find
-# them:
+# Pairing is right in any case, since the prompts are the same. How much it *brings* depends on how alike the two
+# drafters find them:
 
 # %%
 for domain in DOMAINS:
@@ -209,8 +211,8 @@ for domain in DOMAINS:
 # %% [markdown]
 # Near 0 it brings little: then luck in the draws outweighs the prompt, or each drafter finds other prompts hard.
 #
-# Table 1, ours and the paper's. The paper has no MTP-1 and no small LM there; its range in the last column is over its four
-# targets. A gain in the mean is that of the averaged lengths, not the average of the gains.
+# Table 1, ours and the paper's. The paper has no MTP-1 and no small LM there; its range in the last column is over
+# its four targets. A gain in the mean is that of the averaged lengths, not the average of the gains.
 
 # %%
 from dspark_course.figures import paper_figures
@@ -242,14 +244,14 @@ Markdown(ledger.table_1_gains())
 # %% [markdown]
 # **DSpark is first on math alone.** On code and in the mean Eagle3 accepts longest, on chat even the small LM, and
 # over Eagle3 DSpark's mean gain is -8.2 % where the paper has +30.9 % on Qwen3-4B, and +6.6 % where it has least.
-# This is the one headline of the paper that our miniature turns round. We suspect the text, since on code and chat one
-# layer, or a small LM, has its first draft accepted more than nine times in ten; and the training, since no learning rate was
-# searched. [Lesson 13](13_is_it_the_world.ipynb) gives each suspicion an experiment. Over DFlash, which has as many
-# layers, no head and another loss, the mean gain of 14.1 % is close to the 16.3 on Qwen3-4B, but it is made on chat
-# (+47.5 %) and hardly on code (+2.4 %). Figure 2 shows where code is lost.
+# This is the one headline of the paper that our miniature turns round. We suspect the text, since on code and chat
+# one layer, or a small LM, has its first draft accepted more than nine times in ten; and the training, since no
+# learning rate was searched. [Lesson 13](13_is_it_the_world.ipynb) gives each suspicion an experiment. Over DFlash,
+# which has as many layers, no head and another loss, the mean gain of 14.1 % is close to the 16.3 on Qwen3-4B, but it
+# is made on chat (+47.5 %) and hardly on code (+2.4 %). Figure 2 shows where code is lost.
 #
-# Accepted length is also not speed. MTP-1 proposes one token per round, so it cannot exceed 2. Eagle3 runs its layer once
-# per token; DSpark's layers run once per block (lesson 06).
+# Accepted length is also not speed. MTP-1 proposes one token per round, so it cannot exceed 2. Eagle3 runs its layer
+# once per token; DSpark's layers run once per block (lesson 06).
 #
 # ## Figure 2: conditional acceptance by position
 #
@@ -282,8 +284,8 @@ def conditional_acceptance(accepted, gamma):
 done = exercises.check_conditional_acceptance(conditional_acceptance)
 
 # %% [markdown]
-# A row of a file also has, for each prompt and position, how many rounds accepted the draft there and how many reached it.
-# (Where an answer ended, fewer reach position $k + 1$ than accepted the draft at $k$.)
+# A row of a file also has, for each prompt and position, how many rounds accepted the draft there and how many
+# reached it. (Where an answer ended, fewer reach position $k + 1$ than accepted the draft at $k$.)
 
 # %%
 counts = np.array(our_results.recipe_row(recipes["dspark"], "chat")["position_counts"])  # [N, gamma, 2]
@@ -342,15 +344,15 @@ for domain in DOMAINS:
 # ### A dent, and its cause
 #
 # On code DSpark's line has a dent at positions 1 and 4. Every block drafter of ours that learned from 0.9 L1 and 0.1
-# cross-entropy has it, with one, two or three layers, with the Markov, the gated and the RNN head; DFlash, which learned
-# from cross-entropy alone, has not. What stands there? An answer begins with a code fence, the anchor of the first block; its
-# drafts are the word `python`, a line end, `def` and then the function's name. After a refusal there the next block begins
-# inside it. The prompt has told the name. The drafter never learned to copy it: after `def` it draws the parts of a name nearly
-# at random.
+# cross-entropy has it, with one, two or three layers, with the Markov, the gated and the RNN head; DFlash, which
+# learned from cross-entropy alone, has not. What stands there? An answer begins with a code fence, the anchor of the
+# first block; its drafts are the word `python`, a line end, `def` and then the function's name. After a refusal there
+# the next block begins inside it. The prompt has told the name. The drafter never learned to copy it: after `def` it
+# draws the parts of a name nearly at random.
 #
-# So we suspect that the name, and not the sequential head, is why DSpark gains so little on code. To test that, take the
-# cause away. `make causes` *told* DSpark the name, by having its head put all probability on the name's next token, changed nothing
-# else, and decoded the same prompts again.
+# So we suspect that the name, and not the sequential head, is why DSpark gains so little on code. To test that, take
+# the cause away. `make causes` *told* DSpark the name, by having its head put all probability on the name's next
+# token, changed nothing else, and decoded the same prompts again.
 
 # %%
 name_told = predict("On 100 code prompts DSpark's gain over DFlash is 2.5 %. Told the name, what is it?", ...)
@@ -369,10 +371,11 @@ for rival in ("dflash", "eagle3"):
 name_told.beside(f"{experiments.told_gain(experiments.WITH_NAME, 'dflash').value:+.1%}")
 
 # %% [markdown]
-# With the name told, DSpark's gain over DFlash on code is 14.3 % in place of 2.5 %, beside the paper's 15.4. Of its 419
-# refusals 179 had been in the name; DFlash has 15 there. (Told, DSpark has 2: we took away a little more than the defect.)
-# Against Eagle3 the interval now holds zero: we cannot tell. So the row on code says little against the sequential head. It
-# says that this drafter was trained badly at one kind of place, and lesson 07 has a training that copies the name.
+# With the name told, DSpark's gain over DFlash on code is 14.3 % in place of 2.5 %, beside the paper's 15.4. Of its
+# 419 refusals 179 had been in the name; DFlash has 15 there. (Told, DSpark has 2: we took away a little more than the
+# defect.) Against Eagle3 the interval now holds zero: we cannot tell. So the row on code says little against the
+# sequential head. It says that this drafter was trained badly at one kind of place, and lesson 07 has a training that
+# copies the name.
 #
 # ## Figure 3: depth
 #
@@ -393,9 +396,9 @@ for domain in DOMAINS:
 # On chat it is so here, too, and by more than in the paper. On math and code it is not: two layers stay 4.2 and 3.7 %
 # short of DFlash, where the paper has them 7.3 and 5.8 % ahead. Is the head worth less there, or a layer worth more?
 #
-# The head can repair only what independence breaks. Lesson 05 showed where that is: where an answer can go on in many ways.
-# How much choice the target's answers leave is their entropy; beside it, what the head (with its loss) and the third layer
-# bring.
+# The head can repair only what independence breaks. Lesson 05 showed where that is: where an answer can go on in many
+# ways. How much choice the target's answers leave is their entropy; beside it, what the head (with its loss) and the
+# third layer bring.
 
 # %%
 head = our_results.gains(recipes["dspark"], recipes["dflash"])
@@ -441,7 +444,8 @@ for domain in DOMAINS:
 # ### What it costs
 #
 # The head's steps run one after the other, so a round takes longer than DFlash's. A full round has one verification,
-# the parallel pass and the sequential loop; they were timed for a whole batch of requests, one drafter after the other in each repeat.
+# the parallel pass and the sequential loop; they were timed for a whole batch of requests, one drafter after the
+# other in each repeat.
 
 # %%
 measured = our_results.measured(studies.LATENCY)
@@ -484,14 +488,14 @@ for draft_length in studies.LENGTHS:
           f"second (paper {theirs:+.1%})")
 
 # %% [markdown]
-# As in the paper (last column), the head costs far less than it brings, at each length. Whether 16 is better than 12 here we cannot
-# tell.
+# As in the paper (last column), the head costs far less than it brings, at each length. Whether 16 is better than 12
+# here we cannot tell.
 #
 # ## Measure a row yourself
 #
-# A stored row is worth what its repetition shows. We take every tenth of its prompts. First with the same seeds, which
-# are the places of the prompts in the list: where versions and device are those of the file, the counts are the same;
-# elsewhere a rounding error may turn a draw, and that prompt goes another way from there.
+# A stored row is worth what its repetition shows. We take every tenth of its prompts. First with the same seeds,
+# which are the places of the prompts in the list: where versions and device are those of the file, the counts are the
+# same; elsewhere a rounding error may turn a draw, and that prompt goes another way from there.
 
 # %%
 import dspark_lite
@@ -512,9 +516,9 @@ print(f"{(again == stored).all(1).sum()} of {len(again)} prompts give the stored
       f"{length(again):.2f}, stored {length(stored):.2f} on these prompts")
 
 # %% [markdown]
-# Then with other seeds. So few prompts give a wide interval. If we did this a hundred times, each time with other prompts,
-# about 95 of the intervals would hold the accepted length of the whole domain (a few less: a bootstrap of so few is a little
-# too narrow).
+# Then with other seeds. So few prompts give a wide interval. If we did this a hundred times, each time with other
+# prompts, about 95 of the intervals would hold the accepted length of the whole domain (a few less: a bootstrap of so
+# few is a little too narrow).
 
 # %%
 lab.seed = 1000
@@ -528,8 +532,8 @@ print(f"{dspark['prompts']['chat']:3} prompts, stored:      {whole.value:.2f} [{
 # %% [markdown]
 # ## Explore
 #
-# Any drafter of Table 1 against any other, beside the paper's on one of its four targets. On which target is Eagle3 strongest
-# in the paper?
+# Any drafter of Table 1 against any other, beside the paper's on one of its four targets. On which target is Eagle3
+# strongest in the paper?
 
 # %%
 from dspark_course.figures import widgets
@@ -545,10 +549,10 @@ panel = widgets.explore(
 # %% [markdown]
 # ## The ledger
 #
-# Each claim of the paper that has a number in it, from section 4 to Appendix A; a claim that one phenomenon decides is
-# one row, with the domains inside. To be tested, a claim must say what would refute it; so each is written as an
-# inequality, as margins that must be above zero. Where the paper gives numbers or words and the inequality is ours, the
-# row has a dagger.
+# Each claim of the paper that has a number in it, from section 4 to Appendix A; a claim that one phenomenon decides
+# is one row, with the domains inside. To be tested, a claim must say what would refute it; so each is written as an
+# inequality, as margins that must be above zero. Where the paper gives numbers or words and the inequality is ours,
+# the row has a dagger.
 #
 # - *replicates*: the 95 % intervals of all its margins lie above zero (an example in numbers must come out exactly);
 # - *does not in miniature*: one of them does not. "The other way round" means that its interval lies below zero, "the
@@ -557,8 +561,8 @@ panel = widgets.explore(
 # - *not measured yet*: there is no file.
 #
 # ### Exercise 5 · The verdict (code)
-# `bounds` [M, 2] holds the lower and the upper end of the interval of each margin of a claim. Return `"replicates"` where all margins lie above
-# zero, `"the other way round"` where one lies below, and `"we cannot tell"` otherwise.
+# `bounds` [M, 2] holds the lower and the upper end of the interval of each margin of a claim. Return `"replicates"`
+# where all margins lie above zero, `"the other way round"` where one lies below, and `"we cannot tell"` otherwise.
 #
 # <details><summary>Hint</summary>
 #
@@ -598,9 +602,9 @@ turned = [entry for entry in ledger.entries() if entry.verdict == ledger.DOES_NO
 print(f"{len(turned):3} of those that do not: a margin the other way round; of the rest we cannot tell")
 
 # %% [markdown]
-# The figure has a line for each margin: ours with its interval, and hollow what the paper's own numbers give. Look at signs
-# first: right of zero a claim holds. Sizes say less, they depend on target, text and training. (Where the steps between
-# ticks grow, so does the scale.)
+# The figure has a line for each margin: ours with its interval, and hollow what the paper's own numbers give. Look at
+# signs first: right of zero a claim holds. Sizes say less, they depend on target, text and training. (Where the steps
+# between ticks grow, so does the scale.)
 
 # %%
 from dspark_course.figures import ledger_forest
@@ -620,12 +624,13 @@ Markdown(ledger.notes())
 # have an experiment each that leaves the cause open; in the deep world the claim of note 9 holds, and the RNN head of
 # note 11 is ahead.
 #
-# What the notes cannot give is proof. An experiment that takes a cause away and gets the paper's number back, as for the
-# name, comes close; a domain in which the cause happens to be weaker does not.
+# What the notes cannot give is proof. An experiment that takes a cause away and gets the paper's number back, as for
+# the name, comes close; a domain in which the cause happens to be weaker does not.
 #
 # ### Exercise 6 · By chance (think)
-# Suppose that nothing in the paper were true, so that every margin were zero. How many of the claims with a single margin would replicate all the
-# same? And of those with four? Now suppose that all is true and every effect is small. Which claims does the rule refuse first?
+# Suppose that nothing in the paper were true, so that every margin were zero. How many of the claims with a single
+# margin would replicate all the same? And of those with four? Now suppose that all is true and every effect is small.
+# Which claims does the rule refuse first?
 #
 # <details><summary>Hint</summary>
 #
@@ -634,19 +639,21 @@ Markdown(ledger.notes())
 # </details>
 # <details><summary>Answer</summary>
 #
-# One in forty of those with one margin: the interval must miss zero, and on the right side. With four margins that do not hang together it
-# would be one in forty to the fourth, hardly ever; the domains of one comparison come near that, since their prompts are different. So the claims that
-# replicate with several margins are no luck. But the same rule is hard on true claims: each margin has to be told from zero, so where effects
-# are small a claim with many margins fails first, and "does not" then means that our prompts were too few. That is why the ledger says
-# which of the two it is.
+# One in forty of those with one margin: the interval must miss zero, and on the right side. With four margins that do
+# not hang together it would be one in forty to the fourth, hardly ever; the domains of one comparison come near that,
+# since their prompts are different. So the claims that replicate with several margins are no luck. But the same rule
+# is hard on true claims: each margin has to be told from zero, so where effects are small a claim with many margins
+# fails first, and "does not" then means that our prompts were too few. That is why the ledger says which of the two
+# it is.
 #
 # </details>
 #
 # ### Exercise 7 · A claim of your own (open)
-# The files hold, for each prompt, tokens, rounds and counts by position. Choose a claim about drafters that they can answer: "DSpark's advantage over
-# DFlash is larger in the second half of the block", "the prompts on which DSpark is worst are also Eagle3's worst". Write it as a margin
-# that must be above zero, *before* you compute anything; then compute it with its interval, and let your `verdict` speak. The cell shows the way
-# with a claim that nobody doubts: on math DSpark commits more than twice as much per round as MTP-1 can.
+# The files hold, for each prompt, tokens, rounds and counts by position. Choose a claim about drafters that they can
+# answer: "DSpark's advantage over DFlash is larger in the second half of the block", "the prompts on which DSpark is
+# worst are also Eagle3's worst". Write it as a margin that must be above zero, *before* you compute anything; then
+# compute it with its interval, and let your `verdict` speak. The cell shows the way with a claim that nobody doubts:
+# on math DSpark commits more than twice as much per round as MTP-1 can.
 
 # %%
 from dspark_lite.common.estimates import paired
@@ -657,8 +664,8 @@ print(f"{margin.value:+.2f} tokens per round [{margin.low:+.2f}, {margin.high:+.
       f"{exercises.verdict(np.array([[margin.low, margin.high]]))}")
 
 # %% [markdown]
-# All numbers of the ledger, the paper's and ours, are in `assets/figures/tables.md`. And in nine places the paper contradicts
-# itself or needs care:
+# All numbers of the ledger, the paper's and ours, are in `assets/figures/tables.md`. And in nine places the paper
+# contradicts itself or needs care:
 
 # %%
 Markdown(ledger.contradictions())
@@ -671,8 +678,8 @@ Markdown(ledger.settings_table())
 
 # %% [markdown]
 # ## Recap
-# - DSpark's gain over DFlash replicates in the mean; its lead over Eagle3 does not. On code the cause is a name that was not
-#   copied; lesson 13 looks for the rest.
+# - DSpark's gain over DFlash replicates in the mean; its lead over Eagle3 does not. On code the cause is a name that
+#   was not copied; lesson 13 looks for the rest.
 # - A comparison needs the same data, epochs, prompts and temperature; the files say so and the cells check it.
 # - Tokens over rounds within a domain, then the mean over domains, each with the same weight.
 # - Two drafters on the same prompts: redraw the same prompts for both.

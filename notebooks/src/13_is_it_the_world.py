@@ -9,19 +9,20 @@
 # # 13 · Is it the world?
 #
 # **What you will learn**
-# - how to take a result that goes against the paper apart: suspects, an experiment for each, and a rule written down before the run
+# - how to take a result that goes against the paper apart: suspects, an experiment for each, and a rule written down
+#   before the run
 # - how to ask whether a miniature is like the real thing *before* you look at the result you hope for
 # - why the same settings for all are not the same chance for all, and how a small search gives it
 # - how to put the luck of training into an interval
 # - what a drafter loses that reads one layer of its target in place of four
 # - how to plan, run and judge an experiment of your own
 #
-# **What you need**: lessons 05 to 07 and 12; for one section lesson 11. Everything here was measured before and lies in files of this
-# repository; the only trainings are yours, at the end.
+# **What you need**: lessons 05 to 07 and 12; for one section lesson 11. Everything here was measured before and lies
+# in files of this repository; the only trainings are yours, at the end.
 #
-# **Sources**: the [DSpark paper](references.md#dspark), sections 4.2, 4.3 and 5.4; how certain a large model is of its tokens
-# ([Wang and others](references.md#tokens)); [DFlash](references.md#dflash) on what a drafter reads. [Notation](notation.md) ·
-# [glossary](glossary.md)
+# **Sources**: the [DSpark paper](references.md#dspark), sections 4.2, 4.3 and 5.4; how certain a large model is of
+# its tokens ([Wang and others](references.md#tokens)); [DFlash](references.md#dflash) on what a drafter reads.
+# [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -40,7 +41,8 @@ from dspark_course.replication import our_results, worlds
 # %% [markdown]
 # ## One headline, upside down
 #
-# In the paper DSpark accepts longer than Eagle3 on every target, by 6.6 to 30.9 % in the mean. In lesson 12 it does not:
+# In the paper DSpark accepts longer than Eagle3 on every target, by 6.6 to 30.9 % in the mean. In lesson 12 it does
+# not:
 
 # %%
 shallow = {rival: our_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1[rival]) for rival in ("eagle3", "dflash")}
@@ -49,24 +51,27 @@ for rival, found in shallow.items():
         f"{title} {found[place].value:+.1%} [{found[place].low:+.1%}, {found[place].high:+.1%}]" for title, place in our_results.PLACES.items()))
 
 # %% [markdown]
-# A miniature that contradicts the paper may have found something, or it may be a bad miniature. There are two suspects. **The
-# text**: it is so regular that one layer predicts it nearly as well as four. **The training**: too short, or unfair to somebody. An
-# honest inquiry gives each suspect an experiment, and says beforehand what result would clear it.
+# A miniature that contradicts the paper may have found something, or it may be a bad miniature. There are two
+# suspects. **The text**: it is so regular that one layer predicts it nearly as well as four. **The training**: too
+# short, or unfair to somebody. An honest inquiry gives each suspect an experiment, and says beforehand what result
+# would clear it.
 #
 # ## First suspect: the text
 #
-# To test it, change it. There is a second miniature with a target of its own: the *deep* world, beside the *shallow* one so far.
+# To test it, change it. There is a second miniature with a target of its own: the *deep* world, beside the *shallow*
+# one so far.
 #
-# - Its chat asks for facts about invented people, towns and dishes. A large model holds them; a drafter can only read them from the
-#   target's hidden states.
+# - Its chat asks for facts about invented people, towns and dishes. A large model holds them; a drafter can only read
+#   them from the target's hidden states.
 # - Its sums have three digits and several steps; its code comes with examples whose results must be computed.
 # - Most things can be said in several ways, and which way is likely depends on what is spoken of.
 # - The target has 20 layers in place of 12, and a vocabulary of 3,584 tokens in place of 1,024.
 #
-# It is tempting to train the drafters now and see who wins. But a world that is built until the right drafter wins proves nothing.
-# So first: is this world more like the real one? Each *gate* is a bound, set before anything was measured. Those on target and
-# text were measured before any drafter was trained. Bold is what misses its bound. The real world's column has what others have
-# counted: the tokens of Qwen3-8B as it reasons ([source](references.md#tokens)), and a small LM, Qwen3-0.6B, that drafts for Qwen3-4B
+# It is tempting to train the drafters now and see who wins. But a world that is built until the right drafter wins
+# proves nothing. So first: is this world more like the real one? Each *gate* is a bound, set before anything was
+# measured. Those on target and text were measured before any drafter was trained. Bold is what misses its bound. The
+# real world's column has what others have counted: the tokens of Qwen3-8B as it reasons
+# ([source](references.md#tokens)), and a small LM, Qwen3-0.6B, that drafts for Qwen3-4B
 # ([source](references.md#public-notebook)).
 
 # %%
@@ -75,16 +80,17 @@ Markdown(worlds.gates_table())
 # %% [markdown]
 # The deep world is nearer in most gates, and not in all.
 #
-# - **Its target is right less often than we asked for**: 75 and 80 % of math and code, 68 % of the facts. It was still learning when
-#   we stopped it, after hours on two cores.
-# - **A token is now a choice.** In math 23 % of them have an entropy above 0.67 nat, as in the real world, where the shallow one has
-#   1 %. (In chat it is 71 %; part of that may be a target that has learned too little.)
-# - **A small LM no longer knows the text by heart.** With 4 drafts per round it accepts 3.44, 3.86 and 2.91 tokens on math, code
-#   and chat, in place of 3.81, 4.48 and 4.37. On code that is still more than we asked for.
+# - **Its target is right less often than we asked for**: 75 and 80 % of math and code, 68 % of the facts. It was
+#   still learning when we stopped it, after hours on two cores.
+# - **A token is now a choice.** In math 23 % of them have an entropy above 0.67 nat, as in the real world, where the
+#   shallow one has 1 %. (In chat it is 71 %; part of that may be a target that has learned too little.)
+# - **A small LM no longer knows the text by heart.** With 4 drafts per round it accepts 3.44, 3.86 and 2.91 tokens on
+#   math, code and chat, in place of 3.81, 4.48 and 4.37. On code that is still more than we asked for.
 #
 # ### Exercise 1 · What is there to win? (think)
-# With 4 drafts per round, how many tokens can a round commit at most? By how much can the best drafter there is beat the small LM on code,
-# in the shallow world, in the deep one, and in the real one? What does that say of a contest of drafters in the shallow world?
+# With 4 drafts per round, how many tokens can a round commit at most? By how much can the best drafter there is beat
+# the small LM on code, in the shallow world, in the deep one, and in the real one? What does that say of a contest of
+# drafters in the shallow world?
 #
 # <details><summary>Hint</summary>
 #
@@ -93,24 +99,27 @@ Markdown(worlds.gates_table())
 # </details>
 # <details><summary>Answer</summary>
 #
-# At most 5. So a perfect drafter beats the small LM on code by 5 / 4.48 - 1 = 12 % in the shallow world, by 5 / 3.86 - 1 = 30 % in the deep
-# one and by 5 / 3.06 - 1 = 63 % in the real one. Where everybody is near the ceiling, all drafters look alike, and what
-# decides is who stumbles: in lesson 12, a function's name. Such a world cannot show what layers are for.
+# At most 5. So a perfect drafter beats the small LM on code by 5 / 4.48 - 1 = 12 % in the shallow world, by 5 / 3.86
+# - 1 = 30 % in the deep one and by 5 / 3.06 - 1 = 63 % in the real one. Where everybody is near the ceiling, all
+# drafters look alike, and what decides is who stumbles: in lesson 12, a function's name. Such a world cannot show
+# what layers are for.
 #
 # </details>
 #
 # ## Second suspect: the training
 #
-# Our first comparison in the deep world trained DSpark, DFlash and Eagle3 alike: 700 updates, and one learning rate for all: 0.02, of
-# [Muon](references.md#muon), which optimises matrices (AdamW does the rest). DSpark came out 24 % ahead of Eagle3, near the paper's
-# 30.9. We believed it, for it was what we hoped to see.
+# Our first comparison in the deep world trained DSpark, DFlash and Eagle3 alike: 700 updates, and one learning rate
+# for all: 0.02, of [Muon](references.md#muon), which optimises matrices (AdamW does the rest). DSpark came out 24 %
+# ahead of Eagle3, near the paper's 30.9. We believed it, for it was what we hoped to see.
 #
-# What is wrong with it? One rate for all is the same chance for all only if all want the same one. So each drafter got the same
-# *search*: short trainings of 100 updates at rates that double, until a double is no better; judged by the loss on answers held out.
+# What is wrong with it? One rate for all is the same chance for all only if all want the same one. So each drafter
+# got the same *search*: short trainings of 100 updates at rates that double, until a double is no better; judged by
+# the loss on answers held out.
 #
 # ### Exercise 2 · A search (code)
-# `loss_at(rate)` trains shortly at that rate and returns the loss. Begin with `rate`, go on while the double has a lower loss, and
-# return the best rate. A training takes minutes, so ask for no rate beyond the first that is no better.
+# `loss_at(rate)` trains shortly at that rate and returns the loss. Begin with `rate`, go on while the double has a
+# lower loss, and return the best rate. A training takes minutes, so ask for no rate beyond the first that is no
+# better.
 #
 # <details><summary>Hint</summary>
 #
@@ -155,18 +164,19 @@ for recipe, losses in worlds.searched_rates().items():
 apart.beside(f"{max(best.values()) / min(best.values()):.0f} times")
 
 # %% [markdown]
-# DSpark and DFlash want twice the rate that they had, Eagle3 thirty-two times: at 0.02 its loss after 100 updates is 4.54, at 0.64 it
-# is 2.77. Why so large a rate suits it we do not know. **The lead of 24 % was over a rival that had been trained badly**, by us. Now all
-# are trained again, each at its own rate and somewhat longer: one pass over the answers, 1,013 updates.
+# DSpark and DFlash want twice the rate that they had, Eagle3 thirty-two times: at 0.02 its loss after 100 updates is
+# 4.54, at 0.64 it is 2.77. Why so large a rate suits it we do not know. **The lead of 24 % was over a rival that had
+# been trained badly**, by us. Now all are trained again, each at its own rate and somewhat longer: one pass over the
+# answers, 1,013 updates.
 #
 # ## The luck of training
 #
 # Before we look: how sure can a comparison be?
 #
 # ### Exercise 3 · What does one training prove? (think)
-# Suppose the interval of a gain lies above zero. It was made by redrawing prompts. Name two things that differ between two trainings
-# and that this interval knows nothing about. What is the smallest experiment that would include them, and what would you then
-# redraw?
+# Suppose the interval of a gain lies above zero. It was made by redrawing prompts. Name two things that differ
+# between two trainings and that this interval knows nothing about. What is the smallest experiment that would include
+# them, and what would you then redraw?
 #
 # <details><summary>Hint</summary>
 #
@@ -178,15 +188,15 @@ apart.beside(f"{max(best.values()) / min(best.values()):.0f} times")
 # The start (initial weights, order of batches, which anchors are drawn) and the training text (another draw of
 # answers). Both are drawn once per training, so all prompts share their luck, and redrawing prompts cannot see it.
 # The interval speaks of *these two drafters*, not of the two recipes. The smallest experiment about recipes trains
-# each of them several times, with seeds of their own, and redraws trainings as well as prompts. Three each include that luck,
-# though a bootstrap of three is too narrow. (Our seeds change the start, not the answers.)
+# each of them several times, with seeds of their own, and redraws trainings as well as prompts. Three each include
+# that luck, though a bootstrap of three is too narrow. (Our seeds change the start, not the answers.)
 #
 # </details>
 #
 # ### Exercise 4 · Redraw the trainings, too (code)
-# `ours` and `theirs` are [S, N, 2]: of S trainings, N prompts, the committed tokens and the rounds. `our_seeds` and `their_seeds` name the
-# trainings drawn, `index` the prompts drawn, the same for all trainings. A drafter's length is the mean over its trainings drawn; return the
-# gain, a fraction.
+# `ours` and `theirs` are [S, N, 2]: of S trainings, N prompts, the committed tokens and the rounds. `our_seeds` and
+# `their_seeds` name the trainings drawn, `index` the prompts drawn, the same for all trainings. A drafter's length is
+# the mean over its trainings drawn; return the gain, a fraction.
 #
 # <details><summary>Hint</summary>
 #
@@ -224,8 +234,8 @@ trained = studies.DEEP  # drafter: the recipes of one pass, which differ in thei
 for name, recipes in trained.items():
     config = our_results.measured(recipes[0])["recipe"]
     lengths = [our_results.accepted_lengths(recipe)["all"].value for recipe in recipes]
-    print(f"{DRAFTER_LABELS[name]:6} layers {config['config']['num_hidden_layers']}, rate {config['matrix_rate']:g}, tokens per round in the mean by seed: "
-          + ", ".join(f"{value:.2f}" for value in lengths))
+    print(f"{DRAFTER_LABELS[name]:6} layers {config['config']['num_hidden_layers']}, rate {config['matrix_rate']:g}, "
+          "tokens per round in the mean by seed: " + ", ".join(f"{value:.2f}" for value in lengths))
 rng = np.random.default_rng(0)
 sides = [np.stack([our_results.tallies(recipe)[DOMAINS.index("chat")] for recipe in trained[name]]) for name in ("dspark", "eagle3")]
 draws = [exercises.redrawn_gain(*sides, rng.integers(0, 3, 3), rng.integers(0, 3, 3), rng.integers(0, 100, 100)) for _ in range(2000)]
@@ -245,18 +255,19 @@ Markdown(worlds.gains_table(1))
 # %% [markdown]
 # (In the row "all" both trainings and prompts are redrawn, in the others prompts alone.)
 #
-# **At rates of their own, Eagle3 is ahead of DSpark again**: -6.5 % in the mean (in the shallow world -8.2). DSpark wins chat, and
-# loses math and code. So the text alone is not why. Over DFlash DSpark gains +26.2 %, in every domain and with every seed, where the
-# shallow world had a tie on code. Seeds matter little: trainings of a drafter that differ in nothing else are at most 1.5 % apart in the
-# mean.
+# **At rates of their own, Eagle3 is ahead of DSpark again**: -6.5 % in the mean (in the shallow world -8.2). DSpark
+# wins chat, and loses math and code. So the text alone is not why. Over DFlash DSpark gains +26.2 %, in every domain
+# and with every seed, where the shallow world had a tie on code. Seeds matter little: trainings of a drafter that
+# differ in nothing else are at most 1.5 % apart in the mean.
 #
 # ## Trained longer
 #
-# What is left to suspect? Eagle3 trains one layer, DSpark four, from the same answers. Perhaps four are not done after one pass. So: two passes over
-# the answers, and four. What would refute it was written down before. *Before the four passes (two were known of one seed):
-# unless DSpark's gain over Eagle3 grows from one pass to two and again from two to four, training alone is not why the paper's
-# lead is missing. Before the second and third seed of two passes: unless the gain over all three seeds lies above zero with its whole
-# interval, the order after two passes is not told.*
+# What is left to suspect? Eagle3 trains one layer, DSpark four, from the same answers. Perhaps four are not done
+# after one pass. So: two passes over the answers, and four. What would refute it was written down before. *Before the
+# four passes (two were known of one seed): unless DSpark's gain over Eagle3 grows from one pass to two and again from
+# two to four, training alone is not why the paper's lead is missing. Before the second and third seed of two passes:
+# unless the gain over all three seeds lies above zero with its whole interval, the order after two passes is not
+# told.*
 
 # %%
 longer = predict("One pass, -6.5 %. Two passes: how much longer than Eagle3 does DSpark accept in the mean, in percent? And four?", ...)
@@ -281,8 +292,9 @@ Markdown(worlds.gains_table(2, 4))
 #
 # ## The paper's claims in the deep world
 #
-# With two passes behind us the deep world can answer more than one question. The claims of lesson 12's ledger that need no more than Table 1 and
-# Figures 2 and 3, judged by the same rule: it *replicates* where the 95 % intervals of all its margins lie above zero.
+# With two passes behind us the deep world can answer more than one question. The claims of lesson 12's ledger that
+# need no more than Table 1 and Figures 2 and 3, judged by the same rule: it *replicates* where the 95 % intervals of
+# all its margins lie above zero.
 
 # %%
 picture = paper_figures.figure_2_deep()
@@ -302,12 +314,12 @@ Markdown(ledger.deep_table())
 #
 # Two more experiments, each with one change to a training of one pass.
 #
-# *The head.* In the paper the RNN head is a little ahead of the Markov head, most in long drafts; in the shallow world it is behind. (Those of draft
-# length 16 go on from one pass for 400 updates.)
+# *The head.* In the paper the RNN head is a little ahead of the Markov head, most in long drafts; in the shallow
+# world it is behind. (Those of draft length 16 go on from one pass for 400 updates.)
 #
-# *The taps.* A block drafter reads four layers of the target, from an early one to a late one, and every one of its own layers sees them. Why not the last
-# alone, which is nearest to the target's answer? Written down before: unless the drafter that reads four accepts longer in the mean, with its whole
-# interval, several taps are not needed here.
+# *The taps.* A block drafter reads four layers of the target, from an early one to a late one, and every one of its
+# own layers sees them. Why not the last alone, which is nearest to the target's answer? Written down before: unless
+# the drafter that reads four accepts longer in the mean, with its whole interval, several taps are not needed here.
 
 # %%
 one_tap = predict("Reading four layers in place of the last of them alone: how much longer in the mean, in percent?", ...)
@@ -323,9 +335,9 @@ Markdown(worlds.contrasts_table())
 #
 # ## A busy server
 #
-# In the shallow world whole blocks are best at nearly every load (lesson 11), so the scheduler has little to save. Is that the world, too? DSpark of one
-# pass, served by the engine of lesson 11 at temperature 1, with each fixed length and with Algorithm 1: 20 turns of four steps or more each, beside another
-# program on the other core.
+# In the shallow world whole blocks are best at nearly every load (lesson 11), so the scheduler has little to save. Is
+# that the world, too? DSpark of one pass, served by the engine of lesson 11 at temperature 1, with each fixed length
+# and with Algorithm 1: 20 turns of four steps or more each, beside another program on the other core.
 
 # %%
 served = predict("Deep world, 64 requests under way: how much throughput do 7 drafts lose to the best fixed length, in percent?", ...)
@@ -345,39 +357,41 @@ Markdown(worlds.serving_table())
 # paper, 5, 6 and 4 do not show; but here is something for a scheduler to save. Algorithm 1, which is not told which
 # length is best, is level with it at 64, give or take 6 %; with 4 and 16 it is where 7 drafts are.
 #
-# (The comparison is unfair to it and to the 7 drafts: the best length was chosen after the measurement. And on a CPU our engine lays out
-# the attention of every request at the length of the longest, which a fixed length does not suffer from.)
+# (The comparison is unfair to it and to the 7 drafts: the best length was chosen after the measurement. And on a CPU
+# our engine lays out the attention of every request at the length of the longest, which a fixed length does not
+# suffer from.)
 #
 # ## What all of this does not show
 #
 # - *Chance.* What was made with one seed has intervals over prompts alone: four passes, depths, heads, taps.
 # - *The best rates.* They were searched in 100 updates; in a long training others may be better, for either drafter.
-# - *The text alone.* Target, optimiser, rates and anchors changed with the world. The shallow world's drafters were not
-#   trained anew at rates of their own, so there text and training are not told apart.
+# - *The text alone.* Target, optimiser, rates and anchors changed with the world. The shallow world's drafters were
+#   not trained anew at rates of their own, so there text and training are not told apart.
 # - *A large target.* It may hold more in its hidden states for deep drafters to find, and its steps cost otherwise.
 #
 # ## An experiment of your own
 #
 # ### Exercise 5 · A hypothesis (open)
-# Choose a question about drafters that one field of a recipe can answer, and answer it in minutes on the small target.
+# Choose a question about drafters that one field of a recipe can answer, and answer it in minutes on the small
+# target.
 #
-# 1. **Hypothesis**, one sentence with a direction: "with rank 4 in place of 64 chat loses
-#    more than math".
+# 1. **Hypothesis**, one sentence with a direction: "with rank 4 in place of 64 chat loses more than math".
 # 2. **Field**: the one that you change, and everything else that must stay as it is (data, seed, steps).
 # 3. **What would refute it**, written down *before* you train: an inequality about a number that you will have.
 # 4. **Run** both recipes, measure both on the same prompts, with an interval.
-# 5. **Plot** both, and write two sentences: what happened, and what you would have to do to believe it (another seed? more
-#    prompts?).
+# 5. **Plot** both, and write two sentences: what happened, and what you would have to do to believe it (another seed?
+#    more prompts?).
 #
-# The cell below shows the way with a change that nobody doubts: the loss without its cross-entropy and its L1 term, which
-# teaches nothing but confidence. It runs where `RUN` is true: two trainings and two measurements, some minutes on a CPU.
+# The cell below shows the way with a change that nobody doubts: the loss without its cross-entropy and its L1 term,
+# which teaches nothing but confidence. It runs where `RUN` is true: two trainings and two measurements, some minutes
+# on a CPU.
 #
 # <details><summary>Hint: questions that fit</summary>
 #
-# Half of the anchors (`num_anchors`). Rank 4 in place of 64 (`markov_rank`). No L1, or nothing but L1. One tap in place of
-# four (`target_layer_ids`: why does a drafter read several layers?). Greedy answers as training text (`"temperature": 0.0` in
-# `data`). The same recipe with another seed is the most instructive of all: how far apart are two runs that differ in
-# nothing?
+# Half of the anchors (`num_anchors`). Rank 4 in place of 64 (`markov_rank`). No L1, or nothing but L1. One tap in
+# place of four (`target_layer_ids`: why does a drafter read several layers?). Greedy answers as training text
+# (`"temperature": 0.0` in `data`). The same recipe with another seed is the most instructive of all: how far apart
+# are two runs that differ in nothing?
 #
 # </details>
 
@@ -434,9 +448,11 @@ if RUN:
 # %% [markdown]
 # ## Recap
 # @@RECAP@@
-# - Ask whether a miniature is like the real thing before you look at the result you hope for; and when the result is what you hoped for, ask twice.
+# - Ask whether a miniature is like the real thing before you look at the result you hope for; and when the result is
+#   what you hoped for, ask twice.
 # - A rival gets the same search and as many passes as we do; else its defeat says nothing.
 # - Redraw prompts and trainings. An interval knows of no luck that it does not redraw.
 # - A rule written down before the run is what turns an outcome into an answer.
 #
-# **Next**: leave the miniature. [Train a drafter of your own in an evening](evening.md), and serve it as the README says.
+# **Next**: leave the miniature. [Train a drafter of your own in an evening](evening.md), and serve it as the README
+# says.
