@@ -32,6 +32,9 @@ from dspark_lite.common.files import write_text  # noqa: E402
 
 SOURCES = ROOT / "notebooks" / "src"
 MEASURED = ROOT / "assets" / "measurements" / "lessons.json"
+PREDICTED = MEASURED.with_name("lessons_t4_predicted.json")
+PREDICTED_T4 = "t4, predicted"
+COLUMNS = {"cpu": "CPU", "t4": "T4", PREDICTED_T4: "T4, predicted"}  # what a device's times are headed
 SIZE_LIMIT = 700_000  # bytes a committed notebook stays under, so that GitHub shows it
 CELL_SECONDS = 300
 BADGE_IMAGE = "https://colab.research.google.com/assets/colab-badge.svg"
@@ -147,17 +150,32 @@ def measured_times():
     return json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
 
 
+def known_times():
+    """Return the measured times by device, and those that scripts/predict_t4.py predicted for a T4."""
+    return {**measured_times(), **({PREDICTED_T4: json.loads(PREDICTED.read_text())} if PREDICTED.exists() else {})}
+
+
 def timed_devices():
-    """Return the devices whose times a reader is shown: the CPU, and a T4 once the lessons were timed on one."""
-    return ["cpu", *(["t4"] if "t4" in measured_times() else [])]
+    """Return the devices of COLUMNS whose times a reader is shown: the CPU, and a T4, predicted until the lessons were timed on one."""
+    return ["cpu", *[device for device in ("t4", PREDICTED_T4) if device in known_times()][:1]]
 
 
 def minutes(lesson, device):
-    """Return the measured time of a lesson in words; `device` is one of `timed_devices()`."""
-    seconds = measured_times().get(device, {}).get("seconds", {}).get(lesson)
+    """Return the time of a lesson in words; `device` is one of `timed_devices()`."""
+    seconds = known_times().get(device, {}).get("seconds", {}).get(lesson)
     if seconds is None:
-        return "not measured yet"
+        return "not predicted" if device == PREDICTED_T4 else "not measured yet"
     return "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
+
+
+def time_line(lesson):
+    """Return the markdown of a lesson's times, a prediction said to be one."""
+    times = []
+    for device in timed_devices():
+        said = minutes(lesson, device)
+        note = " (predicted, without download)" if device == PREDICTED_T4 and said.endswith("min") else ""
+        times.append(f"{COLUMNS[device].partition(',')[0]} {said}{note}")
+    return f"*Time: {', '.join(times)}.*"
 
 
 PAGE_LINK = re.compile(r"\]\((\w+\.md)")
@@ -189,9 +207,8 @@ def generate(source, solutions):
         if "header" in tags(cell):
             path = f"notebooks/{'solutions/' if solutions else ''}{source.stem}.ipynb"
             first, _, rest = cell.source.partition("\n")
-            time = "*Time: " + ", ".join(f"{device.upper()} {minutes(source.stem, device)}" for device in timed_devices()) + ".*"
             badges = f"{badge(path)} · {companion(source, solutions)}"
-            cell.source = "\n\n".join(filter(None, [first, badges, rest.strip(), time]))
+            cell.source = "\n\n".join(filter(None, [first, badges, rest.strip(), time_line(source.stem)]))
         if cell.cell_type == "markdown":
             cell.source = relative_links(cell.source, solutions)
         if "setup" in tags(cell):

@@ -112,10 +112,12 @@ def test_bars_of_speed_say_how_many_times_plain_decoding(closing):
     (r"`answer` has (\d+) tokens", r"^(\d+) tokens: one pass over the prompt"),
     (r"cut its last round short: (\d) tokens", r"^sum    committed by round \[.*, (\d)\]"),
     (r"third draft was unlikely, \$q = ([\d.]+)\$, yet certain to be kept, because the target likes it more: \$p = ([\d.]+)\$",
-     r"^' t' +q ([\d.]+)   p ([\d.]+)   kept with chance 1.00$"),
-    (r"confidence of that place was ([\d.]+)", r"^confidence \[[\d.]+, [\d.]+, ([\d.]+),"),
+     r"^' t' +q ([\d.]+)   p ([\d.]+)   kept with chance 1.00 +any"),
+    (r"confidence of that place was only ([\d.]+) all the same", r"^confidence \[[\d.]+, [\d.]+, ([\d.]+),"),
+    (r"whatever is drawn there will be kept, which was ([\d.]+)\.", r"^' t' .* any draft ([\d.]+),"),
+    (r"Its confidence is wrong, too, ([\d.]+) where nearly every draft would be kept", r"^' a' .* any draft 0\.9\d, confidence ([\d.]+)$"),
     (r"than the target wants it, ([\d.]+) against ([\d.]+), so it had a chance of ([\d.]+),",
-     r"^'ake' +q ([\d.]+)   p ([\d.]+)   kept with chance ([\d.]+)$"),
+     r"^'ake' +q ([\d.]+)   p ([\d.]+)   kept with chance ([\d.]+) +any"),
     (r"it brings ([\d.]+) tokens of math", r"^math .* / ([\d.]+) tokens"), (r"math, ([\d.]+) of code", r"^code .* / ([\d.]+) tokens"),
     (r"and ([\d.]+) of chat\. The gain", r"^chat .* / ([\d.]+) tokens"),
 ])
@@ -134,19 +136,21 @@ def test_no_block_of_the_advice_survives_and_most_of_the_sum_do():
 
 
 def test_the_fifth_draft_looks_perfect_and_the_sixth_is_rare():
-    stated.between("00", "The fifth looks perfect", r"^' a' +q ([\d.]+)   p ([\d.]+)   void$", (0.9, 1), (0.9, 1))
-    stated.between("00", "The sixth was a rare draw: its bars are too low to see", r"^' k' +q ([\d.]+)   p ([\d.]+)   void$", (0, 0.02), (0, 0.02))
+    stated.between("00", "The fifth looks perfect", r"^' a' +q ([\d.]+)   p ([\d.]+)   void +any", (0.9, 1), (0.9, 1))
+    rare = (0, 0.02)
+    stated.between("00", "The sixth was a rare draw: its bars are too low to see", r"^' k' +q ([\d.]+)   p ([\d.]+)   void +any", rare, rare)
 
 
 def test_chat_gains_least():
     measured = stated.caught(r"measured   math ([\d.]+), code ([\d.]+), chat ([\d.]+)", stated.printed("00"), "the output")
     math, code, chat = map(float, measured)
-    assert "Chat gains least" in stated.prose("00") and min(math, code) > chat > 1.5
+    assert "Here chat gained least" in stated.prose("00") and min(math, code) > chat > 1.5
 
 
 @pytest.mark.parametrize(("domain", "sentence", "kind"), [
     ("math", "In sums mostly at a digit that must be computed: above, 8 was drafted where 9 is right", str.isdigit),
-    ("code", "In code mostly at a name: `get_score` was drafted where the request says `get_report`", lambda text: text.strip(" (_").isidentifier()),
+    ("code", "In code mostly at a name, copied or free: `get_score` was drafted where the request says `get_report`",
+     lambda text: text.strip(" (_").isidentifier()),
 ])
 def test_refused_drafts_mostly_stood_where_the_lesson_says(domain, sentence, kind, monkeypatch):
     stated.caught(re.escape(sentence), stated.prose("00"), "the prose")
@@ -164,9 +168,9 @@ def test_refused_drafts_mostly_stood_where_the_lesson_says(domain, sentence, kin
 
 @pytest.mark.parametrize("domain", ["math", "code", "chat"])
 def test_a_round_takes_two_plain_passes_and_the_gain_is_tau_over_them(domain):
-    costs = rf"^{domain} .* a round ([\d.]+) times that$"
+    costs = rf"^{domain} .* a round ([\d.]+) times that; gain "
     stated.between("00", "A round takes as long as about two plain passes in each domain", costs, (1.5, 2.5))
-    stated.caught(r"The gain is \$\\tau\$ over those plain passes; the one measured above can be slightly lower", stated.prose("00"), "the prose")
+    stated.caught(r"The gain is \$\\tau\$ over those plain passes; the measured one can be slightly lower", stated.prose("00"), "the prose")
     cost, tau, gain = (float(stated.caught(pattern, stated.printed("00"), "the output")[0])
                        for pattern in (costs, rf"^{domain} .* / ([\d.]+) tokens", rf"^  measured .*{domain} ([\d.]+)"))
     assert 0.95 * tau / cost < gain < 1.01 * tau / cost

@@ -395,8 +395,10 @@ def test_the_public_speed_is_of_one_prompt():
 
 
 def test_the_small_lms_passes_cost_what_the_lesson_says():
-    said = caught(rf"its seven passes of some ([\d,]+) starts each take {NUMBER} ms on an H200, where the target's one takes {NUMBER}\. To break even "
-                  rf"it has to commit {NUMBER} of at most {NUMBER} tokens per round\. With four passes, .*, that would be about {NUMBER}; "
+    said = caught(rf"its seven passes of some ([\d,]+) starts each take {NUMBER} ms on an H200, "
+                  rf"where the target's one takes {NUMBER}\. "
+                  rf"To break even it has to commit {NUMBER} of at most {NUMBER} tokens per round\. "
+                  rf"With four passes, .*, that would be about {NUMBER}; "
                   rf"its accepted length there was {NUMBER} to {NUMBER}, and it", prose("08"), "the prose")
     row, gamma, public = roofline.predict("H200", "small_lm"), shapes.module("small_lm").gamma, reference("public_run.json")
     starts = round(roofline.launches("small_lm")["draft"] / gamma, -2)
@@ -408,7 +410,8 @@ def test_the_small_lms_passes_cost_what_the_lesson_says():
 
 
 def test_the_small_lms_are_as_deep_as_the_lesson_says():
-    said = caught(rf"the released small LM has {NUMBER} layers and its target {NUMBER}; our tiny one, which gained, has {NUMBER} and its target {NUMBER}\.",
+    said = caught(rf"the released small LM has {NUMBER} layers and its target {NUMBER}; "
+                  rf"our tiny one, which gained, has {NUMBER} and its target {NUMBER}\.",
                   prose("08"), "the prose")
     configs = [shapes.config("small_lm"), shapes.config("target"), *(read_config(EMBEDDED / name) for name in ("tiny-small-lm", "tiny-target"))]
     assert [int(number) for number in said] == [config["num_hidden_layers"] for config in configs]

@@ -32,7 +32,8 @@ def test_the_deep_world_is_told_as_measured():
     told = f"Eagle3 is ahead of DSpark again**: {100 * eagle3['all'].value:+.1f} % in the mean (in the shallow world {shallow:+.1f})."
     assert told in prose and eagle3["all"].high < 0 and "DSpark wins chat, and loses math and code." in prose
     assert eagle3["chat"].low > 0 > max(eagle3["math"].high, eagle3["code"].high)
-    assert f"Over DFlash DSpark gains {100 * dflash['all'].value:+.1f} %, in every domain and with every seed, where the shallow world had a tie" in prose
+    told = f"Over DFlash DSpark gains {100 * dflash['all'].value:+.1f} %, in every domain and with every seed, where the shallow world had a tie"
+    assert told in prose
     tie = our_results.gains(TABLE_1["dspark"], TABLE_1["dflash"])["code"]
     assert tie.low < 0 < tie.high
     assert all(our_results.gains(*pair)[place].low > 0 for pair in zip(deep["dspark"], deep["dflash"]) for place in places)
@@ -101,7 +102,8 @@ def test_the_gates_are_told_as_measured():
                                                            ("facts recalled", "chat"))]
     assert "{:.0f} and {:.0f} % of math and code, {:.0f} % of the facts".format(*right) in prose
     uncertain = [100 * found[world]["tokens above 0.67 nat (reported)", "math"]["value"] for world in ("deep", "shallow")]
-    assert "In math {:.0f} % of them have an entropy above 0.67 nat, as in the real world, where the shallow one has {:.0f} %.".format(*uncertain) in prose
+    told = "In math {:.0f} % of them have an entropy above 0.67 nat, as in the real world, where the shallow one has {:.0f} %."
+    assert told.format(*uncertain) in prose
     assert f"(In chat it is {100 * found['deep']['tokens above 0.67 nat (reported)', 'chat']['value']:.0f} %;" in prose
     deep, shallow = ([f"{found[world][SMALL_LM_LENGTHS, domain]['value']:.2f}" for domain in DOMAINS] for world in ("deep", "shallow"))
     assert "accepts {}, {} and {} tokens on math, code and chat, in place of {}, {} and {}.".format(*deep, *shallow) in prose

@@ -68,6 +68,7 @@ def settle(models, caches, p, q, drafts, generator):
 
 
 BEFORE, ANCHOR, DRAFTS, OWN = [90, 91], 92, [1, 2, 3], 4  # a text, its last token, the block, and the target's next token
+CHANGED = " (on the way your function, or the `verify` that it calls, changed `drafts`: then len(drafts) is no longer gamma)"
 
 
 class Tape:
@@ -88,11 +89,11 @@ def one_hot(tokens: list[int]) -> torch.Tensor:
     return torch.nn.functional.one_hot(torch.tensor(tokens), OWN + 1).float()
 
 
-def settled(learners, accepted: int):
+def settled(learners, accepted: int, drafts: list[int]):
     """What a function like `settle` returns and leaves in two tapes, if the target agrees with `accepted` of the drafts."""
     models, caches = (Tape("target"), Tape("small LM")), ([*BEFORE, ANCHOR, *DRAFTS], [*BEFORE, ANCHOR, *DRAFTS[:-1]])
     wanted = DRAFTS[:accepted] + [OWN] * (len(DRAFTS) + 1 - accepted)
-    return finished(learners(models, caches, one_hot(wanted), one_hot(DRAFTS), list(DRAFTS), None)), caches
+    return finished(learners(models, caches, one_hot(wanted), one_hot(DRAFTS), drafts, None)), caches
 
 
 @checker
@@ -101,10 +102,18 @@ def check_settle(learners):
     if not callable(finished(learners)):
         raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
     for accepted in (1, 3, 0, 2):  # at 2 of 3 the small LM has nothing to forget and yet has read all that stays
-        returned, caches = settled(learners, accepted)
-        if not isinstance(returned, (tuple, list)) or [type(part) for part in returned] != [list, list]:
-            raise Mistake("return two lists: the tokens that the round commits, and those that the small LM has still to read")
-        judge_round(f"with {accepted} of {len(DRAFTS)} drafts accepted ", accepted, *returned, *caches)
+        drafts = list(DRAFTS)
+        try:
+            judge_settled(accepted, *settled(learners, accepted, drafts))
+        except Mistake as mistake:
+            raise Mistake(f"{mistake}{CHANGED if drafts != DRAFTS else ''}") from None
+
+
+def judge_settled(accepted: int, returned, caches) -> None:
+    """Raises Mistake unless what `settled` found is a round's end."""
+    if not isinstance(returned, (tuple, list)) or [type(part) for part in returned] != [list, list]:
+        raise Mistake("return two lists: the tokens that the round commits, and those that the small LM has still to read")
+    judge_round(f"with {accepted} of {len(DRAFTS)} drafts accepted ", accepted, *returned, *caches)
 
 
 def judge_round(where: str, accepted: int, tokens: list[int], unread: list[int], cache: list[int], small_cache: list[int]) -> None:

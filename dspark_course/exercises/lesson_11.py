@@ -136,7 +136,7 @@ def one_number(answer):
     """Tokens per second in all."""
     if np.ndim(answer):
         raise Mistake(f"that is {np.size(answer)} values, not a number; take the mean block of the recorded ones.")
-    if np.isnan(answer):
+    if np.isnan(float(answer)):
         raise Mistake("the answer is not a number for `length` 0, where a mean has nothing to go over; add up the survivals.")
     return answer
 
