@@ -198,6 +198,11 @@ def test_the_chance_of_a_refusal_is_a_named_mistake(capsys):
     assert "one probability for each token" in refusal(lesson_02.check_keep, lambda p, q: torch.minimum(p, q).sum(), capsys)
 
 
+@pytest.mark.parametrize("one", [lambda p, q: torch.multinomial((p - q).clamp(min=0), 1), lambda p, q: 2, lambda p, q: (p - q).clamp(min=0).sum()])
+def test_one_token_is_no_distribution(one, capsys):
+    assert "that is one number; asked is the distribution" in refusal(lesson_02.check_residual, one, capsys)
+
+
 def test_a_row_of_draft_probs_that_does_not_exist_is_a_named_mistake(capsys):
     line = refusal(lesson_02.check_next_distribution, lambda t, d, a: residual(t[a], d[a]), capsys)
     assert "after a whole block there is none" in line and "IndexError" not in line

@@ -212,7 +212,7 @@ def test_notes_are_numbered_as_the_figure_shows_their_claims(made):
 
 
 def test_the_deep_world_judges_the_claims_that_it_names_by_the_same_rule(made):
-    judged = {claim.says: deep_claims.margins(claim.says) for claim in claims.CLAIMS}
+    judged = {claim.says: deep_claims.deep_margins(claim.says) for claim in claims.CLAIMS}
     assert all(sum(says.startswith(begins) for says in judged) == 1 for begins in deep_claims.DEEP_CLAIMS)
     tested = [says for says, margins in judged.items() if margins]
     assert len(tested) == len(deep_claims.DEEP_CLAIMS)

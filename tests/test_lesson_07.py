@@ -16,8 +16,10 @@ from dspark_course.exercises import lesson_07
 from dspark_course.figures import lesson_07 as figures
 from dspark_course.replication import experiments
 from dspark_course.measure import studies
+from dspark_course.measure.lab import held_out, setup
 from dspark_course.replication.our_results import accepted_lengths, counts_by_position, gains
 from dspark_course.replication.our_results import measured as measured_recipe
+from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.losses import block_losses
 from dspark_course.world.corpus import VERBS
 from dspark_course.making.recipes import load_recipe
@@ -113,6 +115,8 @@ OTHERS = rf"[\d.]+ \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["
     (rf"small on 200 as well, {NUMBER} against", rf"^tiny-dspark, 200 prompts +\S+ \S+ \S+ +{FIRST}"),
     (rf"small on 200 as well, \S+ against {NUMBER}\.", rf"^tiny-dflash, 200 prompts +\S+ \S+ \S+ +{FIRST}"),
     (rf"accepted with chance {NUMBER} in the mean", rf"^dflash +the first token of the name is accepted with chance {NUMBER} "),
+    (rf"in the mean of the {NUMBER} answers", rf"in {NUMBER} answers\)$"),
+    (rf"\(above: slot 1 of {NUMBER} answers\)", rf"in {NUMBER} answers\)$"),
     (rf"accepted with chance {NUMBER}, where the lab's DSpark has", rf"^diagnosis-5-full-length +name: first {NUMBER}, "),
     (rf"where the lab's DSpark has {NUMBER}\*\*", rf"^tiny-dspark +name: first {NUMBER}, "),
     (rf"\*\* and DFlash {NUMBER}\.", rf"^tiny-dflash +name: first {NUMBER}, "),
@@ -122,10 +126,14 @@ OTHERS = rf"[\d.]+ \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["
     (rf"Muon with its rates most, from {NUMBER} to", rf"^diagnosis-2\S+ +name: .*L1 {NUMBER}"),
     (rf"Muon with its rates most, from \S+ to {NUMBER}\.", rf"^diagnosis-3-muon +name: .*L1 {NUMBER}"),
     (rf"All four together commit {NUMBER} tokens per round", rf"^diagnosis-4-all-anchors +name: .* mean {NUMBER}"),
-    (rf"as many as the lab's drafter \({NUMBER}\)", rf"^tiny-dspark +name: .* mean {NUMBER}"),
-    (rf"own recipe brings {NUMBER}\. But", rf"^diagnosis-0-shipped +name: .* mean {NUMBER}"),
-    (rf"still guessed, {NUMBER}, although", rf"^diagnosis-4-all-anchors +name: first {NUMBER}, "),
-    (rf"although the second is copied, {NUMBER}\.", rf"^diagnosis-4-all-anchors +name: .* second {NUMBER} "),
+    (rf"The lab's drafter, after 1,314 updates, has {NUMBER}, but", rf"^tiny-dspark +name: .* mean {NUMBER}"),
+    (rf"but more on math \({NUMBER} against \S+\) and less on code \({NUMBER} against",
+     rf"^tiny-dspark +name: .* math {NUMBER}, code {NUMBER},"),
+    (rf"but more on math \(\S+ against {NUMBER}\) and less on code \(\S+ against {NUMBER}\)",
+     rf"^diagnosis-4-all-anchors +name: .* math {NUMBER}, code {NUMBER},"),
+    (rf"own recipe brings {NUMBER}\.", rf"^diagnosis-0-shipped +name: .* mean {NUMBER}"),
+    (rf"They copy the second, {NUMBER}, and", rf"^diagnosis-4-all-anchors +name: .* second {NUMBER} "),
+    (rf"and still guess the first, {NUMBER}\.", rf"^diagnosis-4-all-anchors +name: first {NUMBER}, "),
     (rf"brings the name nothing when it is added \({NUMBER}\)", rf"^diagnosis-2\S+ +name: first {NUMBER}, "),
     (rf"second token does it copy less often, {NUMBER} against", rf"^diagnosis-5-full-length-rnn +name: .* second {NUMBER} "),
     (rf"second token does it copy less often, \S+ against {NUMBER}\.", rf"^diagnosis-5-full-length +name: .* second {NUMBER} "),
@@ -313,17 +321,48 @@ def test_the_cure_has_the_answers_and_anchors_of_the_labs_drafter():
 
 def test_the_steps_to_the_cure_each_add_what_the_lesson_says_to_the_one_before():
     steps = [load_recipe(f"diagnosis-{name}") for name in ("0-shipped", "1-width", "2-cross-entropy-first", "3-muon", "4-all-anchors")]
-    texts, labs = (sum(recipe["data"]["prompts"].values()) for recipe in (steps[0], load_recipe("tiny-dspark")))
-    batch = steps[0]["batch"]
-    updates = steps[0]["epochs"] * math.ceil((texts - steps[0]["data"]["held_out"]) / batch)
-    assert f"own recipe with {texts:,} answers in place of {labs:,}: {updates} updates." in prose("07")
-    whole = load_recipe("tiny-dspark")["epochs"] * math.ceil(labs / load_recipe("tiny-dspark")["batch"])
-    assert f"with {updates} updates in place of {whole:,} (each learns from more anchors); with {updates}, the lab's own" in prose("07")
     added = [{key for key in after if key != "name" and after[key] != before.get(key)} for before, after in zip(steps, steps[1:])]
     assert added == [{"initialisation"}, {"loss"}, {"learning_rate", "matrix_rate"}, {"config"}]
     assert steps[2]["loss"]["cross_entropy_first"] == 0.3 and "alone for the first 30 % of the time" in prose("07")
     cure = {**load_recipe("diagnosis-5-full-length"), "name": "", "data": 0}
     assert {key for key in cure if cure[key] != {**steps[3], "name": "", "data": 0}[key]} == {"loss"}
+
+
+def answers_of(recipe):
+    """How many answers a recipe asks for, and how many batches of them an epoch has."""
+    count = sum(recipe["data"]["prompts"].values())
+    return count, math.ceil((count - recipe["data"].get("held_out", 0)) / recipe["batch"])
+
+
+def test_the_ladder_has_the_updates_that_the_lesson_counts():
+    first, lab = load_recipe("diagnosis-0-shipped"), load_recipe("tiny-dspark")
+    (count, batches), (labs, whole) = answers_of(first), answers_of(lab)
+    aside, epochs = first["data"]["held_out"], lab["epochs"]
+    assert first["epochs"] == epochs
+    assert f"own recipe with {count:,} answers in place of {labs:,}, of which {aside} are set aside." in prose("07")
+    assert f"{epochs * batches} updates, {epochs} epochs of {batches} batches of {lab['batch']}" in prose("07")
+    assert f"the lab's drafter had {epochs * whole:,}, {epochs} epochs of {whole}." in prose("07")
+    assert f"The lab's drafter, after {epochs * whole:,} updates, has" in prose("07")
+
+
+def test_the_ladder_has_another_mix_of_domains_than_the_lab():
+    each, *others = {*load_recipe("diagnosis-0-shipped")["data"]["prompts"].values()}
+    lab = load_recipe("tiny-dspark")["data"]["prompts"]
+    assert not others and lab["math"] > sum(lab.values()) / 3 > lab["code"]
+    assert (f"{each:,} answers per domain, where the lab has {lab['math']:,} of math, {lab['code']:,} of code and {lab['chat']:,} of chat"
+            in prose("07"))
+
+
+def test_an_untrained_drafter_says_the_anchor_and_then_what_stands_in_no_text():
+    lab = setup("tiny")
+    texts = [(lab.encode(example.prompt)[0].tolist(), lab.tokenizer(example.answer)["input_ids"])
+             for domain in lab.prompts for example in held_out(domain, 100)]
+    written = torch.tensor(sorted({token for prompt, answer in texts for token in prompt + answer}))
+    drafter, ids = new_draft(load_recipe("lesson-tiny"), lab.target), torch.tensor([texts[0][0]])
+    with torch.no_grad():
+        state = drafter.begin(ids[:, :-1], lab.target.prefill(ids[:, :-1], drafter.taps)[0].features)
+        chances = torch.softmax(drafter.lm_head(drafter.block_hidden(state, ids[:, -1]))[0], -1)
+    assert chances[0, ids[0, -1]] > 0.9 and chances[1:, written].sum(-1).max() < 0.1
 
 
 def test_no_step_copies_the_name_and_muon_helps_most():

@@ -40,6 +40,13 @@ def from_the_back(p, q, drafts, generator):
     return [draw_token(residual(p[0], q[0]), generator)]
 
 
+def first_alone(p, q, drafts, generator):
+    """Judges the first draft and draws the token after it from row 1: exact, and draft 2 is wasted."""
+    if toss(p[0, drafts[0]] / q[0, drafts[0]], generator):
+        return [drafts[0], draw_token(p[1], generator)]
+    return [draw_token(residual(p[0], q[0]), generator)]
+
+
 def two_drafts_only(p, q, drafts, generator):
     """Right, but the bonus is read from row 2 whatever the block's length."""
     for k, x in enumerate(drafts):
@@ -101,6 +108,7 @@ def test_what_is_drawn_outside_the_path_is_noticed(rule, capsys):
 
 @pytest.mark.parametrize(("answer", "said"), [
     (verifying.without_bonus, "a round commits 1.70 tokens on average where 2.17 are possible: after a whole block one more"),
+    (first_alone, "a round commits 1.70 tokens on average where 2.17 are possible: you never judge draft 2"),
     (lambda p, q, drafts, generator: [draw_token(p[0], generator)], "1.00 tokens on average where 2.17 are possible: keep a draft"),
     (lambda p, q, drafts, generator: [*drafts, 0], "nothing was decided with `generator`"),
     (lambda p, q, drafts, generator: [torch.multinomial(p[0], 1).item()], "nothing was decided with `generator`"),

@@ -41,6 +41,13 @@ def scaled(values):
     return values / values.sum()
 
 
+def distribution(answer):
+    """The answer, unless it is one number."""
+    if torch.as_tensor(answer).numel() == 1:
+        raise Mistake("that is one number; asked is the distribution from which a token is drawn, one probability for each token")
+    return answer
+
+
 def replacement(p, q):
     """The distribution [V] of the token that replaces a refused draft."""
     return scaled((p - q).clamp(min=0))
@@ -59,9 +66,13 @@ check_residual = Exercise(replacement, Step([(P, Q)], {
         lambda p, q: scaled((p - q).abs()),
     "negative entries are no probabilities; set them to 0":
         lambda p, q: p - q,
+    "p - q sums to 0, so dividing by its sum means nothing; where q exceeds p nothing is owed: set these entries to 0 first":
+        (lambda p, q: scaled(p - q), lambda p, q: (p - q) / (p.sum() - q.sum())),
+    "a softmax gives every token something; take max(p - q, 0) and divide it by its sum":
+        (lambda p, q: (p - q).softmax(-1), lambda p, q: (p - q).clamp(min=0).softmax(-1)),
     "that is the part that was kept; the residual is the rest of p":
         lambda p, q: scaled(torch.minimum(p, q)),
-}, "what does p want beyond min(p, q)? Scale that to sum 1"))
+}, "what does p want beyond min(p, q)? Scale that to sum 1", read=distribution))
 
 
 def next_distribution(target_probs, draft_probs, accepted):

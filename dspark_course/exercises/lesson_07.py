@@ -1,7 +1,7 @@
 """Checkers of lesson 07: possible anchors, the mask predicate, the confidence label, the weighted loss, DSpark's loss."""
 
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, pad
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, pad
 
 from .checking import Exercise, Mistake, Step
 
@@ -401,6 +401,11 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         losing(match=lambda log_q, p, tokens: target_loss(log_q, p, tokens) / 2),
     "the L1 term is averaged over the vocabulary; it is a sum.":
         losing(match=lambda log_q, p, tokens: (p - log_q.exp()).abs().mean(-1)),
+    "the second loss is a KL divergence; it is the L1 distance, the sum of |p - q|.":
+        (losing(match=lambda log_q, p, tokens: (p * (p.log() - log_q)).sum(-1)),
+         losing(match=lambda log_q, p, tokens: (log_q.exp() * (log_q - p.log())).sum(-1))),
+    "the second loss is minus the chance of acceptance, half as steep as the L1 distance; take the distance itself.":
+        losing(match=lambda log_q, p, tokens: -confidence_label(p, log_q.exp())),
     "the squares of the differences are not L1; take absolute values.":
         losing(match=lambda log_q, p, tokens: (p - log_q.exp()).square().sum(-1)),
     "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.":
@@ -415,6 +420,8 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         losing(label=lambda p, q: distance(p, q) / 2),
     "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.":
         losing(read=torch.sigmoid),
+    "the confidence's loss is -label * log c alone; the binary cross-entropy also has -(1 - label) * log(1 - c).":
+        losing(judge=lambda logits, label, reduction: -label * logsigmoid(logits)),
     "the confidence is judged by a squared error; its loss is the binary cross-entropy with the label.":
         losing(judge=lambda logits, label, reduction: (logits.sigmoid() - label).square()),
     "the L1 distance is taken between logits; it is one between distributions, so take the softmax of both first.":
@@ -425,6 +432,8 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
          losing(text=lambda log_q, p, tokens: text_loss(p.log(), p, tokens))),
     "cross-entropy is -log q(x), not 1 - q(x).":
         losing(text=lambda log_q, p, tokens: 1 - log_q.exp().gather(-1, tokens[..., None])[..., 0]),
+    "cross-entropy is -log q(x), not -q(x); F.nll_loss takes log-probabilities, and you gave it probabilities.":
+        losing(text=lambda log_q, p, tokens: text_loss(log_q.exp(), p, tokens)),
     "F.cross_entropy takes logits and applies the softmax itself; you gave it probabilities.":
         losing(text=lambda log_q, p, tokens: text_loss(torch.log_softmax(log_q.exp(), -1), p, tokens)),
     "the confidence's label is not whether the drafter's likeliest token is the text's; it is the chance of acceptance.":

@@ -169,11 +169,16 @@ MISTAKES = {
 
 
 def committed(verify, path, block: int) -> list[int]:
-    """The tokens of one round of `verify` on the tables above, with `block` drafts; every draw follows `path`."""
+    """The tokens of one round of `verify` on `block` drafts from the tables above; every draw follows `path`."""
     drafts, last = [], ANCHOR
     for _ in range(block):
         last = draw_token(DRAFTER[last], path)
         drafts.append(last)
+    return judged(verify, drafts, path)
+
+
+def judged(verify, drafts: list[int], path) -> list[int]:
+    """The tokens of one round of `verify` on these drafts; every draw follows `path`."""
     drafted, before = len(path.taken), [ANCHOR, *drafts]
     tokens = verify(TARGET[before], DRAFTER[before[:-1]], list(drafts), path)
     return well_formed(tokens, drafts, decided=len(path.taken) > drafted)
@@ -249,7 +254,7 @@ def check_verify(learners):
         raise Mistake(f"your total variation is {shown}{named(found) or unnamed(learners, distance)}")
     if length < possible - EXACT:
         raise Mistake(f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
-                      f"where {possible:.2f} are possible{losing(length)}")
+                      f"where {possible:.2f} are possible{losing(learners, length)}")
     if not exact(learners, block=1):
         raise Mistake("right for a block of two drafts, wrong for a block of one; how long a block is, len(drafts) says")
 
@@ -282,8 +287,23 @@ def unnamed(learners, distance: float) -> str:
     return ". Take one draft alone first: which coin, which distribution after a refusal, and which once it is kept?"
 
 
-def losing(length: float) -> str:
+def committed_after(verify, drafts: list[int]) -> dict[tuple[int, ...], float]:
+    """Probability of each list of tokens that a round of `verify` commits on these drafts."""
+    found = {}
+    for tokens, probability in outcomes(lambda path: tuple(judged(verify, drafts, path))):
+        found[tokens] = found.get(tokens, 0.0) + probability
+    return found
+
+
+def passes_over_draft_2(verify) -> bool:
+    """Whether it makes no difference which the second draft is: a 1, which the target wants more often, or a 2."""
+    return total_variation(committed_after(verify, [0, 1]), committed_after(verify, [0, 2])) < EXACT
+
+
+def losing(learners, length: float) -> str:
     """Why a right verifier may commit too few tokens, as the end of a sentence."""
-    if abs(length - texts(without_bonus)[1]) < EXACT:
-        return ": after a whole block one more token is drawn, the bonus"
-    return ": keep a draft as often as you can, min(1, p/q)"
+    if abs(length - texts(without_bonus)[1]) > EXACT:
+        return ": keep a draft as often as you can, min(1, p/q)"
+    if passes_over_draft_2(learners):
+        return ": you never judge draft 2; judge every draft, until the first refusal"
+    return ": after a whole block one more token is drawn, the bonus"

@@ -12,13 +12,13 @@ from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_PASSES
 from . import our_results, quantities, worlds
 from .our_results import PLACES
 
-PASSES = 2  # over the answers, of Table 1 and Figure 2
-TRAINED = {name: recipes[0] for name, recipes in DEEP_PASSES[PASSES].items()}  # drafter: recipe of the first seed
+CLAIMED_PASSES = 2  # over the answers, of Table 1 and Figure 2
+TRAINED = {name: recipes[0] for name, recipes in DEEP_PASSES[CLAIMED_PASSES].items()}  # drafter: recipe of the first seed
 FULL = max(DEEP_DEPTHS)
 
 
 def _longer_than(rival: str) -> dict[str, Estimate]:
-    found = worlds.leads(rival)[PASSES]
+    found = worlds.leads(rival)[CLAIMED_PASSES]
     return {title: found[place] for title, place in PLACES.items()}
 
 
@@ -60,7 +60,7 @@ DEEP_CLAIMS: dict[str, Callable[[], dict[str, Estimate]]] = {
     "accepted length grows with depth": _depth_steps}
 
 
-def margins(says: str) -> dict[str, Estimate]:
+def deep_margins(says: str) -> dict[str, Estimate]:
     """The margins in the deep world of the claim that says this, by label; none where it is not tested there. Raises
     DSparkLiteError where a measurement is missing."""
     found = [of_claim for begins, of_claim in DEEP_CLAIMS.items() if says.startswith(begins)]

@@ -116,7 +116,7 @@ def notes() -> str:
 
 def _in_the_deep_world(entry: Entry) -> str:
     """What became of a claim in the deep world; empty where it is not tested there."""
-    found = deep_claims.margins(entry.claim.says)
+    found = deep_claims.deep_margins(entry.claim.says)
     shown = ", ".join(f"{label} {interval(margin, entry.claim.unit)}".strip() for label, margin in found.items())
     return f"{verdict(found)}: {shown}" if found else ""
 
@@ -125,7 +125,7 @@ def deep_table() -> str:
     """The claims that the deep world tests, the verdict here and there, and the margins there."""
     rows = [[f"{entry.claim.section}", entry.claim.says, entry.verdict, f"**{verdict(found)}**",
              "<br>".join(f"{label} {interval(margin, entry.claim.unit)}" for label, margin in found.items())]
-            for entry in in_order() if (found := deep_claims.margins(entry.claim.says))]
+            for entry in in_order() if (found := deep_claims.deep_margins(entry.claim.says))]
     return markdown(["§", "claim", "shallow world", "deep world", "margins in the deep world, above zero where it holds"], rows)
 
 

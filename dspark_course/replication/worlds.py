@@ -63,11 +63,11 @@ def gains_table(*passes: int) -> str:
             found = {f"{seed}": our_results.gains(*pair) for seed, pair in enumerate(zip(recipes["dspark"], recipes[rival]), 1)}
             if len(found) > 1:
                 found["all"] = our_results.gains_over_seeds(recipes["dspark"], recipes[rival])
-            rows += [[number, DRAFTER_LABELS[rival], seed, *_by_place(gains)] for seed, gains in found.items()]
+            rows += [[number, DRAFTER_LABELS[rival], seed, *_shown_by_place(gains)] for seed, gains in found.items()]
     return markdown(["passes", "DSpark over", "seed", *our_results.PLACES], rows)
 
 
-def _by_place(gains: dict[str, Estimate]) -> list[str]:
+def _shown_by_place(gains: dict[str, Estimate]) -> list[str]:
     return [interval(gains[place], "percent") for place in our_results.PLACES.values()]
 
 
@@ -108,7 +108,7 @@ def contrasts() -> dict[str, dict[str, Estimate]]:
 
 def contrasts_table() -> str:
     """`contrasts` with their intervals over prompts."""
-    return markdown(["in the deep world", *our_results.PLACES], [[title, *_by_place(found)] for title, found in contrasts().items()])
+    return markdown(["in the deep world", *our_results.PLACES], [[title, *_shown_by_place(found)] for title, found in contrasts().items()])
 
 
 def throughputs(world: str, load: int) -> dict[str, tuple[float, Estimate]]:

@@ -51,7 +51,7 @@ q = torch.tensor([0.20, 0.45, 0.20, 0.05, 0.10])  # drafter
 
 # %% [markdown]
 # Where $q(x) \le p(x)$ the drafter offers $x$ at most as often as the target wants it: whenever it is offered, keep it.
-# Where $q(x) > p(x)$ it is offered too often: keep only a share of the offers, so that what is left is $p(x)$.
+# Where $q(x) > p(x)$ it is offered too often: some of the offers must go.
 #
 # ### Exercise 1 · Keep it? (code)
 # For every token: with which probability is it kept once it has been drafted?
@@ -217,12 +217,14 @@ print("2,000 pairs: kept and replaced add up to p in every one")
 # kernel, three pictures. Top: the drafter's favourite is B, the target's is A. Middle: both prefer A. Bottom: the same two at
 # temperature 0: every draft is accepted, as both prefer A.
 #
-# How small can you make the green area at temperature 1? Can it be 0?
+# How small can you make the green area at temperature 1? Can it be 0? And does a lower temperature raise it? Try it where the
+# favourites differ and where they agree.
 #
 # <details><summary>Answer</summary>
 #
 # About 0.18, with all three sliders at $-3$. It is never 0: a softmax gives every token some probability, so each has a green
-# part, however thin.
+# part, however thin. Lowering the temperature moves the mass to the favourites. Where they differ, as at the sliders' start,
+# the green area shrinks, to 0 at temperature 0; where they agree it ends at 1.
 #
 # </details>
 
@@ -261,9 +263,17 @@ panel = widgets.explore(
 # - `draw_token(probs, generator)` draws a token from the distribution `probs` [V].
 #
 # Given a random generator they toss and draw. They can be given a *path* instead: the outcomes to take, one number for each
-# decision. Past its end they take the first possible outcome and put a path to each of the others on `path.open`: on the path
-# `[]`, a draw from (0.5, 0.5) takes token 0 and opens `[1]`. `path.probability` is the product of the probabilities taken.
-# Following every open path visits all outcomes, without sampling noise:
+# decision. Past its end they take the first possible outcome and put a path to each of the others on `path.open`;
+# `path.probability` is the product of the probabilities taken. For example, a toss with chance 0.25 and, where it is false, a
+# draw from (0.5, 0.5):
+#
+# | path | decisions | `path.probability` | opens |
+# |---|---|---|---|
+# | `[]` | false, then token 0 | 0.75 · 0.5 = 0.375 | `[1]` and `[0, 1]` |
+# | `[0, 1]` | false, then token 1 | 0.75 · 0.5 = 0.375 | |
+# | `[1]` | true | 0.25 | |
+#
+# The probabilities sum to 1. Following every open path visits all outcomes, without sampling noise:
 
 # %%
 import inspect
@@ -351,8 +361,8 @@ done = exercises.check_next_distribution(next_distribution)
 #
 # ### Exercise 5 · `verify` (code)
 # One round, from the distributions and the drafts to the tokens that are committed: the drafts that are kept, and one
-# more. Toss with `toss(chance, generator)` and draw with `draw_token(probs, generator)`. You may call your functions
-# from above, and `residual(p, q)`.
+# more. Toss with `toss(chance, generator)` and draw with `draw_token(probs, generator)`, which scales `probs` to sum 1. You
+# may call your functions from above, and `residual(p, q)`.
 #
 # The checker does not compare your code with anybody's. It visits every outcome of your function on a vocabulary of
 # three tokens and blocks of two, adds up the texts, and tells you how far their distribution is from the target's.
@@ -436,8 +446,9 @@ assert largest < 1e-5
 # Now the same proof for several rounds, with all the bookkeeping between them, such as making both models forget the refused
 # drafts. `output_distribution` runs the rounds of the package's `generate`, each once for every path through it, and adds
 # up the probabilities of the texts. It is feasible for a toy: `toy_models` makes a target and a drafter of each kind in this
-# course, real code with random weights, two tokens in the vocabulary and blocks of two. Texts of four tokens have room for a
-# whole block with its bonus and for a second round after a refusal.
+# course, real code with random weights, two tokens in the vocabulary and blocks of two. A text has four tokens. The target
+# itself draws the first, which is the first anchor. The other three have room for a whole block with its bonus, or for a second
+# round after a refusal.
 
 # %%
 from dspark_lite.losslessness import output_distribution
@@ -470,8 +481,9 @@ for name in ("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"):
 assert max(distances.values()) < 1e-5
 
 # %% [markdown]
-# What is left is float32 rounding. This proves the code for these models; larger ones run the same code, and the last section
-# tests one by counting. Now your `verify`, once it is right, in the place of the package's rule, in the same `generate`:
+# What is left is float32 rounding. Up to that, this proves the code for these models, texts of four tokens and blocks of two.
+# Larger models run the same code, and the last section tests one by counting. Now your `verify`, once it is right, in the
+# place of the package's rule, in the same `generate`:
 
 # %%
 from unittest.mock import patch
@@ -489,12 +501,15 @@ assert distance < 1e-5
 #
 # ## A policy that is not harmless
 #
-# Choosing how much to verify looks like a question of speed alone. The paper's Appendix A shows that it is not. The
-# example: two tokens, a target that wants (0.7, 0.3) everywhere, a drafter that draws both equally often. Its
-# confidence in the first position is 0.8, which is right: $1 - \text{TV}$. For the second it says 0.9 after a drafted 0
-# and 0 after a drafted 1. Both are wrong, on purpose: what a drafter believes must never change the text. Passes get slower
-# with length: $\text{SPS}(B)$ is how many passes per second the target makes when each reads $B$ tokens, the anchor and
-# $B - 1$ drafts.
+# Choosing how much to verify looks like a question of speed alone. The paper's Appendix A shows that it is not. Its example
+# has two tokens and blocks of two:
+#
+# - the target wants (0.7, 0.3) everywhere, the drafter draws both tokens equally often;
+# - the drafter's confidence in the first position is 0.8, which is right: $1 - \text{TV}$;
+# - for the second position it says 0.9 after a drafted 0 and 0 after a drafted 1. Both are wrong (the chance is 0.8 again), on
+#   purpose: what a drafter believes must never change the text;
+# - passes get slower with length: $\text{SPS}(B)$ is how many passes per second the target makes when each reads $B$ tokens,
+#   the anchor and $B - 1$ drafts.
 #
 # The tempting policy looks at the finished block and keeps the length that promises the most tokens per second: the
 # expected tokens of a round, $1$, $1 + c_1$ or $1 + c_1 + c_1 c_2$ with confidences $c_1$ and $c_2$, times $\text{SPS}$.
@@ -523,10 +538,15 @@ print("retrospective", {token: round(probability, 4) for token, probability in s
 assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
 
 # %% [markdown]
-# Follow the two cases. A drafted 0 promises 1.134 tokens per second with both drafts, so it is verified, and always kept,
-# since $0.7 > 0.5$. After a drafted 1 nothing promises more than the 1.0 of verifying nothing, so it is *not verified*:
-# the round falls back to a fresh draw from the target, which is a 0 in 70 % of the cases. So the 0 comes out with
-# probability $0.5 + 0.5 \cdot 0.7 = 0.85$.
+# Follow the two cases. What they promise, in tokens per second:
+#
+# | drafts verified | 0 | 1 | 2 |
+# |---|---|---|---|
+# | draft 1 is a 0 | 1.0 | 0.9 | **1.134** |
+# | draft 1 is a 1 | **1.0** | 0.9 | 0.81 |
+#
+# A drafted 0 is verified, and always kept, since $0.7 > 0.5$. A drafted 1 is *not verified*: the round falls back to a fresh
+# draw from the target, which is a 0 in 70 % of the cases. So the 0 comes out with probability $0.5 + 0.5 \cdot 0.7 = 0.85$.
 #
 # Each verification was done correctly. The error lies before it: **the drawn token took part in deciding whether it
 # would be verified.** The rule's arithmetic needs every offer of a 1 to be judged, so that the right share of them,
@@ -547,8 +567,8 @@ assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
 #
 # <details><summary>Answer</summary>
 #
-# C and D, where drafts decide about themselves. A and E know the length before the block is drafted; B lets draft 1 decide
-# about later drafts only.
+# C and D. In D a draft decides about itself; in C draft 2 decides about itself and about draft 1 before it. A and E know the
+# length before the block is drafted; B lets draft 1 decide about later drafts only.
 #
 # </details>
 
@@ -595,7 +615,7 @@ from dspark_course.exercises.predictions import predict
 guess = predict("Which of the four changes the text most, which least?", ...)
 
 # %% [markdown]
-# Below is a `verify` of the package's, to lay beside yours.
+# Solve exercise 5 first: the next cell prints one solution, a `verify` of the package's, to lay beside yours.
 
 # %%
 from dspark_course.exercises import verifying
@@ -648,14 +668,17 @@ guess.beside(", then ".join(f"{name} ({found[name]:.3f})" for name in sorted(fou
 # Swapping $p$ and $q$ does most harm, 0.381: it keeps every token that is offered too often. What it refuses comes back from
 # the residual, so with two tokens each draft's place is filled from $q$. A wrong correction (0.191 and 0.141) acts when a draft
 # is refused; mistake 3 only after a 0, because after a 1 the missing mass lands where it is owed. A wrong bonus (0.072) acts
-# only in the first block, since a later one's is no longer in the four tokens, and there about half as often: after a whole
-# block whose two drafts differ, because after equal ones the row before is the same row.
+# only in the first block, since a later one's is no longer in the four tokens. There it needs a whole block whose two drafts
+# differ, because after equal ones the row before is the same row: 24 blocks in 100, where 51 have a refusal. With other tables
+# mistakes 2, 3 and 4 may change places.
 #
 # Mistake 5 is in the drafter. The rule is right for the $q$ that the token was *drawn* from. A drafter that draws from a
 # softmax in 16 bits and hands over float32 probabilities claims a $q$ it did not use.
 #
-# > **Margin note.** [DeepSpec](references.md#deepspec), the paper's own code, does this
-# > ([issue 31](https://github.com/deepseek-ai/DeepSpec/issues/31)). The package draws and accepts with the same float32 tensor.
+# > **Margin note.** [DeepSpec](references.md#deepspec), the paper's own code, did this in June 2026
+# > ([issue 31](https://github.com/deepseek-ai/DeepSpec/issues/31); [pull request
+# > 30](https://github.com/deepseek-ai/DeepSpec/pull/30) proposes the repair). The package draws and accepts with the same
+# > float32 tensor.
 
 # %%
 class Claiming(ToyDrafter):
@@ -706,6 +729,9 @@ broken = [name for name, distance in measured.items() if distance > 1e-5]
 assert len(broken) == 7
 
 # %% [markdown]
+# The two policies again: 6 withholds every block that begins with a 1, as in Appendix A, now on other tables. 7 withholds only
+# a 1 drafted after a 1 (the drafter gives it 0.2), so it acts less often: 0.050, not 0.13.
+#
 # Seven lossy decoders, and none of them raises an error: only a proof like this one, or a count, tells. The quietest is the
 # fifth: rounding to 16 bits moves the text by only 0.00018. That is still more than ten thousand times as far as the exact
 # rule.
@@ -713,18 +739,28 @@ assert len(broken) == 7
 # ### Exercise 7 · The quietest mistake (open)
 # Invent a mistake of your own with `changed(old, new)`, one that somebody might really make, and measure it with
 # `distance_with`, as the cell below does with one. Can you find one whose total variation is not zero and yet below 0.01?
-# About how many draws would a count need to notice it?
+# About how many draws would a count need to notice it? Policies can be measured, too: try C of exercise 6 with
+# `distance_with(verify, policy=...)`.
 #
 # <details><summary>Hint</summary>
 #
-# Think of the *ratio* $p/q$ rounded to two digits, of a small number added to $q$ against division by zero, of a residual
-# clamped away from 0. A count of $n$ draws sees differences of about $1/\sqrt{n}$.
+# Where does a number get a little wrong in real code? Think of precision, and of safeguards. A count of $n$ draws sees
+# differences of about $1/\sqrt{n}$.
 #
 # </details>
 # <details><summary>Answer</summary>
 #
-# One of many: `changed("p[k, x] / q[k, x]", "(p[k, x] / q[k, x]).round(decimals=2)")` moves the text by 0.0029. A count needs
-# about $1/0.0029^2$, some 120,000 draws. For mistake 5 it would be 30 million.
+# Some of many:
+#
+# | `old` | `new` | total variation |
+# |---|---|---|
+# | `p[k, x] / q[k, x]` | `p[k, x] / (q[k, x] + 1e-3)` | 0.0007 |
+# | `p[k, x] / q[k, x]` | `(p[k, x] / q[k, x]).bfloat16()` | 0.0009 |
+# | `p[k, x] / q[k, x]` | `(p[k, x] / q[k, x]).round(decimals=2)` | 0.0029 |
+# | `residual(p[k], q[k])` | `residual(p[k], q[k]).clamp(min=0.01)` | 0.0041 |
+#
+# For the third a count needs about $1/0.0029^2$, some 120,000 draws. For mistake 5 it would be 30 million. Policy C, as
+# `lambda proposal: torch.where(proposal.tokens[:, 0] == proposal.tokens[:, 1], 0, 2)`, moves the text by 0.10.
 #
 # </details>
 
