@@ -43,12 +43,13 @@ CELL_SECONDS = 3600  # a cell may take, on a machine that does other things, too
 ASSUMES = (
     "left out: the download, and reading the files into the GPU's memory",
     "a pass takes its bytes over the data sheet's bandwidth, or its operations over the data sheet's rate where that is more, and "
-    f"{roofline.LAUNCH:g} microseconds for each operation that the host starts: nothing is slower than this",
+    f"{roofline.LAUNCH:g} microseconds for each operation that the host starts; real loops are slower (lesson 08: a public one took over three "
+    "times as long)",
     f"answers fill their limit (the lab's is {NEW_TOKENS['released']} tokens, here they are cut short): passes that write them are scaled to full "
     "answers; what else a lesson runs is counted as it ran",
-    "accepted lengths are those of the small shapes that were run",
+    "accepted lengths are those of the small shapes that were run, not the released models'",
     f"training takes what dspark_course/making/estimate.py says of its updates, at {REACHED:g} of the data sheet's {FLOAT32 / 1e12:g} TFLOP/s",
-    "all else takes the lesson's measured CPU seconds, in which the tiny models' passes are contained: more than it will be",
+    "all else takes at most the lesson's measured CPU seconds, which contain the tiny models' own passes",
 )
 PLANTED = """
 import sys
@@ -154,7 +155,6 @@ def predict_lessons(sources: list[Path]) -> list[str]:
     """Run and predict the lessons, each kept as soon as it is done; returns a sentence for each that cannot be predicted."""
     from transformers import AutoTokenizer
 
-    notebooks.CELL_SECONDS = CELL_SECONDS
     measured, failures = measured_times().get("cpu", {}).get("seconds", {}), []
     with tempfile.TemporaryDirectory() as made:
         folders = write_released(Path(made) / "released", AutoTokenizer.from_pretrained(EMBEDDED / "tiny-target"))
@@ -178,6 +178,7 @@ def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="NN", nargs="+", help="these lessons, by their two digits")
     options = parser.parse_args(arguments)
+    notebooks.CELL_SECONDS = CELL_SECONDS
     try:
         failures = predict_lessons([source for one in options.only or [None] for source in lesson_sources(one)])
     except LessonError as error:

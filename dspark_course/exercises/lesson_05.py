@@ -1,9 +1,9 @@
-"""Checkers of lesson 05: the transition bias, drawing left to right, the gate and a step of the recurrent head."""
+"""Checkers of lesson 05: the transition bias, drawing left to right, a table cut to a rank, a step of the recurrent head."""
 
 import torch
 from torch import sigmoid, tanh
 
-from .checking import Exercise, Step
+from .checking import Exercise, Mistake, Step
 from .verifying import check_verify as check_verify
 
 
@@ -24,6 +24,13 @@ def transition_bias(w1, w2, previous):
     return w1[previous] @ w2.T
 
 
+def tensor(answer):
+    """The answer, which has to be a tensor: the lesson computes with it."""
+    if isinstance(answer, (list, tuple)):
+        raise Mistake(f"this is a {type(answer).__name__}; the bias is a tensor [B, V], to be added to logits.")
+    return answer
+
+
 BIAS_CASE = _random(6, 2, seed=1), _random(6, 2, seed=2), torch.tensor([4, 0, 4])
 check_transition_bias = Exercise(transition_bias, Step([BIAS_CASE], {
     "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the token before.":
@@ -42,7 +49,7 @@ check_transition_bias = Exercise(transition_bias, Step([BIAS_CASE], {
         lambda w1, w2, x: w2 @ w1[x].T,
     "this is the bias after the first token of the batch; each of the B previous tokens has a row, [B, V].":
         lambda w1, w2, x: w2 @ w1[x[0]],
-}, "the bias is not W2 W1[x] of the previous tokens."))
+}, "the bias is not W2 W1[x] of the previous tokens.", read=tensor))
 
 
 def drafting(before, sign=1):
@@ -116,7 +123,8 @@ check_left_to_right = Exercise(draft_greedily, Step(LOOKING_BACK, {
     "the bias is subtracted; it is added to the base logits.":
         drafting(token_before, sign=-1),
     "the base logits are missing; the bias is added to them and decides nothing alone.":
-        at_each_slot(lambda logits, bias, base_logits: bias.argmax()),
+        (at_each_slot(lambda logits, bias, base_logits: bias.argmax()),
+         lambda base_logits, anchor, bias: bias(anchor).argmax().repeat(len(base_logits))),
     "every slot has the base logits of the first; slot k reads its own row.":
         at_each_slot(lambda logits, bias, base_logits: (base_logits[0] + bias).argmax()),
     "the bias is added to probabilities; it is added to the base logits, before any softmax.":
@@ -129,54 +137,59 @@ check_left_to_right = Exercise(draft_greedily, Step(LOOKING_BACK, {
         (lambda *case: draft_greedily(*case)[:-1], lambda *case: draft_greedily(*case)[1:]),
     "these are g + 1 tokens; the anchor is committed already, so the block begins after it.":
         lambda base_logits, anchor, bias: torch.cat([anchor.view(1), draft_greedily(base_logits, anchor, bias)]),
-}, "this is not the greedy block: from left to right, at each slot the largest logit after the bias of the token just chosen."))
+}, "this is not the greedy block: from left to right, at each slot the largest logit, not a draw, after the bias of the token "
+   "just chosen."))
 
 
-def gate_of(hidden, embedded, gate_proj, squash=sigmoid):
-    """The gates [g, r]."""
-    return squash(gate_proj(torch.cat([hidden, embedded], -1)))
+def cut_to_rank(w1, w2, rank):
+    """Matrices a, b [V, rank] whose product a @ b.T is the best approximation of the table w1 @ w2.T [V, V]."""
+    basis, rest = torch.linalg.qr(w2)  # the table of a large vocabulary does not fit into memory; [V, r] does
+    u, s, vh = torch.linalg.svd(w1 @ rest.T, full_matrices=False)
+    return u[:, :rank] * s[:rank], basis @ vh[:rank].T
 
 
-def gated_bias(hidden, embedded, gate_proj, w2):
-    """W2 (sigmoid(G [h; e]) * e) for each slot, [g, V], of h [g, H] and e = W1[x] [g, r]; w2 is [V, r]."""
-    return (gate_of(hidden, embedded, gate_proj) * embedded) @ w2.T
+def terms(choose):
+    """A cut to what `choose(U, S, Vh, rank)` makes of the singular value decomposition of the whole table."""
+    return lambda w1, w2, rank: choose(*torch.linalg.svd(w1 @ w2.T), rank)
 
 
-GATE_CASE = _random(4, 3, seed=1), _random(4, 2, seed=2), _layer(5, 2, seed=4), _random(6, 2, seed=3)
-check_gate = Exercise(gated_bias, Step([GATE_CASE], {
-    "the gate has no sigmoid; without it the gate is not a share between 0 and 1.":
-        lambda h, e, proj, w2: (proj(torch.cat([h, e], -1)) * e) @ w2.T,
-    "the gate is squashed by tanh, so it lies between -1 and 1; a share between 0 and 1 comes from the sigmoid.":
-        lambda h, e, proj, w2: (gate_of(h, e, proj, tanh) * e) @ w2.T,
-    "this lets through what the gate holds back: W1[x] is multiplied by the gate itself, not by 1 minus it.":
-        lambda h, e, proj, w2: ((1 - gate_of(h, e, proj)) * e) @ w2.T,
-    "the gate is added; it multiplies, so that it can close.":
-        lambda h, e, proj, w2: (gate_of(h, e, proj) + e) @ w2.T,
-    "G reads [h; W1[x]], the hidden state first; you gave it the two in the other order.":
-        lambda h, e, proj, w2: (gate_of(e, h, proj) * e) @ w2.T,
-    "G has a bias of its own besides its weight; call gate_proj(...).":
-        lambda h, e, proj, w2: (sigmoid(torch.cat([h, e], -1) @ proj.weight.T) * e) @ w2.T,
-    "G reads hidden state and W1[x], joined in one vector; you gave it one of the two.":
-        (lambda h, e, proj, w2: (sigmoid(proj(h)) * e) @ w2.T, lambda h, e, proj, w2: (sigmoid(proj(e)) * e) @ w2.T),
-    "the sigmoid comes too late; it makes a share of what G gives, before W1[x] is multiplied by it.":
-        (lambda h, e, proj, w2: sigmoid(gate_of(h, e, proj, lambda x: x) * e) @ w2.T,
-         lambda h, e, proj, w2: sigmoid((gate_of(h, e, proj, lambda x: x) * e) @ w2.T)),
-    "W2 reads the gate alone; the gate scales W1[x], which still has to be there.":
-        lambda h, e, proj, w2: gate_of(h, e, proj) @ w2.T,
-    "there is no gate here: this is the Markov head's bias.":
-        lambda h, e, proj, w2: e @ w2.T,
-    "all slots have one gate; each has its own, from its own hidden state and token.":
-        (lambda h, e, proj, w2: (gate_of(h, e, proj)[:1] * e) @ w2.T,
-         lambda h, e, proj, w2: (gate_of(h.mean(0, True).expand_as(h), e, proj) * e) @ w2.T,
-         lambda h, e, proj, w2: (gate_of(h, e, proj).mean(0) * e) @ w2.T),
-    "softmax makes the entries of a gate sum to 1; each is a share of its own, from the sigmoid.":
-        lambda h, e, proj, w2: (gate_of(h, e, proj, lambda x: torch.softmax(x, -1)) * e) @ w2.T,
-    "torch.cat puts one slot below the other; the two vectors of a slot belong side by side, in the last dimension.":
-        lambda h, e, proj, w2: (sigmoid(proj(torch.cat([h, e]))) * e) @ w2.T,
-    "w2 is stored as [V, r], so multiply by w2.T from the right: a row of V numbers for each slot.":
-        (lambda h, e, proj, w2: (gate_of(h, e, proj) * e) @ w2, lambda h, e, proj, w2: w2 @ (gate_of(h, e, proj) * e),
-         lambda h, e, proj, w2: w2 @ (gate_of(h, e, proj) * e).T),  # the last has the right numbers as [V, g]
-}, "the bias is not W2 (sigmoid(G [h; W1[x]]) * W1[x])."))
+def product(factors):
+    """The table that the two factors stand for: every way to share the singular values between them gives the same."""
+    if not isinstance(factors, (tuple, list)) or len(factors) != 2:
+        raise Mistake("return two matrices, a and b, each [V, rank]; their product is the table.")
+    a, b = (torch.as_tensor(factor, dtype=torch.float64) for factor in factors)
+    if a.shape[-1] != b.shape[-1]:
+        raise Mistake("a and b are both [V, rank], as W1 and W2 are; Vh has a row for each term, so b is made of Vh transposed.")
+    return a @ b.T
+
+
+def of_w1(w1, w2, rank):
+    """The largest terms of W1 in place of the table's."""
+    u, s, vh = torch.linalg.svd(w1, full_matrices=False)
+    return u[:, :rank] * s[:rank], w2 @ vh[:rank].T
+
+
+CUT_CASES = [(_random(6, 3, seed=1), _random(6, 3, seed=2), rank) for rank in (1, 2)]
+check_cut = Exercise(cut_to_rank, Step(CUT_CASES, {
+    "the singular values are missing: each term is s times a column of U times a row of Vh.":
+        terms(lambda u, s, vh, rank: (u[:, :rank], vh[:rank].T)),
+    "the singular values came in twice; each term has its own once, in a or in b (or its root in both).":
+        terms(lambda u, s, vh, rank: (u[:, :rank] * s[:rank], vh[:rank].T * s[:rank])),
+    "these are the smallest terms; svd gives the largest first, and those stay.":
+        (terms(lambda u, s, vh, rank: (u[:, -rank:] * s[-rank:], vh[-rank:].T)),
+         terms(lambda u, s, vh, rank: (u[:, 3 - rank:3] * s[3 - rank:3], vh[3 - rank:3].T))),  # of those that are not zero
+    "you took columns of Vh; it is V transposed already, so a term is a row of it.":
+        terms(lambda u, s, vh, rank: (u[:, :rank] * s[:rank], vh[:, :rank])),
+    "these are the first columns of W1 and W2, which are in no order; the largest terms come from the svd of the table.":
+        lambda w1, w2, rank: (w1[:, :rank], w2[:, :rank]),
+    "these are the largest terms of W1; the table is W1 times W2 transposed, and its own are wanted.":
+        of_w1,
+    "nothing is cut: this is the whole table.":
+        (lambda w1, w2, rank: (w1, w2), terms(lambda u, s, vh, rank: (u * s, vh.T))),
+    "a and b are swapped: a has a row for each previous token, b for each next one.":
+        lambda *case: cut_to_rank(*case)[::-1],
+}, "a @ b.T is not the best approximation of w1 @ w2.T with this rank: the largest terms of its singular value decomposition.",
+    read=product))
 
 
 def rnn_step(state, embedded, hidden, joint_proj, w2):
@@ -198,6 +211,21 @@ def stepping(joined=lambda s, e, h: (s, e, h), mix=lambda s, u, c, o: sigmoid(u)
         update, candidate, output = (thirds[k] for k in order)
         after = mix(state, update, candidate, output)
         return w2 @ spoken(after, output), after
+
+    return step
+
+
+def from_the_new_state(state, embedded, hidden, joint_proj, w2):
+    """A step whose output third comes from the state after the slot."""
+    _, after = rnn_step(state, embedded, hidden, joint_proj, w2)
+    return rnn_step(after, embedded, hidden, joint_proj, w2)[0], after
+
+
+def without_w2(squash):
+    """A step that returns the output third, squashed, in place of the bias."""
+    def step(state, embedded, hidden, joint_proj, w2):
+        output = joint_proj(torch.cat([state, embedded, hidden])).chunk(3)[2]
+        return squash(output), rnn_step(state, embedded, hidden, joint_proj, w2)[1]
 
     return step
 
@@ -243,6 +271,10 @@ check_rnn_step = Exercise(rnn_step, Step([STEP_CASE], {
         lambda s, e, h, proj, w2: (w2 @ e, rnn_step(s, e, h, proj, w2)[1]),
     "the output third goes through tanh before W2 reads it.":
         (stepping(spoken=lambda s, o: o), stepping(spoken=lambda s, o: sigmoid(o))),
+    "W2 is missing: it turns tanh of the output third, r numbers, into one number for every token.":
+        (without_w2(tanh), without_w2(lambda x: x)),
+    "the output comes from the new state; J is applied once, to the state before the slot, and gives all three thirds.":
+        from_the_new_state,
     "the pair is the other way round: the bias [V] first, then the state [r].":
         lambda *case: rnn_step(*case)[::-1],
     "return both, the bias [V] of this slot and the state [r] after it.":
