@@ -440,8 +440,8 @@ for ragged in recorded_serving.rows("padded", kind="ragged"):
 #
 # ## What a step costs
 #
-# The measurement is a [closed loop](glossary.md#closed-loop): a load of $R$ means that $R$ requests are under way all the time, and whoever ends is
-# replaced at once. First, what does a step cost, from the anchors alone to whole blocks?
+# The measurement is a [closed loop](glossary.md#closed-loop): a load of $R$ means that $R$ requests are under way all the
+# time, and whoever ends is replaced at once. First, what does a step cost, from the anchors alone to whole blocks?
 
 # %%
 from dspark_lite.serving.engine import STEP_PARTS
@@ -605,9 +605,9 @@ print(f"without the part of the step {top} drafts are best; {whole} give {limit[
 # %% [markdown]
 # So seven drafts double the time of a request and bring 5.6 times the tokens. (The fit is rough: its 2.1 times the time were
 # 2.24 when measured. And a request pays for drafting its block, verified or not; plain decoding does not, so the gain over
-# it is less.) On a busier server more requests share the 25 ms of the step. Even where these no longer count, exercise 4 with this fit finds 6 drafts best and 7
-# only half a percent below them: a request costs almost four times as much as a verified token, however many of its drafts
-# are verified. So by this fit a long block loses next to nothing at any load.
+# it is less.) On a busier server more requests share the 25 ms of the step. Even where these no longer count, exercise 4
+# with this fit finds 6 drafts best and 7 only half a percent below them: a request costs almost four times as much as a
+# verified token, however many of its drafts are verified. So by this fit a long block loses next to nothing at any load.
 #
 # If the scheduler makes the bet unnecessary, it should do at least as well as the best fixed length of each load. (The
 # comparison is a little unfair to it: the best of seven is chosen after the measurement.)
@@ -667,8 +667,9 @@ for model in figures.PAPER_MODELS:
 # They fall further, to 3.5 of 6 tokens with 200 requests per GPU. On the right, the gain over MTP-1 shrinks from about
 # twofold to hardly any.
 #
-# What happens to the tokens that are verified? [**Waste**](glossary.md#waste) is the share of them, anchors included, that was refused; the
-# accepted length is what a step commits to a request. (Accepted drafts beyond an answer's end count in neither.)
+# What happens to the tokens that are verified? [**Waste**](glossary.md#waste) is the share of them, anchors included, that
+# was refused; the accepted length is what a step commits to a request. (Accepted drafts beyond an answer's end count in
+# neither.)
 
 # %%
 print(f"{'':22}" + "".join(f"{f'R = {load}':>14}" for load in loads))
@@ -684,9 +685,9 @@ for name, (drafts_from, policy) in ways.items():
 # ## Throughput against speed: Figure 7
 #
 # A user sees not the throughput but how fast their own answer arrives. With $R$ requests under way, the two are
-# tied: *throughput = R × speed of each user*. Up to noise: more requests, more throughput, less speed for each. So a way to
-# serve is not one point but a curve, its [frontier](glossary.md#pareto-frontier), and one is better than another if its curve lies
-# further to the upper right.
+# tied: *throughput = R × speed of each user*. Up to noise, more requests mean more throughput and less speed for each. So a
+# way to serve is not one point but a curve, its [frontier](glossary.md#pareto-frontier), and one is better than another if
+# its curve lies further to the upper right.
 
 # %%
 frontiers = {"plain": recorded_serving.frontier("plain", "all"),
@@ -923,9 +924,10 @@ simulated = max(answer.ended for answer in ended)
 print(f"{len(ended)} requests in {len(taken)} steps: {simulated:.0f} simulated seconds took {time.perf_counter() - started:.1f} s")
 
 # %% [markdown]
-# [**Little's law**](references.md#little) says of every server, whatever it does inside: requests in the server (in slots or waiting) = arrivals per
-# second × seconds that each stays. In a run that begins and ends empty it must hold: both sides are the seconds that all
-# requests spend inside, over those of the run. We count the left side at a thousand moments, evenly spread.
+# [**Little's law**](references.md#little) says of every server, whatever it does inside: requests in the server (in slots or
+# waiting) = arrivals per second × seconds that each stays. In a run that begins and ends empty it must hold: both sides are
+# the seconds that all requests spend inside, over those of the run. We count the left side at a thousand moments,
+# evenly spread.
 
 # %%
 came, went = (np.sort([getattr(answer, name) for answer in ended]) for name in ("arrived", "ended"))
