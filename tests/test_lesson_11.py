@@ -249,7 +249,7 @@ def modelled_budgets(costs, policy):
     engine_costs, found = recorded_serving.engine_costs("dspark"), {}
     for load in (1, 2, 4, 8, 16, 32, 64):
         model = EngineModel(recorded_serving.record(), engine_costs, recorded_serving.policy_of(policy, costs), slots=load)
-        steps = [step for step in simulate(model, np.zeros(60 + 3 * load), np.random.default_rng(0)) if step.requests == load]
+        steps = [step for step in simulate(model, np.zeros(200 + 10 * load), np.random.default_rng(0)) if step.requests == load]
         found[load] = sum(step.verified for step in steps) / sum(step.requests for step in steps)
     return found
 
