@@ -61,7 +61,7 @@ def test_other_models_and_what_writes_no_answer_are_not_grown(counts):
     generate(other, None, PROMPT, max_new_tokens=5, stop_token_ids=())
     _, cache = target.prefill(PROMPT)
     target.verify(PROMPT[:, :2], cache)
-    target.last_hidden(PROMPT.repeat(2, 1))
+    target.last_hidden(PROMPT.repeat(2, 1), (0,))
     assert counts.held() == {"once": {"target": {3: 1, 2: 1, 6: 1}}, "writings": [], "trained": []}
 
 
