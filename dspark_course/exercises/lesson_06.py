@@ -1,4 +1,4 @@
-"""Checkers of lesson 06: pairs of feature and token, what a round leaves in the cache, conditional acceptance."""
+"""Checkers of lesson 06: pairs of feature and token, a chain of passes, what a round leaves in the cache, conditional acceptance."""
 
 import torch
 
@@ -59,6 +59,141 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
     "there are 4 tokens and 5 features; every feature has one token.":
         lambda ids, features: (ids[1:], features),
 }, "the pairs are not (token i + 1, feature i) for i = 0 to n - 2.", paired))
+
+
+def draft_chain(one_pass, choose, cache, anchor, waiting, gamma):
+    """The list of the gamma tokens [1] drafted after the anchor [1], from the waiting feature [1, 1, H]."""
+    drafted, token, feature = [], anchor, waiting
+    for _ in range(gamma):
+        feature, cache = one_pass(cache, token, feature)
+        token = choose(feature)
+        drafted.append(token)
+    return drafted
+
+
+def in_a_row(drafted):
+    """Drafted tokens [g], from a list of them or from a tensor that holds them one after the other."""
+    return torch.cat([torch.as_tensor(token).flatten() for token in drafted])
+
+
+def chaining(token=lambda tokens: tokens[-1], feature=lambda features: features[-1], keep=lambda grown, given: grown,
+             returned=lambda tokens, features: tokens[1:]):
+    """A chain of passes with one of its parts made in another way.
+
+    A pass reads `token` of the anchor and the drafts so far, and `feature` of the waiting feature and the outputs so far; `keep`
+    is the cache that the next pass gets, of the grown one and the one given; `returned` is the answer.
+    """
+    def chain(one_pass, choose, cache, anchor, waiting, gamma):
+        tokens, features = [anchor], [waiting]
+        for _ in range(gamma):
+            output, grown = one_pass(cache, token(tokens), feature(features))
+            cache = keep(grown, cache)
+            features.append(output)
+            tokens.append(choose(output))
+        return returned(tokens, features)
+
+    return chain
+
+
+def choosing_first(reads):
+    """A chain that chooses before the pass; it then reads `reads(the token before, the one just chosen)`."""
+    def chain(one_pass, choose, cache, anchor, waiting, gamma):
+        drafted, token, feature = [], anchor, waiting
+        for _ in range(gamma):
+            drafted.append(choose(feature))
+            feature, cache = one_pass(cache, reads(token, drafted[-1]), feature)
+            token = drafted[-1]
+        return drafted
+
+    return chain
+
+
+def first(offered):
+    """What the first pass reads of all tokens, or features, that there are so far."""
+    return offered[0]
+
+
+def one_before(offered):
+    """What the pass before has read of them; the first pass reads what there is."""
+    return offered[max(0, len(offered) - 2)]
+
+
+def given(grown, cache):
+    """The cache that the pass was given."""
+    return cache
+
+
+def tables(seed):
+    """Random tables of a pass in miniature: an embedding for each of 11 tokens, a matrix, a head."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator) for shape in ((11, 4), (4, 4), (4, 11))]
+
+
+EMBEDDED, MIXED, HEAD = tables(43)
+
+
+def small_pass(cache, token, feature):
+    """A pass in miniature: the output [1, 1, 4] depends on what it reads and on every pair in the grown cache."""
+    cache = torch.cat([cache, feature + EMBEDDED[token][:, None]], 1)
+    return torch.tanh(feature @ MIXED + EMBEDDED[token][:, None] + cache.mean(1, keepdim=True)), cache
+
+
+def small_choice(output):
+    """The most probable token [1] after an output [1, 1, 4]."""
+    return (output[:, 0] @ HEAD).argmax(-1)
+
+
+def chain_case(seed, anchor, gamma):
+    """What a chain is asked for, with a cache of three pairs."""
+    generator = torch.Generator().manual_seed(seed)
+    cache, waiting = (torch.randn(1, length, 4, generator=generator) for length in (3, 1))
+    return small_pass, small_choice, cache, torch.tensor([anchor]), waiting, gamma
+
+
+check_draft_chain = Exercise(draft_chain, Step([chain_case(1, 4, 6), chain_case(2, 7, 7), chain_case(3, 0, 5)], {
+    "every pass reads the waiting feature; from the second pass on the output of the pass before takes its place.":
+        chaining(feature=first),
+    "every pass reads the anchor; the token that follows a drafted feature is the draft that the pass before has chosen.":
+        chaining(token=first),
+    "every pass reads the waiting feature and the anchor; the second reads what the first has made, its output and its draft.":
+        chaining(token=first, feature=first),
+    "every pass gets the cache that you were given; give it the grown one, in which the pairs of the passes before it stand.":
+        chaining(keep=given),
+    "this is the first pass over and over: neither token nor feature nor cache changes.":
+        chaining(token=first, feature=first, keep=given),
+    "every pass reads the waiting feature and the cache that you were given; output and cache of one pass go into the next.":
+        chaining(feature=first, keep=given),
+    "every pass reads the anchor and the cache that you were given; draft and cache of one pass go into the next.":
+        chaining(token=first, keep=given),
+    "the token is one pass late: a pass reads the newest draft, the one that the pass before has chosen.":
+        chaining(token=one_before),
+    "the feature is one pass late: a pass reads the newest output, that of the pass before.":
+        chaining(feature=one_before),
+    "token and feature are both one pass late, so the first pass is done twice.":
+        chaining(token=one_before, feature=one_before),
+    "you choose from the feature that a pass reads; choose from the output of the pass, and run it first.":
+        choosing_first(lambda before, chosen: before),
+    "you choose before the first pass, so the anchor is never read; it is the token that the first pass reads.":
+        choosing_first(lambda before, chosen: chosen),
+    "the list begins with the anchor, which is committed already; and the last draft is missing.":
+        chaining(returned=lambda tokens, features: tokens[:-1]),
+    "these are gamma + 1 tokens; the anchor is committed already and is no draft.":
+        chaining(returned=lambda tokens, features: tokens),
+    "these are the outputs of the passes; the drafts are the tokens that `choose` finds in them.":
+        chaining(returned=lambda tokens, features: features[1:]),
+    "a draft is missing: gamma passes choose gamma drafts, the first of them after the anchor.":
+        (chaining(returned=lambda tokens, features: tokens[1:-1]), chaining(returned=lambda tokens, features: tokens[2:])),
+    "there is a pass too many: gamma passes choose gamma drafts.":
+        lambda *case: draft_chain(*case[:-1], case[-1] + 1),
+    "this is one draft; all gamma are wanted, in a list.":
+        (chaining(returned=lambda tokens, features: tokens[-1:]), chaining(returned=lambda tokens, features: tokens[1:2])),
+    "`one_pass` takes the cache, the token and the feature, in this order; you swapped the last two.":
+        lambda one_pass, *rest: draft_chain(lambda cache, token, feature: one_pass(cache, feature, token), *rest),
+    "`one_pass` returns the output first, then the grown cache; you took them the other way round.":
+        lambda one_pass, *rest: draft_chain(lambda *read: one_pass(*read)[::-1], *rest),
+    "`one_pass` returns two things, the output and the grown cache; take it apart before you choose.":
+        lambda one_pass, choose, cache, anchor, waiting, gamma: [choose(one_pass(cache, anchor, waiting))],
+}, "the chain is not right: a pass reads the cache, the newest token and the newest feature, and its output gives the draft.", in_a_row))
 
 
 def after_round(cached, gamma, accepted):

@@ -63,20 +63,16 @@ def label_lines(axes, ends: list[tuple]) -> None:
 
 def acceptance_panels(found: dict, titles: dict):
     """Conditional acceptance by position, a panel per domain, {domain: {drafter: [Estimate or None]}}, with its title;
-    every panel names its lines and has its own axis, which says where it begins if that is not 0."""
-    fig, panels = figure(len(found), width=4.0)
+    every panel names its lines, and all have one axis, which begins under the lowest interval."""
+    fig, panels = figure(len(found), width=4.0, sharey=True)
+    lowest = min(e.low for by_name in found.values() for estimates in by_name.values() for e in estimates if e is not None)
     for axes, (domain, by_name) in zip(panels, found.items()):
         aside = {name: 0.17 * (index - (len(by_name) - 1) / 2) for index, name in enumerate(by_name)}
         for name, estimates in by_name.items():
             draw_positions(axes, estimates, drafter_style(name), shift=aside[name])
-        lowest = min(e.low for estimates in by_name.values() for e in estimates if e is not None)
-        foot = np.floor(5 * lowest) / 5 if lowest > 0.4 else 0
         axes.set_title(titles[domain], fontsize=10)
-        axes.set(ylim=(foot, 1.02), xticks=range(1, max(map(len, by_name.values())) + 1))
-        if foot:
-            axes.text(0.98, 0.03, f"the axis begins at {foot:.1f}", transform=axes.transAxes, ha="right", fontsize=8.5, color=GREY)
-        if axes is not panels[0]:
-            axes.set_ylabel("")
+        axes.set(ylim=(np.floor(10 * lowest) / 10, 1.02), xticks=range(1, max(map(len, by_name.values())) + 1))
+        axes.label_outer()
         last = {name: last_point(estimates, drafter_style(name)) for name, estimates in by_name.items()}
         label_lines(axes, [(x + aside[name], *rest) for name, (x, *rest) in last.items()])
     return fig
@@ -121,35 +117,23 @@ def passes_figure(curves: dict[str, tuple[list, list]], live: list):
 
 
 def token_cost(curves: dict[str, list[float]], plain: float, title: str):
-    """Milliseconds per token by draft length (from 1) for every drafter, its best length ringed, and plain decoding; the
-    title names the cheapest of all."""
+    """Milliseconds per token by draft length (from 1) for every drafter, its best length ringed (rings of several sizes, since
+    two may lie together), and plain decoding; the title names the cheapest of all."""
     fig, axes = figure(width=5.6)
     best = {name: int(np.argmin(values)) for name, values in curves.items()}
-    for name, values in curves.items():
+    for size, (name, values) in enumerate(curves.items()):
         style = drafter_style(name)
         axes.plot(range(1, len(values) + 1), values, **style)
-        axes.plot(best[name] + 1, values[best[name]], linestyle="", marker="o", markersize=13, markerfacecolor="none",
+        axes.plot(best[name] + 1, values[best[name]], linestyle="", marker="o", markersize=11 + 2 * size, markerfacecolor="none",
                   color=style["color"])
-    axes.axhline(plain, color=GREY, linestyle="--")
-    top = 1.1 * max(plain, *map(max, curves.values()))
-    axes.annotate("plain decoding", (free_place(curves, plain + 0.03 * top), plain), (0, 3), textcoords="offset points", fontsize=8.5,
-                  color=GREY)
+    longest = max(map(len, curves.values()))
+    axes.plot([1, longest], [plain, plain], color=GREY, linestyle="--")
     least = {name: min(values) for name, values in curves.items()} | {"plain": plain}
     first = min(least, key=least.get)
     length = f", draft length {best[first] + 1}" if first in best else ""
     axes.set_title(f"{title}:\n{DRAFTER_LABELS[first]} is cheapest, {least[first]:.2f} ms per token{length}", fontsize=10)
     axes.set(xlabel="draft length (tokens); ringed: the best of each", ylabel="time per token (ms)",
-             ylim=(0, top), xticks=range(1, max(map(len, curves.values())) + 1))
-    label_lines(axes, [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"]) for name, values in curves.items()])
+             ylim=(0, 1.1 * max(plain, *map(max, curves.values()))), xticks=range(1, longest + 1))
+    label_lines(axes, [(longest, plain, "plain decoding", GREY), *(
+        (len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"]) for name, values in curves.items())])
     return fig
-
-
-def free_place(curves: dict[str, list[float]], level: float) -> int:
-    """The draft length, not the first, from which a label at `level` is furthest from all curves (first if none is longer)."""
-    longest = max(map(len, curves.values()))
-
-    def clearance(start: int) -> float:
-        covered = np.linspace(start, start + 1.3, 14)
-        return min(np.abs(np.interp(covered, range(1, len(values) + 1), values, right=np.inf) - level).min() for values in curves.values())
-
-    return max(range(2, longest), key=clearance, default=1)
