@@ -101,6 +101,12 @@ def test_heads_and_taps_in_the_deep_world_are_told_as_measured():
     assert told in prose and min(short["all"].low, long["all"].low) > 0
     assert f"most on code ({100 * long['code'].value:+.1f} %)" in prose and max(long, key=lambda place: long[place].value) == "code"
     assert load_recipe("deep-dspark-rnn-length-16")["steps"] == load_recipe("deep-dspark-length-16")["steps"] == 400
+    taps = found["DSpark that reads four layers over one that reads the last of the four"]
+    e = taps["all"]
+    told = f"accepts {100 * e.value:+.1f} % [{100 * e.low:+.1f}, {100 * e.high:+.1f}] longer than the one"
+    assert told in prose and "and longer in every domain" in prose and all(gain.low > 0 for gain in taps.values())
+    second = our_results.gains_over_seeds(DEEP_PASSES[2]["dspark"], DEEP["dspark"])["all"].value
+    assert f"three more taps bring {100 * taps['all'].value:.1f} %, a second pass {100 * second:.0f} %" in prose
 
 
 def test_serving_in_the_deep_world_is_told_as_measured():

@@ -355,7 +355,8 @@ Markdown(worlds.contrasts_table())
 # %). In the paper it gains little. Whether it is better or only learns faster, one pass cannot tell: it was too few
 # for four layers.
 #
-# @@ONETAP@@
+# **Four taps are worth it**: the drafter that reads them accepts +4.4 % [+2.8, +5.9] longer than the one that reads
+# the last alone, and longer in every domain. But most of what a drafter reads is in that one tap.
 #
 # ## A busy server
 #
