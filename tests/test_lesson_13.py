@@ -106,7 +106,7 @@ def test_heads_and_taps_in_the_deep_world_are_told_as_measured():
     told = f"accepts {100 * e.value:+.1f} % [{100 * e.low:+.1f}, {100 * e.high:+.1f}] longer than the one"
     assert told in prose and "and longer in every domain" in prose and all(gain.low > 0 for gain in taps.values())
     second = our_results.gains_over_seeds(DEEP_PASSES[2]["dspark"], DEEP["dspark"])["all"].value
-    assert f"three more taps bring {100 * taps['all'].value:.1f} %, a second pass {100 * second:.0f} %" in prose
+    assert f"Three more taps bring {100 * taps['all'].value:.1f} %, a second pass {100 * second:.0f} %" in prose
 
 
 def test_serving_in_the_deep_world_is_told_as_measured():
@@ -151,5 +151,5 @@ def test_a_change_of_one_field_keeps_its_neighbours():
 
 def test_what_is_to_be_won_on_code_is_computed_from_the_gates():
     lengths = [worlds.gates(world)[SMALL_LM_LENGTHS, "code"]["value"] for world in ("shallow", "deep")] + [NOTEBOOK["code"]]
-    told = [f"5 / {length:.2f} - 1 = {100 * ((SMALL_LM_LENGTH + 1) / length - 1):.0f} %" for length in lengths]
+    told = [f"5 / {length:.2f} - 1 = {100 * ((SMALL_LM_LENGTH + 1) / round(length, 2) - 1):.0f} %" for length in lengths]
     assert "by {} in the shallow world, by {} in the deep one and by {} in the real one.".format(*told) in stated.prose("13")
