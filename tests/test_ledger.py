@@ -223,7 +223,8 @@ def test_the_deep_world_judges_the_claims_that_it_names_by_the_same_rule(made):
         (entry,) = (entry for entry in ledger.entries() if entry.claim.says == says)
         assert (here, there) == (entry.verdict, f"**{ledger.verdict(judged[says])}**")
         assert len(shown.split("<br>")) == len(judged[says])
-        assert not entry.why or f"In the deep world (lesson 13) it {ledger.verdict(judged[says])}: " in ledger.notes()
+        outcome = "it replicates" if there == f"**{ledger.REPLICATES}**" else f"it does not, either ({ledger.shortfall(judged[says])})"
+        assert not entry.why or f"    - In the deep world (lesson 13) {outcome}: " in ledger.notes()
 
 
 def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):

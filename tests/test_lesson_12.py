@@ -3,18 +3,19 @@
 import re
 
 import notebooks
+import numpy as np
 import pytest
 import stated
 
 from dspark_lite.common import paper
 from dspark_lite.common.names import DOMAINS
-from dspark_course.measure.studies import DEEP_HEADS, HEADS, LENGTHS, TABLE_1
+from dspark_course.measure.studies import DEEP_HEADS, DEPTHS, HEADS, LENGTH_STUDY, LENGTHS, TABLE_1
 from dspark_course.replication import claims, deep_claims, ledger, our_results, quantities, worlds
 
 TIES = [
     (r"it is made on chat \(\+([\d.]+) %\)", r"^chat  paired +\+([\d.]+)%"),
     (r"and hardly on code \(\+([\d.]+) %\)", r"^code  paired +\+([\d.]+)%"),
-    (r"On chat, ([\d.]+) against ([\d.]+), Eagle3 hardly falls", r"^chat  DFlash \+(?=[\d.]+, DSpark \+([\d.]+))([\d.]+)"),
+    (r"On chat DSpark falls by ([\d.]+) and DFlash by ([\d.]+)\. Eagle3 hardly falls", r"^chat  DFlash \+(?=[\d.]+, DSpark \+([\d.]+))([\d.]+)"),
     (r"On code DSpark even \*rises\*, by (\d\.\d+)", r"^code  DFlash \+[\d.]+, DSpark -([\d.]+)"),
     (r"gain over DFlash on code is ([\d.]+) % in place of ([\d.]+) %", r"^DSpark over DFlash on code: (?=.* as it is, \+([\d.]+)%)\+([\d.]+)%"),
     (r"Of its (\d+) refusals (\d+) had been in the name", r"^dspark  .* of (\d+) refusals (\d+) in the name"),
@@ -39,7 +40,7 @@ def test_the_headline_is_what_table_1_says():
     assert "**DSpark is first on math alone.** On code and in the mean Eagle3 accepts longest, on chat even the small LM" in prose
     over = {rival: our_results.gains(TABLE_1["dspark"], TABLE_1[rival])["all"].value for rival in ("eagle3", "dflash")}
     theirs = {rival: paper.macro_gain("Qwen3-4B", "dspark", rival) for rival in over}
-    assert "on code and chat one layer, or a small LM, has its first draft accepted more than nine times in ten" in prose
+    assert "on code and chat Eagle3's one layer, or a small LM, has its first draft accepted more than nine times in ten" in prose
     assert all(our_results.conditional_acceptance(TABLE_1[name], domain)[0].value > 0.9 for name in ("eagle3", "small_lm")
                for domain in ("code", "chat"))
     assert f"DSpark's mean gain is {100 * over['eagle3']:.1f} % where the paper has +{100 * theirs['eagle3']:.1f} %" in prose
@@ -114,7 +115,7 @@ def test_dspark_falls_less_than_half_as_much_and_how_sure_that_is():
 
 def test_eagle3_hardly_falls_on_chat():
     first, *_, last = [found.value for found in our_results.conditional_acceptance(TABLE_1["eagle3"], "chat")]
-    assert abs(first - last) < 0.03 and "Eagle3 hardly falls: there its lead is made late in the block" in stated.prose("12")
+    assert abs(first - last) < 0.03 and "Eagle3 hardly falls: its lead over DSpark there is made late in the block" in stated.prose("12")
     leads = [ours.value - theirs.value for ours, theirs in zip(*(our_results.conditional_acceptance(TABLE_1[name], "chat")
                                                                  for name in ("eagle3", "dspark")))]
     assert leads[-1] > 5 * leads[0]
@@ -124,3 +125,17 @@ def test_the_losses_of_table_1_are_those_told():
     assert "DFlash learns from cross-entropy alone, DSpark and Eagle3 from 0.9 L1 and 0.1 cross-entropy" in stated.prose("12")
     for name, l1 in (("dflash", 0.0), ("dspark", 0.9), ("eagle3", 0.9)):
         assert our_results.measured(TABLE_1[name])["recipe"]["loss"]["l1"] == l1
+
+
+def test_head_and_layer_beside_the_papers_are_told_as_measured():
+    prose = stated.prose("12")
+    head, layer = our_results.gains(TABLE_1["dspark"], TABLE_1["dflash"]), our_results.gains(DEPTHS[3], DEPTHS[2])
+    theirs = {domain: (paper.by_depth("dspark", 5)[domain] / paper.by_depth("dflash", 5)[domain] - 1,
+                       paper.by_depth("dspark", 5)[domain] / paper.by_depth("dspark", 2)[domain] - 1) for domain in DOMAINS}
+    assert "the head brings less than half of what it brings in the paper, and our third layer more than three there" in prose
+    assert head["math"].value < theirs["math"][0] / 2 and layer["math"].value > theirs["math"][1]
+    assert "On code it is the head alone" in prose and head["code"].value < theirs["code"][0] and layer["code"].value < theirs["code"][1]
+    assert "there the head brings most" in prose and max(DOMAINS, key=lambda domain: head[domain].value) == "chat"
+    assert {our_results.measured(recipe)["prompts"][domain] for recipe in LENGTH_STUDY.values() for domain in DOMAINS} == {100}
+    rates = [0.93, *paper.conditional_acceptance("dspark", "math")[1:]]
+    assert "with 0.93 the sum would be about 5.7" in prose and round(1 + np.cumprod(rates).sum(), 1) == 5.7

@@ -108,7 +108,7 @@ def notes() -> str:
         if entry.why:
             short, *tested = re.split(r"\. (?=[A-Z])", entry.why)
             deep = _in_the_deep_world(entry)
-            tested += [f"In the deep world (lesson 13) it {deep}"] if deep else []
+            tested += [f"In the deep world (lesson 13) {deep}"] if deep else []
             lines += [f"{noted()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
                       f"{short}.", *(f"    - {sentence}." for sentence in tested)]
     return "\n".join(lines)
@@ -118,7 +118,8 @@ def _in_the_deep_world(entry: Entry) -> str:
     """What became of a claim in the deep world; empty where it is not tested there."""
     found = deep_claims.deep_margins(entry.claim.says)
     shown = ", ".join(f"{label} {interval(margin, entry.claim.unit)}".strip() for label, margin in found.items())
-    return f"{verdict(found)}: {shown}" if found else ""
+    outcome = "it replicates" if verdict(found) == REPLICATES else f"it does not, either ({shortfall(found)})"
+    return f"{outcome}: {shown}" if found else ""
 
 
 def deep_table() -> str:

@@ -122,7 +122,8 @@ done = exercises.check_macro_average(macro_average)
 # ## An interval for a comparison
 #
 # With other prompts DSpark's gain over DFlash would have been another. How different? Draw from those we have, with
-# replacement, and compute the gain again: the bootstrap of lesson 05.
+# replacement, and compute the gain again: the bootstrap of lesson 05. (The interval is for other prompts, not for
+# another training: each drafter was trained once here. Lesson 13 redraws trainings, too.)
 #
 # ### Exercise 2 · One resample (code)
 # The gain of one drafter over another on the prompts that `index` [N] names; a prompt may be named more than once.
@@ -245,10 +246,10 @@ Markdown(ledger.table_1_gains())
 # **DSpark is first on math alone.** On code and in the mean Eagle3 accepts longest, on chat even the small LM, and
 # over Eagle3 DSpark's mean gain is -8.2 % where the paper has +30.9 % on Qwen3-4B, and +6.6 % where it has least.
 # This is the one headline of the paper that our miniature turns round. We suspect the text, since on code and chat
-# one layer, or a small LM, has its first draft accepted more than nine times in ten; and the training, since no
-# learning rate was searched. [Lesson 13](13_is_it_the_world.ipynb) gives each suspicion an experiment. Over DFlash,
-# which has as many layers, no head and another loss, the mean gain of 14.1 % is close to the 16.3 on Qwen3-4B, but it
-# is made on chat (+47.5 %) and hardly on code (+2.4 %). Figure 2 shows where code is lost.
+# Eagle3's one layer, or a small LM, has its first draft accepted more than nine times in ten; and the training, since
+# no learning rate was searched. [Lesson 13](13_is_it_the_world.ipynb) gives each suspicion an experiment. Over
+# DFlash, which has as many layers, no head and another loss, the mean gain of 14.1 % is close to the 16.3 on
+# Qwen3-4B, but it is made on chat (+47.5 %) and hardly on code (+2.4 %). Figure 2 shows where code is lost.
 #
 # Accepted length is also not speed. MTP-1 proposes one token per round, so it cannot exceed 2. Eagle3 runs its layer
 # once per token; DSpark's layers run once per block (lesson 06).
@@ -320,7 +321,7 @@ for name in ("dspark", "dflash", "eagle3"):
 
 # %% [markdown]
 # > **Margin note.** The paper's text gives 0.93 for DSpark's first position on math, its Figure 2 shows 0.905. The last
-# > column settles it: 0.905 reproduces its Table 1.
+# > column settles it: 0.905 reproduces its Table 1 (with 0.93 the sum would be about 5.7).
 
 # %% [markdown]
 # How far do the lines fall from the first to the last position? The claim to test: DSpark's falls less than half as
@@ -338,8 +339,9 @@ for domain in DOMAINS:
 
 # %% [markdown]
 # DFlash falls in every domain, as in the paper, and DSpark less than half as much; on math and chat the ledger's
-# intervals leave that "half" open. On chat, 0.222 against 0.467, Eagle3 hardly falls: there its lead is made late in
-# the block. On code DSpark even *rises*, by 0.061. That is no merit: its line begins too low.
+# intervals leave that "half" open. On chat DSpark falls by 0.222 and DFlash by 0.467. Eagle3 hardly falls: its lead
+# over DSpark there is made late in the block. On code DSpark even *rises*, by 0.061. That is no merit: its line
+# begins too low.
 #
 # ### A dent, and its cause
 #
@@ -404,17 +406,20 @@ for domain in DOMAINS:
 head = our_results.gains(recipes["dspark"], recipes["dflash"])
 layer = our_results.gains(studies.DEPTHS[3], studies.DEPTHS[2])
 for domain, entropy in experiments.answer_entropy().items():
-    print(f"{domain:5} {entropy:.2f} nats a token: the head brings {head[domain].value:+.1%} at full depth, "
-          f"the third layer {layer[domain].value:+.1%}")
+    shallow, full, rival = (paper.by_depth(*one)[domain] for one in (("dspark", 2), ("dspark", 5), ("dflash", 5)))
+    print(f"{domain:5} {entropy:.2f} nats a token: the head brings {head[domain].value:+.1%} at full depth (paper {full / rival - 1:+.1%}), "
+          f"the third layer {layer[domain].value:+.1%} (paper, three layers after the second, {full / shallow - 1:+.1%})")
 
 # %% [markdown]
-# On math and code the head brings less than on chat, and so does the layer: there an answer leaves the most choice.
-# But code leaves more than math, and there the head brings less: the name, we think. Three domains are no proof.
+# Both, on math: the head brings less than half of what it brings in the paper, and our third layer more than three
+# there. On code it is the head alone, and we think of the name. On chat an answer leaves the most choice, and there
+# the head brings most. Three domains are no proof.
 #
 # ## Figure 4: draft length
 #
 # The longer the draft, the more positions lean on each other. The paper's draft length counts the anchor: length 8 is
-# $\gamma = 7$. Each of these drafters goes on from one of length 8, for one epoch:
+# $\gamma = 7$. Each of these drafters goes on from one of length 8, for one epoch, and answers 100 prompts of each
+# domain:
 
 # %%
 study = {key: our_results.measured(recipe)["recipe"] for key, recipe in studies.LENGTH_STUDY.items()}
@@ -488,8 +493,8 @@ for draft_length in studies.LENGTHS:
           f"second (paper {theirs:+.1%})")
 
 # %% [markdown]
-# As in the paper (last column), the head costs far less than it brings, at each length. Whether 16 is better than 12
-# here we cannot tell.
+# As in the paper (last column), the head costs far less than it brings, at each length. Whether the head's net gain
+# is larger at 16 than at 12 we cannot tell.
 #
 # ## Measure a row yourself
 #
@@ -638,12 +643,12 @@ Markdown(ledger.notes())
 # </details>
 # <details><summary>Answer</summary>
 #
-# One in forty of those with one margin: the interval must miss zero, and on the right side. With four margins that do
-# not hang together it would be one in forty to the fourth, hardly ever; the domains of one comparison come near that,
-# since their prompts are different. So the claims that replicate with several margins are no luck. But the same rule
-# is hard on true claims: each margin has to be told from zero, so where effects are small a claim with many margins
-# fails first, and "does not" then means that our prompts were too few. That is why the ledger says which of the two
-# it is.
+# One in forty of those with one margin: the interval must miss zero, and on the right side. With margins for math,
+# code and chat it would be about one in forty cubed, hardly ever, since their prompts are different; a fourth for
+# their mean adds no test of its own. So a claim that replicates in three domains is no luck of the prompts. (Another
+# training may still turn it.) But the same rule is hard on true claims: each margin has to be told from zero, so
+# where effects are small a claim with many margins fails first, and "does not" then means that our prompts were too
+# few. That is why the ledger says which of the two it is.
 #
 # </details>
 #
@@ -677,9 +682,11 @@ Markdown(ledger.settings_table())
 
 # %% [markdown]
 # ## Recap
-# - DSpark's gain over DFlash replicates in the mean; its lead over Eagle3 does not. On code the cause is a name that
-#   was not copied; lesson 13 looks for the rest.
+# - DSpark's gain over DFlash replicates in the mean; its lead over Eagle3 does not. On code most of the cause is a
+#   name that was not copied; lesson 13 looks for the rest.
 # - A comparison needs the same data, epochs, prompts and temperature; the files say so and the cells check it.
+# - Depth pays and the sequential head costs little, as in the paper; two layers with a head are worth three without
+#   on chat alone.
 # - Tokens over rounds within a domain, then the mean over domains, each with the same weight.
 # - Two drafters on the same prompts: redraw the same prompts for both.
 # - A failure has a cause, and a cause is a guess until an experiment has taken it away.
