@@ -55,7 +55,7 @@ def test_each_number_of_passes_is_compared_with_each_seed_and_with_all(two_world
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     every = ["1", "2", "3", "all"]
     assert [row[:3] for row in cells] == [["1", rival, seed] for rival in ("Eagle3", "DFlash") for seed in every] + [
-        ["2", "Eagle3", seed] for seed in every] + [["2", "DFlash", "1"]]
+        ["2", "Eagle3", seed] for seed in every] + [["2", "DFlash", seed] for seed in ("1", "all")]
     assert all(found.startswith("+") for row in cells for found in row[3:])
 
 

@@ -22,7 +22,7 @@ def doublings(rate, most):
 CURVES = [{1: 5.0, 2: 4.0, 3: 4.5, 4: 3.5, 8: 3.6, 16: 4.0, 32: 5.0},
           {1: 5.0, 2: 4.0, 4: 3.5, 8: 3.1, 16: 3.2, 32: 2.9},
           {1: 3.0, 2: 3.5, 4: 2.8, 8: 4.0, 16: 4.0, 32: 4.0},
-          {1: 6.0, 2: 5.0, 4: 4.0, 8: 3.0, 16: 2.0, 32: 2.5}]
+          {1: 6.0, 2: 5.0, 4: 4.0, 8: 3.0, 16: 2.0, 32: 2.5}, {1: 5.0, 2: 4.0, 4: 4.0, 8: 3.0, 16: 3.5, 32: 4.0}]
 CASES = [(lambda rate, curve=curve: float(np.interp(rate, list(curve), list(curve.values()))), 1) for curve in CURVES]
 check_search = Exercise(search, Step(CASES, {
     "that is the rate that was one doubling too many: its loss is no lower. Return the one before it.":
@@ -31,6 +31,8 @@ check_search = Exercise(search, Step(CASES, {
         lambda loss_at, rate: 2 * rate if loss_at(2 * rate) < loss_at(rate) else rate,
     "that is the best of all rates that there are; each costs a training, so stop at the first doubling that does not lower the loss.":
         lambda loss_at, rate: min(doublings(rate, 6), key=loss_at),
+    "a double with the same loss is no better; go on only while the loss falls.":
+        lambda loss_at, rate: next(tried for tried in doublings(rate, 20) if loss_at(2 * tried) > loss_at(tried)),
     "that is the loss; return the rate.":
         lambda loss_at, rate: loss_at(search(loss_at, rate)),
     "you look for the highest loss; a lower one is better.":

@@ -47,21 +47,29 @@ def _depth_steps() -> dict[str, Estimate]:
             "first over second": quantities.first_step_leads(DEEP_DEPTHS)}
 
 
-DEEP_CLAIMS: dict[str, Callable[[], dict[str, Estimate]]] = {
-    "DSpark accepts longer than Eagle3": lambda: _longer_than("eagle3"),
-    "DSpark accepts longer than DFlash in the mean": lambda: _longer_than("dflash"),
-    "DSpark's accepted length is longest on math": _domain_gaps,
-    "DFlash's first draft is accepted more often than Eagle3's": lambda: _ahead(("dflash", 1), ("eagle3", 1), ("math", "chat")),
-    "Eagle3's conditional acceptance rises": lambda: _ahead(("eagle3", 7), ("eagle3", 1), ("chat",)),
-    "DFlash's conditional acceptance falls": lambda: _ahead(("dflash", 1), ("dflash", 7), ("code", "chat")),
-    "DSpark's first draft is accepted more often than DFlash's": lambda: _ahead(("dspark", 1), ("dflash", 1)),
-    "from position 1 to 7 DSpark's acceptance falls less than half": _half_falls,
-    "a DSpark of 2 layers accepts longer than a DFlash of full depth": lambda: _gains(DEEP_DEPTHS[2], DEEP["dflash"][0]),
-    "accepted length grows with depth": _depth_steps}
+DEEP_CLAIMS: dict[str, tuple[int, Callable[[], dict[str, Estimate]]]] = {  # how a claim begins: passes, its margins
+    "DSpark accepts longer than Eagle3 in the mean and in every domain": (CLAIMED_PASSES, lambda: _longer_than("eagle3")),
+    "DSpark accepts longer than DFlash in the mean and in every domain": (CLAIMED_PASSES, lambda: _longer_than("dflash")),
+    "DSpark's accepted length is longest on math, shorter on code, shortest on chat": (CLAIMED_PASSES, _domain_gaps),
+    "DFlash's first draft is accepted more often than Eagle3's": (
+        CLAIMED_PASSES, lambda: _ahead(("dflash", 1), ("eagle3", 1), ("math", "chat"))),
+    "Eagle3's conditional acceptance rises along the block on chat": (
+        CLAIMED_PASSES, lambda: _ahead(("eagle3", 7), ("eagle3", 1), ("chat",))),
+    "DFlash's conditional acceptance falls along the block": (
+        CLAIMED_PASSES, lambda: _ahead(("dflash", 1), ("dflash", 7), ("code", "chat"))),
+    "DSpark's first draft is accepted more often than DFlash's in every domain": (CLAIMED_PASSES, lambda: _ahead(("dspark", 1), ("dflash", 1))),
+    "from position 1 to 7 DSpark's acceptance falls less than half as much as DFlash's": (CLAIMED_PASSES, _half_falls),
+    "a DSpark of 2 layers accepts longer than a DFlash of full depth": (1, lambda: _gains(DEEP_DEPTHS[2], DEEP["dflash"][0])),
+    "accepted length grows with depth": (1, _depth_steps)}
+
+
+def claimed(says: str) -> str | None:
+    """How the claim that says this is known in DEEP_CLAIMS; None where the deep world does not test it."""
+    return next((begins for begins in DEEP_CLAIMS if says.startswith(begins)), None)
 
 
 def deep_margins(says: str) -> dict[str, Estimate]:
     """The margins in the deep world of the claim that says this, by label; none where it is not tested there. Raises
     DSparkLiteError where a measurement is missing."""
-    found = [of_claim for begins, of_claim in DEEP_CLAIMS.items() if says.startswith(begins)]
-    return found[0]() if found else {}
+    begins = claimed(says)
+    return {} if begins is None else DEEP_CLAIMS[begins][1]()

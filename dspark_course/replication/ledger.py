@@ -123,11 +123,14 @@ def _in_the_deep_world(entry: Entry) -> str:
 
 
 def deep_table() -> str:
-    """The claims that the deep world tests, the verdict here and there, and the margins there."""
-    rows = [[f"{entry.claim.section}", entry.claim.says, entry.verdict, f"**{verdict(found)}**",
-             "<br>".join(f"{label} {interval(margin, entry.claim.unit)}" for label, margin in found.items())]
-            for entry in in_order() if (found := deep_claims.deep_margins(entry.claim.says))]
-    return markdown(["§", "claim", "shallow world", "deep world", "margins in the deep world, above zero where it holds"], rows)
+    """The claims that the deep world tests, the verdict here and there, and the margins there, with the passes of its trainings."""
+    rows = []
+    for entry in in_order():
+        if (begins := deep_claims.claimed(entry.claim.says)) is not None:
+            passes, found = deep_claims.DEEP_CLAIMS[begins][0], deep_claims.deep_margins(entry.claim.says)
+            shown = "<br>".join(f"{label} {interval(margin, entry.claim.unit)}" for label, margin in found.items())
+            rows.append([entry.claim.section, begins, entry.verdict, f"**{verdict(found)}**", passes, shown])
+    return markdown(["§", "claim", "shallow world", "deep world", "passes there", "margins there, above zero where it holds"], rows)
 
 
 def contradictions() -> str:

@@ -61,7 +61,7 @@ def gains_table(*passes: int) -> str:
         recipes = DEEP_PASSES[number]
         for rival in [name for name in recipes if name != "dspark"]:
             found = {f"{seed}": our_results.gains(*pair) for seed, pair in enumerate(zip(recipes["dspark"], recipes[rival]), 1)}
-            if len(found) > 1:
+            if max(len(recipes["dspark"]), len(recipes[rival])) > 1:
                 found["all"] = our_results.gains_over_seeds(recipes["dspark"], recipes[rival])
             rows += [[number, DRAFTER_LABELS[rival], seed, *_shown_by_place(gains)] for seed, gains in found.items()]
     return markdown(["passes", "DSpark over", "seed", *our_results.PLACES], rows)
