@@ -205,6 +205,15 @@ def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(made):
     assert len(ledger.contradictions().splitlines()) == len(paper.numbers()["meta"]["discrepancies"])
 
 
+def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(made):
+    texts = [text.get_text() for axes in ledger_forest.forest().axes for text in axes.texts]
+    for entry in ledger.entries():
+        if entry.verdict == ledger.DOES_NOT:
+            turned = any(margin.high < 0 for margin in entry.margins.values())
+            number = ledger.noted()[entry.claim.says]
+            assert f"{'✗ does not' if turned else '? cannot tell'}, note {number}" in texts
+
+
 def test_notes_are_numbered_as_the_figure_shows_their_claims(made):
     assert sorted(map(repr, ledger.in_order())) == sorted(map(repr, ledger.entries()))
     shown = [entry.claim.says for units in ledger.UNITS for entry in ledger.entries() if entry.claim.unit in units and entry.why]

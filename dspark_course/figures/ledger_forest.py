@@ -15,6 +15,7 @@ PANELS = {  # title: (what its margins are multiplied by, linear within, ticks),
 }
 VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ does not", RED),
             ledger.UNTESTABLE: ("– not testable", GREY), ledger.MISSING: ("– not measured", GREY)}
+UNDECIDED = ("? cannot tell", GREY)  # of a claim that does not replicate though no margin is the other way round
 KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, 95 % holds zero"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))
 WIDE = 50  # letters of a claim in a line
 LINE_INCHES = 0.14  # inches
@@ -112,6 +113,8 @@ def _draw_row(axes, row: Row, times: float) -> None:
 def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
     """What a claim says, left of the panel, and its verdict, with the number of its note, right of it."""
     words, colour = VERDICTS[entry.verdict]
+    if entry.verdict == ledger.DOES_NOT and not any(margin.high < 0 for margin in entry.margins.values()):
+        words, colour = UNDECIDED
     note = ledger.noted().get(entry.claim.says)
     place = axes.get_yaxis_transform()
     axes.text(-1.28, middle, "\n".join(wrap(said(entry), WIDE)), fontsize=7.2, va="center", transform=place)
