@@ -24,6 +24,7 @@ sys.path.append(str(ROOT / "tests"))
 
 from hub_server import Hub  # noqa: E402
 from released_hub import MASK, SMALLER, write_released  # noqa: E402
+from released_lessons import released_environment  # noqa: E402
 
 from dspark_course.making.estimate import TINY_WORLD_TOKENS, Speed, dry_step, training_seconds  # noqa: E402
 from dspark_course.making.recipes import load_recipe  # noqa: E402
@@ -80,9 +81,7 @@ def run_lesson(source: Path, hub: Hub, folder: Path) -> dict:
     notebook = notebooks.generate(source, solutions=True)
     notebook.cells.insert(2, nbformat.v4.new_code_cell(planted))
     notebook.cells.append(nbformat.v4.new_code_cell(f"passes_of_the_lesson.write({str(path)!r})"))
-    environment = hub.environment(folder / "home", **notebooks.KERNEL_SETTINGS | {
-        "DSPARK_PROFILE": "released", "HF_HUB_OFFLINE": "0", "DSPARK_MEASUREMENTS": str(folder / "measurements")})
-    notebooks.execute(notebook, source.stem, ROOT / "notebooks", environment=environment)
+    notebooks.execute(notebook, source.stem, ROOT / "notebooks", environment=released_environment(hub, folder))
     return json.loads(path.read_text())
 
 

@@ -65,7 +65,7 @@ def read_from(folder, monkeypatch) -> None:
 
 def forget() -> None:
     """Empties what was kept of the measurements read so far."""
-    for kept in (recorded.read, our_results.accepted_lengths, our_results.gains, our_results.conditional_acceptance,
+    for kept in (recorded.read, our_results.accepted_lengths, our_results.gains, our_results.gains_over_seeds, our_results.conditional_acceptance,
                  ledger.entries, recorded_confidence.all_summaries, recorded_confidence.gain_in_ece):
         kept.cache_clear()
 

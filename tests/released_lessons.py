@@ -49,13 +49,17 @@ def asked_for(hub):
     return {match[1] for match in found if match}
 
 
+def released_environment(hub, folder):
+    """A kernel's environment on the released profile, with everything that it keeps in `folder`."""
+    return hub.environment(folder / "home", **notebooks.KERNEL_SETTINGS | {
+        "DSPARK_PROFILE": "released", "HF_HUB_OFFLINE": "0", "DSPARK_MEASUREMENTS": str(folder / "measurements")})
+
+
 def run_lesson(hub, number, folder):
     """Executes a lesson with its solutions, never with two drafters in memory, and what it measures kept in `folder`;
     returns what it printed."""
-    environment = hub.environment(folder / "home", **notebooks.KERNEL_SETTINGS | {
-        "DSPARK_PROFILE": "released", "HF_HUB_OFFLINE": "0", "DSPARK_MEASUREMENTS": str(folder / "measurements")})
     hub.requests.clear()
-    printed = play(number, ONE_AT_A_TIME, environment)
+    printed = play(number, ONE_AT_A_TIME, released_environment(hub, folder))
     assert "Not yet" not in printed and printed.count("Correct.") >= 2
     assert RELEASED["target"] in asked_for(hub) <= set(RELEASED.values())
     assert NEVER_FETCHED not in hub.sent()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_measurements import measurement, served_row
+from made_measurements import forget, measurement, served_row
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
@@ -32,11 +32,9 @@ def two_worlds(tmp_path, monkeypatch):
                                                   gate("length", "chat", 3.0, 2.0, 3.5, "2.40 there")]})
     monkeypatch.setattr(worlds, "FOLDER", tmp_path)
     monkeypatch.setattr(our_results, "MEASUREMENTS", tmp_path)
-    for cached in (our_results.accepted_lengths, our_results.gains):
-        cached.cache_clear()
+    forget()
     yield tmp_path
-    for cached in (our_results.accepted_lengths, our_results.gains):
-        cached.cache_clear()
+    forget()
 
 
 def test_a_gate_that_is_not_met_is_bold_and_one_that_a_world_has_not_is_a_dash(two_worlds):

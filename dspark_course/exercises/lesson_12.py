@@ -156,13 +156,6 @@ check_net_gain = Exercise(net_gain, Step([(0.3, 0.25)], {
 REPLICATES, OTHER_WAY, UNDECIDED = VERDICTS = ("replicates", "the other way round", "we cannot tell")
 
 
-def verdict(bounds):
-    """What becomes of a claim, by the bounds [M, 2] of its margins' intervals."""
-    if (bounds[:, 0] > 0).all():
-        return REPLICATES
-    return OTHER_WAY if (bounds[:, 1] < 0).any() else UNDECIDED
-
-
 def place_among(answer):
     """The verdict's place among the three; -1 for another word."""
     return VERDICTS.index(answer) if answer in VERDICTS else -1
@@ -181,6 +174,11 @@ def above(bounds):
 def below(bounds):
     """Whether a margin lies below zero."""
     return bool((bounds[:, 1] < 0).any())
+
+
+def verdict(bounds):
+    """What becomes of a claim, by the bounds [M, 2] of its margins' intervals."""
+    return judged(above, below)(bounds)
 
 
 BOUNDS = [np.array(bounds) for bounds in (

@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 def forest():
     """All claims by the unit of their margins; to the right of zero a claim holds, and the notes have the reasons."""
-    panels = {title: [entry for entry in ledger.entries() if entry.claim.unit in units] for title, units in zip(PANELS, ledger.UNITS)}
+    panels = dict(zip(PANELS, ledger.by_units()))
     heights = [sum(map(lines, entries)) for entries in panels.values()]
     fig, axes_of = figure(rows=len(panels), width=9.6, height=LINE_INCHES * (sum(heights) + 14) / len(panels), layout="none",
                           gridspec_kw={"height_ratios": heights})
@@ -113,7 +113,7 @@ def _draw_row(axes, row: Row, times: float) -> None:
 def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
     """What a claim says, left of the panel, and its verdict, with the number of its note, right of it."""
     words, colour = VERDICTS[entry.verdict]
-    if entry.verdict == ledger.DOES_NOT and not any(margin.high < 0 for margin in entry.margins.values()):
+    if entry.verdict == ledger.DOES_NOT and not entry.turned_round:
         words, colour = UNDECIDED
     note = ledger.noted().get(entry.claim.says)
     place = axes.get_yaxis_transform()

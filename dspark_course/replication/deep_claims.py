@@ -1,7 +1,7 @@
 """The claims on Table 1 and Figures 2 and 3 that the deep world tests, too: a claim by how it begins, and its margins there.
 
 Table 1 and Figure 2 are of drafters that made two passes over the answers, gains over all seeds, positions of the first seed;
-Figure 3 is of drafters that made one.
+Figure 3 is of drafters that made one. The quantities are those of `claims`, of other recipes.
 """
 
 from collections.abc import Callable
@@ -9,58 +9,48 @@ from collections.abc import Callable
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import DOMAINS
 from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_PASSES
-from . import our_results, quantities, worlds
+from . import our_results, quantities
+from .claims import EACH_AND_ALL, each, joined
 from .our_results import PLACES
+from .quantities import ahead
 
 CLAIMED_PASSES = 2  # over the answers, of Table 1 and Figure 2
-TRAINED = {name: recipes[0] for name, recipes in DEEP_PASSES[CLAIMED_PASSES].items()}  # drafter: recipe of the first seed
+SEEDS = DEEP_PASSES[CLAIMED_PASSES]  # drafter: recipes
+TRAINED = {"": {name: recipes[0] for name, recipes in SEEDS.items()}}  # an axis: the recipe of each drafter's first seed
+DEPTHS_THERE = {"": DEEP_DEPTHS}  # an axis
 FULL = max(DEEP_DEPTHS)
 
 
-def _longer_than(rival: str) -> dict[str, Estimate]:
-    found = worlds.leads(rival)[CLAIMED_PASSES]
-    return {title: found[place] for title, place in PLACES.items()}
+def lead(place: str, rival: str) -> Estimate:
+    """How much longer DSpark accepts than a rival, over all seeds of both, in a domain or, as "all", in the mean."""
+    return our_results.gains_over_seeds(SEEDS["dspark"], SEEDS[rival])[place]
 
 
-def _gains(ours: str, theirs: str) -> dict[str, Estimate]:
-    found = our_results.gains(ours, theirs)
-    return {title: found[place] for title, place in PLACES.items()}
-
-
-def _ahead(first: tuple[str, int], second: tuple[str, int], domains=DOMAINS) -> dict[str, Estimate]:
-    return {domain: quantities.ahead(domain, first, second, TRAINED) for domain in domains}
-
-
-def _half_falls() -> dict[str, Estimate]:
-    groups = {**{domain: (domain,) for domain in DOMAINS}, "mean": DOMAINS}
-    return {label: quantities.half_fall(domains, TRAINED) for label, domains in groups.items()}
-
-
-def _domain_gaps() -> dict[str, Estimate]:
-    pairs = (("math", "code"), ("code", "chat"))
-    return {f"{first} over {second}": quantities.domain_gap(first, second, TRAINED["dspark"]) for first, second in pairs}
-
-
-def _depth_steps() -> dict[str, Estimate]:
-    steps = {"1 to 2 layers": (2, 1), f"2 to {FULL}": (FULL, 2)}
-    return {**{label: quantities.depth_step(layers, DEEP_DEPTHS) for label, layers in steps.items()},
-            "first over second": quantities.first_step_leads(DEEP_DEPTHS)}
+def gap(first: str, second: str) -> Callable[[], dict[str, Estimate]]:
+    """How much longer DSpark accepts in one domain than in another."""
+    return each("{} over {}", quantities.domain_gap, [first], [second], [SEEDS["dspark"][0]])
 
 
 DEEP_CLAIMS: dict[str, tuple[int, Callable[[], dict[str, Estimate]]]] = {  # how a claim begins: passes, its margins
-    "DSpark accepts longer than Eagle3 in the mean and in every domain": (CLAIMED_PASSES, lambda: _longer_than("eagle3")),
-    "DSpark accepts longer than DFlash in the mean and in every domain": (CLAIMED_PASSES, lambda: _longer_than("dflash")),
-    "DSpark's accepted length is longest on math, shorter on code, shortest on chat": (CLAIMED_PASSES, _domain_gaps),
+    "DSpark accepts longer than Eagle3 in the mean and in every domain": (CLAIMED_PASSES, each("{}", lead, PLACES, ["eagle3"])),
+    "DSpark accepts longer than DFlash in the mean and in every domain": (CLAIMED_PASSES, each("{}", lead, PLACES, ["dflash"])),
+    "DSpark's accepted length is longest on math, shorter on code, shortest on chat": (
+        CLAIMED_PASSES, joined(gap("math", "code"), gap("code", "chat"))),
     "DFlash's first draft is accepted more often than Eagle3's": (
-        CLAIMED_PASSES, lambda: _ahead(("dflash", 1), ("eagle3", 1), ("math", "chat"))),
+        CLAIMED_PASSES, each("{}", ahead, ("math", "chat"), [("dflash", 1)], [("eagle3", 1)], TRAINED)),
     "Eagle3's conditional acceptance rises along the block on chat": (
-        CLAIMED_PASSES, lambda: _ahead(("eagle3", 7), ("eagle3", 1), ("chat",))),
+        CLAIMED_PASSES, each("{}", ahead, ["chat"], [("eagle3", 7)], [("eagle3", 1)], TRAINED)),
     "DFlash's conditional acceptance falls along the block": (
-        CLAIMED_PASSES, lambda: _ahead(("dflash", 1), ("dflash", 7), ("code", "chat"))),
-    "DSpark's first draft is accepted more often than DFlash's in every domain": (CLAIMED_PASSES, lambda: _ahead(("dspark", 1), ("dflash", 1))),
-    "from position 1 to 7 DSpark's acceptance falls less than half as much as DFlash's": (CLAIMED_PASSES, _half_falls),
-    "a DSpark of 2 layers accepts longer than a DFlash of full depth": (1, lambda: _gains(DEEP_DEPTHS[2], DEEP["dflash"][0])),
-    "accepted length grows with depth": (1, _depth_steps)}
+        CLAIMED_PASSES, each("{}", ahead, ("code", "chat"), [("dflash", 1)], [("dflash", 7)], TRAINED)),
+    "DSpark's first draft is accepted more often than DFlash's in every domain": (
+        CLAIMED_PASSES, each("{}", ahead, DOMAINS, [("dspark", 1)], [("dflash", 1)], TRAINED)),
+    "from position 1 to 7 DSpark's acceptance falls less than half as much as DFlash's": (
+        CLAIMED_PASSES, each("{}", quantities.half_fall, EACH_AND_ALL, TRAINED)),
+    "a DSpark of 2 layers accepts longer than a DFlash of full depth": (
+        1, each("{}", quantities.recipe_gain, PLACES, [DEEP_DEPTHS[2]], [DEEP["dflash"][0]])),
+    "accepted length grows with depth": (
+        1, joined(each("{}", quantities.depth_step, {"1 to 2 layers": (2, 1), f"2 to {FULL}": (FULL, 2)}, DEPTHS_THERE),
+                  each("first over second", quantities.first_step_leads, DEPTHS_THERE)))}
 
 
 def claimed(says: str) -> str | None:

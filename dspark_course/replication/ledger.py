@@ -39,6 +39,11 @@ class Entry:
     margins: dict[str, Estimate] = field(default_factory=dict)
     paper_margins: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def turned_round(self) -> bool:
+        """Whether a margin lies below zero with its whole interval: more than that it cannot be told from zero."""
+        return any(margin.high < 0 for margin in self.margins.values())
+
 
 def verdict(margins: dict[str, Estimate]) -> str:
     """REPLICATES if every margin's interval lies above zero, else DOES_NOT."""
@@ -90,9 +95,14 @@ def ledger_table() -> str:
     return markdown(head, [_cells(entry) for entry in entries()])
 
 
+def by_units() -> list[list[Entry]]:
+    """All lines as the ledger's figure shows them: a group for each of UNITS, in the order of the paper."""
+    return [[entry for entry in entries() if entry.claim.unit in units] for units in UNITS]
+
+
 def in_order() -> list[Entry]:
-    """All lines as the ledger's figure shows them: by the unit of their margins, then in the order of the paper."""
-    return [entry for units in UNITS for entry in entries() if entry.claim.unit in units]
+    """The groups of `by_units` one after the other."""
+    return [entry for group in by_units() for entry in group]
 
 
 def noted() -> dict[str, int]:
@@ -117,7 +127,7 @@ def notes() -> str:
 def _in_the_deep_world(entry: Entry) -> str:
     """What became of a claim in the deep world; empty where it is not tested there."""
     found = deep_claims.deep_margins(entry.claim.says)
-    shown = ", ".join(f"{label} {interval(margin, entry.claim.unit)}".strip() for label, margin in found.items())
+    shown = ", ".join(_intervals(found, entry.claim.unit))
     outcome = "it replicates" if verdict(found) == REPLICATES else f"it does not, either ({shortfall(found)})"
     return f"{outcome}: {shown}" if found else ""
 
@@ -128,7 +138,7 @@ def deep_table() -> str:
     for entry in in_order():
         if (begins := deep_claims.claimed(entry.claim.says)) is not None:
             passes, found = deep_claims.DEEP_CLAIMS[begins][0], deep_claims.deep_margins(entry.claim.says)
-            shown = "<br>".join(f"{label} {interval(margin, entry.claim.unit)}" for label, margin in found.items())
+            shown = "<br>".join(_intervals(found, entry.claim.unit))
             rows.append([entry.claim.section, begins, entry.verdict, f"**{verdict(found)}**", passes, shown])
     return markdown(["§", "claim", "shallow world", "deep world", "passes there", "margins there, above zero where it holds"], rows)
 
@@ -138,10 +148,14 @@ def contradictions() -> str:
     return "\n".join(f"- {paper.discrepancy(words)}" for entry in entries() for words in entry.claim.discrepancies)
 
 
+def _intervals(estimates: dict[str, Estimate], unit: str) -> list[str]:
+    return [f"{label} {interval(found, unit)}".strip() for label, found in estimates.items()]
+
+
 def _cells(entry: Entry) -> list[str]:
     claim, unit = entry.claim, entry.claim.unit
     theirs = [f"{label} {number(value, unit)}".strip() for label, value in entry.paper.items()]
-    ours = [f"{label} {interval(found, unit)}".strip() for label, found in entry.ours.items()]
+    ours = _intervals(entry.ours, unit)
     sizes = [f"{label} {size_beside_paper(entry.paper[label], found)}".strip() for label, found in entry.ours.items()
              if label in entry.paper]
     margin = [f"*{paper.discrepancy(words)}*" for words in claim.discrepancies]

@@ -64,6 +64,7 @@ def lengths_over_seeds(recipes: tuple[str, ...]) -> dict[str, Estimate]:
     return _by_place(of, _tallies_by_seed(recipes))
 
 
+@cache
 def gains_over_seeds(ours: tuple[str, ...], theirs: tuple[str, ...]) -> dict[str, Estimate]:
     """`gains` of the means over recipes that differ in their seed; a resample redraws prompts, the same for both, and the
     trainings of each."""

@@ -603,8 +603,8 @@ for entry in ledger.entries():
         assert (exercises.verdict(ends) == "replicates") == (entry.verdict == ledger.REPLICATES)
 for outcome in (ledger.REPLICATES, ledger.DOES_NOT, ledger.UNTESTABLE, ledger.MISSING):
     print(f"{sum(entry.verdict == outcome for entry in ledger.entries()):3} {outcome}")
-turned = [entry for entry in ledger.entries() if entry.verdict == ledger.DOES_NOT and min(m.high for m in entry.margins.values()) < 0]
-print(f"{len(turned):3} of those that do not: a margin the other way round; of the rest we cannot tell")
+turned = sum(entry.turned_round for entry in ledger.entries())
+print(f"{turned:3} of those that do not: a margin the other way round; of the rest we cannot tell")
 
 # %% [markdown]
 # The figure has a line for each margin: ours with its interval, and hollow what the paper's own numbers give. Look at
