@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.decoding import generate
+from dspark_lite.drafters import FirstLayerContext
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, save_draft
 from dspark_lite.models.export import ENGINES, ZERO_RANK, export
@@ -23,7 +24,8 @@ def drafts(tmp_path_factory):
     """A target and the folders of its drafts, by name."""
     folder = tmp_path_factory.mktemp("drafts")
     target, drafters = toy_models(vocab_size=VOCAB, gamma=4)
-    for name in KINDS:
+    drafters["first_layer_context"] = FirstLayerContext(drafters["dspark"].config)
+    for name in (*KINDS, "first_layer_context"):
         save_draft(folder / name, drafters[name], target)
     target.model.save_pretrained(folder / "target")
     return target, folder
@@ -77,7 +79,7 @@ def test_an_eagle3_gets_the_names_that_vllm_knows(drafts, tmp_path):
     ("dspark_gated", "vllm", "has a gated head, and vllm runs vanilla heads alone; export it for sglang"),
     ("dspark_rnn", "llama.cpp", "has a rnn head, and llama.cpp runs vanilla heads alone"),
     ("eagle3", "sglang", "an Eagle3 whose attention norms queries and keys"), ("eagle3", "llama.cpp", "an Eagle3 whose attention"),
-    ("mtp", "vllm", "is an MTP layer"), ("target", "vllm", "needs no export: an engine loads a language model as it is"),
+    ("mtp", "vllm", "is an MTP layer"), ("first_layer_context", "sglang", "reads the target in its first layer alone"), ("target", "vllm", "needs no export: an engine loads a language model as it is"),
     ("nowhere", "vllm", "there is no checkpoint")])
 def test_what_an_engine_cannot_run_is_refused_with_its_reason(drafts, tmp_path, name, engine, sentence):
     _, folder = drafts

@@ -102,7 +102,7 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
     kind, loss = objective(recipe)
     heads_alone = "trained" in recipe
     recipe = {key: value for key, value in recipe.items() if key not in ("initial", "trained")}  # as large as random weights
-    with torch.random.fork_rng(devices=[]), torch.device("meta" if kind is DSpark else "cpu"):
+    with torch.random.fork_rng(devices=[]), torch.device("meta" if issubclass(kind, DSpark) else "cpu"):
         model = Qwen3ForCausalLM(Qwen3Config(**config))
         model.tie_weights()  # transformers 5.0 leaves it out where tensors hold no numbers
         target = Target(model)
@@ -112,7 +112,7 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
         ids = torch.zeros(1, tokens, dtype=torch.long)
         widths = (len(drafter.taps) * config["hidden_size"], config["hidden_size"])
         features, last_hidden = (torch.zeros(1, tokens, width) for width in widths)
-        anchors, valid = draw_anchors(ids == 0, recipe["config"]["num_anchors"] if kind is DSpark else tokens, None)
+        anchors, valid = draw_anchors(ids == 0, recipe["config"]["num_anchors"] if issubclass(kind, DSpark) else tokens, None)
         saved = SavedBytes(drafter.parameters())
         with FlopCounterMode(display=False) as operations:
             with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda tensor: tensor):

@@ -18,7 +18,8 @@ DEEP = DEEP_PASSES[1]
 DEEP_DEPTHS = {1: "deep-dspark-1-layer", 2: "deep-dspark-2-layers", 4: "deep-dspark"}  # layers of DSpark: recipe
 DEEP_HEADS = {8: {"dspark": "deep-dspark", "dspark_rnn": "deep-dspark-rnn"},  # draft length as in LENGTHS: sequential head: recipe
               16: {"dspark": "deep-dspark-length-16", "dspark_rnn": "deep-dspark-rnn-length-16"}}
-DEEP_TAPS = {"four layers": "deep-dspark", "the last of the four": "deep-dspark-last-tap"}  # what DSpark reads: recipe
+DEEP_TAPS = {"four layers": "deep-dspark", "the last of the four": "deep-dspark-last-tap",  # what DSpark reads of the target: recipe
+             "them in its first layer alone": "deep-dspark-first-layer-context"}
 HEADS = {"dspark": "tiny-dspark", "dspark_gated": "tiny-dspark-gated", "dspark_rnn": "tiny-dspark-rnn"}
 DEPTHS = {1: "tiny-dspark-1-layer", 2: "tiny-dspark-2-layers", 3: "tiny-dspark"}  # layers of DSpark: recipe
 PAPER_DEPTHS = {1: 1, 2: 2, 3: 5}  # layers here: layers in the paper; the last are full depth

@@ -24,7 +24,7 @@ def random_batch(recipe: dict, drafter, rows: int, tokens: int) -> TrainingBatch
     widths = len(drafter.taps) * weight.shape[1], weight.shape[1]
     features, last_hidden = (torch.randn(rows, tokens, width, device=weight.device) for width in widths)
     supervised = torch.ones_like(ids, dtype=torch.bool)
-    anchors, valid = draw_anchors(supervised, recipe["config"]["num_anchors"] if kind is DSpark else tokens, None)
+    anchors, valid = draw_anchors(supervised, recipe["config"]["num_anchors"] if issubclass(kind, DSpark) else tokens, None)
     return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid, torch.zeros(rows, device=weight.device))
 
 

@@ -252,6 +252,10 @@ class Backbone(nn.Module):
         """Token embeddings [..., H] of ids."""
         return self.embed_tokens(ids)
 
+    def reads_context(self, layer: int) -> bool:
+        """Whether the block attends to the context in this layer; it does in every one."""
+        return True
+
     def rope(self, positions: torch.Tensor):
         """Rotary cosines and sines of absolute positions [B, T]."""
         return rotary(positions, self.config.head_dim, self.config.rope_theta)
@@ -281,8 +285,9 @@ class Backbone(nn.Module):
         rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)  # x: [B, g, H]
         for index, layer in enumerate(self.layers):
             y, attention = layer.input_layernorm(x), layer.self_attn
-            keys, values = cache.append(index, *attention.keys_values(y, rope))  # [B, m, n + g, d]
-            x = layer.after_attention(x, attention(y, rope, keys, values, mask))
+            own = attention.keys_values(y, rope)
+            attended = (*cache.append(index, *own), mask) if self.reads_context(index) else own  # keys and values [B, m, n + g, d]
+            x = layer.after_attention(x, attention(y, rope, *attended))
         return self.norm(x[:, self.first_slot:])
 
     def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask) -> torch.Tensor:
@@ -300,11 +305,14 @@ class Backbone(nn.Module):
         ids = self.block_ids(anchor_ids)  # [B, K, g]
         slots = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
         rope, x = self.rope(slots.flatten(1)), self.embed(ids.flatten(1))  # x: [B, K * g, H]
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
             y, attention = layer.input_layernorm(x), layer.self_attn
             own, queries = attention.keys_values(y, rope), attention.queries(y, rope)
             past = attention.keys_values(context, context_rope)
-            if mask is None:
+            if not self.reads_context(index):
+                nothing = [part[:, :, :0] for part in past]
+                mixed = packed_attention(queries, nothing, own, hidden_from[..., :0], attention.scale)
+            elif mask is None:
                 mixed = packed_attention(queries, past, own, hidden_from, attention.scale)
             else:
                 keys, values = (torch.cat(pair, 2) for pair in zip(past, own))  # [B, m, n + K * g, d]

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from ..common.errors import CheckpointError, DSparkLiteError
-from ..drafters import MTP, DSpark, Eagle3
+from ..drafters import MTP, DSpark, Eagle3, FirstLayerContext
 from ..models.checkpoints import load_drafter
 from ..models.weights import of_target
 from ..models.draft_config import parse_draft_config
@@ -41,7 +41,8 @@ def block_loss(drafter: DSpark, batch: TrainingBatch, recipe: dict) -> tuple[tor
 
 
 TRAINED_HEADS = ("markov_head", "confidence_head")  # what a recipe may train alone, on a backbone that stays as it is
-OBJECTIVES = {"block": (DSpark, block_loss), "eagle3": (Eagle3, eagle3_loss), "mtp": (MTP, mtp_loss)}  # name: (class, loss)
+OBJECTIVES = {"block": (DSpark, block_loss), "block, context in the first layer": (FirstLayerContext, block_loss),  # name: (class, loss)
+              "eagle3": (Eagle3, eagle3_loss), "mtp": (MTP, mtp_loss)}
 
 
 def objective(recipe: dict):
@@ -60,7 +61,7 @@ def new_draft(recipe: dict, target):
     inherited = {name: getattr(source, name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
                                                           "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters")}
     config = parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe["config"]})
-    if kind is DSpark and not config.sample_from_anchor:
+    if issubclass(kind, DSpark) and not config.sample_from_anchor:
         raise DSparkLiteError("the recipe asks for blocks whose anchor slot does not predict (sample_from_anchor: false); such drafts are read, "
                               "but only those that predict from it are trained here")
     if "trained" in recipe and (recipe["trained"] != "heads" or "initial" not in recipe):
@@ -152,7 +153,7 @@ class Rows:
         ids, supervised, features, last_hidden = self.cache.batch(rows, "cpu")
         # Blocks start at some random anchors of each row or at all there are, chains always at all.
         count = int(supervised.sum(1).max())
-        if self.kind is DSpark:
+        if issubclass(self.kind, DSpark):
             count = min(count, self.recipe["config"]["num_anchors"])
         anchors, valid = draw_anchors(supervised, count, torch.Generator().manual_seed(seed))
         return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid, torch.full((len(ids),), progress))

@@ -351,6 +351,11 @@ Markdown(ledger.deep_table())
 # of 0 to 19, and every layer of its own sees them. Why not 17 alone, the nearest to the target's answer? Written down
 # before: unless the drafter that reads four accepts longer in the mean, with its whole interval, several taps are not
 # needed here.
+#
+# *Where it reads.* The block attends to the target's states in each of its four layers. Is once not enough? A third
+# drafter reads the four taps in its first layer alone; in the other three its block sees nothing but itself. Written
+# down before its training, too: unless reading in every layer accepts longer in the mean, with its whole interval,
+# once is enough here.
 
 # %%
 one_tap = predict("Reading four layers in place of the last of them alone: how much longer in the mean, in percent?", ...)
@@ -396,7 +401,9 @@ Markdown(worlds.serving_table())
 # are.
 #
 # Is that the world? It may be the training. This drafter made one pass and commits 3.8 tokens per round; after four
-# passes it commits 5.2, and more drafts may pay. World and training are not told apart here.
+# passes it commits 5.2, and more drafts may pay. So a drafter of two passes gets the same server. Written down before:
+# if with 64 under way 7 drafts still lose to the best fixed length, with the whole interval, it is not the short
+# training alone; if they do not, it was.
 #
 # (The comparison is unfair to Algorithm 1 and to the 7 drafts: the best length was chosen after the measurement. And
 # on a CPU our engine lays out the attention of every request at the length of the longest, which a fixed length does
