@@ -8,7 +8,7 @@ from dspark_lite.common.estimates import Estimate
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import LAG, schedule, survival, throughput
-from .style import BLACK, GREEN, GREY, ORANGE, POLICY_STYLES, RED, SKY, draw_estimates, figure, measured_on, policy_style
+from .style import BLACK, GREY, ORANGE, POLICY_STYLES, SKY, draw_estimates, figure, measured_on, policy_style
 
 VIEWS = {"raw": (BLACK, "o", "-"), "monotone": (ORANGE, "s", "--"), "convex": (SKY, "v", ":")}
 THETA = "expected throughput θ\n(tokens/s)"
@@ -53,8 +53,9 @@ def stopping_place(theta) -> int:
 
 
 def mark(axes, x: int, y: float, policy: str, label: str) -> None:
-    """A large marker in a policy's colour."""
-    axes.plot(x, float(y), linestyle="", markersize=10, zorder=3, **{**policy_style(policy), "label": label})
+    """A large marker in a policy's colour; the highest of all lies over the stop, which is the wider one."""
+    over = 4 if policy == "retrospective" else 3
+    axes.plot(x, float(y), linestyle="", markersize=10, zorder=over, **{**policy_style(policy), "label": label})
 
 
 def by_hand(theta, names: list[str]):
@@ -75,7 +76,7 @@ def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict
     """Appendix A: θ for each first draft (left), and the share of the token 0 by policy: exact as a line, `drawn` as
     (share, low, high) (right)."""
     fig, (left, right) = figure(2, width=4.0, height=3.0)
-    for (title, values), colour, line in zip(theta.items(), (GREEN, RED), ("-", "--")):
+    for (title, values), colour, line in zip(theta.items(), (BLACK, GREY), ("-", "--")):
         left.plot(range(3), values, color=colour, linestyle=line, marker="o", label=title)
     left.axvspan(-0.15, 1.15, color=GREY, alpha=0.15, lw=0)
     left.text(0.5, 0.98, "known before\nthe first draft is drawn", transform=left.get_xaxis_transform(), ha="center",
@@ -106,16 +107,21 @@ def hills(curves: dict[str, list[float]], title: str, device: str):
         mark(axes, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
         axes.set(ylabel=THETA if axes is panels[0] else "")
         axes.set_title(f"{name}: stops at {theta[stop] / theta[top]:.0%} of the top", fontsize=10)
-        axes.margins(y=0.1)
+        axes.set_ylim(0, 1.1 * theta[top])
     panels[0].legend(fontsize=8)
     measured_on(panels[-1], device)
     fig.suptitle(title, fontsize=10)
     return fig
 
 
-def prices(lost: dict[str, dict[str, dict[int, float]]], device: str):
+PALE = {"alpha": 0.35, "zorder": 1}
+PALE_NOTE = "pale: halves swapped"
+
+
+def prices(lost: dict[str, dict[str, dict[int, float]]], device: str, swapped: dict[str, dict[int, float]] | None = None):
     """Throughput that Algorithm 1 loses against the search without a stop by the raw table, {curve: {view: {requests:
-    fraction}}}: a panel a curve, a line a view. The last curve was measured on `device`."""
+    fraction}}}: a panel a curve, a line a view. The last curve was measured on `device`; `swapped`, its other half as
+    {view: {requests: fraction}}, is drawn pale."""
     fig, panels = figure(len(lost), width=3.1, height=2.8, sharey=True)
     for axes, (curve, by_view) in zip(panels, lost.items()):
         for view, values in by_view.items():
@@ -124,33 +130,40 @@ def prices(lost: dict[str, dict[str, dict[int, float]]], device: str):
                       linestyle=line, label=f"{view} table")
         axes.axhline(0, color=GREY, linewidth=0.8)
         worst = {view: max(values.values()) for view, values in by_view.items()}
+        for view, values in (swapped or {}).items() if axes is panels[-1] else ():
+            colour, marker, line = VIEWS[view]
+            axes.plot(list(values), [100 * value for value in values.values()], color=colour, marker=marker, linestyle=line, **PALE)
+            worst[view] = max(worst[view], *values.values())
         axes.set(xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
         axes.set_title(f"{curve}: raw up to {worst['raw']:.0%}, convex {worst['convex']:.0%}", fontsize=10)
         axes.minorticks_off()
     fig.suptitle("What the stop costs depends on the table that it decides by", fontsize=10)
-    measured_on(panels[-1], device)
+    measured_on(panels[-1], f"{device}; {PALE_NOTE}" if swapped else device)
     panels[0].set_ylabel("lost against the search\nwithout a stop (%)")
     panels[0].legend(fontsize=8)
     return fig
 
 
-def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str):
+def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str, swapped: dict[str, dict[int, Estimate]] | None = None):
     """Throughput over that of verifying whole blocks, {curve: {policy: {requests: Estimate}}}, with intervals; the last
-    curve was measured on `device`."""
+    curve was measured on `device`; `swapped`, its other half as {policy: {requests: Estimate}}, is drawn pale."""
     base = "verifying whole blocks"
     fig, panels = figure(len(found), width=3.1, height=4.4, sharey=True)
     for axes, (curve, by_policy) in zip(panels, found.items()):
         for index, (policy, values) in enumerate(by_policy.items()):
             x = [requests * 1.07 ** (index - (len(by_policy) - 1) / 2) for requests in values]
             draw_estimates(axes, x, values.values(), policy_style(policy))
+            if swapped and axes is panels[-1]:
+                draw_estimates(axes, x, swapped[policy].values(), {**policy_style(policy), **PALE, "label": "_"})
         axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label=base)
-        least = min(estimate.value for estimate in by_policy["algorithm1"].values())
+        halves = [by_policy, swapped] if swapped and axes is panels[-1] else [by_policy]
+        least = min(estimate.value for half in halves for estimate in half["algorithm1"].values())
         axes.set_title(f"{curve}: Algorithm 1 down to {least:.2f}", fontsize=9.5)
         axes.set(xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
         axes.minorticks_off()
-    measured_on(panels[-1], device)
+    measured_on(panels[-1], f"{device}; {PALE_NOTE}" if swapped else device)
     panels[0].set_ylabel(f"throughput over that of\n{base}")
-    fig.suptitle("On a jagged table Algorithm 1 needs a convex view or a lag; a fixed threshold does not see the load", fontsize=10)
+    fig.suptitle("On a jagged table Algorithm 1 needs a convex view or a lag; a threshold does not see the load", fontsize=10)
     handles, labels = panels[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5)
     return fig
