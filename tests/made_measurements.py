@@ -53,6 +53,9 @@ def write_all(folder) -> None:
     for seed, recipe in enumerate(studies.MEASURED_RECIPES):
         write_json(folder / f"{recipe}.json", measurement(recipe, rate(recipe), seed))
     write_json(folder / f"{studies.LATENCY}.json", latency({"dspark": 1.0, "dspark_rnn": 2.0}))
+    for what in ("calibration", "threshold_sweep"):
+        measured = recorded_confidence.report_file(what, "deep")
+        shutil.copy(measured, folder / measured.name)
 
 
 def read_from(folder, monkeypatch) -> None:

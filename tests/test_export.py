@@ -79,7 +79,8 @@ def test_an_eagle3_gets_the_names_that_vllm_knows(drafts, tmp_path):
     ("dspark_gated", "vllm", "has a gated head, and vllm runs vanilla heads alone; export it for sglang"),
     ("dspark_rnn", "llama.cpp", "has a rnn head, and llama.cpp runs vanilla heads alone"),
     ("eagle3", "sglang", "an Eagle3 whose attention norms queries and keys"), ("eagle3", "llama.cpp", "an Eagle3 whose attention"),
-    ("mtp", "vllm", "is an MTP layer"), ("first_layer_context", "sglang", "reads the target in its first layer alone"), ("target", "vllm", "needs no export: an engine loads a language model as it is"),
+    ("mtp", "vllm", "is an MTP layer"), ("first_layer_context", "sglang", "reads the target in its first layer alone"),
+    ("target", "vllm", "needs no export: an engine loads a language model as it is"),
     ("nowhere", "vllm", "there is no checkpoint")])
 def test_what_an_engine_cannot_run_is_refused_with_its_reason(drafts, tmp_path, name, engine, sentence):
     _, folder = drafts

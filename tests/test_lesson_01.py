@@ -1,6 +1,9 @@
 """Lesson 01: its figures show what they are given, and what it says is what it prints."""
 
 import json
+import re
+from functools import partial
+from itertools import combinations
 
 import notebooks
 import pytest
@@ -9,11 +12,12 @@ from helpers import drawn
 
 from dspark_course.exercises import lesson_01 as exercises
 from dspark_course.figures import lesson_01 as figures
+from dspark_lite.common import timing
 
 
 def test_the_cost_of_a_pass_is_said_in_the_titles(closing):
     whole, each = figures.pass_cost_figure([1, 2, 4], [4.0, 5.0, 6.0], "a made device").axes
-    assert whole.get_title() == "4 positions cost 1.5 times as much as one" and each.get_title() == "on average one of 4 costs 38% of a lone one"
+    assert whole.get_title() == "4 positions cost 1.5 times as much as one" and each.get_title() == "a position of 4 costs 38% of a single one"
     assert list(each.lines[0].get_ydata()) == [4.0, 2.5, 1.5]
 
 
@@ -26,6 +30,28 @@ def test_the_cost_of_a_context_is_said_in_the_title(closing):
 def test_the_roof_bends_where_reading_takes_as_long_as_multiplying(closing):
     (axes,) = figures.roofline_figure(4.0, 32.0, 0.25, [1, 64], [1.0, 30.0], [1], [0.5], "a made device").axes
     assert axes.get_title() == "the roof bends at about 32 positions"
+
+
+@pytest.mark.parametrize(("times", "credible"), [
+    ({1: 5.0, 2: 5.0, 8: 6.0}, True), ({1: 5.0, 2: 4.6, 8: 4.6}, True), ({1: 7.29, 2: 8.17, 8: 5.72, 32: 11.61}, False),
+    ({1: 5.0, 4: 9.4, 8: 6.0}, False)])
+def test_a_busy_machine_is_noticed(times, credible):
+    """The second may be a GPU, where positions cost nothing; the last two are outputs that this lesson once had."""
+    (cell,) = [cell for cell in notebooks.read_cells(*notebooks.lesson_sources("01")) if "def is_credible" in cell.source]
+    scope = {"combinations": combinations}
+    exec(re.search(r"^def is_credible.*?\n\n", cell.source, re.M | re.S)[0], scope)
+    assert scope["is_credible"](times) is credible
+
+
+def test_repeats_are_shuffled_and_the_shortest_counts(monkeypatch):
+    called, ticks = [], iter(range(10**6))
+    monkeypatch.setattr(timing, "clock", lambda device: next(ticks))
+    least = timing.least_milliseconds({name: partial(called.append, name) for name in "abcde"}, None, repeats=6)
+    rounds = ["".join(called[start:start + 5]) for start in range(0, 35, 5)]
+    assert rounds[0] == "abcde" and len(set(rounds)) > 4 and {"".join(sorted(one)) for one in rounds} == {"abcde"}
+    assert least == dict.fromkeys("abcde", 1e3)
+    monkeypatch.setattr(timing, "time_interleaved", lambda *asked, shuffled=False: {"one": [3.0, 2.0, 9.0]})
+    assert timing.least_milliseconds({"one": None}, None) == {"one": 2.0} and timing.milliseconds({"one": None}, None) == {"one": 3.0}
 
 
 def test_bytes_that_are_no_int_are_refused_with_the_reason(capsys):
@@ -58,7 +84,9 @@ def test_its_numbers_are_its_outputs(sentence, output):
 
 
 @pytest.mark.parametrize(("sentence", "output", "bands"), [
-    ("eight positions cost less than twice as much as one", r"measured   ([\d.]+) times on", [(1.0, 2.0)]),
+    ("eight positions cost less than twice as much as one", r"measured   ([\d.]+) and [\d.]+ times on", [(1.0, 2.0)]),
+    ("The measured line stays far below it", r"measured   [\d.]+ and ([\d.]+) times on", [(1.0, 5.0)]),
+    ("On one CPU thread most of a pass over one position is not matrix products", r"measured   (\d+)% on", [(5, 49)]),
 ])
 def test_its_timings_bear_its_sentences(sentence, output, bands):
     stated.between("01", sentence, output, *bands)
@@ -77,18 +105,15 @@ def stands(*sentences):
 def test_with_the_cache_a_long_context_does_not_double_the_price():
     without, with_cache = (numbers(rf"^{way} the cache +([\d.]+) ms after 64 tokens of context, +([\d.]+) ms after 1,024$")
                            for way in ("without", "with"))
-    assert stands("With the cache 16 times the context does not double the price")
+    assert stands("With the cache 16 times the context costs less than twice as much")
     assert without[1] > 4 * without[0] and with_cache[1] < 2 * with_cache[0]
 
 
 def test_the_room_stayed_while_both_speeds_grew():
-    """The H200 reads 15 times as fast as the T4; the L4 only multiplies faster."""
-    t4, h200, l4 = (numbers(rf"^{name} +(\d+) trillion operations and +(\d+) billion bytes per second: +(\d+) positions$")
-                    for name in ("T4", "H200", "L4"))
+    t4, h200 = (numbers(rf"^{name} +(\d+) trillion operations and +(\d+) billion bytes per second: +(\d+) positions$")
+                for name in ("T4", "H200"))
     assert stands("The H200 of 2024 reads 15 times as fast as the small T4 of 2018") and h200[1] == 15 * t4[1]
     assert h200[2] == pytest.approx(t4[2], rel=0.05)
-    assert stands("The L4 reads no faster than the T4 and multiplies nearly twice as fast, so it has about twice the room")
-    assert l4[1] <= t4[1] and 1.75 < l4[0] / t4[0] < 2 and l4[2] == pytest.approx(2 * t4[2], rel=0.05)
 
 
 def test_a_round_of_dspark_costs_more_than_a_plain_pass_and_brings_more():
@@ -96,26 +121,51 @@ def test_a_round_of_dspark_costs_more_than_a_plain_pass_and_brings_more():
     assert stands("A round of DSpark costs more than a plain pass", "Formula and clock agree within a few percent")
     assert sum(dspark[:2]) > sum(plain[:2]) and sum(dspark[:2]) / dspark[2] < sum(plain[:2])
     assert all(clocked == pytest.approx(formula, rel=0.06) for *_, formula, clocked in (plain, dspark))
+    tau, gain = map(float, stated.caught(r"^math .* / ([\d.]+) tokens = .* gain ([\d.]+) by the formula", stated.printed("00"), "lesson 00"))
+    assert stands("Lesson 00's math answers bring fewer tokens per round on average, and gain less")
+    assert dspark[2] > tau and plain[3] / dspark[3] > gain
 
 
 def test_at_one_position_reading_takes_longer_than_the_calls():
     products, calls = numbers(r"^At one position ([\d.]+) ms; the same \d+ calls with one row per matrix ([\d.]+) ms\.$")
-    assert stands("With one row per matrix the calls take less than half as long") and calls < products / 2
+    assert stands("with one row per matrix: they take less than half as long") and calls < products / 2
 
 
-def test_what_is_no_matrix_product_is_a_third_of_a_pass_and_not_paid_per_position():
-    one, two, eight, many = (numbers(rf"^positions +{k}: pass +([\d.]+) ms = matrix products +([\d.]+) ms \+ everything else +([\d.]+) ms")
-                             for k in (1, 2, 8, 32))
-    assert stands("so twice the positions take less than twice the time") and two[1] < 2 * one[1] and eight[1] < 4 * two[1]
-    assert stands("At one position at least a third of a pass is no matrix product") and one[2] / one[0] > 1 / 3
+def test_no_dot_lies_above_the_roof():
+    """The time of the reading is no longer than the shortest of the products that are printed."""
+    (read,), (products, _) = numbers(r"^ +1 +([\d.]+) MB"), numbers(r"^At one position ([\d.]+) ms; the same (\d+) calls")
+    bandwidth, peak, bend = numbers(r"^([\d.]+) billion bytes and ([\d.]+) billion multiply-adds per second: the roof bends at ([\d.]+)")
+    assert stands("The roof is drawn through the best of what we measured, so no dot lies above it")
+    assert read / bandwidth <= 1.02 * min(products, *(row[1] for row in table().values()))
+    assert bend == pytest.approx(peak / bandwidth, abs=0.1)
+    assert numbers(r"bytes per weight: about (\d+) positions$") == [pytest.approx(4 * bend, rel=0.05)]
+
+
+def table():
+    """Milliseconds of a pass, of its matrix products and of everything else, by positions."""
+    return {k: numbers(rf"^positions +{k}: pass +([\d.]+) ms = matrix products +([\d.]+) ms \+ everything else +(-?[\d.]+) ms")
+            for k in (1, 2, 8, 32)}
+
+
+def test_most_of_a_pass_is_no_matrix_product_and_it_is_not_paid_per_position():
+    one, two, eight, many = table().values()
+    assert stands("measured, about the same or a little more") and 0.85 * one[1] < two[1] < 1.3 * one[1]
+    assert stands("Whole passes (squares) are slower") and all(rest > 0 for *_, rest in (one, two, eight, many))
+    assert stands("On one CPU thread most of a pass over one position is not matrix products") and one[2] > one[0] / 2
     assert stands("at eight positions neither the products nor the rest take anything near eight times as long")
-    assert eight[1] < 3 * one[1] and eight[2] < 3 * one[2]
-    assert stands("The measured line stays far below it") and many[0] < 5 * one[0]
+    assert eight[1] < 3 * one[1] and 0.9 * one[2] < eight[2] < 3 * one[2]
+
+
+def test_the_committed_run_does_not_contradict_itself():
+    """On a CPU more positions never cost less; the lesson says so where they seem to, and such a run is not committed."""
+    assert not re.search("the machine was (too )?busy", stated.printed("01"), re.I)
+    one, two, eight, many = (row[0] for row in table().values())
+    assert one < 1.1 * two and two < 1.1 * eight and eight < 1.1 * many and one < eight
 
 
 def test_the_ratio_of_the_recap_is_measured_twice():
     twice = numbers(r"^8 positions to one: ([\d.]+) times in this table, ([\d.]+) times in the first measurement$")
-    assert stands("The last line has one ratio, measured twice") and max(twice) < 2
+    assert stands("The last line has one ratio, measured twice") and 1 < min(twice) and max(twice) < 2
     assert numbers(r"^Eight positions cost ([\d.]+) to ([\d.]+) passes over one, not 8,") == sorted(twice)
 
 

@@ -18,6 +18,7 @@ from dspark_course.exercises import lesson_06 as exercises
 from dspark_course.figures import lesson_06 as figures
 from dspark_lite.decoding.block_verification import block_ends
 from dspark_lite.decoding.sampling import probability_ratios
+from dspark_course.measure.evaluation import mean_accepted_length
 from dspark_course.replication import experiments, our_results
 
 NUMBER = r"([+-]?\d+(?:\.\d+)?)"
@@ -26,8 +27,6 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
 @pytest.mark.parametrize(("sentence", "output"), [
     (rf"The accepted length does: {NUMBER} in place of", rf"^never rolled back +{NUMBER}"),
     (rf"in place of {NUMBER}\. Entries", rf"^rolled back +{NUMBER}"),
-    (rf"MTP-1 has {NUMBER} to \S+, measured below", rf"^chat +MTP-1 +τ \S+ +{NUMBER}$"),
-    (rf"MTP-1 has \S+ to {NUMBER}, measured below", rf"^code +MTP-1 +τ \S+ +{NUMBER}$"),
     (rf"Eagle3 commits {NUMBER} tokens per round on chat", rf"^chat +Eagle3 +τ {NUMBER}"),
     (rf"on chat, DSpark {NUMBER}: the rival wins", rf"^chat +DSpark +τ {NUMBER}"),
     (rf"acceptance falls further, from {NUMBER} to {NUMBER}, Eagle3's", rf"^chat +DSpark +τ \S+ +{NUMBER} .* {NUMBER}$"),
@@ -38,8 +37,12 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"first position on math was {NUMBER} on eight", rf"^math +Eagle3 +τ \S+ +{NUMBER}"), (rf"and is {NUMBER} on 200", rf"^Eagle3, here +{NUMBER}"),
     (rf"DSpark commits {NUMBER} % fewer tokens per round than Eagle3", rf"DSpark against Eagle3, mean of the domains: -{NUMBER}%"),
     (rf"where the paper's commits {NUMBER} % more", rf"here, \+{NUMBER}% in the paper"),
-    (rf"it commits {NUMBER} tokens on math, {NUMBER} on code and {NUMBER} on chat \(40",
+    (rf"DSpark commits {NUMBER} tokens on math, {NUMBER} on code and {NUMBER} on chat \(40",
      rf"^DSpark as trained at the end of lesson 07: math {NUMBER}, code {NUMBER}, chat {NUMBER}$"),
+    (rf"On the same prompts this Eagle3 commits {NUMBER}, {NUMBER} and {NUMBER}: more on math",
+     rf"^Eagle3 on the same 40 prompts: math {NUMBER}, code {NUMBER}, chat {NUMBER}$"),
+    (rf"The paper's Eagle3 starts low, on chat with {NUMBER};", rf"^Eagle3, paper +\S+ \S+ +\S+ \S+ +{NUMBER}"),
+    (rf"ours starts with {NUMBER}, and no first position", rf"^Eagle3, here +\S+ \S+ +\S+ \S+ +{NUMBER}"),
     (rf"it ends at {NUMBER}, the other at", rf"teacher-forced +.*: {NUMBER} with the target's"),
     (rf"the other at {NUMBER}\. \(Both rise", rf"training-time test +.*: {NUMBER} with the target's"),
     (rf"teacher forcing loses {NUMBER} by the fifth", rf"teacher-forced .*\(-{NUMBER}\);"),
@@ -48,8 +51,8 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"the order turns: \S+ against {NUMBER}\.", rf"training-time test .*features, {NUMBER} with"),
     (rf"Its toy begins lower, {NUMBER} against", rf"training-time test +pass 1: {NUMBER};"),
     (rf"Its toy begins lower, \S+ against {NUMBER}, since", rf"teacher-forced +pass 1: {NUMBER};"),
-    (rf"with five it commits {NUMBER} tokens per round", rf"training-time test +.*; τ with 1 to 5 drafts .* {NUMBER}$"),
-    (rf"with five it commits \S+ tokens per round, the other {NUMBER}\.", rf"teacher-forced +.*; τ with 1 to 5 drafts .* {NUMBER}$"),
+    (rf"with five it would commit {NUMBER} tokens per round", rf"training-time test +.*; τ with 1 to 5 drafts .* {NUMBER}$"),
+    (rf"with five it would commit \S+ tokens per round, the other {NUMBER}\.", rf"teacher-forced +.*; τ with 1 to 5 drafts .* {NUMBER}$"),
     (rf"loses {NUMBER} in seven passes", rf"the lab's Eagle3 .*\(-{NUMBER}\)$"),
     (rf"At position 7 they have {NUMBER}, the", rf"{NUMBER} at position 7"),
     (rf"the coloured line {NUMBER}, and the bar covers", rf"the lab's Eagle3 .*features, {NUMBER} with"),
@@ -65,18 +68,20 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"there its round cost {NUMBER} plain passes, .* the verification in it {NUMBER} in place", rf"^Eagle3 .* code {NUMBER} \({NUMBER}\)"),
     (rf"plain passes, on math {NUMBER}, and the verification in it \S+ in place of {NUMBER}, though", rf"^Eagle3 +math {NUMBER} \({NUMBER}\)"),
     (rf"Eagle3 would gain {NUMBER} on code", rf"^Eagle3 .* code \S+ \(\S+\) {NUMBER} "),
-    (rf"on code, and DSpark {NUMBER}\.", rf"^DSpark .* code \S+ \(\S+\) {NUMBER} "),
+    (rf"on code and DSpark {NUMBER};", rf"^DSpark .* code \S+ \(\S+\) {NUMBER} "),
+    (rf"on chat {NUMBER} and \S+, about level", rf"^Eagle3 .* chat \S+ \(\S+\) {NUMBER}$"),
+    (rf"on chat \S+ and {NUMBER}, about level", rf"^DSpark .* chat \S+ \(\S+\) {NUMBER}$"),
 ])
 def test_what_the_lesson_says_it_prints(sentence, output):
     tied("06", sentence, output)
 
 
 def test_the_shapes_of_the_papers_curves_and_of_ours():
-    caught("Eagle3 begins lowest and rises in every domain, DFlash begins high and drops by the third position, and DSpark begins highest",
-           prose("06"), "the prose")
-    caught("On math ours begin in the paper's order, and DSpark stays nearly level; but Eagle3 rises in a single step, and DFlash falls later "
-           "and further. On code and chat DFlash alone begins high and drops, and it falls on where the paper's levels off or recovers",
-           prose("06"), "the prose")
+    rows = [caught(rf"\| {shape} \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", prose("06"), "the table") for shape in (
+        "Eagle3 begins lowest and rises", "DFlash begins high, drops by the third position", "DSpark begins highest and stays nearly level")]
+    assert [list(row) for row in rows] == [["yes, in a single step", "no: begins high, stays level", "no: level, too"],
+                                           ["yes, later and further", "yes, but falls on", "yes, but falls on"],
+                                           ["yes", "no: lowest, and a dent at 4", "no: lowest, and falls"]]
     ours = {domain: {name: [e.value for e in our_results.conditional_acceptance(f"tiny-{name}", domain)] for name in paper.LABELS}
             for domain in DOMAINS}
     theirs = {domain: {name: paper.conditional_acceptance(name, domain) for name in paper.LABELS} for domain in DOMAINS}
@@ -89,6 +94,11 @@ def test_the_shapes_of_the_papers_curves_and_of_ours():
     assert all(curves["dflash"][2] < curves["dflash"][0] for curves in ours.values())
     assert all(max(ours[domain]["dflash"][3:]) < ours[domain]["dflash"][2] - 0.04 for domain in ("code", "chat"))
     assert all(np.mean(theirs[domain]["dflash"][3:]) > theirs[domain]["dflash"][2] - 0.005 for domain in ("code", "chat"))
+    for domain in ("code", "chat"):
+        firsts = {name: curve[0] for name, curve in ours[domain].items()}
+        assert min(firsts, key=firsts.get) == "dspark" and min(firsts["eagle3"], firsts["dflash"]) > 0.92
+        assert abs(np.mean(ours[domain]["eagle3"][4:]) - firsts["eagle3"]) < 0.005
+    assert ours["chat"]["dspark"][-1] < ours["chat"]["dspark"][0] - 0.1
     assert ours["code"]["dspark"][3] < min(ours["code"]["dspark"][2], ours["code"]["dspark"][4]) - 0.05  # the dent at the fourth
 
 
@@ -99,21 +109,40 @@ def keeps_the_shapes(curves: dict) -> bool:
             and curves["dflash"][2] < firsts["dflash"] and abs(curves["dspark"][-1] - firsts["dspark"]) < 0.04)
 
 
-def test_what_is_said_of_the_two_suspects():
-    prompts, anchors = caught(rf"on chat \({NUMBER} prompts each\), more than this Eagle3 in every domain.*"
-                              rf"the block drafters from blocks that begin at {NUMBER} of them at most", prose("06"), "the prose")
+def test_what_is_said_of_the_three_suspects():
+    said = caught(rf"There are three suspects: .*on chat \({NUMBER} prompts each\).*: more on math, too little more to tell on the others.*"
+                  rf"the block drafters from blocks that begin at {NUMBER} of them at most", prose("06"), "the prose")
     (cured,) = (row["accepted_length"] for row in experiments.diagnosis()["drafters"] if row["drafter"] == "diagnosis-5-full-length")
-    rival = our_results.accepted_lengths("tiny-eagle3")
-    assert all(cured[domain] > rival[domain].value for domain in DOMAINS)
+    prompts, anchors = map(int, said)
+    rival = {domain: mean_accepted_length([rows[:prompts]]) for domain, rows in zip(DOMAINS, our_results.tallies("tiny-eagle3"))}
+    more = {domain: cured[domain] - rival[domain] for domain in DOMAINS}
+    # Two recordings of one drafter on these prompts, this and the experiments', differ by so much.
+    noise = max(abs(row["accepted_length"][domain] - mean_accepted_length([rows[:prompts]]))
+                for row in experiments.diagnosis()["drafters"] if row["drafter"] == "tiny-dspark"
+                for domain, rows in zip(DOMAINS, our_results.tallies("tiny-dspark")))
+    assert more["math"] > 3 * noise and all(0 < more[domain] < noise for domain in ("code", "chat"))
     assert f"EVALUATED, SLOTS = {prompts}, " in (ROOT / "scripts" / "diagnosis.py").read_text()
-    assert anchors == str(our_results.measured("tiny-dspark")["recipe"]["config"]["num_anchors"])
+    assert anchors == our_results.measured("tiny-dspark")["recipe"]["config"]["num_anchors"]
 
 
-def test_the_toy_that_reads_its_own_output_is_ahead_with_two_drafts():
-    caught("costs a little at the first draft and pays after it.* it is ahead with two drafts", prose("06"), "the prose")
+def test_no_first_position_differs_more_from_the_papers():
+    caught("and no first position in the table differs more", prose("06"), "the prose")
+    apart = {(name, domain): abs(our_results.conditional_acceptance(f"tiny-{name}", domain)[0].value - paper.conditional_acceptance(name, domain)[0])
+             for name in paper.LABELS for domain in DOMAINS}
+    assert max(apart, key=apart.get) == ("eagle3", "chat")
+
+
+def test_the_end_of_the_training_time_test_is_told():
+    caught("each pass reads the one before, and yet errors in its features hardly add up", prose("06"), "the prose")
+    assert float(caught(rf"the lab's Eagle3 .*\(-{NUMBER}\)$", printed("06"), "the output")[0]) < 0.02
+
+
+def test_the_toy_that_reads_its_own_output_is_ahead_with_three_drafts():
+    caught("costs a little at the first draft and pays after it.* it is level with two drafts and ahead with three", prose("06"), "the prose")
     forced, unrolled = ([float(tau) for tau in caught(rf"^toy, {way} +pass 1.*; τ with 1 to 5 drafts ((?:{NUMBER} ?)+)$", printed("06"),
                                                       "the output")[0].split()] for way in ("teacher-forced", "training-time test"))
-    assert [ours > theirs for ours, theirs in zip(unrolled, forced, strict=True)] == [False] + [True] * 4
+    ahead = [ours - theirs for ours, theirs in zip(unrolled, forced, strict=True)]
+    assert ahead[0] < 0 and abs(ahead[1]) < 0.02 and min(ahead[2:]) > 0.03
 
 
 def test_only_math_has_the_papers_winner():
@@ -128,20 +157,37 @@ def draft_times(drafter):
 
 
 def test_what_a_further_token_costs():
-    caught("a further token costs Eagle3 a whole pass, the block drafters a small part of one. Eagle3's first token is "
-           "cheaper than a whole block of seven, its seven cost more than DFlash's seven.*The block drafters' lines rise only a little",
-           prose("06"), "the prose")
+    caught("a further token costs Eagle3 a whole pass, nearly as much as the first, the block drafters a small part of one. Eagle3's first "
+           "token is cheaper than a whole block of seven, its seven cost about twice as much as a block, with one layer against three. The block "
+           "drafters' lines rise only a little", prose("06"), "the prose")
     (first, more, whole), *blocks = map(draft_times, ("Eagle3", "DFlash", "DSpark"))
-    assert whole > blocks[0][2]
+    assert 0.7 * first < more < 1.05 * first
+    assert all(1.6 < whole / block_whole < 2.7 for _, _, block_whole in blocks)
     assert all(first < block_first and block_more < more / 2 for block_first, block_more, _ in blocks)
     assert all(block_whole - block_first < (whole - first) / 2 for block_first, _, block_whole in blocks)
 
 
-def test_the_first_token_is_costly_after_a_verification_alone():
-    caught("The first token costs more than a further one, but not right after another draft", prose("06"), "the prose")
+def again_ms():
+    """Milliseconds that the lesson prints of Eagle3's first token right after another draft."""
+    return float(caught(rf"no verification in between: Eagle3 {NUMBER} ms$", printed("06"), "the output")[0])
+
+
+def test_right_after_another_draft_the_first_token_costs_what_a_further_one_does():
+    caught("Right after another draft even the first token costs no more than a further one", prose("06"), "the prose")
     first, more, _ = draft_times("Eagle3")
-    again = float(caught(rf"no verification in between: Eagle3 {NUMBER} ms$", printed("06"), "the output")[0])
-    assert first > 1.3 * more and again < 0.75 * first
+    assert 0.8 * more < again_ms() < 1.1 * more and again_ms() < 0.95 * first
+
+
+def test_the_other_machine_drafted_in_half_the_time():
+    per_token, whole = map(float, caught(rf"On another machine of ours a further token cost Eagle3 half as much, {NUMBER} ms, and seven tokens "
+                                         rf"{NUMBER} plain passes", prose("06"), "the prose"))
+    first, more, _ = draft_times("Eagle3")
+    assert 0.4 < per_token / more < 0.65 and whole < 0.8 * draft_times_in_passes("Eagle3")
+
+
+def draft_times_in_passes(drafter):
+    """Plain passes that the lesson prints of a draft of seven."""
+    return float(caught(rf"^{drafter} .* ms \({NUMBER}\) for 7$", printed("06"), "the output")[0])
 
 
 def test_what_the_paper_says_of_eagle3_is_said_of_chains():
@@ -157,30 +203,57 @@ def verification():
     return plain * ratio, ratio, dict(zip(("Eagle3", "DFlash", "DSpark"), map(float, taus)))
 
 
-def test_eagle3s_tokens_cost_no_more_than_dsparks_on_chat():
-    caught("On chat Eagle3's tokens cost no more than DSpark's. DSpark drafts faster, but saves little beside a whole verification, "
-           "and Eagle3 commits more", prose("06"), "the prose")
+def taus_by_length(domain):
+    """τ with 1, 2, ... 7 drafts by the formula, from the acceptances that the lesson prints; a dash counts as 0."""
+    found = {name: caught(rf"^{domain} +{name} +τ \S+((?: +[\d.-]+)+) *$", printed("06"), "the output")[0].split()
+             for name in ("Eagle3", "DFlash", "DSpark")}
+    return {name: 1 + np.cumsum(np.cumprod([0.0 if rate == "-" else float(rate) for rate in rates])) for name, rates in found.items()}
+
+
+def token_costs(domain, verify):
+    """Milliseconds per token with 1, 2, ... 7 drafts, from what the lesson prints, where a verification takes `verify` milliseconds."""
+    costs = {}
+    for name, taus in taus_by_length(domain).items():
+        first, more, whole = draft_times(name)
+        costs[name] = (np.array([*(first + k * more for k in range(6)), whole]) + verify) / taus
+    return costs
+
+
+def test_on_chat_eagle3_and_dspark_are_nearly_level():
+    caught("On chat, at the verification that we measured, DSpark drafts faster and Eagle3 commits more: here the two come out nearly level.* "
+           "and what a draft costs hardly counts: the larger", prose("06"), "the prose")
     verify, ratio, taus = verification()
     wholes = {name: draft_times(name)[2] for name in taus}
     token = {name: (whole + verify) / taus[name] for name, whole in wholes.items()}
-    assert taus["Eagle3"] == max(taus.values()) and 0 < wholes["Eagle3"] - wholes["DSpark"] < verify / 4
-    assert token["Eagle3"] < 1.05 * token["DSpark"] and max(token["Eagle3"], token["DSpark"]) < min(token["DFlash"], verify / ratio)
+    assert taus["Eagle3"] == max(taus.values()) and wholes["DSpark"] < wholes["Eagle3"]
+    assert 0.93 < token["Eagle3"] / token["DSpark"] < 1.07 and max(token["Eagle3"], token["DSpark"]) < min(token["DFlash"], verify / ratio)
+    for domain in DOMAINS:
+        at_right, longest = token_costs(domain, 20 * verify), {name: taus[-1] for name, taus in taus_by_length(domain).items()}
+        assert min(at_right, key=lambda name: min(at_right[name])) == max(longest, key=longest.get)
 
 
-def test_where_a_verification_is_cheap_hardly_a_drafter_pays():
-    caught("with a target no larger than its drafters, Eagle3's curve is nearly flat after four drafts: a further one costs about what it "
-           "brings. DSpark's falls on.* But there every drafter gains little or loses: even a draft of one costs most of the pass "
-           "that it may save, or more", prose("06"), "the prose")
-    _, ratio, taus = verification()
-    plain, costs = 0.5 / ratio, {}
-    for name in taus:
-        first, more, whole = draft_times(name)
-        rates = caught(rf"^chat +{name} +τ \S+((?: +[\d.]+)+)", printed("06"), "the output")[0].split()
-        by_length = 1 + np.cumsum(np.cumprod([float(rate) for rate in rates]))
-        costs[name] = [(first + k * more + 0.5) / tau for k, tau in enumerate(by_length)]
-        assert first > 0.6 * plain and whole > plain
-    assert max(costs["Eagle3"][3:]) < 1.12 * min(costs["Eagle3"]) and np.argmin(costs["DSpark"]) > 4
-    assert min(min(some) for some in costs.values()) > 0.8 * plain
+def test_where_a_verification_is_cheap_no_drafter_pays_on_chat():
+    caught("with a target no larger than its drafters, a further pass costs Eagle3 as much as it brings, or more: its curve is flat or rises. "
+           "DSpark's falls on.* But on chat no drafter beats plain decoding there: even a draft of one costs most of the pass that it may save, "
+           "or more", prose("06"), "the prose")
+    plain, costs = 0.5 / verification()[1], token_costs("chat", 0.5)
+    assert all(draft_times(name)[0] > 0.6 * plain for name in costs) and all(min(some) > plain for some in costs.values())
+    assert np.diff(costs["Eagle3"][2:]).min() > -0.02 * costs["Eagle3"][2] and np.argmin(costs["DSpark"]) > 4
+
+
+def test_who_is_cheapest_on_math_and_on_code():
+    caught("On math DFlash and DSpark commit a little more than Eagle3, for cheaper drafts; DFlash's are the cheapest. On code Eagle3 has the "
+           "largest .* by a little, and pays more for its drafts than that brings: DSpark is cheapest. \\(With the other machine's passes, half as "
+           "long, the two would be level there", prose("06"), "the prose")
+    verify = verification()[0]
+    for domain, cheapest in (("math", "DFlash"), ("code", "DSpark")):
+        least = {name: min(some) for name, some in token_costs(domain, verify).items()}
+        assert min(least, key=least.get) == cheapest
+    math_taus, code_taus = ({name: taus[-1] for name, taus in taus_by_length(domain).items()} for domain in ("math", "code"))
+    assert all(0 < math_taus[name] - math_taus["Eagle3"] < 0.4 for name in ("DFlash", "DSpark"))
+    assert 0 < code_taus["Eagle3"] - code_taus["DSpark"] < 0.4 and code_taus["Eagle3"] == max(code_taus.values())
+    # The other machine: a verification of 1.26 plain passes, seven tokens of Eagle3's 0.51, of DSpark's 0.43.
+    assert (1.26 + 0.51) / code_taus["Eagle3"] == pytest.approx((1.26 + 0.43) / code_taus["DSpark"], rel=0.02)
 
 
 def test_judged_as_a_whole_a_block_keeps_more_and_the_text_stays():
@@ -227,13 +300,31 @@ def scoreboard_row(name):
 
 
 def test_tokens_per_round_are_not_speed():
-    caught("`total` adds the little that passes between rounds.* On code Eagle3 commits more than DSpark and gains less, because its round costs "
-           "more. On chat the small LM commits most of all and gains less than either, for the same reason", prose("06"), "the prose")
-    rows = {name: scoreboard_row(name) for name in ("small LM", "DFlash", "DSpark", "Eagle3", "MTP-1")}
-    (tau, cost, speed), (rival_tau, rival_cost, rival_speed), small = rows["DSpark"], rows["Eagle3"], rows["small LM"]
-    assert rival_tau["code"] > tau["code"] and rival_speed["code"] < speed["code"] and rival_cost > cost
-    assert small[0]["chat"] == max(row[0]["chat"] for row in rows.values()) and small[1] > rival_cost
-    assert small[2]["chat"] < min(speed["chat"], rival_speed["chat"])
+    said = caught(rf"On chat the small LM commits {NUMBER}, Eagle3 {NUMBER}, and yet they gain {NUMBER} and {NUMBER}: a round of the small LM costs "
+                  rf"{NUMBER} plain passes, Eagle3's {NUMBER}\. On code", prose("06"), "the prose")
+    (tau, cost, speed), (rival_tau, rival_cost, rival_speed) = scoreboard_row("small LM"), scoreboard_row("Eagle3")
+    assert [*map(float, said)] == [tau["chat"], rival_tau["chat"], speed["chat"], rival_speed["chat"], cost, rival_cost]
+
+
+def test_on_which_side_code_falls():
+    caught("On code Eagle3 commits a tenth more than DSpark and gains less, because its round costs a fifth more, in the table as by the costs "
+           "that we timed. A tenth is all it could afford. .* where seven tokens cost Eagle3 0.51 plain passes, its round cost only a "
+           "twentieth more: there code would fall on Eagle3's side. On math DSpark wins either way, since it commits more at less cost",
+           prose("06"), "the prose")
+    (tau, cost, speed), (rival_tau, rival_cost, rival_speed) = scoreboard_row("DSpark"), scoreboard_row("Eagle3")
+    more = rival_tau["code"] / tau["code"]
+    timed = [verification()[1] + draft_times_in_passes(name) for name in ("Eagle3", "DSpark")]
+    assert 1.08 < more < 1.12 and rival_speed["code"] < speed["code"]
+    assert all(1.16 < dearer < 1.25 for dearer in (rival_cost / cost, timed[0] / timed[1]))
+    assert 1.03 < (1.26 + 0.51) / (1.26 + 0.43) < 1.07 < more  # what the other machine timed
+    assert tau["math"] > rival_tau["math"] and cost < rival_cost and speed["math"] > rival_speed["math"]
+
+
+def test_drafting_in_the_table_is_near_what_the_lesson_times():
+    caught("Drafting is near what we timed; verifying is more than the pass that we timed", prose("06"), "the prose")
+    for name in ("DFlash", "DSpark", "Eagle3"):
+        drafting, verifying = map(float, caught(rf"^{name}(?: +[\d.-]+){{4}} +{NUMBER} +{NUMBER} ", printed("06"), "the scoreboard"))
+        assert abs(drafting - draft_times_in_passes(name)) < 0.12 and verifying > verification()[1]
 
 
 def test_two_short_blocks_have_the_length_that_the_answer_says():
@@ -295,10 +386,10 @@ def test_panels_of_acceptance_have_one_axis_which_shows_the_lowest_interval(clos
     assert [axes.get_ylabel() for axes in fig.axes] == ["accepted, given that all before were", ""]
 
 
-def test_passes_stand_on_one_scale_and_say_what_the_last_one_loses(closing):
+def test_passes_stand_on_one_scale_and_say_how_far_the_last_is_below(closing):
     live = [Estimate(0.9, 0.8, 0.95), None]
     fig = figures.passes_figure({"toy": ([0.6, 0.7], [0.6, 0.55]), "lab": ([0.9, 0.9], [0.9, 0.9])}, live)
-    assert [axes.get_title() for axes in fig.axes] == ["toy: the last pass loses 0.150", "lab: the last pass loses 0.000"]
+    assert [axes.get_title() for axes in fig.axes] == ["toy: last pass 0.150 below grey", "lab: last pass 0.000 below grey"]
     assert len({axes.get_ylim() for axes in fig.axes}) == 1
 
 

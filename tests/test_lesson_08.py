@@ -196,9 +196,9 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"in the released file {NUMBER} MB each", rf"^  embed_tokens.weight .* {NUMBER} MB$"),
     (rf"in the released file {NUMBER} MB each", rf"^  lm_head.weight .* {NUMBER} MB$"),
     (rf"second and third layer {NUMBER} % and {NUMBER} % off the first's", rf"^norms differ from the first: 0%  {NUMBER}%  {NUMBER}%$"),
-    (r"DFlash accepts longer than DSpark on (math) and (code)\. ",
-     r"(\w+): DFlash accepts longer, .*\n(\w+): DFlash accepts longer, .*\nchat: DSpark"),
-    (r"on (math) and (code) the intervals (overlap)", r"(\w+): .*, the intervals overlap\n(\w+): .*, the intervals (overlap)$"),
+    (rf"DSpark accepts {NUMBER} % less than DFlash on math, an interval below zero", rf"^math +DSpark over DFlash, .*: -{NUMBER}% \[-\d+%, -\d+%\]$"),
+    (rf"an interval below zero, {NUMBER} % less on code", rf"^code +DSpark over DFlash, .*: -{NUMBER}% "),
+    (rf"less on code, and {NUMBER} % more on chat", rf"^chat +DSpark over DFlash, .*: \+{NUMBER}% \[\+\d+%, "),
     (rf"right one \({NUMBER} tokens in the first round, {NUMBER} in later ones",
      rf"^block left in the cache .*: {NUMBER} in the first round, {NUMBER} in"),
     (rf"wrong from the start \({NUMBER}\)", rf"^read in the other layout .*: {NUMBER} in the first round"),
@@ -215,6 +215,19 @@ def test_what_the_lesson_says_it_prints(sentence, output):
     tied("08", sentence, output)
 
 
+def test_four_drafts_of_the_small_lm_break_even_where_the_exercise_says():
+    said = caught(rf"Four passes take 4/7 of {NUMBER} ms, {NUMBER} ms; with the verifying pass a round takes {NUMBER} ms, {NUMBER} plain passes\. "
+                  rf".*One draft costs {NUMBER} ms, a round {NUMBER} plain passes: the draft would have to be accepted with a chance of {NUMBER}\.",
+                  prose("08"), "the prose")
+    row = roofline.predict("H200", "small_lm")
+    four, one = 4 * row.draft / 7, row.draft / 7
+    passes = (one + row.verify) / row.plain
+    found = row.draft, four, four + row.verify, (four + row.verify) / row.plain, one, passes, passes - 1
+    assert list(map(float, said)) == pytest.approx(list(found), rel=0.03)
+    public = reference("public_run.json")["small_lm_accepted_length"]
+    assert "commits 2.30, 3.06 and 2.40" in prose("08") and list(public.values()) == [2.30, 3.06, 2.40] and max(public.values()) < found[3]
+
+
 def test_the_tables_speeds_divided_by_those_in_brackets_are_its_ratios():
     tables = [output.data.get("text/markdown", "") for cell in cells("08") for output in cell.get("outputs", []) if "data" in output]
     rows = [row for table in tables if "tokens/s (plain)" in table
@@ -225,7 +238,8 @@ def test_the_tables_speeds_divided_by_those_in_brackets_are_its_ratios():
 
 
 @pytest.mark.parametrize(("sentence", "output", "bands"), [
-    ("up to a few of 100 places change", rf"measured +float32 0.0, float16 {NUMBER}, bfloat16 {NUMBER}", 2 * [(0.1, 4)]),
+    ("In float16 and bfloat16 none to a few of 100 places change", rf"measured +float32 0.0, float16 {NUMBER}, bfloat16 {NUMBER}",
+     [(0, 4), (0.1, 4)]),
     ("eight rounding steps of the largest logit. No move above was more than about five steps in float32 and one in 16 bits",
      rf"^largest move, .*: float32 {NUMBER}, float16 {NUMBER}, bfloat16 {NUMBER}$", [(0, 5.5), (0, 1.5), (0, 1.5)])])
 def test_how_far_rounding_moves_is_what_the_lesson_says_of_it(sentence, output, bands):
@@ -275,7 +289,7 @@ def test_the_readers_function_says_what_the_released_draft_adds():
 
 @torch.inference_mode()
 def test_a_doubled_sequential_head_shows_in_the_logits_and_in_no_hidden_state():
-    """The answer that exercise 5 folds in."""
+    """The answer that exercise 6 folds in."""
     case = REFERENCE / "golden" / "dspark_vanilla"
     given = load_file(case / "tensors.safetensors")
     draft = load_draft_alone(case / "draft")
@@ -397,16 +411,12 @@ def test_the_public_speed_is_of_one_prompt():
 def test_the_small_lms_passes_cost_what_the_lesson_says():
     said = caught(rf"its seven passes of some ([\d,]+) starts each take {NUMBER} ms on an H200, "
                   rf"where the target's one takes {NUMBER}\. "
-                  rf"To break even it has to commit {NUMBER} of at most {NUMBER} tokens per round\. "
-                  rf"With four passes, .*, that would be about {NUMBER}; "
-                  rf"its accepted length there was {NUMBER} to {NUMBER}, and it", prose("08"), "the prose")
+                  rf"To break even it has to commit {NUMBER} of at most {NUMBER} tokens per round\.", prose("08"), "the prose")
     row, gamma, public = roofline.predict("H200", "small_lm"), shapes.module("small_lm").gamma, reference("public_run.json")
     starts = round(roofline.launches("small_lm")["draft"] / gamma, -2)
-    four = (public["settings"]["small_lm_gamma"] / gamma * row.draft + row.verify) / row.plain
-    lengths = public["small_lm_accepted_length"].values()
     assert [float(number.replace(",", "")) for number in said] == [
-        starts, round(row.draft), round(row.plain), round(row.break_even, 2), gamma + 1, round(four, 1), min(lengths), max(lengths)]
-    assert max(lengths) < four and public["tokens_per_second"]["small_lm"] < public["tokens_per_second"]["plain"]
+        starts, round(row.draft), round(row.plain), round(row.break_even, 2), gamma + 1]
+    assert public["settings"]["small_lm_gamma"] == 4 and public["tokens_per_second"]["small_lm"] < public["tokens_per_second"]["plain"]
 
 
 def test_the_small_lms_are_as_deep_as_the_lesson_says():

@@ -58,7 +58,8 @@ def test_the_swapped_half_is_drawn_pale_and_counts_in_the_titles(closing):
     assert [axes.get_title() for axes in fig.axes] == ["smooth: raw up to 50%, convex 50%", "measured: raw up to 70%, convex 50%"]
     assert [sum(line.get_alpha() is not None for line in axes.lines) for axes in fig.axes] == [0, 2]
     one = {"algorithm1": {1: Estimate(1.0, 0.9, 1.1), 32: Estimate(0.4, 0.3, 0.5)}}
-    fig = figures.ratios({curve: one for curve in ("smooth", "measured")}, "CPU", {"algorithm1": {1: Estimate(1.0, 0.9, 1.1), 32: Estimate(0.3, 0.2, 0.4)}})
+    swapped = {"algorithm1": {1: Estimate(1.0, 0.9, 1.1), 32: Estimate(0.3, 0.2, 0.4)}}
+    fig = figures.ratios({curve: one for curve in ("smooth", "measured")}, "CPU", swapped)
     assert [axes.get_title() for axes in fig.axes] == ["smooth: Algorithm 1 down to 0.40", "measured: Algorithm 1 down to 0.30"]
 
 

@@ -1,5 +1,6 @@
 """Lesson 11: its exercises are the package's layout and mask, and its figures say what they are given."""
 
+import ast
 import re
 
 import matplotlib.pyplot as plt
@@ -13,9 +14,11 @@ from dspark_lite.decoding import Round
 from dspark_lite.decoding.policy import chosen_lengths
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.scheduling import LAG
+from dspark_lite.scheduling.step_costs import StepCosts
 from dspark_course.exercises import lesson_11
 from dspark_course.figures import lesson_11 as figures
 from dspark_course.figures.lesson_11 import Journey
+from dspark_course.measure import roofline
 from dspark_course.replication import experiments, recorded_serving
 from dspark_lite.serving.simulator import EngineModel, simulate
 from dspark_lite.serving.slots import Layout, SlotStore, sees
@@ -73,6 +76,9 @@ def test_figures_7_and_8_draw_the_papers_lines_beside_ours():
     assert all(line.get_ydata().min() > 1 for line in theirs[1]), "the paper's DSpark is above its MTP-1 at every load"
     at_load_1 = [container.lines[0].get_xdata()[0] for container in left.containers]
     assert at_load_1 == [pytest.approx(1.13 ** place) for place in (-1, 0, 1)], "no mark hides another"
+    drawn = figures.figure_8(budgets, {"lagged": estimates(2, 1.5, 1.2)}, "a made device", modelled={"lagged": {1: 8, 2: 6}}).axes[0]
+    (hollow,) = [line for line in drawn.lines if line.get_label() == "DSpark, lagged top-K, the model"]
+    assert hollow.get_ydata().tolist() == [100, 75] and hollow.get_markerfacecolor() == "none"
     frontiers = {name: np.array([[90.0, 90.0], [40.0, 160.0]]) for name in ("mtp", "lagged")}
     ours, papers = figures.figure_7(frontiers, "a made device").axes
     assert (len(ours.lines), len(papers.lines)) == (2, 4)
@@ -103,28 +109,36 @@ TIES = [
     (r"chooses it up to (\d+) under way, and (\d) with 64", r"^best length by exercise 4: .*(32): 7, 64: (\d)$"),
     (r"So seven drafts double the time of a request and bring ([\d.]+) times the tokens",
      r"^with 64 under way a request .* ([\d.]+) times the tokens$"),
-    (r"its ([\d.]+) times the time were [\d.]+ when measured", r"drafts add [\d.]+ ms: ([\d.]+) times the time"),
-    (r"its [\d.]+ times the time were ([\d.]+) when measured", r"times as long by load: .*64: ([\d.]+)$"),
+    (r"it says ([\d.]+) times the time; measured", r"drafts add [\d.]+ ms: ([\d.]+) times the time"),
+    (r"times the time; measured it was ([\d.]+)\.", r"times as long by load: .*64: ([\d.]+)$"),
     (r"more requests share the (\d+) ms of the step", r"^the fit: (\d+) ms a step"),
     (r"finds (\d) drafts best and 7 only half a percent", r"^without the part of the step (\d) drafts are best; 7 give 99\.5% "),
     (r"gives (\d+) % of the best with one request, (\d+) % with 64", r"^the worst length gives of the best: 1: (\d+)%, .*64: (\d+)%$"),
     (r"with 8 \(([\d.]+)\) and", r"^  8 under way: Algorithm 1 over the best fixed length \(7\) ([\d.]+) "),
     (r"and 64 \(([\d.]+)\) only just not", r"^ 64 under way: Algorithm 1 over the best fixed length \(7\) ([\d.]+) "),
-    (r"In the fit above that ratio is ([\d.]+);", r"a request costs as much as ([\d.]+) verified tokens$"),
+    (r"In the fit above \$c_r / c_1\$ is ([\d.]+)\.", r"a request costs as much as ([\d.]+) verified tokens$"),
     (r"its budget falls from ([\d.]+) tokens to ([\d.]+)\.",
-     r"^DSpark, lagged top-K: from ([\d.]+) tokens per request with 1 under way to ([\d.]+) with 64"),
+     r"^DSpark, lagged top-K, measured, tokens per request by load: 1: ([\d.]+), .*, 64: ([\d.]+)$"),
+    (r"falls from 2 on at every doubling, to ([\d.]+) with 64", r"^DSpark, lagged top-K, the model, tokens per request .*, 64: ([\d.]+)$"),
+    (r"each token of it costs about ([\d.]+) ms there", r"^ 64 under way, skewed .*: ([\d.]+) ms for each$"),
+    (r"each token of it costs about ([\d.]+) ms there", r"^ 64 under way, algorithm1: .*: ([\d.]+) ms for each$"),
+    (r"verified or not, (\d+) ms of a step above", r"^ 64 under way, Algorithm 1, .* draft ([\d.]+),"),
+    (r"at that load a user of DSpark is only (\d+) % faster", r"^R = 64  +[\d.]+  +[\d.]+  +\+(\d+)% "),
+    (r"Measured on the engine with 64 it was ([\d.]+), not told apart", r"^ 64 under way: Algorithm 1 over the best fixed length \(7\) ([\d.]+) "),
+    (r"would have put it between (\d+) and (\d+)\.", r"^95 % of resamples of the recorded answers: between (\d+) and (\d+)$"),
+    (r"With a constant \$a\$ it swings from (\d+) to every load", r"^with a = 0\.86 the whole block is best up to (\d+) under way$"),
     (r"Whole blocks waste (\d+) % of what is verified with 64", r"^DSpark, fixed length 7 .* (\d+)%$"),
     (r"the lagged scheduler (\d+) %, and it", r"^DSpark, lagged top-K   .* (\d+)%$"),
-    (r"each user is (\d+) to \d+ % faster", r"^R = 16 +\d+ tokens/s +\+(\d+)% "),
-    (r"each user is \d+ to (\d+) % faster", r"^R = 32 +\d+ tokens/s +\+(\d+)% "),
-    (r"there is (\d+) to \d+ % more throughput", r"^R = 32 .*tokens/s .*tokens/s +\+(\d+)% "),
-    (r"there is \d+ to (\d+) % more throughput", r"^R =  4 .*tokens/s .*tokens/s +\+(\d+)% "),
+    (r"each user is (\d+) to \d+ % faster", r"^16 under way +\d+ tokens/s: \+(\d+)% "),
+    (r"each user is \d+ to (\d+) % faster", r"^32 under way +\d+ tokens/s: \+(\d+)% "),
+    (r"there is (\d+) to \d+ % more throughput", r"^32 under way .*tokens/s.*tokens/s: \+(\d+)% "),
+    (r"there is \d+ to (\d+) % more throughput", r"^ 4 under way .*tokens/s.*tokens/s: \+(\d+)% "),
     (r"of a gain of (\d+) % with one request under way", r"^R =  1  +[\d.]+  +[\d.]+  +\+(\d+)% "),
     (r"with one request under way (\d+) % is left with 64", r"^R = 64  +[\d.]+  +[\d.]+  +\+(\d+)% "),
-    (r"With 32 the gain was \+(\d+) % above", r"^R = 32 +\d+ tokens/s +\+(\d+)% "),
+    (r"With 32 the gain was \+(\d+) % above", r"^32 under way +\d+ tokens/s: \+(\d+)% "),
     (r"above and is \+(\d+) % here", r"^R = 32  +[\d.]+  +[\d.]+  +\+(\d+)% "),
-    (r"first row of each model\), \+\d+ and \+(\d+) %", r"^Pro +3737 tokens/s +\+(\d+)%"),
-    (r"first row of each model\), \+(\d+) and \+\d+ %", r"^Flash +10612 tokens/s +\+(\d+)%"),
+    (r"first row of each model\), \+\d+ and \+(\d+) %", r"^Pro +3737 tokens/s: +\+(\d+)%"),
+    (r"first row of each model\), \+(\d+) and \+\d+ %", r"^Flash +10612 tokens/s: +\+(\d+)%"),
     (r"of DSpark gets (\d+) tokens per second, one of MTP-1 \d+ and one of plain decoding \d+, on the full server (\d+),",
      r"^DSpark, lagged top-K   median [^\d]*(\d+), .*, (\d+)$"),
     (r"one of MTP-1 (\d+) and one of plain decoding \d+, on the full server \d+, (\d+) and",
@@ -135,7 +149,7 @@ TIES = [
     (r"With 32 under way it is ([\d.]+) tokens; on the engine", r"^ 32 under way: ([\d.]+) tokens verified per request"),
     (r"of the loads tried here up to (\d+),", r"^H200, predicted: whole blocks up to (\d+) under way"),
     (r"of the loads tried here up to (\d+),", r"^A100, predicted: whole blocks up to (\d+) under way"),
-    (r"and up to (\d+) on an L4, which reads slowly", r"^L4, predicted: whole blocks up to (\d+) under way"),
+    (r"and up to (\d+) on an L4\.", r"^L4, predicted: whole blocks up to (\d+) under way"),
     (r"at about ([\d.]+) tokens on an H200", r"^H200, predicted: .* ([\d.]+) tokens per request with 512"),
 ]
 
@@ -147,7 +161,7 @@ def test_what_the_lesson_states_is_what_it_prints(sentence, output):
 
 def test_what_the_lagged_scheduler_gives_up_per_step():
     assert "and it gives up only 0.32 tokens per request and step for that" in stated.prose("11")
-    lagged, whole = (float(stated.caught(rf"^{way} .* ([\d.]+) +\d+%$", stated.printed("11"), "the output")[0])
+    lagged, whole = (float(stated.caught(rf"^{way} .* ([\d.]+), +\d+%$", stated.printed("11"), "the output")[0])
                      for way in ("DSpark, lagged top-K  ", "DSpark, fixed length 7"))
     assert round(whole - lagged, 2) == 0.32
 
@@ -172,8 +186,7 @@ def test_the_papers_budget_is_near_ours_where_the_lesson_says_so():
         assert all(abs(ours[load] - np.interp(load, requests, tokens) / 6) < 0.05 for load in (32, 64))
     assert ours[8] < np.interp(8, requests, tokens) / 6 - 0.1 and model == "DeepSeek-V4-Pro"
     assert "on the engine it was about 80 % of 8 (Figure 8), 6.4." in stated.prose("11") and abs(ours[32] - 0.8) < 0.01
-    assert "all of it comes between 4 and 8, and 64 lies above 8." in stated.prose("11")
-    assert ours[4] - ours[8] > ours[1] - ours[64] and ours[64] > ours[8]
+    assert "All of the measured fall comes between 4 and 8." in stated.prose("11") and ours[4] - ours[8] > ours[1] - ours[64]
     assert min(ours[load] for load in (1, 2, 4)) > max(ours[load] for load in (8, 16, 32, 64)), "a busy server verifies less of a block"
     assert "With one request it is no smaller than there." in stated.prose("11")
     (alone,) = stated.caught(r"^  1 under way: ([\d.]+) tokens verified per request", stated.printed("11"), "the output")
@@ -224,20 +237,84 @@ def test_what_a_step_costs_is_the_fit_of_the_ledger():
     assert "a request costs almost four times as much as a verified token" in stated.prose("11") and 3.6 < request / token < 4
 
 
-def test_the_answer_of_exercise_6_has_the_lessons_numbers():
-    growing = np.cumsum(0.88 ** -np.arange(1, 8) - 1)  # f(1) to f(7) with a = 0.88
-    assert "with $a = 0.88$ we have $f(6) = 3.61$ and $f(7) = 5.06$." in stated.prose("11")
-    assert [round(value, 2) for value in growing[5:]] == [3.61, 5.06]
-    assert r"$R = 25 / (0.23 \cdot (5.06 - 3.88)) \approx 92$, and six above; exercise 4 with this fit ended at six, too." in stated.prose("11")
+def test_the_models_budget_falls_from_two_on():
+    (found,) = stated.caught(r"^DSpark, lagged top-K, the model, tokens per request by load: 1: [\d.]+, (.*)$", stated.printed("11"), "the output")
+    budgets = [float(each.split(": ")[1]) for each in found.split(", ")]
+    assert budgets == sorted(set(budgets), reverse=True) and len(budgets) == 6
+    assert budgets[1] - budgets[2] < (budgets[0] - budgets[-1]) / 2
+
+
+def growing(survival):
+    """f(1), f(2), ... of exercise 7, from survivals [g]."""
+    return [(1 + survival[:index].sum()) / survival[index] - index - 1 for index in range(len(survival))]
+
+
+def test_the_answer_of_exercise_7_has_the_lessons_numbers():
+    f = growing((recorded_serving.record().accepted[:, None] > np.arange(7)).mean(0))
+    assert "$f(6) = 3.07$, $f(7) = 4.55$." in stated.prose("11") and [round(value, 2) for value in f[5:]] == [3.07, 4.55]
+    assert f == sorted(f) and growing(0.88 ** np.arange(1, 8)) == pytest.approx(np.cumsum(0.88 ** -np.arange(1, 8) - 1))
+    assert r"$R = 25 / (0.23 \cdot (4.55 - 3.88)) \approx 160$, and six above." in stated.prose("11")
     step, request, token = experiments.additive_step()
-    assert growing[5] < request / token < growing[6] and round(step / (token * growing[6] - request)) == 92
-    assert round(25 / (0.23 * (5.06 - 3.88))) == 92
+    assert f[5] < request / token < f[6] and round(step / (token * f[6] - request), -1) == 160 == round(25 / (0.23 * (4.55 - 3.88)), -1)
     assert stated.caught(r"^the fit: (\d+) ms .*, ([\d.]+) ms a verified token", stated.printed("11"), "the output") == ("25", "0.23")
-    assert stated.caught(r"^without the part of the step (\d) drafts are best", stated.printed("11"), "the output") == ("6",)
+    (last,) = stated.caught(r"^with the recorded survivals the whole block is best up to (\d+) under way$", stated.printed("11"), "the output")
+    assert int(last) == int(step / (token * f[6] - request))
+    assert "with a = 0.91 the whole block is best at every load up to 1000" in stated.printed("11")
+
+
+def paid():
+    """The rows of the table of what the scheduler pays: (costs, load, best fixed length, mean length, and three ratios)."""
+    row = r"^(engine|lesson 10's table|H200, predicted) +(\d+) under way +(\d) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$"
+    return [(name, *map(float, numbers)) for name, *numbers in re.findall(row, stated.printed("11"), re.M)]
+
+
+def test_where_the_scheduler_pays():
+    prose, rows = stated.prose("11"), paid()
+    assert ("6 to 10 % over whole blocks with lesson 10's table from 8 under way on, on the H200 from 64 on, and on the engine with 64."
+            in prose) and "In the model the scheduler gains 6 to 10 % on a full server" in prose
+    gains = {(name, load): over for name, load, _, _, over, *_ in rows}
+    full = {case: over for case, over in gains.items() if case[1] >= {"engine": 64, "lesson 10's table": 8, "H200, predicted": 64}[case[0]]}
+    assert (min(full.values()), max(full.values()), len(full)) == (1.06, 1.10, 6)
+    assert max(over for case, over in gains.items() if case not in full) <= 1.01 and "has room it gains nothing over whole blocks" in prose
+    assert "with 8 under way on the engine it loses 3 %" in prose and min(gains.values()) == gains["engine", 8] == 0.97
+    assert "and Algorithm 1 gains 8 %." in prose and {gains["H200, predicted", 64], gains["H200, predicted", 256]} == {1.08}
+    assert "The best fixed length is 7 in nine of the eleven rows" in prose and [row[2] for row in rows].count(7) == 9 and len(rows) == 11
+    assert "it beats its own mean length, given to everybody, by 7 to 16 % wherever it cuts." in prose
+    by_mean = [over for *_, length, _, _, over in rows if length < 6.95]
+    assert (min(by_mean), max(by_mean)) == (1.07, 1.16)
+
+
+def test_seven_is_best_on_the_predicted_h200_at_every_load():
+    assert "on the H200 it is 7 at every load up to 512" in stated.prose("11")
+    scope = {"roofline": roofline, "StepCosts": StepCosts, "gamma": 7, "context": 1024}
+    for name in ("costs_of", "predicted"):  # the lesson's own
+        (found,) = [node for cell in stated.cells("11") if cell.cell_type == "code" and f"def {name}(" in cell.source
+                    for node in ast.parse(cell.source).body if getattr(node, "name", "") == name]
+        exec(ast.unparse(found), scope)
+    costs = scope["predicted"](roofline.DEVICES["H200"], 512)
+    alive = recorded_serving.record().accepted[:, None] > np.arange(7)
+    for load in costs.requests.astype(int).tolist():
+        assert max(range(1, 8), key=lambda length: lesson_11.fixed_throughput(alive, length, load, costs)) == 7
+
+
+def test_exercise_8s_question_has_the_measured_answer():
+    assert ("39 ms of a step against 6 ms. So its step takes 130 ms against 66, nearly twice as long, and commits 1.8 times the tokens."
+            in stated.prose("11"))
+    ours = recorded_serving.row("policies", concurrency=64, drafter="dspark", policy="fixed 3")
+    theirs = recorded_serving.row("policies", concurrency=64, drafter="mtp", policy="all")
+    assert [round(1e3 * recorded_serving.value("draft_seconds", row)) for row in (ours, theirs)] == [39, 6]
+    seconds, tokens = ([recorded_serving.value(name, row) for row in (ours, theirs)] for name in ("step_seconds", "accepted_length"))
+    assert [round(1e3 * each) for each in seconds] == [130, 66] and round(tokens[0] / tokens[1], 1) == 1.8
+
+
+def test_dsparks_first_token_comes_last_while_there_is_room():
+    assert "While there is room, DSpark's wait is the longest of the three" in stated.prose("11")
+    waits = stated.caught(r"plain decoding (\d+) ms, MTP-1 (\d+) ms, DSpark, lagged top-K (\d+) ms$", stated.printed("11"), "the output")
+    assert [int(wait) for wait in waits] == sorted(map(int, waits))
 
 
 def test_six_and_seven_drafts_are_nearly_level_with_64_under_way():
-    assert "it chose six with 64 under way already, where the two are nearly level." in stated.prose("11")
+    assert "exercise 4 chose six with 64 under way already, where the two are nearly level." in stated.prose("11")
     costs = recorded_serving.engine_costs("dspark")
     alive = recorded_serving.record().accepted[:, None] > np.arange(7)
     six, seven = (lesson_11.fixed_throughput(alive, length, 64, costs) for length in (6, 7))
@@ -256,8 +333,8 @@ def modelled_budgets(costs, policy):
 
 @pytest.mark.parametrize("policy", ["algorithm1", "lagged"])
 def test_the_step_of_the_budget_comes_from_the_costs_that_decided(policy):
-    assert "in the model of the engine (below) they make the same step." in stated.prose("11")
-    assert "less than half of the fall comes there, and 64 lies lowest." in stated.prose("11")
+    assert "and in the model these tables make the same step." in stated.prose("11")
+    assert "less than half of that fall comes between 4 and 8." in stated.prose("11")
     deciding = modelled_budgets(recorded_serving.step_costs(recorded_serving.rows("deciding")), policy)
     assert deciding[4] - deciding[8] > 0.9 * (deciding[1] - deciding[64]) and deciding[64] > deciding[8]
     later = modelled_budgets(recorded_serving.engine_costs("dspark"), policy)

@@ -179,12 +179,13 @@ def test_a_stopped_measurement_goes_on_with_the_load_it_was_at(toy_script, tmp_p
     assert not journal_path(path).exists()
 
 
-def test_the_deep_worlds_dspark_is_calibrated_and_its_measurement_goes_to_a_file_of_its_own(toy_script, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("world", "recipe"), [("deep", "deep-dspark"), ("deep-two-passes", "deep-dspark-two-passes")])
+def test_the_deep_worlds_dspark_is_calibrated_and_its_measurement_goes_to_a_file_of_its_own(toy_script, monkeypatch, tmp_path, world, recipe):
     attached = []
     sts = SimpleNamespace(attach=attached.append)
-    monkeypatch.setattr(script, "checkpoint", lambda recipe: {"deep-dspark": Path("dspark")}[recipe])
+    monkeypatch.setattr(script, "checkpoint", lambda asked: {recipe: Path("dspark")}[asked])
     monkeypatch.setattr(script, "calibrate", lambda lab, drafter: (sts, {}))
-    monkeypatch.setitem(script.MEASURED, "deep", tmp_path / "deep.json")
-    assert script.main(["--world", "deep", "--concurrency", "2"]) == 0
+    monkeypatch.setitem(script.MEASURED, world, tmp_path / "deep.json")
+    assert script.main(["--world", world, "--concurrency", "2"]) == 0
     assert attached == [DRAFTERS["dspark"]]
     assert json.loads((tmp_path / "deep.json").read_text())["policies"] == [{"concurrency": 2}]

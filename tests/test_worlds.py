@@ -96,7 +96,8 @@ def test_a_contrast_is_the_gain_of_one_training_over_another(two_worlds):
     found = worlds.contrasts()
     assert list(found) == ["DSpark of 1 over DFlash of 4 layers", "DSpark of 2 over DFlash of 4 layers",
                            "RNN head over Markov head, draft length 8", "RNN head over Markov head, draft length 16",
-                           "DSpark that reads four layers over one that reads the last of the four"]
+                           "DSpark that reads four layers over one that reads the last of the four",
+                           "DSpark that reads four layers over one that reads them in its first layer alone"]
     assert all(gain.low > 0 for gains in found.values() for gain in gains.values())
     _, _, *rows = worlds.contrasts_table().splitlines()
     assert [row.split("|")[1].strip() for row in rows] == list(found)
@@ -133,23 +134,25 @@ def served(monkeypatch):
         return [row for load in loads for row in (served_row("plain", "all", load, 80, 10), *(
             served_row("dspark", policy, load, committed, 10 * (1 + 4 * (policy != "fixed 2"))) for policy, committed in made.items()))]
 
-    found = {"shallow": {"policies": rows(7, (4, 16)), "device": "CPU"}, "deep": {"policies": rows(2, (4,)), "device": "CPU"}}
+    found = {"shallow": {"policies": rows(7, (4, 16)), "device": "CPU"}, "deep": {"policies": rows(2, (4,)), "device": "CPU"},
+             "deep-two-passes": {"policies": rows(7, (4,)), "device": "CPU"}}
     monkeypatch.setattr(recorded_serving, "serving_run", lambda world: found[world])
 
 
-def test_serving_is_compared_with_the_best_fixed_length_at_the_loads_of_both_worlds(served):
+def test_serving_is_compared_with_the_best_fixed_length_at_the_loads_of_all_servers(served):
     length, whole, scheduled = worlds.over_best_fixed("deep")[4]
     assert length == 2 and whole.value == pytest.approx(100 / 120 - 1) and scheduled.value == pytest.approx(110 / 120 - 1)
     _, _, *rows = worlds.serving_table().splitlines()
-    assert [[cell.strip() for cell in row.split("|")[1:4]] for row in rows] == [["shallow", "4", "7"], ["deep", "4", "2"]]
+    assert [[cell.strip() for cell in row.split("|")[1:4]] for row in rows] == [
+        ["shallow world", "4", "7"], ["deep world, one pass", "4", "2"], ["deep world, two passes", "4", "7"]]
 
 
 def test_the_figure_of_servers_draws_lengths_and_the_scheduler_over_plain_decoding(served):
     found = worlds.throughputs("deep", 4)
     assert {policy: (drafts, gain.value) for policy, (drafts, gain) in found.items()} == {
         "fixed 2": (0, 1.5), "fixed 7": (4, 1.25), "algorithm1": (4, 1.375)}
-    axes = paper_figures.two_servers(4).axes[1]
-    assert axes.get_title() == "deep world, 4 under way: 0 drafts are best"
+    axes = paper_figures.servers(4).axes[1]
+    assert axes.get_title() == "deep world, one pass: 0 drafts are best"
     assert np.allclose(axes.lines[0].get_ydata(), [1.5, 1.25])
 
 
@@ -174,8 +177,9 @@ def test_each_recipe_of_the_deep_world_makes_the_passes_with_the_seed_that_its_p
             of_one_pass = load_recipe(studies.DEEP[name][0])
             for seed, recipe in enumerate(recipes, 1):
                 assert load_recipe(recipe) == {**of_one_pass, "name": recipe, "seed": seed, "epochs": passes}
-    base, last = (load_recipe(recipe) for recipe in studies.DEEP_TAPS.values())
-    assert last == {**base, "name": last["name"], "config": {**base["config"], "target_layer_ids": base["config"]["target_layer_ids"][-1:]}}
+    base, last, first_layer = (load_recipe(recipe) for recipe in studies.DEEP_TAPS.values())
+    changed = (last, {"target_layer_ids": base["config"]["target_layer_ids"][-1:]}), (first_layer, {"drafter": "block, context in the first layer"})
+    assert all(recipe == {**base, "name": recipe["name"], "config": {**base["config"], **change}} for recipe, change in changed)
 
 
 def test_each_drafter_of_the_deep_world_is_trained_at_the_rate_that_its_search_found():

@@ -31,6 +31,8 @@ check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4), (CONFIG, 11, 8)
     "you counted the attention heads; queries are not kept, only keys and values are: num_key_value_heads": (
         lambda c, n, size: 2 * key_numbers(c, c.num_attention_heads, c.num_hidden_layers) * n * size,
         lambda c, n, size: key_numbers(c, c.num_attention_heads + 2 * c.num_key_value_heads, c.num_hidden_layers) * n * size),
+    "num_key_value_heads is enough; the attention heads leave nothing of their own in the cache":
+        lambda c, n, size: 2 * key_numbers(c, c.num_attention_heads * c.num_key_value_heads, c.num_hidden_layers) * n * size,
     "keys and values are kept once per token, not once per pair of tokens: context enters once":
         lambda c, n, size: cache_bytes(c, n, size) * n,
     "two things: count num_key_value_heads, not the attention heads, and both keys and values":
@@ -50,6 +52,7 @@ check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4), (CONFIG, 11, 8)
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * n,
     "that holds for this lesson's model and prompt only; take every factor but the 2 from the arguments": (
         lambda c, n, size: 276_480,
+        lambda c, n, size: 6_144 * n,
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, 12) * n * size,
         lambda c, n, size: 2 * key_numbers(c, 2, c.num_hidden_layers) * n * size,
         lambda c, n, size: 2 * 32 * c.num_key_value_heads * c.num_hidden_layers * n * size,
@@ -94,8 +97,9 @@ check_draft_budget = Exercise(draft_budget, Step([(6.0, 7.0, 5.0, 2.0), (2.0, 9.
         lambda tau, verify, plain, wanted: tau * plain / wanted - plain,
     "that is the budget for one token; a round gives tau of them":
         lambda tau, verify, plain, wanted: plain / wanted - verify / tau,
-    "wanted is the ratio of the two speeds: divide by wanted, not by 1 + wanted":
+    "wanted is the ratio of the two speeds: divide by wanted itself, not by one more or one less": (
         lambda tau, verify, plain, wanted: tau * plain / (1 + wanted) - verify,
+        lambda tau, verify, plain, wanted: tau * plain / (wanted - 1) - verify),
     "the whole round, draft and verification, is divided by tau":
         lambda tau, verify, plain, wanted: tau * (plain / wanted - verify),
     "the sign is turned around: the draft has what the verification leaves":

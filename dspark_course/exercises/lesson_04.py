@@ -43,6 +43,8 @@ check_features = Exercise(features_of, Step([(STATES, (1, 4)), (STATES, (5, 2))]
         lambda states, taps: features_of(states, sorted(taps)),
     "the taps must be joined along the last axis (hidden size), not along the tokens.":
         lambda states, taps: torch.cat([states[i + 1] for i in taps], 1),
+    "the taps must be joined along the last axis (hidden size); yours is the first, so they look like more texts in the batch.":
+        lambda states, taps: torch.cat([states[i + 1] for i in taps]),
     "you joined the taps in reverse; fc expects them in the order of the list.":
         lambda states, taps: features_of(states, taps[::-1]),
     "the taps are interleaved number by number; they are laid side by side, all of the first tap, then all of the second.":
@@ -86,6 +88,8 @@ check_block_ids = Exercise(block_ids, Step([TWO_BLOCKS], {
         lambda a, g, m: block_ids(a, g + 1, m),
     "the anchor stands at the end; it comes first, and the masks wait for what follows it.":
         lambda a, g, m: block_ids(a, g, m).flip(1),
+    "you filled row 0 with an anchor; a row is a block, and each anchor stands in slot 0 (column 0) of its own row.":
+        lambda a, g, m: torch.cat([a[:1].expand(1, g), masks(a[1:], g, m)]),
     "every slot holds the anchor; only slot 0 does, the others hold the mask.":
         lambda a, g, m: a[:, None].repeat(1, g),
     "two anchors went in, so two rows must come out, [B, gamma]; yours has masks or ids for one.":

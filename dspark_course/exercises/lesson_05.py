@@ -1,10 +1,13 @@
-"""Checkers of lesson 05: the transition bias, drawing left to right, a table cut to a rank, a step of the recurrent head."""
+"""Checkers of lesson 05: the transition bias, drawing left to right, a table cut to a rank, a step of the recurrent head, and
+a whole round whose drafts each depend on the one before."""
 
 import torch
 from torch import sigmoid, tanh
 
-from .checking import Exercise, Mistake, Step
-from .verifying import check_verify as check_verify
+from dspark_lite.losslessness.enumeration import outcomes, total_variation
+from . import verifying
+from .checking import Exercise, Mistake, Step, checker, finished
+from .verifying import ANCHOR, DRAFTS, EXACT, TARGET, draw_token, target_texts, verify
 
 
 def _random(*shape, seed=0):
@@ -34,7 +37,8 @@ def tensor(answer):
 BIAS_CASE = _random(6, 2, seed=1), _random(6, 2, seed=2), torch.tensor([4, 0, 4])
 check_transition_bias = Exercise(transition_bias, Step([BIAS_CASE], {
     "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the token before.":
-        (lambda w1, w2, x: w2[x] @ w1.T, lambda w1, w2, x: (w1 @ w2.T)[:, x].T),  # the latter reads the table by column
+        (lambda w1, w2, x: w2[x] @ w1.T, lambda w1, w2, x: (w1 @ w2.T)[:, x].T,  # the latter reads the table by column,
+         lambda w1, w2, x: (w1 @ w2.T)[:, x]),  # this one, too, in the shape [V, B]
     "this is W1[x], a vector of rank r; W2 still has to turn it into one number per token.":
         lambda w1, w2, x: w1[x],
     "you made probabilities of it; the bias is added to logits, and softmax comes once, after the sum.":
@@ -169,6 +173,12 @@ def of_w1(w1, w2, rank):
     return u[:, :rank] * s[:rank], w2 @ vh[:rank].T
 
 
+def alone(w, rank):
+    """The best approximation [V, r] of one factor, and its largest terms without their rows, [V, rank]."""
+    u, s, vh = torch.linalg.svd(w, full_matrices=False)
+    return u[:, :rank] * s[:rank] @ vh[:rank], u[:, :rank] * s[:rank]
+
+
 CUT_CASES = [(_random(6, 3, seed=1), _random(6, 3, seed=2), rank) for rank in (1, 2)]
 check_cut = Exercise(cut_to_rank, Step(CUT_CASES, {
     "the singular values are missing: each term is s times a column of U times a row of Vh.":
@@ -184,6 +194,8 @@ check_cut = Exercise(cut_to_rank, Step(CUT_CASES, {
         lambda w1, w2, rank: (w1[:, :rank], w2[:, :rank]),
     "these are the largest terms of W1; the table is W1 times W2 transposed, and its own are wanted.":
         of_w1,
+    "you cut each factor alone; what W1 holds most of need not be what W2 reads, so cut their product, the table.":
+        (lambda w1, w2, rank: (alone(w1, rank)[0], alone(w2, rank)[0]), lambda w1, w2, rank: (alone(w1, rank)[1], alone(w2, rank)[1])),
     "nothing is cut: this is the whole table.":
         (lambda w1, w2, rank: (w1, w2), terms(lambda u, s, vh, rank: (u * s, vh.T))),
     "a and b are swapped: a has a row for each previous token, b for each next one.":
@@ -280,3 +292,146 @@ check_rnn_step = Exercise(rnn_step, Step([STEP_CASE], {
     "return both, the bias [V] of this slot and the state [r] after it.":
         (lambda *case: rnn_step(*case)[0], lambda *case: rnn_step(*case)[1]),
 }, "the step is not bias W2 tanh(o) and state sigmoid(u) * s + (1 - sigmoid(u)) * tanh(c)."))
+
+
+# A round: the block drawn left to right, the distribution that each draft was drawn from, and the rule. A block drawn in another
+# way is repaired by the rule, if its q is its own, and costs only length. So blocks are compared first, then texts.
+ROUND_BASE = torch.tensor([[0.0, -0.5, 0.5], [-0.3, 0.2, 0.6]])  # base logits [g, V]; the first favourite is not the anchor
+ROUND_TABLE = torch.tensor([[0.2, 1.0, -0.6], [-0.8, 0.1, 0.9], [0.7, -0.5, 0.0]])  # the bias after each token, [V, V]
+
+
+def corrected(logits, bias_row):
+    """The distribution [V] of a slot after the bias."""
+    return torch.softmax(logits + bias_row, -1)
+
+
+def drafting_round(before=lambda k, anchor, drafts, base: drafts[-1] if k else anchor, pick=draw_token,
+                   kept=lambda k, anchor, drafts, base, bias, drawn_from: drawn_from):
+    """Draws a block in a way that may be wrong: slot k is biased by the token `before` (None: not at all), and `kept` is the row
+    of q that is kept for it, once the block has been drawn."""
+    def draw_block(base, anchor, bias, generator):
+        drafts, rows = [], []
+        for k, logits in enumerate(base):
+            token = before(k, anchor, drafts, base)
+            rows.append(corrected(logits, 0 if token is None else bias(token)))
+            drafts.append(pick(rows[k], generator))
+        return drafts, torch.stack([kept(k, anchor, drafts, base, bias, row) for k, row in enumerate(rows)])
+    return draw_block
+
+
+def most_likely(probs, generator):
+    """The most probable token of probs [V]; nothing is drawn."""
+    return int(probs.argmax())
+
+
+drawn_block = drafting_round()
+
+
+def round_of(draw_block=drawn_block, rule=verify):
+    """A whole round, made of a way to draw the block and a rule that verifies it."""
+    def one_round(base_logits, anchor, bias, p_of, generator):
+        drafts, q = draw_block(base_logits, anchor, bias, generator)
+        return rule(p_of(drafts), q, drafts, generator)
+    return one_round
+
+
+one_round = round_of()
+WRONG_BLOCKS = {  # the texts would still be the target's own, for the rule repairs any block
+    "no bias reached the block; slot k is drawn after the bias of the token before it":
+        drafting_round(before=lambda k, anchor, drafts, base: None),
+    "every slot is biased by the anchor; after each draw the token just drawn becomes the previous one":
+        drafting_round(before=lambda k, anchor, drafts, base: anchor),
+    "the first slot has no bias; its previous token is the anchor":
+        drafting_round(before=lambda k, anchor, drafts, base: drafts[-1] if k else None),
+    "slot k is biased by the favourite of the base logits at k - 1, not by the token that was drawn there":
+        drafting_round(before=lambda k, anchor, drafts, base: int(base[k - 1].argmax()) if k else anchor),
+    "the drafts are the most probable tokens; draw them with draw_token":
+        drafting_round(pick=most_likely),
+}
+WRONG_ROWS = {
+    "you verify with the q of the base logits; the rule needs the one that the token was drawn from, after the bias":
+        drafting_round(kept=lambda k, anchor, drafts, base, bias, row: corrected(base[k], 0)),
+    "every row of q has the anchor's bias; the rule needs the one that the token was drawn from, after the token before it":
+        drafting_round(kept=lambda k, anchor, drafts, base, bias, row: corrected(base[k], bias(anchor))),
+    "row k of q has the bias of draft k itself; it was drawn after that of the token before it":
+        drafting_round(kept=lambda k, anchor, drafts, base, bias, row: corrected(base[k], bias(drafts[k]))),
+    "all rows of q have the bias of the last draft; keep each row when its token is drawn":
+        drafting_round(kept=lambda k, anchor, drafts, base, bias, row: corrected(base[k], bias(drafts[-1]))),
+    "q holds logits; the rule compares probabilities, so each row needs a softmax":
+        drafting_round(kept=lambda k, anchor, drafts, base, bias, row: base[k] + bias(drafts[k - 1] if k else anchor)),
+}
+WRONG_ROUNDS = {**{sentence: round_of(wrong) for sentence, wrong in WRONG_ROWS.items()},
+                **{sentence: round_of(rule=wrong) for sentence, wrong in verifying.MISTAKES.items()}}
+
+
+def committed(learners, path, block: int):
+    """The drafts that a learner's round shows the target and the tokens that it commits; every draw follows `path`."""
+    shown = []
+
+    def p_of(drafts):
+        tokens = [int(token) for token in drafts]
+        if len(tokens) != block:
+            raise Mistake(f"p_of takes the {block} drafts of the block, without the anchor; it got {len(tokens)} tokens")
+        shown.append(tuple(tokens))
+        return TARGET[[ANCHOR, *tokens]]
+
+    tokens = finished(learners(ROUND_BASE[:block].clone(), ANCHOR, lambda token: ROUND_TABLE[int(token)].clone(), p_of, path))
+    if len(set(shown)) > 1:
+        raise Mistake("two different blocks were shown to the target; a round drafts one and asks once")
+    tokens = verifying.well_formed(tokens, list(range(block)), decided=bool(path.taken))
+    if not shown:
+        raise Mistake("nobody asked the target; p_of(drafts) gives its distributions")
+    return shown[0], tokens
+
+
+def blocks_and_texts(learners, block: int = DRAFTS) -> tuple[dict, dict, float]:
+    """Probability of each block that is drafted and of each text of a round's full length, what is missing drawn from the
+    target; mean tokens per round."""
+    blocks, texts, length = {}, {}, 0.0
+    for (drafts, tokens), probability in outcomes(lambda path: committed(learners, path, block)):
+        blocks[drafts] = blocks.get(drafts, 0.0) + probability
+        length += probability * len(tokens)
+        for text, share in verifying.continued(tokens, block + 1):
+            texts[text] = texts.get(text, 0.0) + probability * share
+    return blocks, texts, length
+
+
+def like(found: dict, sort: int, known: dict) -> str:
+    """The sentence of `known`, {sentence: round}, whose blocks (`sort` 0) or texts (1) are those found; empty where none is."""
+    return next((sentence for sentence, wrong in known.items()
+                 if total_variation(found, blocks_and_texts(wrong)[sort]) < EXACT), "")
+
+
+@checker
+def check_round(learners):
+    """Checks a function like `one_round` by the exact distribution of the blocks it drafts and of the texts it commits."""
+    if not callable(finished(learners)):
+        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
+    try:
+        blocks, texts, length = blocks_and_texts(learners)
+    except TypeError as error:
+        if "generator" in str(error):
+            raise Mistake("toss coins with toss(chance, generator) and draw tokens with draw_token(probs, generator): "
+                          "here every outcome is visited, none is drawn") from None
+        raise
+    right_blocks, _, possible = blocks_and_texts(one_round)
+    distance = total_variation(texts, target_texts())
+    wrong_blocks = total_variation(blocks, right_blocks) > EXACT
+    if (wrong_blocks or distance > EXACT) and any(
+            total_variation(again, before) > EXACT for _ in range(8) for again, before in zip(blocks_and_texts(learners), (blocks, texts))):
+        raise Mistake("visited again, your function commits other texts: something is drawn at random without `generator`; "
+                      "use toss(chance, generator) and draw_token(probs, generator)")
+    if wrong_blocks:
+        known = like(blocks, 0, {sentence: round_of(wrong) for sentence, wrong in WRONG_BLOCKS.items()})
+        raise Mistake("the block is not drawn left to right from base logits plus bias" + (f": {known}" if known else
+                      ", a softmax and a draw at each slot"))
+    if distance > EXACT:
+        said = f"{distance:.2f}" if distance >= verifying.SMALL else f"{distance:.1g}"
+        raise Mistake(f"your total variation is {said}: " + (like(texts, 1, WRONG_ROUNDS) or
+                      "the block is right, so look at the rule: is row k of q what draft k was drawn from? Which coin, which "
+                      "distribution after a refusal, and which after a whole block?"))
+    if length < possible - EXACT:
+        raise Mistake(f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average where "
+                      f"{possible:.2f} are possible: every draft is judged with min(1, p/q), and a whole block gets one more token")
+    if total_variation(blocks_and_texts(learners, 1)[1], target_texts(1)) > EXACT:
+        raise Mistake("right for a block of two drafts, wrong for a block of one; how long a block is, len(base_logits) says")

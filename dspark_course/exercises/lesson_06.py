@@ -289,6 +289,12 @@ check_conditional = Exercise(conditional, Step([([4, 0, 2, 1, 4, 0, 1, 3], 4)], 
         shares(lambda accepted, k: accepted.count(k - 1), reached),
     "you counted rounds that accept exactly k; a round that accepts more has accepted position k as well.":
         (shares(lambda accepted, k: accepted.count(k), reached), shares(lambda accepted, k: accepted.count(k), at_least)),
+    "you counted rounds that accept exactly k, and divided by all rounds; count those that accept at least k, among those "
+    "that accept at least k - 1.":
+        shares(lambda accepted, k: accepted.count(k), lambda accepted, k: len(accepted)),
+    "every value is 1: you divided the rounds that accepted position k by themselves; divide by the rounds that reached k, "
+    "those that accepted at least k - 1.":
+        shares(at_least, at_least),
     "you divided by the first position's count every time.":
         shares(at_least, lambda accepted, k: at_least(accepted, 1)),
     "your values begin with a position 0, which every round keeps; the first draft has position 1.":

@@ -56,6 +56,9 @@ PREDICTION = Step(BLOCKS, {
         predicting(lambda c: c.cumprod(1).mean(0)),
     "the order is the other way round: the prediction comes first, then the outcome.":
         lambda confidence, accepted: prediction_and_outcome(confidence, accepted)[::-1],
+    "counts [N] do not line up with positions [g]: give them a second axis, accepted[:, None].":
+        (lambda confidence, accepted: (confidence.cumprod(1), accepted >= np.arange(1, confidence.shape[1] + 1)),
+         lambda confidence, accepted: (confidence.cumprod(1), np.arange(1, confidence.shape[1] + 1) <= accepted)),
     "return two arrays: the prediction, then the outcome.":
         lambda confidence, accepted: confidence.cumprod(1),
 }, "the predicted survival is the running product of the confidences along a block.", lambda answer: pair(answer)[0])
@@ -215,6 +218,8 @@ check_sequential = Exercise(sequential, Step([(*miscalibrated(), grid, ece) for 
     "each position was fitted by itself, its confidence against the survival of the whole prefix. The prediction is the "
     "product: multiply by the survival of the positions before.":
         fitting(lambda z, t, k, chosen: expit(z[:, k] / t)),
+    "every position was fitted to what became of the whole block; fit position k to its own column of `outcome`.":
+        lambda z, outcome, grid, error: sequential(z, np.repeat(outcome[:, -1:], outcome.shape[1], 1), grid, error),
     "you scaled the positions before by the temperature that you try; theirs are fixed, each at its own.":
         fitting(lambda z, t, k, chosen: alive(z, k + 1, [t] * 3)),
     "you divided the confidence; divide its logit by the temperature, then take the sigmoid.":
@@ -275,6 +280,9 @@ check_cut = Exercise(cut, Step([(CUT_CONFIDENCE, np.array([4, 2, 3, 0, 1]), 0.6)
         cutting(lambda c, least: (c > least).cumprod(1).sum(1)),
     "you verified the first position below the threshold too; cut before it.":
         cutting(lambda c, least: np.minimum(prefix(c, least) + 1, 4)),
+    "your length is one too large: it counts the drafts before the first one below the threshold, and neither that one nor the "
+    "anchor.":
+        cutting(lambda c, least: prefix(c, least) + 1),
     "a block with no confidence below the threshold came out with length 0: `argmax` of a row that is all False is 0. It is "
     "not cut at all.":
         cutting(first_below),

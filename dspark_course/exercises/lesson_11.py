@@ -1,9 +1,11 @@
-"""Checkers of lesson 11: index tensors of a ragged batch, its mask, an engine, a fixed length's throughput, matched throughput."""
+"""Checkers of lesson 11: index tensors of a ragged batch, its mask, an engine, a fixed length's throughput, matched throughput,
+seconds of a request alone."""
 
 import numpy as np
 import torch
 
 from dspark_lite.scheduling.step_costs import StepCosts
+from dspark_lite.serving.simulator import Record
 from .checking import Exercise, Mistake, Step
 from .ragged import before, index_tensors, may_see, own
 from .small_engine import SmallEngine as SmallEngine
@@ -243,3 +245,90 @@ check_speed_gain = Exercise(speed_gain, Step([(OURS, THEIRS, level) for level in
     "that is in percent; return a fraction.":
         lambda ours, theirs, level: 100 * speed_gain(ours, theirs, level),
 }, "read each curve's speed at this throughput (np.interp over the second column), and take ours over theirs less one."))
+
+
+def gives(accepted, length):
+    """Tokens that a round commits."""
+    return min(accepted, length) + 1
+
+
+def blocks_gone_through(record, answer, length, tokens=gives, after=lambda number, blocks: number % blocks, start=0):
+    """The blocks of the rounds until a recorded answer is written, `start` tokens before the first; the block after each is
+    `after(rounds, blocks)`."""
+    written, gone = start, []
+    while written < record.tokens[answer]:
+        gone.append(record.first[answer] + after(len(gone), record.blocks[answer]))
+        written += tokens(record.accepted[gone[-1]], length)
+    return gone
+
+
+def alone(**replay):
+    """An answer: the rounds of a replay, times the seconds of a step of one request."""
+    return lambda record, answer, length, costs: len(blocks_gone_through(record, answer, length, **replay)) * costs.seconds(1, 1 + length)
+
+
+def seconds_alone(record, answer, length, costs):
+    """Seconds in which a request alone writes a recorded answer when `length` drafts are verified in each step."""
+    return alone()(record, answer, length, costs)
+
+
+def in_rounds(seconds):
+    """An answer: `seconds(rounds, length, costs)`."""
+    return lambda record, answer, length, costs: seconds(len(blocks_gone_through(record, answer, length)), length, costs)
+
+
+def by_accepted(record, answer, length, costs):
+    """Each round billed by the drafts that it accepts."""
+    return sum(costs.seconds(1, gives(record.accepted[block], length)) for block in blocks_gone_through(record, answer, length))
+
+
+def of_the_first(record, answer, length, costs):
+    """The replay goes through the first answer's blocks."""
+    begun = Record(record.gamma, None, record.accepted, record.tokens, np.zeros_like(record.first), record.blocks)
+    return seconds_alone(begun, answer, length, costs)
+
+
+def one_time(answer):
+    """Seconds in all."""
+    if np.ndim(answer):
+        raise Mistake(f"that is {np.size(answer)} values, not a number; return the seconds of all rounds together.")
+    return answer
+
+
+RECORDED = Record(3, None, np.array([3, 1, 0, 2, 3, 1]), np.array([15, 17, 5]), np.array([0, 3, 5]), np.array([3, 2, 1]))
+ANSWERS = [(RECORDED, answer, length, COSTS) for answer, length in [(1, 2), (0, 3), (2, 1), (1, 3), (0, 1)]]
+check_seconds_alone = Exercise(seconds_alone, Step(ANSWERS, {
+    "the token that the target adds itself is missing: a round writes it besides the accepted drafts.":
+        alone(tokens=lambda accepted, length: min(accepted, length)),
+    "drafts that were not verified are counted: of a block with more accepted only the first `length` are written.":
+        alone(tokens=lambda accepted, length: accepted + 1),
+    "every verified draft is counted as accepted; the record says how many were.":
+        alone(tokens=lambda accepted, length: length + 1),
+    "the answer's blocks begin at record.first[answer]; you went through those of the first answer.":
+        of_the_first,
+    "after its last block you went on to the next answer's; begin with its own first block again.":
+        alone(after=lambda number, blocks: number),
+    "after its last block you stayed there; begin with the first block again.":
+        alone(after=lambda number, blocks: min(number, blocks - 1)),
+    "every round took the first block; go on to the next one.":
+        alone(after=lambda number, blocks: 0),
+    "that is one round more than it takes: it ends as soon as record.tokens[answer] are written.":
+        in_rounds(lambda rounds, length, costs: (rounds + 1) * costs.seconds(1, 1 + length)),
+    "one token is counted before the first round; record.tokens are those that rounds write.":
+        alone(start=1),
+    "you stopped when the recorded blocks were used up; a request that verifies less needs more rounds.":
+        lambda record, answer, length, costs: record.blocks[answer] * costs.seconds(1, 1 + length),
+    "the anchor is missing from the tokens that a step verifies.":
+        in_rounds(lambda rounds, length, costs: rounds * costs.seconds(1, length)),
+    "a step is billed by what it verifies, `length` drafts and the anchor, whatever is accepted of them.":
+        by_accepted,
+    "the step of a whole block is billed; it verifies `length` drafts and the anchor.":
+        in_rounds(lambda rounds, length, costs: rounds * costs.seconds(1, 4)),
+    "that is the number of rounds; each takes costs.seconds(1, 1 + length).":
+        in_rounds(lambda rounds, length, costs: rounds),
+    "that is one round; add up all of them.":
+        in_rounds(lambda rounds, length, costs: costs.seconds(1, 1 + length)),
+    "costs.seconds takes requests first, then tokens: a request alone, with its anchor and `length` drafts.":
+        in_rounds(lambda rounds, length, costs: rounds * costs.seconds(1 + length, 1)),
+}, "go through the answer's blocks until record.tokens[answer] are written, each round min(accepted, length) + 1 of them, and "
+   "multiply the rounds by the seconds of a step with the anchor and `length` drafts.", one_time))

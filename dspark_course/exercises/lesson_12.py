@@ -1,4 +1,4 @@
-"""Checkers of lesson 12: the macro-average, a paired resample, conditional acceptance, what a gain is worth in time, and
+"""Checkers of lesson 12: the macro-average, a paired resample, conditional acceptance, what a suspected cause is worth, and
 the ledger's verdict."""
 
 import numpy as np
@@ -53,7 +53,9 @@ check_macro_average = Exercise(macro_average, Step([(TALLIES,)], {
         over_domains(length, np.median),
     "you divided rounds by tokens; it is tokens per round.":
         over_domains(lambda tally: 1 / length(tally)),
-}, "it is not the mean over domains of (committed tokens / rounds)."))
+    "that is the harmonic mean over the domains, not the mean.":
+        over_domains(length, lambda lengths: len(lengths) / sum(1 / one for one in lengths)),
+}, 'try it on {"math": [[8, 2]], "chat": [[2, 1], [2, 1]]}, as arrays: the domains have 4 and 2 tokens per round, so 3.0 is right.'))
 
 
 def gain(ours, theirs):
@@ -67,7 +69,7 @@ def resampled_gain(ours, theirs, index):
 
 
 OURS = np.array([[40.0, 5.0], [30.0, 10.0], [9.0, 3.0]])
-THEIRS = np.array([[40.0, 10.0], [30.0, 12.0], [9.0, 2.0]])
+THEIRS = np.array([[36.0, 10.0], [30.0, 12.0], [9.0, 2.0]])
 check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0, 0, 2]))], {
     "their prompts were not redrawn: the same index belongs to both, that is what pairs them.":
         lambda ours, theirs, index: gain(ours[index], theirs),
@@ -89,7 +91,9 @@ check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0
         lambda ours, theirs, index: ours[index][:, 0].sum() / theirs[index][:, 0].sum() - 1,
     "the ratio is upside down: ours over theirs.":
         lambda ours, theirs, index: resampled_gain(theirs, ours, index),
-}, "it is not (our tokens per round) / (their tokens per round) - 1 on the prompts drawn."))
+    "each drafter's tokens go with its own rounds; you divided them by the other's.":
+        lambda ours, theirs, index: (ours[index][:, 0].sum() / theirs[index][:, 1].sum()) / (theirs[index][:, 0].sum() / ours[index][:, 1].sum()) - 1,
+}, "try it on ours [[6, 1], [4, 2]], theirs [[4, 1], [6, 3]] and index [0, 0], as arrays: 6 tokens per round against 4, so 0.5 is right."))
 
 
 def shares(share):
@@ -120,37 +124,61 @@ check_conditional_acceptance = Exercise(conditional_acceptance, Step([(np.array(
     "positions are shifted by one: position k was reached where k - 1 drafts were accepted, and kept where k were.":
         (shares(lambda accepted, k: (accepted >= k - 1).sum() / (accepted >= max(k - 2, 0)).sum()),
          shares(lambda accepted, k: (accepted >= k + 1).sum() / (accepted >= k).sum())),
+    "`accepted > k` are the rounds with more than k accepted drafts; those that kept position k have at least k.":
+        shares(lambda accepted, k: (accepted > k).sum() / (accepted >= k - 1).sum()),
+    "the ratio is upside down: those that kept position k over those that reached it.":
+        shares(lambda accepted, k: 1 / accepted_at(accepted, k)),
     "that is the share refused after position k was kept; count the rounds with at least k, and divide by those that reached k.":
         shares(lambda accepted, k: (accepted == k).sum() / (accepted >= k).sum()),
     "there is one rate for each position 1, ..., gamma, so gamma of them.":
         (lambda accepted, gamma: conditional_acceptance(accepted, gamma - 1),
          lambda accepted, gamma: conditional_acceptance(accepted, gamma + 1)),
-}, "it is not, for each position k, (rounds with at least k accepted) / (rounds with at least k - 1 accepted)."))
+}, "try it on accepted [0, 1, 2, 2] and gamma 2: all 4 rounds reached position 1 and 3 kept it, so [0.75, 0.667] is right."))
 
 
-def net_gain(gain, overhead):
-    """How much faster tokens come, rounds committing `gain` more and taking `overhead` longer."""
-    return (1 + gain) / (1 + overhead) - 1
+def implied(rates):
+    """The accepted length that conditional acceptance [gamma] implies, the bonus included."""
+    return 1 + np.cumprod(rates).sum()
 
 
-check_net_gain = Exercise(net_gain, Step([(0.3, 0.25)], {
-    "a difference of percents is right for small ones only: speed is tokens over time, so divide.":
-        lambda gain, overhead: gain - overhead,
-    "the ratio is upside down: time over tokens.":
-        lambda gain, overhead: net_gain(overhead, gain),
-    "both are fractions of what was there before: 1 + gain times the tokens in 1 + overhead times the time.":
-        lambda gain, overhead: gain / overhead,
-    "one is still to be taken off: a ratio of 1 is a gain of 0.":
-        lambda gain, overhead: (1 + gain) / (1 + overhead),
-    "a longer round makes it slower, not faster.":
-        lambda gain, overhead: (1 + gain) * (1 + overhead) - 1,
-    "time that is `overhead` longer divides: times (1 - overhead) is right for small ones only.":
-        lambda gain, overhead: (1 + gain) * (1 - overhead) - 1,
-    "the extra time slows all tokens, not the gained ones alone.":
-        lambda gain, overhead: gain / (1 + overhead),
-    "those are percent; the answer is a fraction.":
-        lambda gain, overhead: 100 * net_gain(gain, overhead),
-}, "it is not (1 + gain) / (1 + overhead) - 1."))
+def exchanged(rates, other, positions, counted_from=1):
+    """The rates [gamma] with those at `positions` taken from the other's."""
+    rates, places = np.array(rates), np.array(positions) - counted_from
+    rates[places] = np.array(other)[places]
+    return rates
+
+
+def repaired(rates, other, positions):
+    """The accepted length that the rates [gamma] imply once those at `positions` (1 is the first) are the other's."""
+    return implied(exchanged(rates, other, positions))
+
+
+check_repaired = Exercise(repaired, Step([([0.5, 0.9, 0.6, 0.8], [0.8, 0.7, 0.9, 0.4], positions) for positions in ([1, 3], [2])], {
+    "positions count from 1, places in an array from 0: position 1 stands at place 0.":
+        lambda rates, other, positions: implied(exchanged(rates, other, positions, counted_from=0)),
+    "nothing was repaired: put the other's rates at the named positions.":
+        lambda rates, other, positions: implied(rates),
+    "you took all of the other's rates; only those at the named positions.":
+        lambda rates, other, positions: implied(other),
+    "you took the other's rates and put ours at the named positions; it is the other way round.":
+        lambda rates, other, positions: repaired(other, rates, positions),
+    "you repaired the first of the positions alone.":
+        lambda rates, other, positions: repaired(rates, other, positions[:1]),
+    "you made the drafts there certain; this suspect is worth no more than the other's rates, so take those.":
+        lambda rates, other, positions: repaired(rates, np.ones(len(rates)), positions),
+    "the target's own token is missing: a round commits one more than it accepts.":
+        lambda rates, other, positions: repaired(rates, other, positions) - 1,
+    "a draft is kept only if all before it are, so multiply along the block and add up the products; you added up the rates.":
+        (lambda rates, other, positions: 1 + exchanged(rates, other, positions).sum(),
+         lambda rates, other, positions: exchanged(rates, other, positions).sum()),
+    "that is the chance that the whole block is kept; add up the products of all prefixes.":
+        (lambda rates, other, positions: np.prod(exchanged(rates, other, positions)),
+         lambda rates, other, positions: 1 + np.prod(exchanged(rates, other, positions))),
+    "those are the rates; what accepted length do they imply?":
+        lambda rates, other, positions: exchanged(rates, other, positions),
+    "that is a gain; return the accepted length.":
+        lambda rates, other, positions: repaired(rates, other, positions) / implied(rates) - 1,
+}, "try it on the rates [0.5, 0.5], the other's [1.0, 0.5] and positions [1]: the rates become [1.0, 0.5], so 2.5 is right."))
 
 
 REPLICATES, OTHER_WAY, UNDECIDED = VERDICTS = ("replicates", "the other way round", "we cannot tell")
@@ -176,6 +204,11 @@ def below(bounds):
     return bool((bounds[:, 1] < 0).any())
 
 
+def straddles(bounds):
+    """Whether an interval holds zero."""
+    return bool(((bounds[:, 0] <= 0) & (bounds[:, 1] >= 0)).any())
+
+
 def verdict(bounds):
     """What becomes of a claim, by the bounds [M, 2] of its margins' intervals."""
     return judged(above, below)(bounds)
@@ -189,6 +222,12 @@ check_verdict = Exercise(verdict, Step([(bounds,) for bounds in BOUNDS], {
         judged(lambda bounds: (bounds[:, 0] > 0).any(), below),
     "you judge by the middle of an interval; above zero means the whole interval, so its lower end.":
         judged(lambda bounds: (bounds.mean(1) > 0).all(), below),
+    "you judge by the middle of an interval; above or below zero means all of it, so its lower or its upper end.":
+        judged(lambda bounds: (bounds.mean(1) > 0).all(), lambda bounds: (bounds.mean(1) < 0).any()),
+    "you judge by the upper end of a single margin; a claim holds where the lower ends of *all* its margins lie above zero.":
+        judged(lambda bounds: (bounds[:, 1] > 0).any(), below),
+    "an interval that holds zero does not stop you: where another margin lies below zero, the claim is the other way round.":
+        lambda bounds: REPLICATES if above(bounds) else UNDECIDED if straddles(bounds) else OTHER_WAY,
     "you judge by the upper end; above zero means the whole interval, so its lower end.":
         judged(lambda bounds: (bounds[:, 1] > 0).all(), below),
     "an interval that touches zero holds it: nothing but more than zero is above.":
@@ -203,5 +242,5 @@ check_verdict = Exercise(verdict, Step([(bounds,) for bounds in BOUNDS], {
         judged(above, lambda bounds: not above(bounds)),
     "where a whole interval lies below zero the claim is the other way round; that we can tell.":
         judged(above, lambda bounds: False),
-}, 'it is not "replicates" where all margins lie above zero, else "the other way round" where one lies below, else "we cannot tell".',
+}, 'try it on [[0.1, 0.2], [-0.1, 0.2]], an array: the second interval holds zero and none lies below, so "we cannot tell" is right.',
     read=place_among))

@@ -1,6 +1,6 @@
 """The capstone of lesson 02: a `verify` from memory, graded by visiting every outcome of its random decisions.
 
-Lessons 02, 03 and 05 ask for it; 03 and 11 run it in a loop and in an engine of the reader's own.
+Lessons 02 and 03 ask for it; 03, 05 and 11 run it in a loop and in an engine of the reader's own.
 """
 
 import torch

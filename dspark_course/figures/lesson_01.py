@@ -26,7 +26,7 @@ def context_cost_figure(contexts, without_cache, with_cache, device: str):
 def pass_cost_figure(positions, milliseconds, device: str):
     """Two panels: milliseconds of one target pass by the positions it carries, and the same divided by them."""
     fig, (whole, each) = figure(2)
-    last, top = positions[-1], 3 * max(milliseconds)
+    last, top = positions[-1], 1.5 * max(milliseconds)
     whole.plot(positions, milliseconds, color=BLUE, marker="o")
     whole.text(last, milliseconds[-1] + 0.04 * top, "measured", color=BLUE, ha="right")
     whole.plot([0, last], [0, milliseconds[0] * last], color=GREY, linestyle=":")
@@ -35,7 +35,7 @@ def pass_cost_figure(positions, milliseconds, device: str):
     whole.set_title(f"{last} positions cost {milliseconds[-1] / milliseconds[0]:.1f} times as much as one", fontsize=10)
     each.plot(positions, [time / k for time, k in zip(milliseconds, positions)], color=BLUE, marker="o")
     each.set(xlabel="positions in the pass", ylabel="time of the pass / positions (ms)", ylim=(0, None), xticks=positions)
-    each.set_title(f"on average one of {last} costs {milliseconds[-1] / last / milliseconds[0]:.0%} of a lone one", fontsize=10)
+    each.set_title(f"a position of {last} costs {milliseconds[-1] / last / milliseconds[0]:.0%} of a single one", fontsize=10)
     measured_on(each, device)
     return fig
 
@@ -52,9 +52,10 @@ def roofline_figure(bandwidth, peak, intensity, many, speed, positions, pass_spe
     axes.plot([intensity * k for k in many], speed, color=BLUE, marker="o", linestyle="", label="matrix products alone")
     axes.plot([intensity * k for k in positions], pass_speed, color=ORANGE, marker="s", linestyle="",
               label="whole pass")
-    for k, height in [*zip(many, speed), *zip(positions, pass_speed)]:
-        axes.annotate(k, (intensity * k, height), (0, -5), textcoords="offset points", fontsize=7, ha="center", va="top",
-                      bbox={"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"})  # hides the dotted line
+    for k, height in zip(many, speed):
+        axes.annotate(k, (intensity * k, height), (4, -2), textcoords="offset points", fontsize=7, va="top")
+    for k, height in zip(positions, pass_speed):
+        axes.annotate(k, (intensity * k, height), (0, -5), textcoords="offset points", fontsize=7, ha="center", va="top")
     axes.axvline(bend, color=GREY, linestyle=":", linewidth=1)
     axes.set(xscale="log", yscale="log", ylim=(min(pass_speed) / 2, None),
              xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",

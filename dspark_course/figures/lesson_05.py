@@ -20,7 +20,8 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
         axes.set(xticks=range(len(ours)), xticklabels=[drafter_style(name)["label"] for name in ours], xlim=(-0.5, len(ours) - 0.5))
         axes.set_ylim(bottom=1)
     panels[0].set_ylabel("accepted length (tokens per round;\nplain decoding has 1)")
-    fig.suptitle(f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)", fontsize=8.5, color=GREY)
+    fig.suptitle(f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)\n"
+                 "other targets and texts: compare gains, not heights", fontsize=8.5, color=BLACK)
     return fig
 
 
@@ -63,10 +64,12 @@ def corrected_distribution(labels: list[str], base, bias, corrected, previous: s
 
 def costs(parts: dict[str, float], added: float, whole: float, device: str):
     """Milliseconds of the parts of a round as bars, on the device that they were measured on; the title says what the head
-    has `added` to a round that takes `whole` milliseconds without it."""
+    has `added`, hatched, to a round that takes `whole` milliseconds without it."""
     fig, axes = figure(width=6.0, height=0.42 * len(parts) + 1.0)
     axes.barh(range(len(parts)), list(parts.values()), color=[BLUE if "head" in name else GREY for name in parts])
-    for row, value in enumerate(parts.values()):
+    for row, (name, value) in enumerate(parts.items()):
+        if "head" in name:
+            axes.barh(row, added, left=value - added, color=BLUE, edgecolor="white", hatch="///")
         axes.text(value, row, f" {value:.2f}", va="center")
     axes.set(yticks=range(len(parts)), yticklabels=list(parts), xlabel="time (ms)")
     axes.set_title(f"the head adds {added:.2f} ms to a round of {whole:.1f} ms: {added / whole:.1%}", fontsize=10)

@@ -99,13 +99,13 @@ def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
 
 def passes_figure(curves: dict[str, tuple[list, list]], live: list):
     """Chance of acceptance by pass, {title: (with the target's features, with its own output)}, on one scale, and the
-    live rounds of the last panel's drafter [Estimate or None] with their intervals; titles say what the last pass loses."""
+    live rounds of the last panel's drafter [Estimate or None] with their intervals; titles say how far the lines end apart."""
     fig, panels = figure(len(curves), width=3.9, sharey=True)
     for axes, (title, (given, own)) in zip(panels, curves.items()):
         axes.plot(range(1, len(given) + 1), given, color=GREY, marker="s", linestyle="--")
         axes.plot(range(1, len(own) + 1), own, **drafter_style("eagle3"))
         axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 1.0))
-        axes.set_title(f"{title}: the last pass loses {given[-1] - own[-1]:.3f}", fontsize=9.5)
+        axes.set_title(f"{title}: last pass {given[-1] - own[-1]:.3f} below grey", fontsize=9.5)
     draw_estimates(panels[-1], range(1, len(live) + 1), live, {"color": BLACK, "marker": "o", "linestyle": ":"})
     named = (("colour: reads its own output", drafter_style("eagle3")["color"]), ("grey: reads the target's features", GREY),
              ("dotted: live rounds", BLACK))

@@ -20,6 +20,8 @@ from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, 
 from .token_boxes import along_block
 
 FIGURE_6_BINS = 20  # of the paper's Figure 6
+FIGURE_6_TITLES = {"shallow": "Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend",
+                   "deep": "The deep world's head is not over-confident, either: on the diagonal before and after"}
 PAPER_MARKERS = {"color": BLACK, "marker": "o", "markersize": 3.5, "markerfacecolor": "none", "linestyle": ""}
 OWN = {"color": ORANGE, "marker": "D", "markersize": 4.5, "linestyle": ""}
 SWEPT = np.linspace(0, 0.95, 20)  # thresholds that the explorer draws
@@ -106,7 +108,7 @@ def temperature_search(grid, curves: dict[str, np.ndarray], floor: float):
         axes.plot(grid[best], 100 * errors[best], color=colour, marker=marker, markersize=7)
     axes.axvline(1, color=BLACK, linestyle=":", linewidth=1)
     axes.axhline(100 * floor, color=GREY, linestyle="--", label="floor: a perfect forecast")
-    axes.set(xscale="log", yscale="log", xlabel="temperature of position 1", ylabel="ECE of survival to position 1 (%)", ylim=(0.2, 50))
+    axes.set(xscale="log", yscale="log", xlabel="temperature of position 1", ylabel="ECE of survival to position 1\n(%, logarithmic)", ylim=(0.2, 50))
     axes.set_xticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
     axes.set_yticks([0.3, 1, 3, 10, 30], ["0.3", "1", "3", "10", "30"])
     axes.set_title("Doubled logits move the valley to twice the temperature", fontsize=10)
@@ -115,15 +117,15 @@ def temperature_search(grid, curves: dict[str, np.ndarray], floor: float):
     return fig
 
 
-def figure_6(domain: str = "all", own: OwnConfidence | None = None):
+def figure_6(domain: str = "all", own: OwnConfidence | None = None, world: str = "shallow"):
     """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration; `domain` is
     one of the three or "all". Blocks come from prompts that the calibration was not fitted on. `own` is drawn beside them,
     by its own calibration."""
-    recorded = recorded_confidence.observations()
+    recorded = recorded_confidence.observations(world)
     found = pooled(recorded) if domain == "all" else recorded[domain]
     mine = own and pooled(own.observations if domain == "all" else dict(enumerate(own.of_domain(domain))))
     fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
-    for row, (when, temperatures) in zip(panels, (("before", None), ("after", recorded_confidence.stored_sts().temperatures))):
+    for row, (when, temperatures) in zip(panels, (("before", None), ("after", recorded_confidence.stored_sts(world).temperatures))):
         predicted = survivals(found.logits, temperatures)
         for axes, position in zip(row, (1, 3, 5, 7)):
             reliability_panel(axes, found, predicted[:, position - 1], position)
@@ -136,8 +138,8 @@ def figure_6(domain: str = "all", own: OwnConfidence | None = None):
     for axes in panels[1]:
         axes.set_xlabel("predicted survival")
     fig.supylabel("share that survived", fontsize="medium")
-    fig.suptitle("Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend", fontsize=10)
-    measured_on(panels[1][-1], recorded_confidence.calibration_run()["device"])
+    fig.suptitle(FIGURE_6_TITLES[world], fontsize=10)
+    measured_on(panels[1][-1], recorded_confidence.calibration_run(world)["device"])
     looks = {f"filled: here ({domain}), 95 %": {"color": BLUE, "marker": "o", "linestyle": ""},
              "hollow: paper (Alpaca, Qwen3-4B)": PAPER_MARKERS, "blocks here, by bin": {"color": GREY, "linewidth": 6, "alpha": 0.4},
              **({own.label: OWN} if own else {})}
@@ -176,10 +178,10 @@ def label_panel(axes, found: Observations, predicted: np.ndarray, position: int,
     axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=8)
 
 
-def figure_5(own: OwnConfidence | None = None):
+def figure_5(own: OwnConfidence | None = None, world: str = "shallow"):
     """A static threshold, swept: tokens accepted and rejected per round, and the acceptance rate, a column a domain; `own`
     among the rates."""
-    swept = recorded_confidence.threshold_sweep()
+    swept = recorded_confidence.threshold_sweep(world)
     domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
     fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
     for bars, line, domain in zip(*panels, domains):
@@ -193,7 +195,7 @@ def figure_5(own: OwnConfidence | None = None):
         there = theirs["threshold"] + 0.021
         bars.bar(there, theirs["accepted"], edgecolor=style["color"], **hollow)
         bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=GREY, **hollow)
-        draw_estimates(line, x, [recorded_confidence.rate(domain, least).scaled(100) for least in x], style)
+        draw_estimates(line, x, [recorded_confidence.rate(domain, least, world).scaled(100) for least in x], style)
         line.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "markerfacecolor": "none", "linewidth": 1})
         for mine in own.rates(domain).values() if own else ():
             draw_estimates(line, list(mine), [rate.scaled(100) for rate in mine.values()], {**OWN, "linestyle": "-."})
@@ -215,17 +217,27 @@ def _figure_5_legend(fig, axes, more: dict) -> None:
     fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
 
 
-def token_milliseconds(table: CostTable, requests: int, accepted: float, rejected: float) -> float:
-    """Milliseconds of verification a committed token costs where `requests` share a step: the step carries each one's
-    anchor and drafts (as many tokens as it accepts, bonus included, and rejects), and commits what was accepted."""
-    return 1e3 / table.sps(requests, round(requests * (accepted + rejected))) / (requests * accepted)
+def step_tokens(length: np.ndarray, requests: int) -> np.ndarray:
+    """The chance of each number of tokens, from 0, in a step that `requests` share: each brings its anchor and a block of one of
+    the lengths [N], drawn at random."""
+    one, chances = np.bincount(length + 1) / len(length), np.ones(1)
+    for _ in range(requests):
+        chances = np.convolve(chances, one)
+    return chances
+
+
+def token_milliseconds(table: CostTable, requests: int, observations: Observations, said: np.ndarray, least: float) -> float:
+    """Milliseconds of verification a committed token costs where `requests` share a step, each with a recorded block cut at
+    confidence `least` (said [N, g]). The time of a step is averaged over the tokens that it may carry."""
+    chances = step_tokens((said >= least).cumprod(1).sum(1), requests)
+    seconds = chances @ table.seconds(requests, range(len(chances))).numpy()
+    return 1e3 * seconds / (requests * replay(observations, said, least)[0])
 
 
 def threshold_explorer(observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int):
     """What cutting recorded blocks at confidence `least` (said [N, g]) would accept and waste, and cost a token."""
-    found = [replay(observations, said, threshold) for threshold in SWEPT]
-    accepted, wasted = np.array(found).T
-    cost = np.array([token_milliseconds(table, requests, *one) for one in found])
+    accepted, wasted = np.array([replay(observations, said, threshold) for threshold in SWEPT]).T
+    cost = np.array([token_milliseconds(table, requests, observations, said, threshold) for threshold in SWEPT])
     here = replay(observations, said, least)
     fig, (left, right) = figure(2, width=4.3, height=3.1)
     left.stackplot(SWEPT, accepted, wasted, colors=[ACCEPTED, REJECTED], alpha=0.75,
@@ -237,7 +249,7 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     right.plot(SWEPT, cost, color=BLUE)
     right.plot(SWEPT[near], cost[near], linestyle="", marker="D", color=BLACK, markerfacecolor="white",
                label=f"within {NEAR - 1:.0%} of the least, {cost.min():.3f} ms")
-    now = token_milliseconds(table, requests, *here)
+    now = token_milliseconds(table, requests, observations, said, least)
     right.plot(least, now, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {now:.3f} ms")
     right.set(xlabel="confidence threshold", ylabel="verification (ms per token)", ylim=(0, 1.3 * max(cost)))
     right.set_title(f"{requests} request{'s' * (requests > 1)} per step: {max(0, now / cost.min() - 1):.0%} above the least", fontsize=10)
@@ -248,7 +260,7 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     return fig
 
 
-def survival_auc(found: dict[str, dict[str, list[float]]]):
+def survival_auc(found: dict[str, dict[str, list[float]]], device: str):
     """How well a confidence tells prefixes that survive, by their length: {domain: {"confidence head" or "estimator": AUC}}."""
     styles = {"confidence head": {**drafter_style("dspark"), "label": "head"}, "estimator": {"color": GREY, "marker": "s", "label": "estimator"}}
     fig, panels = figure(len(found), width=3.6, height=2.9, sharey=True)
@@ -259,5 +271,6 @@ def survival_auc(found: dict[str, dict[str, list[float]]]):
         axes.set(xlabel="length of the prefix (drafts)", ylim=(0.5, 1.0), xticks=range(1, len(values) + 1))
         axes.set_title(f"{domain}, whole blocks: {head:.2f} against {estimator:.2f}", fontsize=10)
         label_ends(axes, [(len(values), by_name[name][-1], style["label"], style["color"]) for name, style in styles.items()])
-    panels[0].set_ylabel("AUC of survival")
+    panels[0].set_ylabel("AUC of survival (0.5: by chance)")
+    measured_on(panels[-1], device)
     return fig

@@ -171,10 +171,11 @@ def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, t
     return fig
 
 
-def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str, gamma: int = 7):
+def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str, gamma: int = 7,
+             modelled: dict[str, dict[int, float]] | None = None):
     """The share of each block that is verified, its anchor included (left; budgets are tokens, blocks of DSpark have `gamma`
     drafts), and throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits.
-    Marks of one load stand a little apart, so that none hides another."""
+    Marks of one load stand a little apart, so that none hides another. Hollow ones are budgets `modelled`, {name: {load: tokens}}."""
     fig, (left, right) = figure(2, width=4.0, height=3.3)
     shares = {name: {load: found.scaled(100 / (2 if name == "mtp" else gamma + 1)) for load, found in values.items()}
               for name, values in budgets.items()}
@@ -184,6 +185,9 @@ def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[i
             draw_estimates(axes, [load * apart for load in values], list(values.values()), {**style(name), "markersize": 5})
         load_axis(axes, (1, 4, 16, 64, 200))
         axes.set_xlabel(f"{UNDER_WAY} (paper: per GPU)")
+    for name, values in (modelled or {}).items():
+        look = {**hollow(style(name), "-."), "color": BLUE, "markersize": 5, "label": f"{style(name)['label']}, the model"}
+        left.plot(list(values), [100 * tokens / (gamma + 1) for tokens in values.values()], **look)
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         for series, ours in SERIES.items():
             requests, tokens = paper_line(model, "verification_budget", series)
@@ -219,7 +223,7 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
         _number_loads(left, name, frontiers[name], side)
     left.set_title("here: up and right is better\n(numbers: requests under way)", fontsize=10)
     left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, 1.12 * max(points[:, 1].max() for points in frontiers.values())))
-    measured_on(left, device)
+    measured_on(left, f"{device}, prompts left out")
     for model, line, side in zip(PAPER_MODELS, ("--", ":"), (1, -1)):
         found = paper.numbers()["figure7"]["models"][model]
         for series, ours in SERIES.items():

@@ -117,10 +117,10 @@ def longer_training():
     return fig
 
 
-def two_servers(load: int):
-    """Throughput over plain decoding's by how many drafts are verified, at one load in either world: which length is best there?"""
-    fig, panels = figure(len(worlds.WORLDS), width=4.2, height=3.4, sharey=True)
-    for axes, world in zip(panels, worlds.WORLDS):
+def servers(load: int):
+    """Throughput over plain decoding's by how many drafts are verified, at one load, of each server: which length is best there?"""
+    fig, panels = figure(len(recorded_serving.SERVERS), width=3.6, height=3.4, sharey=True)
+    for axes, (world, title) in zip(panels, recorded_serving.SERVERS.items()):
         scheduled = worlds.throughputs(world, load)
         drafts, gain = scheduled.pop("algorithm1")
         lengths, gains = zip(*sorted(scheduled.values()))
@@ -128,10 +128,11 @@ def two_servers(load: int):
         draw_estimates(axes, [drafts], [gain], {**policy_style("algorithm1"), "linestyle": "none", "label": "Algorithm 1, at its mean length"})
         axes.axhline(1, color=GREY, linestyle="--", linewidth=1, label="plain decoding")
         best, _ = max(scheduled.values(), key=lambda found: found[1].value)
-        axes.set_title(f"{world} world, {load} under way: {best:.0f} drafts are best", fontsize=10)
+        axes.set_title(f"{title}: {best:.0f} drafts are best", fontsize=10)
         axes.set(xticks=[round(length) for length in lengths], xlabel="drafts verified per request")
         measured_on(axes, recorded_serving.serving_run(world)["device"])
     panels[0].set_ylabel("throughput over plain decoding's")
+    fig.suptitle(f"{load} requests under way", fontsize=10)
     fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     return fig
 

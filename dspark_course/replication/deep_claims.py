@@ -1,7 +1,7 @@
-"""The claims on Table 1 and Figures 2 and 3 that the deep world tests, too: a claim by how it begins, and its margins there.
+"""The claims on Table 1 and Figures 2, 3, 5 and 6 that the deep world tests, too: a claim by how it begins, and its margins there.
 
 Table 1 and Figure 2 are of drafters that made two passes over the answers, gains over all seeds, positions of the first seed;
-Figure 3 is of drafters that made one. The quantities are those of `claims`, of other recipes.
+Figure 3 is of drafters that made one; confidences are those of a DSpark of two passes. The quantities are those of `claims`, of other recipes.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import DOMAINS
 from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_PASSES
-from . import our_results, quantities
+from . import our_results, quantities, recorded_confidence
 from .claims import EACH_AND_ALL, each, joined
 from .our_results import PLACES
 from .quantities import ahead
@@ -19,6 +19,7 @@ SEEDS = DEEP_PASSES[CLAIMED_PASSES]  # drafter: recipes
 TRAINED = {"": {name: recipes[0] for name, recipes in SEEDS.items()}}  # an axis: the recipe of each drafter's first seed
 DEPTHS_THERE = {"": DEEP_DEPTHS}  # an axis
 FULL = max(DEEP_DEPTHS)
+WORLD = ("deep",)  # an axis
 
 
 def lead(place: str, rival: str) -> Estimate:
@@ -50,7 +51,13 @@ DEEP_CLAIMS: dict[str, tuple[int, Callable[[], dict[str, Estimate]]]] = {  # how
         1, each("{}", quantities.recipe_gain, PLACES, [DEEP_DEPTHS[2]], [DEEP["dflash"][0]])),
     "accepted length grows with depth": (
         1, joined(each("{}", quantities.depth_step, {"1 to 2 layers": (2, 1), f"2 to {FULL}": (FULL, 2)}, DEPTHS_THERE),
-                  each("first over second", quantities.first_step_leads, DEPTHS_THERE)))}
+                  each("first over second", quantities.first_step_leads, DEPTHS_THERE))),
+    "a confidence threshold of 0.9 raises the share": (CLAIMED_PASSES, each("{}", quantities.rate_rise, DOMAINS, WORLD)),
+    "the raw confidence tells accepted from refused drafts": (CLAIMED_PASSES, each("above chance", quantities.above_chance, WORLD)),
+    "the raw confidence is over-confident": (
+        CLAIMED_PASSES, each("least excess", recorded_confidence.over_positions, ["excess"], [min], [False], WORLD)),
+    "sequential temperature scaling lowers the expected calibration error": (
+        CLAIMED_PASSES, each("", recorded_confidence.gain_in_ece, WORLD))}
 
 
 def claimed(says: str) -> str | None:

@@ -192,10 +192,10 @@ def room_under(theirs: dict[str, float], ours: dict[str, Estimate]) -> dict[str,
     return {label: found.scaled(-1, theirs[label]) for label, found in ours.items()}
 
 
-def rate_rise(domain: str) -> Estimate:
+def rate_rise(domain: str, world: str = "shallow") -> Estimate:
     """How much a confidence threshold of 0.9 raises a domain's acceptance rate; the interval is the widest that both
     ends' intervals leave, as they were measured apart."""
-    low, high = recorded_confidence.rate(domain, 0), recorded_confidence.rate(domain, 0.9)
+    low, high = (recorded_confidence.rate(domain, least, world) for least in (0, 0.9))
     return Estimate(high.value - low.value, high.low - low.high, high.high - low.low)
 
 
@@ -205,9 +205,9 @@ def paper_rate_rise(domain: str) -> float:
     return float(rates[-1] - rates[0])
 
 
-def above_chance() -> Estimate:
+def above_chance(world: str = "shallow") -> Estimate:
     """How far the lowest area under the ROC curve of all positions is above that of a guess."""
-    return recorded_confidence.over_positions("auc", min).scaled(1, -0.5)
+    return recorded_confidence.over_positions("auc", min, world=world).scaled(1, -0.5)
 
 
 def paper_excess(summary) -> float:

@@ -19,14 +19,15 @@ from dspark_lite.serving.simulator import EngineModel, Record, simulate
 from ..measure.evaluation import share_of_rows
 from . import recorded_confidence
 
+SERVERS = {"shallow": "shallow world", "deep": "deep world, one pass", "deep-two-passes": "deep world, two passes"}  # what serves where
 MEASURED = {world: ROOT / "assets" / "measurements" / "serving" / file for world, file in
-            (("shallow", "engine.json"), ("deep", "deep_engine.json"))}
-MEASURED_BY = {"shallow": "make serving", "deep": "python scripts/serving.py --world deep"}
+            (("shallow", "engine.json"), ("deep", "deep_engine.json"), ("deep-two-passes", "deep_engine_two_passes.json"))}
+MEASURED_BY = {"shallow": "make serving", **{world: f"python scripts/serving.py --world {world}" for world in ("deep", "deep-two-passes")}}
 WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
 
 
 def serving_run(world: str = "shallow") -> dict:
-    """The measurement in one of the two worlds: device, turns of a row, and rows by part."""
+    """The measurement of one of SERVERS: device, turns of a row, and rows by part."""
     return read(MEASURED[world], MEASURED_BY[world])
 
 

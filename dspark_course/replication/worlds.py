@@ -133,8 +133,8 @@ def over_best_fixed(world: str) -> dict[int, tuple[int, Estimate, Estimate]]:
 
 
 def serving_table() -> str:
-    """`over_best_fixed` at the loads that were measured in both worlds."""
-    found = {world: over_best_fixed(world) for world in WORLDS}
-    rows = [[world, load, length, *(interval(gain, "percent") for gain in gains)] for world, by_load in found.items()
+    """`over_best_fixed` at the loads that were measured of all servers."""
+    found = {world: over_best_fixed(world) for world in recorded_serving.SERVERS}
+    rows = [[recorded_serving.SERVERS[world], load, length, *(interval(gain, "percent") for gain in gains)] for world, by_load in found.items()
             for load, (length, *gains) in by_load.items() if all(load in others for others in found.values())]
-    return markdown(["world", "requests under way", "best fixed length", "7 drafts over it", "Algorithm 1 over it"], rows)
+    return markdown(["server", "requests under way", "best fixed length", "7 drafts over it", "Algorithm 1 over it"], rows)

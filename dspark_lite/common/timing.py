@@ -1,5 +1,6 @@
 """How long pieces of work take on a device, side by side."""
 
+import random
 import time
 
 import numpy as np
@@ -34,16 +35,27 @@ def wall_seconds(function, device: torch.device) -> float:
     return clock(device) - started
 
 
-def time_interleaved(functions: dict, device: torch.device, repeats: int = 20) -> dict[object, list[float]]:
+def time_interleaved(functions: dict, device: torch.device, repeats: int = 20, *, shuffled: bool = False) -> dict[object, list[float]]:
     """Times each of {name: function} `repeats` times in round-robin, so that a busy moment of the machine meets all of
-    them; the first pass is warm-up. Returns milliseconds, the device's own work included."""
-    passes = [{name: 1e3 * wall_seconds(function, device) for name, function in functions.items()} for _ in range(repeats + 1)]
+    them; the first pass is warm-up. With `shuffled` each pass has another order, so that what comes and goes regularly does
+    not always meet the same one. Returns milliseconds, the device's own work included."""
+    order, dice, passes = list(functions), random.Random(0), []
+    for _ in range(repeats + 1):
+        passes.append({name: 1e3 * wall_seconds(functions[name], device) for name in order})
+        if shuffled:
+            dice.shuffle(order)
     return {name: [one[name] for one in passes[1:]] for name in functions}
 
 
 def milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:
     """Median milliseconds of each of {name: function} over `repeats` rounds of `time_interleaved`."""
     return {name: float(np.median(times)) for name, times in time_interleaved(functions, device, repeats).items()}
+
+
+def least_milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:
+    """Shortest milliseconds of each of {name: function} over `repeats` rounds of `time_interleaved`, shuffled: other work on
+    the machine can only lengthen a time."""
+    return {name: min(times) for name, times in time_interleaved(functions, device, repeats, shuffled=True).items()}
 
 
 def fastest(function, device: torch.device) -> float:
