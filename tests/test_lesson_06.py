@@ -157,11 +157,11 @@ def draft_times(drafter):
 
 
 def test_what_a_further_token_costs():
-    caught("a further token costs Eagle3 a whole pass, nearly as much as the first, the block drafters a small part of one. Eagle3's first "
+    caught("a further token costs Eagle3 a whole pass, more than half as much as the first, the block drafters a small part of one. Eagle3's first "
            "token is cheaper than a whole block of seven, its seven cost about twice as much as a block, with one layer against three. The block "
            "drafters' lines rise only a little", prose("06"), "the prose")
     (first, more, whole), *blocks = map(draft_times, ("Eagle3", "DFlash", "DSpark"))
-    assert 0.7 * first < more < 1.05 * first
+    assert 0.5 * first < more < 1.05 * first
     assert all(1.6 < whole / block_whole < 2.7 for _, _, block_whole in blocks)
     assert all(first < block_first and block_more < more / 2 for block_first, block_more, _ in blocks)
     assert all(block_whole - block_first < (whole - first) / 2 for block_first, _, block_whole in blocks)

@@ -413,16 +413,16 @@ for name, cost in draft_ms.items():
 print(f"one token right after another draft, no verification in between: Eagle3 {again_ms['eagle3']:.2f} ms")
 
 # %% [markdown]
-# The slope is what autoregression costs: a further token costs Eagle3 a whole pass, nearly as much as the first, the
-# block drafters a small part of one. Eagle3's first token is cheaper than a whole block of seven, its seven cost
-# about twice as much as a block, with one layer against three. The block drafters' lines rise only a little: each
-# point pays for the whole backbone, and a further token adds its row of the LM head and its draw, with DSpark a
-# sequential step as well. So autoregression bounds a drafter's depth; a block drafter, which pays for its layers
-# once, can have several.
+# The slope is what autoregression costs: a further token costs Eagle3 a whole pass, more than half as much as the
+# first, the block drafters a small part of one. Eagle3's first token is cheaper than a whole block of seven, its
+# seven cost about twice as much as a block, with one layer against three. The block drafters' lines rise only a
+# little: each point pays for the whole backbone, and a further token adds its row of the LM head and its draw, with
+# DSpark a sequential step as well. So autoregression bounds a drafter's depth; a block drafter, which pays for its
+# layers once, can have several.
 #
-# What a further pass costs depends on the machine. (Right after another draft even the first token costs no more
-# than a further one: a verification has presumably pushed some of the drafter's weights out of the processor's cache,
-# as in lesson 01. On another machine of ours a further token cost Eagle3 half as much, 0.31 ms, and seven tokens 0.51
+# What a further pass costs depends on the machine. (Right after another draft even the first token costs no more than
+# a further one: a verification has presumably pushed some of the drafter's weights out of the processor's cache, as
+# in lesson 01. On another machine of ours a further token cost Eagle3 half as much, 0.31 ms, and seven tokens 0.51
 # plain passes. The scoreboard says what that would change.)
 #
 # ## Conditional acceptance by position
@@ -574,10 +574,10 @@ print("Eagle3 on the same 40 prompts: " + ", ".join(f"{domain} {same[domain]:.2f
 # </details>
 # <details><summary>Answer</summary>
 #
-# A: $1 + 0.8 + 0.64 = 2.44$ with two, $4.16$ with seven. B: $1 + 0.7 + 0.525 = 2.225$ with two, and with seven
-# $1 + 0.7 + 0.525 + 0.42 + 0.357 + 0.3213 + 0.3052 + 0.3052 = 3.93$. B's products are larger from the sixth position
-# on, too late to make up for its first two. The mean over all seven positions is 0.85 for B and 0.8 for A, so the
-# table ranks B first, wrongly. Early positions are factors of everything after them.
+# A: $1 + 0.8 + 0.64 = 2.44$ with two, $4.16$ with seven. B: $1 + 0.7 + 0.525 = 2.225$ with two, and with seven $1 +
+# 0.7 + 0.525 + 0.42 + 0.357 + 0.3213 + 0.3052 + 0.3052 = 3.93$. B's products are larger from the sixth position on,
+# too late to make up for its first two. The mean over all seven positions is 0.85 for B and 0.8 for A, so the table
+# ranks B first, wrongly. Early positions are factors of everything after them.
 #
 # </details>
 
@@ -779,10 +779,10 @@ rates = evaluation.acceptance_by_position(runs["dspark"]["chat"], gamma)  # go o
 # The rule of lesson 02 tosses a coin for each draft. Take two tokens, A and B. After every text the target says A in
 # one case of three, the draft in two of three. A block of two drafts keeps $\frac{2}{3} + \frac{4}{9} = \frac{10}{9}$
 # of them on average. Look at the block AB: its A is refused half of the time, and B goes with it. But as a whole AB
-# is as probable in the target as in the draft, $\frac{2}{9}$: why refuse it?
-# [Block verification](references.md#block-verification) (Sun and others) carries a weight along the block,
-# $w_k = \min(1, w_{k-1}\, p_k / q_k)$ from $w_0 = 1$, where $p_k$ and $q_k$ are the target's and the drafter's
-# probability of draft $k$. Each prefix tosses a coin of its own, which comes up with chance
+# is as probable in the target as in the draft, $\frac{2}{9}$: why refuse it? [Block
+# verification](references.md#block-verification) (Sun and others) carries a weight along the block, $w_k = \min(1,
+# w_{k-1}\, p_k / q_k)$ from $w_0 = 1$, where $p_k$ and $q_k$ are the target's and the drafter's probability of draft
+# $k$. Each prefix tosses a coin of its own, which comes up with chance
 #
 # $$h_\gamma = w_\gamma, \qquad h_k = \frac{S_k}{S_k + 1 - w_k} \quad\text{with}\quad
 # S_k = \sum_x \max\bigl(0,\; w_k\, p(x) - q(x)\bigr),$$
@@ -810,10 +810,10 @@ rates = evaluation.acceptance_by_position(runs["dspark"]["chat"], gamma)  # go o
 # | BB | 1/9 | 1 | 1 | 1 | 1 |
 #
 # The text begins with A in 2/9 of all cases by AB and in 4/9 · 1/4 = 1/9 by AA, kept whole. That is all of its 3/9,
-# so AA's first draft is never kept alone. So says its coin: after A,
-# $S_1 = \max(0, \frac{1}{6} - \frac{2}{3}) + \max(0, \frac{1}{3} - \frac{1}{3}) = 0$. AB now keeps two drafts where
-# the token rule keeps one on average, which is 2/9 more over all blocks. AA keeps half a draft where the token rule
-# keeps three quarters: 1/9 less. In all 10/9 + 2/9 - 1/9 = 11/9.
+# so AA's first draft is never kept alone. So says its coin: after A, $S_1 = \max(0, \frac{1}{6} - \frac{2}{3}) +
+# \max(0, \frac{1}{3} - \frac{1}{3}) = 0$. AB now keeps two drafts where the token rule keeps one on average, which is
+# 2/9 more over all blocks. AA keeps half a draft where the token rule keeps three quarters: 1/9 less. In all 10/9 +
+# 2/9 - 1/9 = 11/9.
 #
 # </details>
 #
@@ -883,9 +883,9 @@ for name in ("dspark", "eagle3"):
 # Tokens per round are not speed. On chat the small LM commits 6.71, Eagle3 6.16, and yet they gain 2.21 and 2.93: a
 # round of the small LM costs 3.12 plain passes, Eagle3's 2.25. On code Eagle3 commits a tenth more than DSpark and
 # gains less, because its round costs a fifth more, in the table as by the costs that we timed. A tenth is all it
-# could afford. On the other machine of ours, where seven tokens cost Eagle3 0.51 plain passes, its round cost
-# only a twentieth more: there code would fall on Eagle3's side. On math DSpark wins either way, since it commits
-# more at less cost.
+# could afford. On the other machine of ours, where seven tokens cost Eagle3 0.51 plain passes, its round cost only a
+# twentieth more: there code would fall on Eagle3's side. On math DSpark wins either way, since it commits more at
+# less cost.
 #
 # (The table overstates Eagle3's loss on code. Divide $\tau$ by the gain: there its round cost 2.57 plain passes, on
 # math 2.09, and the verification in it 1.69 in place of 1.41, though a verification is the target's work, whoever
