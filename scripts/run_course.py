@@ -96,7 +96,7 @@ def closing_table(rows):
     half = 8 * len(domains)
     heads = "".join(f"{domain:>8}" for domain in domains)
     lines = [
-        f"{'':{width}}{'tokens a round':>{half}}   {'speed, plain = 1':>{half}}",
+        f"{'':{width}}{'tokens per round':>{half}}   {'speed, plain = 1':>{half}}",
         f"{'drafter':{width}}{heads}   {heads}",
     ]
     for drafter in drafters:

@@ -12,7 +12,9 @@ from dspark_lite.decoding.block_verification import accept_block
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes
 from dspark_course.replication import our_results
-from dspark_course.measure.beyond import Blocks, auc_by_position, block_gain, estimated_logits, expected_by_rule
+from dspark_course.measure.beyond import Blocks, auc_by_position, block_gain, estimated_logits, expected_by_rule, watch
+from dspark_course.measure.confidence import observe
+from dspark_course.measure.lab import setup
 
 
 def test_expectations_are_those_of_the_rules_own_coins():
@@ -23,6 +25,14 @@ def test_expectations_are_those_of_the_rules_own_coins():
         played = [sum(probability * verdict.accepted.item() for verdict, probability in outcomes(partial(rule, *block, None)))
                   for rule in (accept, accept_block)]
         assert expected_by_rule(*block) == pytest.approx(tuple(played), abs=1e-6)
+
+
+def test_the_blocks_watched_are_those_that_a_calibration_observes():
+    lab = setup("tiny", prompts=3)
+    drafter, texts = lab.drafter("dspark"), lab.prompts["math"]
+    watched, observed = watch(lab, drafter, texts), observe(lab, drafter, texts)
+    np.testing.assert_allclose(watched.logits, observed.logits)
+    assert np.array_equal(watched.accepted, observed.accepted) and np.array_equal(watched.prompts, observed.prompts)
 
 
 def made(count=2000):

@@ -387,47 +387,27 @@ def committed(learners, path, block: int):
 def blocks_and_texts(learners, block: int = DRAFTS) -> tuple[dict, dict, float]:
     """Probability of each block that is drafted and of each text of a round's full length, what is missing drawn from the
     target; mean tokens per round."""
-    blocks, texts, length = {}, {}, 0.0
-    for (drafts, tokens), probability in outcomes(lambda path: committed(learners, path, block)):
+    rounds, blocks = list(outcomes(lambda path: committed(learners, path, block))), {}
+    for (drafts, _), probability in rounds:
         blocks[drafts] = blocks.get(drafts, 0.0) + probability
-        length += probability * len(tokens)
-        for text, share in verifying.continued(tokens, block + 1):
-            texts[text] = texts.get(text, 0.0) + probability * share
-    return blocks, texts, length
-
-
-def like(found: dict, sort: int, known: dict) -> str:
-    """The sentence of `known`, {sentence: round}, whose blocks (`sort` 0) or texts (1) are those found; empty where none is."""
-    return next((sentence for sentence, wrong in known.items()
-                 if total_variation(found, blocks_and_texts(wrong)[sort]) < EXACT), "")
+    return blocks, *verifying.texts_of(((tokens, probability) for (_, tokens), probability in rounds), block)
 
 
 @checker
 def check_round(learners):
     """Checks a function like `one_round` by the exact distribution of the blocks it drafts and of the texts it commits."""
-    if not callable(finished(learners)):
-        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
-    try:
-        blocks, texts, length = blocks_and_texts(learners)
-    except TypeError as error:
-        if "generator" in str(error):
-            raise Mistake("toss coins with toss(chance, generator) and draw tokens with draw_token(probs, generator): "
-                          "here every outcome is visited, none is drawn") from None
-        raise
+    blocks, texts, length = verifying.visited(blocks_and_texts, learners)
     right_blocks, _, possible = blocks_and_texts(one_round)
-    distance = total_variation(texts, target_texts())
-    wrong_blocks = total_variation(blocks, right_blocks) > EXACT
-    if (wrong_blocks or distance > EXACT) and any(
-            total_variation(again, before) > EXACT for _ in range(8) for again, before in zip(blocks_and_texts(learners), (blocks, texts))):
-        raise Mistake("visited again, your function commits other texts: something is drawn at random without `generator`; "
-                      "use toss(chance, generator) and draw_token(probs, generator)")
+    distance, wrong_blocks = total_variation(texts, target_texts()), total_variation(blocks, right_blocks) > EXACT
+    if wrong_blocks or distance > EXACT:
+        verifying.visit_again(blocks_and_texts, learners, [blocks, texts])
     if wrong_blocks:
-        known = like(blocks, 0, {sentence: round_of(wrong) for sentence, wrong in WRONG_BLOCKS.items()})
+        known = verifying.like(blocks, WRONG_BLOCKS, lambda wrong: blocks_and_texts(round_of(wrong))[0])
         raise Mistake("the block is not drawn left to right from base logits plus bias" + (f": {known}" if known else
                       ", a softmax and a draw at each slot"))
     if distance > EXACT:
-        said = f"{distance:.2f}" if distance >= verifying.SMALL else f"{distance:.1g}"
-        raise Mistake(f"your total variation is {said}: " + (like(texts, 1, WRONG_ROUNDS) or
+        known = verifying.like(texts, WRONG_ROUNDS, lambda wrong: blocks_and_texts(wrong)[1])
+        raise Mistake(f"your total variation is {verifying.shown(distance)}: " + (known or
                       "the block is right, so look at the rule: is row k of q what draft k was drawn from? Which coin, which "
                       "distribution after a refusal, and which after a whole block?"))
     if length < possible - EXACT:

@@ -206,8 +206,13 @@ def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
 
 def texts(verify, block: int = DRAFTS) -> tuple[dict[tuple[int, ...], float], float]:
     """Probability of each text of a whole round's length, what is missing drawn from the target; mean tokens per round."""
+    return texts_of(outcomes(lambda path: committed(verify, path, block)), block)
+
+
+def texts_of(rounds, block: int) -> tuple[dict[tuple[int, ...], float], float]:
+    """What `texts` gives, from pairs of the tokens that a round of `block` drafts commits and their probability."""
     found, length = {}, 0.0
-    for tokens, probability in outcomes(lambda path: committed(verify, path, block)):
+    for tokens, probability in rounds:
         length += probability * len(tokens)
         for text, share in continued(tokens, block + 1):
             found[text] = found.get(text, 0.0) + probability * share
@@ -233,25 +238,16 @@ def exact(verify, block: int) -> bool:
 @checker
 def check_verify(learners):
     """Checks a function like `verify` by the exact distribution of what it commits."""
-    if not callable(finished(learners)):
-        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
     try:
-        found, length = texts(learners)
-    except TypeError as error:
-        if "generator" in str(error):
-            raise Mistake("toss coins with toss(chance, generator) and draw tokens with draw_token(probs, generator): "
-                          "here every outcome is visited, none is drawn") from None
-        raise
+        found, length = visited(texts, learners)
     except IndexError:
         raise Mistake("you read a row that does not exist: for g drafts p has the rows 0 to g and q the rows 0 to g - 1; "
                       "after a whole block nothing was refused, so no row of q is needed") from None
     distance, (_, possible) = total_variation(found, target_texts()), texts(verify)
     if distance > EXACT:
-        if draws_elsewhere(learners, found):
-            raise Mistake("visited again, your function commits other texts: something is drawn at random without `generator`; "
-                          "use toss(chance, generator) and draw_token(probs, generator)")
-        shown = f"{distance:.2f}" if distance >= SMALL else f"{distance:.1g}"
-        raise Mistake(f"your total variation is {shown}{named(found) or unnamed(learners, distance)}")
+        visit_again(texts, learners, [found])
+        known = like(found, MISTAKES, lambda wrong: texts(wrong)[0])
+        raise Mistake(f"your total variation is {shown(distance)}" + (f": {known}" if known else unnamed(learners, distance)))
     if length < possible - EXACT:
         raise Mistake(f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
                       f"where {possible:.2f} are possible{losing(learners, length)}")
@@ -265,15 +261,34 @@ def target_texts(block: int = DRAFTS) -> dict[tuple[int, ...], float]:
             for text, share in continued([token], block + 1)}
 
 
-def draws_elsewhere(verify, found: dict, visits: int = 8) -> bool:
-    """Whether further visits give other texts than `found`: then not every random decision follows the path."""
-    return any(total_variation(texts(verify)[0], found) > EXACT for _ in range(visits))
+def visited(distributions, learners):
+    """`distributions` of the learner's function over all outcomes; raises Mistake where it is none or needs a real generator."""
+    if not callable(finished(learners)):
+        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
+    try:
+        return distributions(learners)
+    except TypeError as error:
+        if "generator" in str(error):
+            raise Mistake("toss coins with toss(chance, generator) and draw tokens with draw_token(probs, generator): "
+                          "here every outcome is visited, none is drawn") from None
+        raise
 
 
-def named(found: dict) -> str:
-    """What the known mistake does that gives just these texts, as the end of a sentence; empty where none does."""
-    sentences = (f": {sentence}" for sentence, wrong in MISTAKES.items() if total_variation(found, texts(wrong)[0]) < EXACT)
-    return next(sentences, "")
+def visit_again(distributions, learners, found: list[dict], visits: int = 8):
+    """Raises Mistake where further visits give others than the first distributions, `found`: then not every draw follows the path."""
+    if any(total_variation(again, before) > EXACT for _ in range(visits) for again, before in zip(distributions(learners), found)):
+        raise Mistake("visited again, your function commits other texts: something is drawn at random without `generator`; "
+                      "use toss(chance, generator) and draw_token(probs, generator)")
+
+
+def like(found: dict, mistakes: dict, distribution) -> str:
+    """The sentence of `mistakes`, {sentence: function}, whose function has the distribution `found`; empty where none has."""
+    return next((sentence for sentence, wrong in mistakes.items() if total_variation(found, distribution(wrong)) < EXACT), "")
+
+
+def shown(distance: float) -> str:
+    """A total variation as a learner reads it: two places, or its first digit where it is smaller."""
+    return f"{distance:.2f}" if distance >= SMALL else f"{distance:.1g}"
 
 
 def unnamed(learners, distance: float) -> str:

@@ -13,7 +13,7 @@ from dspark_lite.common import paper
 from dspark_lite.common.estimates import share_estimates
 from dspark_lite.scheduling.calibration import Observations, auc, ece, reliability, survivals, survived
 from dspark_lite.scheduling.cost_table import CostTable
-from ..measure.confidence import pooled, replay
+from ..measure.confidence import cut_lengths, pooled, replay
 from ..replication import recorded_confidence
 from ..replication.own_results import OwnConfidence
 from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, draw_estimates, drafter_style, figure, label_ends, measured_on
@@ -229,7 +229,7 @@ def step_tokens(length: np.ndarray, requests: int) -> np.ndarray:
 def token_milliseconds(table: CostTable, requests: int, observations: Observations, said: np.ndarray, least: float) -> float:
     """Milliseconds of verification a committed token costs where `requests` share a step, each with a recorded block cut at
     confidence `least` (said [N, g]). The time of a step is averaged over the tokens that it may carry."""
-    chances = step_tokens((said >= least).cumprod(1).sum(1), requests)
+    chances = step_tokens(cut_lengths(said, least), requests)
     seconds = chances @ table.seconds(requests, range(len(chances))).numpy()
     return 1e3 * seconds / (requests * replay(observations, said, least)[0])
 

@@ -34,7 +34,8 @@ class Blocks(NamedTuple):
 
 
 def watch(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Blocks:
-    """Decodes every prompt with a drafter that has a confidence head and notes all about each block."""
+    """Decodes every prompt with a drafter that has a confidence head and notes all about each block, but those that the end of
+    the answer cuts short: nobody reads what stands behind it (as in measure/confidence.py)."""
     rows = []
     for index, text in enumerate(tqdm(texts, desc="watch", unit="prompt", file=sys.stderr)):
         said, expected = [], []
@@ -49,7 +50,7 @@ def watch(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Blocks
 
         answer = generate(lab.target, drafter, lab.encode(text), max_new_tokens=lab.max_new_tokens, temperature=temperature, policy=listen,
                           rule=judged, generator=lab.generator(lab.seed + index))
-        rows += [(*both, r.accepted, *heard, index) for both, r, heard in zip(expected, answer.rounds, said)]
+        rows += [(*both, r.accepted, *heard, index) for both, r, heard in zip(expected, answer.rounds, said) if r.committed > r.accepted]
     return Blocks(*(np.array(column) for column in zip(*rows)))
 
 

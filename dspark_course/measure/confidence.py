@@ -133,11 +133,16 @@ def _report_rows(domain: str, found: Observations, sts: STS) -> list[dict]:
             for k, temperature in enumerate(sts.temperatures)]
 
 
+def cut_lengths(confidence: np.ndarray, least: float) -> np.ndarray:
+    """Drafts [N] before the first whose confidence [N, g] is below `least`."""
+    return (confidence >= least).cumprod(1).sum(1)
+
+
 def replay(observations: Observations, confidence: np.ndarray, least: float) -> tuple[float, float]:
     """(accepted, rejected) tokens a step if recorded blocks had been cut at `least`, confidence [N, g]; bonus included.
 
     Exact for the recorded steps; what follows a cut would have begun at other places, which only measure/threshold_sweep.py sees.
     """
-    length = (confidence >= least).cumprod(1).sum(1)
+    length = cut_lengths(confidence, least)
     accepted = np.minimum(observations.accepted, length)
     return float(accepted.mean() + 1), float((length - accepted).mean())

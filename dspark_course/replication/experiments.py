@@ -144,7 +144,7 @@ def rise_by_domain() -> str:
 def small_lm_by_world() -> str:
     """The accepted length of each world's small LM by domain, as its gates were measured."""
     return "; ".join(f"in the {world} world " + ", ".join(f"{worlds.recorded_gates(world)[SMALL_LM_LENGTHS, domain]['value']:.2f} on {domain}"
-                                                         for domain in DOMAINS) for world in ("shallow", "deep"))
+                                                         for domain in DOMAINS) for world in worlds.WORLDS)
 
 
 def rival_by_domain() -> str:

@@ -308,12 +308,10 @@ class Backbone(nn.Module):
         for index, layer in enumerate(self.layers):
             y, attention = layer.input_layernorm(x), layer.self_attn
             own, queries = attention.keys_values(y, rope), attention.queries(y, rope)
-            past = attention.keys_values(context, context_rope)
-            if not self.reads_context(index):
-                nothing = [part[:, :, :0] for part in past]
-                mixed = packed_attention(queries, nothing, own, hidden_from[..., :0], attention.scale)
-            elif mask is None:
-                mixed = packed_attention(queries, past, own, hidden_from, attention.scale)
+            reads = self.reads_context(index)
+            past = attention.keys_values(context, context_rope) if reads else [part[:, :, :0] for part in own]
+            if mask is None or not reads:
+                mixed = packed_attention(queries, past, own, hidden_from[..., :past[0].shape[2]], attention.scale)
             else:
                 keys, values = (torch.cat(pair, 2) for pair in zip(past, own))  # [B, m, n + K * g, d]
                 mixed = attend(queries, keys, values, mask, attention.scale).transpose(1, 2).flatten(2)
