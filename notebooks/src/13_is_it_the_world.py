@@ -359,7 +359,9 @@ Markdown(ledger.deep_table())
 #
 # *The head.* In the paper the RNN head is a little ahead of the Markov head, most in long drafts; in the shallow
 # world it is behind. Draft lengths are the paper's, which count the anchor: 8 is 7 drafts, 16 is 15. Those of 16 go
-# on from one pass for 400 updates.
+# on from one pass for 400 updates. One pass is short: a head that is ahead may only learn faster. So both heads were
+# given a second pass, under a rule written down before: if the interval of the RNN head's lead then holds zero, it
+# learned faster; if all of it lies above zero, the head is better here.
 #
 # *The taps.* A block drafter reads the target after four of its layers, here those with the numbers 1, 6, 11 and 17
 # of 0 to 19, and every layer of its own sees them. Why not 17 alone, the nearest to the target's answer? Written down
