@@ -123,9 +123,8 @@ TIES = [
     (r"each token of it costs about ([\d.]+) ms there", r"^ 64 under way, skewed .*: ([\d.]+) ms for each$"),
     (r"each token of it costs about ([\d.]+) ms there", r"^ 64 under way, algorithm1: .*: ([\d.]+) ms for each$"),
     (r"verified or not, (\d+) ms of a step above", r"^ 64 under way, Algorithm 1, .* draft ([\d.]+),"),
-    (r"at that load a user of DSpark is only (\d+) % faster", r"^R = 64  +[\d.]+  +[\d.]+  +\+(\d+)% "),
+    (r"at that load a user of DSpark is only (\d+) % faster", r"^R = 64  +[\d.]+  +[\d.]+  +\+(\d+)%$"),
     (r"Measured on the engine with 64 it was ([\d.]+), not told apart", r"^ 64 under way: Algorithm 1 over the best fixed length \(7\) ([\d.]+) "),
-    (r"would have put it between (\d+) and (\d+)\.", r"^95 % of resamples of the recorded answers: between (\d+) and (\d+)$"),
     (r"With a constant \$a\$ it swings from (\d+) to every load", r"^with a = 0\.86 the whole block is best up to (\d+) under way$"),
     (r"Whole blocks waste (\d+) % of what is verified with 64", r"^DSpark, fixed length 7 .* (\d+)%$"),
     (r"the lagged scheduler (\d+) %, and it", r"^DSpark, lagged top-K   .* (\d+)%$"),
@@ -133,10 +132,10 @@ TIES = [
     (r"each user is \d+ to (\d+) % faster", r"^32 under way +\d+ tokens/s: \+(\d+)% "),
     (r"there is (\d+) to \d+ % more throughput", r"^32 under way .*tokens/s.*tokens/s: \+(\d+)% "),
     (r"there is \d+ to (\d+) % more throughput", r"^ 4 under way .*tokens/s.*tokens/s: \+(\d+)% "),
-    (r"of a gain of (\d+) % with one request under way", r"^R =  1  +[\d.]+  +[\d.]+  +\+(\d+)% "),
-    (r"with one request under way (\d+) % is left with 64", r"^R = 64  +[\d.]+  +[\d.]+  +\+(\d+)% "),
+    (r"of a gain of (\d+) % with one request under way", r"^R =  1  +[\d.]+  +[\d.]+  +\+(\d+)%$"),
+    (r"with one request under way (\d+) % is left with 64", r"^R = 64  +[\d.]+  +[\d.]+  +\+(\d+)%$"),
     (r"With 32 the gain was \+(\d+) % above", r"^32 under way +\d+ tokens/s: \+(\d+)% "),
-    (r"above and is \+(\d+) % here", r"^R = 32  +[\d.]+  +[\d.]+  +\+(\d+)% "),
+    (r"above and is \+(\d+) % here", r"^R = 32  +[\d.]+  +[\d.]+  +\+(\d+)%$"),
     (r"first row of each model\), \+\d+ and \+(\d+) %", r"^Pro +3737 tokens/s: +\+(\d+)%"),
     (r"first row of each model\), \+(\d+) and \+\d+ %", r"^Flash +10612 tokens/s: +\+(\d+)%"),
     (r"of DSpark gets (\d+) tokens per second, one of MTP-1 \d+ and one of plain decoding \d+, on the full server (\d+),",
@@ -365,16 +364,6 @@ def test_what_moving_the_load_shows():
         whole, lagged = (sum(step.committed for step in steps) / sum(step.seconds["round"] for step in steps) for steps in
                          (recorded_serving.modelled("dspark", policy, load, requests=30 + 3 * load) for policy in ("fixed 7", "lagged")))
         assert 1 < whole / lagged < 1.1 if load < 64 else whole < lagged
-
-
-def test_prompts_make_the_gain_smaller_until_they_share_passes():
-    prose = stated.prose("11")
-    assert "make the gain smaller up to 16 under way. From 32 on they make it larger" in prose and "so more prompts share a pass" in prose
-    row = r"^R = +(\d+)  +[\d.]+  +[\d.]+  +\+(\d+)%  +\+(\d+)%  +([\d.]+)  +([\d.]+)$"
-    rows = [[float(number) for number in found] for found in re.findall(row, stated.printed("11"), re.M)]
-    assert [load for load, without, counted, *_ in rows if counted < without] == [1, 2, 4, 8, 16]
-    assert [load for load, without, counted, *_ in rows if counted > without] == [32, 64]
-    assert all(ours >= 2 * mtp for load, _, _, ours, mtp in rows if load >= 32), "DSpark reads more prompts in a pass"
 
 
 def test_index_tensors_come_as_a_tuple_or_a_list(capsys):

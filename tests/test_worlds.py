@@ -85,6 +85,7 @@ def write_trainings(folder):
     longer = {recipe: 0.9 if name == "dspark" else 0.75 for passes, trained in studies.DEEP_PASSES.items() if passes > 1
               for name, recipes in trained.items() for recipe in recipes}
     heads = {recipe: rate for by_head in studies.DEEP_HEADS.values() for recipe, rate in zip(by_head.values(), (0.8, 0.9))}
+    heads |= {"deep-dspark-rnn-two-passes": 0.95}
     fewer = {recipe: 0.9 for layers, recipe in studies.DEEP_DEPTHS.items() if layers < max(studies.DEEP_DEPTHS)}
     taps = {recipe: 0.6 for recipe in list(studies.DEEP_TAPS.values())[1:]}
     for seed, (recipe, rate) in enumerate({**longer, **heads, **fewer, **taps}.items(), 50):
@@ -96,6 +97,7 @@ def test_a_contrast_is_the_gain_of_one_training_over_another(two_worlds):
     found = worlds.contrasts()
     assert list(found) == ["DSpark of 1 over DFlash of 4 layers", "DSpark of 2 over DFlash of 4 layers",
                            "RNN head over Markov head, draft length 8", "RNN head over Markov head, draft length 16",
+                           "RNN head over Markov head, draft length 8, two passes",
                            "DSpark that reads four layers over one that reads the last of the four",
                            "DSpark that reads four layers over one that reads them in its first layer alone"]
     assert all(gain.low > 0 for gains in found.values() for gain in gains.values())

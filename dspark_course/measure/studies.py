@@ -12,12 +12,13 @@ def _of_seeds(recipe: str, seeds: int = 3) -> tuple[str, ...]:
 
 DEEP_PASSES = {  # in the deep world, by passes over the answers: drafter: recipes that differ in their seed
     1: {name: _of_seeds(f"deep-{name}") for name in ("eagle3", "dflash", "dspark")},
-    2: {"eagle3": _of_seeds("deep-eagle3-two-passes"), "dflash": ("deep-dflash-two-passes",), "dspark": _of_seeds("deep-dspark-two-passes")},
+    2: {"eagle3": _of_seeds("deep-eagle3-two-passes"), "dflash": _of_seeds("deep-dflash-two-passes"), "dspark": _of_seeds("deep-dspark-two-passes")},
     4: {name: (f"deep-{name}-four-passes",) for name in ("eagle3", "dspark")}}
 DEEP = DEEP_PASSES[1]
 DEEP_DEPTHS = {1: "deep-dspark-1-layer", 2: "deep-dspark-2-layers", 4: "deep-dspark"}  # layers of DSpark: recipe
 DEEP_HEADS = {8: {"dspark": "deep-dspark", "dspark_rnn": "deep-dspark-rnn"},  # draft length as in LENGTHS: sequential head: recipe
               16: {"dspark": "deep-dspark-length-16", "dspark_rnn": "deep-dspark-rnn-length-16"}}
+DEEP_HEADS_TWO_PASSES = {"dspark": "deep-dspark-two-passes", "dspark_rnn": "deep-dspark-rnn-two-passes"}
 DEEP_TAPS = {"four layers": "deep-dspark", "the last of the four": "deep-dspark-last-tap",  # what DSpark reads of the target: recipe
              "them in its first layer alone": "deep-dspark-first-layer-context"}
 HEADS = {"dspark": "tiny-dspark", "dspark_gated": "tiny-dspark-gated", "dspark_rnn": "tiny-dspark-rnn"}
@@ -30,4 +31,5 @@ DIRECT_ACCEPTANCE = tuple(f"{losses}-seed-{seed}" for seed in (1, 2) for losses 
 MEASURED_RECIPES = tuple(dict.fromkeys([
     *TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values(),
     *(recipe for trained in DEEP_PASSES.values() for seeds in trained.values() for recipe in seeds),
-    *(recipe for heads in DEEP_HEADS.values() for recipe in heads.values()), *DEEP_DEPTHS.values(), *DEEP_TAPS.values(), *DIRECT_ACCEPTANCE]))
+    *(recipe for heads in (*DEEP_HEADS.values(), DEEP_HEADS_TWO_PASSES) for recipe in heads.values()),
+    *DEEP_DEPTHS.values(), *DEEP_TAPS.values(), *DIRECT_ACCEPTANCE]))

@@ -9,7 +9,7 @@ from dspark_lite.common.formats import interval, markdown
 from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.recorded import read
 from ..measure.gates import depth_gate, ending_gate
-from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_PASSES, DEEP_TAPS, DEPTHS, TABLE_1
+from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_HEADS_TWO_PASSES, DEEP_PASSES, DEEP_TAPS, DEPTHS, TABLE_1
 from . import our_results, recorded_serving
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
@@ -94,13 +94,14 @@ def leads(rival: str) -> dict[int, dict[str, Estimate]]:
 
 
 def contrasts() -> dict[str, dict[str, Estimate]]:
-    """In the deep world, of trainings with one seed and one pass: by how much one accepts longer than another, by domain and in
-    the mean."""
+    """In the deep world, of trainings with one seed, and one pass where nothing else is said: by how much one accepts longer than
+    another, by domain and in the mean."""
     full = max(DEEP_DEPTHS)
     pairs = {f"DSpark of {layers} over DFlash of {full} layers": (recipe, DEEP["dflash"][0])
              for layers, recipe in DEEP_DEPTHS.items() if layers < full}
     pairs |= {f"RNN head over Markov head, draft length {length}": (heads["dspark_rnn"], heads["dspark"])
               for length, heads in DEEP_HEADS.items()}
+    pairs["RNN head over Markov head, draft length 8, two passes"] = DEEP_HEADS_TWO_PASSES["dspark_rnn"], DEEP_HEADS_TWO_PASSES["dspark"]
     everything, *fewer = DEEP_TAPS
     pairs |= {f"DSpark that reads {everything} over one that reads {taps}": (DEEP_TAPS[everything], DEEP_TAPS[taps]) for taps in fewer}
     return {title: our_results.gains(*pair) for title, pair in pairs.items()}

@@ -351,37 +351,6 @@ print(f"{len(answers)} requests answered once each; how they ended:",
       ", ".join(f"{reason} {reasons.count(reason)}" for reason in sorted(set(reasons))))
 
 # %% [markdown]
-# What cannot be served is refused at the door, with the reason; a policy that returns nonsense stops the step before
-# anything is committed.
-
-# %%
-from dspark_lite.common.errors import RequestError
-
-small = Engine(target, drafter, slots=1, capacity=256, most_waiting=2)
-
-
-def answer_of(call):
-    """What the engine says to a call."""
-    try:
-        call()
-    except RequestError as error:
-        print("-", error)
-
-
-request = Request(asked[0].input_ids, 16)
-answer_of(lambda: small.submit(Request(asked[0].input_ids, 500)))
-small.submit(request), small.submit(request)
-answer_of(lambda: small.submit(request))
-small.set_policy(lambda proposal: torch.full((len(proposal.tokens),), drafter.gamma + 1))
-answer_of(small.step)
-small.set_policy(None)  # whole blocks
-ended = []
-while not small.idle:
-    ended += small.step().answers
-assert ended[0].token_ids == ended[1].token_ids
-print(f"with a policy that works again, the {len(ended)} that wait get their answers")
-
-# %% [markdown]
 # ## Ragged against padded
 #
 # The engine can also pad: every request then brings as many tokens as the longest. Same answers, more work. Here
@@ -784,26 +753,20 @@ for model in figures.PAPER_MODELS:
 # model), +60 and +57 %, lie below our four; its throughputs there, +51 and +52 %, lie among them.
 #
 # Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens per step, and its step
-# takes longer. *With prompts* adds what reading one prompt costs, spread over an answer of mean length.
+# takes longer.
 
 # %%
-answer = recorded_serving.record().tokens.mean()  # tokens
-print("        DSpark's step over MTP-1's     each user's gain        prompts in a pass")
-print("        tokens             time    without   with prompts      DSpark  MTP-1")
+print("        DSpark's step over MTP-1's     each user's gain")
+print("        tokens             time")
 for load in loads:
     rows = measured_row("lagged", load), measured_row("all", load, "mtp")
     length, step_time = np.array([[recorded_serving.value(part, row) for row in rows] for part in ("accepted_length", "step_seconds")])
-    read, passes, spent = np.array([[sum(row[part]) for row in rows] for part in ("admitted", "prefills", "prefill_seconds")])
-    of_token = step_time / (load * length)  # seconds
-    with_prompts = of_token + spent / read / answer
-    gain, gain_with_prompts = (theirs / ours - 1 for ours, theirs in (of_token, with_prompts))
-    print(f"R = {load:2}  {length[0] / length[1]:6.2f}  {step_time[0] / step_time[1]:15.2f}  {gain:+9.0%}  {gain_with_prompts:+13.0%}"
-          f"  {(read / passes)[0]:10.1f}  {(read / passes)[1]:5.1f}")
+    more, longer = length[0] / length[1], step_time[0] / step_time[1]
+    print(f"R = {load:2}  {more:6.2f}  {longer:15.2f}  {more / longer - 1:+16.0%}")
 
 # %% [markdown]
 # The tokens per step stay what they are; it is the step that grows, and of a gain of 105 % with one request under way
-# 7 % is left with 64. Prompts, which cost both about the same, make the gain smaller up to 16 under way. From 32 on
-# they make it larger: DSpark ends more requests per step, so more prompts share a pass.
+# 7 % is left with 64.
 #
 # With 32 the gain was +146 % above and is +28 % here: at MTP-1's throughput and 2.46 times its speed DSpark has only
 # 32 / 2.46 = 13 requests under way, and here it has 32, too. Read the paper's percentages with the same care. Its
@@ -825,6 +788,8 @@ for load in loads:
 # not measured; for them there is a cheaper instrument.
 #
 # ## A model of the engine
+#
+# (So far all was measured. What follows is a model of it: a good place for a break.)
 #
 # Two things decide what a step gives: what it costs, and how much of each block is accepted. The first was measured.
 # The second is recorded: lesson 09 kept the confidences of thousands of blocks that were verified whole, and how many
@@ -1022,12 +987,10 @@ longest.beside(", ".join(f"{name} {1e3 * wait:.0f} ms" for name, wait in first.i
 
 # %% [markdown]
 # At the lowest rate a user of DSpark gets 132 tokens per second, one of MTP-1 63 and one of plain decoding 38, on the
-# full server 26, 20 and 15. (These are not the numbers of the closed loop: prompts count, and while a run of 300
-# requests begins and ends, some slots are empty. How many are in an overfull server depends on the length of the
-# run.) At the second rate plain decoding has 32 requests in the server and DSpark 10. While there is room, DSpark's
-# wait is the longest of the three: its steps are longer, and a request waits for the one under way. Where a curve
-# turns upwards, requests arrive nearly as fast as the server can answer, and in bursts faster; beyond that all slots
-# are taken, and the queue grows as long as that goes on. A better drafter moves that point to the right.
+# full server 26, 20 and 15. (Prompts count here, so these are not the numbers of the closed loop.) At the second rate
+# plain decoding has 32 requests in the server and DSpark 10. While there is room, DSpark's wait is the longest of the
+# three: its steps are longer, and a request waits for the one under way. Where a curve turns upwards, requests arrive
+# nearly as fast as the server can answer, and in bursts faster. A better drafter moves that point to the right.
 #
 # ## With other costs
 #
@@ -1198,15 +1161,9 @@ blocks = {"the recorded survivals": alive.mean(0), **{f"a = {a}": a ** np.arange
 for name, survivals in blocks.items():
     shorter = [R for R in range(1, 1001) if formula(survivals[None], whole - 1, R, fit) > formula(survivals[None], whole, R, fit)]
     print(f"with {name} the whole block is best", f"up to {shorter[0] - 1} under way" if shorter else "at every load up to 1000")
-survived = np.add.reduceat(alive, record.first)  # of each answer's blocks, by position
-drawn = np.random.default_rng(0).integers(len(survived), size=(1000, len(survived)))
-again = survived[drawn].sum(1) / record.blocks[drawn].sum(1)[:, None]  # survivals of 1000 resamples of the answers
-loads_again = per_step / (per_token * ((1 + again[:, :-1].sum(1)) / again[:, -1] - whole) - per_request)
-print("95 % of resamples of the recorded answers:", "between {:.0f} and {:.0f}".format(*np.quantile(loads_again, (0.025, 0.975))))
-
 # %% [markdown]
-# This cell finds the same load by exercise 4; other answers recorded would have put it between 113 and 261. With a
-# constant $a$ it swings from 43 to every load: trust its size, not its digits.
+# This cell finds the same load by exercise 4. With a constant $a$ it swings from 43 to every load: trust its size,
+# not its digits.
 #
 # ### Exercise 8 · Traffic of your own (open)
 # Requests rarely come at a constant rate. Draw arrivals of your own (a burst every minute, a slow rise, two kinds of
