@@ -62,9 +62,8 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"one block of seven has {NUMBER}\.", rf"by the formula: .*DSpark {NUMBER}"),
     (rf"were counted, and DSpark {NUMBER} for", rf"by the formula: .*DSpark {NUMBER}"),
     (rf"and DSpark \S+ for {NUMBER}\. ", rf"^chat +DSpark +τ {NUMBER}"),
-    (rf"Little: {NUMBER} % on math and code", rf"^math +τ .*verification: \+{NUMBER}%"),
-    (rf"Little: {NUMBER} % on math and code", rf"^code +τ .*verification: \+{NUMBER}%"),
-    (rf"on math and code, {NUMBER} % on chat\. \(Its authors", rf"^chat +τ .*verification: \+{NUMBER}%"),
+    (rf"Little: {NUMBER} % on chat,", rf"^chat +τ .*verification: \+{NUMBER}%"),
+    (rf"on chat, {NUMBER} % on math, on code next to nothing", rf"^math +τ .*verification: \+{NUMBER}%"),
     (rf"there its round cost {NUMBER} plain passes, .* the verification in it {NUMBER} in place", rf"^Eagle3 .* code {NUMBER} \({NUMBER}\)"),
     (rf"plain passes, on math {NUMBER}, and the verification in it \S+ in place of {NUMBER}, though", rf"^Eagle3 +math {NUMBER} \({NUMBER}\)"),
     (rf"Eagle3 would gain {NUMBER} on code", rf"^Eagle3 .* code \S+ \(\S+\) {NUMBER} "),
@@ -284,6 +283,8 @@ def test_on_how_many_prompts_both_rules_judged():
     said = caught(rf"has judged the same blocks, from {NUMBER} prompts per domain, by both rules", prose("06"), "the prose")
     rows = json.loads((ROOT / "assets" / "measurements" / "beyond.json").read_text())["rows"]
     assert {row["prompts"] for row in rows} == {int(said[0])}
+    code = next(row["accepted_length"]["gain"] for row in rows if row["domain"] == "code")
+    assert code["low"] < 0 < code["high"] < 0.003
 
 
 def test_total_adds_little_to_drafting_and_verifying():

@@ -48,10 +48,9 @@ TIES = [
     (r"on math it is not sure enough by (\d+)\.", r"^math  greedy .* mean +-([\d.]+) "),
     (r"control on math is off by (\d+) points", r"^math  control .* mean +\+([\d.]+) "),
     (r"from ([\d.]+) to ([\d.]+) %, over a floor of ([\d.]+) %", r"^fitted on half .* ([\d.]+)% -> ([\d.]+)%, floor ([\d.]+)%"),
-    (r"for whole blocks ([\d.]+) against ([\d.]+) and", r"^chat  AUC .* head ([\d.]+), estimator ([\d.]+), "),
-    (r"against [\d.]+ and ([\d.]+) against ([\d.]+)\. On math the two", r"^code  AUC .* head ([\d.]+), estimator ([\d.]+), "),
-    (r"told apart by these blocks, ([\d.]+) against ([\d.]+)\.", r"^math  AUC .* head ([\d.]+), estimator ([\d.]+), "),
-    (r"recorded blocks of the same prompts ([\d.]+)\.", r"^the head on math, first 60 recorded prompts, \d+ blocks: \S+ ([\d.]+) "),
+    (r"of whole blocks by ([\d.]+) to ([\d.]+) on chat", r"^chat  AUC .* head ([\d.]+), estimator ([\d.]+), "),
+    (r"on chat and by ([\d.]+) to ([\d.]+) on code", r"^code  AUC .* head ([\d.]+), estimator ([\d.]+), "),
+    (r"on math hardly, ([\d.]+) to ([\d.]+)\.", r"^math  AUC .* head ([\d.]+), estimator ([\d.]+), "),
 ]
 
 
@@ -173,9 +172,10 @@ def beyond() -> dict[str, dict]:
     return {row["domain"]: row for row in json.loads((ROOT / "assets" / "measurements" / "beyond.json").read_text())["rows"]}
 
 
-def test_the_lead_seems_better_at_two_drafts_on_math():
-    head, estimator = (beyond()["math"]["auc"][name] for name in ("confidence head", "estimator"))
-    assert estimator[1] > head[1] and f"there the head has {head[1]:.2f}" in stated.prose("09")
+def test_the_head_tells_better_than_the_lead_at_every_length():
+    assert "The head is the better witness in every domain and at every length" in stated.prose("09")
+    for row in beyond().values():
+        assert np.all(np.subtract(row["auc"]["confidence head"], row["auc"]["estimator"]) > 0), row["domain"]
     assert "`make beyond` has done so on 60 prompts per domain" in stated.prose("09") and {row["prompts"] for row in beyond().values()} == {60}
 
 

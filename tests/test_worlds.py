@@ -52,8 +52,7 @@ def test_each_number_of_passes_is_compared_with_each_seed_and_with_all(two_world
     _, _, *rows = worlds.gains_table(1, 2).splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     every = ["1", "2", "3", "all"]
-    assert [row[:3] for row in cells] == [["1", rival, seed] for rival in ("Eagle3", "DFlash") for seed in every] + [
-        ["2", "Eagle3", seed] for seed in every] + [["2", "DFlash", seed] for seed in ("1", "all")]
+    assert [row[:3] for row in cells] == [[passes, rival, seed] for passes in ("1", "2") for rival in ("Eagle3", "DFlash") for seed in every]
     assert all(found.startswith("+") for row in cells for found in row[3:])
 
 
@@ -88,8 +87,44 @@ def write_trainings(folder):
     heads |= {"deep-dspark-rnn-two-passes": 0.95}
     fewer = {recipe: 0.9 for layers, recipe in studies.DEEP_DEPTHS.items() if layers < max(studies.DEEP_DEPTHS)}
     taps = {recipe: 0.6 for recipe in list(studies.DEEP_TAPS.values())[1:]}
-    for seed, (recipe, rate) in enumerate({**longer, **heads, **fewer, **taps}.items(), 50):
+    alike = {recipe: RATES["deep"][name] for name, recipes in studies.SHALLOW_ALIKE.items() for recipe in recipes}
+    for seed, (recipe, rate) in enumerate({**longer, **heads, **fewer, **taps, **alike}.items(), 50):
         write_json(folder / f"{recipe}.json", measurement(recipe, rate, seed))
+
+
+def test_what_training_and_world_add_are_differences_of_gains(two_worlds):
+    write_trainings(two_worlds)
+    old, alike, deep = ({place: found.value for place, found in our_results.gains_over_seeds(recipes["dspark"], recipes["eagle3"]).items()}
+                        for recipes in worlds.worlds_and_trainings().values())
+    added = worlds.training_and_world("eagle3")
+    for place in our_results.PLACES.values():
+        assert added["training"][place].value == pytest.approx(alike[place] - old[place])
+        assert added["world"][place].value == pytest.approx(deep[place] - alike[place])
+    assert all(found.low > 0 for found in added["training"].values()), "trained alike Eagle3 accepts 0.5 in place of 0.9"
+    assert all(found.low < 0 < found.high for found in added["world"].values()), "there it accepts as much as in the deep world"
+    _, _, *rows = worlds.training_and_world_table().splitlines()
+    assert [row.split("|")[2].strip() for row in rows[:5]] == [*worlds.worlds_and_trainings(), "added by the training", "added by the world"]
+    axes = paper_figures.worlds_and_trainings().axes[-1]
+    assert any(np.allclose(line.get_ydata(), [100 * gain["all"] for gain in (old, alike, deep)]) for line in axes.lines
+               if len(line.get_ydata()) == 3)
+
+
+def test_the_shallow_world_trained_alike_differs_from_the_deep_one_in_what_the_lesson_says():
+    for name, (recipe,) in studies.SHALLOW_ALIKE.items():
+        alike, deep, old = (load_recipe(one) for one in (recipe, studies.DEEP[name][0], studies.TABLE_1[name]))
+        assert all(alike[key] == deep[key] for key in ("loss", "initialisation", "learning_rate", "precision", "seed")), name
+        assert alike["config"]["num_anchors"] == deep["config"]["num_anchors"] and alike["data"]["prompts"] == deep["data"]["prompts"]
+        assert alike["target"] == old["target"] and alike["config"] == {**old["config"], "num_anchors": alike["config"]["num_anchors"]}
+        assert (alike["epochs"], alike["batch"]) == (3 * deep["epochs"], 3 * deep["batch"])
+
+
+def test_a_gain_less_itself_is_nothing_where_the_prompts_are_the_same(two_worlds):
+    pair = studies.DEEP["dspark"][:1], studies.DEEP["eagle3"][:1]
+    same, apart = (our_results.gain_difference(pair, pair, same_prompts=same)["all"] for same in (True, False))
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+    assert apart.value == 0 and apart.low < 0 < apart.high
+    alone = our_results.gains(pair[0][0], pair[1][0])["all"]
+    assert apart.high - apart.low == pytest.approx(2 ** 0.5 * (alone.high - alone.low), rel=0.15)
 
 
 def test_a_contrast_is_the_gain_of_one_training_over_another(two_worlds):
@@ -184,10 +219,11 @@ def test_each_recipe_of_the_deep_world_makes_the_passes_with_the_seed_that_its_p
     assert all(recipe == {**base, "name": recipe["name"], "config": {**base["config"], **change}} for recipe, change in changed)
 
 
-def test_each_drafter_of_the_deep_world_is_trained_at_the_rate_that_its_search_found():
-    found = worlds.searched_rates()
-    assert set(found) == {recipes[0] for recipes in studies.DEEP.values()}
-    for name, (first, *others) in studies.DEEP.items():
+@pytest.mark.parametrize(("world", "drafters"), [("deep", studies.DEEP), ("shallow", studies.SHALLOW_ALIKE)])
+def test_each_drafter_is_trained_at_the_rate_that_its_search_found(world, drafters):
+    found = worlds.searched_rates(world)
+    assert set(found) == {recipes[0] for recipes in drafters.values()}
+    for name, (first, *others) in drafters.items():
         losses = found[first]
         rates = sorted(losses)
         best = min(losses, key=losses.get)

@@ -7,7 +7,7 @@ measurements are not there raises DSparkLiteError.
 import numpy as np
 
 from dspark_lite.common import paper
-from dspark_lite.common.names import DOMAINS
+from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
 from ..measure import studies
 from ..replication import our_results, quantities, recorded_serving, worlds
 from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on, policy_style
@@ -97,6 +97,27 @@ def two_worlds():
     panels[0].set_ylabel("accepted length (tokens per round)")
     measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
     legend_below(fig, panels[0])
+    return fig
+
+
+def worlds_and_trainings():
+    """DSpark's gain over each rival in the shallow world as trained for Table 1, there trained as in the deep world, and in the deep
+    world, a panel for each domain and one for the mean."""
+    made = worlds.worlds_and_trainings()
+    fig, panels = figure(len(COLUMNS), width=2.6, height=3.4, sharey=True)
+    for axes, (title, place) in zip(panels, our_results.PLACES.items()):
+        for shift, rival in ((-0.08, "eagle3"), (0.08, "dflash")):
+            found = [our_results.gains_over_seeds(recipes["dspark"], recipes[rival])[place].scaled(100) for recipes in made.values()]
+            draw_estimates(axes, np.arange(len(made)) + shift, found, {**drafter_style(rival), "label": f"over {DRAFTER_LABELS[rival]}"})
+        axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
+        axes.set(xticks=range(len(made)), xticklabels=[name.replace(", ", ",\n") for name in made], xlim=(-0.4, len(made) - 0.6), title=title)
+        axes.tick_params(axis="x", labelsize=7)
+    panels[0].set_ylabel("DSpark's accepted length over\nthat of the other (%)")
+    added = {cause: found["all"] for cause, found in worlds.training_and_world("eagle3").items()}
+    fig.suptitle("DSpark over Eagle3 in the mean: " + ", ".join(
+        f"the {cause} adds {100 * e.value:+.1f} [{100 * e.low:+.1f}, {100 * e.high:+.1f}] points" for cause, e in added.items()), fontsize=11)
+    measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return fig
 
 

@@ -9,7 +9,7 @@ from dspark_lite.common.formats import interval, markdown
 from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.recorded import read
 from ..measure.gates import depth_gate, ending_gate
-from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_HEADS_TWO_PASSES, DEEP_PASSES, DEEP_TAPS, DEPTHS, TABLE_1
+from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_HEADS_TWO_PASSES, DEEP_PASSES, DEEP_TAPS, DEPTHS, SHALLOW_ALIKE, TABLE_1
 from . import our_results, recorded_serving
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
@@ -71,9 +71,34 @@ def _shown_by_place(gains: dict[str, Estimate]) -> list[str]:
     return [interval(gains[place], "percent") for place in our_results.PLACES.values()]
 
 
-def searched_rates() -> dict[str, dict[float, float]]:
-    """The loss on answers held out after short trainings in the deep world, by recipe and rate of Muon (`train --search`)."""
-    found = read(FOLDER / "rates.json", "python -m dspark_lite train deep-dspark --search 0.01 0.02 0.04 0.08")["losses"]
+def worlds_and_trainings() -> dict[str, dict[str, tuple[str, ...]]]:
+    """Recipes of Table 1's neural drafters, by drafter: in the shallow world as trained for Table 1, there trained as in the deep world,
+    and in the deep world after one pass."""
+    return {"shallow, as for Table 1": WORLDS["shallow"], "shallow, trained alike": SHALLOW_ALIKE, "deep, one pass": DEEP}
+
+
+def training_and_world(rival: str) -> dict[str, dict[str, Estimate]]:
+    """What the training and what the world adds to DSpark's gain over a rival, by domain and in the mean: the differences between
+    neighbours of `worlds_and_trainings`."""
+    old, alike, deep = ((recipes["dspark"], recipes[rival]) for recipes in worlds_and_trainings().values())
+    return {"training": our_results.gain_difference(alike, old, same_prompts=True),
+            "world": our_results.gain_difference(deep, alike, same_prompts=False)}
+
+
+def training_and_world_table() -> str:
+    """DSpark's gain over each rival in `worlds_and_trainings`, and `training_and_world`, all in percent."""
+    rows = []
+    for rival in ("eagle3", "dflash"):
+        rows += [[DRAFTER_LABELS[rival], title, *_shown_by_place(our_results.gains_over_seeds(recipes["dspark"], recipes[rival]))]
+                 for title, recipes in worlds_and_trainings().items()]
+        rows += [[DRAFTER_LABELS[rival], f"added by the {cause}", *_shown_by_place(found)]
+                 for cause, found in training_and_world(rival).items()]
+    return markdown(["DSpark over", "", *our_results.PLACES], rows)
+
+
+def searched_rates(world: str = "deep") -> dict[str, dict[float, float]]:
+    """The loss on answers held out after short trainings in a world, by recipe and rate of Muon (`train --search`)."""
+    found = read(FOLDER / f"rates_{world}.json", f"python -m dspark_lite train {world}-dspark --search 0.01 0.02 0.04 0.08")["losses"]
     return {recipe: {float(rate): loss for rate, loss in losses.items()} for recipe, losses in found.items()}
 
 
