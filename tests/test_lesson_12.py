@@ -9,7 +9,7 @@ import stated
 
 from dspark_lite.common import paper
 from dspark_lite.common.names import DOMAINS
-from dspark_course.measure.studies import DEEP_HEADS, DEPTHS, HEADS, LENGTH_STUDY, LENGTHS, TABLE_1
+from dspark_course.measure.studies import DEEP_HEADS, DEPTHS, HEADS, LENGTH_STUDY, LENGTHS, SHALLOW_ALIKE, TABLE_1
 from dspark_course.replication import claims, deep_claims, experiments, ledger, our_results, quantities, worlds
 
 TIES = [
@@ -97,7 +97,9 @@ def test_what_the_deep_world_does_to_the_notes_is_as_judged_there():
     assert "in the deep world each claim is left open by one domain" in row("10, 12; 11 on chat")
     assert all(sum(margin.low <= 0 for margin in margins[number].values()) == 1 for number in (10, 11, 12))
     one, two, _ = (lead["all"] for lead in worlds.leads("eagle3").values())
-    assert "the order in the mean turns after a second pass" in row("1, the mean") and one.high < 0 < two.low
+    alike = our_results.gains_over_seeds(SHALLOW_ALIKE["dspark"], SHALLOW_ALIKE["eagle3"])["all"]
+    assert ("neither another training here nor the deep world turns the order in the mean, a second pass there does" in row("1, the mean")
+            and max(one.high, alike.high) < 0 < two.low)
 
 
 def test_the_causes_of_single_notes_are_as_measured():

@@ -7,7 +7,7 @@ from dspark_lite.common import paper
 from dspark_lite.common.names import DOMAINS
 from dspark_course.making.recipes import load_recipe
 from dspark_course.measure.gates import NOTEBOOK, SMALL_LM_LENGTH, SMALL_LM_LENGTHS
-from dspark_course.measure.studies import DEEP, DEEP_DEPTHS, DEEP_PASSES, DEEP_TAPS, TABLE_1
+from dspark_course.measure.studies import DEEP, DEEP_DEPTHS, DEEP_PASSES, DEEP_TAPS, SHALLOW_ALIKE, TABLE_1
 from dspark_course.replication import deep_claims, ledger, our_results, recorded_confidence, recorded_serving, worlds
 
 
@@ -57,6 +57,30 @@ def test_longer_training_is_told_as_measured():
     assert f"The paper has {leads[0]:.1f} % on Qwen3-4B; our gain stays below even its smallest, {min(leads):.1f}." in prose
     assert max(two.high, four.high) < min(leads) / 100
     assert f"From {100 * one.value:.1f}" not in prose and f"One pass, {100 * one.value:.1f} %." in "".join(cell.source for cell in stated.cells("13"))
+
+
+def test_the_shallow_world_trained_alike_is_told_as_measured():
+    prose, places = stated.prose("13"), our_results.PLACES.values()
+    alike = our_results.gains_over_seeds(SHALLOW_ALIKE["dspark"], SHALLOW_ALIKE["eagle3"])
+    old = our_results.gains(TABLE_1["dspark"], TABLE_1["eagle3"])["all"].value
+    one = worlds.leads("eagle3")[1]["all"].value
+    assert f"was with the old training ({100 * old:.1f} %)" in prose and f"after one pass in the deep world ({100 * one:.1f} %)" in prose
+    told = "DSpark is {:.1f} % behind Eagle3, where it had been {:.1f} behind and in the deep world is {:.1f}:"
+    assert told.format(*(-100 * gain for gain in (alike["all"].value, old, one))) in prose and alike["all"].high < 0
+    assert "DSpark is {:.1f} % behind Eagle3 in the shallow world and {:.1f} in the deep one".format(
+        -100 * alike["all"].value, -100 * one) in prose
+    added = worlds.training_and_world("eagle3")
+    training, world = (added[cause] for cause in ("training", "world"))
+    assert (f"the training adds {100 * training['all'].value:+.1f} points, the world {100 * world['all'].value:+.1f}, and both intervals hold zero"
+            in prose) and all(found["all"].low < 0 < found["all"].high for found in added.values())
+    longer = [our_results.accepted_lengths(SHALLOW_ALIKE[name][0])["all"].value / our_results.accepted_lengths(TABLE_1[name])["all"].value - 1
+              for name in ("dspark", "eagle3")]
+    assert "DSpark accepts {:.1f} % longer than it did, Eagle3 {:.1f} %".format(*(100 * gain for gain in longer)) in prose
+    names = [our_results.conditional_acceptance(recipe, "code")[0].value for recipe in (SHALLOW_ALIKE["dspark"][0], TABLE_1["dspark"])]
+    assert "on code {:.2f} of its first drafts are accepted in place of {:.2f}".format(*names) in prose
+    assert f"adds {100 * world['chat'].value:+.1f} points on chat and takes {-100 * world['math'].value:.1f} on math" in prose
+    told_apart = {place for place in places if world[place].low > 0 or world[place].high < 0}
+    assert world["chat"].low > 0 > world["math"].high and told_apart == {"chat", "math"}
 
 
 def test_dflash_and_the_losses_after_two_passes_are_told_as_measured():

@@ -746,7 +746,7 @@ Markdown(ledger.notes())
 # | note | suspected cause | evidence |
 # |---|---|---|
 # | 2; 1 and 11 on code | a name that was not copied | *taken away*: note 2's gain is 14.3 %, note 11's lag is gone, most of note 1's, too |
-# | 1, the mean | this world's text, or too short a training | *varied*, together: in the deep world the order in the mean turns after a second pass |
+# | 1, the mean | this world, or too short a training | *varied*, each alone: neither another training here nor the deep world turns the order in the mean, a second pass there does |
 # | 2, 5, 9 | the same two | *varied*, together: the claims hold in the deep world |
 # | 4 | text so easy that a small LM's first draft is accepted nine times in ten (code, chat) | *varied*: the domain, the world |
 # | 6 | a target so small that the loop weighs | *varied*: with longer contexts it weighs less |
