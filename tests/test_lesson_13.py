@@ -128,6 +128,9 @@ def test_heads_and_taps_in_the_deep_world_are_told_as_measured():
     told = f"by {100 * short['all'].value:+.1f} % at draft length 8 and by {100 * long['all'].value:+.1f} % at 16"
     assert told in prose and min(short["all"].low, long["all"].low) > 0
     assert f"most on code ({100 * long['code'].value:+.1f} %)" in prose and max(long, key=lambda place: long[place].value) == "code"
+    e = found["RNN head over Markov head, draft length 8, two passes"]["all"]
+    told = f"After two passes its lead at 8 is {100 * e.value:+.1f} % [{100 * e.low:+.1f}, {100 * e.high:+.1f}]: by the rule it is better here"
+    assert told in prose and 0 < e.low and e.high < short["all"].low
     assert load_recipe("deep-dspark-rnn-length-16")["steps"] == load_recipe("deep-dspark-length-16")["steps"] == 400
     taps = found["DSpark that reads four layers over one that reads the last of the four"]
     e = taps["all"]

@@ -11,9 +11,11 @@ from dspark_lite.decoding import rounds
 from dspark_lite.decoding.sampling import residual
 from dspark_course.exercises import verifying
 from dspark_course.exercises.predictions import predict
-from dspark_course.exercises.verifying import MISTAKES, as_accept, check_verify, draw_token, toss, verify
+from dspark_course.exercises.verifying import MISTAKES, OFFERED, WHICH_OFFERED, as_accept, check_verify, draw_token, toss, verify
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
+
+NAMED = {**{sentence: wrong for sentence, wrong in MISTAKES.items() if sentence != OFFERED}, **WHICH_OFFERED}
 
 
 def line_of(answer, capsys) -> str:
@@ -61,11 +63,48 @@ def test_a_right_verifier_passes(right, capsys):
     assert capsys.readouterr().out == "Correct.\n"
 
 
-@pytest.mark.parametrize("sentence", MISTAKES)
+@pytest.mark.parametrize("sentence", NAMED)
 def test_a_known_mistake_is_named_with_its_distance(sentence, capsys):
-    line = line_of(MISTAKES[sentence], capsys)
+    line = line_of(NAMED[sentence], capsys)
     distance = re.fullmatch(r"Not yet: your total variation is (0\.\d\d): (.*)", line)
     assert distance and float(distance[1]) > 0.05 and distance[2] == sentence
+
+
+def in_a_loop(refused, after):
+    """A verifier that collects tokens: `refused(out, p, q, k, x, generator)` is run at a refusal and says whether the loop ends,
+    `after(out, p, drafts)` is the row that one more token is drawn from."""
+    def rule(p, q, drafts, generator):
+        out = []
+        for k, x in enumerate(drafts):
+            if toss(p[k, x] / q[k, x], generator):
+                out.append(x)
+            elif refused(out, p, q, k, x, generator):
+                break
+        return [*out, draw_token(after(out, p, drafts), generator)]
+    return rule
+
+
+def replaced(out, p, q, k, x, generator) -> bool:
+    """Appends the replacement, as is right, and ends the loop."""
+    out.append(draw_token(residual(p[k], q[k]), generator))
+    return True
+
+
+@pytest.mark.parametrize(("wrong", "named"), [
+    (in_a_loop(lambda *_: True, lambda out, p, drafts: p[len(drafts)]), "after a refusal you draw the bonus, from row g"),
+    (in_a_loop(lambda *_: False, lambda out, p, drafts: p[len(drafts)]), "a refused draft is left out and the next one judged"),
+    (in_a_loop(replaced, lambda out, p, drafts: p[len(drafts)]), "a bonus is drawn after a refusal, too"),
+    (in_a_loop(replaced, lambda out, p, drafts: p[len(out)]), "after the replacement you draw from row k + 1"),
+])
+def test_what_readers_wrote_is_named(wrong, named, capsys):
+    assert named in line_of(wrong, capsys)
+
+
+def test_a_returned_draft_and_a_swapped_residual_have_the_same_texts_and_their_own_names():
+    returned, swapped = (verifying.texts(wrong)[0] for wrong in WHICH_OFFERED.values())
+    assert total_variation(returned, swapped) < verifying.EXACT
+    one, other = (verifying.committed_after(wrong, verifying.REFUSED_SECOND) for wrong in WHICH_OFFERED.values())
+    assert total_variation(one, other) > 0.04
 
 
 def test_the_distance_is_that_of_the_texts():
@@ -165,7 +204,18 @@ def test_a_prediction_is_kept_and_stands_above_the_result(capsys):
     assert lines[6:] == ["  you said   nothing yet", "  predicted  the second"]
 
 
-@pytest.mark.parametrize(("guess", "is_made"), [(..., False), (None, False), ("", False), ("  ", False), (0, True), (False, True), ([], True)])
+@pytest.mark.parametrize(("guess", "is_made"), [
+    (..., False), (None, False), ("", False), ("  ", False), (0, True), (False, True), ([], True), ((1, 4), True), ((1, ...), False),
+    ([..., ...], False)])
 def test_no_word_is_no_prediction(guess, is_made, capsys):
     predict("Which one?", guess)
     assert capsys.readouterr().out.startswith("Kept." if is_made else "Replace the dots")
+
+
+@pytest.mark.parametrize("guess", [(1, 4), ("the first", "the last")])
+def test_several_guesses_are_kept_as_a_tuple(guess, capsys):
+    predict("Which two?", *guess).beside("(2, 3)")
+    assert capsys.readouterr().out.splitlines()[:3] == ["Kept.", "Which two?", f"  you said   {guess}"]
+    predict("Which two?").beside("(2, 3)")
+    predict("Which two?", 1, ...)
+    assert capsys.readouterr().out.count("Replace the dots") == 2

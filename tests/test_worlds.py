@@ -104,7 +104,7 @@ def test_what_training_and_world_add_are_differences_of_gains(two_worlds):
     assert all(found.low < 0 < found.high for found in added["world"].values()), "there it accepts as much as in the deep world"
     _, _, *rows = worlds.training_and_world_table().splitlines()
     assert [row.split("|")[2].strip() for row in rows[:5]] == [*worlds.worlds_and_trainings(), "added by the training", "added by the world"]
-    axes = paper_figures.worlds_and_trainings().axes[-1]
+    axes = paper_figures.gain_by_training_and_world().axes[-1]
     assert any(np.allclose(line.get_ydata(), [100 * gain["all"] for gain in (old, alike, deep)]) for line in axes.lines
                if len(line.get_ydata()) == 3)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prediction:
-    """A question and the reader's guess; `...`, None or an empty text where there is none."""
+    """A question and the reader's guess; `...`, also as a part, None or an empty text where there is none."""
 
     question: str
     guess: object = ...
@@ -13,6 +13,8 @@ class Prediction:
     @property
     def is_made(self) -> bool:
         """Whether there is a guess."""
+        if isinstance(self.guess, (tuple, list)):
+            return all(part is not ... for part in self.guess)
         return self.guess is not ... and self.guess is not None and bool(str(self.guess).strip())
 
     def beside(self, result, label: str = "measured") -> None:
@@ -22,8 +24,8 @@ class Prediction:
         print(f"  {label:9}  {result}")
 
 
-def predict(question: str, guess=...) -> Prediction:
-    """Keeps a guess until its result is there; any value will do, and none is right or wrong here."""
-    prediction = Prediction(question, guess)
+def predict(question: str, *guess) -> Prediction:
+    """Keeps a guess until its result is there; any value will do, several as a tuple, and none is right or wrong here."""
+    prediction = Prediction(question, guess if len(guess) > 1 else guess[0] if guess else ...)
     print("Kept." if prediction.is_made else "Replace the dots with your guess before you run on.")
     return prediction

@@ -75,10 +75,12 @@ def without_bonus(p, q, drafts, generator):
     return tokens[:len(drafts)]
 
 
-def skipping(p, q, drafts, generator):
-    """Goes on after a refusal: judges each draft and keeps those whose coin came up true."""
-    kept = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
-    return [*kept, draw_token(p[len(kept)], generator)]
+def skipping(row):
+    """Goes on after a refusal: keeps each draft whose coin came up true, then draws from row `row(kept, g)` of p."""
+    def wrong(p, q, drafts, generator):
+        kept = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
+        return [*kept, draw_token(p[row(len(kept), len(drafts))], generator)]
+    return wrong
 
 
 def counting(p, q, drafts, generator):
@@ -108,10 +110,20 @@ def replacement_alone(p, q, drafts, generator):
     return tokens if len(tokens) > len(drafts) else tokens[-1:]
 
 
-def always_a_bonus(p, q, drafts, generator):
-    """Draws from the last row after a refusal, too."""
+def returning_the_refused(p, q, drafts, generator):
+    """Commits the refused draft in place of a replacement."""
     tokens = verify(p, q, drafts, generator)
-    return tokens if len(tokens) > len(drafts) else [*tokens, draw_token(p[len(drafts)], generator)]
+    return tokens if len(tokens) > len(drafts) else drafts[:len(tokens)]
+
+
+def always_a_bonus(row):
+    """Draws one more token after a replacement at k, too, from row `row(k, g)` of p."""
+    def wrong(p, q, drafts, generator):
+        tokens = verify(p, q, drafts, generator)
+        if len(tokens) > len(drafts):
+            return tokens
+        return [*tokens, draw_token(p[row(len(tokens) - 1, len(drafts))], generator)]
+    return wrong
 
 
 def certain(probs: torch.Tensor) -> torch.Tensor:
@@ -119,11 +131,23 @@ def certain(probs: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.one_hot(probs.argmax(), len(probs)).float()
 
 
+# A refused draft is distributed as residual(q, p), so the texts of two mistakes are the same; draft by draft they differ.
+OFFERED = ("after a refusal comes what was offered too often: the refused draft itself, or a draw from residual(q, p); "
+           "draw the replacement from residual(p[k], q[k])")
+REFUSED_SECOND = [2, 0]  # after a 2 two tokens are offered too often, 0 and 1
+WHICH_OFFERED = {
+    "the refused draft is returned; draw a replacement from residual(p[k], q[k]) in its place":
+        returning_the_refused,
+    "p and q are swapped in the residual":
+        variant(correction=lambda p, q, k: residual(q[k], p[k])),
+}
 MISTAKES = {
     "p and q are swapped in the coin: a draft is kept with min(1, p/q)":
         variant(coin=lambda p, q, k, x: q[k, x] / p[k, x]),
     "the coin is tossed with p(x); x was drawn from q already, so compare the two: min(1, p/q)":
         variant(coin=lambda p, q, k, x: p[k, x]),
+    "the coin is tossed with q(x), the chance that x was drawn; compare it with p(x): min(1, p/q)":
+        variant(coin=lambda p, q, k, x: q[k, x]),
     "every draft with p < q is refused; keep it with probability p/q":
         variant(coin=lambda p, q, k, x: p[k, x] >= q[k, x]),
     "the coin is the wrong way round: toss(chance, generator) is true when the draft is kept":
@@ -137,8 +161,12 @@ MISTAKES = {
         variant(correction=lambda p, q, k: p[k]),
     "after a refusal you draw from q, which the target has just refused":
         variant(correction=lambda p, q, k: q[k]),
-    "p and q are swapped in the residual":
-        variant(correction=lambda p, q, k: residual(q[k], p[k])),
+    OFFERED:
+        returning_the_refused,
+    "after a refusal you draw the bonus, from row g; draw the replacement from residual(p[k], q[k])":
+        variant(correction=lambda p, q, k: p[len(q)]),
+    "after a refusal you draw from row k + 1, which stands after the refused draft; draw from residual(p[k], q[k])":
+        variant(correction=lambda p, q, k: p[k + 1]),
     "the correction comes from the row after the refused draft, a text that does not exist":
         variant(correction=lambda p, q, k: residual(p[k + 1], q[min(k + 1, len(q) - 1)])),
     "the bonus comes from row g - 1, which judged the last draft; it stands in row g":
@@ -150,7 +178,9 @@ MISTAKES = {
     "only the first draft is judged; every one of them is, until the first refusal":
         variant(judged=lambda drafts: range(1)),
     "drafts after the first refusal are judged and kept; their rows stand after a text that does not exist":
-        skipping,
+        skipping(lambda kept, g: kept),
+    "a refused draft is left out and the next one judged; a refusal ends the round, with a draw from residual(p[k], q[k])":
+        skipping(lambda kept, g: g),
     "all coins are counted; only those before the first refusal count":
         counting,
     "you go on after a refusal; the replacement is the last token of the round":
@@ -160,7 +190,10 @@ MISTAKES = {
     "the refused draft is committed, too; its replacement takes its place":
         keeping_the_refused,
     "a bonus is drawn after a refusal, too; the replacement is the last token of the round":
-        always_a_bonus,
+        always_a_bonus(lambda k, g: g),
+    "after the replacement you draw from row k + 1, which stands after the refused draft; the replacement is the last token "
+    "of the round":
+        always_a_bonus(lambda k, g: k + 1),
     "the bonus is the most probable token of the last row; draw it with draw_token":
         variant(bonus=lambda p, q: certain(p[len(q)])),
     "the replacement is the most probable token of the residual; draw it with draw_token":
@@ -247,6 +280,9 @@ def check_verify(learners):
     if distance > EXACT:
         visit_again(texts, learners, [found])
         known = like(found, MISTAKES, lambda wrong: texts(wrong)[0])
+        if known == OFFERED:
+            known = like(committed_after(learners, REFUSED_SECOND), WHICH_OFFERED,
+                         lambda wrong: committed_after(wrong, REFUSED_SECOND)) or known
         raise Mistake(f"your total variation is {shown(distance)}" + (f": {known}" if known else unnamed(learners, distance)))
     if length < possible - EXACT:
         raise Mistake(f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "

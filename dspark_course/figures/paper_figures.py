@@ -100,7 +100,7 @@ def two_worlds():
     return fig
 
 
-def worlds_and_trainings():
+def gain_by_training_and_world():
     """DSpark's gain over each rival in the shallow world as trained for Table 1, there trained as in the deep world, and in the deep
     world, a panel for each domain and one for the mean."""
     made = worlds.worlds_and_trainings()

@@ -35,7 +35,7 @@ class Blocks(NamedTuple):
 
 def watch(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Blocks:
     """Decodes every prompt with a drafter that has a confidence head and notes all about each block, but those that the end of
-    the answer cuts short: nobody reads what stands behind it (as in measure/confidence.py)."""
+    the answer cuts short: nobody reads what comes after it (as in measure/confidence.py)."""
     rows = []
     for index, text in enumerate(tqdm(texts, desc="watch", unit="prompt", file=sys.stderr)):
         said, expected = [], []

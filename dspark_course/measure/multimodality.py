@@ -45,6 +45,17 @@ def mutual_information(joint: torch.Tensor) -> float:
     return torch.special.xlogy(joint, joint / independent.clamp(min=torch.finfo(joint.dtype).tiny)).sum().item()
 
 
+def block_verdict(drafted: torch.Tensor, first: torch.Tensor, joint: torch.Tensor) -> str:
+    """What becomes of a drafted block's first two tokens, by the `target_pairs` at its place.
+
+    "fits" if the second has 1 % or more after the first; "mixed" if it has less, but more than 2 % whichever of the likely
+    first tokens comes; "neither" else, and where the first is none of the likely ones.
+    """
+    row = joint[first == drafted[0]].sum(0)  # [V], zero where the first token is none of the likely ones
+    together, alone = row[drafted[1]] / row.sum(), joint[:, drafted[1]].sum()  # together is NaN there, and no comparison holds
+    return "fits" if together >= 0.01 else "mixed" if together < 0.01 and alone > 0.02 else "neither"
+
+
 def strongest(target, readings: list[Reading], places: int = 4) -> tuple[Reading, int]:
     """The reading and the place of an anchor in it after which the next two tokens depend most on each other.
 

@@ -131,7 +131,8 @@ def over_eagle3() -> str:
 def trained_alike() -> str:
     """DSpark's mean gain over Eagle3 in the shallow world, both trained as in the deep world."""
     lead = our_results.gains_over_seeds(SHALLOW_ALIKE["dspark"], SHALLOW_ALIKE["eagle3"])["all"]
-    return f"The training was exchanged: trained as in the deep world, each at the rate of a search, the gain in the mean is {interval(lead, 'percent')}"
+    return ("The training was exchanged: trained as in the deep world, each at the rate of a search, the gain in the mean is "
+            f"{interval(lead, 'percent')}")
 
 
 def trained_longer() -> str:

@@ -117,8 +117,8 @@ assert torch.isclose(acceptance, 1 - l1 / 2)
 print(f"green {acceptance:.3f}   1 - L1/2 {1 - l1 / 2:.3f}   1 - TV/2 {1 - l1 / 4:.3f}")
 
 # %% [markdown]
-# > **Margin note.** In lesson 07 DSpark learns to predict this number before it drafts a token. You may meet it as
-# > $1 - \text{TV}/2$; the last column shows that this is not the green area. The half belongs to $L_1$.
+# > **Margin note.** In lesson 07 DSpark learns to predict the acceptance probability before it drafts a token. An easy
+# > slip is $1 - \text{TV}/2$; the last column shows that this is not the green area. The half belongs to $L_1$.
 #
 # ### Exercise 2 · No rule keeps more (think)
 # Is there a cleverer rule, which keeps drafts more often and still ends in $p$? Prove that there is none: whatever a
@@ -213,18 +213,19 @@ print("2,000 pairs: kept and replaced add up to p in every one")
 #
 # ## Try it
 #
-# Three sliders move the drafter's logits of A, B and C, that of D stays 0; one moves the temperature of both models. Without a
-# kernel, three pictures. Top: the drafter's favourite is B, the target's is A. Middle: both prefer A. Bottom: the same two at
-# temperature 0: every draft is accepted, as both prefer A.
+# Three sliders move the drafter's logits of A, B and C, that of D stays 0; one moves the temperature of both models.
+# Where no kernel runs you see three still pictures. Top: the drafter's favourite is B, the target's is A. Middle:
+# both prefer A. Bottom: the same two at temperature 0: every draft is accepted, as both prefer A.
 #
 # How small can you make the green area at temperature 1? Can it be 0? And does a lower temperature raise it? Try it where the
 # favourites differ and where they agree.
 #
 # <details><summary>Answer</summary>
 #
-# About 0.18, with all three sliders at $-3$. It is never 0: a softmax gives every token some probability, so each has a green
-# part, however thin. Lowering the temperature moves the mass to the favourites. Where they differ, as at the sliders' start,
-# the green area shrinks, to 0 at temperature 0; where they agree it ends at 1.
+# About 0.18, with all three sliders at $-3$. It is never 0: a softmax gives every token some probability, so each has
+# a green part, however thin. Lowering the temperature moves the mass to the favourites. Where they differ, as at the
+# sliders' start, the green area shrinks, to 0 at temperature 0; where they agree it ends at 1, but may fall first:
+# with the logits 2, 1 and $-1$ of the middle picture it is 0.902 at temperature 2, 0.893 at 1.5 and 0.899 at 1.
 #
 # </details>
 
@@ -252,7 +253,9 @@ panel = widgets.explore(
 
 # %% [markdown]
 # At temperature 0 both distributions have all their mass on one token, and the rule becomes: keep the draft if it is
-# the target's favourite, else take the favourite. Greedy decoding is a special case and needs no code of its own.
+# the target's favourite, else take the favourite. Greedy decoding is a special case and needs no code of its own. In
+# general the output is distributed as the $p$ that the rule is given, after temperature and truncation (top-$p$,
+# say); $q$ may have other settings.
 #
 # ## Proof by visiting everything
 #
@@ -262,10 +265,10 @@ panel = widgets.explore(
 # - `toss(chance, generator)` is true with probability `chance`;
 # - `draw_token(probs, generator)` draws a token from the distribution `probs` [V].
 #
-# Given a random generator they toss and draw. They can be given a *path* instead: the outcomes to take, one number for each
-# decision. Past its end they take the first possible outcome and put a path to each of the others on `path.open`;
-# `path.probability` is the product of the probabilities taken. For example, a toss with chance 0.25 and, where it is false, a
-# draw from (0.5, 0.5):
+# Given a random generator they toss and draw. They can be given a *path* instead, a list of outcomes to take: for a
+# toss 0 (false) or 1 (true), for a draw the token. When the list is used up they take the first outcome with a
+# probability above 0 and note on `path.open` one path for each of the others; `path.probability` is the product of
+# the probabilities taken. For example, a toss with chance 0.25 and, where it is false, a draw from (0.5, 0.5):
 #
 # | path | decisions | `path.probability` | opens |
 # |---|---|---|---|
@@ -284,7 +287,7 @@ from dspark_lite.losslessness import outcomes
 print(inspect.getsource(outcomes))
 
 # %% [markdown]
-# Now the rule for one guess, as code:
+# Now the rule for one guess, as code. How many paths has it?
 
 # %%
 def one_guess(path):
@@ -303,25 +306,20 @@ for word, ways in found.items():
 assert torch.allclose(torch.tensor([sum(found[word].values()) for word in words]), p)
 
 # %% [markdown]
-# Every way to each word, and the sums are $p$.
+# Eleven paths: five kept drafts, and three words that can be refused, each with two replacements. The sums are $p$.
 #
 # ## A block
 #
 # A drafter proposes $\gamma$ tokens after the [*anchor*](glossary.md#anchor), the last committed token, and one pass of the
 # target gives $\gamma + 1$ rows: row $k$ is the target's distribution after the anchor and the first $k$ drafts.
 #
-# - **The prefix rule.** Draft 1 is judged by row 0, draft 2 by row 1, and so on, until the first refusal. Row $k$ was
-#   computed from a text that contains drafts 1 to $k$; if one of them has been refused, that text does not exist, and
-#   everything after it is void, however good it looks.
-# - **The correction.** At the refused position the replacement comes from the residual of *that* row.
-# - **The bonus.** If all $\gamma$ drafts are kept, row $\gamma$ is still unused. It is the target's distribution
-#   after the last draft, no draft competes there, and one more token is drawn from it.
-#
-# So a round commits between 1 and $\gamma + 1$ tokens. The last of them never comes from the drafter: it is a replacement
-# or the bonus.
+# **The prefix rule.** Draft 1 is judged by row 0, draft 2 by row 1, and so on, until the first refusal. Row $k$ was
+# computed from a text that contains drafts 1 to $k$; if one of them has been refused, that text does not exist, and
+# everything after it is void, however good it looks.
 #
 # ### Exercise 4 · The token after them (code)
-# A block has been judged and `accepted` drafts were kept. Write the distribution of the next token.
+# A block has been judged and `accepted` drafts were kept. One more token is drawn, from rows that are there already.
+# Write its distribution.
 #
 # <details><summary>Hint</summary>
 #
@@ -355,6 +353,22 @@ def next_distribution(target_probs, draft_probs, accepted):
 done = exercises.check_next_distribution(next_distribution)
 
 # %% [markdown]
+# - **The correction.** After a refusal the replacement comes from the residual of *that* row.
+# - **The bonus.** After a whole block row $\gamma$ is still unused. No draft competes there; a token is drawn from it.
+#
+# So a round commits between 1 and $\gamma + 1$ tokens, the last of which never comes from the drafter. Rounds differ
+# in length, and tosses decide the length. Why is the text still the target's?
+#
+# Look at one position of the text, given the tokens before it and the tosses that committed them. These settle whether
+# a draft is judged here. If so, it was drawn from $q$ after exactly these tokens, no earlier toss looked at it, and the
+# row of $p$ that judges it stands after the same tokens. What comes out, *kept or replaced*, is then distributed as
+# this row: it is one guess. If not, the block has ended, and the bonus is drawn from the target's row itself. Either
+# way the token has the target's conditional distribution. The product of these over the positions is the target's
+# distribution of the text, for every $\gamma$ and wherever rounds end.
+#
+# The statement is about a position before its own toss: kept drafts alone are not distributed as $p$, nor are
+# replacements.
+#
 # ## Capstone: your verifier
 #
 # You have the three pieces: which coin, which replacement, which row. Put them together.
@@ -481,9 +495,9 @@ for name in ("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"):
 assert max(distances.values()) < 1e-5
 
 # %% [markdown]
-# What is left is float32 rounding. Up to that, this proves the code for these models, texts of four tokens and blocks of two.
-# Larger models run the same code, and the last section tests one by counting. Now your `verify`, once it is right, in the
-# place of the package's rule, in the same `generate`:
+# What is left is float32 rounding. Up to that, this proves the code for these models, texts of four tokens and blocks
+# of two. The argument for a block has no such limits; larger models run the same code, and the last section tests one
+# by counting. Now your `verify`, once it is right, in the place of the package's rule, in the same `generate`:
 
 # %%
 from unittest.mock import patch
@@ -496,13 +510,13 @@ print(f"dspark, the verify in use: total variation from the target {distance:.1e
 assert distance < 1e-5
 
 # %% [markdown]
-# Nobody has trained these drafters, and the text has the target's distribution all the same.
+# Nobody has trained these drafters, and still the text has exactly the target's distribution.
 # **Quality of the draft decides how fast, the rule decides what.**
 #
-# ## A policy that is not harmless
+# ## A tempting policy
 #
-# Choosing how much to verify looks like a question of speed alone. The paper's Appendix A shows that it is not. Its example
-# has two tokens and blocks of two:
+# Is choosing how much to verify a question of speed alone? The example of the paper's Appendix A has two tokens and
+# blocks of two:
 #
 # - the target wants (0.7, 0.3) everywhere, the drafter draws both tokens equally often;
 # - the drafter's confidence in the first position is 0.8, which is right: $1 - \text{TV}$;
@@ -511,8 +525,8 @@ assert distance < 1e-5
 # - passes get slower with length: $\text{SPS}(B)$ is how many passes per second the target makes when each reads $B$ tokens,
 #   the anchor and $B - 1$ drafts.
 #
-# The tempting policy looks at the finished block and keeps the length that promises the most tokens per second: the
-# expected tokens of a round, $1$, $1 + c_1$ or $1 + c_1 + c_1 c_2$ with confidences $c_1$ and $c_2$, times $\text{SPS}$.
+# The policy looks at the finished block and keeps the length that promises the most tokens per second: the expected
+# tokens of a round, $1$, $1 + c_1$ or $1 + c_1 + c_1 c_2$ with confidences $c_1$ and $c_2$, times $\text{SPS}$.
 
 # %%
 from dspark_lite.decoding.proposal import Proposal
@@ -529,32 +543,38 @@ for first in (0, 1):
     promised = [round(tokens * cost_table.sps(1, length + 1), 3) for length, tokens in enumerate(expected)]
     print(f"first draft {first}: confidence {confidence}, tokens per second {promised} -> verify {int(retrospective(proposal))} drafts")
 
+# %% [markdown]
+# The verifier is the right one. How often is the token after the anchor a 0? Work it out from these two cases.
+
+# %%
+from dspark_course.exercises.predictions import predict
+
+zeros = predict("The target wants a 0 with probability 0.7. With which probability does it come out?", ...)
+
 # %%
 wanted = marginal(output_distribution(target_a, None, None, length=2), 1)
 got = marginal(output_distribution(target_a, drafter_a, retrospective, length=2), 1)
-print("the token after the anchor")
-print("target       ", {token: round(probability, 4) for token, probability in sorted(wanted.items())})
-print("retrospective", {token: round(probability, 4) for token, probability in sorted(got.items())})
-assert abs(got[0] - 0.85) < 1e-6 and abs(wanted[0] - 0.7) < 1e-6
+zeros.beside(f"{got[0]:.4f}; without a drafter {wanted[0]:.4f}")
 
 # %% [markdown]
-# Follow the two cases. What they promise, in tokens per second:
+# So this policy is not harmless. Follow the two cases. What they promise, in tokens per second:
 #
 # | drafts verified | 0 | 1 | 2 |
 # |---|---|---|---|
 # | draft 1 is a 0 | 1.0 | 0.9 | **1.134** |
 # | draft 1 is a 1 | **1.0** | 0.9 | 0.81 |
 #
-# A drafted 0 is verified, and always kept, since $0.7 > 0.5$. A drafted 1 is *not verified*: the round falls back to a fresh
-# draw from the target, which is a 0 in 70 % of the cases. So the 0 comes out with probability $0.5 + 0.5 \cdot 0.7 = 0.85$.
+# A drafted 0 is verified, and always kept, since $0.7 > 0.5$. A drafted 1 is *not verified*: the round falls back to a
+# fresh draw from the target, which is a 0 in 70 % of the cases. So a 0 comes out with probability
+# $0.5 + 0.5 \cdot 0.7 = 0.85$.
 #
 # Each verification was done correctly. The error lies before it: **the drawn token took part in deciding whether it
 # would be verified.** The rule's arithmetic needs every offer of a 1 to be judged, so that the right share of them,
-# $0.3/0.5 = 60$ %, survives. Here the offers of 1 were withdrawn. A decision about position $k$ may look at everything that
-# was known before token $k$ was drawn, and at nothing later: such a choice is called
-# [*non-anticipating*](glossary.md#non-anticipating). The confidence threshold obeys. It too reads the 0.9 or 0 that draft 1
-# has caused, but only to decide about draft 2; the retrospective policy lets it decide about draft 1 as well. Lesson 10
-# builds a scheduler under this constraint.
+# $0.3/0.5 = 60$ %, survives; the argument for a block lets only the past settle whether a draft is judged. Here the
+# offers of 1 were withdrawn. A decision about position $k$ may look at everything that was known before token $k$ was
+# drawn, and at nothing later: such a choice is called [*non-anticipating*](glossary.md#non-anticipating). The
+# confidence threshold obeys. It too reads the 0.9 or 0 that draft 1 has caused, but only to decide about draft 2; the
+# retrospective policy lets it decide about draft 1 as well. Lesson 10 builds a scheduler under this constraint.
 #
 # ### Exercise 6 · Which of them look ahead? (think)
 # Which of these policies are lossy? Write the set of their letters, each in quotes.
@@ -607,11 +627,10 @@ table_exact = output_distribution(table_target, None, None, length=4)
 # The third deserves a word: `torch.multinomial` renormalises silently, and so does our `draw_token`, so forgetting it does no
 # harm there. A hand-written draw along the cumulative sum gives the missing mass to the last token.
 #
-# Which of them changes the text most, which least? Write their two numbers, the most harmful first.
+# Which of them changes the text most, which least? Write their two numbers in place of the dots, the most harmful
+# first.
 
 # %%
-from dspark_course.exercises.predictions import predict
-
 guess = predict("Which of the four changes the text most, which least?", ...)
 
 # %% [markdown]
@@ -665,15 +684,22 @@ measured |= found
 guess.beside(", then ".join(f"{name} ({found[name]:.3f})" for name in sorted(found, key=found.get, reverse=True)))
 
 # %% [markdown]
-# Swapping $p$ and $q$ does most harm, 0.381: it keeps every token that is offered too often. What it refuses comes back from
-# the residual, so with two tokens each draft's place is filled from $q$. A wrong correction (0.191 and 0.141) acts when a draft
-# is refused; mistake 3 only after a 0, because after a 1 the missing mass lands where it is owed. A wrong bonus (0.072) acts
-# only in the first block, since a later one's is no longer in the four tokens. There it needs a whole block whose two drafts
-# differ, because after equal ones the row before is the same row: 24 blocks in 100, where 51 have a refusal. With other tables
-# mistakes 2, 3 and 4 may change places.
+# Why in this order?
 #
-# Mistake 5 is in the drafter. The rule is right for the $q$ that the token was *drawn* from. A drafter that draws from a
-# softmax in 16 bits and hands over float32 probabilities claims a $q$ it did not use.
+# - **1, the coin** (0.381): every token that is offered too often is kept. What is refused was offered too rarely, and
+#   comes back from the residual; so with two tokens the result is $q$ itself.
+# - **3, not renormalised** (0.191): after a 0 only a 0 is owed, but three of four replacements are a 1. After a 1 the
+#   missing mass lands where it is owed.
+# - **2, drawn from $p$** (0.141): 30 % of the replacements after a 0 and 40 % of those after a 1 are not owed. 51 first
+#   blocks in 100 have a refusal.
+# - **4, the bonus** (0.072): acts only after 24 first blocks in 100, those kept whole whose two drafts differ (after
+#   equal ones the row before is the same row). A later bonus is no longer in the four tokens.
+#
+# With other tables mistakes 2, 3 and 4 may change places.
+#
+# Mistake 5 is in the drafter. The rule is right for the $q$ that the token was *drawn* from. A drafter that draws
+# from a softmax in 16 bits and hands over float32 probabilities claims a $q$ it did not use. What is its total
+# variation, do you think: about a tenth, a hundredth, a thousandth, less?
 #
 # > **Margin note.** [DeepSpec](references.md#deepspec), the paper's own code, did this in June 2026
 # > ([issue 31](https://github.com/deepseek-ai/DeepSpec/issues/31); [pull request
@@ -732,9 +758,9 @@ assert len(broken) == 7
 # The two policies again: 6 withholds every block that begins with a 1, as in Appendix A, now on other tables. 7 withholds only
 # a 1 drafted after a 1 (the drafter gives it 0.2), so it acts less often: 0.050, not 0.13.
 #
-# Seven lossy decoders, and none of them raises an error: only a proof like this one, or a count, tells. The quietest is the
-# fifth: rounding to 16 bits moves the text by only 0.00018. That is still more than ten thousand times as far as the exact
-# rule.
+# Seven lossy decoders, and none of them raises an error: only a proof like this one, or a count, tells. The quietest
+# is the fifth: rounding to 16 bits moves the text by only 0.00018. That is still far above what float32 rounding
+# leaves.
 #
 # ### Exercise 7 · The quietest mistake (open)
 # Invent a mistake of your own with `changed(old, new)`, one that somebody might really make, and measure it with
@@ -826,6 +852,9 @@ drafter = lab.drafter("dspark")
 planted = next_token_counts(lab.target, drafter, ids, draws, 1.0, lab.generator(), gamma=1, accept=swapped)
 report("planted error", planted)
 
+# %% [markdown]
+# Where do its draws go: nearer to $p$ than the drafter's $q$, or further away? (Tokens such as " bre" begin words.)
+
 # %%
 shown = {"DSpark, exact rule": counts["dspark"], "DSpark, p and q swapped": planted}
 shown = {label: count[likely].tolist() for label, count in shown.items()}
@@ -834,9 +863,10 @@ outside = 1 - planted[likely].sum() / draws
 print(f"outside these ten tokens: {outside:.0%} of the planted draws, {1 - target_next[likely].sum():.0%} of the target's")
 
 # %% [markdown]
-# About one count of twenty of an exact decoder lies outside its bar of two standard deviations. The swapped one stays inside
-# only once: it draws most of the target's favourites too rarely, and 61 % of its draws go to tokens outside these ten, where
-# the target puts 2 %.
+# About one count of twenty of an exact decoder lies outside its bar of two standard deviations. The swapped one stays
+# inside only once: it draws most of the target's favourites too rarely, and 61 % of its draws go to tokens outside
+# these ten, where the target puts 2 %. It keeps all that the drafter offers too often, refuses some of what is offered
+# too rarely, and puts more of the former in its place: at no token is it nearer to $p$ than $q$ is.
 #
 # A count sees only what is larger than its own noise: a few thousand draws find an error of a few percent, never one of a
 # millionth. That is why the proof by enumeration comes first.
@@ -848,7 +878,7 @@ print(f"outside these ten tokens: {outside:.0%} of the planted draws, {1 - targe
 # - The chance of keeping it is $1 - \text{TV}(p, q) = 1 - L_1/2$: how good a drafter's guess is, in one number. No rule for
 #   one token keeps more.
 # - In a block, judge until the first refusal; the next token comes from that row's residual, or after a whole block
-#   from the target's last row. Your `verify` does it, and you have seen it pass.
+#   from the target's last row. Given what came before, each token is then distributed as the target's.
 # - Nothing that depends on the drawn token may decide whether it is verified, and $q$ must be the distribution that
 #   was really drawn from.
 #

@@ -105,8 +105,8 @@ picture = figures.file_parts(files, {"embedding", "LM head"})
 #
 # Our module asks for tensors by name and shape; the file offers names and shapes. Three things can go wrong: a name is
 # asked for and not there (*missing*), there and not asked for (*unexpected*), or there with another shape
-# (*misshapen*). A loader that is told to overlook them (`strict=False` in torch) leaves random numbers where something
-# is missing, and goes on.
+# (*misshapen*). A loader that is told to overlook the first two (`strict=False` in torch; another shape still raises)
+# leaves random numbers where something is missing, and goes on.
 #
 # ### Exercise 1 · Compare the lists (code)
 # Both arguments map names to shapes. Return three sets of names: missing, unexpected, misshapen.
@@ -542,11 +542,10 @@ for domain in few:
 # machine's changed meanwhile: compare a speed only with the one in its brackets, and take even that ratio as rough.
 #
 # Both drafters answered the *same* prompts, so the gain is redrawn prompt by prompt (lesson 12). On four greedy prompts per
-# domain DSpark accepts 9 % less than DFlash on math, an interval below zero, 3 % less on code, and 38 % more on chat. On 200
+# domain the tiny DSpark accepts 9 % less than DFlash on math, an interval below zero, 3 % less on code, and 38 % more on chat. On 200
 # prompts, drawn at temperature 1, DSpark is ahead on math (6.49 against 6.09 tokens) and level on code (5.79 against 5.65;
-# lesson 06 prints them). Prompts and temperature both differ; which turns the order is open. So an interval from four prompts
-# is not to be trusted, though it looks narrow: it redraws the same four. **Four prompts are too few to rank drafters.** (So
-# chat is weak evidence, too.)
+# lesson 06 prints them). Prompts and temperature both differ; which turns the order is open. But an interval from four
+# prompts knows these four alone, however narrow it looks: **we rank no drafters by it**, on chat neither.
 #
 # ### What others measured
 # The released weights in a public notebook: one prompt of each domain, greedy, 96 tokens, and a small LM that drafts
@@ -606,9 +605,9 @@ Markdown(roofline.table(("T4", "H200"), competitors))
 
 # %% [markdown]
 # Predicted for plain decoding are 51 tokens per second on an H200. The public notebook measured 15.3 on a GB200, a newer
-# GPU: its loop takes more than three times as long as predicted; why, we can't tell. Its ratio is nearer: DSpark is some
-# 3.7 times as fast as plain decoding there, 4.03 times in the prediction, which takes the paper's accepted length and not
-# that of the notebook's prompt. The notebook reports 12.4 GB of memory, 2.6 more than the table's 9.8 for DSpark; what
+# GPU: its loop takes more than three times as long as predicted; why, we can't tell. The ratio is no better test: DSpark is
+# some 3.7 times as fast as plain decoding there and 4.03 times in the prediction, but that takes the paper's accepted length,
+# and we do not know the one of the notebook's prompt. The notebook reports 12.4 GB of memory, 2.6 more than the table's 9.8 for DSpark; what
 # CUDA keeps for itself, some 0.5, explains only a part of that.
 #
 # The small LM costs most: its seven passes of some 1,400 starts each take 97 ms on an H200, where the target's one takes 20.
@@ -628,7 +627,8 @@ Markdown(roofline.table(("T4", "H200"), competitors))
 # <details><summary>Answer</summary>
 #
 # Four passes take 4/7 of 97 ms, 56 ms; with the verifying pass a round takes 75 ms, 3.9 plain passes. So 3.9 of at most 5
-# tokens are needed, and 2.30 to 3.06 are fewer: the prediction says that it loses, and there it lost. One draft costs 14
+# tokens are needed, and 2.30 to 3.06 are fewer: by the prediction it runs at 0.6 to 0.8 of plain decoding's speed. It lost
+# there, too, but at 0.86: the sign agrees, the size does not. One draft costs 14
 # ms, a round 1.7 plain passes: the draft would have to be accepted with a chance of 0.7. Each further draft must bring 0.7
 # tokens, too, though it is reached less often; so with such a small LM one draft is the best hope.
 #
@@ -735,7 +735,7 @@ costs.beside("the accepted lengths above")
 # first round, 1.73 in later ones), and the wrong layout is wrong from the start (1.00). (A point of the right panel has six
 # answers or fewer; in round 2 the draft as it is dips, too.)
 #
-# **In six answers, taps that are off by one do not show**: 5.44 tokens per round, against 5.29 of the draft as it is. Six
+# **In six answers of the tiny models, taps that are off by one do not show**: 5.44 tokens per round, against 5.29 of the draft as it is. Six
 # answers cannot rank two numbers so near: a small loss may hide here, and another draft may lose more (one of the reports
 # below did). So an accepted length that looks healthy does not prove that a draft is read as it was trained.
 #

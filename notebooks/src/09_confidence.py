@@ -940,7 +940,7 @@ for row in beyond["rows"]:
 # %% [markdown]
 # The head is the better witness in every domain and at every length: of whole blocks by 0.866 to 0.729 on chat and by
 # 0.912 to 0.807 on code, on math hardly, 0.902 to 0.898. (Blocks that the end of an answer cuts short are left out, as
-# in the recordings above: nobody reads what stands behind it.) For chat a conjecture: the draft hesitates between two
+# in the recordings above: nobody reads what comes after it.) For chat a conjecture: the draft hesitates between two
 # words that the target would both accept, and then a small lead means nothing. But the lead gives a confidence to any
 # drafter, untrained: `WithEstimate(drafter)` in `dspark_lite.scheduling.acceptance_estimator`.
 #

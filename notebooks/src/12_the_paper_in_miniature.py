@@ -750,7 +750,7 @@ Markdown(ledger.notes())
 # | 2, 5, 9 | the same two | *varied*, together: the claims hold in the deep world |
 # | 4 | text so easy that a small LM's first draft is accepted nine times in ten (code, chat) | *varied*: the domain, the world |
 # | 6 | a target so small that the loop weighs | *varied*: with longer contexts it weighs less |
-# | 7 | the training | *varied*: after lesson 07's cure, and in the deep world, the RNN head is ahead |
+# | 7 | the training | *varied*: after lesson 07's cure, and in the deep world, the RNN head is ahead, there by little after a second pass |
 # | 8 | a token to verify is cheap beside a request | *varied* in a fit of the costs: one draft wins where it is more costly |
 # | 10, 12; 11 on chat | we have none that was tested | *varied*: domain, head; in the deep world each claim is left open by one domain |
 # | 13 | the head was judged at temperature 1, for which it was trained | *varied*: in greedy decoding it is over-confident at every position |
