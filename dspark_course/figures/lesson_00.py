@@ -1,5 +1,7 @@
 """Figures of lesson 00: one round, as a corridor, in columns and in numbers; speed."""
 
+from textwrap import wrap
+
 from matplotlib.patches import FancyBboxPatch
 
 from dspark_lite.common.names import DRAFTER_LABELS
@@ -37,10 +39,12 @@ ROUND_DRAFTS = ["·has", "·1", "2", "·pears", "·now", ".", "·So"]
 ROUND_CONFIDENCES = [0.98, 0.95, 0.97, 0.92, 0.71, 0.64, 0.22]
 
 
-def round_figure(lab, generation, number: int):
+def round_figure(lab, generation, number: int, request: str, target_probs):
     """One round of a generation (from 1) in columns: what was drafted, what the target said, what was committed.
 
-    Above stands the end of the text so far; its last token is the anchor.
+    Above stand the request and the end of the text so far, whose last token is the anchor; below, with their
+    probabilities, the two likeliest tokens of `target_probs` [V], the target's distribution after the accepted drafts,
+    and the refused draft.
     """
     r = generation.rounds[number - 1]
     before = generation.token_ids[:1 + sum(earlier.committed for earlier in generation.rounds[:number - 1])]
@@ -49,23 +53,41 @@ def round_figure(lab, generation, number: int):
     rows = {"drafted": [(text, "drafted") for text, _ in judged], "verified": judged, "committed": committed}
     columns = [max(box_width(*row[k]) for row in rows.values() if k < len(row))
                for k in range(max(map(len, rows.values())))]
-    label, line, letters = 0.95, 0.36, 78
-    fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 8.2), 2.1)
-    so_far = visible_text(lab.tokenizer.decode(before[:-1]))
+    asked, label, line, letters = wrap(request, 118), 0.95, 0.36, 78
+    top = 0.5 + 0.2 * len(asked)
+    fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 8.2), top + 0.5 + line * (len(rows) + 1))
     outcome = f"{r.accepted} of {r.proposed} drafts accepted, {r.committed} token{'s' * (r.committed != 1)} committed"
     axes.text(0.02, -0.15, f"round {number} of {len(generation.rounds)}: {outcome}", fontsize=10.5, weight="bold",
               va="center_baseline")
-    axes.text(0.02, -0.5, "so far", fontsize=LETTERS, va="center_baseline", color=GREY)
+    names = [("request", 0.48), ("so far", top + 0.1), *((name, top + 0.5 + line * k) for k, name in enumerate(rows))]
+    for name, y in names:
+        axes.text(0.02, -y, name, fontsize=LETTERS, va="center_baseline", color=GREY)
+    for k, words in enumerate(asked):
+        axes.text(label, -0.48 - 0.2 * k, words, fontsize=LETTERS - 1, va="center_baseline", color=GREY, parse_math=False)
+    so_far = visible_text(lab.tokenizer.decode(before[:-1]))
     so_far = ("…" if len(so_far) > letters else "") + so_far[-letters:]
-    axes.text(label, -0.5, so_far, family="DejaVu Sans Mono", fontsize=LETTERS - 1, va="center_baseline", color=GREY)
+    axes.text(label, -top - 0.1, so_far, family="DejaVu Sans Mono", fontsize=LETTERS - 1, va="center_baseline", color=GREY)
     anchor_at = label + 0.1 + 0.602 * len(so_far) * (LETTERS - 1) / 72
-    draw_box(axes, anchor_at, -0.5, lab.tokenizer.decode(before[-1:]), "anchor")
-    for index, (name, row) in enumerate(rows.items()):
-        y = -0.95 - line * index
-        axes.text(0.02, y, name, fontsize=LETTERS, va="center_baseline", color=GREY)
+    draw_box(axes, anchor_at, -top - 0.1, lab.tokenizer.decode(before[-1:]), "anchor")
+    for (_, y), row in zip(names[2:], rows.values()):
         for column, token in enumerate(row):
-            draw_box(axes, label + sum(columns[:column]), y, *token)
+            draw_box(axes, label + sum(columns[:column]), -y, *token)
+    if r.committed > r.accepted:
+        _target_there(axes, lab, r, label, -names[-1][1] - line, target_probs)
     return fig
+
+
+def _target_there(axes, lab, r, x: float, y: float, target_probs) -> None:
+    """A row at x, y: the likeliest tokens where the accepted drafts end and the refused draft, each with its probability."""
+    axes.text(0.02, y, "target's p", fontsize=LETTERS, va="center_baseline", color=GREY)
+    kinds = dict.fromkeys(target_probs.topk(2).indices.tolist(), "drafted")
+    kinds.update({token: "refused" for token in r.draft_tokens[r.accepted:r.accepted + 1]})
+    if r.tokens[-1] in kinds:
+        kinds[r.tokens[-1]] = "added"
+    for token, kind in kinds.items():
+        x = draw_box(axes, x, y, lab.tokenizer.decode([token]), kind)
+        axes.text(x, y, f"{target_probs[token]:.2f}", fontsize=LETTERS, va="center_baseline", color=GREY)
+        x += 0.5
 
 
 def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[float], confidence: list[float],
