@@ -42,7 +42,8 @@ FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1,
            "figure_6": lesson_09.figure_6, "figure_7": figure_7, "figure_8": figure_8, "ledger": ledger_forest.forest,
            "figure_2_deep": paper_figures.figure_2_deep, "figure_3_deep": paper_figures.figure_3_deep,
            "figure_5_deep": partial(lesson_09.figure_5, world="deep"), "figure_6_deep": partial(lesson_09.figure_6, world="deep"),
-           "two_worlds": paper_figures.two_worlds, "longer_training": paper_figures.longer_training}
+           "two_worlds": paper_figures.two_worlds, "longer_training": paper_figures.longer_training,
+           "gain_by_training_and_world": paper_figures.gain_by_training_and_world}
 TABLES = {
     "Table 1: accepted length (tokens per round, bonus included)": paper_tables.table_1,
     "Table 1: gains of DSpark": ledger.table_1_gains,

@@ -300,10 +300,10 @@ print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds per s
 print(f"At one position {bare_ms[1]:.2f} ms; the same {len(matrices)} calls with one row per matrix {bare_ms['calls']:.2f} ms.")
 
 # %% [markdown]
-# Left of the bend the machine waits for weights: in the bound twice the positions take the same time; measured, about
-# the same or a little more. Right of it the machine waits for the multiplications, and each position costs its full
-# share. Near the bend dots fall below the roof: reading and multiplying overlap only in part, and a few rows keep the
-# processor less busy than many.
+# Left of the bend the machine waits for weights: in the bound twice the positions take the same time; measured, two
+# positions cost about as much as one, and nearer to the bend each doubling costs more. Far to the right, from 128 to 256,
+# each position costs about its full share. Between, dots fall below the roof: reading and multiplying overlap only in
+# part, and a few rows keep the processor less busy than many.
 #
 # Whole passes (squares) are slower: they also compute norms and attention and start hundreds of small operations.
 # What is your guess: how much of a pass over one position is matrix products?
@@ -529,8 +529,8 @@ panel = widgets.explore(
 #
 # <details><summary>Hint</summary>
 #
-# For each number of threads, fill `bare_ms` and `pass_ms` anew and print their table again; then set the threads
-# back. For the context, fill a cache of each length as in the first measurement; the products do not change.
+# For each number of threads, fill tables like `bare_ms` and `pass_ms` under other names (the last cell reads these)
+# and print them; then set the threads back. For the context, fill a cache of each length as in the first measurement; the products do not change.
 #
 # </details>
 # <details><summary>What we found for the context</summary>
