@@ -80,13 +80,10 @@ TIES = [
     (r"with 8 and ([\d.]+) % with 32, and the monotone view is no help", r"^jagged +raw .* ([\d.]+)%$"),
     (r"On the measured table it costs ([\d.]+) % with 8", r"^measured +raw +(?:\S+ +){3}([\d.]+)%"),
     (r"with 8 requests, and ([\d.]+) % swapped", r"^swapped +raw +(?:\S+ +){3}([\d.]+)%"),
-    (r"With 8 it loses ([\d.]+) % or, swapped,", r"^measured +monotone +(?:\S+ +){3}([\d.]+)%"),
-    (r"With 8 it loses [\d.]+ % or, swapped, ([\d.]+) %", r"^swapped +monotone +(?:\S+ +){3}([\d.]+)%"),
     (r"On tiles it still loses up to ([\d.]+) %", r"^jagged +convex +(?:\S+ +){4}([\d.]+)%"),
-    (r"would give it ([\d.]+) % more with 8", r"^measured, R = 8: .* gains ([\d.]+)%$"),
     (r"here the first draft still pays for its tile, the 17th does not, and Algorithm 1 stops at (\d+)\.",
      r"^Algorithm 1 admits: .*'jagged': (\d+), 'measured': 0\}$"),
-    (r"by Algorithm 1 with 32 requests .* there it gives ([\d.]+) when alone and ([\d.]+) among 32",
+    (r"On the smooth table the threshold is behind: there it gives ([\d.]+) when alone and ([\d.]+) among 32",
      r"^smooth +confidence threshold +([\d.]+) .* ([\d.]+)$"),
     (r"where Algorithm 1 gives ([\d.]+) and ([\d.]+)\.", r"^smooth +Algorithm 1 +([\d.]+) .* ([\d.]+)$"),
     (r"verifies ([\d.]+) drafts on average and needs (\d+) rounds", r"^Algorithm 1 +(?=\d+ rounds, ([\d.]+) drafts)(\d+) rounds"),
@@ -94,7 +91,7 @@ TIES = [
     (r"throws away ([\d.]+) % with 8 requests", r"^R =  8: lost by the coarse table ([\d.]+)%"),
     (r"with 8 requests and ([\d.]+) % with 32, on a machine", r"^R = 32: lost by the coarse table ([\d.]+)%"),
     (r"and gives ([\d.]+) times the throughput of Algorithm 1", r"^R = 32 +\S+ \[\S+ \S+ +([\d.]+) \["),
-    (r"Part of these ([\d.]+) % is luck itself", r"^measured, R = 8: .* gains ([\d.]+)%$"),
+    (r"Only (\d+) of the (\d+) cases test Algorithm 1", r"^Algorithm 1 +no violation; .* on draws in (\d+) of (\d+) cases"),
     (r"request are verified, ([\d.]+) of 8 when alone", r"^R =  1 .* ([\d.]+)$"),
     (r"of 8 when alone and ([\d.]+) among 32", r"^R = 32 .* ([\d.]+)$"),
 ]
@@ -106,17 +103,16 @@ def test_what_the_lesson_states_is_what_it_prints(sentence, output):
 
 
 def test_the_lag_costs_at_most_what_is_stated_on_the_smooth_table():
-    (most,) = stated.caught(r"The lag alone costs at most ([\d.]+) %", stated.prose("10"), "the prose")
+    (most,) = stated.caught(r"The lag costs little\.\*\* On the smooth table it is at most ([\d.]+) %", stated.prose("10"), "the prose")
     ratios = [float(ratio) for ratio in re.findall(r"^R = +\d+ +([\d.]+) \[", stated.printed("10"), re.M)]
     assert round(100 * (1 - min(ratios)), 1) == float(most) and len(ratios) == 6
     assert f"  replayed   {most}%" in stated.printed("10")
 
 
 def test_the_gain_over_whole_blocks_is_what_is_stated():
-    (most,) = stated.caught(r"the highest gain is (\d+) %, by Algorithm 1 with 32", stated.prose("10"), "the prose")
     table = re.findall(r"^(?:smooth|measured|swapped) +(?:confidence threshold|Algorithm 1|Algorithm 1, convex view|lagged top-K)"
                        r"((?: +\d\.\d{3}){6})$", stated.printed("10"), re.M)
-    assert len(table) == 11 and round(100 * (max(float(ratio) for row in table for ratio in row.split()) - 1)) == int(most)
+    assert len(table) == 11
     assert "With 1 or 2 requests no policy here beats whole blocks" in stated.prose("10")
     assert all(float(ratio) <= 1 for row in table for ratio in row.split()[:2])
     alone, *shared = zip(*(map(float, row.split()) for row in (table[4], table[8])))
@@ -127,21 +123,48 @@ def test_the_gain_over_whole_blocks_is_what_is_stated():
     assert min(float(ratio) for row in others for ratio in row) >= 1.06
     names = ["threshold", "Algorithm 1", "lagged"] + ["threshold", "Algorithm 1", "convex", "lagged"] * 2
     among_32 = [float(row.split()[-1]) for row in table]
-    assert "with 32 requests the threshold, and lagged top-K when swapped" in stated.prose("10")
+    assert "With 32 requests the threshold, and lagged top-K when swapped" in stated.prose("10")
     assert [names[max(range(at, at + 4), key=among_32.__getitem__)] for at in (3, 7)] == ["threshold", "lagged"]
+    rows = [list(map(float, row.split())) for row in table]
+    said = ("With up to 4 requests the convex view is slightly ahead, on either half; with 8 they are level; with 16 the "
+            "threshold leads")
+    assert said in stated.prose("10") and "lesson 09's fixed threshold ties with the scheduler" in stated.prose("10")
+    for cut, others in ((rows[3], rows[4:7]), (rows[7], rows[8:11])):
+        assert all(0 < ours - fixed < 0.04 for ours, fixed in zip(others[1][:3], cut)) and abs(others[1][3] - cut[3]) < 0.003
+        assert cut[4] > max(other[4] for other in others)
+    said = stated.caught(r"On the smooth one the scheduler is ahead, by (\d) % alone and (\d) % among 32", stated.prose("10"), "the prose")
+    assert said == tuple(f"{100 * (rows[1][at] / rows[0][at] - 1):.0f}" for at in (0, -1))
     assert "On the smooth table the lag costs up to 2.5 %" in stated.prose("10")
 
 
-def test_the_convex_view_loses_and_gains_what_is_stated_on_both_halves():
+def test_the_convex_view_loses_what_is_stated_on_both_halves():
     rows = re.findall(r"^(?:measured|swapped) +(monotone|convex) +(.*)$", stated.printed("10"), re.M)
     found = [(view, [float(word[:-1]) for word in row.split()]) for view, row in rows]
     lost = [value for view, values in found if view == "convex" for value in values]
-    said = stated.caught(r"it loses ([\d.]+) % at most, and only with 4 requests is it \*ahead\* of the search without a stop in "
-                         r"both, by ([\d.]+) % and ([\d.]+) %", stated.prose("10"), "the prose")
-    measured, swapped = (values for view, values in found if view == "convex")
-    assert len(lost) == 12 and (max(lost), -measured[2], -swapped[2]) == tuple(map(float, said))
-    assert [max(pair) < 0 for pair in zip(measured, swapped)] == [False, False, True, False, False, False]
+    said = stated.caught(r"swapped or not, it loses ([\d.]+) % at most", stated.prose("10"), "the prose")
+    assert len(lost) == 12 and (max(lost),) == tuple(map(float, said))
     assert all(40 < values[-1] < 60 for view, values in found if view == "monotone")
+
+
+BUSY = CostTable(range(1, 7), [1.2, 1.0, 0.85, 0.8, 0.74, 0.6])
+TABLE_2 = CostTable(range(1, 7), [1.2, 1.0, 0.65, 0.55, 0.5, 0.45])
+
+
+@pytest.mark.parametrize(("first", "second", "lengths"), [(0, 0, [2, 1]), (0, 1, [2, 1]), (1, 0, [1, 2]), (1, 1, [1, 1])])
+def test_what_was_drawn_decides_about_the_second_places_of_two_requests(first, second, lengths):
+    assert "exactly if the first drew a 1 and it drew a 0" in stated.prose("10")
+    assert "On the second table Algorithm 1 verifies nothing; on the first both choose the same lengths" in stated.prose("10")
+    alive = survival(torch.tensor([[0.8, (0.9, 0.0)[drawn]] for drawn in (first, second)]))
+    assert schedule(alive, BUSY).tolist() == global_optimum(alive, BUSY).tolist() == lengths
+    assert schedule(alive, TABLE_2).tolist() == [0, 0]
+    source = "".join(cell.source for cell in stated.cells("10"))
+    assert all(str(sps) in source for sps in ([1.2, 1.0, 0.85, 0.8, 0.74, 0.6], [1.2, 1.0, 0.65, 0.55, 0.5, 0.45]))
+    assert re.search(r"^Algorithm 1 +total variation .* 0\.0000, .* 0\.0000; lengths \(1, 1\) \(1, 2\) \(2, 1\)$", stated.printed("10"), re.M)
+
+
+def test_the_six_policies_are_named_before_the_question():
+    before, found, _ = stated.prose("10").partition("under six policies: whole blocks, the threshold, Algorithm 1 on the")
+    assert found and "Which of these six policies" not in before
 
 
 def test_every_policy_gives_the_text_of_plain_decoding_as_is_said():
