@@ -124,6 +124,16 @@ def test_what_lesson_07_measured_of_the_head_alone_is_told_as_there():
     assert said == there[2:] + there[:2] and "Math gains nothing" in stated.prose("07") and "Five prompts decide nothing" in stated.prose("07")
 
 
+def test_eagle3s_lead_on_chat_is_made_late_in_the_block():
+    said = stated.caught(r"bring DSpark from ([\d.]+) to ([\d.]+), its rates at 2 to 7 to ([\d.]+), of Eagle3's ([\d.]+)\.", stated.prose("12"), "the prose")
+    assert said == stated.caught(r"^on chat DSpark's rates imply ([\d.]+), with Eagle3's at position 1 ([\d.]+), with Eagle3's at 2 to 7 ([\d.]+); "
+                                 r"Eagle3's own ([\d.]+)$", stated.printed("12"), "the output")
+    as_it_is, first, later, _ = map(float, said)
+    assert first - as_it_is < (later - as_it_is) / 5
+    markov, rnn = (our_results.gains(HEADS[head], TABLE_1["eagle3"])["chat"].value for head in ("dspark", "dspark_rnn"))
+    assert "as trained here it is further behind" in row("1 on chat") and rnn < markov < 0
+
+
 def test_the_first_rounds_show_the_name_drafted_and_copied():
     rounds = re.findall(r"^(DSpark|DFlash): drafts (.*)  keeps (\d), then (\S+)", stated.printed("12"), re.M)
     assert "DSpark drafts another verb at position 4" in stated.prose("12")
