@@ -125,7 +125,8 @@ def test_what_lesson_07_measured_of_the_head_alone_is_told_as_there():
 
 
 def test_eagle3s_lead_on_chat_is_made_late_in_the_block():
-    said = stated.caught(r"bring DSpark from ([\d.]+) to ([\d.]+), its rates at 2 to 7 to ([\d.]+), of Eagle3's ([\d.]+)\.", stated.prose("12"), "the prose")
+    said = stated.caught(r"bring DSpark from ([\d.]+) to ([\d.]+), its rates at 2 to 7 to ([\d.]+), of Eagle3's ([\d.]+)\.",
+                         stated.prose("12"), "the prose")
     assert said == stated.caught(r"^on chat DSpark's rates imply ([\d.]+), with Eagle3's at position 1 ([\d.]+), with Eagle3's at 2 to 7 ([\d.]+); "
                                  r"Eagle3's own ([\d.]+)$", stated.printed("12"), "the output")
     as_it_is, first, later, _ = map(float, said)

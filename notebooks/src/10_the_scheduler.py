@@ -447,7 +447,7 @@ def watched(policy, noted):
 
 for name, policy_of in (("retrospective", retrospective), ("algorithm1", algorithm1)):
     noted = []
-    case = find_violation(lambda table: watched(policy_of(table), noted), cases=100)
+    case = find_violation(lambda table, policy_of=policy_of, noted=noted: watched(policy_of(table), noted), cases=100)
     verdict = "no violation" if case is None else f"case {case.number}, total variation {case.distance:.3f}"
     vary = sum(len(seen) > 1 for seen in noted)
     print(f"{style.policy_style(name)['label']:15} {verdict}; the length depends on draws in {vary} of {len(noted)} cases")
