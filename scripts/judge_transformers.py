@@ -11,7 +11,7 @@ from transformers.generation.candidate_generator import AssistedCandidateGenerat
 
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import accept
-from dspark_lite.losslessness.enumeration import outcomes, total_variation
+from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from dspark_lite.models.checkpoints import load_drafter
 
 VERSION = transformers.__version__
@@ -102,29 +102,21 @@ class Driven:
 
 def theirs(draft_logits, target_logits, tokens):
     """{(accepted, next token): probability} of transformers' rule for one block [1, g]."""
-    found = {}
-
     def play(path):
         with patch.object(utils, "torch", Driven(path)):
             valid, accepted = utils._speculative_sampling(tokens, draft_logits, tokens.shape[1], target_logits, **STOPPED)
         return int(accepted), int(valid[0, -1])
 
-    for outcome, probability in outcomes(play):
-        found[outcome] = found.get(outcome, 0.0) + probability
-    return found
+    return summed(outcomes(play))
 
 
 def ours(draft_logits, target_logits, tokens, rule=accept):
     """{(accepted, next token): probability} of our rule."""
-    found = {}
-
     def play(path):
         verdict = rule(target_logits.softmax(-1), draft_logits.softmax(-1), tokens, None, path)
         return verdict.accepted.item(), verdict.next_token.item()
 
-    for outcome, probability in outcomes(play):
-        found[outcome] = found.get(outcome, 0.0) + probability
-    return found
+    return summed(outcomes(play))
 
 
 def acceptance(cases=CASES, rule=accept, vocabulary=5, gamma=3):

@@ -4,7 +4,7 @@ a whole round whose drafts each depend on the one before."""
 import torch
 from torch import sigmoid, tanh
 
-from dspark_lite.losslessness.enumeration import outcomes, total_variation
+from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from . import verifying
 from .checking import Exercise, Mistake, Step, checker, finished
 from .verifying import ANCHOR, DRAFTS, EXACT, TARGET, draw_token, target_texts, verify
@@ -387,9 +387,8 @@ def committed(learners, path, block: int):
 def blocks_and_texts(learners, block: int = DRAFTS) -> tuple[dict, dict, float]:
     """Probability of each block that is drafted and of each text of a round's full length, what is missing drawn from the
     target; mean tokens per round."""
-    rounds, blocks = list(outcomes(lambda path: committed(learners, path, block))), {}
-    for (drafts, _), probability in rounds:
-        blocks[drafts] = blocks.get(drafts, 0.0) + probability
+    rounds = list(outcomes(lambda path: committed(learners, path, block)))
+    blocks = summed((drafts, probability) for (drafts, _), probability in rounds)
     return blocks, *verifying.texts_of(((tokens, probability) for (_, tokens), probability in rounds), block)
 
 

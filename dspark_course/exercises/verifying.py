@@ -6,7 +6,7 @@ Lessons 02 and 03 ask for it; 03, 05 and 11 run it in a loop and in an engine of
 import torch
 
 from dspark_lite.decoding.sampling import Randomness, Verdict, accepted_prefix_length, draw, residual
-from dspark_lite.losslessness.enumeration import outcomes, total_variation
+from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from .checking import Mistake, checker, finished
 
 DRAFTS = 2
@@ -244,12 +244,9 @@ def texts(verify, block: int = DRAFTS) -> tuple[dict[tuple[int, ...], float], fl
 
 def texts_of(rounds, block: int) -> tuple[dict[tuple[int, ...], float], float]:
     """What `texts` gives, from pairs of the tokens that a round of `block` drafts commits and their probability."""
-    found, length = {}, 0.0
-    for tokens, probability in rounds:
-        length += probability * len(tokens)
-        for text, share in continued(tokens, block + 1):
-            found[text] = found.get(text, 0.0) + probability * share
-    return found, length
+    rounds = list(rounds)
+    found = summed((text, probability * share) for tokens, probability in rounds for text, share in continued(tokens, block + 1))
+    return found, sum(probability * len(tokens) for tokens, probability in rounds)
 
 
 def continued(tokens: list[int], length: int) -> list[tuple[tuple[int, ...], float]]:
@@ -340,10 +337,7 @@ def unnamed(learners, distance: float) -> str:
 
 def committed_after(verify, drafts: list[int]) -> dict[tuple[int, ...], float]:
     """Probability of each list of tokens that a round of `verify` commits on these drafts."""
-    found = {}
-    for tokens, probability in outcomes(lambda path: tuple(judged(verify, drafts, path))):
-        found[tokens] = found.get(tokens, 0.0) + probability
-    return found
+    return summed(outcomes(lambda path: tuple(judged(verify, drafts, path))))
 
 
 def passes_over_draft_2(verify) -> bool:

@@ -68,6 +68,14 @@ def outcomes(work):
         yield result, path.probability
 
 
+def summed(pairs) -> dict:
+    """The distribution that (result, probability) pairs make, as `outcomes` gives them: equal results are added up."""
+    found: dict = {}
+    for result, probability in pairs:
+        found[result] = found.get(result, 0.0) + probability
+    return found
+
+
 def _check_paths(visited: int) -> None:
     if visited > MAX_PATHS:
         raise RequestError(f"more than {MAX_PATHS} paths; use a smaller vocabulary, block or length")
@@ -130,10 +138,7 @@ def total_variation(first: dict, second: dict) -> float:
 
 def marginal(distribution: dict, position: int) -> dict[int, float]:
     """The distribution of the token at one position (from 0) of the sequences."""
-    found: dict[int, float] = {}
-    for tokens, probability in distribution.items():
-        found[tokens[position]] = found.get(tokens[position], 0.0) + probability
-    return found
+    return summed((tokens[position], probability) for tokens, probability in distribution.items())
 
 
 class Violation(NamedTuple):
