@@ -270,15 +270,13 @@ Markdown(worlds.gains_table(1))
 # ## Trained longer
 #
 # What is left to suspect? Eagle3 trains one layer, DSpark four, from the same answers. Perhaps four are not done
-# after one pass. So: two passes over the answers, and four. Three rules were written down before.
+# after one pass. So: two passes over the answers, and four. Two rules were written down before.
 #
 # - *Before the four passes* (two were known of one seed, so half of the outcome was): the gain over Eagle3 has to
 #   grow from one pass to two and again from two to four; if it does not, more passes alone are not why the paper's
 #   lead is missing.
 # - *Before the second and third seed of two passes*: the gain over all three seeds has to lie above zero with its
 #   whole interval; if it does not, the order of DSpark and Eagle3 is not told.
-# - *Before DFlash's four passes* (one seed; the other two drafters' were known): DFlash's gain over Eagle3 has to lie
-#   above zero with its whole interval; if it does not, more passes do not bring the paper's order of the two.
 
 # %%
 longer = predict("One pass, -6.5 %. Two passes: how much longer than Eagle3 does DSpark accept in the mean, in percent? And four?", ...)
