@@ -165,7 +165,7 @@ def test_the_committed_run_does_not_contradict_itself():
 
 def test_the_ratio_of_the_recap_is_measured_twice():
     twice = numbers(r"^8 positions to one: ([\d.]+) times in this table, ([\d.]+) times in the first measurement$")
-    assert stands("The last line has one ratio, measured twice") and 1 < min(twice) and max(twice) < 2
+    assert stands("The line `8 positions to one` has one ratio, measured twice") and 1 < min(twice) and max(twice) < 2
     assert numbers(r"^Eight positions cost ([\d.]+) to ([\d.]+) passes over one, not 8,") == sorted(twice)
 
 

@@ -43,7 +43,7 @@ check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4), (CONFIG, 11, 8)
         lambda c, n, size: 2 * c.num_hidden_layers * c.num_key_value_heads * n * size,
     "that is one head per layer; each layer has num_key_value_heads of them":
         lambda c, n, size: 2 * key_numbers(c, 1, c.num_hidden_layers) * n * size,
-    "keys and values are narrower than the hidden size: num_key_value_heads times head_dim": lambda c, n, size: c.hidden_size,
+    "hidden_size has no part in it: a key or value of a layer is num_key_value_heads times head_dim numbers": lambda c, n, size: c.hidden_size,
     "that is in bits; bytes_per_number counts bytes already":
         lambda c, n, size: 8 * cache_bytes(c, n, size),
     "that is one token; every token of the context is kept":

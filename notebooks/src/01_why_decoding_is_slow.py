@@ -89,8 +89,8 @@ def decode_with_cache(ids, count):
     return tokens
 
 # %% [markdown]
-# The claim is that the cache changes nothing but the time: the same tokens, one for one. (In 16-bit arithmetic the
-# two ways differ in their rounding errors and may pick different tokens where two are nearly equally probable;
+# The claim is that the cache changes nothing but the time: the same tokens, one for one. (The two ways round
+# differently. In 16-bit arithmetic they may therefore pick different tokens where two are nearly equally probable;
 # `same_or_tied` allows that and nothing else.) `generate` without a drafter is the same loop in the package.
 
 # %%
@@ -109,6 +109,8 @@ assert same_or_tied(lab.target, ids, slow, fast)
 # not depend on which tokens are in the context, so we fill it with random ones. `least_milliseconds` takes {name:
 # function}, runs all functions `repeats` times, each time in another order, and returns the shortest time of each:
 # other work on the machine can only lengthen a time.
+#
+# Guess first: from 64 to 1,024 tokens, how many times longer will it take without the cache, and with it?
 
 # %%
 from functools import partial
@@ -204,7 +206,8 @@ assert same_or_tied(lab.target, ids, fast[:1] + together, fast[:9])
 # This pass read one token that we had and seven that could have been guesses. Each row's prediction says whether the
 # guess after it is right: so one pass checks all seven, up to the first wrong one, and adds a token of its own.
 #
-# Now its price, for 1 to 32 positions after the prompt. What do you expect of 8, and of 32? Write two numbers.
+# Now its price, for 1 to 32 positions after the prompt. How many times the price of one will 8 cost, and 32? Put
+# two numbers in the place of the dots.
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -238,9 +241,8 @@ if not is_credible(first_ms):
 # ## Why: reading weights against multiplying
 #
 # Most of the work of a large model is multiplication by weight matrices. Each matrix has to be read from memory once
-# per pass, however many positions there are. Each weight is then multiplied once *per position*. We count both for
-# the matrices alone (exercise 2 adds the K/V cache). In a large model this is most of the story. In a small one like
-# ours starting all the operations of a pass takes much time, too; below we measure both.
+# per pass, however many positions there are; each weight is then multiplied once *per position*. We count both for
+# the matrices alone. In a large model this is most of the story. Below we measure how much of it is in a small one.
 
 # %%
 matrices = [module.weight for module in model.modules() if isinstance(module, torch.nn.Linear)]
@@ -259,10 +261,14 @@ for k in (1, 8, 32):
 # $$T(k) \ \ge\ \max\left(\frac{\text{bytes of the weights}}{\text{bytes per second}},\ \
 # \frac{k \cdot \text{weights}}{\text{multiply-adds per second}}\right).$$
 #
-# The first term does not contain $k$. While it is larger, further positions cost nothing in this bound. Divide the
-# multiply-adds of a pass by this least time, and you have its greatest speed: the smaller of intensity times bytes
-# per second and the machine's multiply-adds per second. Drawn over the intensity, that is a slope and then a level
-# line, the **roof**; they meet at the **bend**.
+# The first term does not contain $k$. While it is larger, further positions cost nothing in this bound. That ends
+# where both terms are equal, at a number of positions that we call the **room**:
+#
+# $$k^* = b \cdot \frac{\text{multiply-adds per second}}{\text{bytes per second}}.$$
+#
+# Model size has cancelled. The next figure draws the same bound as a speed, over the intensity. While the machine
+# waits for weights, twice the positions mean twice the speed; then the line is level. This line is the **roof**, and
+# its **bend** is at $k^*$ positions, which are $k^*/b$ multiply-adds per byte.
 #
 # To measure both speeds, we multiply with the target's own matrices and do nothing else. At few positions the time is
 # almost all reading: the shortest time of all gives the bytes per second. At many positions it is almost all
@@ -300,10 +306,10 @@ print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds per s
 print(f"At one position {bare_ms[1]:.2f} ms; the same {len(matrices)} calls with one row per matrix {bare_ms['calls']:.2f} ms.")
 
 # %% [markdown]
-# Left of the bend the machine waits for weights: in the bound twice the positions take the same time; measured, two
-# positions cost about as much as one, and nearer to the bend each doubling costs more. Far to the right, from 128 to 256,
-# each position costs about its full share. Between, dots fall below the roof: reading and multiplying overlap only in
-# part, and a few rows keep the processor less busy than many.
+# Left of the bend all passes take equally long in the bound; measured, two positions cost about as much as one, and
+# nearer to the bend each doubling costs more. Far to the right, from 128 to 256, each position costs about its full
+# share. Between, dots fall below the roof: reading and multiplying overlap only in part, and a few rows keep the
+# processor less busy than many.
 #
 # Whole passes (squares) are slower: they also compute norms and attention and start hundreds of small operations.
 # What is your guess: how much of a pass over one position is matrix products?
@@ -330,21 +336,16 @@ if not is_credible(pass_ms) or any(pass_ms[k] < bare_ms[k] for k in (1, 2, 8, 32
 #
 # <details><summary>How far to trust these numbers</summary>
 #
-# - The last line has one ratio, measured twice: its two values show how far to trust either. On a very busy machine
-#   even the shortest time is too long, and more so for a long piece of work than for a short one.
+# - The line `8 positions to one` has one ratio, measured twice: its two values show how far to trust either. On a very
+#   busy machine even the shortest time is too long, and more so for a long piece of work than for a short one.
 # - Weights that fit into the processor's cache may be read from there, faster than from memory.
 # - Starting the products takes time, too. We made the same calls with one row per matrix: they take less than half as
-#   long, so most of the products' time is due to the weights. What starting takes is in our numbers all the same: the
-#   weights are read faster than we say, and the true bend lies further left.
+#   long, so most of the products' time is due to the weights. But the starting is in our numbers: the weights are
+#   read faster than we say, and the true bend lies further left.
 #
 # </details>
 #
-# Up to how many positions does reading take longer than multiplying? That number is the **room**, $k^*$. There both
-# terms are equal:
-#
-# $$k^* = b \cdot \frac{\text{multiply-adds per second}}{\text{bytes per second}}.$$
-#
-# Model size has cancelled. Only the machine's two speeds and the bytes of a weight are left.
+# And on GPUs? Guess first: which has more room, the small T4 of 2018 or the H200 of 2024?
 
 # %%
 from dspark_course.measure.roofline import DEVICES
@@ -363,23 +364,22 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
           f"{free_positions(device.operations / 2, device.bandwidth, 2):4.0f} positions")
 
 # %% [markdown]
-# The other lines use the numbers of data sheets: memory bandwidth and dense 16-bit throughput. They give peaks, so
-# take the answer as an order of magnitude: 153 to 403 positions. (A pass can cost more well before $k^*$.) Ours is an
-# order of magnitude, too: a busy machine can change this ratio of two measured speeds by a factor of two or three.
+# The GPUs' numbers are from data sheets: memory bandwidth and dense 16-bit throughput. They are peaks, so take the
+# answer as an order of magnitude: 153 to 403 positions. Ours is no more than that either: a busy machine can change
+# this ratio of two measured speeds by a factor of two or three.
+#
 # The H200 of 2024 reads 15 times as fast as the small T4 of 2018, and yet the room is about the same, 206 against
 # 203: both speeds have grown together. To check DSpark's guesses the target reads the newest committed token, the
 # [anchor](glossary.md#anchor), and $\gamma = 7$ drafts: 8 positions. On these GPUs nearly all of the room stays
-# unused.
-#
-# One caution for later: the room belongs to the machine, not to a request. $R$ requests decoded together fill
-# $R(\gamma + 1)$ positions of it; lessons 10 and 11 are about sharing it.
+# unused. But the room belongs to the machine, not to a request. $R$ requests decoded together fill $R(\gamma + 1)$
+# positions of it; lessons 10 and 11 are about sharing it.
 #
 # ### Exercise 2 · Where the memory goes (think)
 # The formula for $k^*$ leaves out the K/V cache. Let $R$ requests share a pass. It reads $W$ bytes of weights and,
-# for each request, $C$ bytes of keys and values. A position multiplies every weight once, and every stored number of
-# a key or value of its own request $m$ times, once for each of the $m$ attention heads that share a key head (here 3:
-# 6 share 2). How many positions of each request can be computed in the time that reading takes? Call this the room of
-# one request. Does it grow or fall with $R$? For which $R$ does it grow with $C$?
+# for each request, $C$ bytes of keys and values. A position multiplies every weight once. It multiplies every stored
+# number of its own request's keys and values $m$ times, once for each of the $m$ attention heads that share a key
+# head (here 3: 6 share 2). How many positions of each request can be computed in the time that reading takes? Does
+# this room of one request grow or fall with $R$? For which $R$ does it grow with longer contexts, that is with $C$?
 #
 # <details><summary>Hint</summary>
 #
@@ -395,8 +395,8 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 #
 # It falls with $R$: requests share the room that the weights give, $k^*/R$ at $C = 0$. But each brings room of its
 # own, because its keys are read once for all of its positions: with long contexts $k$ tends to $k^*/m$, whatever $R$
-# is. Between $k^*/R$ and $k^*/m$ it never turns, so it grows with $C$ where $R > m$ and falls where $R < m$. With
-# more than $m$ requests long contexts make room for speculation, in a longer pass.
+# is. On the way from $k^*/R$ to $k^*/m$ it never turns back: it grows with $C$ where $R > m$ and falls where $R < m$.
+# With more than $m$ requests long contexts make room for speculation, in a longer pass.
 #
 # </details>
 #
@@ -412,7 +412,8 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 # Plain decoding is the case without a draft, with $\tau = 1$; we write $T_\text{plain}$ for the time of its round,
 # which is a pass over one position and the choice of the next token. Three ways to a smaller $L$: draft faster,
 # verify cheaper, or be right more often. We look at all three terms in a real run of DSpark, against plain decoding
-# of the same prompt.
+# of the same prompt. Guess first: what speed-up would free drafts that are always right have, by your price of 8
+# positions? And DSpark's?
 
 # %%
 drafter = lab.drafter("dspark")
@@ -444,11 +445,11 @@ print(f"{'speed-up':43}{formula:16.2f}   {clocked:14.2f}")
 # %% [markdown]
 # A round of DSpark costs more than a plain pass and brings 6.88 tokens; this easy answer took 8 rounds. (Lesson 00's
 # math answers bring fewer tokens per round on average, and gain less.) Its $T_\text{verify}$ holds a pass over 8
-# positions, the accept rule, and the commit, in which the drafter reads what was kept. (Compare times within this
-# table only: the load has changed.) The ratio of the two $L$ is the speed-up. Formula and clock agree within a few
-# percent. The formula is an identity; what the clock checks is that nothing else takes time, and it adds only
-# DSpark's reading of the prompt and the moments between rounds. It starts after the target has read the prompt, a
-# wait that no drafter can shorten.
+# positions, the accept rule, and the commit, in which the drafter reads what was kept. The ratio of the two $L$ is
+# the speed-up; free drafts that are always right would have about $8\,T(1)/T(8)$.
+#
+# Formula and clock agree within a few percent. The clock also counts DSpark's reading of the prompt and the moments
+# between rounds. Both start after the target has read the prompt, a wait that no drafter can shorten.
 #
 # ### Exercise 3 · A budget for the draft (code)
 # Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up over plain
@@ -498,16 +499,14 @@ if done:
 #
 # ## Choose the three numbers
 #
-# Times are in plain passes; the sliders start at what was measured above, and another device has other ratios. Upper
-# bar: $\tau$ tokens of plain decoding. Lower bar: the one round that commits them. The picture shows two ways to make
-# the lower bar the longer one: a cheap draft that is seldom right, and a draft that is always right and costs nearly
-# as much as the target. Find a third, from the starting values, with the last slider alone. (Exercise 3, solved for
-# `verify`, says how far it must go.)
+# Times are in plain passes; the sliders start at what was measured above. Upper bar: $\tau$ tokens of plain decoding.
+# Lower bar: the one round that commits them. The picture shows two ways to make the lower bar the longer one: a cheap
+# draft that is seldom right, and a draft that is always right and costs nearly as much as the target. A third is a
+# slow verification: how slow, from the starting values? Exercise 3 tells; check it with the last slider.
 #
 # <details><summary>Answer</summary>
 #
-# A slow verification, $T_\text{verify} > \tau - T_\text{draft}$ in plain passes: nearly $\tau$ of them, as this draft
-# is cheap.
+# $T_\text{verify} > \tau - T_\text{draft}$ in plain passes: nearly $\tau$ of them, as this draft is cheap.
 #
 # </details>
 
@@ -530,7 +529,8 @@ panel = widgets.explore(
 # <details><summary>Hint</summary>
 #
 # For each number of threads, fill tables like `bare_ms` and `pass_ms` under other names (the last cell reads these)
-# and print them; then set the threads back. For the context, fill a cache of each length as in the first measurement; the products do not change.
+# and print them; then set the threads back. For the context, fill a cache of each length as in the first measurement
+# and time 1 and 8 positions after it; the products do not change.
 #
 # </details>
 # <details><summary>What we found for the context</summary>
