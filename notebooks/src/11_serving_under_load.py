@@ -130,7 +130,7 @@ entering = [torch.randint(target.vocab_size, (count,), generator=lab.generator()
             for count in (3, 1, 8, 4)]  # an anchor and 2, 0, 7, 3 drafts; any tokens will do here
 lengths = [len(prompt) for prompt in prompts]
 counts = [len(tokens) for tokens in entering]
-store = SlotStore(target.num_layers, 4, 512, target.device)
+store = SlotStore(target.num_layers, 4, 512, target.device)  # the package's memory: 512 positions for each of 4 requests
 reading = Layout(store, [0, 1, 2, 3], [0] * 4, lengths)  # the prompts: each from position 0 on
 layout = Layout(store, [0, 1, 2, 3], lengths, counts)  # the step: each after its prompt
 print("request ", *layout.row.tolist())  # `row` is what exercise 1 calls `request`
@@ -183,8 +183,7 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
 #
 # You have everything that this takes: the ragged pass, and `verify`. Here is an engine without its step. It keeps the
 # keys of all requests in one cache. What a request must forget is not moved or deleted, it is given to nobody: its
-# request number becomes -1, and no token sees it any more. So this cache only grows; the package's slots are used
-# again.
+# request number becomes -1, and no token sees it any more. For exercise 3 the docstrings of its methods are enough.
 
 # %%
 import inspect
@@ -382,8 +381,8 @@ for padded, (verified, padding) in work.items():
 # %% [markdown]
 # Whether the time follows the tokens depends on the machine: where it waits for the weights, padding is free; where
 # arithmetic is the limit, it is paid. It takes a quiet machine to tell, so what follows was measured once, and is
-# read from a file. Its skewed mix has whole blocks for every eighth request; in brackets stand 95 % intervals over
-# its turns, the repetitions of the measurement.
+# read from a file. Its skewed mix has whole blocks for every eighth request; in brackets stand 95 % intervals. Guess:
+# if padding triples the tokens, how much longer does a step take?
 
 # %%
 from dspark_course.replication import recorded_serving
@@ -437,8 +436,8 @@ print("whole blocks against anchors alone, times as long by load:",
 # A flat line says that drafts are verified for free. With one request under way it nearly is: whole blocks take 1.15
 # times as long as anchors alone. With 64 they take 2.24 times as long, and a draft must promise more to be worth its
 # place. Yet eight times the tokens do not cost eight times the time: a step has a part that does not grow with the
-# drafts. (`costs` is lesson 10's cost table for a whole step: drafting, the host and committing count as well. It
-# comes from turns of its own, so Algorithm 1's milliseconds above are not points of its lines.)
+# drafts. (`costs` is lesson 10's cost table for a whole step: drafting, the host and committing count as well. It was
+# measured apart from Algorithm 1's milliseconds above.)
 #
 # Prompts are read besides, 75 ms of a step with 64 under way. The throughputs below leave them out where nothing else
 # is said.
@@ -584,11 +583,13 @@ print(f"without the part of the step {top} drafts are best; {whole} give {limit[
 
 # %% [markdown]
 # So seven drafts double the time of a request and bring 5.6 times the tokens. (The fit is rough: it says 2.1 times
-# the time; measured it was 2.24. And a request pays for drafting its block, verified or not, 39 ms of a step above;
-# plain decoding does not, so the gain over it is less.) On a busier server more requests share the 25 ms of the step.
-# Even where these no longer count, exercise 4 with this fit finds 6 drafts best and 7 only half a percent below them:
-# a request costs almost four times as much as a verified token, however many of its drafts are verified. So by this
-# fit a long block loses next to nothing at any load.
+# the time; measured it was 2.24.) Plain decoding drafts nothing, so the gain over it is smaller: drafting the blocks
+# takes 39 ms of a step above, whatever is verified.
+#
+# On a busier server more requests share the 25 ms of the step. Suppose that these no longer count: exercise 4 with
+# this fit still finds 6 drafts best, and 7 only half a percent below them. The reason is that a request costs almost
+# four times as much as a verified token, however many of its drafts are verified. So by this fit a long block loses
+# next to nothing at any load.
 #
 # If the scheduler makes the bet unnecessary, it should do at least as well as the best fixed length of each load.
 # (The comparison is a little unfair to it: the best of seven is chosen after the measurement.)
@@ -599,18 +600,24 @@ for load in loads:
     print(f"{load:3} under way: Algorithm 1 over the best fixed length ({best[load]}) {shown(found)}, {verdict(found)} it")
 
 # %% [markdown]
-# At no load can the two be told apart, with 8 (0.92) and 64 (1.05) only just not. That fits the paper, whose
-# scheduler needs no bet, but is no hard test: seven drafts for everybody would pass it, too. What the scheduler gains
-# where verified tokens cost more, a model will say (*Does the scheduler pay?*, below).
+# At no load can the two be told apart, though with 8 (0.92) and 64 (1.05) it is close. That fits the paper, whose
+# scheduler needs no bet, but is no hard test: seven drafts for everybody would pass it, too. *Does the scheduler
+# pay?* below asks a model what it gains where verified tokens cost more.
 #
 # ## The budget shrinks: Figure 8
 #
-# How many tokens does a request get verified in a step, its anchor included? MTP-1 always has two, its whole block.
-# For the scheduler the paper fits a line through live traffic; ours stands beside it. Blocks have seven drafts here
-# and five there, so the figure shows the share of the block (all of it for MTP-1 and for whole blocks); and our
-# requests share one CPU core. Throughput is drawn over that of MTP-1 at the same load, since tokens per second of a
-# laptop and of a GPU cannot be compared. Marks of the same load stand side by side. Hollow marks come from a model of
-# the engine (two sections below), which decides at all loads by one set of costs.
+# How many tokens does a request get verified in a step, its anchor included? The paper's rival is MTP-1, with one
+# draft. Alone, a user of DSpark is about twice as fast here as one of MTP-1. What is left of that when the server is
+# full?
+
+# %%
+left_over = predict("With 64 requests under way: what is DSpark's throughput over that of MTP-1?", ...)
+
+# %% [markdown]
+# The figure shows the share of the block that is verified (all of it for MTP-1), since blocks have seven drafts here
+# and five in the paper, and the throughput over that of MTP-1 at the same load, since a laptop and a GPU cannot be
+# compared otherwise. The paper's lines are fits to live traffic. The blue crosses come from a model of the engine
+# (two sections below), with one cost table for all loads.
 
 # %%
 from functools import cache
@@ -652,13 +659,13 @@ print(f"the paper: {low} to {high} at moderate load")
 for model in figures.PAPER_MODELS:
     fit = paper.numbers()["figure8"]["models"][model]["verification_budget"]["fit"]["DSpark-5"]
     print(f"its line for {model}: from {fit[0][1]:.2f} with {fit[0][0]:.0f} requests a GPU to {fit[-1][1]:.2f} with {fit[-1][0]:.0f}")
+left_over.beside(f"{shown(over_mtp['lagged'][busy])}, and with one request {shown(over_mtp['lagged'][idle])}")
 
 # %% [markdown]
 # Nobody gave the scheduler a rule for busy hours, yet from one request under way to 64 its budget falls from 7.16
-# tokens to 6.20. All of the measured fall comes between 4 and 8. That step is largely an accident: each load decided
-# with a cost table of its own, measured just before, and in the model these tables make the same step. With one set
-# of costs the model's budget (hollow) falls from 2 on at every doubling, to 5.93 with 64; less than half of that fall
-# comes between 4 and 8.
+# tokens to 6.20. All of the measured fall comes between 4 and 8. In the measurement each load decided with a cost
+# table of its own, and in the model these tables make the same step. With one table for all, the model's budget falls
+# from 2 on at every doubling, to 5.93 with 64; less than half of that fall comes between 4 and 8.
 #
 # As a share of the block the budget is near the paper's lines with 32 and 64 under way, and well below that of Pro
 # with 8. They fall further, to 3.5 of 6 tokens with 200 requests per GPU. On the right, the gain over MTP-1 shrinks
@@ -750,7 +757,7 @@ for model in figures.PAPER_MODELS:
 # With 4 to 32 under way each user is 82 to 146 % faster at MTP-1's throughput, and at its speed there is 44 to 339 %
 # more throughput: the less the server has to do, the larger the second number. With 64 the curves nearly meet: at
 # that load a user of DSpark is only 7 % faster (below). The paper's speeds at moderate load (the first row of each
-# model), +60 and +57 %, lie below our four; its throughputs there, +51 and +52 %, lie among them.
+# model), +60 and +57 %, lie below our four; its throughputs there, +51 and +52 %, lie within our range.
 #
 # Where does the gain come from? At the same load it is a quotient: DSpark commits more tokens per step, and its step
 # takes longer.
@@ -879,8 +886,8 @@ for name in ways:
 
 # %% [markdown]
 # The one case outside is MTP-1 with 2 under way. Seven of 28 bars (the engine's intervals) miss 1, where its noise
-# alone would make one or two miss: three of four with 32, 5 to 8 % low, MTP-1's with 1, 2 and 4, and Algorithm 1's
-# with 1, barely. Now the lag.
+# alone would make one or two miss; with 32 three of four do, 5 to 8 % low. So the model has errors of its own, and we
+# trust it to about a tenth. Now the lag.
 
 # %%
 eight_late = predict("With one request under way, how much of the throughput does a lag of eight steps cost?", ...)
@@ -911,9 +918,9 @@ eight_late.beside(f"{1 - by_load[idle][8]:.0%}, and a lag of {LAG} costs {1 - by
 # Model against model and with one seed: with 64 under way every lag costs about 1 % or less, with 8 a lag of two or
 # more 4 to 5 %. With one request two steps cost 7 %, and eight about as much; one step costs less than half of that.
 #
-# With many requests in a step their survivals average out, so the budget that was right two steps ago is right now.
-# With one request, the block that is verified now has little to do with the one two steps ago, and its budget can be
-# no better than an average one: a longer lag does not make it worse.
+# Only the budget is old: who gets it, top-K decides by the present confidences. With many requests in a step their
+# survivals average out, so the budget that was right two steps ago is right now. With one request the budget *is* the
+# length, and the block of two steps ago says little about this one: a longer lag does not make it worse.
 #
 # ### Thousands of requests
 #
@@ -963,7 +970,7 @@ assert abs(inside.mean() / (len(ended) / simulated * stays) - 1) < 0.05
 
 # %% [markdown]
 # It also says why speculation pays twice while the server has room: who answers faster has fewer requests inside, and
-# so smaller and faster steps.
+# so smaller and faster steps. Does that bring the first token sooner, too?
 
 # %%
 longest = predict("While the server has room: whose first token comes latest, that of plain decoding, MTP-1 or DSpark?", ...)
@@ -1018,8 +1025,7 @@ for load in from_table.requests.astype(int).tolist():
     print(f"{load:3} under way: {tokens_each(replayed):.2f} tokens verified per request, {speed_of(replayed):.0f} tokens/s")
 
 # %% [markdown]
-# With 32 under way it is 5.37 tokens; on the engine it was about 80 % of 8 (Figure 8), 6.4. With one request it is no
-# smaller than there.
+# With 32 under way it is 5.37 tokens; on the engine it was 6.4. With one request it is no smaller than there.
 #
 # ### On a GPU
 #
@@ -1098,9 +1104,9 @@ gained.beside(f"{over[0] - 1:.0%}", "modelled")
 
 # %% [markdown]
 # **It pays where a step is full: 6 to 10 % over whole blocks with lesson 10's table from 8 under way on, on the H200
-# from 64 on, and on the engine with 64. And what pays is not the bet on the load.** The best fixed length is 7 in
-# nine of the eleven rows; on the H200 it is 7 at every load up to 512, and Algorithm 1 gains 8 %. It gains since in
-# one step different requests get different lengths: it beats its own mean length, given to everybody, by 7 to 16 %
+# from 64 on, and on the engine with 64.** It does not gain by finding the right length for the load: the best fixed
+# length is 7 in nine of the eleven rows; on the H200 it is 7 at every load up to 512, and Algorithm 1 gains 8 %. **It
+# gains since different blocks get different lengths:** it beats its own mean length, given to everybody, by 7 to 16 %
 # wherever it cuts. Where a step has room it gains nothing over whole blocks, and with 8 under way on the engine it
 # loses 3 %. (One seed; others move these by up to two percent. Measured on the engine with 64 it was 1.05, not told
 # apart from 1.)
@@ -1121,10 +1127,10 @@ gained.beside(f"{over[0] - 1:.0%}", "modelled")
 #   one extra token was what one could afford at every load. The scheduler is what makes a long block safe.
 #
 # ### Exercise 7 · When is one length right? (think)
-# A step of $R$ requests that verifies $b$ tokens of each takes $c_0 + R\,(c_r + c_1 b)$ seconds. Every draft is
-# accepted with the same chance $0 < a < 1$, given that those before it were. Below which load $R$ is a whole block of
-# $\gamma$ drafts better than any shorter one? What does the best length tend to as $R$ grows, with $c_r = 0$ and with
-# $c_r > 0$?
+# A step of $R$ requests that verifies $b$ tokens of each, the anchor included, takes $c_0 + R\,(c_r + c_1 b)$
+# seconds. Every draft is accepted with the same chance $0 < a < 1$, given that those before it were. Below which load
+# $R$ is a whole block of $\gamma$ drafts better than any shorter one? What does the best length tend to as $R$ grows,
+# with $c_r = 0$ and with $c_r > 0$?
 #
 # <details><summary>Hint</summary>
 #
@@ -1162,8 +1168,8 @@ for name, survivals in blocks.items():
     shorter = [R for R in range(1, 1001) if formula(survivals[None], whole - 1, R, fit) > formula(survivals[None], whole, R, fit)]
     print(f"with {name} the whole block is best", f"up to {shorter[0] - 1} under way" if shorter else "at every load up to 1000")
 # %% [markdown]
-# This cell finds the same load by exercise 4. With a constant $a$ it swings from 43 to every load: trust its size,
-# not its digits.
+# The first line is the load of the answer, found by exercise 4. With a constant $a$ it swings from 43 to every load:
+# small changes of the survivals move it far.
 #
 # ### Exercise 8 · Traffic of your own (open)
 # Requests rarely come at a constant rate. Draw arrivals of your own (a burst every minute, a slow rise, two kinds of
@@ -1243,11 +1249,10 @@ panel = widgets.explore(
 #   Each request is verified as if alone.
 # - Continuous batching admits, drafts, schedules, verifies, commits and evicts in every step; a greedy answer does
 #   not depend on who shared its steps.
-# - A fixed length is a bet on the load. The paper's server punishes a long one; ours does not up to 64 requests,
-#   where drafts still return more tokens than they cost in time. The scheduler's budget shrinks as the server fills
-#   (Figure 8).
+# - A fixed length is a bet on the load. The paper's server punishes a long one; ours does not up to 64 requests. The
+#   scheduler's budget shrinks as the server fills (Figure 8).
 # - In the model the scheduler gains 6 to 10 % on a full server, although the best fixed length hardly changes there:
-#   it pays since different requests get different lengths.
+#   it pays since different blocks get different lengths.
 # - Throughput is traded against the speed of each user along a curve (Figure 7); compare curves, at equal throughput
 #   or at equal speed, and say at which load.
 # - A model of measured costs and recorded blocks predicts the engine to about a tenth, and goes where measuring is
