@@ -92,6 +92,10 @@ TIES = [
     (r"with 8 requests and ([\d.]+) % with 32, on a machine", r"^R = 32: lost by the coarse table ([\d.]+)%"),
     (r"and gives ([\d.]+) times the throughput of Algorithm 1", r"^R = 32 +\S+ \[\S+ \S+ +([\d.]+) \["),
     (r"Only (\d+) of the (\d+) cases test Algorithm 1", r"^Algorithm 1 +no violation; .* on draws in (\d+) of (\d+) cases"),
+    (r"Lag 0 and the control are caught in case (\d+)\.", r"^lag 0: case (\d+), "),
+    (r"Lag 0 and the control are caught in case (\d+)\.", r"^control: case (\d+), "),
+    (r"control are caught in case (\d+)\. Lag 2 passes, but this is also the only case in which its length depends on draws",
+     r"^lag 2: no violation in 12 cases; the length depends on draws in 1, case (\d+)$"),
     (r"request are verified, ([\d.]+) of 8 when alone", r"^R =  1 .* ([\d.]+)$"),
     (r"of 8 when alone and ([\d.]+) among 32", r"^R = 32 .* ([\d.]+)$"),
 ]
@@ -100,6 +104,12 @@ TIES = [
 @pytest.mark.parametrize(("sentence", "output"), TIES)
 def test_what_the_lesson_states_is_what_it_prints(sentence, output):
     stated.tied("10", sentence, output)
+
+
+def test_the_vectors_take_less_than_a_hundredth_of_the_step():
+    assert "The vectors take less than a hundredth of the step" in stated.prose("10")
+    rows = re.findall(r"vectors ([\d.]+) ms, the step itself ([\d.]+) ms$", stated.printed("10"), re.M)
+    assert len(rows) == 2 and all(float(vectors) < float(step) / 100 for vectors, step in rows)
 
 
 def test_the_lag_costs_at_most_what_is_stated_on_the_smooth_table():
@@ -123,7 +133,7 @@ def test_the_gain_over_whole_blocks_is_what_is_stated():
     assert min(float(ratio) for row in others for ratio in row) >= 1.06
     names = ["threshold", "Algorithm 1", "lagged"] + ["threshold", "Algorithm 1", "convex", "lagged"] * 2
     among_32 = [float(row.split()[-1]) for row in table]
-    assert "With 32 requests the threshold, and lagged top-K when swapped" in stated.prose("10")
+    assert "With 32 the threshold leads on one half and lagged top-K on the other" in stated.prose("10")
     assert [names[max(range(at, at + 4), key=among_32.__getitem__)] for at in (3, 7)] == ["threshold", "lagged"]
     rows = [list(map(float, row.split())) for row in table]
     said = ("With up to 4 requests the convex view is slightly ahead, on either half; with 8 they are level; with 16 the "
@@ -143,6 +153,8 @@ def test_the_convex_view_loses_what_is_stated_on_both_halves():
     lost = [value for view, values in found if view == "convex" for value in values]
     said = stated.caught(r"swapped or not, it loses ([\d.]+) % at most", stated.prose("10"), "the prose")
     assert len(lost) == 12 and (max(lost),) == tuple(map(float, said))
+    said = stated.caught(r"is up to ([\d.]+) % ahead of the search", stated.prose("10"), "the prose")
+    assert (-min(lost),) == tuple(map(float, said))
     assert all(40 < values[-1] < 60 for view, values in found if view == "monotone")
 
 
