@@ -27,8 +27,7 @@ TIES = [
     (r"lowers the ECE in (\d+) of the 20 halves, by ([\d.]+) points on average", r"^stored +lower in (\d+) of 20, mean -([\d.]+) points"),
     (r"takes its mean ECE from ([\d.]+) to ([\d.]+) %", r"^mean ECE ([\d.]+)% -> ([\d.]+)%, floor .* bins of the figure"),
     (r"Position 4 alone gets worse, from ([\d.]+) to ([\d.]+) %", r"^ +4 +[\d.]+ +([\d.]+)% -> +([\d.]+)%"),
-    (r"does better than ours on (\d+) of them", r"^stored below own half, on the same half: (\d+) of 20"),
-    (r"our fits range from (-[\d.]+) to \+([\d.]+) points", r"^own half .* points: (-[\d.]+) .* \+([\d.]+)$"),
+    (r"our fits range from (-[\d.]+) to \+([\d.]+) points", r"^own half .* points, from (-[\d.]+) to \+([\d.]+)$"),
     (r"the error is ([\d.]+) on math", r"^math  predicted - observed, points: .* \+([\d.]+)$"),
     (r"on math, \+([\d.]+) on code", r"^code  predicted - observed, points: .* \+([\d.]+)$"),
     (r"on code and (-[\d.]+) on chat, and one temperature", r"^chat  predicted - observed, points: .* (-[\d.]+)$"),
@@ -37,16 +36,20 @@ TIES = [
     (r"on chat from ([\d.]+) to ([\d.]+) %, because", r"^chat  rate ([\d.]+)% -> ([\d.]+)%"),
     (r"between 0\.1 and 0\.2, from ([\d.]+) to ([\d.]+) %", r"^code, threshold 0\.1 -> 0\.2: rate ([\d.]+)% -> ([\d.]+)%"),
     (r"on chat (\d+) % of the accepted tokens per round are lost", r"^chat  rate .* accepted (\d+)% less"),
-    (r"a token of chat costs ([\d.]+) verified positions, at 0\.9 it costs ([\d.]+)", r"^chat  0\.0: ([\d.]+) .* 0\.9: ([\d.]+) \("),
-    (r"notebook's ([\d.]+) and ([\d.]+)\. On math", r"^chat  0\.0: [\d.]+ \(([\d.]+)\).* 0\.9: [\d.]+ \(([\d.]+)\)"),
+    (r"a token of chat costs ([\d.]+) verified positions, at 0\.9 it costs ([\d.]+)", r"^chat   0\.0: ([\d.]+) .* 0\.9: ([\d.]+)$"),
+    (r"notebook's ([\d.]+) and ([\d.]+)\. On math", r"^public 0\.0: ([\d.]+) .* 0\.9: ([\d.]+)$"),
     (r"on chat the valley goes from ([\d.]+) to ([\d.]+)\.", r"^chat    1 requests: .*within 3%: ([\d.]+) to ([\d.]+)$"),
     (r"on chat everything from ([\d.]+) to ([\d.]+) is within 3 %", r"^chat   32 requests: .*within 3%: ([\d.]+) to ([\d.]+)$"),
     (r"on code everything from ([\d.]+) up", r"^code   32 requests: .*within 3%: ([\d.]+) to 0\.95$"),
-    (r"by (\d+) points on average and by \d+ at position 5", r"^chat  greedy .* mean +\+([\d.]+) "),
+    (r"far too sure, by (\d+) points on average and by \d+ at position 5", r"^chat  greedy .* mean +\+([\d.]+) "),
     (r"points on average and by (\d+) at position 5", r"^chat  greedy .* by position(?: +\S+){4} +\+([\d.]+) "),
-    (r"On code it is too sure by (\d+) points", r"^code  greedy .* mean +\+([\d.]+) "),
-    (r"on math it is not sure enough by (\d+)\.", r"^math  greedy .* mean +-([\d.]+) "),
+    (r"on code it is too sure by (\d+), no more", r"^code  greedy .* mean +\+([\d.]+) "),
+    (r"On math the head is not sure enough by (\d+) points", r"^math  greedy .* mean +-([\d.]+) "),
     (r"control on math is off by (\d+) points", r"^math  control .* mean +\+([\d.]+) "),
+    (r"on chat the label is ([\d.]+), and drafter and target have the same first choice in ([\d.]+) of the slots",
+     r"^chat  label ([\d.]+), same first choice ([\d.]+);"),
+    (r"In (\d+) % of them the target's first choice leads by less than 0\.2", r"^chat  label .* small lead in (\d+)% of the slots"),
+    (r"with a label of ([\d.]+), but the first choices agree in ([\d.]+)\.", r"^chat  label .* there label ([\d.]+), same ([\d.]+)$"),
     (r"from ([\d.]+) to ([\d.]+) %, over a floor of ([\d.]+) %", r"^fitted on half .* ([\d.]+)% -> ([\d.]+)%, floor ([\d.]+)%"),
     (r"of whole blocks by ([\d.]+) to ([\d.]+) on chat", r"^chat  AUC .* head ([\d.]+), estimator ([\d.]+), "),
     (r"on chat and by ([\d.]+) to ([\d.]+) on code", r"^code  AUC .* head ([\d.]+), estimator ([\d.]+), "),
@@ -77,12 +80,6 @@ def test_eight_tokens_take_one_and_a_half_times_as_long_as_one():
                    r"^1: ([\d.]+)  8: ([\d.]+)  ", (10.5, 11.5), (15.5, 16.7))
 
 
-def test_the_table_is_not_smooth():
-    assert "200 tokens came out faster than 192" in stated.prose("09")
-    slower, faster = map(float, re.search(r"  192: ([\d.]+)  200: ([\d.]+)  256", stated.printed("09")).groups())
-    assert faster < slower
-
-
 def test_a_decoded_cut_accepts_a_little_more_than_a_replayed_one():
     rows = re.findall(r"^  accepted, decoded - replayed, 0\.0 to 0\.9: (.*)$", stated.printed("09"), re.M)
     math, code, chat = ([float(by) for by in row.split()] for row in rows)
@@ -106,8 +103,8 @@ def test_the_cost_of_a_token_averages_the_time_over_the_tokens_of_a_step():
 def test_the_slots_of_low_confidence_on_code_are_names_that_the_target_copies():
     assert "the target copies it from the prompt in all 16 blocks, and this drafter, which never learned that (lesson 12), makes one up" \
         in stated.prose("09")
-    named = re.search(r"^code, slots below 0\.25, .*in the prompt: (\d+) \((\d+)\)$", stated.printed("09"), re.M)
-    assert named.groups() == ("0", "16")
+    named = re.search(r"^found in the prompt: (\d+) of (\d+) drafted, (\d+) of the target's$", stated.printed("09"), re.M)
+    assert named.groups() == ("0", "16", "16")
 
 
 def test_a_cut_between_a_tenth_and_a_fifth_hardly_changes_what_is_accepted_on_code():
@@ -129,8 +126,8 @@ def test_what_twenty_splits_say_of_the_head():
 def test_the_price_of_a_token_is_the_inverse_of_the_rate():
     assert "**the inverse of Figure 5's rate**" in stated.prose("09")
     rates = dict(re.findall(r"^(\w+) +rate ([\d.]+)% -> ", stated.printed("09"), re.M))
-    prices = dict(re.findall(r"^(\w+) +0\.0: ([\d.]+) \(", stated.printed("09"), re.M))
-    assert rates.keys() == prices.keys() and all(abs(float(prices[domain]) - 100 / float(rates[domain])) < 0.01 for domain in rates)
+    prices = dict(re.findall(r"^(\w+) +0\.0: ([\d.]+)  ", stated.printed("09"), re.M))
+    assert rates.keys() == prices.keys() - {"public"} and all(abs(float(prices[domain]) - 100 / float(rates[domain])) < 0.01 for domain in rates)
 
 
 @pytest.mark.parametrize("pair", [((0.51, 0.49), (0.49, 0.51)), ((0.6, 0.4), (0.8, 0.2))])
