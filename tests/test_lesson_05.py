@@ -167,14 +167,12 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"falls, too, from \S+ to {NUMBER}:", rf"^chat +head off +{NUMBER}"),
     (rf"On chat DFlash falls to {NUMBER} by position 5", rf"^chat +dflash(?: +\S+){{4}} +{NUMBER}"),
     (rf"by position 5, DSpark to {NUMBER}", rf"^chat +dspark(?: +\S+){{4}} +{NUMBER}"),
-    (rf"other place where it is lower, {NUMBER} against", rf"^dspark at position 4 on 200 .*code {NUMBER} "),
-    (rf"other place where it is lower, \S+ against {NUMBER}\. That is over all rounds", rf"^dflash at position 4 on 200 .*code {NUMBER} "),
+    (rf"position 4 on code is the only other such place, {NUMBER} against {NUMBER};",
+     rf"^  code, position 4: {NUMBER} \[\S+ \S+\], DFlash {NUMBER} \["),
     (rf"At rank 16 DSpark accepts {NUMBER} % less", rf"^rank 16 +\S+  -{NUMBER}% \["),
     (rf"as a whole rank 16 accepts {NUMBER} % less", rf"^rank 16 +\S+  -{NUMBER}% \["),
     (rf"Alone it adds {NUMBER} to ' ' after ':'", rf"^the largest term alone, after ':' +' ' \+{NUMBER} "),
-    (rf"and {NUMBER} after ' \+'; after", rf"^the largest term alone, after ' \+' ' ' \+{NUMBER} "),
     (rf"after ' ' it takes {NUMBER} away", rf"^the largest term alone, after ' ' .* ' ' -{NUMBER}$"),
-    (rf"away, after '1' {NUMBER}\. ' good'", rf"^the largest term alone, after '1' .* ' ' -{NUMBER}$"),
     (rf"With the head {NUMBER} of 200 blocks fit, with the head off {NUMBER}\*\*;", rf"with the head {NUMBER}, head off {NUMBER}$"),
     (rf"the head makes {NUMBER} of 200 blocks fit, {NUMBER} without it", rf"with the head {NUMBER}, head off {NUMBER}$"),
     (rf"head off \d+\*\*; {NUMBER} against \d+ are mixed", rf"^with the head of 200 blocks \d+ fit, {NUMBER} are mixed"),
@@ -188,8 +186,8 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"against the Markov head's {NUMBER} after the first training, and", rf"^first training, Markov .* {NUMBER}$"),
     (rf"after the first training, and {NUMBER} against \S+ after the second", rf"^second training, RNN .* {NUMBER}$"),
     (rf"after the first training, and \S+ against {NUMBER} after the second", rf"^second training, Markov .* {NUMBER}$"),
-    (rf"That {NUMBER} stands below \S+ says little", rf"^DSpark(?: +\S+){{6}} +{NUMBER} "),
-    (rf"That \S+ stands below {NUMBER} says little", rf"^DFlash(?: +\S+){{6}} +{NUMBER} "),
+    (rf"that {NUMBER} stands below \S+ is within the noise", rf"^DSpark(?: +\S+){{6}} +{NUMBER} "),
+    (rf"that \S+ stands below {NUMBER} is within the noise", rf"^DFlash(?: +\S+){{6}} +{NUMBER} "),
     (rf"Rank 1 keeps {NUMBER} % of the table's squares", rf"^rank +1: .* {NUMBER}% of the table's squares kept"),
     (rf"next to nothing: {NUMBER} % of the map stays wasted", rf"^rank +1: +{NUMBER}% of the map"),
     (rf"RNN head is {NUMBER} % behind", rf"RNN head against the Markov head -{NUMBER}%"),
@@ -255,21 +253,22 @@ def test_a_block_fits_is_mixed_or_neither(drafted, said):
     assert multimodality.block_verdict(torch.tensor(drafted), FIRST, JOINT) == said
 
 
-def test_lesson_04_sorts_its_blocks_alike():
+def test_lesson_04_calls_the_same_blocks_mixed():
     """Lesson 04 writes the rule out; lesson 05 has it from the package and repeats what lesson 04 counted."""
-    (cell,) = [cell.source for cell in cells("04") if "verdicts.append(" in cell.source]
-    rule = re.search(r"verdicts\.append\((.*)\)  #", cell)[1]
+    sources = "\n".join(cell.source for cell in cells("04") if cell.cell_type == "code")
+    first, every = caught(r"\b(\w+) < 0\.01 and (\w+) > 0\.02", sources, "lesson 04")
     for together in (0.0, 0.009, 0.01, 0.5):
         for alone in (0.0, 0.02, 0.021, 0.5):
             joint = torch.tensor([[1 - together, together], [1.0, 0.0]], dtype=torch.float64)
             joint[1] *= max(alone - together, 0.0)
             joint[1] = joint[1].flip(0)  # all that stands after the other first token is the second asked for
             total = joint[:, 1].sum()
-            assert multimodality.block_verdict(torch.tensor([0, 1]), torch.tensor([0, 1]), joint) == eval(
-                rule, {"together": torch.tensor(together, dtype=torch.float64), "alone": total}), (together, alone)
-    said = caught(r"At lesson 04's place (\d+) of DFlash's (\d+) blocks fitted and (\d+) were mixed", prose("05"), "the prose")
-    every, mixed, fit = caught(r"Of (\d+) blocks (\d+) are mixed and (\d+) fit", prose("04"), "lesson 04")
-    assert said == (fit, every, mixed)
+            verdict = multimodality.block_verdict(torch.tensor([0, 1]), torch.tensor([0, 1]), joint)
+            assert (verdict == "mixed") == eval(f"{first} < 0.01 and {every} > 0.02",
+                                                {first: torch.tensor(together, dtype=torch.float64), every: total}), (together, alone)
+            assert (verdict == "fits") == (together >= 0.01)
+    mixed, blocks = caught(r"At lesson 04's place (\d+) of DFlash's (\d+) blocks were mixed", prose("05"), "the prose")
+    assert (blocks, mixed) == caught(r"Of (\d+) blocks (\d+) are mixed", prose("04"), "lesson 04")
 
 
 @pytest.mark.parametrize(("before", "raised", "other"), [("' s' raises 'et'", "' s' +'et'", "'m'"),
@@ -293,16 +292,12 @@ def test_the_richer_heads_gain_is_most_on_chat():
     assert leads[2] > 0.5 * sum(leads) > 0
 
 
-def test_at_position_1_the_intervals_are_apart_but_on_math():
-    caught("It is so on 200 prompts, too, with intervals apart; on math they overlap", prose("05"), "the prose")
-    (ours, theirs) = ([Estimate(*map(float, found)) for found in caught_thrice(rf"^{name} at position 1 on 200 prompts: (.*)$")]
-                      for name in ("dspark", "dflash"))
-    assert [one.high < other.low for one, other in zip(ours, theirs)] == [False, True, True] and ours[0].low < theirs[0].high
-
-
-def caught_thrice(pattern):
-    """Value and interval of the three domains in a printed line."""
-    return re.findall(r"(\d\.\d+) \[(\d\.\d+), (\d\.\d+)\]", *caught(pattern, printed("05"), "the output"))
+def test_on_200_prompts_dspark_is_lower_at_three_positions_with_intervals_apart():
+    caught(r"lower of the two on code and on chat\.\*\* It is so on 200 prompts, too, where position 4 on code is the only other such place, "
+           r"\S+ against \S+ at all three the intervals are apart", prose("05"), "the prose")
+    lower = re.findall(r"^  (\w+), position (\d): \S+ \[\S+, (\S+)\], DFlash \S+ \[(\S+), \S+\]$", printed("05"), re.M)
+    assert [place for *place, _, _ in lower] == [["code", "1"], ["code", "4"], ["chat", "1"]]
+    assert all(float(high) < float(low) for *_, high, low in lower)
 
 
 def test_a_thinner_table_wastes_as_the_lesson_says():
@@ -310,7 +305,8 @@ def test_a_thinner_table_wastes_as_the_lesson_says():
     between("05", said, rf"^rank +8: +{NUMBER}% of the map", (11.5, 13.5))
     between("05", said, rf"^rank 16: +{NUMBER}% of the map", (0, 10))
     three = np.eye(3) - np.eye(3).mean(1, keepdims=True)  # the rows of three phrasings that share no word, centred
-    assert "Three phrasings alone would need no more than rank 2" in prose("05") and np.linalg.matrix_rank(three) == 2
+    assert "for these phrasings alone could do with two terms: three phrasings have three rows of three words" in prose("05")
+    assert np.linalg.matrix_rank(three) == 2
 
 
 def test_at_rank_32_no_loss_shows():
@@ -377,9 +373,9 @@ def test_on_math_the_head_about_pays_for_itself():
     assert float(costlier) == round(100 * (rounds["dspark"].mean() / rounds["dflash"].mean() - 1))
     assert float(longer) == pytest.approx(100 * (dspark[0] / dflash[0] - 1), abs=0.05)
     assert abs(float(costlier) - float(longer)) < 1
-    said = caught(r"makes a round cost (\d) % more on math, (\d) % less on code, (\d) % more on chat\. So much is noise", prose("05"), "the prose")
+    caught(r"stands below \S+ is within the noise of these timings", prose("05"), "the prose")
     by_domain = [(ours / fast) / (theirs / slow) - 1 for ours, fast, theirs, slow in zip(dspark[:3], dspark[6:], dflash[:3], dflash[6:])]
-    assert [round(100 * share) for share in by_domain] == [int(number) * sign for number, sign in zip(said, (1, -1, 1))]
+    assert max(by_domain) - min(by_domain) > dflash[6] / dspark[6] - 1 > 0  # the head does the same work in every domain
     (on_code,) = caught(rf"on code DSpark gains {NUMBER} % here", prose("05"), "the prose")
     assert float(on_code) == pytest.approx(100 * (dspark[1] / dflash[1] - 1), abs=0.05)
 
@@ -404,8 +400,8 @@ def test_after_a_full_stop_the_end_leads_and_the_stop_comes_last():
     assert order[0] == "<|im_end|>" and order[1] == " You" and order[-1] == "."
 
 
-def test_from_position_2_on_dspark_is_ahead_of_dflash_but_where_a_name_begins():
-    caught(r"from position 2 on, except at position 4 on code, where the function's name begins; most on chat", prose("05"), "the prose")
+def test_from_position_2_on_dspark_is_ahead_of_dflash_but_at_one():
+    caught(r"from position 2 on, except at position 4 on code; most on chat", prose("05"), "the prose")
     rates = {(name, domain): our_results.conditional_acceptance(TABLE_1[name], domain) for name in ("dspark", "dflash")
              for domain in ("math", "code", "chat")}
     leads = {domain: [ours.value - theirs.value for ours, theirs in zip(rates["dspark", domain], rates["dflash", domain])][1:]
@@ -415,7 +411,7 @@ def test_from_position_2_on_dspark_is_ahead_of_dflash_but_where_a_name_begins():
 
 
 def test_the_largest_term_raises_a_space_and_what_rides_along():
-    caught("' good' rides along with the space", prose("05"), "the prose")
+    caught("whatever raises ' ' by this term raises ' good', too", prose("05"), "the prose")
     (after_colon,) = caught(r"^the largest term alone, after ':' +(.*)$", printed("05"), "the output")
     (after_space,) = caught(r"^the largest term alone, after ' ' +(.*)$", printed("05"), "the output")
     assert after_colon.startswith("' ' +") and "' good' +" in after_colon and "' ' +" not in after_space
