@@ -1,4 +1,4 @@
-"""Checkers of lesson 04: tapping, block ids, positions and the mask of a block."""
+"""Checkers of lesson 04: tapping, block ids, positions and the mask of a block, how often a second draft is kept."""
 
 from functools import partial
 
@@ -184,3 +184,56 @@ check_block_mask = Exercise(block_mask, Step([(5, 3)], {
         lambda n, g: torch.zeros(g, n + g).bool(),
 }, "the mask does not let every slot see the whole context and the whole block: [3, 8] for a context of 5 and gamma 3."),
     manner=of_booleans)
+
+
+def kept_after(joint, q2):
+    """How often a second draft is kept after each first token, [m], for the target's pairs [m, V] and a slot's q2 [V]."""
+    return torch.minimum(joint / joint.sum(1, keepdim=True), q2).sum(1)
+
+
+def first_kept(joint, q1):
+    """How often the first draft is kept and is this token, [m]."""
+    return torch.minimum(joint.sum(1), q1)
+
+
+def second_kept(joint, q1, q2):
+    """How often the second of two independent drafts is kept where the first is, for joint [m, V], q1 [m] and q2 [V]."""
+    weights = first_kept(joint, q1)
+    return weights @ kept_after(joint, q2) / weights.sum()
+
+
+def weighted(weights, values):
+    """The mean of values [m] with weights [m]."""
+    return weights @ values / weights.sum()
+
+
+PAIRS = (torch.tensor([[0.4, 0.02, 0.0, 0.03], [0.0, 0.2, 0.1, 0.05], [0.02, 0.0, 0.08, 0.0]]), torch.tensor([0.2, 0.5, 0.2]),
+         torch.tensor([0.3, 0.4, 0.1, 0.15]))
+
+check_second_kept = Exercise(second_kept, Step([PAIRS], {
+    "you weighted the first tokens by how often they are drafted; only those that are kept count, min(p(x1), q1(x1)).":
+        (lambda joint, q1, q2: weighted(q1, kept_after(joint, q2)), lambda joint, q1, q2: q1 @ kept_after(joint, q2)),
+    "you weighted the first tokens by how often the target writes them; those that are drafted and kept count, min(p(x1), q1(x1)).":
+        (lambda joint, q1, q2: weighted(joint.sum(1), kept_after(joint, q2)), lambda joint, q1, q2: joint.sum(1) @ kept_after(joint, q2)),
+    "you gave all first tokens the same weight; each counts as often as it is drafted and kept, min(p(x1), q1(x1)).":
+        lambda joint, q1, q2: kept_after(joint, q2).mean(),
+    "this is how often both drafts are kept; divide by how often the first is.":
+        lambda joint, q1, q2: first_kept(joint, q1) @ kept_after(joint, q2),
+    "this is how often the first draft is kept; the second is asked for.":
+        lambda joint, q1, q2: first_kept(joint, q1).sum(),
+    "you compared q2 with the pairs; once the first token is known, the target's distribution is its row divided by the row's sum.":
+        (lambda joint, q1, q2: weighted(first_kept(joint, q1), torch.minimum(joint, q2).sum(1)),
+         lambda joint, q1, q2: torch.minimum(joint, q2).sum()),
+    "you compared q2 with the target's marginal of the second token; the target knows the first, so it judges by the first's own row.":
+        (lambda joint, q1, q2: torch.minimum(joint.sum(0), q2).sum(), lambda joint, q1, q2: torch.minimum(joint.sum(0) / joint.sum(), q2).sum()),
+    "you compared pairs with pairs; the accept rule judges the first draft by itself, then the second by the row of the first.":
+        (lambda joint, q1, q2: torch.minimum(joint, q1[:, None] * q2).sum(),
+         lambda joint, q1, q2: torch.minimum(joint, q1[:, None] * q2).sum() / first_kept(joint, q1).sum()),
+    "you multiplied p(x2 | x1) by q2(x2); the accept rule keeps a draft with min(1, p / q), so the two share their minimum.":
+        lambda joint, q1, q2: weighted(first_kept(joint, q1), (joint / joint.sum(1, keepdim=True) * q2).sum(1)),
+    "this is one number for each first token; take their mean, each as often as it is drafted and kept.":
+        (lambda joint, q1, q2: kept_after(joint, q2), lambda joint, q1, q2: first_kept(joint, q1) * kept_after(joint, q2),
+         lambda joint, q1, q2: first_kept(joint, q1) * kept_after(joint, q2) / first_kept(joint, q1).sum()),
+    "you divided by the sum of q1; divide by how often the first draft is kept.":
+        lambda joint, q1, q2: first_kept(joint, q1) @ kept_after(joint, q2) / q1.sum(),
+}, "the number is not the mean of sum over x2 of min(p(x2 | x1), q2(x2)), with each x1 weighted by min(p(x1), q1(x1))."))

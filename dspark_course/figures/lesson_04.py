@@ -42,14 +42,14 @@ def block_marginals(lab, probs, anchor: str, drawn=None, count: int = 5):
     """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability, above those that were `drawn`
     [g], if any; returns the figure."""
     values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
-    slots, darkest = len(values), max(0.3, values.max().item())
+    slots = len(values)
     fig, axes = figure(width=1.15 * slots + 0.9, height=0.42 * count + 0.9)
-    axes.imshow(values.T, cmap="Blues", vmin=0, vmax=darkest, aspect="auto")
+    axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")  # so that figures can be compared
     for k in range(slots):
         for rank, label in enumerate(token_labels(lab, tokens[k])):
             if values[k, rank] >= 0.005:
                 axes.text(k, rank, f"{label}\n{values[k, rank]:.0%}", ha="center", va="center", fontsize=8,
-                          color="white" if values[k, rank] > 0.6 * darkest else BLACK)
+                          color="white" if values[k, rank] > 0.6 else BLACK)
     sure = int((values[:, 0] > 0.5).sum())
     axes.set_title(f"after the anchor '{shown(anchor)}': {sure} of {slots} slots are sure of their token (above 50 %)", fontsize=10)
     below = [""] * slots if drawn is None else [f"\ndrawn: {label}" for label in token_labels(lab, drawn)]

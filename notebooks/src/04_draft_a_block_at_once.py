@@ -49,7 +49,8 @@ print(f"\n{lab.device_name}: target of {lab.target.num_layers} layers, drafter o
 # layers, evenly spread from a shallow one to a deep one: the idea is that shallow states still tell which token was
 # read, deep ones what the target is about to say.
 #
-# (Shapes: B batch, n tokens of context, g = $\gamma$ of a block, T of either; H hidden size, V vocabulary.)
+# (Shapes: B batch, n tokens of context, g = $\gamma$ of a block, T of either; H hidden size, V vocabulary; a query
+# heads, m key heads, each of size d.)
 #
 # ### Exercise 1 · Tap the right layers (code)
 # Write the *context features*: the hidden states after the tapped layers, side by side in the order of `taps`. Layers
@@ -123,7 +124,7 @@ assert agree(context, dflash.context(features))
 # Context tokens send no queries and pass through no MLP of the drafter. They only supply keys and values to the
 # block's queries: in every layer the context vectors go through that layer's own `k_proj` and `v_proj`, and rotary
 # embeddings (RoPE) rotate the keys by their absolute positions 0 to n - 1 (n is `length` in the cell). This is known
-# as *KV injection*. (In the shapes a counts query heads, m key heads, and d is the size of a head.)
+# as *KV injection*.
 
 # %%
 from dspark_lite.drafters.backbone import rotate  # that file also answers exercises 2 and 3: read it later
@@ -205,7 +206,7 @@ done = exercises.check_block_ids(block_ids)
 # %%
 from dspark_lite.decoding.sampling import draw, probabilities
 
-anchor = probabilities(step.logits[:, -1], 0.0).argmax(-1)  # [1], the target's favourite
+anchor = step.logits[:, -1].argmax(-1)  # [1], the target's favourite
 gamma, mask_id = dflash.gamma, dflash.config.mask_token_id
 block = (block_ids if done else exercises.block_ids)(anchor.cpu(), gamma, mask_id).to(anchor)  # [1, g]
 assert torch.equal(block, dflash.block_ids(anchor))
@@ -297,9 +298,9 @@ assert agree(after_attention, embedded + attention(x, dflash.rope(positions), ke
 print("attention weights", tuple(weights.shape), "and what layer 0 takes with them equals the package's")
 
 # %% [markdown]
-# The picture shows who sees what. Left, the target verifying a block: each row judges the next draft (the last one
-# gives the extra token), so it must not see it. Right, the drafter, which needs one row fewer: every slot sees the
-# whole context and all slots, also to its right, where only masks stand: there is nothing to copy.
+# The picture shows who sees what. Left, the target verifies a block: each row judges the next draft, so it must not
+# see it, and a last row gives the extra token. Right, the drafter, which needs no such row: every slot sees the whole
+# context and all slots. To its right stand only masks, so there is nothing to copy.
 
 # %%
 from dspark_course.figures import lesson_04 as figures
@@ -355,8 +356,10 @@ print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(to
 # certain; which adjective comes then is open (no beginning has more than 34%), and every later slot has to allow for
 # all of them. The block that was drawn, "is a great go. helps", shows what that means: "go" (too rare at position 5
 # to be shown there) could begin "goal", but position 6 drew ".", as if a whole word, like "idea", stood before it. No
-# slot knows what the others drew. Now a whole answer. It is sampled and begins differently: the "P" comes from the
-# prompt's pass, and the first block goes on with "erhaps". Its first 12 rounds ("·" is a space):
+# slot knows what the others drew.
+#
+# Now a whole answer. It is sampled and begins differently: the "P" comes from the prompt's pass, and the first block
+# goes on with "erhaps". Its first 12 rounds ("·" is a space):
 
 # %%
 from dspark_course.figures import token_boxes
@@ -368,12 +371,11 @@ print(f"{lab.tokenizer.decode(answer.token_ids[:1])!r} from the prompt's pass, t
       f"{len(answer.rounds)} rounds: accepted length {answer.accepted_length:.2f}")
 
 # %% [markdown]
-# ## The time of a draft grows far less than the context
+# ## What a longer context costs
 #
 # A round drafts a block and appends a few committed tokens to the cache. Both are the same amount of matrix work
-# after 100 tokens and after 1,600: only the attention's sum over keys gets longer. We measure it. A drafter without
-# the cache would project the features of the whole context again in every round; the dashed line adds the time of
-# that. Predict the solid one: a number.
+# after 100 tokens and after 1,600: only the attention's sum over keys gets longer. Predict what that does to the time,
+# as a number.
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -383,14 +385,14 @@ longer = predict("The context is 16 times as long: how many times as long does a
 # %%
 from functools import partial
 
-from dspark_lite.common.timing import fastest
+from dspark_lite.common.timing import least_milliseconds
 from dspark_course.measure import evaluation, multimodality, speed
 
 contexts = (100, 400, 800, 1600)
 turns = [speed.draft_time(lab, dflash, contexts, repeats=5) for _ in range(40)]  # milliseconds by context length
 cached = {count: min(turn[str(count)] for turn in turns) for count in contexts}  # the least: a busy machine only adds
 many = torch.randn(1, max(contexts), features.shape[-1], device=lab.device, dtype=lab.target.dtype)
-projecting = {count: 1e3 * fastest(partial(dflash.begin, None, many[:, :count]), lab.device) for count in contexts}
+projecting = least_milliseconds({count: partial(dflash.begin, None, many[:, :count]) for count in contexts}, lab.device, repeats=200)
 ratio = cached[1600] / cached[100]
 print(f"a round's draft work: {cached[100]:.2f} ms after 100 tokens, {cached[1600]:.2f} ms after 1,600 "
       f"({ratio:.2f} times)")
@@ -402,14 +404,16 @@ from dspark_course.figures import widgets
 picture = figures.draft_time_figure(cached, projecting, lab.device_name)
 
 # %% [markdown]
-# The gap between the lines is what the cache saves in every round: it grows with the context.
+# The time of a draft grows far less than the context. Without the cache, a round would project the features of the
+# whole context again; the dashed line adds the time of that. The gap is what the cache saves, and it grows with the
+# context.
 #
 # ## Break it and watch
 #
 # Three mistakes are easy to make: *taps one layer too early*, *positions from 0*, *mask in the anchor's slot*. None
 # raises an error, none makes the answer worse: the accept rule of lesson 02 corrects every bad draft. While the
 # drafter runs, only the accepted length can show them. Does it show all three? Predict which costs least: one of the
-# three names, in quotes. (The mistake in the taps is made in `broken`.)
+# three names, in quotes.
 
 
 # %%
@@ -431,7 +435,7 @@ class MaskInAnchorSlot(type(dflash)):
 
 
 class TapsOneTooEarly(type(dflash)):
-    """Reads hidden_states[i] for layer i."""
+    """Reads hidden_states[i] for layer i: `broken` below shifts its taps."""
 
 
 # %%
@@ -462,13 +466,14 @@ print(f"\nmeasured on {len(few)} prompts, temperature 1")
 least.beside(max((label for label in variants if label != "as trained"), key=lengths.get))
 
 # %% [markdown]
-# Each mistake has a shape: look at the first position, and at how fast a line falls. Without the anchor the first
-# token is a guess, kept in 0.37 of the rounds, and about half of these keep the second. Rounds that get past both go
-# on about as well as with the trained drafter, and 2.10 tokens per round are left of 4.60. With restarted positions
-# the block looks for its context in the wrong places, and every slot suffers: the first draft is kept about half as
-# often as it should be, the second in about a quarter of the rounds that reach it, and 1.61 are left. So the two
-# lines cross. **The shifted taps accept more than the right ones, 4.86.** Do they help? Two more sets of nine
-# prompts:
+# **The shifted taps accept more than the right ones, 4.86.** The other two mistakes cost more than half of the tokens,
+# each in its own way. Without the anchor the first token is a guess, kept in 0.37 of the rounds, and about half of
+# these keep the second. Rounds that get past both go on about as well as with the trained drafter, and 2.10 tokens
+# per round are left of 4.60. With restarted positions the block looks for its context in the wrong places, and every
+# slot suffers: the first draft is kept about half as often as it should be, the second in about a quarter of the
+# rounds that reach it, and 1.61 are left.
+#
+# Do the shifted taps help? Two more sets of nine prompts:
 
 # %%
 pooled = {label: list(broken_runs[label]) for label in ("taps one layer too early", "as trained")}
@@ -486,9 +491,9 @@ print(f"all {len(pooled['as trained'])} prompts: the shift changes the accepted 
 # %% [markdown]
 # Not here: 4.25 against 4.61, and 4.44 against 4.60. Nine prompts are too few to see a difference of this size, and
 # so are 27: the interval holds 0. (Neighbouring layers are alike, we suppose.) So a good accepted length does not
-# prove that a drafter is run as it was trained. Compare its tensors with a reference instead, on the way from the
-# target's hidden states to the block's. The first that differs says where to look. Ours from above are the reference.
-# Predict three stages, of these: *features*, *context vectors*, *embedded block*, *hidden states*.
+# prove that a drafter is run as it was trained. Compare its tensors with a reference instead, stage by stage: the
+# first that differs says where to look. Ours from above are the reference. The stages are the *features*, the *context
+# vectors*, the *embedded block* and the block's final *hidden states*. Predict one for each mistake: a list of three.
 
 # %%
 places = predict("Where do shifted taps, positions from 0 and a mask in the anchor's slot show first?", ...)
@@ -653,31 +658,29 @@ print(f"{mutual_information(joint):.2f} nats of mutual information between the n
 # - *after first*: after the first token that was drafted ("-" if that is none of the table's five),
 # - *after any*: altogether, whichever of the five comes first.
 #
-# A block (the bounds are ours)
-# - *fits* if *after first* is 1% or more;
-# - is *mixed* if *after first* is less, but *after any* is above 2%;
-# - is *neither* else: the second token is unlikely here anyway, or the first is none of the five.
-#
+# We call a block *mixed* if its second token has more than 2% *after any*, but less than 1% *after first*.
 # The first eight blocks, "|" between their tokens:
 
 # %%
 state = dflash.begin(ids[:, :place], features[:, :place])
-anchor, verdicts = ids[:, place], []
+anchor, mixed = ids[:, place], 0
 for seed in range(200):
     drafted = dflash.propose(state, anchor, temperature=1.0, generator=lab.generator(seed)).tokens[0]
-    row = joint[first == drafted[0]].sum(0)  # [V], zero where the first token is none of the likely ones
-    together, alone = row[drafted[1]] / row.sum(), joint[:, drafted[1]].sum()  # NaN where the first is none of the likely ones,
-    verdicts.append("fits" if together >= 0.01 else "mixed" if together < 0.01 and alone > 0.02 else "neither")  # so neither
+    row = joint[first == drafted[0]].sum(0)  # [V]
+    after_first, after_any = row[drafted[1]] / row.sum(), joint[:, drafted[1]].sum()  # after_first: NaN if it is none of the five
+    is_mixed = (after_first < 0.01 and after_any > 0.02).item()
+    mixed += is_mixed
     if seed < 8:
-        line = f"{'|'.join(token_boxes.token_labels(lab, drafted)):45} second after first {together:6.1%}, after any {alone:6.1%}  {verdicts[-1]}"
-        print(line.replace("nan%", "   -"))
-print("of 200 blocks {} are mixed, {} fit, {} are neither".format(*map(verdicts.count, ("mixed", "fits", "neither"))))
+        line = f"{'|'.join(token_boxes.token_labels(lab, drafted)):45} second after first {after_first:6.1%}, after any {after_any:6.1%}"
+        print(line.replace("nan%", "   -") + "  mixed" * is_mixed)
+print(f"of 200 blocks {mixed} are mixed")
 
 # %% [markdown]
 # A mixed block has begun one phrasing and gone on with another: each token has its place in some phrasing, and the
-# pair is nearly impossible. "wal|ak" is a walk that went on as a break. Of 200 blocks 105 are mixed and 60 fit. Here
-# is the table of the likeliest tokens. In the middle stands drafter (A), the product of the target's own marginals.
-# Right, DFlash.
+# pair is nearly impossible. "wal|ak" is a walk that went on as a break. Of 200 blocks 105 are mixed.
+#
+# Here is the table of the likeliest tokens. In the middle stands drafter (A), the product of the target's own
+# marginals. Right, DFlash.
 
 
 # %%
@@ -703,11 +706,31 @@ for title, table in tables.items():
 # %% [markdown]
 # This is the [*multi-modal collision*](glossary.md#collision); a *mode* is one of the likely phrasings. Here all
 # three are cut inside a word, since our vocabulary has 1,024 tokens only: "wal|k", "w|ar|m", "bre|ak". The middle
-# table has perfect marginals and still wastes 66% on pairs that the target hardly ever writes (below 0.5%; such pairs
-# take 0.1% of its own). Of its pairs in the table (84% of all; in the middle 96%) DFlash wastes as much, 66%. Its
-# marginals are off as well: "ak" has more than twice the target's share. To waste nothing and give up no phrasing,
-# the second slot must know what the first has drawn.
+# table has perfect marginals and still wastes 66% on pairs that the target hardly ever writes (below 0.5%). In its
+# own table, DFlash wastes as much, 66%. Its marginals are off as well: "ak" has more than twice the target's share.
+# To waste nothing and give up no phrasing, the second slot must know what the first has drawn.
 #
+# ### Exercise 6 · The worst place of an answer (open)
+# Where in a sentence will the next two tokens depend most on each other? Note your guess. Then let the target answer
+# a chat prompt of your own, with `read_answer`, and call `pair_tables` at every place of the answer (up to a minute).
+# Keep the places where the target's table sums to more than 0.9, so that its 25 pairs are nearly all. Which has the
+# most nats, and how many have more than 0.5? Compare the worst with one near 0: what does DFlash waste at each, and
+# what distinguishes the two?
+#
+# <details><summary>Hint</summary>
+#
+# Places are indices of `reading.ids`: from `reading.start` to `reading.ids.shape[1] - 2`. `mutual_information` takes
+# the target's table, too, and the titles of `pair_maps` say what is wasted.
+#
+# </details>
+# <details><summary>What we expect</summary>
+#
+# Most nats where each likely next token brings its own second, as after "take a" above; hardly any where the next is
+# certain, and that is most places.
+#
+# </details>
+#
+# ## Does acceptance fall with the position?
 # If the collision matters, acceptance should fall with the position: the third has to cover what follows every pair,
 # the seventh what follows every six. So we measure *conditional acceptance*: of the drafts whose predecessors were
 # all accepted, the share that is accepted, too (the figure of the mistakes counted all rounds). On chat we set it
@@ -725,34 +748,60 @@ for name, found in {**{f"DFlash, {domain}": found for domain, found in runs.item
 
 # %% [markdown]
 # On math and code acceptance stays at 0.80 or above (there, we suppose, most places have one phrasing only). On chat
-# DFlash keeps 0.93 of the first drafts and about 0.3 of the sixth (the bar is wide; the seventh, 0.33, is reached by
-# too few rounds for a point in the figure). The small LM, with fewer layers than the target and no look at its hidden
-# states, stays flat on the same prompts: 0.97 of the first, 0.91 of the seventh. At position 1, where nothing can
-# collide, the two are close. The gap opens after it, as it should if it helps the small LM to know its own drafts.
+# DFlash keeps 0.93 of the first drafts and about 0.3 of the sixth; too few reach the seventh for a point in the
+# figure. The small LM, with fewer layers than the target and no look at its hidden states, stays flat on the same
+# prompts: 0.97 of the first, 0.91 of the seventh. At position 1, where nothing can collide, the two are close. The
+# gap opens after it, as it should if it helps the small LM to know its own drafts.
 #
 # (A late position is only reached in easy places, where all before were accepted: that pushes both curves up at the
 # right.)
 #
 # ## Collision, or bad marginals?
 # A late slot may also have worse marginals, being further from what it knows, and the figure does not tell that from
-# collision. At position 2 we can. Given that $x_1$ was drafted and kept, the second draft is kept with probability
-# $\sum_{x_2} \min(p(x_2 \mid x_1), q_2(x_2))$, as in exercise 5. A slot that knows the first keeps all. Drafter (A),
-# with the target's own marginals, loses to collision alone; what DFlash loses beyond is the fault of its marginals.
-# We take the first answer, not the one with the worst place. Of what DFlash loses there, how much does (A) lose as
-# well?
+# collision. At position 2 we can compute both.
+#
+# ### Exercise 7 · How often the second draft is kept (code)
+# The target writes the pairs of a table `joint`, a row for each first token; independent slots draft the first token
+# from `q1` and the second from `q2`. Write how often the accept rule keeps the second draft, in the rounds in which it
+# kept the first: one number. Do not rely on `joint` or `q1` summing to 1: the table holds the likeliest first tokens.
+#
+# <details><summary>Hint</summary>
+#
+# As in exercise 5, the first draft is kept and equals $x_1$ with probability $\min(p(x_1), q_1(x_1))$. After $x_1$ the
+# second is kept with probability $\sum_{x_2} \min(p(x_2 \mid x_1), q_2(x_2))$. Take the mean over the kept $x_1$.
+#
+# </details>
 
-# %%
-share = predict("Of what DFlash loses at position 2, how many percent do perfect marginals lose as well?", ...)
+
+# %% tags=["exercise"]
+def second_kept(joint, q1, q2):
+    """Where the first draft is kept, how often is the second? joint [5, V], q1 [5] and q2 [V] of independent slots."""
+    ...
 
 
-# %%
+done = exercises.check_second_kept(second_kept)
+
+
+# %% tags=["solution"]
 def second_kept(joint, q1, q2):
     """Where the first draft is kept, how often is the second? joint [5, V], q1 [5] and q2 [V] of independent slots."""
     p1 = joint.sum(1)
     first_kept = torch.minimum(p1, q1)  # [5]
-    return (first_kept @ torch.minimum(joint / p1[:, None], q2).sum(1) / first_kept.sum()).item()
+    return first_kept @ torch.minimum(joint / p1[:, None], q2).sum(1) / first_kept.sum()
 
 
+done = exercises.check_second_kept(second_kept)
+
+# %% [markdown]
+# A slot that knows the first token keeps all. Drafter (A), with the target's own marginals, loses to collision alone.
+# What DFlash loses beyond that, it loses because its marginals are worse. We take the first answer, not the one with
+# the worst place. Of what DFlash loses there, how much does (A) lose as well?
+
+# %%
+share = predict("Of what DFlash loses at position 2, how many percent do perfect marginals lose as well?", ...)
+
+# %%
+kept_by = second_kept if done else exercises.second_kept
 ids, features, _, start = readings[0]
 inside = torch.tensor([lab.tokenizer.decode([token])[:1].isalpha() for token in range(joint.shape[1])], device=lab.device)  # goes on with a word
 rows = []
@@ -763,7 +812,7 @@ for place in range(start, ids.shape[1] - 1):
         q = dflash.propose(state, ids[:, place], temperature=1.0, generator=lab.generator()).probs[0]  # [g, V]
         p1, p2 = joint.sum(1), joint.sum(0) / joint.sum()
         lost = (joint - p1[:, None] * p2).clamp(min=0).sum(0) / joint.sum()  # [V], what (A) loses, by second token
-        rows.append([second_kept(joint, p1, p2), second_kept(joint, q[0, first], q[1]), lost[inside].sum().item(),
+        rows.append([float(kept_by(joint, p1, p2)), float(kept_by(joint, q[0, first], q[1])), lost[inside].sum().item(),
                      mutual_information(joint)])
 perfect, ours, inside_words, _ = np.mean(rows, 0)
 nats = np.array(rows)[:, 3]
@@ -782,26 +831,6 @@ share.beside(f"{(1 - perfect) / (1 - ours):.0%}")
 # Of the 0.17 that collide, 0.08 are tokens that go on with a word, such as "ak": our vocabulary cuts many words. One
 # of 150,000 tokens cuts few, and there this part should shrink; "of problem" remains. How much a real model loses to
 # it we have not measured.
-#
-# ### Exercise 6 · The worst place of an answer (open)
-# Where in a sentence will the next two tokens depend most on each other? Note your guess. Then let the target answer
-# a chat prompt of your own, with `read_answer`, and call `pair_tables` at every place of the answer (about a minute,
-# more on a busy machine). Keep the places where the target's table sums to more than 0.9, so that its 25 pairs are
-# nearly all. Which has the most nats, and how many have more than 0.5? Compare the worst with one near 0: what does
-# DFlash waste at each, and what distinguishes the two?
-#
-# <details><summary>Hint</summary>
-#
-# Places are indices of `reading.ids`: from `reading.start` to `reading.ids.shape[1] - 2`. `mutual_information` takes
-# the target's table, too, and the titles of `pair_maps` say what is wasted.
-#
-# </details>
-# <details><summary>What we expect</summary>
-#
-# Most nats where each likely next token brings its own second, as after "take a" above; hardly any where the next is
-# certain, and that is most places.
-#
-# </details>
 #
 # ## Explore
 # See the marginals of the block that DFlash would draw at a place of an answer. Top: one place at temperature 1.
@@ -837,8 +866,6 @@ panel = widgets.explore(explore_block, {"temperature": 0.4}, {"place": 22}, answ
 #
 # The paper takes the second because it saves work, at similar quality (section 3.1). We have not trained the first to
 # compare. What is certain: in a checkpoint that is read as the other layout every slot is off by one.
-# `tests/test_layouts.py` drafts with both: read so, our DSpark (lesson 05) falls from above 3 tokens per round to
-# below 2.
 #
 # ## Recap
 # - Context features are tapped hidden states, `hidden_states[i + 1]`, laid side by side; `fc` and a norm make one
@@ -862,7 +889,7 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash"))
 # %% [markdown]
 # A round of DFlash costs 1.78 plain passes in total, that of the small LM 3.12. DFlash accepts more on math, less on
 # code, and is faster on both. (The table was recorded earlier. Costs are means over the domains, speed-ups are each
-# domain's own; the parts of a round are timed by themselves. Prompt lookup is lesson 03's drafter without a model.)
+# domain's own; the parts of a round are timed by themselves.)
 # **On chat it loses to the small LM**, 1.93 against 2.21 times plain decoding: to win with 3.38 tokens per round, a
 # round would have to cost less than 1.53, and verifying alone takes 1.46. Cheaper drafting will hardly do that. The
 # collision, two thirds of the loss at the one place in the block where we told it apart, is what lesson 05 mends.
