@@ -39,7 +39,7 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"where the paper's commits {NUMBER} % more", rf"here, \+{NUMBER}% in the paper"),
     (rf"DSpark commits {NUMBER} tokens on math, {NUMBER} on code and {NUMBER} on chat \(40",
      rf"^DSpark as trained at the end of lesson 07: math {NUMBER}, code {NUMBER}, chat {NUMBER}$"),
-    (rf"On the same prompts this Eagle3 commits {NUMBER}, {NUMBER} and {NUMBER}: more on math",
+    (rf"On the same prompts this Eagle3 commits {NUMBER}, {NUMBER} and {NUMBER}: on math the",
      rf"^Eagle3 on the same 40 prompts: math {NUMBER}, code {NUMBER}, chat {NUMBER}$"),
     (rf"The paper's Eagle3 starts low, on chat with {NUMBER};", rf"^Eagle3, paper +\S+ \S+ +\S+ \S+ +{NUMBER}"),
     (rf"ours starts with {NUMBER}, and no first position", rf"^Eagle3, here +\S+ \S+ +\S+ \S+ +{NUMBER}"),
@@ -64,12 +64,6 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"and DSpark \S+ for {NUMBER}\. ", rf"^chat +DSpark +τ {NUMBER}"),
     (rf"Little: {NUMBER} % on chat,", rf"^chat +τ .*verification: \+{NUMBER}%"),
     (rf"on chat, {NUMBER} % on math, on code next to nothing", rf"^math +τ .*verification: \+{NUMBER}%"),
-    (rf"there its round cost {NUMBER} plain passes, .* the verification in it {NUMBER} in place", rf"^Eagle3 .* code {NUMBER} \({NUMBER}\)"),
-    (rf"plain passes, on math {NUMBER}, and the verification in it \S+ in place of {NUMBER}, though", rf"^Eagle3 +math {NUMBER} \({NUMBER}\)"),
-    (rf"Eagle3 would gain {NUMBER} on code", rf"^Eagle3 .* code \S+ \(\S+\) {NUMBER} "),
-    (rf"on code and DSpark {NUMBER};", rf"^DSpark .* code \S+ \(\S+\) {NUMBER} "),
-    (rf"on chat {NUMBER} and \S+, about level", rf"^Eagle3 .* chat \S+ \(\S+\) {NUMBER}$"),
-    (rf"on chat \S+ and {NUMBER}, about level", rf"^DSpark .* chat \S+ \(\S+\) {NUMBER}$"),
 ])
 def test_what_the_lesson_says_it_prints(sentence, output):
     tied("06", sentence, output)
@@ -109,7 +103,8 @@ def keeps_the_shapes(curves: dict) -> bool:
 
 
 def test_what_is_said_of_the_three_suspects():
-    said = caught(rf"There are three suspects: .*on chat \({NUMBER} prompts each\).*: more on math, too little more to tell on the others.*"
+    said = caught(rf"There are three suspects: .*on chat \({NUMBER} prompts each\).*: on math the better training puts "
+                  rf"DSpark far ahead, on code and chat it makes the two level.*"
                   rf"the block drafters from blocks that begin at {NUMBER} of them at most", prose("06"), "the prose")
     (cured,) = (row["accepted_length"] for row in experiments.diagnosis()["drafters"] if row["drafter"] == "diagnosis-5-full-length")
     prompts, anchors = map(int, said)
@@ -156,32 +151,14 @@ def draft_times(drafter):
 
 
 def test_what_a_further_token_costs():
-    caught("a further token costs Eagle3 a whole pass, more than half as much as the first, the block drafters a small part of one. Eagle3's first "
-           "token is cheaper than a whole block of seven, its seven cost about twice as much as a block, with one layer against three. The block "
-           "drafters' lines rise only a little", prose("06"), "the prose")
+    caught("A further token costs Eagle3 a whole pass, more than half as much as the first. It costs the block drafters a small part of one.* So "
+           "Eagle3's first token is cheaper than a whole block of seven, but its seven cost about twice as much as a block, with one layer against "
+           "three", prose("06"), "the prose")
     (first, more, whole), *blocks = map(draft_times, ("Eagle3", "DFlash", "DSpark"))
     assert 0.5 * first < more < 1.05 * first
     assert all(1.6 < whole / block_whole < 2.7 for _, _, block_whole in blocks)
     assert all(first < block_first and block_more < more / 2 for block_first, block_more, _ in blocks)
     assert all(block_whole - block_first < (whole - first) / 2 for block_first, _, block_whole in blocks)
-
-
-def again_ms():
-    """Milliseconds that the lesson prints of Eagle3's first token right after another draft."""
-    return float(caught(rf"no verification in between: Eagle3 {NUMBER} ms$", printed("06"), "the output")[0])
-
-
-def test_right_after_another_draft_the_first_token_costs_what_a_further_one_does():
-    caught("Right after another draft even the first token costs no more than a further one", prose("06"), "the prose")
-    first, more, _ = draft_times("Eagle3")
-    assert 0.8 * more < again_ms() < 1.1 * more and again_ms() < 0.95 * first
-
-
-def test_the_other_machine_drafted_in_half_the_time():
-    per_token, whole = map(float, caught(rf"On another machine of ours a further token cost Eagle3 half as much, {NUMBER} ms, and seven tokens "
-                                         rf"{NUMBER} plain passes", prose("06"), "the prose"))
-    first, more, _ = draft_times("Eagle3")
-    assert 0.4 < per_token / more < 0.65 and whole < 0.8 * draft_times_in_passes("Eagle3")
 
 
 def draft_times_in_passes(drafter):
@@ -242,8 +219,7 @@ def test_where_a_verification_is_cheap_no_drafter_pays_on_chat():
 
 def test_who_is_cheapest_on_math_and_on_code():
     caught("On math DFlash and DSpark commit a little more than Eagle3, for cheaper drafts; DFlash's are the cheapest. On code Eagle3 has the "
-           "largest .* by a little, and pays more for its drafts than that brings: DSpark is cheapest. \\(With the other machine's passes, half as "
-           "long, the two would be level there", prose("06"), "the prose")
+           "largest .* by a little, and pays more for its drafts than that brings: DSpark is cheapest\\.", prose("06"), "the prose")
     verify = verification()[0]
     for domain, cheapest in (("math", "DFlash"), ("code", "DSpark")):
         least = {name: min(some) for name, some in token_costs(domain, verify).items()}
@@ -251,8 +227,6 @@ def test_who_is_cheapest_on_math_and_on_code():
     math_taus, code_taus = ({name: taus[-1] for name, taus in taus_by_length(domain).items()} for domain in ("math", "code"))
     assert all(0 < math_taus[name] - math_taus["Eagle3"] < 0.4 for name in ("DFlash", "DSpark"))
     assert 0 < code_taus["Eagle3"] - code_taus["DSpark"] < 0.4 and code_taus["Eagle3"] == max(code_taus.values())
-    # The other machine: a verification of 1.26 plain passes, seven tokens of Eagle3's 0.51, of DSpark's 0.43.
-    assert (1.26 + 0.51) / code_taus["Eagle3"] == pytest.approx((1.26 + 0.43) / code_taus["DSpark"], rel=0.02)
 
 
 def test_judged_as_a_whole_a_block_keeps_more_and_the_text_stays():
@@ -287,13 +261,6 @@ def test_on_how_many_prompts_both_rules_judged():
     assert code["low"] < 0 < code["high"] < 0.003
 
 
-def test_total_adds_little_to_drafting_and_verifying():
-    caught("`total` adds the little that passes between rounds", prose("06"), "the prose")
-    for name in ("small LM", "DFlash", "DSpark", "Eagle3", "MTP-1"):
-        total, drafting, verifying = map(float, caught(rf"^{name}(?: +[\d.-]+){{3}} +{NUMBER} +{NUMBER} +{NUMBER} ", printed("06"), "the scoreboard"))
-        assert drafting + verifying - 0.015 < total < 1.02 * (drafting + verifying)
-
-
 def scoreboard_row(name):
     """A row of the scoreboard that the lesson prints: τ by domain, plain passes of a round, speed-up by domain."""
     row = caught(rf"^{name}((?: +[\d.-]+){{9}})$", printed("06"), "the scoreboard")[0].split()
@@ -302,27 +269,22 @@ def scoreboard_row(name):
 
 def test_tokens_per_round_are_not_speed():
     said = caught(rf"On chat the small LM commits {NUMBER}, Eagle3 {NUMBER}, and yet they gain {NUMBER} and {NUMBER}: a round of the small LM costs "
-                  rf"{NUMBER} plain passes, Eagle3's {NUMBER}\. On code", prose("06"), "the prose")
+                  rf"{NUMBER} plain passes, Eagle3's {NUMBER}\. On math", prose("06"), "the prose")
     (tau, cost, speed), (rival_tau, rival_cost, rival_speed) = scoreboard_row("small LM"), scoreboard_row("Eagle3")
     assert [*map(float, said)] == [tau["chat"], rival_tau["chat"], speed["chat"], rival_speed["chat"], cost, rival_cost]
 
 
-def test_on_which_side_code_falls():
-    caught("On code Eagle3 commits a tenth more than DSpark and gains less, because its round costs a fifth more, in the table as by the costs "
-           "that we timed. A tenth is all it could afford. .* where seven tokens cost Eagle3 0.51 plain passes, its round cost only a "
-           "twentieth more: there code would fall on Eagle3's side. On math DSpark wins either way, since it commits more at less cost",
-           prose("06"), "the prose")
+def test_where_eagle3_loses_what_it_won():
+    caught("On math DSpark beats Eagle3 on both counts, since it commits more at less cost. On code Eagle3 commits a tenth more than DSpark, and "
+           "its round costs more by a fifth: it loses what it won", prose("06"), "the prose")
     (tau, cost, speed), (rival_tau, rival_cost, rival_speed) = scoreboard_row("DSpark"), scoreboard_row("Eagle3")
-    more = rival_tau["code"] / tau["code"]
-    timed = [verification()[1] + draft_times_in_passes(name) for name in ("Eagle3", "DSpark")]
-    assert 1.08 < more < 1.12 and rival_speed["code"] < speed["code"]
-    assert all(1.16 < dearer < 1.25 for dearer in (rival_cost / cost, timed[0] / timed[1]))
-    assert 1.03 < (1.26 + 0.51) / (1.26 + 0.43) < 1.07 < more  # what the other machine timed
+    assert 1.08 < rival_tau["code"] / tau["code"] < 1.12 and rival_speed["code"] < speed["code"]
+    assert 1.16 < rival_cost / cost < 1.25
     assert tau["math"] > rival_tau["math"] and cost < rival_cost and speed["math"] > rival_speed["math"]
 
 
 def test_drafting_in_the_table_is_near_what_the_lesson_times():
-    caught("Drafting is near what we timed; verifying is more than the pass that we timed", prose("06"), "the prose")
+    caught("so verifying is more than the pass that we timed", prose("06"), "the prose")
     for name in ("DFlash", "DSpark", "Eagle3"):
         drafting, verifying = map(float, caught(rf"^{name}(?: +[\d.-]+){{4}} +{NUMBER} +{NUMBER} ", printed("06"), "the scoreboard"))
         assert abs(drafting - draft_times_in_passes(name)) < 0.12 and verifying > verification()[1]

@@ -352,10 +352,9 @@ print(f"MTP-1 by hand = the package's; it drafts {mtp.gamma} token per round, ta
 #
 # Every further token costs an autoregressive drafter one more pass, which reads the weights of its layer and of the
 # LM head once more. We time `propose` for drafts of 1 to 7 tokens, each right after a verification, as in a round.
-# The block drafters compute their whole block each time and cut it. (On a CPU we count our own thread's time, not the
-# clock's. On a busy machine a short piece of work finds an undisturbed moment more often than a long one, so the
-# least of many clock times would flatter the drafts.) The cell lets Eagle3 go, to make room for the others: to return
-# to the exercises above, start from the top.
+# The block drafters compute their whole block each time and cut it. (On a CPU we count our own thread's time, so that
+# other programs disturb it less.) The cell lets Eagle3 go, to make room for the others: to return to the exercises
+# above, start from the top.
 
 # %%
 import time
@@ -386,7 +385,7 @@ def least_ms(works, repeats=30):
 
 
 names = [name for name in ("mtp", "eagle3", "dflash", "dspark") if name in lab.drafters]
-draft_ms, again_ms, passes = {}, {}, {"plain": [], "verify": []}
+draft_ms, passes = {}, {"plain": [], "verify": []}
 for name in names:
     drafter = lab.drafter(name)
     read, _ = target.prefill(prompt_ids, drafter.taps)
@@ -395,10 +394,9 @@ for name in names:
     for k in lengths:
         works["verify", k] = partial(read_and_forget, gamma)
         works["draft", k] = partial(drafter.propose, begun, anchor, gamma=k, temperature=1.0, generator=lab.generator())
-    works["again", 1] = partial(drafter.propose, begun, anchor, gamma=1, temperature=1.0, generator=lab.generator())
     with torch.inference_mode():
         least = least_ms(works)
-    draft_ms[name], again_ms[name] = {k: least["draft", k] for k in lengths}, least["again", 1]
+    draft_ms[name] = {k: least["draft", k] for k in lengths}
     for part, found in passes.items():
         found += [spent for (work, _), spent in least.items() if work == part]
     del drafter, begun, works
@@ -410,20 +408,13 @@ print(f"a plain pass takes {plain_ms:.2f} ms, a verification of {gamma} drafts {
 for name, cost in draft_ms.items():
     more = f"{figures.per_token(cost):5.2f} ms for each further one (slope), {cost[len(cost)]:5.2f} ms ({cost[len(cost)] / plain_ms:.2f}) for {len(cost)}"
     print(f"{names_of[name]:7} {cost[1]:5.2f} ms ({cost[1] / plain_ms:.2f} plain passes) for one token, {more if len(cost) > 1 else 'and it drafts no more'}")
-print(f"one token right after another draft, no verification in between: Eagle3 {again_ms['eagle3']:.2f} ms")
 
 # %% [markdown]
-# The slope is what autoregression costs: a further token costs Eagle3 a whole pass, more than half as much as the
-# first, the block drafters a small part of one. Eagle3's first token is cheaper than a whole block of seven, its
-# seven cost about twice as much as a block, with one layer against three. The block drafters' lines rise only a
-# little: each point pays for the whole backbone, and a further token adds its row of the LM head and its draw, with
-# DSpark a sequential step as well. So autoregression bounds a drafter's depth; a block drafter, which pays for its
-# layers once, can have several.
-#
-# What a further pass costs depends on the machine. (Right after another draft even the first token costs no more than
-# a further one: a verification has presumably pushed some of the drafter's weights out of the processor's cache, as
-# in lesson 01. On another machine of ours a further token cost Eagle3 half as much, 0.31 ms, and seven tokens 0.51
-# plain passes. The scoreboard says what that would change.)
+# The slope is what autoregression costs. A further token costs Eagle3 a whole pass, more than half as much as the
+# first. It costs the block drafters a small part of one: each point pays for the whole backbone, and a further token
+# adds its row of the LM head and its draw, with DSpark a sequential step as well. So Eagle3's first token is cheaper
+# than a whole block of seven, but its seven cost about twice as much as a block, with one layer against three. **This
+# is why an autoregressive drafter has few layers.** A block drafter pays for its layers once and can have several.
 #
 # ## Conditional acceptance by position
 #
@@ -550,8 +541,8 @@ print("Eagle3 on the same 40 prompts: " + ", ".join(f"{domain} {same[domain]:.2f
 # *Why* it loses, no output here shows. There are three suspects:
 #
 # - *Training.* As trained at the end of lesson 07, DSpark commits 7.27 tokens on math, 6.83 on code and 6.20 on chat
-#   (40 prompts each). On the same prompts this Eagle3 commits 5.85, 6.80 and 6.00: more on math, too little more to
-#   tell on the others.
+#   (40 prompts each). On the same prompts this Eagle3 commits 5.85, 6.80 and 6.00: on math the better training puts
+#   DSpark far ahead, on code and chat it makes the two level.
 # - *Anchors.* Eagle3 learned from every position of an answer, the block drafters from blocks that begin at 24 of
 #   them at most. Would DSpark still lead on math if Eagle3 had lesson 07's training, too? That was not tested here.
 # - *The world.* The paper's Eagle3 starts low, on chat with 0.534; ours starts with 0.925, and no first position in
@@ -742,7 +733,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 #
 # A block drafter both times. On math DFlash and DSpark commit a little more than Eagle3, for cheaper drafts; DFlash's
 # are the cheapest. On code Eagle3 has the largest $\tau$ by a little, and pays more for its drafts than that brings:
-# DSpark is cheapest. (With the other machine's passes, half as long, the two would be level there.)
+# DSpark is cheapest.
 #
 # </details>
 #
@@ -865,40 +856,26 @@ for row in recorded.read(ROOT / "assets" / "measurements" / "beyond.json", "make
 # ## The scoreboard
 
 # %%
-from dspark_course.figures.scoreboard import by_domain, cost_in_passes, scoreboard
+from dspark_course.figures.scoreboard import scoreboard
 
 print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"))
-print("\na round in plain passes (its verifying alone), then times plain decoding if it cost the mean over the domains:")
-for name in ("dspark", "eagle3"):
-    tau, verifying = by_domain(name, "accepted_length"), cost_in_passes(name, "verify")
-    rounds = tau / by_domain(name, "speedup")
-    print(f"{names_of[name]:6}" + "".join(f"   {domain} {cost:.2f} ({part:.2f}) {gain:.2f}" for domain, cost, part, gain
-                                          in zip(few, rounds, verifying, tau / rounds.mean())))
 
 # %% [markdown]
-# (Costs are means over whole answers, recorded at another time, not the least of many. Drafting is near what we
-# timed; verifying is more than the pass that we timed: the accept rule and all that follows a round are in it.
-# `total` adds the little that passes between rounds.)
+# (Costs are means over whole answers, so verifying is more than the pass that we timed: it holds the accept rule and
+# all that follows a round.)
 #
-# Tokens per round are not speed. On chat the small LM commits 6.71, Eagle3 6.16, and yet they gain 2.21 and 2.93: a
-# round of the small LM costs 3.12 plain passes, Eagle3's 2.25. On code Eagle3 commits a tenth more than DSpark and
-# gains less, because its round costs a fifth more, in the table as by the costs that we timed. A tenth is all it
-# could afford. On the other machine of ours, where seven tokens cost Eagle3 0.51 plain passes, its round cost only a
-# twentieth more: there code would fall on Eagle3's side. On math DSpark wins either way, since it commits more at
-# less cost.
-#
-# (The table overstates Eagle3's loss on code. Divide $\tau$ by the gain: there its round cost 2.57 plain passes, on
-# math 2.09, and the verification in it 1.69 in place of 1.41, though a verification is the target's work, whoever
-# drafts. The machine was probably slow while that row was recorded. At the mean cost of its rounds Eagle3 would gain
-# 2.93 on code and DSpark 3.21; on chat 2.74 and 2.68, about level.)
+# **Tokens per round are not speed.** On chat the small LM commits 6.71, Eagle3 6.16, and yet they gain 2.21 and 2.93:
+# a round of the small LM costs 3.12 plain passes, Eagle3's 2.25. On math DSpark beats Eagle3 on both counts, since it
+# commits more at less cost. On code Eagle3 commits a tenth more than DSpark, and its round costs more by a fifth: it
+# loses what it won.
 #
 # ## Recap
 # - Eagle3 reads pairs of a feature and the token after it; while drafting, its own output takes the feature's place.
 # - After a round its cache is rolled back and filled with the target's features. MTP-1 is its one-token relative.
 # - Each further token costs a pass, so the layer count is bounded; a block drafter pays for its depth once. Tokens
-#   per round are not speed: who wins on code depends on what a pass costs.
-# - On this small world Eagle3 commits more than our DSpark, against the paper: by DSpark's training, its anchors or
-#   the world.
+#   per round are not speed.
+# - On this small world Eagle3 commits more than our DSpark, against the paper. Suspects are DSpark's training, its
+#   anchors, and the world.
 # - Conditional acceptance counts the rounds that reached a position. It tells a weak first position from a weak tail.
 # - Teacher forcing shows a drafter what it will not have. The training-time test costs a little at the first draft
 #   and pays later.
