@@ -138,10 +138,11 @@ def test_a_right_verify_in_another_form_serves_the_loop(verify, capsys):
     (r"gains almost nothing: ([\d.]+) tokens per round on math", r"^prompt lookup +math .* / ([\d.]+) tokens"),
     (r"per round on math, ([\d.]+) on code", r"^prompt lookup +code .* / ([\d.]+) tokens"),
     (r"repeats hardly anything, ([\d.]+)\.", r"^prompt lookup +chat .* / ([\d.]+) tokens"),
-    (r"has it at ([\d.]+) times plain decoding on chat", r"^prompt lookup .* ([\d.]+)$"),
+    (r"prompt lookup \*loses\* on chat, at ([\d.]+) times plain decoding", r"^prompt lookup .* ([\d.]+)$"),
     (r"guesses anywhere, ([\d.]+) to [\d.]+ tokens per round", r"^small LM +math .* / ([\d.]+) tokens"),
     (r"guesses anywhere, [\d.]+ to ([\d.]+) tokens per round", r"^small LM +chat .* / ([\d.]+) tokens"),
-    (r"would equal the first, (\d+)%", r"the small LM has (\d+)% of the target's"), (r"nearer the second, (\d+)%", r"^layers: +(\d+)%"),
+    (r"followed the parameters, \$c\$ would be (\d+)%", r"the small LM has (\d+)% of the target's"),
+    (r"lies nearer the share of the layers, (\d+)%", r"^layers: +(\d+)%"),
     (r"its share of the layers \((\d+)%\)", r"^layers: +(\d+)%"),
     (r"than that of the parameters \((\d+)%\)", r"the small LM has (\d+)% of the target's"),
     (r"Every guess is right, a round brings ([\d.]+) tokens", r"measured   ([\d.]+) tokens per round"),
@@ -151,19 +152,17 @@ def test_a_right_verify_in_another_form_serves_the_loop(verify, capsys):
     (r"of the seventh on math, [\d.]+ and ([\d.]+) on code", r"^code +200 prompts .* ([\d.]+)$"),
     (r"on code, ([\d.]+) and [\d.]+ on chat", r"^chat +200 prompts ([\d.]+) "),
     (r"on code, [\d.]+ and ([\d.]+) on chat", r"^chat +200 prompts .* ([\d.]+)$"),
-    (r"code has ([\d.]+) at one place and ([\d.]+) at the next", r"^code +3 prompts(?: [\d.]+){4} ([\d.]+) ([\d.]+) [\d.]+   all together"),
-    (r"On 200 that place has ([\d.]+),", r"^code +200 prompts(?: [\d.]+){4} ([\d.]+) "),
+    (r"of code the fifth draft has ([\d.]+) and the sixth ([\d.]+)\.", r"^code +3 prompts(?: [\d.]+){4} ([\d.]+) ([\d.]+) [\d.]+   all together"),
+    (r"On 200 the fifth has ([\d.]+),", r"^code +200 prompts(?: [\d.]+){4} ([\d.]+) "),
     (r"At 2 drafts on math it says ([\d.]+) tokens where", r"^math +γ = 2: .* formula ([\d.]+); a round"),
     (r"tokens where ([\d.]+) were measured, at 4 on code", r"^math +γ = 2: τ ([\d.]+) "),
     (r"at 4 on code ([\d.]+) where", r"^code +γ = 4: .* formula ([\d.]+); a round"),
     (r"at 4 on code [\d.]+ where ([\d.]+) were\.", r"^code +γ = 4: τ ([\d.]+) "),
     (r"too high everywhere, on chat ([\d.]+) where", r"^chat +γ = 7: .* formula ([\d.]+); a round"),
     (r"too high everywhere, on chat [\d.]+ where ([\d.]+) were measured", r"^chat +γ = 7: τ ([\d.]+) "),
-    (r"with 7 drafts, on these three ([\d.]+)\.", r"^code +γ = 7: τ ([\d.]+) "),
     (r"a round of prompt lookup takes ([\d.]+) plain passes to verify", r"^prompt lookup +(?:[\d.]+ +){5}([\d.]+) "),
     (r"and brings ([\d.]+) tokens on chat\.", r"^prompt lookup +(?:[\d.]+ +){2}([\d.]+) +[\d.]+ "),
     (r"So it is ([\d.]+) to ([\d.]+) times as fast, not five to seven", r"^small LM +(?:[\d.]+ +){6}([\d.]+) +[\d.]+ +([\d.]+)$"),
-    (r"code brings ([\d.]+) tokens per round with 7 drafts", r"^small LM +[\d.]+ +([\d.]+) +[\d.]+ +[\d.]+ +\S+ +\S+ "),
     (r"The small LM brings ([\d.]+) to ([\d.]+) tokens per round, and a round costs ([\d.]+) plain passes",
      r"^small LM +([\d.]+) +[\d.]+ +([\d.]+) +([\d.]+) "),
     (r"plain passes: ([\d.]+) for drafting, ([\d.]+) for verifying", r"^small LM +(?:[\d.]+ +){4}([\d.]+) +([\d.]+) "),
@@ -174,7 +173,7 @@ def test_its_numbers_are_its_outputs(sentence, output):
 
 @pytest.mark.parametrize(("sentence", "output", "bands"), [
     ("and nothing is gained: the formula says", r"tokens per round, ([\d.]+) times plain decoding; the formula", [(0.4, 1.1)]),
-    ("it lies nearer the second", r"one pass takes c = (\d+)% of a plain pass", [(17, 60)]),
+    ("it lies nearer the share of the layers", r"one pass takes c = (\d+)% of a plain pass", [(17, 60)]),
     ("lies nearer its share of the layers", r"one pass takes c = (\d+)% of a plain pass", [(17, 60)]),
     ("Prompt lookup drafts almost for free and gains almost nothing", r"^prompt lookup +chat .* ([\d.]+) times plain$", [(0.5, 1.2)]),
     ("here it was more, as printed above", r"verifying a block takes v = ([\d.]+) plain passes", [(1.02, 3.0)]),
@@ -223,7 +222,8 @@ def test_what_it_says_of_theory_and_machine_is_what_the_sweep_prints():
     assert all(abs(whole - formula) < abs(tau - formula) for (_, length), (tau, whole, formula, *_) in found.items() if length == 7)
     assert "The formula misses it by the same share as $\\tau$, since the costs are measured" in said
     assert all(abs(formula / tau - expected / speedup) < 0.05 for tau, _, formula, _, speedup, expected in found.values())
-    assert "By the formula 7 drafts bring at most a sixth more than 4, and measured they bring less in every domain, on code even a loss" in said
+    assert "By the formula 7 drafts make it at most a sixth faster than 4." in said
+    assert "In our run the gain was smaller than the formula's in every domain, and on code it was a loss" in said
     formula, measured = ({domain: found[domain, 7][column] / found[domain, 4][column] for domain in ("math", "code", "chat")} for column in (5, 4))
     assert all(1 < formula[domain] < 7 / 6 and measured[domain] < formula[domain] for domain in formula) and measured["code"] < 1
 
@@ -233,7 +233,7 @@ def test_what_a_round_should_cost_is_near_what_it_costs():
     (drafting,), (verifying,) = (stated.caught(pattern, printed, "the output") for pattern in (
         r"of a plain pass of the target, 7 of them (\d+)%", r"verifying a block takes v = ([\d.]+) plain passes"))
     ratios = {key: (key[1] * int(drafting) / 700 + float(verifying)) / cost for key, (*_, cost, _, _) in swept(printed).items()}
-    assert "it lies within 15% of each of the twelve costs. With 1 draft it is too high in every domain" in said
+    assert "In our run it lay within 15% of all twelve, and was too high for 1 draft" in said
     assert len(ratios) == 12 and all(0.85 < ratio < 1.15 for ratio in ratios.values())
     assert all(ratio > 1 for (_, length), ratio in ratios.items() if length == 1)
 
@@ -244,19 +244,12 @@ def test_the_scoreboards_small_lm_costs_what_the_last_sentences_say():
     assert drafting == printed and stated.says(c, str(float(printed) / 7))
 
 
-def test_a_plain_pass_takes_longest_on_math():
-    assert "A plain pass took longest on math" in stated.prose("03")
-    seconds = {domain: float(stated.caught(rf"^plain decoding +{domain} .* = +([\d.]+) ms per token", stated.printed("03"), "the output")[0])
-               for domain in ("math", "code", "chat")}
-    assert max(seconds, key=seconds.get) == "math"
-
-
 def test_the_cost_of_the_large_pair_lies_between_its_shares():
     taus, speedup, (low, high), (least, most), (parameters, layers) = (
         tuple(map(float, stated.caught(pattern, stated.prose("03"), "the prose"))) for pattern in (
             r"Qwen3-4B: ([\d.]+), ([\d.]+) and ([\d.]+) tokens per round", r"speculation \*loses\*, at ([\d.]+) times plain",
-            r"a round > costs ([\d.]+) to ([\d.]+) plain passes", r"would make ([\d.]+) or ([\d.]+)\.",
-            r"has (\d+)% of the parameters and (\d+)% of the layers"))
+            r"the cost of a round between ([\d.]+) and ([\d.]+) plain passes", r"would cost ([\d.]+), with the > second ([\d.]+):",
+            r"has (\d+)% of > the parameters and (\d+)% of the layers"))
     assert stated.says(str(low), str(min(taus) / speedup[0])) and stated.says(str(high), str(max(taus) / speedup[0]))
     assert stated.says(str(least), str(1 + 4 * parameters / 100)) and stated.says(str(most), str(1 + 4 * layers / 100))
-    assert f"The {low} to {high} lie between" in stated.prose("03") and least < low < high < most
+    assert "neither share alone says what a draft costs there" in stated.prose("03") and least < low < high < most

@@ -84,8 +84,7 @@ verify = exercises.in_use(verify, done)
 # 2. **Verify.** The target reads the anchor (the answer's last token) and the drafts in one pass. Row $k$ is its
 #    distribution after $k$ drafts.
 # 3. **Accept.** `verify` says which tokens the round commits. With 3 accepted drafts these are 4, the last one the target's
-#    own. Their number, as a mean over rounds, is the **accepted length** $\tau$, also called tokens per round. (Our loop
-#    counts drafts that are kept after the answer's end, too; the package's `generate` does not.)
+#    own. Their number, as a mean over rounds, is the **accepted length** $\tau$, also called tokens per round.
 # 4. **Roll back.** Both caches have read drafts that were refused. They must forget them.
 #
 # Temperature 0 needs no code of its own (lesson 02).
@@ -246,8 +245,8 @@ print(f"total variation {total_variation(found, exact):.1e}")
 assert total_variation(found, exact) < 1e-5
 
 # %% [markdown]
-# The distribution is the target's. Here a second round comes only after a refusal of the first draft; what follows a whole
-# block is judged by the comparison above, round for round. Now on the real pair.
+# The distribution is the target's. Three tokens leave room for a second round only if the first draft was refused; the
+# round after a whole block was tested by the greedy comparison above. Now the real pair.
 
 # %%
 drawn, accepted_by_round = ours(pair, ids, temperature=1.0, generator=lab.generator())
@@ -373,14 +372,17 @@ picture = token_boxes.rounds_figure(lab, copied, count=14)
 #
 # ## Does it pay? Measure
 #
-# A round costs $T_\text{draft} + T_\text{verify}$ and yields $\tau$ tokens (as the package counts, without those beyond
-# an answer's end), so the time of one token is
+# A round costs $T_\text{draft} + T_\text{verify}$ and yields $\tau$ tokens (the package, unlike our loop, leaves out what
+# lies beyond an answer's end), so the time of one token is
 #
 # $$L = \frac{T_\text{draft} + T_\text{verify}}{\tau}.$$
 #
 # Speculation wins where $L$ is below the time of one plain pass, $T_\text{plain}$. We measure at temperature 1 on three prompts per
 # domain, one drafter after the other on each prompt, so that a slow moment of the machine hits all alike. (The runs with 1, 2
 # and 4 drafts are for later.)
+#
+# You have seen the small LM make about five tokens per round, and prompt lookup 1.27. Before you look, guess: how many times
+# as fast as plain decoding is each?
 
 # %%
 from dspark_lite.common import names
@@ -414,16 +416,17 @@ for (name, domain), (tau, drafting, verifying) in costs.items():
 picture = figures.latency_bars(costs, lab.device_name)
 
 # %% [markdown]
-# Each bar is $L$: the hatched part is drafting, the rest verifying, both divided by $\tau$, which stands on top. (The printed
-# speed-up also counts the small LM's reading of the prompt, so it is a little below the quotient of two $L$.) A plain pass
-# took longest on math. The domains came one after the other, so a drift of the machine's speed would look the same: compare
-# bars within a domain only.
+# Each bar is $L$: the hatched part is drafting, the rest verifying, both divided by $\tau$, which stands on top. The domains
+# were measured one after the other, so compare bars within a domain only.
 #
 # Prompt lookup drafts almost for free and gains almost nothing: 1.27 tokens per round on math, 1.20 on code, and on chat,
 # where an answer repeats hardly anything, 1.04. Reading a block takes longer than a plain pass, and that can cost more than
-# the copies save: the scoreboard below, measured on more prompts, has it at 0.94 times plain decoding on chat, so there it
-# *loses*. The small LM guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less than
-# $\tau$ says: it needs `gamma` passes one after another, and about half of its time is drafting. How expensive is such a pass?
+# the copies save. The figure's title says where it did so here; on the twenty prompts of the scoreboard, at the end of this
+# lesson, prompt lookup *loses* on chat, at 0.94 times plain decoding.
+#
+# The small LM guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less than $\tau$ says:
+# it needs `gamma` passes one after another, and about half of its time is drafting. How expensive is such a pass? The first
+# cell printed the layers and the parameters of both models: guess which share of a plain pass it takes, $c$.
 
 # %%
 plain_pass = sum(costs["plain", domain][2] for domain in lab.prompts) / len(lab.prompts)
@@ -437,17 +440,17 @@ print(f"time:       one pass takes c = {c:.0%} of a plain pass of the target, "
 print(f"verifying a block takes v = {v:.2f} plain passes")
 
 # %% [markdown]
-# If time followed the parameters, the third share would equal the first, 8%; it lies nearer the second, 25%. Lesson 01 found
-# two floors under a pass: reading the weights, which grows with the parameters, and starting small operations one after
+# If time followed the parameters, $c$ would be 8%; it lies nearer the share of the layers, 25%. Lesson 01 found two
+# floors under a pass: reading the weights, which grows with the parameters, and starting small operations one after
 # another, which grows with the *layers*. In models this small the second counts. So at batch 1 a small LM costs more than
 # its size says, `gamma` times per round. Block drafters (lesson 04) need one pass of few layers for the whole block.
 #
 # > **On a large pair.** A [public notebook](references.md#public-notebook) drafts 4 tokens per round with Qwen3-0.6B for
 # > Qwen3-4B: 2.30, 3.06 and 2.40 tokens per round on a math, a code and a chat prompt. On one of them, it does not say
-# > which, it makes 13.1 tokens per second, plain decoding 15.3: speculation *loses*, at 0.86 times plain. So a round
-# > costs 2.7 to 3.6 plain passes ($\tau$ over speed-up). The small LM has 15% of the parameters and 78% of the layers (28
-# > of 36): at those shares of a pass 4 drafts and a verifying pass would make 1.6 or 4.1. The 2.7 to 3.6 lie between, so
-# > neither share alone says what a draft costs there.
+# > which, it makes 13.1 tokens per second, plain decoding 15.3: speculation *loses*, at 0.86 times plain. Whichever it
+# > was, $\tau$ divided by that speed-up puts the cost of a round between 2.7 and 3.6 plain passes. The small LM has 15% of
+# > the parameters and 78% of the layers. With $c$ the first share, 4 drafts and a verifying pass would cost 1.6, with the
+# > second 4.1: neither share alone says what a draft costs there.
 #
 # ## When does speculation lose?
 #
@@ -517,7 +520,8 @@ best = [max(range(1, 17), key=lambda g: expected_tau(a, g) / (g * c + 1)) for a,
 fastest.beside(f"γ = {best}, by the formula")
 
 # %% [markdown]
-# Worse drafts ask for shorter blocks, and so do more expensive ones. Move the sliders.
+# Worse drafts ask for shorter blocks, and so do more expensive ones. And a larger $v$, which is paid once per round?
+# Guess, then move its slider.
 #
 # ### Exercise 5 · Accepted length in closed form (code)
 # Return $\tau$ for $0 \le a \le 1$ without a loop or a sum. Your function must be right at $a = 1$, too.
@@ -567,8 +571,8 @@ done = exercises.check_expected_tau(tau_of)
 #
 # ## Theory against this machine
 #
-# Is one number $a$ enough? Here is the small LM's acceptance position by position, in the rounds that reached it. Three
-# prompts are few, so 200 per domain, measured before, stand below.
+# Is one number $a$ enough? Here is the small LM's acceptance from the first draft to the seventh, each in the rounds that
+# reached it. Three prompts are few, so 200 per domain, measured before, stand below.
 
 # %%
 from dspark_course.measure import studies
@@ -588,8 +592,9 @@ for domain in lab.prompts:
 # A language model drafts its seventh token with the six before it in view. On 200 prompts the target keeps 0.86 of the
 # first drafts and 0.93 of the seventh on math, 0.97 and 0.98 on code, 0.94 and 0.95 on chat. Nothing decays with the
 # position, so one number $a$ describes this drafter fairly well. (It helps that the rounds that get that far are the easier
-# ones.) On three prompts code has 0.68 at one place and 1.00 at the next. On 200 that place has 0.86, so only a part of the
-# dip is chance; we know no reason for the rest. Lesson 04 asks the same of a drafter whose positions do not see one another.
+# ones.) On three prompts of code the fifth draft has 0.68 and the sixth 1.00. On 200 the fifth has 0.86, so only a part of
+# the dip is chance; we know no reason for the rest. Lesson 04 asks the same of a drafter whose positions do not see one
+# another.
 #
 # Now lay $\tau$ and the speed-up with 1, 2, 4 and 7 drafts beside the formula's. The chance $a$ comes from the runs with 7
 # (drafts after an answer's end counted), so the others are the test. What a round costs is taken as measured at each length.
@@ -611,29 +616,28 @@ picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 # %% [markdown]
 # The upper row is $\tau$. On chat the formula is right to a tenth for 1, 2 and 4 drafts. At 2 drafts on math it says 2.68
 # tokens where 2.32 were measured, at 4 on code 4.00 where 4.65 were. That may be chance: each length draws other answers,
-# and three prompts are few. On the scoreboard's twenty, code brings 6.40 tokens per round with 7 drafts, on these three
-# 5.08.
+# and three prompts are few.
 #
 # At $\gamma = 7$ the formula is too high everywhere, on chat 6.28 where 5.94 were measured. The end of an answer cuts its last
 # block short; with what it cuts off counted, all three domains lie nearer to the formula. That is no test: $a$ comes from
 # these runs.
 #
-# The lower row is the speed-up. The formula misses it by the same share as $\tau$, since the costs are measured. So test
-# $\gamma c + v$, too: with the $c$ and $v$ printed above, means over the domains at 7 drafts, it lies within 15% of each of the
-# twelve costs. With 1 draft it is too high in every domain, perhaps because a shorter block takes less to verify.
+# The lower row is the speed-up. The formula misses it by the same share as $\tau$, since the costs are measured. Is
+# $\gamma c + v$ right, too? Compute it for one domain, with the $c$ and $v$ above, and compare each line's cost of a round. In
+# our run it lay within 15% of all twelve, and was too high for 1 draft.
 #
-# Each extra draft adds a pass of the small LM and is reached less often. By the formula 7 drafts bring at most a sixth more
-# than 4, and measured they bring less in every domain, on code even a loss (see the titles).
+# Each extra draft adds a pass of the small LM and is reached less often. By the formula 7 drafts make it at most a sixth
+# faster than 4. In our run the gain was smaller than the formula's in every domain, and on code it was a loss.
 #
 # ### Exercise 7 · A better look-up (open)
 # `look_up` copies what followed the *latest* earlier place. Is that the best choice? Write a variant (the earliest place,
-# longer matches first, a match in the prompt before one in the answer, fewer tokens copied after a short match) and measure
-# it on ten prompts of the domain where you expect most, beside `lookup`. Compare $\tau$ and $L$: a variant that copies fewer
+# matches of more than three tokens, a match in the prompt before one in the answer, fewer tokens copied after a short match):
+# `mine = PromptLookup(target.vocab_size)`, then `mine.continuation = my_look_up`, called with `(text, length)`. Measure it on
+# ten prompts of the domain where you expect most, beside `lookup`. Compare $\tau$ and $L$: a variant that copies fewer
 # tokens can only save verifying. What did you predict, and what happened?
 #
 # <details><summary>Hint</summary>
 #
-# `mine = PromptLookup(target.vocab_size)`, then `mine.continuation = my_look_up`, called with `(text, length)`.
 # `rollout(lab, mine, prompt, index, temperature=1.0)` decodes a prompt (`index` seeds the draws). `parts([...])` gives
 # $\tau$ and the seconds of drafting and of verifying.
 #
@@ -660,9 +664,9 @@ print(scoreboard("small_lm", "prompt_lookup"))
 
 # %% [markdown]
 # The small LM brings 4.95 to 6.71 tokens per round, and a round costs 3.12 plain passes: 1.67 for drafting, 1.43 for
-# verifying, the rest for its reading of the prompt. So it is 1.7 to 2.2 times as fast, not five to seven. In that run $c$ was
-# 1.67/7 = 0.24; compare the one above: such ratios differ from run to run. A drafter that brings as much for less is what
-# lessons 04 to 06 look for.
+# verifying, the rest for its reading of the prompt. So it is 1.7 to 2.2 times as fast, not five to seven. There $c$ was
+# 1.67/7 = 0.24; such ratios differ from run to run. A drafter that brings as much for less is what lessons 04 to 06 look
+# for.
 #
 # ## Recap
 #
@@ -671,7 +675,7 @@ print(scoreboard("small_lm", "prompt_lookup"))
 # - Prompt lookup is nearly free and right only where the answer repeats something; where it does not, the more expensive
 #   verifying pass makes it lose. A small LM guesses anywhere and pays one pass per draft.
 # - Speed-up is $\tau / (\gamma c + v)$, and no draft length helps when $a < c$.
-# - At batch 1 a pass of our small LM costs a share of a plain pass ($c$, printed above) that lies nearer its share of the
-#   layers (25%) than that of the parameters (8%).
+# - At batch 1 a pass of our small LM costs a share of a plain pass that lies nearer its share of the layers
+#   (25%) than that of the parameters (8%).
 #
 # **Next:** [lesson 04](04_draft_a_block_at_once.ipynb) drafts the whole block in one pass, so that $\gamma c$ becomes $c$.
