@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import bars
-from stated import between, caught, printed, prose, tied
+from stated import between, caught, cells, printed, prose, tied
 
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import PROFILES
@@ -111,10 +111,10 @@ OTHERS = rf"[\d.]+ \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["
     (rf"gains nothing \({NUMBER} and", rf"^DFlash +{FIRST}"),
     (rf"gains nothing \(\S+ and {NUMBER}\)", rf"^DFlash and the head +{FIRST}"),
     (rf"the lab's DSpark commits there \({NUMBER}\)", rf"^the lab's DSpark +\S+ \S+ \S+ +{FIRST}"),
-    (rf"on 200 it leads, {NUMBER} against", rf"^tiny-dspark, 200 prompts +{FIRST}"),
-    (rf"on 200 it leads, \S+ against {NUMBER}\.", rf"^tiny-dflash, 200 prompts +{FIRST}"),
-    (rf"small on 200 as well, {NUMBER} against", rf"^tiny-dspark, 200 prompts +\S+ \S+ \S+ +{FIRST}"),
-    (rf"small on 200 as well, \S+ against {NUMBER}\.", rf"^tiny-dflash, 200 prompts +\S+ \S+ \S+ +{FIRST}"),
+    (rf"leads DFlash on math by {NUMBER} against", rf"^tiny-dspark, 200 prompts +{FIRST}"),
+    (rf"leads DFlash on math by \S+ against {NUMBER}, and", rf"^tiny-dflash, 200 prompts +{FIRST}"),
+    (rf"and on code by only {NUMBER} against", rf"^tiny-dspark, 200 prompts +\S+ \S+ \S+ +{FIRST}"),
+    (rf"and on code by only \S+ against {NUMBER}\.", rf"^tiny-dflash, 200 prompts +\S+ \S+ \S+ +{FIRST}"),
     (rf"accepted with chance {NUMBER} in the mean", rf"^dflash +the first token of the name is accepted with chance {NUMBER} "),
     (rf"in the mean of the {NUMBER} answers", rf"in {NUMBER} answers\)$"),
     (rf"\(above: slot 1 of {NUMBER} answers\)", rf"in {NUMBER} answers\)$"),
@@ -166,6 +166,7 @@ def test_the_labs_drafter_is_larger_and_has_read_more():
     assert "three layers to your one, and it has read thirty times as many answers" in prose("07")
     assert (lab["config"]["num_hidden_layers"], yours["config"]["num_hidden_layers"]) == (3, 1)
     assert round(sum(lab["data"]["prompts"].values()) / sum(yours["data"]["prompts"].values()), -1) == 30
+    assert any("which reads a thirtieth of the answers" in cell.source for cell in cells("07"))
 
 
 def adds(counts):

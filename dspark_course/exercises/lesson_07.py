@@ -59,7 +59,7 @@ check_possible_anchors = Exercise(possible_anchors, Step([(SUPERVISED,)], {
     "the last supervised token of a stretch has nothing supervised after it: its first slot would have no label.":
         lambda s: s,
     "you looked at the token before the anchor; the first slot predicts the one after it.":
-        lambda s: s & pad(s[:, :-1], (1, 0)),
+        (lambda s: s & pad(s[:, :-1], (1, 0)), lambda s: s & s.roll(1, 1)),
     "the anchor itself must be supervised too: a block starts from a token of the answer.":
         following,
     "torch.roll wraps around: the last position has no successor, least of all the first token.":
@@ -357,6 +357,11 @@ def with_factors(**others):
     return lambda *case: dspark_loss(*case[:-1], {**case[-1], **others})
 
 
+def over_all(losses):
+    """The weighted mean over all slots, in every place."""
+    return weighted_loss(losses, torch.ones_like(COUNTED)).expand(COUNTED.shape)
+
+
 def gradients(function) -> list[torch.Tensor]:
     """The gradients that `function` gives the drafter's logits and the confidence's."""
     with torch.enable_grad():
@@ -454,6 +459,9 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         losing(mean=weighing(decay, lambda weights, counted: counted)),
     "the cross-entropy is a plain mean over all slots; average it with your weighted_loss, as the others.":
         losing(text=lambda *case: text_loss(*case).mean().expand(COUNTED.shape)),
+    "one of the three losses has slots that do not count in its mean; give `counted` to your weighted_loss each time.":
+        (losing(text=lambda *case: over_all(text_loss(*case))), losing(match=lambda *case: over_all(target_loss(*case))),
+         losing(judge=lambda *case, reduction: over_all(binary_cross_entropy_with_logits(*case, reduction=reduction)))),
     "the confidence's loss is a plain mean over all slots (without reduction=\"none\"); average it with your weighted_loss.":
         losing(judge=lambda logits, label, reduction: binary_cross_entropy_with_logits(logits, label).expand(COUNTED.shape)),
     "your answer has shape [3, 7]; the loss is one number: add over slots and blocks, then divide.":

@@ -14,7 +14,7 @@ CHANGES = {
     "diagnosis-2-cross-entropy-first": "2  + cross-entropy alone for 30 % of the time", "diagnosis-3-muon": "3  + Muon moves the matrices",
     "diagnosis-3-muon-rnn": "3, with the RNN head", "diagnosis-4-all-anchors": "4  + every position is an anchor",
     "diagnosis-4-all-anchors-rnn": "4, with the RNN head",
-    "diagnosis-5-full-length": "the cure: 3 at full length",
+    "diagnosis-5-full-length": "the cure",
     "diagnosis-5-full-length-rnn": "the cure, with the RNN head",
 }
 

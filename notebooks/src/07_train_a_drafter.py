@@ -163,9 +163,9 @@ print(*estimate(load_recipe("qwen3-4b-dspark"), lab.device), sep="\n")
 
 # %% [markdown]
 # Two lines matter. The cache takes 37.9 TB. (That this agrees with the published 38 TB proves nothing: the 950 tokens of a
-# sample, as a row is called there, were computed from the 38 TB.) And time: on the CPU that built this page the steps alone
-# would take decades, so the training below is a smaller one. (The line on memory is for all 512 samples at once; a real
-# training splits a step.)
+# sample, as a row is called there, were computed from the 38 TB.) And on the CPU that built this page the steps alone would
+# take decades, so the training below is a smaller one. (The memory is for all 512 samples at once; a real training splits
+# a step.)
 #
 # ## Anchors
 #
@@ -210,9 +210,8 @@ done = exercises.check_possible_anchors(possible_anchors)
 
 # %% [markdown]
 # A few anchors of one row, the last one near its end, and what their slots have to predict (· is a space, ↵ a line break).
-# A slot after the end of the answer does not count. In the code `valid` marks the anchors that exist, because a short
-# answer may have fewer than we ask for, and `before` is the position before a slot's token, where the target's $p$ for it
-# stands:
+# A slot after the end of the answer does not count. In the code `valid` marks the anchors that exist: a short answer may
+# have fewer than we ask for.
 
 # %%
 from dspark_course.figures import token_boxes
@@ -221,7 +220,7 @@ from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors
 gamma = recipe["config"]["block_size"]
 anchors, valid = draw_anchors(supervised, 6, lab.generator(1))  # [1, K] each
 anchors[0, -1] = ids.shape[1] - 4  # its block reaches beyond the end of the answer
-block_tokens, counted, before = block_targets(ids, supervised, anchors, valid, gamma)  # before: where a slot's p stands
+block_tokens, counted, before = block_targets(ids, supervised, anchors, valid, gamma)  # before: used with the losses
 print(lab.decode(rows[0][0][rows[0][1]:]), "\n")
 for place, block, counts in zip(anchors[0].tolist(), block_tokens[0].tolist(), counted[0].tolist()):
     anchor, *nexts = [token_boxes.visible_text(lab.tokenizer.decode([token])) for token in block]
@@ -304,13 +303,18 @@ done = exercises.check_sees(sees)
 # %% [markdown]
 # ## Does a block see the future?
 #
-# A mask that shows too much raises no error. Suppose it let a block see its anchor's own features. What would the training
-# loss do, and the accepted length? Make your guess; it is answered when you have trained a drafter.
+# A mask that shows too much raises no error. Suppose it let a block see its anchor's own features: would the training
+# tell us? Write down a guess; the answer comes when you have trained a drafter.
 #
-# We do not trust the picture. We take a trained DSpark and some positions around three anchors. For each position we make a
-# copy of the text in which this one token is replaced, and let the target read it. The blocks get its features, but keep
-# their own tokens. How far do their hidden states move? Nothing at or after the anchor may move them. A test should be able
-# to fail, so we also try a mask that shows the anchor's features.
+# Until then we test the mask itself. We take a trained DSpark and some positions around three anchors. For each position we
+# make a copy of the text in which this one token is replaced, and let the target read it. The blocks get its features, but
+# keep their own tokens. How far do their hidden states move? Nothing at or after the anchor may move them. A test should be
+# able to fail, so we also try a mask that shows the anchor's features.
+
+# %%
+from dspark_course.exercises.predictions import predict
+
+leak = predict("If blocks saw their anchor's features in training: what becomes of the training loss, and of the accepted length?", ...)
 
 # %%
 dspark = lab.drafter("dspark")
@@ -516,12 +520,13 @@ for name, values in {"rounds that reach it": reached, "what it adds": added, **w
     print(f"{name:20}", *(f"{value:.2f}" for value in values))
 
 # %% [markdown]
-# The paper's weights are nearer to how often a position is reached, the code's to what it adds (all are divided by the first
-# position's). An early draft that is accepted lets those after it count, too; the last one only itself. So
-# the seventh position is reached in 0.45 of the rounds and adds only 0.09 of what the first adds: the code's 0.22 is too
-# much, the paper's 0.42 far more so. What a position adds is the right measure: the mean L1 of slot $k$ is about
-# $2(1 - \alpha_k)$, so a loss weighed by what positions add falls as the accepted length rises. (These are 15 prompts; on 200
-# per domain it is the same.) We keep the code's weights.
+# The paper's weights are nearer to how often a position is reached, the code's to what it adds (all are divided by the
+# first position's). An early draft that is accepted lets those after it count, too; the last one only itself. So the
+# seventh position is reached in 0.45 of the rounds and adds only 0.09 of what the first adds: the code's 0.22 is too
+# much, the paper's 0.42 far more so. Why is what a position adds the right measure? The mean L1 of slot $k$ is about
+# $2(1 - \alpha_k)$. Weigh it by what its position adds, and a small fall of the loss, in whichever slot, is a rise of
+# the accepted length in proportion. (These are 15 prompts; on 200 per domain it is the same.) We keep the code's
+# weights.
 #
 # ### Exercise 5 · Weigh and normalise (code)
 # Compute one number from the losses [K, g] of K blocks and the mask of slots that count: their weighted sum, with the
@@ -625,15 +630,20 @@ print("cross-entropy {:.3f}, L1 {:.3f}, confidence {:.3f}".format(*(part / losse
 #
 # First the untrained drafter: the target's embedding and LM head, frozen, everything else random. Its drafts are wrong, and
 # a round commits only the target's own token.
+#
+# The training uses AdamW, with a learning rate that warms up and then falls along a cosine. It saves its state every minute.
+# If you stop it, run its cell again: it goes on from there, with the batches that it would have seen.
+
+# %%
+taught = predict("Plain decoding commits 1 token per round. Of what the lab's DSpark commits beyond this 1, how many percent will yours, "
+                 "which reads a thirtieth of the answers?", ...)
 
 # %%
 from dspark_lite.models.checkpoints import save_draft
 from dspark_lite.training.drafts import new_draft, train_draft
 from dspark_lite.training.loop import read_log
-from dspark_course.exercises.predictions import predict
 
-taught = predict("Beyond one token per round, what share of the lab DSpark's gain will 480 answers bring, in percent?", ...)
-del dspark, state, logits, target_logits, p, q, kept, drawn, as_written, as_changed  # room for the training
+dspark = state = logits = target_logits = p = q = kept = drawn = as_written = as_changed = None  # room for the training
 saved = folder / "untrained"
 save_draft(saved, new_draft(recipe, target), target)
 untrained = decode_all(lab.drafter(str(saved)), {domain: texts[:1] for domain, texts in few.items()})
@@ -720,6 +730,7 @@ print(f"\nbeyond one token per round, yours commits {share:.0%} of what the lab'
 taught.beside(f"{share:.0%}")
 for one in (recipe, load_recipe("tiny-dspark")):
     print(f"{one['name']}: layers {one['config']['num_hidden_layers']}, answers {sum(one['data']['prompts'].values()):,}")
+leak.beside("unfold it below", "answer")
 
 # %% [markdown]
 # So short a training brings about half of what the lab's drafter has beyond plain decoding: accepted lengths of 2 to 5. (How
@@ -734,8 +745,8 @@ for one in (recipe, load_recipe("tiny-dspark")):
 #
 # These features hold what the target thinks of the next token, and when a block is drafted they do not exist yet. So slot 1
 # could learn to use them and would have to draft without them. We trained one drafter so (exercise 7 can repeat it). Its
-# loss falls. Over all slots the L1 ended at 0.43 in place of 0.51. Yet the accepted lengths on math, code and chat were 2.88,
-# 3.82 and 2.72 where they are 3.16, 3.78 and 2.64 without a leak. So neither number gave the leak away; the test of
+# loss falls. Over all slots the L1 ended at 0.43 in place of 0.51. Yet the accepted lengths on math, code and chat were 3.02,
+# 3.93 and 2.87 where they are 3.02, 4.04 and 2.54 without a leak. So neither number gave the leak away; the test of
 # the mask does. (One seed, and a longer training may rely on a leak more.)
 #
 # </details>
@@ -780,51 +791,11 @@ if choice:
 # %% [markdown]
 # <details><summary>What `no cross-entropy` gave us</summary>
 #
-# 1.64, 1.30 and 1.46 tokens per round on math, code and chat, in place of 3.16, 3.78 and 2.64 (a CPU, one seed, five prompts
+# 1.65, 1.20 and 1.29 tokens per round on math, code and chat, in place of 3.02, 4.04 and 2.54 (a CPU, one seed, five prompts
 # each), and an L1 that still stood above 1.1. The loss that *is* the acceptance can hardly learn alone: where the drafter
 # gives the right token no chance, it does not pull.
 #
 # </details>
-#
-# ## A run that may stop at any time
-#
-# One loop trains everything in this course, target and drafters: with AdamW unless a recipe says otherwise, and with a
-# learning rate that warms up and then falls along a cosine. Every minute it saves the parameters, the optimiser's averages
-# and the number of the step. It asks for batches *by that number*, so a run that was stopped sees, when it goes on, the
-# batches it would have seen. We stop one and compare, on a model small enough to save after every step.
-
-
-# %%
-from dspark_lite.training.loop import Plan, optimise
-
-
-def fit(run, stop_at=None):
-    """Trains a linear map for eight steps in the folder `run`; somebody presses Ctrl-C at step `stop_at`."""
-    torch.manual_seed(0)
-    model, numbers = torch.nn.Linear(8, 1), torch.randn(8, 16, 9)  # eight batches of 16 rows
-
-    def batch_at(step):
-        if step == stop_at:
-            raise KeyboardInterrupt
-        return (numbers[step],)
-
-    def loss_of(batch):
-        wrong = (model(batch[0][:, :8])[:, 0] - batch[0][:, 8]).square().sum()
-        return wrong, torch.tensor(16.0), {"squared error": wrong}
-
-    optimise(model, batch_at, loss_of, Plan(steps=8, learning_rate=0.1, save_seconds=0), folder / run, title=run)
-    return model.weight.detach()
-
-
-straight = fit("straight")
-try:
-    fit("stopped", stop_at=5)
-except KeyboardInterrupt:
-    print("stopped;", len(read_log(folder / "stopped" / "log.jsonl")), "steps are saved")
-assert torch.equal(fit("stopped"), straight)
-
-# %% [markdown]
-# The same weights, bit for bit. So it is with a drafter: after Ctrl-C, the same `train` command goes on.
 #
 # ## What a head brings by itself
 #
@@ -835,6 +806,7 @@ assert torch.equal(fit("stopped"), straight)
 from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.training.anchors import TrainingBatch
 from dspark_lite.training.drafts import Rows
+from dspark_lite.training.loop import Plan, optimise
 
 dflash, examples = lab.drafter("dflash"), Rows(recipe, cache)
 torch.manual_seed(0)
@@ -870,10 +842,11 @@ for name in ("tiny-dflash", "tiny-dspark"):
 
 # %% [markdown]
 # The head alone brings code from 5.52 to 6.39 tokens per round and chat from 3.45 to 4.38, on a backbone that
-# was never trained to have one. Math gains nothing (6.19 and 6.07). And look at code: 6.39 is more than the lab's DSpark
-# commits there (5.96), whose backbone and head learned together for far longer. Five prompts decide nothing: the two
-# intervals overlap, and on math DSpark is behind DFlash on five prompts, while on 200 it leads, 6.49 against 6.09. But on
-# code its lead over plain DFlash is small on 200 as well, 5.79 against 5.65. Why does a head that learns together with its
+# was never trained to have one. Math gains nothing (6.19 and 6.07).
+#
+# On code that is more than the lab's DSpark commits there (5.96), whose backbone and head learned together for far longer.
+# The intervals overlap, so five prompts do not decide this. But look at the two last lines: on 200 prompts DSpark leads
+# DFlash on math by 6.49 against 6.09, and on code by only 5.79 against 5.65. Why does a head that learns together with its
 # backbone bring so little there?
 #
 # ## Why couldn't our drafter copy a name?
@@ -924,9 +897,10 @@ print("up to its name, an answer is", *token_boxes.token_labels(lab, asked[0][0,
 print(f"the eight verbs have {chances['dspark'][0][likely].sum():.2f} of DSpark's probability")
 
 # %% [markdown]
-# Left the clue, from 200 prompts: DSpark is low at positions 4 and 1. The answer's first token comes from the pass over the
-# prompt, so slot 4 of an answer's first block drafts the name's verb; the mean over all blocks dilutes that. Where the verb
-# is refused the target writes it, and slot 1 of the next block drafts the rest of the name.
+# Left the clue, from 200 prompts: DSpark is low at positions 4 and 1. The first of the four tokens printed above comes from
+# the pass over the prompt and is the first block's anchor. Slots 1 to 3 draft the other three, and slot 4 the name's verb;
+# the mean over all blocks dilutes that. Where the verb is refused the target writes it, and slot 1 of the next block drafts
+# the rest of the name.
 #
 # Right the verb, in the first of these answers. Here `def` is the anchor, so that the verb is slot 1. DFlash copies it from
 # the prompt: it is accepted with chance 0.93 in the mean of the 10 answers. DSpark knows that a verb comes, and which eight
@@ -936,7 +910,10 @@ print(f"the eight verbs have {chances['dspark'][0][likely].sum():.2f} of DSpark'
 # Why did its training stop there? Besides the head, the two differ in their losses. DFlash has the cross-entropy alone, DSpark
 # mostly L1. How hard does each pull at the logit of the right token, when the drafter gives it some chance $q$? Suppose the
 # target gives it probability 1. Then L1 is $(1 - q)$ for this token and as much for all others together, $2(1 - q)$. We let
-# autograd compute the pull, for one right token among eight:
+# autograd compute the pull, for one right token among eight.
+
+# %%
+pull = predict("The drafter gives the right one of eight tokens 1/8. How many times as hard as cross-entropy does DSpark's loss pull?", ...)
 
 # %%
 logit = torch.linspace(-4, 7, 200, requires_grad=True)  # of the right token; the other seven have 0
@@ -951,12 +928,13 @@ picture = figures.pull_figure(chance.tolist(), {
     "0.9 L1 + 0.1 cross-entropy (DSpark)": (mixed.tolist(), plots.DRAFTER_STYLES["dspark"][0])}, guess=1 / 8)
 ratio = (0.9 * 2 * (1 / 8) * (7 / 8) + 0.1 * (7 / 8)) / (7 / 8)
 print(f"at a chance of 1/8 DSpark's loss pulls {ratio:.2f} times as hard as the cross-entropy")
+pull.beside(f"{ratio:.2f}")
 
 # %% [markdown]
-# Cross-entropy pulls hardest where the drafter is most wrong: its pull is $1 - q$. L1 is the chance of acceptance turned
-# around, and that rewards finishing what is half right: its pull is $2q(1 - q)$ and dies out at both ends. (The figure has
-# DSpark's mix; its tenth of cross-entropy is all that is left at 0. `no cross-entropy` in exercise 7 takes it away, and the
-# drafter learns hardly anything.) At a guess among eight DSpark's loss pulls a third as hard as cross-entropy.
+# Cross-entropy pulls hardest where the drafter is most wrong: its pull is $1 - q$. That of L1 is $2q(1 - q)$: it rewards
+# finishing what is half right and dies out at both ends. (What is left at 0 is the tenth of cross-entropy in DSpark's loss,
+# which `no cross-entropy` of exercise 7 takes away.) At a guess among eight DSpark's loss pulls a third as hard as
+# cross-entropy.
 #
 # Is a weak pull a slow one? Not by itself: AdamW divides the pull by its usual size. Halve every gradient, and it takes the
 # same step. But all slots share one backbone, so what counts is how hard one pulls beside another. Under DSpark's loss a slot
@@ -967,9 +945,10 @@ print(f"at a chance of 1/8 DSpark's loss pulls {ratio:.2f} times as hard as the 
 # [**plateau**](glossary.md#plateau). The loss curve would hardly show it: a name is two tokens of an answer. The loss that
 # follows the acceptance most closely need not be the one that raises it fastest.
 #
+# ### One suspect after the other
 # That is a suspicion. Other suspects are the head, which sees `def` and not the prompt, the weights the training begins
 # with, the optimiser, the number of anchors and the length of the training. Every recipe below keeps the head (`-rnn`
-# has the RNN head of lesson 05). The rest is changed one after the other, each step on top of the ones before:
+# has the RNN head of lesson 05). Steps 1 to 4 change one thing each, on top of the steps before:
 #
 # | recipe | answers, updates | first weights | cross-entropy alone | matrices by | anchors of an answer |
 # |---|---|---|---|---|---|
@@ -981,9 +960,9 @@ print(f"at a chance of 1/8 DSpark's loss pulls {ratio:.2f} times as hard as the 
 # | step 4 | the same | by width | the first 30 % | Muon | every position |
 # | **the cure**, `diagnosis-5` | 13,850, 1,299 | by width | the first half | Muon | 24 |
 #
-# (After cross-entropy alone the factors change to the paper's in a ramp. Muon makes each update nearly orthogonal, so that
-# no few directions of a matrix take most of the step. 150 more answers are set aside for judging. `diagnosis-0` to step 4
-# learn from 1,400 answers per domain, the lab and the cure mostly from math; so compare these five with one another.)
+# Muon makes each update nearly orthogonal, so that no few directions of a matrix take most of the step. Compare `diagnosis-0`
+# to step 4 with one another only: they learn from 1,400 answers per domain, the lab and the cure mostly from math. (After
+# cross-entropy alone the factors change to the paper's in a ramp. 150 more answers are set aside for judging.)
 
 # %%
 remedy = predict("Which of the four steps lowers the L1 loss most? After which of them, if any, is a function's name copied?", ...)
@@ -1099,6 +1078,7 @@ panel = widgets.explore(explore_packing, {"count": 20}, count=widgets.slider("an
 # - A drafter learns from the target's own answers at temperature 1: the positions where it will be asked.
 # - The target reads them once. Tapped and last hidden states are kept, logits are made where they are needed.
 # - Many blocks of one row share one context. The mask ends it before each anchor: no block sees what it has to predict.
+#   We test the mask, for a leak need not show in the loss or in the accepted length.
 # - $1 - \text{L1}/2$ is the chance of acceptance: one loss maximises it, another teaches the confidence head to foresee
 #   it.
 # - Early positions weigh more, and losses are divided by the sum of the weights that count.
