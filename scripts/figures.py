@@ -43,7 +43,7 @@ FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1,
            "figure_2_deep": paper_figures.figure_2_deep, "figure_3_deep": paper_figures.figure_3_deep,
            "figure_5_deep": partial(lesson_09.figure_5, world="deep"), "figure_6_deep": partial(lesson_09.figure_6, world="deep"),
            "two_worlds": paper_figures.two_worlds, "longer_training": paper_figures.longer_training,
-           "gain_by_training_and_world": paper_figures.gain_by_training_and_world}
+           "gain_by_training_and_world": paper_figures.gain_by_training_and_world, "head_and_losses": paper_figures.lengths_by_head_and_losses}
 TABLES = {
     "Table 1: accepted length (tokens per round, bonus included)": paper_tables.table_1,
     "Table 1: gains of DSpark": ledger.table_1_gains,
@@ -56,7 +56,7 @@ TABLES = {
     "The deep world: gates": worlds.gates_table,
     "The deep world: gains of DSpark by passes and seed": lambda: worlds.gains_table(*DEEP_PASSES),
     "The deep world: claims": ledger.deep_table,
-    "The deep world: depth, heads, taps": worlds.contrasts_table,
+    "The deep world: depth, heads, losses, taps": worlds.contrasts_table,
     "The deep world: serving": worlds.serving_table,
 }
 

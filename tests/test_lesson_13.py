@@ -150,6 +150,28 @@ def test_heads_and_taps_in_the_deep_world_are_told_as_measured():
             f"a second pass DSpark {100 * second:.0f} %") in prose
 
 
+def test_head_and_losses_are_told_as_measured():
+    prose, found = stated.prose("13"), worlds.head_and_losses()
+    head_ce, head, losses, losses_head = found.values()
+    told = "with the same losses DSpark still accepts {:+.1f} % [{:+.1f}, {:+.1f}] longer".format(
+        *(100 * part for part in (head["all"].value, head["all"].low, head["all"].high)))
+    assert told in prose
+    told = "they alone bring a DFlash {:+.1f} % [{:+.1f}, {:+.1f}].".format(
+        *(100 * part for part in (losses["all"].value, losses["all"].low, losses["all"].high)))
+    assert told in prose
+    assert "**Both bring something of their own.** By the rule the head does" in prose
+    assert all(gain.low > 0 for by_place in found.values() for gain in by_place.values())
+    both = our_results.gains(DEEP["dspark"][0], DEEP["dflash"][0])["all"].value
+    assert f"Of the {100 * both:.1f} % a little more than half is the head's" in prose
+    shares = [np.log1p(gain["all"].value) / np.log1p(both) for gain in (head_ce, head)]
+    assert all(0.5 < share < 0.65 for share in shares)
+    assert "each brings about as much where the other is missing" in prose
+    for alone, beside in ((head_ce, head), (losses, losses_head)):
+        assert abs(alone["all"].value - beside["all"].value) < 0.03 and alone["all"].low < beside["all"].high
+    told = f"The head brings most on chat ({100 * head['chat'].value:+.1f} %), the losses most on code ({100 * losses['code'].value:+.1f} %)"
+    assert told in prose and [max(DOMAINS, key=lambda domain: gain[domain].value) for gain in found.values()] == ["chat", "chat", "code", "code"]
+
+
 def test_calibration_in_both_worlds_is_told_as_measured():
     prose = stated.prose("13")
     errors = {world: [100 * recorded_confidence.over_positions("ece", np.mean, calibrated, world).value for calibrated in (False, True)]

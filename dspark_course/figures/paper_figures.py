@@ -121,6 +121,25 @@ def gain_by_training_and_world():
     return fig
 
 
+def lengths_by_head_and_losses():
+    """Accepted length without and with the sequential head, learned from cross-entropy alone and from DSpark's losses, a panel for each
+    domain and one for the mean, in the deep world: where the lines are parallel, either cause works alone."""
+    lines = {"dflash": ("without a head", studies.DEEP["dflash"][0], studies.DEEP_LOSSES["dflash"]),
+             "dspark": ("with the Markov head", studies.DEEP_LOSSES["dspark"], studies.DEEP["dspark"][0])}
+    fig, panels = figure(len(COLUMNS), width=2.6, height=3.4, sharey=True)
+    for axes, (title, place) in zip(panels, our_results.PLACES.items()):
+        for shift, (name, (label, *recipes)) in zip((-0.02, 0.02), lines.items()):
+            found = [our_results.accepted_lengths(recipe)[place] for recipe in recipes]
+            draw_estimates(axes, np.arange(len(found)) + shift, found, {**drafter_style(name), "label": label})
+        axes.set(xticks=(0, 1), xticklabels=["cross-entropy\nalone", "DSpark's\nlosses"], xlim=(-0.4, 1.4), title=title)
+    panels[0].set_ylabel("accepted length\n(tokens per round)")
+    _, head, losses, _ = (found["all"] for found in worlds.head_and_losses().values())
+    fig.suptitle(f"In the mean the losses bring {losses.value:+.1%} without a head, the head {head.value:+.1%} with DSpark's losses", fontsize=11)
+    measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    return fig
+
+
 def longer_training():
     """Accepted length by passes over the training answers, a panel for each domain and one for the mean, in the deep world."""
     fig, panels = figure(len(COLUMNS), width=2.6, height=3.0, sharey=True)

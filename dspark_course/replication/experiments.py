@@ -63,7 +63,14 @@ def layer_and_choice() -> str:
     parts = [f"on {domain} {head[domain].value:+.0%}, {layer[domain].value:+.0%}, {entropy[domain]:.2f} nats per token"
              for domain in DOMAINS]
     return (f"Head with its loss, and the third layer, were taken away in turn ({TABLE_1['dflash']}, {DEPTHS[2]}): what head and loss "
-            f"bring, what the layer brings, beside the entropy of the target's answers: {'; '.join(parts)}")
+            f"bring, what the layer brings, beside the entropy of the target's answers: {'; '.join(parts)}. {head_or_losses()}")
+
+
+def head_or_losses() -> str:
+    """What the head and what DSpark's losses bring in the mean in the deep world, each exchanged alone."""
+    parts = [interval(found["all"], "percent") for found in worlds.head_and_losses().values()]
+    return ("In the deep world head and losses were exchanged one at a time, after one pass: the head brings {} with cross-entropy alone and {} "
+            "with DSpark's losses, the losses bring {} without a head and {} with it".format(*parts))
 
 
 def fall_by_head() -> str:

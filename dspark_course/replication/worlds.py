@@ -9,13 +9,21 @@ from dspark_lite.common.formats import interval, markdown
 from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.recorded import read
 from ..measure.gates import depth_gate, ending_gate
-from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_HEADS_TWO_PASSES, DEEP_PASSES, DEEP_TAPS, DEPTHS, SHALLOW_ALIKE, TABLE_1
+from ..measure.studies import (
+    DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_HEADS_TWO_PASSES, DEEP_LOSSES, DEEP_PASSES, DEEP_TAPS, DEPTHS, SHALLOW_ALIKE, TABLE_1)
 from . import our_results, recorded_serving
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
 WORLDS = {"shallow": {name: (TABLE_1[name],) for name in DEEP}, "deep": DEEP}  # world: drafter: recipes that differ in their seed
 WORLD_PROFILES = {"shallow": "tiny", "deep": "deep"}
 ONE_LAYER = {"shallow": DEPTHS[1], "deep": DEEP_DEPTHS[1]}  # world: recipe
+
+
+HEAD_AND_LOSSES = {  # what DSpark has and DFlash has not, each exchanged alone: the recipe with it, and the one without
+    "the head, both with cross-entropy alone": (DEEP_LOSSES["dspark"], DEEP["dflash"][0]),
+    "the head, both with DSpark's losses": (DEEP["dspark"][0], DEEP_LOSSES["dflash"]),
+    "DSpark's losses over cross-entropy, without a head": (DEEP_LOSSES["dflash"], DEEP["dflash"][0]),
+    "DSpark's losses over cross-entropy, with the head": (DEEP["dspark"][0], DEEP_LOSSES["dspark"])}
 
 
 def gates(world: str) -> dict[tuple[str, str], dict]:
@@ -118,6 +126,11 @@ def leads(rival: str) -> dict[int, dict[str, Estimate]]:
     return {passes: our_results.gains_over_seeds(ours[passes], theirs[passes]) for passes in ours if passes in theirs}
 
 
+def head_and_losses() -> dict[str, dict[str, Estimate]]:
+    """By how much DSpark's head, and its losses, lengthen what is accepted in the deep world, by domain and in the mean."""
+    return {title: our_results.gains(*pair) for title, pair in HEAD_AND_LOSSES.items()}
+
+
 def contrasts() -> dict[str, dict[str, Estimate]]:
     """In the deep world, of trainings with one seed, and one pass where nothing else is said: by how much one accepts longer than
     another, by domain and in the mean."""
@@ -127,6 +140,7 @@ def contrasts() -> dict[str, dict[str, Estimate]]:
     pairs |= {f"RNN head over Markov head, draft length {length}": (heads["dspark_rnn"], heads["dspark"])
               for length, heads in DEEP_HEADS.items()}
     pairs["RNN head over Markov head, draft length 8, two passes"] = DEEP_HEADS_TWO_PASSES["dspark_rnn"], DEEP_HEADS_TWO_PASSES["dspark"]
+    pairs |= HEAD_AND_LOSSES
     everything, *fewer = DEEP_TAPS
     pairs |= {f"DSpark that reads {everything} over one that reads {taps}": (DEEP_TAPS[everything], DEEP_TAPS[taps]) for taps in fewer}
     return {title: our_results.gains(*pair) for title, pair in pairs.items()}

@@ -518,8 +518,8 @@ for domain, entropy in experiments.answer_entropy().items():
 # And head and loss changed together. Lesson 07 parts them a little: it puts a Markov head on the lab's DFlash, frozen
 # after cross-entropy, and trains that head alone. Chat rises from 3.45 to 4.38 tokens per round, code from 5.52 to
 # 6.39, and math gains nothing. That fits the entropy, and it says that a head brings something on code where the name
-# is copied; but it is five prompts per domain, and their intervals are wide. What is still missing is a DFlash with
-# DSpark's loss.
+# is copied; but it is five prompts per domain, and their intervals are wide. Lesson 13 trains a DFlash with DSpark's
+# losses, in another world: there the losses bring nearly as much as the head.
 #
 # ## Figure 4: draft length
 #
@@ -746,8 +746,8 @@ Markdown(ledger.notes())
 # entropy and in much else. The deep world changes target, text, rates, layers and passes at once: it shows that the
 # result can change, and not why. But within it passes alone were varied: the second turns the order. To ask for: in
 # note 5, a DFlash trained with DSpark's loss. If it accepts as long as DSpark, the gain is the loss's, and what a
-# head can repair explains nothing. In note 9, a DFlash with one layer: if its first draft is accepted as often as
-# with three, depth is acquitted.
+# head can repair explains nothing (lesson 13 runs it in the deep world). In note 9, a DFlash with one layer: if its
+# first draft is accepted as often as with three, depth is acquitted.
 #
 # </details>
 
@@ -834,7 +834,7 @@ Markdown(ledger.settings_table())
 # - A comparison needs the same data, epochs, prompts and temperature; the files say so and the cells check it.
 # - Depth pays. DSpark's loop costs far less than DSpark gains, though more than in the paper; two layers of DSpark
 #   are worth more than three of DFlash on chat, and through chat in the mean. DSpark's gain over DFlash is that of
-#   head *and* loss; what the head alone brings is measured on few prompts (lesson 07).
+#   head *and* loss; lesson 13 parts the two.
 # - Tokens over rounds within a domain, then the mean over domains, each with the same weight.
 # - Two drafters on the same prompts: redraw the same prompts for both.
 # - A failure has a cause, and a cause is a guess until an experiment has taken it away. Compute beforehand what the
