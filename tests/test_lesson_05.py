@@ -186,8 +186,8 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"against the Markov head's {NUMBER} after the first training, and", rf"^first training, Markov .* {NUMBER}$"),
     (rf"after the first training, and {NUMBER} against \S+ after the second", rf"^second training, RNN .* {NUMBER}$"),
     (rf"after the first training, and \S+ against {NUMBER} after the second", rf"^second training, Markov .* {NUMBER}$"),
-    (rf"that {NUMBER} stands below \S+ is within the noise", rf"^DSpark(?: +\S+){{6}} +{NUMBER} "),
-    (rf"that \S+ stands below {NUMBER} is within the noise", rf"^DFlash(?: +\S+){{6}} +{NUMBER} "),
+    (rf"more tokens: {NUMBER} times plain decoding against", rf"^DSpark(?: +\S+){{6}} +{NUMBER} "),
+    (rf"times plain decoding against {NUMBER}\. \(The cell above", rf"^DFlash(?: +\S+){{6}} +{NUMBER} "),
     (rf"Rank 1 keeps {NUMBER} % of the table's squares", rf"^rank +1: .* {NUMBER}% of the table's squares kept"),
     (rf"next to nothing: {NUMBER} % of the map stays wasted", rf"^rank +1: +{NUMBER}% of the map"),
     (rf"RNN head is {NUMBER} % behind", rf"RNN head against the Markov head -{NUMBER}%"),
@@ -364,18 +364,15 @@ def test_on_chat_the_block_drafter_is_the_faster():
     assert speeds[0] < speeds[1]
 
 
-def test_on_math_the_head_about_pays_for_itself():
-    costlier, longer = caught(rf"costs about {NUMBER} % more than DFlash's.* brings {NUMBER} % more tokens, it about pays for itself",
-                              prose("05"), "the prose")
+def test_the_head_pays_for_itself_even_on_math():
+    costlier, longer = caught(rf"costs about {NUMBER} % more than DFlash's.* pays for itself even on math, where it brings only {NUMBER} % more "
+                              "tokens", prose("05"), "the prose")
     dspark, dflash = [[float(word) for word in caught(rf"^{name}((?: +\d\S+){{9}})$", printed("05"), "the output")[0].split()]
                       for name in ("DSpark", "DFlash")]  # τ by domain, the costs of a round, the speed by domain
     rounds = {name: scoreboard.by_domain(name, "accepted_length") / scoreboard.by_domain(name, "speedup") for name in ("dspark", "dflash")}
     assert float(costlier) == round(100 * (rounds["dspark"].mean() / rounds["dflash"].mean() - 1))
     assert float(longer) == pytest.approx(100 * (dspark[0] / dflash[0] - 1), abs=0.05)
-    assert abs(float(costlier) - float(longer)) < 1
-    caught(r"stands below \S+ is within the noise of these timings", prose("05"), "the prose")
-    by_domain = [(ours / fast) / (theirs / slow) - 1 for ours, fast, theirs, slow in zip(dspark[:3], dspark[6:], dflash[:3], dflash[6:])]
-    assert max(by_domain) - min(by_domain) > dflash[6] / dspark[6] - 1 > 0  # the head does the same work in every domain
+    assert all(ours > theirs for ours, theirs in zip(dspark[6:], dflash[6:]))
     (on_code,) = caught(rf"on code DSpark gains {NUMBER} % here", prose("05"), "the prose")
     assert float(on_code) == pytest.approx(100 * (dspark[1] / dflash[1] - 1), abs=0.05)
 

@@ -195,14 +195,15 @@ def token_costs(domain, verify):
     return costs
 
 
-def test_on_chat_eagle3_and_dspark_are_nearly_level():
-    caught("On chat, at the verification that we measured, DSpark drafts faster and Eagle3 commits more: here the two come out nearly level.* "
+def test_on_chat_eagle3s_token_is_a_little_cheaper():
+    caught("On chat, at the verification that we measured, DSpark drafts faster and Eagle3 commits more: here Eagle3's token is "
+           "cheaper, by less than a tenth.* "
            "and what a draft costs hardly counts: the larger", prose("06"), "the prose")
     verify, ratio, taus = verification()
     wholes = {name: draft_times(name)[2] for name in taus}
     token = {name: (whole + verify) / taus[name] for name, whole in wholes.items()}
     assert taus["Eagle3"] == max(taus.values()) and wholes["DSpark"] < wholes["Eagle3"]
-    assert 0.93 < token["Eagle3"] / token["DSpark"] < 1.07 and max(token["Eagle3"], token["DSpark"]) < min(token["DFlash"], verify / ratio)
+    assert 0.9 < token["Eagle3"] / token["DSpark"] < 0.99 and max(token["Eagle3"], token["DSpark"]) < min(token["DFlash"], verify / ratio)
     for domain in DOMAINS:
         at_right, longest = token_costs(domain, 20 * verify), {name: taus[-1] for name, taus in taus_by_length(domain).items()}
         assert min(at_right, key=lambda name: min(at_right[name])) == max(longest, key=longest.get)
@@ -275,11 +276,11 @@ def test_tokens_per_round_are_not_speed():
 
 
 def test_where_eagle3_loses_what_it_won():
-    caught("On math DSpark beats Eagle3 on both counts, since it commits more at less cost. On code Eagle3 commits a tenth more than DSpark, and "
-           "its round costs more by a fifth: it loses what it won", prose("06"), "the prose")
+    caught("On math DSpark beats Eagle3 on both counts, since it commits more at less cost. On code Eagle3 commits a tenth more than DSpark, but "
+           "its round costs a seventh more: it loses what it won", prose("06"), "the prose")
     (tau, cost, speed), (rival_tau, rival_cost, rival_speed) = scoreboard_row("DSpark"), scoreboard_row("Eagle3")
     assert 1.08 < rival_tau["code"] / tau["code"] < 1.12 and rival_speed["code"] < speed["code"]
-    assert 1.16 < rival_cost / cost < 1.25
+    assert 1.12 < rival_cost / cost < 1.18
     assert tau["math"] > rival_tau["math"] and cost < rival_cost and speed["math"] > rival_speed["math"]
 
 

@@ -1,9 +1,110 @@
-"""Checkers of lesson 01: bytes of the K/V cache, the time a draft may take."""
+"""Checkers of lesson 01: the loop with a cache, bytes of the K/V cache, the time a draft may take."""
 
 import math
+from dataclasses import dataclass
 from types import SimpleNamespace
 
-from .checking import Exercise, Mistake, Step
+import torch
+
+from dspark_lite.losslessness.toys import toy_models
+from .checking import Exercise, Mistake, Step, finished
+
+
+class WatchedTarget:
+    """A small target with random weights that notes how many positions each of its passes reads."""
+
+    def __init__(self):
+        self.target, _ = toy_models(seed=6, vocab_size=11)
+        self.device, self.reads = self.target.device, []
+
+    def prefill(self, ids):
+        """The target's own pass over a prompt, noted."""
+        self.reads.append(ids.shape[1])
+        return self.target.prefill(ids)
+
+    def verify(self, tokens, cache):
+        """The target's own pass over further tokens, noted."""
+        self.reads.append(tokens.shape[1])
+        return self.target.verify(tokens, cache)
+
+
+@dataclass(frozen=True)
+class WatchedStep(Step):
+    """A step of functions of a target, a prompt and a count: their tokens are compared, and how many positions each pass has read."""
+
+    def result(self, function, case: tuple):
+        """The tokens of `function`, and the positions of its passes but those after the last token that it needs."""
+        def watched(ids, count):
+            target = WatchedTarget()
+            with torch.inference_mode():
+                answer = finished(function(target, ids, count))
+            return [self.tokens(answer), target.reads[:count]]
+
+        return super().result(watched, case)
+
+    def tokens(self, answer) -> list[float]:
+        """An answer's tokens; raises Mistake where it is no list of numbers."""
+        try:
+            return [float(token) for token in answer]
+        except (TypeError, ValueError, RuntimeError):
+            raise Mistake(f"a value of type {type(answer).__name__} cannot be read as the answer here; {self.otherwise}") from None
+
+
+def first_token(target, ids):
+    """The greedy token [1, 1] after a prompt [1, n], and the filled cache."""
+    step, cache = target.prefill(ids)
+    return step.logits[:, -1:].argmax(-1), cache
+
+
+def decode_with_cache(target, ids, count, read=lambda ids, tokens: tokens[-1], start=(), told=lambda tokens: tokens):
+    """`count` greedy tokens after ids [1, n]: after the prompt each pass reads `read(ids, tokens)`; `told` is returned of them."""
+    token, cache = first_token(target, ids)
+    tokens = [*start, token]
+    while len(tokens) < count:
+        tokens.append(target.verify(read(ids, tokens), cache).logits[:, -1:].argmax(-1))
+    return [int(token) for token in told(tokens)]
+
+
+def without_keeping(target, ids, count):
+    """A new cache in each pass."""
+    tokens = []
+    for _ in range(count):
+        token, _ = first_token(target, torch.cat([ids, *tokens], 1))
+        tokens.append(token)
+    return [int(token) for token in tokens]
+
+
+def prompt_read_twice(target, ids, count):
+    """The loop begins with the prompt's last token, which the cache holds already."""
+    _, cache = target.prefill(ids)
+    token, tokens = ids[:, -1:], []
+    while len(tokens) < count:
+        token = target.verify(token, cache).logits[:, -1:].argmax(-1)
+        tokens.append(int(token))
+    return tokens
+
+
+check_decode_with_cache = Exercise(decode_with_cache, WatchedStep([(torch.tensor([[3, 1, 4, 1, 5]]), 6), (torch.tensor([[2, 7]]), 4)], {
+    "the tokens are right, but each pass reads the whole text again: keep the cache of the first pass and let `verify` read the last token":
+        without_keeping,
+    "`verify` appends what it reads to the cache, which holds the text already: pass in the last token alone":
+        lambda target, ids, count: decode_with_cache(target, ids, count, read=lambda ids, tokens: torch.cat([ids, *tokens], 1)),
+    "`verify` appends what it reads to the cache, which holds the earlier tokens already: pass in the last one alone":
+        lambda target, ids, count: decode_with_cache(target, ids, count, read=lambda ids, tokens: torch.cat(tokens, 1)),
+    "every pass reads the first new token; it must read the one drawn last":
+        lambda target, ids, count: decode_with_cache(target, ids, count, read=lambda ids, tokens: tokens[0]),
+    "every pass reads the prompt's last token; after the first one it must read the token drawn last":
+        lambda target, ids, count: decode_with_cache(target, ids, count, read=lambda ids, tokens: ids[:, -1:]),
+    "the prompt's last token is read twice: `prefill` has read it, and its last row gives the first new token": prompt_read_twice,
+    "the first new token is missing: the prompt's own pass gives it":
+        lambda target, ids, count: decode_with_cache(target, ids, count + 1, told=lambda tokens: tokens[1:]),
+    "that is one token too many: the prompt's pass gives the first of them":
+        lambda target, ids, count: decode_with_cache(target, ids, count + 1),
+    "that is one token too few: the prompt's pass gives one, and each further pass one more":
+        lambda target, ids, count: decode_with_cache(target, ids, count - 1),
+    "return the new tokens alone, without the prompt's":
+        lambda target, ids, count: [*ids[0].tolist(), *decode_with_cache(target, ids, count)],
+}, "`prefill` reads the prompt once, and its last row gives the first token; then `verify` reads one token per pass, the last one"))
 
 
 def key_numbers(config, heads, layers=1):

@@ -77,16 +77,42 @@ print(lab.decode(slow))
 # `Target.prefill` reads a prompt and returns its pass (`step`, with the logits) and the filled cache; `Target.verify`
 # reads further tokens and appends them to the cache (later it checks guesses, hence its name); `Target.roll_back`
 # removes the last ones again.
+#
+# ### Exercise 1 · Decode with a cache (code)
+# Return the list of the `count` greedy tokens after ids [1, n], as ints. Each pass after the prompt's reads one token.
+# `step, cache = target.prefill(ids)` and `step = target.verify(tokens, cache)`, with tokens [1, k], give the logits
+# [1, k, V] as `step.logits`, of the prompt only the last row.
+#
+# <details><summary>Hint</summary>
+#
+# The prompt's own pass gives the first token. Which token has no pass read yet? `torch.tensor([[token]],
+# device=target.device)` makes it [1, 1].
+#
+# </details>
 
 # %%
-def decode_with_cache(ids, count):
+from dspark_course.exercises import lesson_01 as exercises
+
+# %% tags=["exercise"]
+def decode_with_cache(target, ids, count):
     """`count` greedy tokens after ids [1, n]; after the prompt each pass reads one token."""
-    step, cache = lab.target.prefill(ids)
+    ...
+
+
+done = exercises.check_decode_with_cache(decode_with_cache)
+
+# %% tags=["solution"]
+def decode_with_cache(target, ids, count):
+    """`count` greedy tokens after ids [1, n]; after the prompt each pass reads one token."""
+    step, cache = target.prefill(ids)
     tokens = [step.logits[0, -1].argmax().item()]
     while len(tokens) < count:
-        step = lab.target.verify(torch.tensor([tokens[-1:]], device=lab.device), cache)
+        step = target.verify(torch.tensor([tokens[-1:]], device=target.device), cache)
         tokens.append(step.logits[0, -1].argmax().item())
     return tokens
+
+
+done = exercises.check_decode_with_cache(decode_with_cache)
 
 # %% [markdown]
 # The claim is that the cache changes nothing but the time: the same tokens, one for one. (The two ways round
@@ -97,7 +123,7 @@ def decode_with_cache(ids, count):
 from dspark_lite import generate
 from dspark_lite.losslessness.ties import same_or_tied
 
-fast = decode_with_cache(ids, 24)
+fast = (decode_with_cache if done else exercises.decode_with_cache)(lab.target, ids, 24)  # yours, once it is right
 package = generate(lab.target, None, ids, max_new_tokens=24, stop_token_ids=()).token_ids
 agree = sum(a == b for a, b in zip(slow, fast, strict=True))
 print(f"{agree} of {len(slow)} tokens equal with and without cache")
@@ -109,8 +135,11 @@ assert same_or_tied(lab.target, ids, slow, fast)
 # not depend on which tokens are in the context, so we fill it with random ones. `least_milliseconds` takes {name:
 # function}, runs all functions `repeats` times, each time in another order, and returns the shortest time of each:
 # other work on the machine can only lengthen a time.
-#
-# Guess first: from 64 to 1,024 tokens, how many times longer will it take without the cache, and with it?
+
+# %%
+from dspark_course.exercises.predictions import predict
+
+longer = predict("From 64 to 1,024 tokens of context: how many times as long does the next token take without the cache, and with it?", ...)
 
 # %%
 from functools import partial
@@ -137,6 +166,7 @@ from dspark_course.figures import lesson_01 as figures
 picture = figures.context_cost_figure(contexts, list(without_cache.values()), list(with_cache.values()), lab.device_name)
 for way, found in (("without the cache", without_cache), ("with the cache", with_cache)):
     print(f"{way:17} {found[64]:7.1f} ms after 64 tokens of context, {found[1024]:7.1f} ms after 1,024")
+longer.beside(" and ".join(f"{found[1024] / found[64]:.1f} times" for found in (without_cache, with_cache)))
 
 # %% [markdown]
 # Without a cache the price of a token grows with everything written so far: slowly at first, as every pass has a
@@ -154,7 +184,7 @@ print(f"layer 0 holds keys {tuple(keys.shape)} and values {tuple(values.shape)} 
 print(f"all {len(cache.layers)} layers: {held:,} bytes for {ids.shape[1]} tokens")
 
 # %% [markdown]
-# ### Exercise 1 · Bytes of a context (code)
+# ### Exercise 2 · Bytes of a context (code)
 # Return the bytes of a cache, as an int, for any model, context and size of a number. Of `config` use only
 # `num_hidden_layers`, `num_attention_heads`, `num_key_value_heads` and `head_dim`. For our prompt,
 # `cache_bytes(model.config, ids.shape[1], lab.target.dtype.itemsize)` must be `held`.
@@ -165,9 +195,6 @@ print(f"all {len(cache.layers)} layers: {held:,} bytes for {ids.shape[1]} tokens
 # in the cache?
 #
 # </details>
-
-# %%
-from dspark_course.exercises import lesson_01 as exercises
 
 # %% tags=["exercise"]
 def cache_bytes(config, context, bytes_per_number):
@@ -210,8 +237,6 @@ assert same_or_tied(lab.target, ids, fast[:1] + together, fast[:9])
 # two numbers in the place of the dots.
 
 # %%
-from dspark_course.exercises.predictions import predict
-
 price = predict("Passes over 8 and over 32 positions take how many times as long as a pass over one?", ...)
 
 # %%
@@ -345,7 +370,10 @@ if not is_credible(pass_ms) or any(pass_ms[k] < bare_ms[k] for k in (1, 2, 8, 32
 #
 # </details>
 #
-# And on GPUs? Guess first: which has more room, the small T4 of 2018 or the H200 of 2024?
+# And on GPUs?
+
+# %%
+roomier = predict("How many times as much room as the small T4 of 2018 has the H200 of 2024?", ...)
 
 # %%
 from dspark_course.measure.roofline import DEVICES
@@ -362,6 +390,8 @@ print(f"here, with {bytes_per_weight:.0f} bytes per weight: about {room:.0f} pos
 for name, device in DEVICES.items():  # a multiply-add is two operations, a weight has 16 bits
     print(f"{name:5} {device.operations / 1e12:4.0f} trillion operations and {device.bandwidth / 1e9:5.0f} billion bytes per second: "
           f"{free_positions(device.operations / 2, device.bandwidth, 2):4.0f} positions")
+old, new = (free_positions(DEVICES[name].operations / 2, DEVICES[name].bandwidth, 2) for name in ("T4", "H200"))
+roomier.beside(f"{new / old:.2f} times")
 
 # %% [markdown]
 # The GPUs' numbers are from data sheets: memory bandwidth and dense 16-bit throughput. They are peaks, so take the
@@ -374,7 +404,7 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 # unused. But the room belongs to the machine, not to a request. $R$ requests decoded together fill $R(\gamma + 1)$
 # positions of it; lessons 10 and 11 are about sharing it.
 #
-# ### Exercise 2 · Where the memory goes (think)
+# ### Exercise 3 · Where the memory goes (think)
 # The formula for $k^*$ leaves out the K/V cache. Let $R$ requests share a pass. It reads $W$ bytes of weights and,
 # for each request, $C$ bytes of keys and values. A position multiplies every weight once. It multiplies every stored
 # number of its own request's keys and values $m$ times, once for each of the $m$ attention heads that share a key
@@ -412,8 +442,11 @@ for name, device in DEVICES.items():  # a multiply-add is two operations, a weig
 # Plain decoding is the case without a draft, with $\tau = 1$; we write $T_\text{plain}$ for the time of its round,
 # which is a pass over one position and the choice of the next token. Three ways to a smaller $L$: draft faster,
 # verify cheaper, or be right more often. We look at all three terms in a real run of DSpark, against plain decoding
-# of the same prompt. Guess first: what speed-up would free drafts that are always right have, by your price of 8
-# positions? And DSpark's?
+# of the same prompt. Free drafts that are always right would have a speed-up of about 8 over your price of 8
+# positions.
+
+# %%
+gained = predict("How many times as fast as plain decoding is DSpark on this prompt?", ...)
 
 # %%
 drafter = lab.drafter("dspark")
@@ -441,17 +474,18 @@ for name, found in runs.items():
     print(f"{name:8}{draft_ms:7.2f} ms{verify_ms:7.2f} ms{len(found[0].rounds):8}{tau:7.2f}{formula:16.2f} ms{clocked:14.2f} ms")
 formula, clocked = per_token["plain"] / per_token["dspark"]
 print(f"{'speed-up':43}{formula:16.2f}   {clocked:14.2f}")
+gained.beside(f"{clocked:.2f} times")
 
 # %% [markdown]
 # A round of DSpark costs more than a plain pass and brings 6.88 tokens; this easy answer took 8 rounds. (Lesson 00's
 # math answers bring fewer tokens per round on average, and gain less.) Its $T_\text{verify}$ holds a pass over 8
 # positions, the accept rule, and the commit, in which the drafter reads what was kept. The ratio of the two $L$ is
-# the speed-up; free drafts that are always right would have about $8\,T(1)/T(8)$.
+# the speed-up.
 #
 # Formula and clock agree within a few percent. The clock also counts DSpark's reading of the prompt and the moments
 # between rounds. Both start after the target has read the prompt, a wait that no drafter can shorten.
 #
-# ### Exercise 3 · A budget for the draft (code)
+# ### Exercise 4 · A budget for the draft (code)
 # Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up over plain
 # decoding is to be `wanted`? All arguments are floats above 0, the times in one unit. Return a negative budget as it
 # is.
@@ -502,7 +536,7 @@ if done:
 # Times are in plain passes; the sliders start at what was measured above. Upper bar: $\tau$ tokens of plain decoding.
 # Lower bar: the one round that commits them. The picture shows two ways to make the lower bar the longer one: a cheap
 # draft that is seldom right, and a draft that is always right and costs nearly as much as the target. A third is a
-# slow verification: how slow, from the starting values? Exercise 3 tells; check it with the last slider.
+# slow verification: how slow, from the starting values? Exercise 4 tells; check it with the last slider.
 #
 # <details><summary>Answer</summary>
 #
@@ -521,7 +555,7 @@ panel = widgets.explore(
 )
 
 # %% [markdown]
-# ### Exercise 4 · Your machine (open)
+# ### Exercise 5 · Your machine (open)
 # How does $T(8)/T(1)$ depend on the number of threads (`torch.set_num_threads`), or on the length of the context?
 # Choose one, write down what you expect, measure with `least_milliseconds`, and plot it. How much of the result is
 # matrix products, how much everything else?

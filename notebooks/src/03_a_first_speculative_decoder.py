@@ -422,7 +422,7 @@ picture = figures.latency_bars(costs, lab.device_name)
 # Prompt lookup drafts almost for free and gains almost nothing: 1.27 tokens per round on math, 1.20 on code, and on chat,
 # where an answer repeats hardly anything, 1.04. Reading a block takes longer than a plain pass, and that can cost more than
 # the copies save. The figure's title says where it did so here; on the twenty prompts of the scoreboard, at the end of this
-# lesson, prompt lookup *loses* on chat, at 0.94 times plain decoding.
+# lesson, prompt lookup *loses* on chat, at 0.90 times plain decoding.
 #
 # The small LM guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less than $\tau$ says:
 # it needs `gamma` passes one after another, and about half of its time is drafting. How expensive is such a pass? The first
@@ -470,7 +470,7 @@ print(f"verifying a block takes v = {v:.2f} plain passes")
 # at most $\gamma a$, so no draft length helps when $a < c$.
 #
 # So there are three ways to lose: drafts that are wrong too often, that cost too much, and that cost more to verify than they
-# bring. The last one catches even free drafts: in the scoreboard below, a round of prompt lookup takes 1.14 plain passes to
+# bring. The last one catches even free drafts: in the scoreboard below, a round of prompt lookup takes 1.17 plain passes to
 # verify (a mean over the domains) and brings 1.03 tokens on chat.
 #
 # Now take the drafter that is never wrong, the target itself: $a = 1$ and $c = 1$.
@@ -626,7 +626,7 @@ picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 # $\gamma c + v$ right, too? Compute it for one domain, with the $c$ and $v$ above, and compare each line's cost of a round. In
 # our run it lay within 15% of all twelve, and was too high for 1 draft.
 #
-# Each extra draft adds a pass of the small LM and is reached less often. By the formula 7 drafts make it at most a sixth
+# Each extra draft adds a pass of the small LM and is reached less often. By the formula 7 drafts make it at most a quarter
 # faster than 4. In our run the gain was smaller than the formula's in every domain, and on code it was a loss.
 #
 # ### Exercise 7 · A better look-up (open)
@@ -663,9 +663,9 @@ from dspark_course.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup"))
 
 # %% [markdown]
-# The small LM brings 4.95 to 6.71 tokens per round, and a round costs 3.12 plain passes: 1.67 for drafting, 1.43 for
-# verifying, the rest for its reading of the prompt. So it is 1.7 to 2.2 times as fast, not five to seven. There $c$ was
-# 1.67/7 = 0.24; such ratios differ from run to run. A drafter that brings as much for less is what lessons 04 to 06 look
+# The small LM brings 4.95 to 6.71 tokens per round, and a round costs 2.83 plain passes: 1.43 for drafting, 1.38 for
+# verifying, the rest for its reading of the prompt. So it is 1.7 to 2.4 times as fast, not five to seven. There $c$ was
+# 1.43/7 = 0.20; such ratios differ from run to run. A drafter that brings as much for less is what lessons 04 to 06 look
 # for.
 #
 # ## Recap

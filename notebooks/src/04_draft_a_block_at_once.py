@@ -887,11 +887,11 @@ from dspark_course.figures.scoreboard import scoreboard
 print(scoreboard("small_lm", "prompt_lookup", "dflash"))
 
 # %% [markdown]
-# A round of DFlash costs 1.78 plain passes in total, that of the small LM 3.12. DFlash accepts more on math, less on
+# A round of DFlash costs 1.88 plain passes in total, that of the small LM 2.83. DFlash accepts more on math, less on
 # code, and is faster on both. (The table was recorded earlier. Costs are means over the domains, speed-ups are each
 # domain's own; the parts of a round are timed by themselves.)
-# **On chat it loses to the small LM**, 1.93 against 2.21 times plain decoding: to win with 3.38 tokens per round, a
-# round would have to cost less than 1.53, and verifying alone takes 1.46. Cheaper drafting will hardly do that. The
+# **On chat it loses to the small LM**, 1.78 against 2.36 times plain decoding: to win with 3.38 tokens per round, a
+# round would have to cost less than 1.43, and verifying alone takes 1.51. Cheaper drafting cannot do that. The
 # collision, two thirds of the loss at the one place in the block where we told it apart, is what lesson 05 mends.
 #
 # **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) gives the second slot a look at the first

@@ -822,11 +822,11 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark"))
 
 # %% [markdown]
 # On chat DSpark commits 5.00 tokens per round, DFlash 3.38, and now the block drafter is faster than the small LM,
-# which commits 6.71 and runs once for every draft. A round costs about 5 % more than DFlash's, 1.86 passes against
-# 1.78 in the mean of the domains. On math, where the head brings 4.3 % more tokens, it about pays for itself, no
-# more: that 3.34 stands below 3.47 is within the noise of these timings. (The cell above timed the head alone; these
-# rounds also compute the confidences of lesson 09. And these are 20 prompts per domain: on code DSpark gains 8.5 %
-# here, on 200 prompts 2.4 %.)
+# which commits 6.71 and runs once for every draft. A round costs about 2 % more than DFlash's, 1.92 passes against
+# 1.88 in the mean of the domains. So the head pays for itself even on math, where it brings only 4.3 % more tokens:
+# 3.34 times plain decoding against 3.25. (The cell above timed the head alone; these rounds also compute the
+# confidences of lesson 09. And these are 20 prompts per domain: on code DSpark gains 8.5 % here, on 200 prompts
+# 2.4 %.)
 #
 # ## Explore
 #

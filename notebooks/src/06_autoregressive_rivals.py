@@ -720,8 +720,8 @@ slider = widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 
 panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("domain", list(few)[::-1]), verify=slider)
 
 # %% [markdown]
-# On chat, at the verification that we measured, DSpark drafts faster and Eagle3 commits more: here the two come out
-# nearly level, and eight prompts are few. Push the slider to the right, and what a draft costs hardly counts: the
+# On chat, at the verification that we measured, DSpark drafts faster and Eagle3 commits more: here Eagle3's token is
+# cheaper, by less than a tenth, and eight prompts are few. Push the slider to the right, and what a draft costs hardly counts: the
 # larger $\tau$ wins. At the left end (lower picture), with a target no larger than its drafters, a further pass costs
 # Eagle3 as much as it brings, or more: its curve is flat or rises. DSpark's falls on, since its block is paid for
 # already. But on chat no drafter beats plain decoding there: even a draft of one costs most of the pass that it may
@@ -864,9 +864,9 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # (Costs are means over whole answers, so verifying is more than the pass that we timed: it holds the accept rule and
 # all that follows a round.)
 #
-# **Tokens per round are not speed.** On chat the small LM commits 6.71, Eagle3 6.16, and yet they gain 2.21 and 2.93:
-# a round of the small LM costs 3.12 plain passes, Eagle3's 2.25. On math DSpark beats Eagle3 on both counts, since it
-# commits more at less cost. On code Eagle3 commits a tenth more than DSpark, and its round costs more by a fifth: it
+# **Tokens per round are not speed.** On chat the small LM commits 6.71, Eagle3 6.16, and yet they gain 2.36 and 2.79:
+# a round of the small LM costs 2.83 plain passes, Eagle3's 2.21. On math DSpark beats Eagle3 on both counts, since it
+# commits more at less cost. On code Eagle3 commits a tenth more than DSpark, but its round costs a seventh more: it
 # loses what it won.
 #
 # ## Recap
