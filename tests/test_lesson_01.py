@@ -8,6 +8,7 @@ from itertools import combinations
 import notebooks
 import pytest
 import stated
+import torch
 from helpers import drawn
 
 from dspark_course.exercises import lesson_01 as exercises
@@ -57,6 +58,19 @@ def test_repeats_are_shuffled_and_the_shortest_counts(monkeypatch):
 def test_bytes_that_are_no_int_are_refused_with_the_reason(capsys):
     assert not exercises.check_cache_bytes(lambda *case: float(exercises.cache_bytes(*case)))
     assert capsys.readouterr().out == "Not yet: the number is right; return it as an int, without a float among its factors\n"
+
+
+@pytest.mark.parametrize(("answer", "said"), [
+    (lambda target, ids, count: [1] * count, "your function asks nothing of its argument `target`"),
+    (lambda target, ids, count: [target.verify(target.prefill(ids)[0].logits.argmax(-1))], "`verify` needs the cache that `prefill` has returned"),
+    (lambda target, ids, count: target.verify(ids[0, -1:], target.prefill(ids)[1]), "`verify` takes a tensor of tokens [1, k]"),
+    (lambda target, ids, count: [exercises.decode_with_cache(target, ids, count)], "return one list of the tokens"),
+    (lambda target, ids, count: torch.tensor([exercises.decode_with_cache(target, ids, count)]), "return one list of the tokens"),
+    (lambda target, ids, count: target.prefill(ids)[0].logits.argmax().item(), "a value of type int cannot be read as the answer here"),
+])
+def test_a_loop_that_goes_wrong_is_told_what_is_amiss(answer, said, capsys):
+    assert not exercises.check_decode_with_cache(answer)
+    assert capsys.readouterr().out.startswith(f"Not yet: {said}")
 
 
 def test_a_round_is_laid_beside_the_plain_passes_that_it_saves(closing):
@@ -128,7 +142,7 @@ def test_a_round_of_dspark_costs_more_than_a_plain_pass_and_brings_more():
 
 def test_at_one_position_reading_takes_longer_than_the_calls():
     products, calls = numbers(r"^At one position ([\d.]+) ms; the same \d+ calls with one row per matrix ([\d.]+) ms\.$")
-    assert stands("with one row per matrix: they take less than half as long") and calls < products / 2
+    assert stands("the same calls with one row per matrix take less than half as long") and calls < products / 2
 
 
 def test_no_dot_lies_above_the_roof():

@@ -1,4 +1,4 @@
-"""Checkers of lesson 01: the loop with a cache, bytes of the K/V cache, the time a draft may take."""
+"""Checkers of lesson 01: the loop with a cache, bytes of the K/V cache, the room of a GPU, the time a draft may take."""
 
 import math
 from dataclasses import dataclass
@@ -22,8 +22,12 @@ class WatchedTarget:
         self.reads.append(ids.shape[1])
         return self.target.prefill(ids)
 
-    def verify(self, tokens, cache):
+    def verify(self, tokens, cache=None):
         """The target's own pass over further tokens, noted."""
+        if cache is None:
+            raise Mistake("`verify` needs the cache that `prefill` has returned: pass it on beside the tokens")
+        if getattr(tokens, "ndim", None) != 2:
+            raise Mistake("`verify` takes a tensor of tokens [1, k]; for one token torch.tensor([[token]], device=target.device)")
         self.reads.append(tokens.shape[1])
         return self.target.verify(tokens, cache)
 
@@ -38,12 +42,17 @@ class WatchedStep(Step):
             target = WatchedTarget()
             with torch.inference_mode():
                 answer = finished(function(target, ids, count))
-            return [self.tokens(answer), target.reads[:count]]
+            tokens = self.tokens(answer)
+            if not target.reads:
+                raise Mistake("your function asks nothing of its argument `target`; read with that one, not with `lab.target` or `model`")
+            return [tokens, target.reads[:count]]
 
         return super().result(watched, case)
 
     def tokens(self, answer) -> list[float]:
         """An answer's tokens; raises Mistake where it is no list of numbers."""
+        if getattr(answer, "ndim", 1) == 2 or isinstance(answer, list) and len(answer) == 1 and isinstance(answer[0], list):
+            raise Mistake("return one list of the tokens, without the dimension [1, ...] around it")
         try:
             return [float(token) for token in answer]
         except (TypeError, ValueError, RuntimeError):
@@ -74,6 +83,36 @@ def without_keeping(target, ids, count):
     return [int(token) for token in tokens]
 
 
+def forgetting(target, ids, count):
+    """A new cache in each pass, of the last token alone."""
+    token, _ = first_token(target, ids)
+    tokens = [token]
+    while len(tokens) < count:
+        token, _ = first_token(target, token)
+        tokens.append(token)
+    return [int(token) for token in tokens]
+
+
+def unpacking(target, ids, count):
+    """What `verify` returns is taken apart, as what `prefill` returns is."""
+    step, cache = target.prefill(ids)
+    tokens = [step.logits[:, -1:].argmax(-1)]
+    while len(tokens) < count:
+        step, cache = target.verify(tokens[-1], cache)
+        tokens.append(step.logits[:, -1:].argmax(-1))
+    return tokens
+
+
+def last_token_apart(target, ids, count):
+    """The prompt but for its last token is read first, then one token per pass: as good."""
+    _, cache = target.prefill(ids[:, :-1])
+    token, tokens = ids[:, -1:], []
+    while len(tokens) < count:
+        token = target.verify(token, cache).logits[:, -1:].argmax(-1)
+        tokens.append(int(token))
+    return tokens
+
+
 def prompt_read_twice(target, ids, count):
     """The loop begins with the prompt's last token, which the cache holds already."""
     _, cache = target.prefill(ids)
@@ -95,6 +134,8 @@ check_decode_with_cache = Exercise(decode_with_cache, WatchedStep([(torch.tensor
         lambda target, ids, count: decode_with_cache(target, ids, count, read=lambda ids, tokens: tokens[0]),
     "every pass reads the prompt's last token; after the first one it must read the token drawn last":
         lambda target, ids, count: decode_with_cache(target, ids, count, read=lambda ids, tokens: ids[:, -1:]),
+    "each pass forgets the text before its token: keep the cache of the first pass, and let `verify` add to it": forgetting,
+    "`verify` returns the step alone and adds to the cache that it is given: step = target.verify(tokens, cache)": unpacking,
     "the prompt's last token is read twice: `prefill` has read it, and its last row gives the first new token": prompt_read_twice,
     "the first new token is missing: the prompt's own pass gives it":
         lambda target, ids, count: decode_with_cache(target, ids, count + 1, told=lambda tokens: tokens[1:]),
@@ -104,7 +145,8 @@ check_decode_with_cache = Exercise(decode_with_cache, WatchedStep([(torch.tensor
         lambda target, ids, count: decode_with_cache(target, ids, count - 1),
     "return the new tokens alone, without the prompt's":
         lambda target, ids, count: [*ids[0].tolist(), *decode_with_cache(target, ids, count)],
-}, "`prefill` reads the prompt once, and its last row gives the first token; then `verify` reads one token per pass, the last one"))
+}, "`prefill` reads the prompt once, and its last row gives the first token; then `verify` reads one token per pass, the last one"),
+    also_right=(last_token_apart,))
 
 
 def key_numbers(config, heads, layers=1):
@@ -160,6 +202,44 @@ check_cache_bytes = Exercise(cache_bytes, Step([(CONFIG, 11, 4), (CONFIG, 11, 8)
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * 45 * size,
         lambda c, n, size: 2 * key_numbers(c, c.num_key_value_heads, c.num_hidden_layers) * n * 4),
 }, "count the numbers that one token leaves in one layer; then all layers, all tokens, and the bytes of a number"), manner=of_an_int)
+
+
+def gpu_room(operations, bandwidth, bits):
+    """The room k* of a GPU for weights of `bits` bits, by its data sheet."""
+    return bits / 8 * (operations / 2) / bandwidth
+
+
+check_gpu_room = Exercise(gpu_room, Step([(6e12, 3e11, 12), (7e12, 9e11, 4)], {  # in 16 bits the factors 2 and 8 would cancel
+    "a multiply-add is two operations: there are half as many multiply-adds per second":
+        lambda operations, bandwidth, bits: bits / 8 * operations / bandwidth,
+    "a multiply-add is two operations, so divide by 2: there are fewer multiply-adds per second than operations":
+        lambda operations, bandwidth, bits: bits / 8 * operations * 2 / bandwidth,
+    "b counts bytes per weight, and a byte has 8 bits":
+        lambda operations, bandwidth, bits: bits * (operations / 2) / bandwidth,
+    "b counts bytes per weight: divide the bits by 8, do not multiply":
+        lambda operations, bandwidth, bits: 8 * bits * (operations / 2) / bandwidth,
+    "two things: b counts bytes, of 8 bits each, and a multiply-add is two operations":
+        lambda operations, bandwidth, bits: bits * operations / bandwidth,
+    "that is right in 16 bits alone; the room depends on `bits`, too": (
+        lambda operations, bandwidth, bits: operations / bandwidth,
+        lambda operations, bandwidth, bits: 2 * (operations / 2) / bandwidth),
+    "that is k*/b, multiply-adds per byte; the room counts positions, each of which takes one multiply-add per weight":
+        lambda operations, bandwidth, bits: operations / 2 / bandwidth,
+    "the ratio is upside down: faster multiplying makes room, faster reading takes it away": (
+        lambda operations, bandwidth, bits: bits / 8 * bandwidth / (operations / 2),
+        lambda operations, bandwidth, bits: bandwidth / (operations / 2)),
+    "narrower weights are read sooner, so they leave less room: multiply by the bytes per weight, do not divide": (
+        lambda operations, bandwidth, bits: operations / 2 / bandwidth / (bits / 8),
+        lambda operations, bandwidth, bits: operations / 2 / bandwidth / bits),
+    "`bits` counts as it stands: 4 bits are half a byte, not 0 bytes and not a whole one": (
+        lambda operations, bandwidth, bits: bits // 8 * (operations / 2) / bandwidth,
+        lambda operations, bandwidth, bits: math.ceil(bits / 8) * (operations / 2) / bandwidth),
+    "return the room as it is, not rounded": (
+        lambda operations, bandwidth, bits: bits / 8 * (operations / 2) // bandwidth,
+        lambda operations, bandwidth, bits: round(bits / 8 * (operations / 2) / bandwidth),
+        lambda operations, bandwidth, bits: math.ceil(bits / 8 * (operations / 2) / bandwidth),
+        lambda operations, bandwidth, bits: round(bits / 8 * (operations / 2) / bandwidth, 1)),
+}, "bring the three numbers into the formula's units: bytes per weight, multiply-adds per second, bytes per second"))
 
 
 def draft_budget(tau, verify, plain, wanted):

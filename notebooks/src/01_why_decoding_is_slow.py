@@ -233,8 +233,7 @@ assert same_or_tied(lab.target, ids, fast[:1] + together, fast[:9])
 # This pass read one token that we had and seven that could have been guesses. Each row's prediction says whether the
 # guess after it is right: so one pass checks all seven, up to the first wrong one, and adds a token of its own.
 #
-# Now its price, for 1 to 32 positions after the prompt. How many times the price of one will 8 cost, and 32? Put
-# two numbers in the place of the dots.
+# Now its price, for 1 to 32 positions after the prompt. Put two numbers in the place of the dots.
 
 # %%
 price = predict("Passes over 8 and over 32 positions take how many times as long as a pass over one?", ...)
@@ -260,14 +259,14 @@ if not is_credible(first_ms):
 
 # %% [markdown]
 # The dotted line is a pass in which every position has to be paid in full. The measured line stays far below it:
-# eight positions cost less than twice as much as one. (The ratio belongs to this machine and this model. Compare
-# times only within one table or figure: the load changes.)
+# eight positions cost less than twice as much as one. (Compare times only within one table or figure: the load
+# changes.)
 #
 # ## Why: reading weights against multiplying
 #
 # Most of the work of a large model is multiplication by weight matrices. Each matrix has to be read from memory once
 # per pass, however many positions there are; each weight is then multiplied once *per position*. We count both for
-# the matrices alone. In a large model this is most of the story. Below we measure how much of it is in a small one.
+# the matrices alone; below we measure how much of a pass they are in a small model.
 
 # %%
 matrices = [module.weight for module in model.modules() if isinstance(module, torch.nn.Linear)]
@@ -364,13 +363,36 @@ if not is_credible(pass_ms) or any(pass_ms[k] < bare_ms[k] for k in (1, 2, 8, 32
 # - The line `8 positions to one` has one ratio, measured twice: its two values show how far to trust either. On a very
 #   busy machine even the shortest time is too long, and more so for a long piece of work than for a short one.
 # - Weights that fit into the processor's cache may be read from there, faster than from memory.
-# - Starting the products takes time, too. We made the same calls with one row per matrix: they take less than half as
-#   long, so most of the products' time is due to the weights. But the starting is in our numbers: the weights are
-#   read faster than we say, and the true bend lies further left.
+# - Starting the products takes time, too: the same calls with one row per matrix take less than half as long. That is
+#   in our numbers, so the weights are read faster than we say, and the true bend lies further left.
 #
 # </details>
 #
-# And on GPUs?
+# ### Exercise 3 · The room of a GPU (code)
+# A data sheet gives operations per second, two for each multiply-add, and the memory's bytes per second. Return $k^*$
+# for weights of `bits` bits each. Both speeds stay as they are.
+#
+# <details><summary>Hint</summary>
+#
+# In which units does the formula for $k^*$ take its three numbers?
+#
+# </details>
+
+# %% tags=["exercise"]
+def gpu_room(operations, bandwidth, bits):
+    """How many positions a pass can carry before multiplying takes longer than reading the weights."""
+    return ...
+
+
+done = exercises.check_gpu_room(gpu_room)
+
+# %% tags=["solution"]
+def gpu_room(operations, bandwidth, bits):
+    """How many positions a pass can carry before multiplying takes longer than reading the weights."""
+    return bits / 8 * (operations / 2) / bandwidth
+
+
+done = exercises.check_gpu_room(gpu_room)
 
 # %%
 roomier = predict("How many times as much room as the small T4 of 2018 has the H200 of 2024?", ...)
@@ -378,25 +400,17 @@ roomier = predict("How many times as much room as the small T4 of 2018 has the H
 # %%
 from dspark_course.measure.roofline import DEVICES
 
-
-def free_positions(multiply_adds_per_second, bytes_per_second, bytes_per_weight):
-    """How many positions a pass can carry before multiplying takes longer than reading the weights."""
-    return bytes_per_weight * multiply_adds_per_second / bytes_per_second
-
-
-bytes_per_weight = weight_bytes / weights
-room = free_positions(peak, bandwidth, bytes_per_weight)
-print(f"here, with {bytes_per_weight:.0f} bytes per weight: about {room:.0f} positions")
-for name, device in DEVICES.items():  # a multiply-add is two operations, a weight has 16 bits
+print(f"here, with {weight_bytes / weights:.0f} bytes per weight: about {weight_bytes / weights * peak / bandwidth:.0f} positions")
+rooms = {}
+for name, device in DEVICES.items():
+    rooms[name] = (gpu_room if done else exercises.gpu_room)(device.operations, device.bandwidth, 16)  # yours, once it is right
     print(f"{name:5} {device.operations / 1e12:4.0f} trillion operations and {device.bandwidth / 1e9:5.0f} billion bytes per second: "
-          f"{free_positions(device.operations / 2, device.bandwidth, 2):4.0f} positions")
-old, new = (free_positions(DEVICES[name].operations / 2, DEVICES[name].bandwidth, 2) for name in ("T4", "H200"))
-roomier.beside(f"{new / old:.2f} times")
+          f"{rooms[name]:4.0f} positions")
+roomier.beside(f"{rooms['H200'] / rooms['T4']:.2f} times")
 
 # %% [markdown]
 # The GPUs' numbers are from data sheets: memory bandwidth and dense 16-bit throughput. They are peaks, so take the
-# answer as an order of magnitude: 153 to 403 positions. Ours is no more than that either: a busy machine can change
-# this ratio of two measured speeds by a factor of two or three.
+# answer as an order of magnitude: 153 to 403 positions. Ours is no more than that either.
 #
 # The H200 of 2024 reads 15 times as fast as the small T4 of 2018, and yet the room is about the same, 206 against
 # 203: both speeds have grown together. To check DSpark's guesses the target reads the newest committed token, the
@@ -404,7 +418,7 @@ roomier.beside(f"{new / old:.2f} times")
 # unused. But the room belongs to the machine, not to a request. $R$ requests decoded together fill $R(\gamma + 1)$
 # positions of it; lessons 10 and 11 are about sharing it.
 #
-# ### Exercise 3 · Where the memory goes (think)
+# ### Exercise 4 · Where the memory goes (think)
 # The formula for $k^*$ leaves out the K/V cache. Let $R$ requests share a pass. It reads $W$ bytes of weights and,
 # for each request, $C$ bytes of keys and values. A position multiplies every weight once. It multiplies every stored
 # number of its own request's keys and values $m$ times, once for each of the $m$ attention heads that share a key
@@ -480,12 +494,12 @@ gained.beside(f"{clocked:.2f} times")
 # A round of DSpark costs more than a plain pass and brings 6.88 tokens; this easy answer took 8 rounds. (Lesson 00's
 # math answers bring fewer tokens per round on average, and gain less.) Its $T_\text{verify}$ holds a pass over 8
 # positions, the accept rule, and the commit, in which the drafter reads what was kept. The ratio of the two $L$ is
-# the speed-up.
+# the speed-up. (Plain decoding's $T_\text{draft}$ is the moment that it takes to make an empty block.)
 #
 # Formula and clock agree within a few percent. The clock also counts DSpark's reading of the prompt and the moments
 # between rounds. Both start after the target has read the prompt, a wait that no drafter can shorten.
 #
-# ### Exercise 4 · A budget for the draft (code)
+# ### Exercise 5 · A budget for the draft (code)
 # Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up over plain
 # decoding is to be `wanted`? All arguments are floats above 0, the times in one unit. Return a negative budget as it
 # is.
@@ -536,7 +550,7 @@ if done:
 # Times are in plain passes; the sliders start at what was measured above. Upper bar: $\tau$ tokens of plain decoding.
 # Lower bar: the one round that commits them. The picture shows two ways to make the lower bar the longer one: a cheap
 # draft that is seldom right, and a draft that is always right and costs nearly as much as the target. A third is a
-# slow verification: how slow, from the starting values? Exercise 4 tells; check it with the last slider.
+# slow verification: how slow, from the starting values? Exercise 5 tells; check it with the last slider.
 #
 # <details><summary>Answer</summary>
 #
@@ -555,7 +569,7 @@ panel = widgets.explore(
 )
 
 # %% [markdown]
-# ### Exercise 5 · Your machine (open)
+# ### Exercise 6 · Your machine (open)
 # How does $T(8)/T(1)$ depend on the number of threads (`torch.set_num_threads`), or on the length of the context?
 # Choose one, write down what you expect, measure with `least_milliseconds`, and plot it. How much of the result is
 # matrix products, how much everything else?
