@@ -56,7 +56,8 @@ TABLES = {
     "The deep world: gates": worlds.gates_table,
     "The deep world: gains of DSpark by passes and seed": lambda: worlds.gains_table(*DEEP_PASSES),
     "The deep world: claims": ledger.deep_table,
-    "The deep world: depth, heads, losses, taps": worlds.contrasts_table,
+    "The deep world: head and losses, exchanged one at a time": worlds.head_and_losses_table,
+    "The deep world: depth, heads, taps": worlds.contrasts_table,
     "The deep world: serving": worlds.serving_table,
 }
 

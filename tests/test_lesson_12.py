@@ -13,6 +13,7 @@ from dspark_course.measure.studies import DEEP_HEADS, DEPTHS, HEADS, LENGTH_STUD
 from dspark_course.replication import claims, deep_claims, experiments, ledger, our_results, quantities, worlds
 
 TIES = [
+    (r"on math, where the interval is (\d+) % narrower, and hardly on code and chat", r"measured +math (\d+)%, code [1-9]%, chat [1-9]%$"),
     (r"it is made on chat \(\+([\d.]+) %\)", r"^chat  paired +\+([\d.]+)%"),
     (r"and hardly on code \(\+([\d.]+) %\)", r"^code  paired +\+([\d.]+)%"),
     (r"On chat DSpark falls by ([\d.]+) and DFlash by ([\d.]+)\. Eagle3 hardly falls", r"^chat  DFlash \+(?=[\d.]+, DSpark \+([\d.]+))([\d.]+)"),

@@ -124,12 +124,12 @@ def gain_by_training_and_world():
 def lengths_by_head_and_losses():
     """Accepted length without and with the sequential head, learned from cross-entropy alone and from DSpark's losses, a panel for each
     domain and one for the mean, in the deep world: where the lines are parallel, either cause works alone."""
-    lines = {"dflash": ("without a head", studies.DEEP["dflash"][0], studies.DEEP_LOSSES["dflash"]),
-             "dspark": ("with the Markov head", studies.DEEP_LOSSES["dspark"], studies.DEEP["dspark"][0])}
+    lines = {"dflash": ("without a head", studies.DEEP["dflash"], studies.DEEP_LOSSES["dflash"]),
+             "dspark": ("with the Markov head", studies.DEEP_LOSSES["dspark"], studies.DEEP["dspark"])}
     fig, panels = figure(len(COLUMNS), width=2.6, height=3.4, sharey=True)
     for axes, (title, place) in zip(panels, our_results.PLACES.items()):
-        for shift, (name, (label, *recipes)) in zip((-0.02, 0.02), lines.items()):
-            found = [our_results.accepted_lengths(recipe)[place] for recipe in recipes]
+        for shift, (name, (label, *trainings)) in zip((-0.02, 0.02), lines.items()):
+            found = [our_results.lengths_over_seeds(recipes)[place] for recipes in trainings]
             draw_estimates(axes, np.arange(len(found)) + shift, found, {**drafter_style(name), "label": label})
         axes.set(xticks=(0, 1), xticklabels=["cross-entropy\nalone", "DSpark's\nlosses"], xlim=(-0.4, 1.4), title=title)
     panels[0].set_ylabel("accepted length\n(tokens per round)")

@@ -22,7 +22,8 @@ DEEP_HEADS = {8: {"dspark": "deep-dspark", "dspark_rnn": "deep-dspark-rnn"},  # 
 DEEP_HEADS_TWO_PASSES = {"dspark": "deep-dspark-two-passes", "dspark_rnn": "deep-dspark-rnn-two-passes"}
 DEEP_TAPS = {"four layers": "deep-dspark", "the last of the four": "deep-dspark-last-tap",  # what DSpark reads of the target: recipe
              "them in its first layer alone": "deep-dspark-first-layer-context"}
-DEEP_LOSSES = {"dflash": "deep-dflash-losses-of-dspark", "dspark": "deep-dspark-cross-entropy"}  # drafter: recipe with the other's losses
+DEEP_LOSSES = {"dflash": _of_seeds("deep-dflash-losses-of-dspark", 2),  # drafter: recipes with the other's losses, which differ in their seed
+               "dspark": _of_seeds("deep-dspark-cross-entropy", 2)}
 HEADS = {"dspark": "tiny-dspark", "dspark_gated": "tiny-dspark-gated", "dspark_rnn": "tiny-dspark-rnn"}
 DEPTHS = {1: "tiny-dspark-1-layer", 2: "tiny-dspark-2-layers", 3: "tiny-dspark"}  # layers of DSpark: recipe
 PAPER_DEPTHS = {1: 1, 2: 2, 3: 5}  # layers here: layers in the paper; the last are full depth
@@ -34,5 +35,5 @@ MEASURED_RECIPES = tuple(dict.fromkeys([
     *TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values(),
     *(recipe for trained in DEEP_PASSES.values() for seeds in trained.values() for recipe in seeds),
     *(recipe for heads in (*DEEP_HEADS.values(), DEEP_HEADS_TWO_PASSES) for recipe in heads.values()),
-    *(recipe for recipes in SHALLOW_ALIKE.values() for recipe in recipes), *DEEP_DEPTHS.values(), *DEEP_TAPS.values(), *DEEP_LOSSES.values(),
-    *DIRECT_ACCEPTANCE]))
+    *(recipe for recipes in SHALLOW_ALIKE.values() for recipe in recipes), *DEEP_DEPTHS.values(), *DEEP_TAPS.values(),
+    *(recipe for recipes in DEEP_LOSSES.values() for recipe in recipes), *DIRECT_ACCEPTANCE]))
