@@ -1,8 +1,9 @@
-"""Checkers of lesson 04: tapping, block ids, positions and the mask of a block, how often a second draft is kept."""
+"""Checkers of lesson 04: tapping, block ids, positions, mask and attention of a block, how often a second draft is kept."""
 
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 from .checking import Exercise, Mistake, Step
 
@@ -184,6 +185,92 @@ check_block_mask = Exercise(block_mask, Step([(5, 3)], {
         lambda n, g: torch.zeros(g, n + g).bool(),
 }, "the mask does not let every slot see the whole context and the whole block: [3, 8] for a context of 5 and gamma 3."),
     manner=of_booleans)
+
+
+def joined(context, block, queries):
+    """The context's keys or values [B, m, n, d], then the block's, one for each query head: [B, a, n + g, d]."""
+    return torch.cat([context, block], 2).repeat_interleave(queries.shape[1] // context.shape[1], 1)
+
+
+def weighed(scores, mask, scale):
+    """Attention weights of scores [B, a, g, n + g], multiplied by `scale`, where the mask allows them."""
+    return torch.softmax((scores * scale).masked_fill(~mask, -torch.inf), -1)
+
+
+def attend(queries, context_keys, context_values, block_keys, block_values, mask):
+    """What each slot takes [B, a, g, d] from the context [B, m, n, d] and the block [B, m, g, d], where mask [g, n + g] allows it."""
+    keys, values = joined(context_keys, block_keys, queries), joined(context_values, block_values, queries)
+    return weighed(queries @ keys.mT, mask, queries.shape[-1] ** -0.5) @ values
+
+
+def attending(weigh, share=torch.repeat_interleave):
+    """`attend` with other weights, `weigh(scores, mask, scale)`, or key heads shared in another way."""
+    def attended(queries, context_keys, context_values, block_keys, block_values, mask):
+        keys, values = (share(torch.cat(parts, 2), queries.shape[1] // context_keys.shape[1], 1)
+                        for parts in ((context_keys, block_keys), (context_values, block_values)))
+        return weigh(queries @ keys.mT, mask, queries.shape[-1] ** -0.5) @ values
+    return attended
+
+
+def open_to(mask):
+    """A mask of the same shape that hides nothing."""
+    return torch.ones_like(mask)
+
+
+def two_rows(seed=3):
+    """Arguments of `attend`: four query heads, two key heads, a context of 5 and a block of 3, and a mask that hides some keys."""
+    generator = torch.Generator().manual_seed(seed)
+    queries = torch.randn(2, 4, 3, 8, generator=generator)
+    context_keys, context_values = torch.randn(2, 2, 2, 5, 8, generator=generator)
+    block_keys, block_values = torch.randn(2, 2, 2, 3, 8, generator=generator)
+    mask = torch.ones(3, 8).tril(5).bool()
+    mask[[0, 1, 2], [1, 3, 0]] = False  # so that no row or column is hidden or seen altogether
+    return queries, context_keys, context_values, block_keys, block_values, mask
+
+
+check_attend = Exercise(attend, Step([two_rows()], {
+    "the scores are not divided by the square root of d.":
+        attending(lambda scores, mask, scale: weighed(scores, mask, 1)),
+    "you divided the scores by d; divide by its square root.":
+        attending(lambda scores, mask, scale: weighed(scores, mask, scale**2)),
+    "you did not use the mask; this check's mask hides some keys.":
+        attending(lambda scores, mask, scale: weighed(scores, open_to(mask), scale)),
+    "you hid what the mask allows; True means that the slot may see the key.":
+        attending(lambda scores, mask, scale: weighed(scores, ~mask, scale)),
+    "you added the mask to the scores or multiplied them by it; a hidden score must become -inf before the softmax.":
+        (attending(lambda scores, mask, scale: torch.softmax(scores * scale + mask, -1)),
+         attending(lambda scores, mask, scale: torch.softmax(scores * scale * mask, -1))),
+    "you hid weights after the softmax, so that a row no longer sums to 1; hide the scores before it.":
+        attending(lambda scores, mask, scale: torch.softmax(scores * scale, -1) * mask),
+    "the weights do not sum to 1 over the keys; take the softmax along the last axis.":
+        (attending(lambda scores, mask, scale: torch.softmax((scores * scale).masked_fill(~mask, -1e9), -2)),
+         attending(lambda scores, mask, scale: torch.softmax((scores * scale).masked_fill(~mask, -torch.inf), -2))),
+    "there is no softmax: scores are not weights yet.":
+        attending(lambda scores, mask, scale: scores * scale),
+    "the key heads go to the wrong query heads: repeat() lays them out 0, 1, 0, 1; key head 0 serves the first two, so 0, 0, 1, 1.":
+        attending(weighed, lambda x, count, axis: torch.cat([x] * count, axis)),
+    "there are fewer key heads than query heads; repeat each key and value head for the query heads that it serves.":
+        (attending(weighed, lambda x, count, axis: x),
+         lambda q, ck, cv, bk, bv, m: F.scaled_dot_product_attention(q, torch.cat([ck, bk], 2), torch.cat([cv, bv], 2), attn_mask=m)),
+    "the block's keys stand before the context's; the mask's columns are the context's first.":
+        lambda q, ck, cv, bk, bv, m: attend(q, bk, bv, ck, cv, m),
+    "the slots look at the context only; the keys and values of the block come after it.":
+        (lambda q, ck, cv, bk, bv, m: attend(q, ck, cv, bk[:, :, :0], bv[:, :, :0], m[:, :ck.shape[2]]),
+         lambda q, ck, cv, bk, bv, m: attend(q, ck, cv, bk[:, :, :0], bv[:, :, :0], open_to(m)[:, :ck.shape[2]])),
+    "the slots look at the block only; the keys and values of the context come before it.":
+        (lambda q, ck, cv, bk, bv, m: attend(q, ck[:, :, :0], cv[:, :, :0], bk, bv, m[:, ck.shape[2]:]),
+         lambda q, ck, cv, bk, bv, m: attend(q, ck[:, :, :0], cv[:, :, :0], bk, bv, open_to(m)[:, ck.shape[2]:])),
+    "context and block have a softmax of their own; the keys of both share one.":
+        lambda q, ck, cv, bk, bv, m: (attend(q, ck, cv, bk[:, :, :0], bv[:, :, :0], m[:, :5])
+                                      + attend(q, ck[:, :, :0], cv[:, :, :0], bk, bv, m[:, 5:])),
+    "you weighed the keys; the weights are for the values.":
+        lambda q, ck, cv, bk, bv, m: attend(q, ck, ck, bk, bk, m),
+    "these are the attention weights; each slot takes the values, weighted by them.":
+        lambda q, ck, cv, bk, bv, m: weighed(q @ joined(ck, bk, q).mT, m, q.shape[-1] ** -0.5),
+    "the heads are joined already; leave them apart, [B, a, g, d]: the next cell joins them.":
+        (lambda *case: attend(*case).transpose(1, 2).flatten(2), lambda *case: attend(*case).transpose(1, 2)),
+}, "the result is not softmax(queries keys^T / sqrt(d)) values, over the context's keys and then the block's where the mask is True: "
+   "[2, 4, 3, 8] here."))
 
 
 def kept_after(joint, q2):

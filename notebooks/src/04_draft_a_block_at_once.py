@@ -91,8 +91,7 @@ print("features", tuple(features.shape), "=", len(taps), "taps of", lab.target.h
 
 # %% [markdown]
 # The target's own pass hands these features out, so they cost no extra work. `prefill` is that pass: `step` holds its
-# logits and the features, the other result is the target's cache. Ours must equal `step.features` up to rounding;
-# what `agree` allows depends on the data type.
+# logits and the features, the other result is the target's cache. Ours must equal `step.features` up to rounding.
 
 
 # %%
@@ -127,7 +126,7 @@ assert agree(context, dflash.context(features))
 # as *KV injection*.
 
 # %%
-from dspark_lite.drafters.backbone import rotate  # that file also answers exercises 2 and 3: read it later
+from dspark_lite.drafters.backbone import rotate  # that file also answers exercises 2 to 4: read it later
 
 attention = dflash.layers[0].self_attn
 query_heads, key_heads, d = attention.heads, attention.key_heads, attention.size
@@ -150,11 +149,10 @@ context_values = heads(context @ attention.v_proj.weight.T)  # [1, m, n, d]
 
 # %% [markdown]
 # `dflash.begin` does this for every layer and keeps the result. A later token is projected once, as soon as the
-# target has read it, and appended: the cache of the first 10 tokens extended by the others equals the cache of all of
-# them. (Its buffers are longer than their contents, so we cut them at `length`.)
+# target has read it, and appended: the cache of the first 10 tokens extended by the others equals the cache of all.
 
 # %%
-state = dflash.begin(prompt_ids, features)
+state = dflash.begin(prompt_ids, features)  # its buffers are longer than their contents, so we cut them at `length`
 assert agree(context_keys, state.keys[0][:, :, :length]) and agree(context_values, state.values[0][:, :, :length])
 
 grown = dflash.begin(prompt_ids[:, :10], features[:, :10])
@@ -244,7 +242,7 @@ def block_positions(context_length, gamma):
 done = exercises.check_positions(block_positions)
 
 # %% [markdown]
-# Now the first layer's queries, keys and values.
+# Now the first layer's queries, and the block's own keys and values.
 
 # %%
 positions = (block_positions if done else exercises.block_positions)(length, gamma)  # [g]
@@ -254,15 +252,14 @@ x = rms_norm(embedded, dflash.layers[0].input_layernorm)
 
 queries = rms_norm(heads(x @ attention.q_proj.weight.T), attention.q_norm)  # [1, a, g, d]
 queries = rotate(queries, dflash.rope(positions))
-keys = torch.cat([context_keys, keys_of(x, attention, positions)], 2)  # [1, m, n + g, d]
-values = torch.cat([context_values, heads(x @ attention.v_proj.weight.T)], 2)  # [1, m, n + g, d]
+block_keys = keys_of(x, attention, positions)  # [1, m, g, d]
+block_values = heads(x @ attention.v_proj.weight.T)  # [1, m, g, d]
 
 # %% [markdown]
-# And the attention. There are fewer key heads than query heads, so each key head serves several. The target's causal
-# mask hides from each token what stands to its right.
-#
-# ### Exercise 4 · The block's mask (code)
-# Write the mask that the block needs, a Boolean tensor: True where the slot of the row may see the key of the column.
+# ### Exercise 4 · The block's mask and its attention (code)
+# The target's causal mask hides from each token what stands to its right, since the answer stands there. Is there an
+# answer in a block? Write its mask, a Boolean tensor: True where the slot of the row may see the
+# key of the column.
 #
 # <details><summary>Hint</summary>
 #
@@ -289,23 +286,53 @@ def block_mask(context_length, gamma):
 done = exercises.check_block_mask(block_mask)
 
 # %%
-mask = (block_mask if done else exercises.block_mask)(length, gamma).to(lab.device)  # [g, n + g]
-shared_keys, shared_values = (x.repeat_interleave(query_heads // key_heads, 1) for x in (keys, values))  # [1, a, n + g, d]
-scores = queries @ shared_keys.mT / d**0.5  # [1, a, g, n + g]
-weights = torch.softmax(scores.masked_fill(~mask, -torch.inf), -1)  # [1, a, g, n + g]
-after_attention = embedded + (weights @ shared_values).transpose(1, 2).flatten(2) @ attention.o_proj.weight.T  # [1, g, H]
-assert agree(after_attention, embedded + attention(x, dflash.rope(positions), keys, values))
-print("attention weights", tuple(weights.shape), "and what layer 0 takes with them equals the package's")
-
-# %% [markdown]
-# The picture shows who sees what. Left, the target verifies a block: each row judges the next draft, so it must not
-# see it, and a last row gives the extra token. Right, the drafter, which needs no such row: every slot sees the whole
-# context and all slots. To its right stand only masks, so there is nothing to copy.
-
-# %%
 from dspark_course.figures import lesson_04 as figures
 
+mask = (block_mask if done else exercises.block_mask)(length, gamma).to(lab.device)  # [g, n + g]
 picture = figures.attention_picture(context=8, gamma=gamma)
+
+# %% [markdown]
+# Left, the target verifies a block: each row judges the next draft, and the last row gives the extra token. Right, the
+# drafter: to the right of a slot stand only masks, so there is nothing to copy, and every slot sees all.
+#
+# Now write the attention over the context's keys, followed by the block's. There are fewer key heads than query heads:
+# with a = r m, key head 0 serves the first r query heads, key head 1 the next r.
+#
+# <details><summary>Hint</summary>
+#
+# Scores are divided by $\sqrt{d}$. `repeat_interleave` gives each query head its key head; `masked_fill` hides a score
+# as $-\infty$.
+#
+# </details>
+
+
+# %% tags=["exercise"]
+def attend(queries, context_keys, context_values, block_keys, block_values, mask):
+    """What each slot takes [B, a, g, d]. Queries [B, a, g, d]; keys and values [B, m, n, d] and [B, m, g, d]; mask [g, n + g]."""
+    ...
+
+
+done = exercises.check_attend(attend)
+
+
+# %% tags=["solution"]
+def attend(queries, context_keys, context_values, block_keys, block_values, mask):
+    """What each slot takes [B, a, g, d]. Queries [B, a, g, d]; keys and values [B, m, n, d] and [B, m, g, d]; mask [g, n + g]."""
+    served = queries.shape[1] // context_keys.shape[1]  # query heads of a key head
+    keys = torch.cat([context_keys, block_keys], 2).repeat_interleave(served, 1)  # [B, a, n + g, d]
+    values = torch.cat([context_values, block_values], 2).repeat_interleave(served, 1)
+    scores = queries @ keys.mT / queries.shape[-1]**0.5  # [B, a, g, n + g]
+    return torch.softmax(scores.masked_fill(~mask, -torch.inf), -1) @ values
+
+
+done = exercises.check_attend(attend)
+
+# %%
+taken = (attend if done else exercises.attend)(queries, context_keys, context_values, block_keys, block_values, mask)  # [1, a, g, d]
+after_attention = embedded + taken.transpose(1, 2).flatten(2) @ attention.o_proj.weight.T  # [1, g, H]
+keys, values = torch.cat([context_keys, block_keys], 2), torch.cat([context_values, block_values], 2)  # [1, m, n + g, d]
+assert agree(after_attention, embedded + attention(x, dflash.rope(positions), keys, values))
+print(f"{query_heads} query heads, {key_heads} key heads; layer 0's attention", tuple(taken.shape), "equals the package's")
 
 # %% [markdown]
 # The rest of the layer is the MLP. Collected into one function, for any ids and positions, it is short:
@@ -323,7 +350,7 @@ def block_pass(drafter, state, ids, positions):
         queries = rotate(rms_norm(heads(y @ attention.q_proj.weight.T), attention.q_norm), drafter.rope(positions))
         keys = torch.cat([state.keys[index][:, :, :state.length], keys_of(y, attention, positions)], 2)
         values = torch.cat([state.values[index][:, :, :state.length], heads(y @ attention.v_proj.weight.T)], 2)
-        mixed = F.scaled_dot_product_attention(queries, keys, values, enable_gqa=True)  # as above; nothing is hidden, so no mask
+        mixed = F.scaled_dot_product_attention(queries, keys, values, enable_gqa=True)  # as `attend`; nothing is hidden, so no mask
         x = x + mixed.transpose(1, 2).flatten(2) @ attention.o_proj.weight.T
         y, mlp = rms_norm(x, layer.post_attention_layernorm), layer.mlp
         x = x + (F.silu(y @ mlp.gate_proj.weight.T) * (y @ mlp.up_proj.weight.T)) @ mlp.down_proj.weight.T
@@ -354,12 +381,11 @@ print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(to
 # %% [markdown]
 # Each column above is the distribution of one slot, all from one pass. After "That" the words "is a" are nearly
 # certain; which adjective comes then is open (no beginning has more than 34%), and every later slot has to allow for
-# all of them. The block that was drawn, "is a great go. helps", shows what that means: "go" (too rare at position 5
-# to be shown there) could begin "goal", but position 6 drew ".", as if a whole word, like "idea", stood before it. No
-# slot knows what the others drew.
+# all of them. The block that was drawn, "is a great go. helps", shows what that means: "go" could begin "goal", but
+# position 6 drew ".", as if a whole word stood before it. No slot knows what the others drew.
 #
-# Now a whole answer. It is sampled and begins differently: the "P" comes from the prompt's pass, and the first block
-# goes on with "erhaps". Its first 12 rounds ("·" is a space):
+# Now a whole answer, sampled; its first token comes from the prompt's pass. Its first 12 rounds ("·" is a space);
+# look at the drafts that were not kept, some of which repeat a token:
 
 # %%
 from dspark_course.figures import token_boxes
@@ -412,8 +438,7 @@ picture = figures.draft_time_figure(cached, projecting, lab.device_name)
 #
 # Three mistakes are easy to make: *taps one layer too early*, *positions from 0*, *mask in the anchor's slot*. None
 # raises an error, none makes the answer worse: the accept rule of lesson 02 corrects every bad draft. While the
-# drafter runs, only the accepted length can show them. Does it show all three? Predict which costs least: one of the
-# three names, in quotes.
+# drafter runs, only the accepted length can show them. Predict which costs least: one of the three names, in quotes.
 
 
 # %%
@@ -487,12 +512,14 @@ for start in (3, 6):
 gain = evaluation.relative_gain(*([evaluation.tally(runs)] for runs in pooled.values()))
 print(f"all {len(pooled['as trained'])} prompts: the shift changes the accepted length by {gain.value:+.1%} "
       f"(95% interval {gain.low:+.1%} to {gain.high:+.1%})")
+alike = [F.cosine_similarity(hidden_states[layer].float(), hidden_states[layer + 1].float(), dim=-1).mean().item() for layer in taps]
+print("cosine of each tapped state with the one before it: " + " ".join(f"{cosine:.2f}" for cosine in alike))
 
 # %% [markdown]
 # Not here: 4.25 against 4.61, and 4.44 against 4.60. Nine prompts are too few to see a difference of this size, and
-# so are 27: the interval holds 0. (Neighbouring layers are alike, we suppose.) So a good accepted length does not
-# prove that a drafter is run as it was trained. Compare its tensors with a reference instead, stage by stage: the
-# first that differs says where to look. Ours from above are the reference. The stages are the *features*, the *context
+# so are 27: the interval holds 0. Neighbouring layers are alike: the states have cosines of 0.93 to 0.99 with those
+# before. So a good accepted length does not prove that a drafter is run as it was trained. Compare its tensors with a
+# reference instead, stage by stage: the first that differs says where to look. Ours from above are the reference. The stages are the *features*, the *context
 # vectors*, the *embedded block* and the block's final *hidden states*. Predict one for each mistake: a list of three.
 
 # %%
@@ -653,13 +680,13 @@ print(f"{mutual_information(joint):.2f} nats of mutual information between the n
 # This is the worst of 24 places, not a typical one; further down we count how common such places are. (1.12 nats are
 # more than three rows can have: the table has five, and the two unlikely ones add a little.)
 #
-# The last token of the answer so far is the anchor. DFlash drafts here, 200 times. Of each block's second token we
-# ask the target how likely it is
+# The last token of the answer so far is the anchor. DFlash drafts here, 200 times. How likely does the target find each
+# block's second token? We ask twice:
 # - *after first*: after the first token that was drafted ("-" if that is none of the table's five),
-# - *after any*: altogether, whichever of the five comes first.
+# - *after any*: whichever of the five comes first.
 #
-# We call a block *mixed* if its second token has more than 2% *after any*, but less than 1% *after first*.
-# The first eight blocks, "|" between their tokens:
+# A block is *mixed* if its second token is likely after some first token (above 2% *after any*), but not after its own
+# (below 1% *after first*). The first eight blocks, "|" between their tokens:
 
 # %%
 state = dflash.begin(ids[:, :place], features[:, :place])
@@ -677,7 +704,8 @@ print(f"of 200 blocks {mixed} are mixed")
 
 # %% [markdown]
 # A mixed block has begun one phrasing and gone on with another: each token has its place in some phrasing, and the
-# pair is nearly impossible. "wal|ak" is a walk that went on as a break. Of 200 blocks 105 are mixed.
+# pair is nearly impossible. "wal|ak" is a walk that went on as a break. Of 200 blocks 105 are mixed. The first,
+# "bre|divisible", is not: its second token fits no phrasing.
 #
 # Here is the table of the likeliest tokens. In the middle stands drafter (A), the product of the target's own
 # marginals. Right, DFlash.
@@ -715,7 +743,7 @@ for title, table in tables.items():
 # a chat prompt of your own, with `read_answer`, and call `pair_tables` at every place of the answer (up to a minute).
 # Keep the places where the target's table sums to more than 0.9, so that its 25 pairs are nearly all. Which has the
 # most nats, and how many have more than 0.5? Compare the worst with one near 0: what does DFlash waste at each, and
-# what distinguishes the two?
+# what distinguishes the two? Count again in an answer to a math prompt (`lab.prompts["math"]`).
 #
 # <details><summary>Hint</summary>
 #
@@ -725,8 +753,8 @@ for title, table in tables.items():
 # </details>
 # <details><summary>What we expect</summary>
 #
-# Most nats where each likely next token brings its own second, as after "take a" above; hardly any where the next is
-# certain, and that is most places.
+# Most nats where each likely next token brings its own second, as after "take a" above; there DFlash wastes most of its
+# map. Hardly any where the next token is certain: most places of a chat answer, and nearly all of a math answer.
 #
 # </details>
 #
@@ -747,8 +775,7 @@ for name, found in {**{f"DFlash, {domain}": found for domain, found in runs.item
     print(f"{name:14} by position " + " ".join(" -  " if rate is None else f"{rate:.2f}" for rate in rates))
 
 # %% [markdown]
-# On math and code acceptance stays at 0.80 or above (there, we suppose, most places have one phrasing only). On chat
-# DFlash keeps 0.93 of the first drafts and about 0.3 of the sixth; too few reach the seventh for a point in the
+# On math and code acceptance stays at 0.80 or above: few places there are open (exercise 6). On chat DFlash keeps 0.93 of the first drafts and about 0.3 of the sixth; too few reach the seventh for a point in the
 # figure. The small LM, with fewer layers than the target and no look at its hidden states, stays flat on the same
 # prompts: 0.97 of the first, 0.91 of the seventh. At position 1, where nothing can collide, the two are close. The
 # gap opens after it, as it should if it helps the small LM to know its own drafts.
@@ -793,50 +820,49 @@ def second_kept(joint, q1, q2):
 done = exercises.check_second_kept(second_kept)
 
 # %% [markdown]
-# A slot that knows the first token keeps all. Drafter (A), with the target's own marginals, loses to collision alone.
-# What DFlash loses beyond that, it loses because its marginals are worse. We take the first answer, not the one with
-# the worst place. Of what DFlash loses there, how much does (A) lose as well?
+# A slot that draws from $p(x_2 \mid x_1)$ is always kept. Drafter (A), with the target's own marginals, loses to
+# collision alone; what DFlash loses beyond that is the fault of its marginals. We take every third place of the six answers. What (A) loses,
+# how many percent is it of what DFlash loses?
 
 # %%
 share = predict("Of what DFlash loses at position 2, how many percent do perfect marginals lose as well?", ...)
 
 # %%
 kept_by = second_kept if done else exercises.second_kept
-ids, features, _, start = readings[0]
 inside = torch.tensor([lab.tokenizer.decode([token])[:1].isalpha() for token in range(joint.shape[1])], device=lab.device)  # goes on with a word
-rows = []
-for place in range(start, ids.shape[1] - 1):
-    first, joint = target_pairs(ids[:, :place + 1])
-    if joint.sum() > 0.9:  # else the five leave out too much
-        state = dflash.begin(ids[:, :place], features[:, :place])
-        q = dflash.propose(state, ids[:, place], temperature=1.0, generator=lab.generator()).probs[0]  # [g, V]
-        p1, p2 = joint.sum(1), joint.sum(0) / joint.sum()
-        lost = (joint - p1[:, None] * p2).clamp(min=0).sum(0) / joint.sum()  # [V], what (A) loses, by second token
-        rows.append([float(kept_by(joint, p1, p2)), float(kept_by(joint, q[0, first], q[1])), lost[inside].sum().item(),
-                     mutual_information(joint)])
+
+rows, tried = [], 0
+for ids, features, _, start in readings:
+    for place in range(start, ids.shape[1] - 1, 3):
+        tried += 1
+        first, joint = target_pairs(ids[:, :place + 1])
+        if joint.sum() > 0.9:  # else the five leave out too much
+            state = dflash.begin(ids[:, :place], features[:, :place])
+            q = dflash.propose(state, ids[:, place], temperature=1.0, generator=lab.generator()).probs[0]  # [g, V]
+            p1, p2 = joint.sum(1), joint.sum(0) / joint.sum()  # (A)
+            refused = (joint - p1[:, None] * p2).clamp(min=0).sum(0) / joint.sum()  # [V], what (A) loses, by second token
+            rows.append([float(kept_by(joint, p1, p2)), float(kept_by(joint, q[0, first], q[1])), refused[inside].sum().item(),
+                         mutual_information(joint)])
 perfect, ours, inside_words, _ = np.mean(rows, 0)
 nats = np.array(rows)[:, 3]
-print(f"{len(rows)} of {ids.shape[1] - 1 - start} places: median {np.median(nats):.2f} nats, more than 0.5 at {np.mean(nats > 0.5):.0%} of them")
+print(f"{len(rows)} of {tried} places: median {np.median(nats):.2f} nats, more than 0.5 at {np.mean(nats > 0.5):.0%} of them")
 print(f"position 2 is kept: {perfect:.2f} with the target's marginals (A), {ours:.2f} by DFlash")
 print(f"lost: {1 - perfect:.2f} to collision ({inside_words:.2f} of it inside a word), {perfect - ours:.2f} to DFlash's marginals")
 share.beside(f"{(1 - perfect) / (1 - ours):.0%}")
 
 # %% [markdown]
-# **Two thirds of the loss is collision**, one third bad marginals: (A) keeps 0.83 of the second drafts, DFlash 0.75
-# (the figure, over ten prompts, has 0.74). At most places hardly anything can collide: the median is 0.01 nats, and
-# 28% of the places have more than 0.5. This is position 2 of one answer (try `readings[1]` to `[5]`), without the 14
-# most open of its 82 places; the later positions it does not explain. And marginals are not the best product, as
-# exercise 5 shows: some of the collision DFlash could be trained to avoid.
+# **About two thirds of the loss is collision**, one third bad marginals: (A) keeps 0.85 of the second drafts, DFlash
+# 0.77 (the figure, at all places of ten answers, has 0.74). At most places hardly anything can collide: the median is
+# 0.00 nats, and 27% of the places have more than 0.5. This is position 2 only, without the 21 most open of 141 places.
+# And marginals are not the best product, as exercise 5 shows: some of the collision DFlash could be trained to avoid.
 #
-# Of the 0.17 that collide, 0.08 are tokens that go on with a word, such as "ak": our vocabulary cuts many words. One
-# of 150,000 tokens cuts few, and there this part should shrink; "of problem" remains. How much a real model loses to
-# it we have not measured.
+# Of the 0.15 that collide, 0.07 are tokens that go on with a word, such as "ak". A vocabulary of 150,000 tokens cuts
+# few words, and there this part should shrink; how much a real model loses to collision we have not measured.
 #
 # ## Explore
-# See the marginals of the block that DFlash would draw at a place of an answer. Top: one place at temperature 1.
-# Middle: the same at 0.4; each slot is surer, and most blocks collide: "ake" (of "take"), then "k" (of "talk").
-# Bottom: the beginning of a sentence, at temperature 1 again, after "Another": whether "way", "tip" or "idea" comes,
-# "is to" follows, so that positions 2 and 3 lose nothing by being independent.
+# See the marginals of a block at a place of an answer. Top: one place at temperature 1. Middle: the same at 0.4; each
+# slot is surer, and most blocks collide: "ake" (of "take"), then "k" (of "talk"). Bottom: after "Another", at
+# temperature 1 again: whether "way", "tip" or "idea" comes, "is to" follows, so that positions 2 and 3 lose nothing.
 
 
 # %%
@@ -876,8 +902,8 @@ panel = widgets.explore(explore_block, {"temperature": 0.4}, {"place": 22}, answ
 # - Mistakes in taps, anchor or positions raise nothing. Two of our three show in the accepted length; the taps that
 #   are off by one do not. Comparing tensors with a reference, stage by stage, finds all three.
 # - Slots drawn independently mix phrasings, and avoid it only by giving phrasings up. A slot that knows what was
-#   drawn before it need not. On chat acceptance falls from 0.93 to about 0.3 within the block; at position 2 of one
-#   answer two thirds of the loss were collision.
+#   drawn before it need not. On chat acceptance falls from 0.93 to about 0.3 within the block; at position 2
+#   about two thirds of the loss were collision.
 #
 # ## The scoreboard
 
@@ -888,11 +914,10 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash"))
 
 # %% [markdown]
 # A round of DFlash costs 1.88 plain passes in total, that of the small LM 2.83. DFlash accepts more on math, less on
-# code, and is faster on both. (The table was recorded earlier. Costs are means over the domains, speed-ups are each
-# domain's own; the parts of a round are timed by themselves.)
+# code, and is faster on both. (Costs are means over the domains, speed-ups are each domain's own.)
 # **On chat it loses to the small LM**, 1.78 against 2.36 times plain decoding: to win with 3.38 tokens per round, a
 # round would have to cost less than 1.43, and verifying alone takes 1.51. Cheaper drafting cannot do that. The
-# collision, two thirds of the loss at the one place in the block where we told it apart, is what lesson 05 mends.
+# collision, about two thirds of the loss at position 2, is what lesson 05 mends.
 #
 # **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) gives the second slot a look at the first
 # draw, at the cost of a few multiplications.
