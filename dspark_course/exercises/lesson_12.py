@@ -84,7 +84,10 @@ check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0
     "one is still to be taken off: a ratio of 1 is a gain of 0.":
         lambda ours, theirs, index: length(ours[index]) / length(theirs[index]),
     "you averaged the accepted lengths of prompts; divide all tokens drawn by all their rounds.":
-        lambda ours, theirs, index: by_prompt(ours[index]) / by_prompt(theirs[index]) - 1,
+        (lambda ours, theirs, index: by_prompt(ours[index]) / by_prompt(theirs[index]) - 1,
+         lambda ours, theirs, index: np.mean((ours[index, 0] / ours[index, 1]) / (theirs[index, 0] / theirs[index, 1])) - 1),
+    "you divided the difference by ours; the gain is over theirs, so divide by theirs.":
+        lambda ours, theirs, index: 1 - length(theirs[index]) / length(ours[index]),
     "those are percent; the answer is a fraction.":
         lambda ours, theirs, index: 100 * resampled_gain(ours, theirs, index),
     "those are tokens alone; an accepted length is tokens over rounds.":
@@ -117,6 +120,8 @@ check_conditional_acceptance = Exercise(conditional_acceptance, Step([(np.array(
         shares(lambda accepted, k: (accepted >= k).mean()),
     "that is the share of rounds that end with exactly k accepted.":
         shares(lambda accepted, k: (accepted == k).mean()),
+    "`accepted == k` are the rounds that stopped after k; those that went further kept position k as well.":
+        shares(lambda accepted, k: (accepted == k).sum() / (accepted >= k - 1).sum()),
     "that is the share refused; acceptance is what is left.":
         shares(lambda accepted, k: 1 - accepted_at(accepted, k)),
     "you divided by the rounds that kept the draft at k; k was reached where the k - 1 before it were kept.":
@@ -153,7 +158,8 @@ def repaired(rates, other, positions):
     return implied(exchanged(rates, other, positions))
 
 
-check_repaired = Exercise(repaired, Step([([0.5, 0.9, 0.6, 0.8], [0.8, 0.7, 0.9, 0.4], positions) for positions in ([1, 3], [2])], {
+check_repaired = Exercise(repaired, Step([(np.array([0.5, 0.9, 0.6, 0.8]), np.array([0.8, 0.7, 0.9, 0.4]), positions)
+                                      for positions in ([1, 3], [2])], {
     "positions count from 1, places in an array from 0: position 1 stands at place 0.":
         lambda rates, other, positions: implied(exchanged(rates, other, positions, counted_from=0)),
     "nothing was repaired: put the other's rates at the named positions.":
@@ -178,7 +184,7 @@ check_repaired = Exercise(repaired, Step([([0.5, 0.9, 0.6, 0.8], [0.8, 0.7, 0.9,
         lambda rates, other, positions: exchanged(rates, other, positions),
     "that is a gain; return the accepted length.":
         lambda rates, other, positions: repaired(rates, other, positions) / implied(rates) - 1,
-}, "try it on the rates [0.5, 0.5], the other's [1.0, 0.5] and positions [1]: the rates become [1.0, 0.5], so 2.5 is right."))
+}, "try it on the rates [0.5, 0.5], the other's [1.0, 0.5] (arrays) and positions [1]: the rates become [1.0, 0.5], so 2.5 is right."))
 
 
 REPLICATES, OTHER_WAY, UNDECIDED = VERDICTS = ("replicates", "the other way round", "we cannot tell")
