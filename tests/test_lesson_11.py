@@ -145,7 +145,8 @@ TIES = [
     (r"one of plain decoding (\d+), on the full server \d+, \d+ and (\d+)\.", r"^plain decoding         median [^\d]*(\d+), .*, (\d+)$"),
     (r"second rate plain decoding has (\d+) requests in the server", r"^plain decoding         median .*\n +requests in the server: +\d+, (\d+),"),
     (r"requests in the server and DSpark (\d+)\.", r"^DSpark, lagged top-K   median .*\n +requests in the server: +\d+, (\d+),"),
-    (r"With 32 under way it is ([\d.]+) tokens; on the engine", r"^ 32 under way: ([\d.]+) tokens verified per request"),
+    (r"With 32 under way it is ([\d.]+) tokens; with the engine's", r"^ 32 under way: ([\d.]+) tokens verified per request"),
+    (r"with the engine's costs the model gave ([\d.]+) \(lagged", r"^DSpark, lagged top-K, the model, tokens per request .*, 32: ([\d.]+), 64"),
     (r"of the loads tried here up to (\d+),", r"^H200, predicted: whole blocks up to (\d+) under way"),
     (r"of the loads tried here up to (\d+),", r"^A100, predicted: whole blocks up to (\d+) under way"),
     (r"and up to (\d+) on an L4\.", r"^L4, predicted: whole blocks up to (\d+) under way"),
@@ -190,12 +191,8 @@ def test_the_papers_budget_is_near_ours_where_the_lesson_says_so():
         requests, tokens = figures.paper_line(model, "verification_budget", "DSpark-5")
         assert all(abs(ours[load] - np.interp(load, requests, tokens) / 6) < 0.05 for load in (32, 64))
     assert ours[8] < np.interp(8, requests, tokens) / 6 - 0.1 and model == "DeepSeek-V4-Pro"
-    assert "on the engine it was 6.4." in stated.prose("11") and round(8 * ours[32], 1) == 6.4
     assert "All of the measured fall comes between 4 and 8." in stated.prose("11") and ours[4] - ours[8] > ours[1] - ours[64]
     assert min(ours[load] for load in (1, 2, 4)) > max(ours[load] for load in (8, 16, 32, 64)), "a busy server verifies less of a block"
-    assert "With one request it is no smaller than there." in stated.prose("11")
-    (alone,) = stated.caught(r"^  1 under way: ([\d.]+) tokens verified per request", stated.printed("11"), "the output")
-    assert float(alone) >= 8 * ours[1]
 
 
 def test_the_model_misses_the_engine_once():
@@ -216,10 +213,15 @@ def test_waits_are_drawn_in_milliseconds():
 def test_no_load_tells_the_scheduler_or_its_lag_apart():
     for sentence, line in (("At no load can the two be told apart, though with 8 (0.92) and 64 (1.05) it is close.",
                             "Algorithm 1 over the best fixed length"),
-                           ("At no load can they be told apart: what two steps of age cost", "lagged over Algorithm 1 [0-9]")):
+                           ("At no load can the lagged scheduler and Algorithm 1 be told apart: what two steps of age cost",
+                            "lagged over Algorithm 1 [0-9]")):
         assert sentence in stated.prose("11")
         verdicts = re.findall(rf"under way: {line}.*, (.*) it$", stated.printed("11"), re.M)
         assert verdicts == ["not told apart from"] * 7
+    assert ("Against whole blocks the lagged scheduler is measurably better at no load, and worse at one:** 0.88 with 8 under way."
+            in stated.prose("11"))
+    against = re.findall(r"^ *(\d+) under way: lagged over length 7 ([\d.]+) .*, (.*) it$", stated.printed("11"), re.M)
+    assert len(against) == 7 and [row for row in against if row[2] != "not told apart from"] == [("8", "0.88", "below")]
     bounds = {int(load): (float(low), float(high)) for load, low, high in re.findall(
         r"^ *(\d+) under way: Algorithm 1 over .* \[([\d.]+), ([\d.]+)\]", stated.printed("11"), re.M)}
     assert {load for load, (low, high) in bounds.items() if low >= 0.995 or high <= 1.015} == {8, 64}, "only just not told apart"
@@ -284,9 +286,9 @@ def test_where_the_scheduler_pays():
     assert "with 8 under way on the engine it loses 3 %" in prose and min(gains.values()) == gains["engine", 8] == 0.97
     assert "and Algorithm 1 gains 8 %." in prose and {gains["H200, predicted", 64], gains["H200, predicted", 256]} == {1.08}
     assert "the best fixed length is 7 in nine of the eleven rows" in prose and [row[2] for row in rows].count(7) == 9 and len(rows) == 11
-    assert "it beats its own mean length, given to everybody, by 7 to 16 % wherever it cuts." in prose
+    assert "it beats its own mean length, given to everybody, by 5 to 14 % wherever it cuts." in prose
     by_mean = [over for *_, length, _, _, over in rows if length < 6.95]
-    assert (min(by_mean), max(by_mean)) == (1.07, 1.16)
+    assert (min(by_mean), max(by_mean)) == (1.05, 1.14)
 
 
 def test_seven_is_best_on_the_predicted_h200_at_every_load():
@@ -338,7 +340,7 @@ def modelled_budgets(costs, policy):
 
 @pytest.mark.parametrize("policy", ["algorithm1", "lagged"])
 def test_the_step_of_the_budget_comes_from_the_costs_that_decided(policy):
-    assert "and in the model these tables make the same step." in stated.prose("11")
+    assert "given these tables, the model's budget falls there too." in stated.prose("11")
     assert "less than half of that fall comes between 4 and 8." in stated.prose("11")
     deciding = modelled_budgets(recorded_serving.step_costs(recorded_serving.rows("deciding")), policy)
     assert deciding[4] - deciding[8] > 0.9 * (deciding[1] - deciding[64]) and deciding[64] > deciding[8]

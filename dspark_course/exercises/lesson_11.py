@@ -314,6 +314,8 @@ check_seconds_alone = Exercise(seconds_alone, Step(ANSWERS, {
         alone(after=lambda number, blocks: 0),
     "that is one round more than it takes: it ends as soon as record.tokens[answer] are written.":
         in_rounds(lambda rounds, length, costs: (rounds + 1) * costs.seconds(1, 1 + length)),
+    "you go on when exactly record.tokens[answer] are written; then the answer is complete: < instead of <=.":
+        alone(start=-1),
     "one token is counted before the first round; record.tokens are those that rounds write.":
         alone(start=1),
     "you stopped when the recorded blocks were used up; a request that verifies less needs more rounds.":

@@ -224,6 +224,8 @@ WRONG_TEXT = {
 TOO_SLOW = {
     "you fill the slots only when all are free; a waiting request takes a slot as soon as one is":
         batch_by_batch,
+    "requests are served one at a time; admit while fewer than `slots` run":
+        variant(begin=lambda engine: not engine.running),
     "requests are admitted at the end of a step; admit first, so that they are drafted for and verified in the same step":
         admitting_last,
     "one slot always stays empty; admit while fewer than `slots` requests run":
