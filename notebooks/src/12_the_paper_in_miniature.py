@@ -568,8 +568,9 @@ for domain in DOMAINS:
 
 # %% [markdown]
 # At length 8 these are Table 1's drafters after one more epoch. On code DSpark's gain is +6.4 % here, with an
-# interval above zero; in Table 1 it is +2.4 %, and the interval holds zero. So two rows of the ledger, an
-# epoch apart, judge the two drafters differently. The intervals overlap, and here are half as many prompts: we read no trend from it.
+# interval above zero; in Table 1 it is +2.4 %, and the interval holds zero. So two rows of the ledger, an epoch
+# apart, judge the two drafters differently. The intervals overlap, and here are half as many prompts: we read no trend
+# from it.
 #
 # ### What it costs
 #
@@ -809,8 +810,8 @@ Markdown(ledger.notes())
 # worst are also Eagle3's worst". Write it as a margin that must be above zero, *before* you compute anything; then
 # compute it with its interval, and let the `verdict` of exercise 5 speak. The cell shows the way with a claim that
 # nobody doubts: on math DSpark commits more than twice as much per round as MTP-1 does. `paired` draws the prompts R
-# times, the same for both drafters, and gives your function many draws at once, [R, N, 2]; it returns R numbers. Counts by position, [N, gamma, 2] before
-# Figure 2, are drawn alike.
+# times, the same for both drafters, and gives your function many draws at once, [R, N, 2]; it returns R numbers.
+# Counts by position, [N, gamma, 2] before Figure 2, are drawn alike.
 
 # %%
 from dspark_lite.common.estimates import paired
