@@ -73,20 +73,19 @@ def test_the_shapes_of_the_papers_curves_and_of_ours():
     rows = [caught(rf"\| {shape} \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", prose("06"), "the table") for shape in (
         "Eagle3 begins lowest and rises", "DFlash begins high, drops by the third position", "DSpark begins highest and stays nearly level")]
     assert [list(row) for row in rows] == [["yes, in a single step", "no: begins high, stays level", "no: level, too"],
-                                           ["yes, later and further", "yes, but falls on", "yes, but falls on"],
+                                           ["yes, but falls on", "yes, but falls on", "yes, but falls on"],
                                            ["yes", "no: lowest, and a dent at 4", "no: lowest, and falls"]]
     ours = {domain: {name: [e.value for e in our_results.conditional_acceptance(f"tiny-{name}", domain)] for name in paper.LABELS}
             for domain in DOMAINS}
     theirs = {domain: {name: paper.conditional_acceptance(name, domain) for name in paper.LABELS} for domain in DOMAINS}
     assert [keeps_the_shapes(theirs[domain]) for domain in DOMAINS] == [True, True, True]
     assert [keeps_the_shapes(ours[domain]) for domain in DOMAINS] == [domain == "math" for domain in DOMAINS]
-    rise, (fall, their_fall) = np.diff(ours["math"]["eagle3"]), (curves["math"]["dflash"] for curves in (ours, theirs))
+    rise = np.diff(ours["math"]["eagle3"])
     assert rise[0] > 0.09 and sum(rise[1:]) < 0 and max(rise[1:]) < 0.01
-    assert fall[0] - fall[2] < 0.4 * (fall[0] - min(fall)) and their_fall[0] - their_fall[2] > 0.9 * (their_fall[0] - min(their_fall))
-    assert fall[0] - min(fall) > their_fall[0] - min(their_fall)
     assert all(curves["dflash"][2] < curves["dflash"][0] for curves in ours.values())
+    assert all(max(ours[domain]["dflash"][4:]) < ours[domain]["dflash"][2] - 0.03 for domain in DOMAINS)
     assert all(max(ours[domain]["dflash"][3:]) < ours[domain]["dflash"][2] - 0.04 for domain in ("code", "chat"))
-    assert all(np.mean(theirs[domain]["dflash"][3:]) > theirs[domain]["dflash"][2] - 0.005 for domain in ("code", "chat"))
+    assert all(np.mean(theirs[domain]["dflash"][3:]) > theirs[domain]["dflash"][2] - 0.005 for domain in DOMAINS)
     for domain in ("code", "chat"):
         firsts = {name: curve[0] for name, curve in ours[domain].items()}
         assert min(firsts, key=firsts.get) == "dspark" and min(firsts["eagle3"], firsts["dflash"]) > 0.92
@@ -143,6 +142,14 @@ def test_only_math_has_the_papers_winner():
     tied("06", "Only (math) has the paper's winner", r"^(\w+) +here DSpark .*; paper DSpark")
 
 
+def test_on_a_full_machine_every_drafter_loses_and_mtp_1_least():
+    caught("A single user gains with every further draft. On a full machine every drafter loses, and MTP-1 least", prose("06"), "the prose")
+    rows = [caught(rf"^{name} +{NUMBER} tokens per round, {NUMBER} per token sent$", printed("06"), "the output")
+            for name in ("plain decoding", "MTP-1", "MTP-3", "MTP-5")]
+    per_round, per_token_sent = zip(*(map(float, row) for row in rows))
+    assert list(per_round) == sorted(per_round) and list(per_token_sent) == sorted(per_token_sent, reverse=True)
+
+
 def draft_times(drafter):
     """Milliseconds that the lesson prints of a drafter: for one token, for each further one, for seven."""
     found = caught(rf"^{drafter} +{NUMBER} ms \(\S+ plain passes\) for one token, +{NUMBER} ms for each further one \(slope\), "
@@ -152,11 +159,11 @@ def draft_times(drafter):
 
 def test_what_a_further_token_costs():
     caught("A further token costs Eagle3 a whole pass, more than half as much as the first. It costs the block drafters a small part of one.* So "
-           "Eagle3's first token is cheaper than a whole block of seven, but its seven cost about twice as much as a block, with one layer against "
+           "Eagle3's first token is cheaper than a whole block of seven, but its seven cost more than one and a half blocks, with one layer against "
            "three", prose("06"), "the prose")
     (first, more, whole), *blocks = map(draft_times, ("Eagle3", "DFlash", "DSpark"))
     assert 0.5 * first < more < 1.05 * first
-    assert all(1.6 < whole / block_whole < 2.7 for _, _, block_whole in blocks)
+    assert all(1.5 < whole / block_whole < 2 for _, _, block_whole in blocks)
     assert all(first < block_first and block_more < more / 2 for block_first, block_more, _ in blocks)
     assert all(block_whole - block_first < (whole - first) / 2 for block_first, _, block_whole in blocks)
 
@@ -210,11 +217,10 @@ def test_on_chat_eagle3s_token_is_a_little_cheaper():
 
 
 def test_where_a_verification_is_cheap_no_drafter_pays_on_chat():
-    caught("with a target no larger than its drafters, a further pass costs Eagle3 as much as it brings, or more: its curve is flat or rises. "
-           "DSpark's falls on.* But on chat no drafter beats plain decoding there: even a draft of one costs most of the pass that it may save, "
-           "or more", prose("06"), "the prose")
+    caught("the target is no larger than its drafters. There a further pass costs Eagle3 about as much as it brings, while DSpark's curve falls "
+           "on.* But on chat no drafter beats plain decoding there: even a draft of one token costs more than a plain pass", prose("06"), "the prose")
     plain, costs = 0.5 / verification()[1], token_costs("chat", 0.5)
-    assert all(draft_times(name)[0] > 0.6 * plain for name in costs) and all(min(some) > plain for some in costs.values())
+    assert all(draft_times(name)[0] > plain for name in costs) and all(min(some) > plain for some in costs.values())
     assert np.diff(costs["Eagle3"][2:]).min() > -0.02 * costs["Eagle3"][2] and np.argmin(costs["DSpark"]) > 4
 
 
@@ -299,12 +305,12 @@ def test_two_short_blocks_have_the_length_that_the_answer_says():
 
 def test_two_short_blocks_make_a_token_more_expensive():
     caught("Then a token costs more in all three: by about half, an eighth, a few per cent. "
-           "Two blocks pay only where a verification costs as much as dozens of blocks, and even that crossing rests on 0.06 tokens",
+           "Two blocks pay only where a verification costs as much as dozens of blocks, and even that crossing rests on 0.07 tokens",
            prose("06"), "the prose")
     first, more, whole = draft_times("DSpark")
     rates = caught(rf"^chat +DSpark +τ \S+ +{NUMBER} +{NUMBER} +{NUMBER} ", printed("06"), "the output")
     two, one = 1 + sum(np.cumprod([*map(float, rates)] * 2)), verification()[2]["DSpark"]
-    assert two - one == pytest.approx(0.06, abs=0.007)  # of rates and a τ with two decimals each
+    assert two - one == pytest.approx(0.07, abs=0.01)  # of rates and a τ with two decimals each
     drafts = 2 * (first + 2 * more)
     for verify, low, high in ((0.5, 1.3, 1.7), (5, 1.05, 1.2), (15, 1.005, 1.07), (24, 1, 1.1)):
         assert low < (drafts + verify * whole) / two / ((1 + verify) * whole / one) < high
