@@ -79,6 +79,8 @@ check_redrawn_gain = Exercise(redrawn_gain, Step([(OURS, THEIRS, *DRAWN)], {
         lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(ours, theirs, our_seeds, their_seeds, slice(None)),
     "each training was taken once; one that was drawn twice counts twice.":
         lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(ours, theirs, np.unique(our_seeds), np.unique(their_seeds), index),
+    "`ours[our_seeds, index]` pairs each training with one prompt; take all prompts of each training: `ours[our_seeds][:, index]`.":
+        lambda ours, theirs, our_seeds, their_seeds, index: ours[our_seeds, index],
     "you pooled the tokens and rounds of all trainings, so one with many rounds, a bad one, weighs more; average their accepted lengths.":
         lambda ours, theirs, our_seeds, their_seeds, index: pooled(ours, our_seeds, index) / pooled(theirs, their_seeds, index) - 1,
     "you averaged gains of pairs of trainings; nothing pairs them. Average the lengths of each drafter, then compare.":

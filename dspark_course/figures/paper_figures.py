@@ -150,7 +150,8 @@ def longer_training():
         axes.set_xscale("log", base=2)
         axes.set(xticks=PASSES, xticklabels=PASSES, xlabel="passes over the answers", title=title)
     panels[0].set_ylabel("accepted length\n(tokens per round)")
-    found = [f"{lead['all'].value:+.1%} with {passes}" for passes, lead in worlds.leads("eagle3").items()]
+    seeds = {passes: len(recipes) for passes, recipes in worlds.trainings("dspark").items()}
+    found = [f"{lead['all'].value:+.1%} with {passes} (seeds: {seeds[passes]})" for passes, lead in worlds.leads("eagle3").items()]
     fig.suptitle(f"DSpark over Eagle3, by passes: {', '.join(found)}", fontsize=11)
     measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
     fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(worlds.WORLDS["deep"]), fontsize=8)
