@@ -160,8 +160,6 @@ def test_a_right_verify_in_another_form_serves_the_loop(verify, capsys):
     (r"at 4 on code [\d.]+ where ([\d.]+) were\.", r"^code +γ = 4: τ ([\d.]+) "),
     (r"too high everywhere, on chat ([\d.]+) where", r"^chat +γ = 7: .* formula ([\d.]+); a round"),
     (r"too high everywhere, on chat [\d.]+ where ([\d.]+) were measured", r"^chat +γ = 7: τ ([\d.]+) "),
-    (r"a round of prompt lookup takes ([\d.]+) plain passes to verify", r"^prompt lookup +(?:[\d.]+ +){5}([\d.]+) "),
-    (r"and brings ([\d.]+) tokens on chat\.", r"^prompt lookup +(?:[\d.]+ +){2}([\d.]+) +[\d.]+ "),
     (r"So it is ([\d.]+) to ([\d.]+) times as fast, not five to seven", r"^small LM +(?:[\d.]+ +){6}([\d.]+) +[\d.]+ +([\d.]+)$"),
     (r"The small LM brings ([\d.]+) to ([\d.]+) tokens per round, and a round costs ([\d.]+) plain passes",
      r"^small LM +([\d.]+) +[\d.]+ +([\d.]+) +([\d.]+) "),
@@ -223,9 +221,10 @@ def test_what_it_says_of_theory_and_machine_is_what_the_sweep_prints():
     assert "The formula misses it by the same share as $\\tau$, since the costs are measured" in said
     assert all(abs(formula / tau - expected / speedup) < 0.05 for tau, _, formula, _, speedup, expected in found.values())
     assert "By the formula 7 drafts make it at most a quarter faster than 4." in said
-    assert "In our run the gain was smaller than the formula's in every domain, and on code it was a loss" in said
+    assert "In our run the gain was smaller than the formula's in every domain, and on math and code it was a loss" in said
     formula, measured = ({domain: found[domain, 7][column] / found[domain, 4][column] for domain in ("math", "code", "chat")} for column in (5, 4))
-    assert all(1 < formula[domain] < 5 / 4 and measured[domain] < formula[domain] for domain in formula) and measured["code"] < 1
+    assert all(1 < formula[domain] < 5 / 4 and measured[domain] < formula[domain] for domain in formula)
+    assert measured["math"] < 1 and measured["code"] < 1 < measured["chat"]
 
 
 def test_what_a_round_should_cost_is_near_what_it_costs():
@@ -247,9 +246,9 @@ def test_the_scoreboards_small_lm_costs_what_the_last_sentences_say():
 def test_the_cost_of_the_large_pair_lies_between_its_shares():
     taus, speedup, (low, high), (least, most), (parameters, layers) = (
         tuple(map(float, stated.caught(pattern, stated.prose("03"), "the prose"))) for pattern in (
-            r"Qwen3-4B: ([\d.]+), ([\d.]+) and ([\d.]+) tokens per round", r"speculation \*loses\*, at ([\d.]+) times plain",
-            r"the cost of a round between ([\d.]+) and ([\d.]+) plain passes", r"would cost ([\d.]+), with the > second ([\d.]+):",
-            r"has (\d+)% of > the parameters and (\d+)% of the layers"))
+            r"On three prompts it makes ([\d.]+) to ([\d.]+) tokens per round", r"it \*loses\*, at ([\d.]+) times plain",
+            r"so a round cost between ([\d.]+) and ([\d.]+) plain passes", r"would > cost ([\d.]+), with the second ([\d.]+)\.",
+            r"small LM has (\d+)% of the parameters and (\d+)% of the layers"))
     assert stated.says(str(low), str(min(taus) / speedup[0])) and stated.says(str(high), str(max(taus) / speedup[0]))
     assert stated.says(str(least), str(1 + 4 * parameters / 100)) and stated.says(str(most), str(1 + 4 * layers / 100))
-    assert "neither share alone says what a draft costs there" in stated.prose("03") and least < low < high < most
+    assert "The truth lies between the two." in stated.prose("03") and least < low < high < most

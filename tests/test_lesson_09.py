@@ -23,11 +23,11 @@ TIES = [
     (r"with (\d+) it is half a point above its floor", r"^ *(11530) blocks: mean ECE +1\.35%, floor +0\.82%"),
     (r"own minimum is at ([\d.]+), one step", r"^ +1 +([\d.]+) +[\d.]+% -> "),
     (r"the ECE falls from ([\d.]+) to ([\d.]+) %\. Now the head", r"^mean ECE ([\d.]+)% -> ([\d.]+)%, floor [\d.]+%\n"),
-    (r"helps in (\d+) splits", r"^own half lower in (\d+) of 20, mean [+-]0\.00 points"),
-    (r"lowers the ECE in (\d+) of the 20 halves, by ([\d.]+) points on average", r"^stored +lower in (\d+) of 20, mean -([\d.]+) points"),
+    (r"helps in (\d+) splits", r"^fit of the other half lower in (\d+) of 20, mean [+-]0\.00 points"),
+    (r"lowers the ECE in (\d+) of the 20 halves, by ([\d.]+) points on average", r"^stored fit +lower in (\d+) of 20, mean -([\d.]+) points"),
     (r"takes its mean ECE from ([\d.]+) to ([\d.]+) %", r"^mean ECE ([\d.]+)% -> ([\d.]+)%, floor .* bins of the figure"),
     (r"Position 4 alone gets worse, from ([\d.]+) to ([\d.]+) %", r"^ +4 +[\d.]+ +([\d.]+)% -> +([\d.]+)%"),
-    (r"our fits range from (-[\d.]+) to \+([\d.]+) points", r"^own half .* points, from (-[\d.]+) to \+([\d.]+)$"),
+    (r"Our fits move the ECE by anything from (-[\d.]+) to \+([\d.]+) points", r"^fit of the other half .* points, from (-[\d.]+) to \+([\d.]+)$"),
     (r"the error is ([\d.]+) on math", r"^math  predicted - observed, points: .* \+([\d.]+)$"),
     (r"on math, \+([\d.]+) on code", r"^code  predicted - observed, points: .* \+([\d.]+)$"),
     (r"on code and (-[\d.]+) on chat, and one temperature", r"^chat  predicted - observed, points: .* (-[\d.]+)$"),
@@ -45,7 +45,7 @@ TIES = [
     (r"points on average and by (\d+) at position 5", r"^chat  greedy .* by position(?: +\S+){4} +\+([\d.]+) "),
     (r"on code it is too sure by (\d+), no more", r"^code  greedy .* mean +\+([\d.]+) "),
     (r"On math the head is not sure enough by (\d+) points", r"^math  greedy .* mean +-([\d.]+) "),
-    (r"control on math is off by (\d+) points", r"^math  control .* mean +\+([\d.]+) "),
+    (r"control on math is too sure by (\d+) points", r"^math  control .* mean +\+([\d.]+) "),
     (r"on chat the label is ([\d.]+), and drafter and target have the same first choice in ([\d.]+) of the slots",
      r"^chat  label ([\d.]+), same first choice ([\d.]+);"),
     (r"In (\d+) % of them the target's first choice leads by less than 0\.2", r"^chat  label .* small lead in (\d+)% of the slots"),
@@ -78,6 +78,12 @@ def test_thirty_two_requests_make_a_cut_pay_in_every_domain():
 def test_eight_tokens_take_one_and_a_half_times_as_long_as_one():
     stated.between("09", "A pass over eight tokens takes about one and a half times as long as a pass over one",
                    r"^1: ([\d.]+)  8: ([\d.]+)  ", (10.5, 11.5), (15.5, 16.7))
+
+
+def test_a_pass_over_fewer_tokens_may_take_longer():
+    assert "240 tokens take a little longer than 256" in stated.prose("09")
+    fewer, more = map(float, re.search(r"^1: .*  240: ([\d.]+)  256: ([\d.]+)$", stated.printed("09"), re.M).groups())
+    assert more < fewer < 1.05 * more
 
 
 def test_a_decoded_cut_accepts_a_little_more_than_a_replayed_one():
@@ -114,7 +120,7 @@ def test_a_cut_between_a_tenth_and_a_fifth_hardly_changes_what_is_accepted_on_co
 
 
 def test_what_twenty_splits_say_of_the_head():
-    assert "in every fit $T_1$ is above 1, and $T_3$ and $T_6$ are never above 1; the other four fall on both sides" in stated.prose("09")
+    assert "in every fit $T_1$ is above 1, and $T_3$ and $T_6$ are never above 1" in stated.prose("09")
     ranges = re.findall(r"^T_(\d) of the 20 fits: ([\d.]+) to ([\d.]+)$", stated.printed("09"), re.M)
     sides = {int(k): (float(low) > 1) - (float(high) <= 1) for k, low, high in ranges}
     assert sides == {1: 1, 2: 0, 3: -1, 4: 0, 5: 0, 6: -1, 7: 0} and all(float(low) < 1 for k, low, _ in ranges if sides[int(k)] == 0)
@@ -141,10 +147,12 @@ def test_the_control_of_greedy_decoding_fits():
     assert "The control fits, on the same prompts" in stated.prose("09")
     assert re.findall(r"^(greedy|its control) .*: (.*)$", stated.printed("09"), re.M) == \
         [("greedy", "does not fit, calibrate again"), ("its control", "fits")]
+    raw, stored = map(float, re.search(r"^greedy +\d+ blocks: raw +([\d.]+)%, stored +([\d.]+)%", stated.printed("09"), re.M).groups())
+    assert "raw, the error is as large" in stated.prose("09") and abs(raw - stored) < 0.1
     low, high = map(float, re.search(r"^chat  control .* \[(\S+), (\S+)\]$", stated.printed("09"), re.M).groups())
     assert low < 0 < high and "where the control has hardly any error" in stated.prose("09")
     math = re.search(r"^math  predicted - observed, points: (.*)$", stated.printed("09"), re.M)[1].split()
-    assert all(abs(float(by)) < 1 for by in math) and "over all 400 the head, there still raw, was off by less than one" in stated.prose("09")
+    assert all(abs(float(by)) < 1 for by in math) and "over all 400 the raw head was off by less than one" in stated.prose("09")
 
 
 def test_few_prompts_call_a_calibration_stale_and_sixteen_do_not():

@@ -99,9 +99,9 @@ verify = exercises.in_use(verify, done)
 # The token that the target added has been read by nobody: it is the next anchor.
 #
 # ### Exercise 2 · Forget the right number (code)
-# Our loop verifies every draft; write the function for any policy (lesson 00: what decides how many are verified). The
-# small LM drafts `gamma` tokens, the first `length` go to the target (in this lesson all), and `accepted` of these are kept.
-# How many positions must the target's cache forget, and how many the small LM's? Return both numbers, each 0 or more.
+# Our loop verifies every draft; write the function for loops that may verify fewer. The small LM drafts `gamma` tokens,
+# the first `length` of them go to the target, and `accepted` of these are kept. How many positions must the target's cache
+# forget, and how many the small LM's? Return both numbers.
 #
 # <details><summary>Hint</summary>
 #
@@ -161,7 +161,8 @@ settle = settle if done else exercises.settle  # until yours is right, the packa
 # ## The loop
 #
 # The prefill gives the first anchor, which the small LM has not read. `model.verify(tokens, cache)` lets either model read
-# tokens that follow its cache; it judges nothing.
+# tokens that follow its cache; it judges nothing. In `propose` the small LM's first pass reads one token or two (your
+# second list), and its last draft is drawn, but never read.
 
 # %%
 from dspark_lite.decoding.rounds import until_stop
@@ -225,7 +226,7 @@ picture = token_boxes.rounds_figure(lab, packaged, count=10)
 # drafts, rounds 1 and 6 meet a refusal, and what was drafted after `<|im_end|>` is thrown away.
 #
 # At temperature 1 the tokens are drawn, and what must agree is the distribution. We check it exactly, as in lesson 02, on a random
-# target and a random small LM over two tokens: `outcomes` runs *this* function once for each way in which its drafts, coins
+# target and a random small LM over two tokens: `outcomes` runs `speculate` once for each way in which its drafts, coins
 # and corrections can turn out, and gives the probability of each.
 
 # %%
@@ -245,8 +246,8 @@ print(f"total variation {total_variation(found, exact):.1e}")
 assert total_variation(found, exact) < 1e-5
 
 # %% [markdown]
-# The distribution is the target's. Three tokens leave room for a second round only if the first draft was refused; the
-# round after a whole block was tested by the greedy comparison above. Now the real pair.
+# The distribution is the target's. (The first of the three tokens comes from the prefill, so there is a second round only
+# if the first draft was refused. The round after a whole block was tested by the greedy comparison above.) Now the real pair.
 
 # %%
 drawn, accepted_by_round = ours(pair, ids, temperature=1.0, generator=lab.generator())
@@ -255,7 +256,8 @@ print(f"\ndrawn, {len(accepted_by_round)} rounds, accepted {accepted_by_round}: 
       f"{1 + sum(accepted_by_round) / len(accepted_by_round):.2f} tokens per round")
 
 # %% [markdown]
-# The target is so sure of this answer that it draws the greedy one. Only the drafts differ: 9 rounds in place of 8.
+# The target is so sure of this answer that it draws the greedy one. Only the drafts differ: 9 rounds in place of 8. (Our
+# loop counts the drafts after an answer's end, too; the package's $\tau$, below, leaves them out.)
 #
 # ## A slip in a cache
 #
@@ -310,7 +312,7 @@ print("\nwith phantoms in the target's cache:\n" + lab.decode(broken[worst]))
 # ### Exercise 4 · Three other slips (think)
 # What becomes of the text and of the tokens per round (a) if the target forgets one position too *many*, (b) if the small LM
 # does, (c) if `settle` names only the target's token as unread, even after a whole block? Then try it: for (a) and (b) write
-# `dropped + 1` in place of `max(0, dropped - 1)` in `Careless`.
+# `dropped + 1` in place of `max(0, dropped - 1)` in `Careless`, for (c) define such a `settle` above `Careless`.
 #
 # <details><summary>Answer</summary>
 #
@@ -372,8 +374,7 @@ picture = token_boxes.rounds_figure(lab, copied, count=14)
 #
 # ## Does it pay? Measure
 #
-# A round costs $T_\text{draft} + T_\text{verify}$ and yields $\tau$ tokens (the package, unlike our loop, leaves out what
-# lies beyond an answer's end), so the time of one token is
+# A round costs $T_\text{draft} + T_\text{verify}$ and yields $\tau$ tokens, so the time of one token is
 #
 # $$L = \frac{T_\text{draft} + T_\text{verify}}{\tau}.$$
 #
@@ -381,8 +382,10 @@ picture = token_boxes.rounds_figure(lab, copied, count=14)
 # domain, one drafter after the other on each prompt, so that a slow moment of the machine hits all alike. (The runs with 1, 2
 # and 4 drafts are for later.)
 #
-# You have seen the small LM make about five tokens per round, and prompt lookup 1.27. Before you look, guess: how many times
-# as fast as plain decoding is each?
+# You have seen the small LM make about five tokens per round, and prompt lookup 1.27.
+
+# %%
+faster = predict("How many times as fast as plain decoding is the small LM? And prompt lookup?", ..., ...)
 
 # %%
 from dspark_lite.common import names
@@ -408,11 +411,14 @@ def parts(generations):
                  for name in ("committed", "draft_seconds", "verify_seconds"))
 
 
-costs = {key: parts(generations) for key, generations in runs.items()}
+costs, speedups = {key: parts(generations) for key, generations in runs.items()}, {}
 for (name, domain), (tau, drafting, verifying) in costs.items():
     speedup = tokens_per_second(runs[name, domain]) / tokens_per_second(runs["plain", domain])
+    speedups.setdefault(name, []).append(speedup)
     print(f"{names.DRAFTER_LABELS[name]:15} {domain:5} ({drafting * 1e3:5.2f} + {verifying * 1e3:5.2f}) ms / {tau:.2f} tokens = "
           f"{(drafting + verifying) / tau * 1e3:5.2f} ms per token, {speedup:.2f} times plain")
+faster.beside(", ".join(f"{names.DRAFTER_LABELS[name]} {min(speedups[name]):.2f} to {max(speedups[name]):.2f}"
+                        for name in ("small_lm", "prompt_lookup")))
 picture = figures.latency_bars(costs, lab.device_name)
 
 # %% [markdown]
@@ -421,12 +427,15 @@ picture = figures.latency_bars(costs, lab.device_name)
 #
 # Prompt lookup drafts almost for free and gains almost nothing: 1.27 tokens per round on math, 1.20 on code, and on chat,
 # where an answer repeats hardly anything, 1.04. Reading a block takes longer than a plain pass, and that can cost more than
-# the copies save. The figure's title says where it did so here; on the twenty prompts of the scoreboard, at the end of this
-# lesson, prompt lookup *loses* on chat, at 0.90 times plain decoding.
+# the copies save. The figure's title says where it did so here. On twenty prompts (the table at the end of this lesson)
+# prompt lookup *loses* on chat, at 0.90 times plain decoding.
 #
 # The small LM guesses anywhere, 5.06 to 5.94 tokens per round, and is faster everywhere, but by far less than $\tau$ says:
-# it needs `gamma` passes one after another, and about half of its time is drafting. How expensive is such a pass? The first
-# cell printed the layers and the parameters of both models: guess which share of a plain pass it takes, $c$.
+# it needs `gamma` passes one after another, and about half of its time is drafting. How expensive is such a pass? We call
+# its share of a plain pass $c$. The first cell printed the layers and the parameters of both models.
+
+# %%
+share = predict("One pass of the small LM takes which share of a plain pass of the target, in percent?", ...)
 
 # %%
 plain_pass = sum(costs["plain", domain][2] for domain in lab.prompts) / len(lab.prompts)
@@ -435,8 +444,7 @@ verify_pass = sum(costs["small_lm", domain][2] for domain in lab.prompts) / len(
 c, v = small_pass / plain_pass, verify_pass / plain_pass
 print(f"parameters: the small LM has {parameters['small LM'] / parameters['target']:.0%} of the target's")
 print(f"layers:     {small.num_layers / target.num_layers:.0%}")
-print(f"time:       one pass takes c = {c:.0%} of a plain pass of the target, "
-      f"{drafter.gamma} of them {drafter.gamma * c:.0%}")
+share.beside(f"one pass takes c = {c:.0%} of a plain pass of the target, {drafter.gamma} of them {drafter.gamma * c:.0%}")
 print(f"verifying a block takes v = {v:.2f} plain passes")
 
 # %% [markdown]
@@ -446,11 +454,10 @@ print(f"verifying a block takes v = {v:.2f} plain passes")
 # its size says, `gamma` times per round. Block drafters (lesson 04) need one pass of few layers for the whole block.
 #
 # > **On a large pair.** A [public notebook](references.md#public-notebook) drafts 4 tokens per round with Qwen3-0.6B for
-# > Qwen3-4B: 2.30, 3.06 and 2.40 tokens per round on a math, a code and a chat prompt. On one of them, it does not say
-# > which, it makes 13.1 tokens per second, plain decoding 15.3: speculation *loses*, at 0.86 times plain. Whichever it
-# > was, $\tau$ divided by that speed-up puts the cost of a round between 2.7 and 3.6 plain passes. The small LM has 15% of
-# > the parameters and 78% of the layers. With $c$ the first share, 4 drafts and a verifying pass would cost 1.6, with the
-# > second 4.1: neither share alone says what a draft costs there.
+# > Qwen3-4B. On three prompts it makes 2.30 to 3.06 tokens per round. On one of these plain decoding makes 15.3 tokens per
+# > second and speculation 13.1: it *loses*, at 0.86 times plain, so a round cost between 2.7 and 3.6 plain passes. The
+# > small LM has 15% of the parameters and 78% of the layers. With the first as $c$, 4 drafts and a verifying pass would
+# > cost 1.6, with the second 4.1. The truth lies between the two.
 #
 # ## When does speculation lose?
 #
@@ -470,8 +477,7 @@ print(f"verifying a block takes v = {v:.2f} plain passes")
 # at most $\gamma a$, so no draft length helps when $a < c$.
 #
 # So there are three ways to lose: drafts that are wrong too often, that cost too much, and that cost more to verify than they
-# bring. The last one catches even free drafts: in the scoreboard below, a round of prompt lookup takes 1.17 plain passes to
-# verify (a mean over the domains) and brings 1.03 tokens on chat.
+# bring. The last one catches even free drafts, those of prompt lookup on chat.
 #
 # Now take the drafter that is never wrong, the target itself: $a = 1$ and $c = 1$.
 
@@ -490,18 +496,18 @@ accepted = [r.accepted for g in mirrored for r in g.rounds]
 print(f"accepted by round {accepted}")
 tau = parts(mirrored)[0]
 mirrored_speed.beside(f"{tau:.2f} tokens per round, {speedup:.2f} times plain decoding; "
-                      f"the formula gives {8 / (7 + v):.2f}, with {tau:.2f} tokens in place of 8 {tau / (7 + v):.2f}")
+                      f"the formula gives {8 / (7 + v):.2f} for 8 tokens per round, {tau / (7 + v):.2f} for {tau:.2f}")
 
 # %% [markdown]
 # Every guess is right, a round brings 7.50 tokens (the ends of the answers cut the last ones short), and nothing is gained:
-# the formula says $(\gamma + 1)/(\gamma + v)$, below 1 for every $v > 1$. It knows neither the cut ends nor the prompt, which
-# this drafter has to read as well. So close to 1, a measurement on two prompts may fall on either side. A drafter has to be
-# cheap before it has to be good.
+# the formula says $(\gamma + 1)/(\gamma + v)$, below 1 for every $v > 1$. So close to 1, a measurement on two prompts may
+# fall on either side. A drafter has to be cheap before it has to be good.
 #
-# How long should a block be? Take a good drafter, $a = 0.8$ and $c = 0.1$, then one with $a = 0.5$, then one with $c = 0.5$.
+# How long should a block be? Take a good drafter, $a = 0.8$, $c = 0.1$ and $v = 1$. Then change one number at a time.
 
 # %%
-fastest = predict("v = 1: the best draft length for a = 0.8, c = 0.1? For a = 0.5, c = 0.1? For a = 0.8, c = 0.5?", ...)
+fastest = predict("The best draft length for a = 0.8, c = 0.1, v = 1? If a is 0.5? If, instead, c is 0.5? If, instead, v is 2?",
+                  ..., ..., ..., ...)
 
 
 # %%
@@ -513,15 +519,16 @@ def expected_tau(a, gamma):
 from dspark_course.figures import widgets
 
 panel = widgets.explore(
-    figures.when_it_pays, {"acceptance": 0.5}, {"cost": 0.5}, acceptance=widgets.slider("acceptance a", 0.8, 0.05, 0.95, 0.05),
+    figures.when_it_pays, {"acceptance": 0.5}, {"cost": 0.5}, {"verify": 2.0}, acceptance=widgets.slider("acceptance a", 0.8, 0.05, 0.95, 0.05),
     gamma=widgets.slider("draft length γ", 7, 1, 16), cost=widgets.slider("cost ratio c", 0.1, 0.0, 1.0, 0.05),
     verify=widgets.slider("cost of verifying v", 1.0, 1.0, 3.0, 0.1))
-best = [max(range(1, 17), key=lambda g: expected_tau(a, g) / (g * c + 1)) for a, c in ((0.8, 0.1), (0.5, 0.1), (0.8, 0.5))]
-fastest.beside(f"γ = {best}, by the formula")
+settings = (0.8, 0.1, 1), (0.5, 0.1, 1), (0.8, 0.5, 1), (0.8, 0.1, 2)
+best = [max(range(1, 17), key=lambda g: expected_tau(a, g) / (g * cost + verifying)) for a, cost, verifying in settings]
+fastest.beside(f"γ = {best}", "formula")
 
 # %% [markdown]
-# Worse drafts ask for shorter blocks, and so do more expensive ones. And a larger $v$, which is paid once per round?
-# Guess, then move its slider.
+# Worse drafts ask for shorter blocks, and so do more expensive ones. A larger $v$ asks for longer blocks: it is paid once
+# per round, and more drafts share it.
 #
 # ### Exercise 5 · Accepted length in closed form (code)
 # Return $\tau$ for $0 \le a \le 1$ without a loop or a sum. Your function must be right at $a = 1$, too.
@@ -591,8 +598,8 @@ for domain in lab.prompts:
 # %% [markdown]
 # A language model drafts its seventh token with the six before it in view. On 200 prompts the target keeps 0.86 of the
 # first drafts and 0.93 of the seventh on math, 0.97 and 0.98 on code, 0.94 and 0.95 on chat. Nothing decays with the
-# position, so one number $a$ describes this drafter fairly well. (It helps that the rounds that get that far are the easier
-# ones.) On three prompts of code the fifth draft has 0.68 and the sixth 1.00. On 200 the fifth has 0.86, so only a part of
+# position, so one number $a$ describes this drafter fairly well. (Part of this is selection: the rounds that reach the
+# seventh draft are the easier ones.) On three prompts of code the fifth draft has 0.68 and the sixth 1.00. On 200 the fifth has 0.86, so only a part of
 # the dip is chance; we know no reason for the rest. Lesson 04 asks the same of a drafter whose positions do not see one
 # another.
 #
@@ -619,15 +626,15 @@ picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 # and three prompts are few.
 #
 # At $\gamma = 7$ the formula is too high everywhere, on chat 6.28 where 5.94 were measured. The end of an answer cuts its last
-# block short; with what it cuts off counted, all three domains lie nearer to the formula. That is no test: $a$ comes from
-# these runs.
+# block short; with what it cuts off counted, all three domains lie nearer to the formula.
 #
 # The lower row is the speed-up. The formula misses it by the same share as $\tau$, since the costs are measured. Is
 # $\gamma c + v$ right, too? Compute it for one domain, with the $c$ and $v$ above, and compare each line's cost of a round. In
 # our run it lay within 15% of all twelve, and was too high for 1 draft.
 #
 # Each extra draft adds a pass of the small LM and is reached less often. By the formula 7 drafts make it at most a quarter
-# faster than 4. In our run the gain was smaller than the formula's in every domain, and on code it was a loss.
+# faster than 4. In our run the gain was smaller than the formula's in every domain, and on math and code it was
+# a loss.
 #
 # ### Exercise 7 · A better look-up (open)
 # `look_up` copies what followed the *latest* earlier place. Is that the best choice? Write a variant (the earliest place,
@@ -664,7 +671,7 @@ print(scoreboard("small_lm", "prompt_lookup"))
 
 # %% [markdown]
 # The small LM brings 4.95 to 6.71 tokens per round, and a round costs 2.83 plain passes: 1.43 for drafting, 1.38 for
-# verifying, the rest for its reading of the prompt. So it is 1.7 to 2.4 times as fast, not five to seven. There $c$ was
+# verifying, the rest for its reading of the prompt. So it is 1.75 to 2.36 times as fast, not five to seven. There $c$ was
 # 1.43/7 = 0.20; such ratios differ from run to run. A drafter that brings as much for less is what lessons 04 to 06 look
 # for.
 #

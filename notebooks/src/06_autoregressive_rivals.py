@@ -763,7 +763,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 # With 0.90, 0.94 and 0.84 twice $\tau$ is about 5.2, from six drafts; one block of seven has 5.14. Let a block of
 # three cost `draft_ms["dspark"][3]`; a backbone made for three slots would cost less. Then a token costs more in all
 # three: by about half, an eighth, a few per cent. Two blocks pay only where a verification costs as much as dozens of
-# blocks, and even that crossing rests on 0.07 tokens per round, from eight prompts: do not trust it. Trust the second
+# blocks, and even that crossing rests on less than 0.1 tokens per round, from eight prompts: do not trust it. Trust the second
 # block's 0.90 least: it lacks the features of the first one's tokens. So measure that first: let DSpark draft after
 # three tokens whose features it is not given.
 #
