@@ -55,6 +55,7 @@ TABLES = {
     "Settings": ledger.settings_table,
     "The deep world: gates": worlds.gates_table,
     "The deep world: gains of DSpark by passes and seed": lambda: worlds.gains_table(*DEEP_PASSES),
+    "The deep world: what training and world add": lambda: worlds.training_and_world_table("eagle3", "dflash"),
     "The deep world: claims": ledger.deep_table,
     "The deep world: head and losses, exchanged one at a time": worlds.head_and_losses_table,
     "The deep world: depth, heads, taps": worlds.contrasts_table,

@@ -236,6 +236,8 @@ def test_the_deep_world_judges_the_claims_that_it_names_by_the_same_rule(made):
         assert len(shown.split("<br>")) == len(judged[says])
         outcome = "it replicates" if there == f"**{ledger.REPLICATES}**" else f"it does not, either ({ledger.shortfall(judged[says])})"
         assert not entry.why or f"    - In the deep world (lesson 13) {outcome}: " in ledger.notes()
+    changed = [row for row in rows if row.split("|")[3].strip() != row.split("|")[4].strip(" *")]
+    assert ledger.deep_table(only_changed=True).splitlines()[2:] == changed
 
 
 def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):

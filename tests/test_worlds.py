@@ -6,6 +6,8 @@ from made_measurements import forget, measurement, served_row
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
+from dspark_lite.scheduling.step_costs import StepCosts
+from dspark_lite.serving.engine import STEP_PARTS
 from dspark_course.figures import paper_figures
 from dspark_course.making.recipes import load_recipe
 from dspark_course.measure import studies
@@ -54,6 +56,10 @@ def test_each_number_of_passes_is_compared_with_each_seed_and_with_all(two_world
     every = ["1", "2", "3", "all"]
     assert [row[:3] for row in cells] == [[passes, rival, seed] for passes in ("1", "2") for rival in ("Eagle3", "DFlash") for seed in every]
     assert all(found.startswith("+") for row in cells for found in row[3:])
+    _, _, *rows = worlds.leads_table(1, 4).splitlines()
+    shown = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[:3] for row in shown] == [["1", "Eagle3", "3"], ["1", "DFlash", "3"], ["4", "Eagle3", "1"]]
+    assert [row[3:] for row in shown[:2]] == [row[3:] for row in cells if row[0] == "1" and row[2] == "all"]
 
 
 def test_a_gain_over_seeds_is_that_of_their_mean_and_its_interval_is_wider_than_over_prompts_alone(two_worlds):
@@ -103,7 +109,7 @@ def test_what_training_and_world_add_are_differences_of_gains(two_worlds):
         assert added["world"][place].value == pytest.approx(deep[place] - alike[place])
     assert all(found.low > 0 for found in added["training"].values()), "trained alike Eagle3 accepts 0.5 in place of 0.9"
     assert all(found.low < 0 < found.high for found in added["world"].values()), "there it accepts as much as in the deep world"
-    _, _, *rows = worlds.training_and_world_table().splitlines()
+    _, _, *rows = worlds.training_and_world_table("eagle3", "dflash").splitlines()
     assert [row.split("|")[2].strip() for row in rows[:5]] == [*worlds.worlds_and_trainings(), "added by the training", "added by the world"]
     axes = paper_figures.gain_by_training_and_world().axes[-1]
     assert any(np.allclose(line.get_ydata(), [100 * gain["all"] for gain in (old, alike, deep)]) for line in axes.lines
@@ -139,6 +145,8 @@ def test_a_contrast_is_the_gain_of_one_training_over_another(two_worlds):
     assert all(gain.low > 0 for gains in found.values() for gain in gains.values())
     _, _, *rows = worlds.contrasts_table().splitlines()
     assert [row.split("|")[1].strip() for row in rows] == list(found)
+    _, _, *rows = worlds.contrasts_table("RNN head").splitlines()
+    assert [row.split("|")[1].strip() for row in rows] == [title for title in found if title.startswith("RNN head")]
 
 
 def test_the_lead_by_passes_is_that_of_all_trainings(two_worlds):
@@ -183,6 +191,24 @@ def test_serving_is_compared_with_the_best_fixed_length_at_the_loads_of_all_serv
     _, _, *rows = worlds.serving_table().splitlines()
     assert [[cell.strip() for cell in row.split("|")[1:4]] for row in rows] == [
         ["shallow world", "4", "7"], ["deep world, one pass", "4", "2"], ["deep world, two passes", "4", "7"]]
+
+
+def test_totals_by_length_are_those_of_the_rows(served):
+    rows = [recorded_serving.row("policies", "deep", concurrency=4, policy=policy) for policy in ("fixed 2", "fixed 7")]
+    assert np.array_equal(worlds.totals_by_length("deep", 4), [recorded_serving.totals_by_turn("throughput", row) for row in rows])
+
+
+def test_a_ragged_step_is_compared_with_an_even_one_of_as_many_tokens(monkeypatch):
+    def row(policy, drafts, verify, committed):
+        parts = {f"{part}_seconds": [0.0] * 2 for part in STEP_PARTS}
+        return {"drafter": "dspark", "policy": policy, "concurrency": 4, "steps": [1, 1], "requests": [4, 4], "committed": [committed] * 2,
+                "verified": [4 * (1 + drafts)] * 2, **parts, "verify_seconds": [verify] * 2, "draft_seconds": [2.0, 2.0]}
+
+    rows = [row("fixed 1", 1, 4.0, 6), row("fixed 3", 3, 8.0, 10), row("algorithm1", 2, 7.5, 9)]
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda world: {"policies": rows})
+    longer_by, without = worlds.ragged_over_even("deep", 4)
+    assert longer_by == pytest.approx(7.5 / 6 - 1), "two drafts lie between one and three, so an even step verifies 6 seconds long"
+    assert without == pytest.approx((9 / (2 + 6)) / (10 / (2 + 8)) - 1), "of the fixed lengths three drafts are best"
 
 
 def test_the_figure_of_servers_draws_lengths_and_the_scheduler_over_plain_decoding(served):
@@ -268,3 +294,13 @@ def test_the_figure_of_head_and_losses_draws_both_without_and_with(two_worlds):
         for pair in ((studies.DEEP["dflash"], studies.DEEP_LOSSES["dflash"]), (studies.DEEP_LOSSES["dspark"], studies.DEEP["dspark"])):
             lengths = [our_results.lengths_over_seeds(recipes)[place].value for recipes in pair]
             assert any(len(line.get_ydata()) == 2 and np.allclose(line.get_ydata(), lengths) for line in axes.lines)
+
+
+def test_in_the_model_whole_blocks_are_best_where_a_token_costs_nothing_and_plain_decoding_nearly_where_it_costs_all():
+    def costs(of_step):
+        return StepCosts([1, 4], range(1, 9), [[of_step + (1 - of_step) * load * tokens for tokens in range(1, 9)] for load in (1, 4)])
+
+    length, whole, scheduled = recorded_serving.modelled_over_best_fixed(costs(1.0), 4)
+    assert (length, whole) == (7, 0) and scheduled == pytest.approx(0, abs=0.01)
+    length, whole, scheduled = recorded_serving.modelled_over_best_fixed(costs(0.0), 4)
+    assert length == 1 and whole < -0.2 and scheduled > 0, "it verifies nothing where no draft is worth a token"

@@ -1,4 +1,5 @@
-"""Checkers of lesson 13: a search for a learning rate, and a gain on redrawn trainings and prompts."""
+"""Checkers of lesson 13: a search for a learning rate, a gain on redrawn trainings and prompts, the head's share of a gain, and a loss
+judged on other turns than those that chose the rival."""
 
 import numpy as np
 
@@ -99,3 +100,86 @@ check_redrawn_gain = Exercise(redrawn_gain, Step([(OURS, THEIRS, *DRAWN)], {
     "the ratio is upside down: ours over theirs.":
         lambda ours, theirs, our_seeds, their_seeds, index: redrawn_gain(theirs, ours, their_seeds, our_seeds, index),
 }, "it is not (mean accepted length of our trainings drawn) / (that of theirs) - 1, all on the prompts drawn."))
+
+
+def head_share(neither, head, losses, both):
+    """The head's share of the logarithmic gain from `neither` to `both`; all are tokens per round."""
+    return (np.log(head / neither) + np.log(both / losses)) / 2 / np.log(both / neither)
+
+
+check_head_share = Exercise(head_share, Step([(2.0, 2.6, 2.2, 3.2), (3.0, 3.1, 4.0, 4.4)], {
+    "that is the head added first; it can be added last as well, from `losses` to `both`. Take the mean of the two.":
+        lambda neither, head, losses, both: np.log(head / neither) / np.log(both / neither),
+    "that is the head added last; it can be added first as well, from `neither` to `head`. Take the mean of the two.":
+        lambda neither, head, losses, both: np.log(both / losses) / np.log(both / neither),
+    "that is the losses' share; the head's is what is left.":
+        lambda neither, head, losses, both: 1 - head_share(neither, head, losses, both),
+    "that is the sum of the two ways to add the head; take their mean.":
+        lambda neither, head, losses, both: 2 * head_share(neither, head, losses, both),
+    "that is the head's gain and not yet its share: divide by the whole, the logarithm of `both / neither`.":
+        lambda neither, head, losses, both: head_share(neither, head, losses, both) * np.log(both / neither),
+    "gains multiply, so their shares do not add up; take logarithms.":
+        lambda neither, head, losses, both: (head / neither - 1 + both / losses - 1) / 2 / (both / neither - 1),
+    "those are tokens per round; a gain is a ratio, and the logarithms of ratios add.":
+        lambda neither, head, losses, both: (head - neither + both - losses) / 2 / (both - neither),
+    "you compared `both` with `head`, which is what the losses add; the head is added last between `losses` and `both`.":
+        lambda neither, head, losses, both: (np.log(head / neither) + np.log(both / head)) / 2 / np.log(both / neither),
+    "those are percent; the answer is a fraction.":
+        lambda neither, head, losses, both: 100 * head_share(neither, head, losses, both),
+}, "it is not the mean of log(head / neither) and log(both / losses), over log(both / neither)."))
+
+
+def throughputs(totals, turns):
+    """Tokens per second of each length on some turns; totals [7, T, 2]."""
+    tokens, seconds = totals[:, turns].sum(1).T
+    return tokens / seconds
+
+
+def loss_of_seven(totals, choosing, judging):
+    """What 7 drafts lose, on the turns `judging`, to the length that is best on the turns `choosing`: a fraction."""
+    judged = throughputs(totals, judging)
+    return 1 - judged[-1] / judged[throughputs(totals, choosing).argmax()]
+
+
+# Four turns of seven lengths: the third length is best on the first two, the fifth on the last two; turns are unlike in time.
+TURNS = np.array([[[90.0, 10.0], [40.0, 5.0], [100.0, 11.0], [70.0, 8.0]], [[95.0, 10.0], [44.0, 5.0], [99.0, 11.0], [69.0, 8.0]],
+                  [[130.0, 10.0], [70.0, 5.0], [100.0, 12.0], [72.0, 9.0]], [[100.0, 10.0], [50.0, 6.0], [120.0, 11.0], [80.0, 8.0]],
+                  [[105.0, 10.0], [52.0, 5.0], [150.0, 11.0], [99.0, 8.0]], [[102.0, 11.0], [51.0, 5.0], [118.0, 11.0], [81.0, 9.0]],
+                  [[101.0, 10.0], [66.0, 6.0], [119.0, 12.0], [80.0, 7.0]]])
+FIRST, LAST = np.array([0, 1]), np.array([2, 3])
+
+
+def by_mean_of_turns(totals, turns):
+    """The mean of the turns' own tokens per second."""
+    return (totals[:, turns, 0] / totals[:, turns, 1]).mean(1)
+
+
+check_loss_of_seven = Exercise(loss_of_seven, Step([(TURNS, FIRST, LAST), (TURNS, LAST, FIRST)], {
+    "the turns that choose also judge; judge on the turns `judging`.":
+        lambda totals, choosing, judging: loss_of_seven(totals, choosing, choosing),
+    "the best length was chosen on the turns that judge; choose it on the turns `choosing`.":
+        lambda totals, choosing, judging: loss_of_seven(totals, judging, judging),
+    "`choosing` and `judging` are swapped.":
+        lambda totals, choosing, judging: loss_of_seven(totals, judging, choosing),
+    "all turns choose and judge; take those that are named.":
+        lambda totals, choosing, judging: loss_of_seven(totals, slice(None), slice(None)),
+    "the throughput of 7 drafts on the turns `judging` is compared with that of the best on the turns `choosing`; compare on the same turns.":
+        lambda totals, choosing, judging: 1 - throughputs(totals, judging)[-1] / throughputs(totals, choosing).max(),
+    "that is the gain of 7 drafts; what they lose is the same number with the other sign.":
+        lambda totals, choosing, judging: -loss_of_seven(totals, choosing, judging),
+    "that is how much faster the best length is; what 7 drafts lose is 1 less their throughput over the best one's.":
+        lambda totals, choosing, judging: 1 / (1 - loss_of_seven(totals, choosing, judging)) - 1,
+    "that is the ratio of the two throughputs; the loss is 1 less that.":
+        lambda totals, choosing, judging: 1 - loss_of_seven(totals, choosing, judging),
+    "those are tokens per second; divide by the best length's.":
+        lambda totals, choosing, judging: throughputs(totals, judging)[throughputs(totals, choosing).argmax()] - throughputs(totals, judging)[-1],
+    "throughput is all tokens over all seconds of the turns; the mean of the turns' own rates lets a short turn weigh as much as a long one.":
+        lambda totals, choosing, judging: 1 - by_mean_of_turns(totals, judging)[-1] / by_mean_of_turns(totals, judging)[
+            by_mean_of_turns(totals, choosing).argmax()],
+    "that compares tokens and leaves out the seconds.":
+        lambda totals, choosing, judging: 1 - totals[-1, judging, 0].sum() / totals[totals[:, choosing, 0].sum(1).argmax(), judging, 0].sum(),
+    "that compares 6 drafts: `totals[k - 1]` are the turns of k drafts, so 7 stand in row 6.":
+        lambda totals, choosing, judging: 1 - throughputs(totals, judging)[-2] / throughputs(totals, judging)[throughputs(totals, choosing).argmax()],
+    "those are percent; the answer is a fraction.":
+        lambda totals, choosing, judging: 100 * loss_of_seven(totals, choosing, judging),
+}, "it is not 1 - (throughput of 7 drafts) / (that of the length chosen), both on the turns `judging`."))

@@ -192,9 +192,9 @@ def greedy_excess() -> str:
             f"The sampling was varied: in greedy decoding the excess is {excess.min():+.1%} to {excess.max():+.1%} (make causes)")
 
 
-def additive_step() -> np.ndarray:
+def additive_step(world: str = "shallow") -> np.ndarray:
     """Seconds of DSpark's step, of each request and of each verified token in it: least relative squares over the measured loads."""
-    costs = recorded_serving.engine_costs("dspark")
+    costs = recorded_serving.engine_costs("dspark", world)
     requests, tokens = np.meshgrid(costs.requests, costs.tokens_per_request, indexing="ij")
     measured = np.asarray(costs.step_seconds)
     terms = np.stack([np.ones_like(measured), requests, requests * tokens], -1) / measured[..., None]

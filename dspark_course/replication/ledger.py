@@ -132,12 +132,15 @@ def _in_the_deep_world(entry: Entry) -> str:
     return f"{outcome}: {shown}" if found else ""
 
 
-def deep_table() -> str:
-    """The claims that the deep world tests, the verdict here and there, and the margins there, with the passes of its trainings."""
+def deep_table(only_changed: bool = False) -> str:
+    """The claims that the deep world tests, the verdict here and there, and the margins there, with the passes of its trainings; or
+    only those whose verdict changes."""
     rows = []
     for entry in in_order():
         if (begins := deep_claims.claimed(entry.claim.says)) is not None:
             passes, found = deep_claims.DEEP_CLAIMS[begins][0], deep_claims.deep_margins(entry.claim.says)
+            if only_changed and verdict(found) == entry.verdict:
+                continue
             shown = "<br>".join(_intervals(found, entry.claim.unit))
             rows.append([entry.claim.section, begins, entry.verdict, f"**{verdict(found)}**", passes, shown])
     return markdown(["§", "claim", "shallow world", "deep world", "passes there", "margins there, above zero where it holds"], rows)

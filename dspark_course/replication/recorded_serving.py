@@ -85,10 +85,15 @@ def gain(name: str, ours: dict, theirs: dict) -> Estimate:
     return paired(lambda ours, theirs: share_of_rows(ours[0]) / share_of_rows(theirs[0]), *turns)
 
 
+def fixed_lengths(concurrency: int, world: str = "shallow") -> list[dict]:
+    """The rows of the fixed draft lengths at a load, the shortest first."""
+    lengths = [row for row in rows("policies", world, concurrency=concurrency) if row["policy"].startswith("fixed")]
+    return sorted(lengths, key=lambda row: int(row["policy"].split()[1]))
+
+
 def best_fixed(concurrency: int, world: str = "shallow") -> dict:
     """The row of the fixed length with the highest throughput at a load."""
-    lengths = [row for row in rows("policies", world, concurrency=concurrency) if row["policy"].startswith("fixed")]
-    return max(lengths, key=lambda row: value("throughput", row))
+    return max(fixed_lengths(concurrency, world), key=lambda row: value("throughput", row))
 
 
 def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
@@ -100,9 +105,9 @@ def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
     return StepCosts(requests, tokens, [[seconds[r, b] for b in tokens] for r in requests])
 
 
-def engine_costs(drafter: str) -> StepCosts:
+def engine_costs(drafter: str, world: str = "shallow") -> StepCosts:
     """Seconds of a drafter's steps on average, prompts left out, by requests and verified tokens."""
-    return step_costs(rows("costs", drafter=drafter), np.mean)
+    return step_costs(rows("costs", world, drafter=drafter), np.mean)
 
 
 def prefill_costs(drafter: str) -> tuple[float, float]:
@@ -121,9 +126,9 @@ def acceptance_rate(drafter: str) -> float:
 
 
 @cache
-def record() -> Record:
-    """The recorded blocks of lesson 09, all domains, calibrated."""
-    return Record.of(list(recorded_confidence.observations().values()), recorded_confidence.stored_sts())
+def record(world: str = "shallow") -> Record:
+    """The blocks recorded in a world to judge its confidences (lessons 09 and 13), all domains, calibrated."""
+    return Record.of(list(recorded_confidence.observations(world).values()), recorded_confidence.stored_sts(world))
 
 
 def policy_of(name: str, costs: StepCosts | None = None):
@@ -142,6 +147,21 @@ def modelled(drafter: str, name: str, concurrency: int, requests: int | None = N
     model = EngineModel(answers, costs, chosen, slots=concurrency, prefill=prefill_costs(drafter))
     steps = simulate(model, np.zeros(requests or 200 + 10 * concurrency), rng)
     return [step for step in steps if step.requests == concurrency]
+
+
+def modelled_over_best_fixed(costs: StepCosts, concurrency: int, world: str = "shallow") -> tuple[int, float, float]:
+    """In the model, with a world's record: the fixed length with the highest throughput, and by what fraction the throughput of the
+    longest and of Algorithm 1 differs from it."""
+    answers = record(world)
+
+    def speed(policy) -> float:
+        steps = simulate(EngineModel(answers, costs, policy, slots=concurrency), np.zeros(200 + 20 * concurrency), np.random.default_rng(0))
+        full = [step for step in steps if step.requests == concurrency]
+        return sum(step.committed for step in full) / sum(step.seconds["round"] for step in full)
+
+    speeds = [speed(fixed(length)) for length in range(1, answers.gamma + 1)]
+    best = max(speeds)
+    return 1 + speeds.index(best), speeds[-1] / best - 1, speed(algorithm1(costs.convex_fit())) / best - 1
 
 
 def frontier(drafter: str, policy: str) -> np.ndarray:

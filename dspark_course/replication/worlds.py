@@ -4,6 +4,8 @@ The first world's text is shallow: a small language model knows it by heart. The
 sums to compute and many ways to say a thing. The gates are measured by `python -m dspark_lite world`.
 """
 
+import numpy as np
+
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.formats import interval, markdown
 from dspark_lite.common.names import DRAFTER_LABELS
@@ -61,9 +63,16 @@ def _bounds(row: dict) -> str:
     return ", ".join(parts) or "reported"
 
 
-def gains_table(*passes: int) -> str:
+def leads_table(*passes: int) -> str:
     """How much longer DSpark accepts than each rival in the deep world, by domain and in the mean, after so many passes over the
-    answers: with each training seed of both, with the interval over prompts, and in the mean of all, over prompts and seeds."""
+    answers: over all seeds that were trained of both."""
+    rows = [[number, DRAFTER_LABELS[rival], len(DEEP_PASSES[number][rival]), *_shown_by_place(leads(rival)[number])]
+            for number in passes for rival in DEEP_PASSES[number] if rival != "dspark"]
+    return markdown(["passes", "DSpark over", "seeds", *our_results.PLACES], rows)
+
+
+def gains_table(*passes: int) -> str:
+    """`leads_table` with each seed: there the interval is over prompts, in the rows "all" over prompts and seeds."""
     rows = []
     for number in passes:
         recipes = DEEP_PASSES[number]
@@ -93,10 +102,10 @@ def training_and_world(rival: str) -> dict[str, dict[str, Estimate]]:
             "world": our_results.gain_difference(deep, alike, same_prompts=False)}
 
 
-def training_and_world_table() -> str:
+def training_and_world_table(*rivals: str) -> str:
     """DSpark's gain over each rival in `worlds_and_trainings`, and `training_and_world`, all in percent."""
     rows = []
-    for rival in ("eagle3", "dflash"):
+    for rival in rivals:
         rows += [[DRAFTER_LABELS[rival], title, *_shown_by_place(our_results.gains_over_seeds(recipes["dspark"], recipes[rival]))]
                  for title, recipes in worlds_and_trainings().items()]
         rows += [[DRAFTER_LABELS[rival], f"added by the {cause}", *_shown_by_place(found)]
@@ -151,9 +160,9 @@ def contrasts() -> dict[str, dict[str, Estimate]]:
     return {title: our_results.gains(*pair) for title, pair in pairs.items()}
 
 
-def contrasts_table() -> str:
-    """`contrasts` with their intervals over prompts."""
-    return _gains_as_table("in the deep world", contrasts())
+def contrasts_table(begins: str = "") -> str:
+    """Those of `contrasts` whose title begins so, with their intervals over prompts."""
+    return _gains_as_table("in the deep world", {title: found for title, found in contrasts().items() if title.startswith(begins)})
 
 
 def _gains_as_table(head: str, gains: dict[str, dict[str, Estimate]]) -> str:
@@ -179,6 +188,22 @@ def over_best_fixed(world: str) -> dict[int, tuple[int, Estimate, Estimate]]:
         gains = [recorded_serving.gain("throughput", row, best).scaled(1.0, -1.0) for row in rows]
         found[load] = (int(best["policy"].split()[1]), *gains)
     return found
+
+
+def totals_by_length(world: str, load: int) -> np.ndarray:
+    """Tokens committed and seconds of each fixed length of DSpark in each turn, [7, T, 2]."""
+    return np.stack([recorded_serving.totals_by_turn("throughput", row) for row in recorded_serving.fixed_lengths(load, world)])
+
+
+def ragged_over_even(world: str, load: int) -> tuple[float, float]:
+    """By what fraction verifying takes longer under Algorithm 1, which gives each request its own length, than at a fixed length of as
+    many tokens (read between the measured ones); and its throughput over the best fixed length's if it did not."""
+    scheduled, fixed = recorded_serving.row("policies", world, concurrency=load, policy="algorithm1"), recorded_serving.fixed_lengths(load, world)
+    budgets, verifying = ([recorded_serving.value(name, row) for row in fixed] for name in ("budget", "verify_seconds"))
+    even = np.interp(recorded_serving.value("budget", scheduled), budgets, verifying)
+    ragged, step = (recorded_serving.value(name, scheduled) for name in ("verify_seconds", "step_seconds"))
+    best = recorded_serving.value("throughput", recorded_serving.best_fixed(load, world))
+    return ragged / even - 1, recorded_serving.value("throughput", scheduled) * step / (step - ragged + even) / best - 1
 
 
 def serving_table() -> str:
