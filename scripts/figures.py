@@ -52,6 +52,8 @@ TABLES = {
     "Figure 4: accepted length by draft length (anchor and drafts)": paper_tables.figure_4,
     "Figure 4: a full round against DFlash's": paper_tables.figure_4_latency,
     "The ledger of claims": ledger.ledger_table,
+    "The ledger's notes": ledger.notes,
+    "Where the paper contradicts itself or needs care": ledger.contradictions,
     "Settings": ledger.settings_table,
     "The deep world: gates": worlds.gates_table,
     "The deep world: gains of DSpark by passes and seed": lambda: worlds.gains_table(*DEEP_PASSES),

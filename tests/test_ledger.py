@@ -202,6 +202,9 @@ def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(made):
     lines = ledger.notes().splitlines()
     assert [line.split(".")[0] for line in lines if line[0] != " "] == list(map(str, numbers.values()))
     assert all(line.startswith("    - ") and line.endswith(".") for line in lines if line[0] == " ")
+    first, last = min(numbers.values()), max(numbers.values())
+    assert [int(line.split(".")[0]) for line in ledger.notes(first, last).splitlines() if line[0] != " "] == [first, last]
+    assert set(ledger.notes(first, last).splitlines()) < set(lines)
     assert len(ledger.contradictions().splitlines()) == len(paper.numbers()["meta"]["discrepancies"])
 
 

@@ -1,5 +1,4 @@
-"""Checkers of lesson 12: the macro-average, a paired resample, conditional acceptance, what a suspected cause is worth, and
-the ledger's verdict."""
+"""Checkers of lesson 12: the macro-average, a paired resample, what a suspected cause is worth, and the ledger's verdict."""
 
 import numpy as np
 
@@ -97,48 +96,6 @@ check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0
     "each drafter's tokens go with its own rounds; you divided them by the other's.":
         lambda ours, theirs, index: (ours[index][:, 0].sum() / theirs[index][:, 1].sum()) / (theirs[index][:, 0].sum() / ours[index][:, 1].sum()) - 1,
 }, "try it on ours [[6, 1], [4, 2]], theirs [[4, 1], [6, 3]] and index [0, 0], as arrays: 6 tokens per round against 4, so 0.5 is right."))
-
-
-def shares(share):
-    """An answer from `share(accepted, k)` for k = 1, ..., gamma."""
-    return lambda accepted, gamma: np.array([share(accepted, k) for k in range(1, gamma + 1)])
-
-
-def accepted_at(accepted, k):
-    """Of the rounds that reached position k, the share that accepted it."""
-    return (accepted >= k).sum() / (accepted >= k - 1).sum()
-
-
-def conditional_acceptance(accepted, gamma):
-    """By position [gamma], from the accepted drafts of each round [R]."""
-    return shares(accepted_at)(accepted, gamma)
-
-
-check_conditional_acceptance = Exercise(conditional_acceptance, Step([(np.array([0, 1, 1, 2, 3, 3, 3, 3]), gamma) for gamma in (3, 2)], {
-    "that is the prefix survival, the share of all rounds that keep a draft at k. Conditional acceptance counts only the "
-    "rounds that came as far as k.":
-        shares(lambda accepted, k: (accepted >= k).mean()),
-    "that is the share of rounds that end with exactly k accepted.":
-        shares(lambda accepted, k: (accepted == k).mean()),
-    "`accepted == k` are the rounds that stopped after k; those that went further kept position k as well.":
-        shares(lambda accepted, k: (accepted == k).sum() / (accepted >= k - 1).sum()),
-    "that is the share refused; acceptance is what is left.":
-        shares(lambda accepted, k: 1 - accepted_at(accepted, k)),
-    "you divided by the rounds that kept the draft at k; k was reached where the k - 1 before it were kept.":
-        shares(lambda accepted, k: (accepted >= k).sum() / (accepted >= k).sum()),
-    "positions are shifted by one: position k was reached where k - 1 drafts were accepted, and kept where k were.":
-        (shares(lambda accepted, k: (accepted >= k - 1).sum() / (accepted >= max(k - 2, 0)).sum()),
-         shares(lambda accepted, k: (accepted >= k + 1).sum() / (accepted >= k).sum())),
-    "`accepted > k` are the rounds with more than k accepted drafts; those that kept position k have at least k.":
-        shares(lambda accepted, k: (accepted > k).sum() / (accepted >= k - 1).sum()),
-    "the ratio is upside down: those that kept position k over those that reached it.":
-        shares(lambda accepted, k: 1 / accepted_at(accepted, k)),
-    "that is the share refused after position k was kept; count the rounds with at least k, and divide by those that reached k.":
-        shares(lambda accepted, k: (accepted == k).sum() / (accepted >= k).sum()),
-    "there is one rate for each position 1, ..., gamma, so gamma of them.":
-        (lambda accepted, gamma: conditional_acceptance(accepted, gamma - 1),
-         lambda accepted, gamma: conditional_acceptance(accepted, gamma + 1)),
-}, "try it on accepted [0, 1, 2, 2] and gamma 2: all 4 rounds reached position 1 and 3 kept it, so [0.75, 0.667] is right."))
 
 
 def implied(rates):

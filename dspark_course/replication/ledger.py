@@ -110,12 +110,12 @@ def noted() -> dict[str, int]:
     return {entry.claim.says: number for number, entry in enumerate((found for found in in_order() if found.why), 1)}
 
 
-def notes() -> str:
-    """The notes below the ledger's figure: why a claim does not hold here or cannot be tested, and the experiments on that, a
-    line each."""
+def notes(*numbers: int) -> str:
+    """The notes below the ledger's figure, all or those of these numbers: why a claim does not hold here or cannot be tested, and the
+    experiments on that, a line each."""
     lines = []
     for entry in in_order():
-        if entry.why:
+        if entry.why and (not numbers or noted()[entry.claim.says] in numbers):
             short, *tested = re.split(r"\. (?=[A-Z])", entry.why)
             deep = _in_the_deep_world(entry)
             tested += [f"In the deep world (lesson 13) {deep}"] if deep else []
