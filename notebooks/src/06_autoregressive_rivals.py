@@ -47,8 +47,8 @@ print(f"\n{lab.device_name}: a drafter of {len(eagle3.layers)} layer, made to dr
 # ## What one pass reads
 #
 # The features are the tapped hidden states again, mixed to one vector $f_i$ [H] per token by a matrix `fc`. $f_i$
-# knows the text up to its token $i$, $x_i$, and hence what the target thinks of $x_{i+1}$, but not which token was
-# drawn. So the layer reads one token beside $f_i$ and predicts the token after that one. Which token must it read?
+# knows the text up to $x_i$, and so what the target thinks of the token after it, but not which token was drawn. So
+# the layer reads one token beside $f_i$ and predicts the token after that one. Which token must it read?
 #
 # ### Exercise 1 · Pair them (code)
 # From the ids [n] of the tokens that the target has read and their mixed features [n, H], return two tensors of equal
@@ -116,6 +116,7 @@ state = eagle3.begin(prompt_ids, step.features)
 cached = state.cache.length
 assert cached == inputs.shape[1] and agree(waiting, state.waiting)
 assert agree(keys, state.cache.keys[0][:, :, :cached]) and agree(values, state.cache.values[0][:, :, :cached])
+print(f"keys and values of {cached} pairs by hand = the package's; one feature waits")
 
 # %% [markdown]
 # ## One pass, and the next
@@ -153,6 +154,7 @@ with torch.inference_mode():
     output, _ = one_pass((keys, values), anchor, waiting)
     theirs = eagle3.draw_chain(state, anchor, gamma, temperature=0.0, generator=None)  # tokens [1, gamma], their logits, their probabilities
 assert agree(next_logits(output), theirs[1][:, 0])
+print(f"the first pass by hand = the package's; its most probable token is {lab.tokenizer.decode(next_logits(output).argmax(-1))!r}")
 
 # %% [markdown]
 # ### Exercise 2 · Pass after pass (code)
@@ -203,7 +205,7 @@ print(f"after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(drafted)!r
 picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(), drafted.tolist())
 
 # %% [markdown]
-# That is the recurrence. A column is one pass; the black "next token" is the anchor. Only the first pass reads a
+# A column is one pass; the black "next token" is the anchor. Only the first pass reads a
 # feature and a token of the target's (black). From the second pass on they are the output and the draft of the pass
 # to the left; the pairs cached before the round stay as they were. An error made early is read by everything after
 # it.
@@ -250,16 +252,10 @@ done = exercises.check_after_round(after_round)
 # %% [markdown]
 # The cache is rolled back to what was committed before the round, and the committed tokens are entered anew, with
 # real features: the waiting feature finds its partner, the anchor, and the last accepted draft's feature waits next.
-# (The first pass's entry is right and could stay, and the checker takes that too; `draw_chain` drops all.) We pretend
-# that two drafts were accepted, enter anchor and drafts, and compare with a drafter that reads the longer text at
-# once. Then we let the drafted entries stay, to see what that costs. (`draw_chain` only shortens the cache's
-# `length`; a longer `length` has them back.)
+# (The first pass's entry is right and could stay; `draw_chain` drops all.) We pretend that two drafts were accepted,
+# enter anchor and drafts, and compare with a drafter that reads the longer text at once.
 
 # %%
-import copy
-
-from dspark_course.measure import evaluation
-
 committed = torch.cat([anchor[:, None], theirs[0][:, :2]], 1)  # [1, 3]: the anchor and two accepted drafts
 longer = torch.cat([prompt_ids, committed], 1)
 real, _ = target.prefill(longer, eagle3.taps)
@@ -269,6 +265,22 @@ fresh = eagle3.begin(longer, real.features)
 stay, entered = after_round(cached, gamma, 2) if done else (cached, 3)
 assert state.cache.length == fresh.cache.length == stay + entered and agree(state.waiting, fresh.waiting)
 assert agree(state.cache.keys[0][:, :, :cached + 3], fresh.cache.keys[0][:, :, :cached + 3])
+print(f"{cached} pairs stay, 3 are entered: the cache is that of a drafter that reads the longer text at once")
+
+# %% [markdown]
+# Now we let the drafted entries stay. (`draw_chain` takes them back by shortening the cache's `length`; we lengthen
+# it again.)
+
+# %%
+from dspark_course.exercises.predictions import predict
+
+stale = predict("No entry is ever taken back: are the answers still the target's? Are more, as many or fewer tokens committed per round?", ..., ...)
+
+
+# %%
+import copy
+
+from dspark_course.measure import evaluation
 
 
 class NeverRollsBack(type(eagle3)):
@@ -292,9 +304,12 @@ runs = {"eagle3": decode_all(eagle3)}
 careless = copy.copy(eagle3)  # the same weights under another class; the lab's drafter stays as it is
 careless.__class__ = NeverRollsBack
 broken = decode_all(careless, {"chat": few["chat"]})["chat"]
+per_round = {}
 for name, found in (("rolled back", runs["eagle3"]["chat"]), ("never rolled back", broken)):
-    length = evaluation.mean_accepted_length([evaluation.tally(found)])
-    print(f"{name:18} {length:.2f} tokens per round on {len(found)} chat prompts")
+    per_round[name] = evaluation.mean_accepted_length([evaluation.tally(found)])
+    print(f"{name:18} {per_round[name]:.2f} tokens per round on {len(found)} chat prompts")
+fewer = "{:.2f} tokens in place of {:.2f}".format(per_round["never rolled back"], per_round["rolled back"])
+stale.beside(f"still the target's, by lesson 02 (not measured here); {fewer}, measured", label="answer")
 
 # %% [markdown]
 # Verification guarantees the target's distribution with any drafter (lesson 02), so the answers do not show the
@@ -311,8 +326,7 @@ for name, found in (("rolled back", runs["eagle3"]["chat"]), ("never rolled back
 # $$h' = M\,[\,\text{norm}(h_i)\,;\,\text{norm}(E[x_{i+1}])\,], \qquad
 # x_{i+2} \sim \text{LM head}(\text{norm}(\text{layer}(h')))$$
 #
-# The tiny lab has a trained one, measured below; the Qwen3 lab has none, so the next cell, which serves both, takes a
-# toy with random weights.
+# Only the tiny lab has a trained one, so the next cell takes a toy with random weights.
 
 # %%
 from dspark_lite.losslessness.toys import toy_models
@@ -344,8 +358,6 @@ print(f"MTP-1 by hand = the package's; it drafts {mtp.gamma} token per round, ta
 # machine, far beyond the room $k^*$ of lesson 01, a step takes time in proportion to the tokens sent.
 
 # %%
-from dspark_course.exercises.predictions import predict
-
 crowded = predict("Which commits most per token sent through the target: plain decoding, MTP-1, MTP-3 or MTP-5?", ...)
 
 # %%
@@ -357,17 +369,19 @@ for name, k in {"plain decoding": 0, "MTP-1": 1, "MTP-3": 3, "MTP-5": 5}.items()
 crowded.beside(max(per_token_sent, key=per_token_sent.get), label="computed")
 
 # %% [markdown]
-# A single user gains with every further draft. On a full machine every drafter loses, and MTP-1 least. The paper says
-# (section 5.4) that DeepSeek kept MTP-1 in production because a static multi-token drafter lowers the throughput of a
-# busy server. DSpark cuts its blocks as the machine fills (lessons 09 and 10).
+# Every further draft adds to what a round commits. But on a full machine every drafter loses, and MTP-1 least. The
+# paper says (section 5.4) that DeepSeek kept MTP-1 in production because a static multi-token drafter lowers the
+# throughput of a busy server. DSpark cuts its blocks as the machine fills (lessons 09 and 10).
 #
 # ## What a longer draft costs
 #
 # Every further token costs an autoregressive drafter one more pass, which reads the weights of its layer and of the
 # LM head once more. We time `propose` for drafts of 1 to 7 tokens, each right after a verification, as in a round.
-# The block drafters compute their whole block each time and cut it. (On a CPU we count our own thread's time, so that
-# other programs disturb it less.) The cell lets Eagle3 go, to make room for the others: to return to the exercises
-# above, start from the top.
+# The block drafters compute their whole block each time and cut it. The cell lets Eagle3 go, to make room for the
+# others: to return to the exercises above, start from the top.
+
+# %%
+crossing = predict("Eagle3 has one layer, DSpark three. Up to how many tokens is Eagle3's draft the cheaper one?", ...)
 
 # %%
 import time
@@ -421,13 +435,16 @@ print(f"a plain pass takes {plain_ms:.2f} ms, a verification of {gamma} drafts {
 for name, cost in draft_ms.items():
     more = f"{figures.per_token(cost):5.2f} ms for each further one (slope), {cost[len(cost)]:5.2f} ms ({cost[len(cost)] / plain_ms:.2f}) for {len(cost)}"
     print(f"{names_of[name]:7} {cost[1]:5.2f} ms ({cost[1] / plain_ms:.2f} plain passes) for one token, {more if len(cost) > 1 else 'and it drafts no more'}")
+cheaper = [k for k, spent in draft_ms["eagle3"].items() if spent < draft_ms["dspark"][k]]
+crossing.beside(f"up to {max(cheaper)}" if cheaper else "never")
 
 # %% [markdown]
 # The slope is what autoregression costs. A further token costs Eagle3 a whole pass, more than half as much as the
-# first. It costs the block drafters a small part of one: each point pays for the whole backbone, and a further token
+# first. (The first costs more since a verification comes right before it; on a CPU, without one, both took nearly as
+# long.) It costs the block drafters a small part of one: each point pays for the whole backbone, and a further token
 # adds its row of the LM head and its draw, with DSpark a sequential step as well. So Eagle3's first token is cheaper
-# than a whole block of seven, but its seven cost more than one and a half blocks, with one layer against three. **This
-# is why an autoregressive drafter has few layers.** A block drafter pays for its layers once and can have several.
+# than a whole block of seven, but its seven cost more than one and a half blocks, with one layer against three.
+# **This is why an autoregressive drafter has few layers.** A block drafter pays for its layers once.
 #
 # ## Conditional acceptance by position
 #
@@ -492,8 +509,8 @@ falls.beside("; ".join(" ".join([names_of[name], *(f"{e.value:.2f}" for e in fou
 # Eagle3 commits 6.10 tokens per round on chat, DSpark 4.97: the rival wins. DSpark's acceptance falls further, from
 # 0.90 to 0.76, Eagle3's from 0.93 to 0.90. That fits what they read: each pass of Eagle3 reads all drafts before it,
 # DSpark's head only the last. (A dash: fewer than ten rounds came so far.) Bars are 95 % bootstrap intervals over
-# eight prompts, and wide: is this an accident? Here is the same on 200 prompts per domain, above Figure 2 of the
-# paper (which gives no intervals).
+# eight prompts, and wide: is this an accident? Here is the same from 200 prompts per domain, measured beforehand,
+# above Figure 2 of the paper (which gives no intervals).
 
 # %%
 import numpy as np
@@ -542,7 +559,7 @@ print("Eagle3 on the same 40 prompts: " + ", ".join(f"{domain} {same[domain]:.2f
 # | in the paper | math | code | chat |
 # |---|---|---|---|
 # | Eagle3 begins lowest and rises | yes, in a single step | no: begins high, stays level | no: level, too |
-# | DFlash begins high, drops by the third position | yes, but falls on | yes, but falls on | yes, but falls on |
+# | DFlash begins high, drops by the third position | a little, and falls on | yes, but falls on | yes, but falls on |
 # | DSpark begins highest and stays nearly level | yes | no: lowest, and a dent at 4 | no: lowest, and falls |
 #
 # Where DSpark loses to Eagle3 can be read: on code it begins low, at 0.885, with that dent (lesson 07 finds what was
@@ -553,10 +570,8 @@ print("Eagle3 on the same 40 prompts: " + ", ".join(f"{domain} {same[domain]:.2f
 #
 # - *Training.* As trained at the end of lesson 07, DSpark commits 7.27 tokens on math, 6.83 on code and 6.20 on chat
 #   (40 prompts each). On the same prompts this Eagle3 commits 5.85, 6.80 and 6.00: on math the better training puts
-#   DSpark far ahead, on code and chat it makes the two level. Would it still lead on math if Eagle3 had that training,
-#   too? That was not tested here.
-# - *Anchors.* Eagle3 learned from every position of an answer, the block drafters from blocks that begin at 24 of
-#   them at most.
+#   DSpark far ahead, on code and chat it makes the two level. Eagle3 with that training was not tested.
+# - *Anchors.* Eagle3 learned from every position of an answer, the block drafters from at most 24 blocks of it.
 # - *The world.* The paper's Eagle3 starts low, on chat with 0.534; ours starts with 0.925, and no first position in
 #   the table differs more. One layer may be enough for texts as simple as these. Lesson 13 trains both on other
 #   texts, and longer.
@@ -579,7 +594,7 @@ print("Eagle3 on the same 40 prompts: " + ", ".join(f"{domain} {same[domain]:.2f
 #
 # A: $1 + 0.8 + 0.64 = 2.44$ with two, $4.16$ with seven. B: $1 + 0.7 + 0.525 = 2.225$ with two, and with seven $1 +
 # 0.7 + 0.525 + 0.42 + 0.357 + 0.3213 + 0.3052 + 0.3052 = 3.93$. B's products are larger from the sixth position on,
-# too late to make up for its first two. The mean over all seven positions is 0.85 for B and 0.8 for A, so the table
+# too late to make up for the five before. The mean over all seven positions is 0.85 for B and 0.8 for A, so the table
 # ranks B first, wrongly. Early positions are factors of everything after them.
 #
 # </details>
@@ -592,7 +607,7 @@ print("Eagle3 on the same 40 prompts: " + ", ".join(f"{domain} {same[domain]:.2f
 # a first pass. Eagle3 is trained as it will be tested instead: passes are unrolled, each reads the output of the one
 # before, and all are scored. That is the *training-time test*. We train both on a toy target with random weights. The
 # recipes differ in one number, the weight of a pass against the one before: with 0.0 only the first pass counts,
-# which is teacher forcing; with 0.8 pass $k$ weighs $0.8^{k-1}$. (Lesson 07 explains training.)
+# which is teacher forcing; with 0.8 pass $k$ weighs $0.8^{k-1}$.
 
 # %%
 import tempfile
@@ -612,7 +627,7 @@ with torch.inference_mode():
         toy_rows = torch.cat([toy_rows, following[:, None]], 1)  # texts [768, 24], drawn from the toy target
 unread = toy_rows[512:].clone()  # [256, 24]
 rows = [(text, 1) for text in toy_rows[:512].tolist()]  # a text, and how many of its tokens are the prompt, not learned
-cache = build_cache(toy_target, rows, (0, 1), folder / "cache")  # what the taps 0 and 1 see of each text
+toy_cache = build_cache(toy_target, rows, (0, 1), folder / "cache")  # what the taps 0 and 1 see of each text
 
 
 def toy_eagle3(decay):
@@ -620,7 +635,7 @@ def toy_eagle3(decay):
     recipe = {"name": f"decay {decay}", "seed": 1, "epochs": 24, "batch": 64, "learning_rate": 0.01,
               "precision": "float32", "config": {"drafter": "eagle3", "num_hidden_layers": 1, "ttt_length": 5,
                                                  "target_layer_ids": [0, 1], "step_loss_decay": decay}}
-    return train_draft(recipe, toy_target, cache, folder / recipe["name"])
+    return train_draft(recipe, toy_target, toy_cache, folder / recipe["name"])
 
 
 forced, unrolled = toy_eagle3(0.0), toy_eagle3(0.8)
@@ -630,8 +645,9 @@ forced, unrolled = toy_eagle3(0.0), toy_eagle3(0.8)
 #
 # Now both draft on texts they have not read, a chain from every place, in two ways: pass $k$ reads **the target's own
 # feature** or **its own output**. The tokens are the text's both times; only the features differ. We know $p$ and $q$
-# at every slot, and take the chance of acceptance $\sum_x \min(p, q)$. The lab's Eagle3 does the same on answers of
-# the target, and its live rounds stand beside it.
+# at every slot, and take the chance of acceptance $\sum_x \min(p, q)$. Then we measure the lab's Eagle3 in the same
+# two ways on answers of the target, and add the rounds it decoded above (*live*). Of the next code, the docstrings are
+# enough.
 
 # %%
 ahead = predict("Which toy is accepted more often at pass 5, (a) on the target's features, (b) on its own output?", ...)
@@ -695,11 +711,9 @@ print("live rounds of the lab's Eagle3: " + ", ".join(f"{e.value:.3f} at positio
 # 0.701, since its one layer has five passes to learn. By exercise 5's formula it is level with two drafts and ahead
 # with three, and with five it would commit 2.86 tokens per round, the other 2.69. That is one seed of one toy. With
 # three others it was ahead from the second or third draft on (change `seed`); after a third of the training (`epochs`
-# 8) it brings nothing yet. How much the test brings a real Eagle3 cannot be read here. But the lab's, trained with it
-# alone, loses 0.008 in seven passes: each pass reads the one before, and yet errors in its features hardly add up.
-#
-# Live rounds reach late positions at easier places only, which should lift them. At position 7 they have 0.897, the
-# coloured line 0.933, and the bar covers both.
+# 8) it brings nothing yet. How much the test brings a real Eagle3 cannot be read here: the lab's was trained only with
+# it. That one loses 0.008 in seven passes: each pass reads the one before, and yet errors in its features hardly add
+# up. (Its live rounds have 0.897 at position 7, the coloured line 0.933, and the bar covers both.)
 #
 # ## Cost and worth together
 #
@@ -773,6 +787,22 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 rates = evaluation.acceptance_by_position(runs["dspark"]["chat"], gamma)  # go on from here
 
 # %% [markdown]
+# ## The scoreboard
+
+# %%
+from dspark_course.figures.scoreboard import scoreboard
+
+print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"))
+
+# %% [markdown]
+# (Costs are means over whole answers of all domains, so verifying is more than the pass that we timed: it holds the
+# accept rule and all that follows a round.)
+#
+# **Tokens per round are not speed.** On chat the small LM commits 6.71, Eagle3 6.16, and yet they gain 2.36 and 2.79:
+# a round of the small LM costs 2.83 plain passes, Eagle3's 2.21. On math DSpark beats Eagle3 on both counts, since it
+# commits more at less cost. On code Eagle3 commits a tenth more than DSpark, but its round costs a seventh more: it
+# loses what it won. On chat it commits almost a quarter more, and stays ahead.
+#
 # ## Beyond the paper: judge the block, not the token
 #
 # All rivals so far draft differently. Another idea leaves the drafter alone and changes the rule.
@@ -783,13 +813,14 @@ rates = evaluation.acceptance_by_position(runs["dspark"]["chat"], gamma)  # go o
 # is as probable in the target as in the draft, $\frac{2}{9}$: why refuse it? [Block
 # verification](references.md#block-verification) (Sun and others) carries a weight along the block, $w_k = \min(1,
 # w_{k-1}\, p_k / q_k)$ from $w_0 = 1$, where $p_k$ and $q_k$ are the target's and the drafter's probability of draft
-# $k$. Each prefix tosses a coin of its own, which comes up with chance
+# $k$. Each prefix tosses a coin of its own. With $p$ and $q$, the two distributions after the prefix, it comes up with
+# chance
 #
 # $$h_\gamma = w_\gamma, \qquad h_k = \frac{S_k}{S_k + 1 - w_k} \quad\text{with}\quad
 # S_k = \sum_x \max\bigl(0,\; w_k\, p(x) - q(x)\bigr),$$
 #
-# where $p$ and $q$ are the two distributions after the prefix. The longest prefix whose coin comes up is kept. The
-# next token is drawn from $\max(0, w_k p - q)$, renormalised; after the whole block from $p$.
+# where $S_k$ is what $w_k p$ has above $q$, and the denominator what $q$ has above $w_k p$. The longest prefix whose
+# coin comes up is kept. The next token is drawn from $\max(0, w_k p - q)$, renormalised; after the whole block from $p$.
 #
 # ### Exercise 7 · On paper (think)
 # Compute $w_1$ and $w_2$ of the blocks AA, AB, BA and BB. With what chance is each kept whole, by the one rule and by
@@ -864,22 +895,6 @@ for row in recorded.read(ROOT / "assets" / "measurements" / "beyond.json", "make
 # %% [markdown]
 # Little: 2.52 % on chat, 0.17 % on math, on code next to nothing. (Its authors report that large models gain 5 to 8 %
 # in speed.)
-#
-# ## The scoreboard
-
-# %%
-from dspark_course.figures.scoreboard import scoreboard
-
-print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp"))
-
-# %% [markdown]
-# (Costs are means over whole answers of all domains, so verifying is more than the pass that we timed: it holds the
-# accept rule and all that follows a round.)
-#
-# **Tokens per round are not speed.** On chat the small LM commits 6.71, Eagle3 6.16, and yet they gain 2.36 and 2.79:
-# a round of the small LM costs 2.83 plain passes, Eagle3's 2.21. On math DSpark beats Eagle3 on both counts, since it
-# commits more at less cost. On code Eagle3 commits a tenth more than DSpark, but its round costs a seventh more: it
-# loses what it won.
 #
 # ## Recap
 # - Eagle3 reads pairs of a feature and the token after it; while drafting, its own output takes the feature's place.
