@@ -18,7 +18,7 @@ from dspark_lite.common import timing
 
 def test_the_cost_of_a_pass_is_said_in_the_titles(closing):
     whole, each = figures.pass_cost_figure([1, 2, 4], [4.0, 5.0, 6.0], "a made device").axes
-    assert whole.get_title() == "4 positions cost 1.5 times as much as one" and each.get_title() == "a position of 4 costs 38% of a single one"
+    assert whole.get_title() == "4 positions cost 1.5 times as much as one" and each.get_title() == "each of 4 positions costs 38% of a pass over one"
     assert list(each.lines[0].get_ydata()) == [4.0, 2.5, 1.5]
 
 
@@ -58,6 +58,12 @@ def test_repeats_are_shuffled_and_the_shortest_counts(monkeypatch):
 def test_bytes_that_are_no_int_are_refused_with_the_reason(capsys):
     assert not exercises.check_cache_bytes(lambda *case: float(exercises.cache_bytes(*case)))
     assert capsys.readouterr().out == "Not yet: the number is right; return it as an int, without a float among its factors\n"
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, lambda tokens: [torch.tensor([[token]]) for token in tokens]])
+def test_tokens_that_are_no_ints_are_refused_with_the_reason(kind, capsys):
+    assert not exercises.check_decode_with_cache(lambda *case: kind(exercises.decode_with_cache(*case)))
+    assert capsys.readouterr().out.startswith("Not yet: the tokens are right; return a list of ints")
 
 
 @pytest.mark.parametrize(("answer", "said"), [
@@ -130,6 +136,12 @@ def test_the_room_stayed_while_both_speeds_grew():
     assert h200[2] == pytest.approx(t4[2], rel=0.05)
 
 
+def test_the_cache_of_two_long_requests_outgrows_the_weights():
+    assert stands("Two such requests hold more bytes than the weights")
+    (weights,), (cache,) = numbers(r"^Qwen3-4B has about (\d+) GB of weights"), numbers(r"^  measured   ([\d.]+) GB$")
+    assert cache == 4.8 and 2 * cache > weights
+
+
 def test_a_round_of_dspark_costs_more_than_a_plain_pass_and_brings_more():
     plain, dspark = (numbers(rf"^{name} +([\d.]+) ms +([\d.]+) ms +\d+ +([\d.]+) +([\d.]+) ms +([\d.]+) ms$") for name in ("plain", "dspark"))
     assert stands("A round of DSpark costs more than a plain pass", "Formula and clock agree within a few percent")
@@ -149,7 +161,7 @@ def test_no_dot_lies_above_the_roof():
     """The time of the reading is no longer than the shortest of the products that are printed."""
     (read,), (products, _) = numbers(r"^ +1 +([\d.]+) MB"), numbers(r"^At one position ([\d.]+) ms; the same (\d+) calls")
     bandwidth, peak, bend = numbers(r"^([\d.]+) billion bytes and ([\d.]+) billion multiply-adds per second: the roof bends at ([\d.]+)")
-    assert stands("The roof is drawn through the best of what we measured, so no dot lies above it")
+    assert stands("It is drawn through the best of what we measured, so no dot lies above it")
     assert read / bandwidth <= 1.02 * min(products, *(row[1] for row in table().values()))
     assert bend == pytest.approx(peak / bandwidth, abs=0.1)
     assert numbers(r"bytes per weight: about (\d+) positions$") == [pytest.approx(4 * bend, rel=0.05)]
@@ -163,7 +175,8 @@ def table():
 
 def test_most_of_a_pass_is_no_matrix_product_and_it_is_not_paid_per_position():
     one, two, eight, many = table().values()
-    assert stands("measured, two positions cost about as much as one") and 0.85 * one[1] < two[1] < 1.3 * one[1]
+    assert stands("the second position costs several times as much as each of the six after it, and from there each doubling costs more")
+    assert two[1] - one[1] > 3 * (eight[1] - two[1]) / 6 and two[1] < 1.5 * one[1] and many[1] - eight[1] > eight[1] - two[1] > 0
     assert stands("Whole passes (squares) are slower") and all(rest > 0 for *_, rest in (one, two, eight, many))
     assert stands("On one CPU thread most of a pass over one position is not matrix products") and one[2] > one[0] / 2
     assert stands("at eight positions neither the products nor the rest take anything near eight times as long")

@@ -123,6 +123,14 @@ def prompt_read_twice(target, ids, count):
     return tokens
 
 
+def of_ints(function):
+    """Raises Mistake for the right tokens in another type than int."""
+    with torch.inference_mode():
+        tokens = function(WatchedTarget(), torch.tensor([[2, 7]]), 3)
+    if not all(isinstance(token, int) for token in tokens):
+        raise Mistake("the tokens are right; return a list of ints: `item()` takes the number out of a tensor, `tolist()` the list of all")
+
+
 check_decode_with_cache = Exercise(decode_with_cache, WatchedStep([(torch.tensor([[3, 1, 4, 1, 5]]), 6), (torch.tensor([[2, 7]]), 4)], {
     "the tokens are right, but each pass reads the whole text again: keep the cache of the first pass and let `verify` read the last token":
         without_keeping,
@@ -146,7 +154,7 @@ check_decode_with_cache = Exercise(decode_with_cache, WatchedStep([(torch.tensor
     "return the new tokens alone, without the prompt's":
         lambda target, ids, count: [*ids[0].tolist(), *decode_with_cache(target, ids, count)],
 }, "`prefill` reads the prompt once, and its last row gives the first token; then `verify` reads one token per pass, the last one"),
-    also_right=(last_token_apart,))
+    also_right=(last_token_apart,), manner=of_ints)
 
 
 def key_numbers(config, heads, layers=1):

@@ -35,7 +35,7 @@ def pass_cost_figure(positions, milliseconds, device: str):
     whole.set_title(f"{last} positions cost {milliseconds[-1] / milliseconds[0]:.1f} times as much as one", fontsize=10)
     each.plot(positions, [time / k for time, k in zip(milliseconds, positions)], color=BLUE, marker="o")
     each.set(xlabel="positions in the pass", ylabel="time of the pass / positions (ms)", ylim=(0, None), xticks=positions)
-    each.set_title(f"a position of {last} costs {milliseconds[-1] / last / milliseconds[0]:.0%} of a single one", fontsize=10)
+    each.set_title(f"each of {last} positions costs {milliseconds[-1] / last / milliseconds[0]:.0%} of a pass over one", fontsize=10)
     measured_on(each, device)
     return fig
 

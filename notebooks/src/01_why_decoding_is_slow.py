@@ -74,14 +74,13 @@ print(lab.decode(slow))
 # on later ones, so appending a token changes nothing before it. And all that a later position ever asks of an earlier
 # one is its key and its value in every layer. We keep those and pass in the new token alone.
 #
-# `Target.prefill` reads a prompt and returns its pass (`step`, with the logits) and the filled cache; `Target.verify`
-# reads further tokens and appends them to the cache (later it checks guesses, hence its name); `Target.roll_back`
-# removes the last ones again.
+# `Target.prefill` reads a prompt and fills a cache; `Target.verify` reads further tokens and appends them to the cache
+# (later it checks guesses, hence its name); `Target.roll_back` removes the last ones again.
 #
 # ### Exercise 1 · Decode with a cache (code)
-# Return the list of the `count` greedy tokens after ids [1, n], as ints. Each pass after the prompt's reads one token.
-# `step, cache = target.prefill(ids)` and `step = target.verify(tokens, cache)`, with tokens [1, k], give the logits
-# [1, k, V] as `step.logits`, of the prompt only the last row.
+# Return the list of the `count` greedy tokens after ids [1, n], as ints. The first pass reads the prompt, each further
+# pass one token. `step, cache = target.prefill(ids)` gives the logits of the prompt's last row: `step.logits`
+# [1, 1, V]. `step = target.verify(tokens, cache)`, with tokens [1, k], gives those of all k rows, [1, k, V].
 #
 # <details><summary>Hint</summary>
 #
@@ -115,8 +114,8 @@ def decode_with_cache(target, ids, count):
 done = exercises.check_decode_with_cache(decode_with_cache)
 
 # %% [markdown]
-# The claim is that the cache changes nothing but the time: the same tokens, one for one. (The two ways round
-# differently. In 16-bit arithmetic they may therefore pick different tokens where two are nearly equally probable;
+# The claim is that the cache changes nothing but the time: the same tokens, one for one. (Their
+# rounding differs: in 16-bit arithmetic they may pick different tokens where two are nearly equally probable.
 # `same_or_tied` allows that and nothing else.) `generate` without a drafter is the same loop in the package.
 
 # %%
@@ -134,7 +133,7 @@ assert same_or_tied(lab.target, ids, slow, fast)
 # How much time does it save? We take contexts of several lengths and time the *next* token both ways. The cost does
 # not depend on which tokens are in the context, so we fill it with random ones. `least_milliseconds` takes {name:
 # function}, runs all functions `repeats` times, each time in another order, and returns the shortest time of each:
-# other work on the machine can only lengthen a time.
+# other work on the machine can only lengthen a time. Guess two numbers first.
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -213,7 +212,18 @@ def cache_bytes(config, context, bytes_per_number):
 
 done = exercises.check_cache_bytes(cache_bytes)
 
+# %%
+gigabytes = predict("Qwen3-4B has about 8 GB of weights in 16 bits. How many GB is its cache for one request of 32,768 tokens?", ...)
+
+# %%
+from types import SimpleNamespace
+
+qwen = SimpleNamespace(num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128)  # Qwen3-4B
+gigabytes.beside(f"{(cache_bytes if done else exercises.cache_bytes)(qwen, 32_768, 2) / 1e9:.1f} GB")
+
 # %% [markdown]
+# Two such requests hold more bytes than the weights. Exercise 4 asks what follows from that.
+#
 # ## What one pass costs as it carries more positions
 #
 # There is a limit to what the cache saves: however short the context, each token pays a full pass (the left end of
@@ -259,8 +269,8 @@ if not is_credible(first_ms):
 
 # %% [markdown]
 # The dotted line is a pass in which every position has to be paid in full. The measured line stays far below it:
-# eight positions cost less than twice as much as one. (Compare times only within one table or figure: the load
-# changes.)
+# eight positions cost less than twice as much as one. On the right is the same time per position. (Compare times only
+# within one table or figure: the load changes.)
 #
 # ## Why: reading weights against multiplying
 #
@@ -290,14 +300,15 @@ for k in (1, 8, 32):
 #
 # $$k^* = b \cdot \frac{\text{multiply-adds per second}}{\text{bytes per second}}.$$
 #
-# Model size has cancelled. The next figure draws the same bound as a speed, over the intensity. While the machine
-# waits for weights, twice the positions mean twice the speed; then the line is level. This line is the **roof**, and
-# its **bend** is at $k^*$ positions, which are $k^*/b$ multiply-adds per byte.
+# Model size has cancelled.
 #
 # To measure both speeds, we multiply with the target's own matrices and do nothing else. At few positions the time is
 # almost all reading: the shortest time of all gives the bytes per second. At many positions it is almost all
-# multiplying: the highest speed gives the multiply-adds per second. The roof is drawn through the best of what we
-# measured, so no dot lies above it; how closely the others follow tests it.
+# multiplying: the highest speed gives the multiply-adds per second.
+#
+# The figure draws the bound as a speed, over the intensity. While the machine waits for weights, twice the positions
+# mean twice the speed; from the room on the line is level. This line is the **roof**. It is drawn through the best of
+# what we measured, so no dot lies above it; how closely the others follow tests it.
 
 # %%
 import torch.nn.functional as F
@@ -330,13 +341,13 @@ print(f"{bandwidth:.1f} billion bytes and {peak:.1f} billion multiply-adds per s
 print(f"At one position {bare_ms[1]:.2f} ms; the same {len(matrices)} calls with one row per matrix {bare_ms['calls']:.2f} ms.")
 
 # %% [markdown]
-# Left of the bend all passes take equally long in the bound; measured, two positions cost about as much as one, and
-# nearer to the bend each doubling costs more. Far to the right, from 128 to 256, each position costs about its full
-# share. Between, dots fall below the roof: reading and multiplying overlap only in part, and a few rows keep the
-# processor less busy than many.
+# Left of the bend all passes take equally long in the bound. Measured on one CPU thread, the second position costs
+# several times as much as each of the six after it, and from there each doubling costs more. Far to the right, from
+# 128 to 256, each position costs about its full share. Between, dots fall below the roof: reading and multiplying
+# overlap only in part, and a few rows keep the processor less busy than many.
 #
 # Whole passes (squares) are slower: they also compute norms and attention and start hundreds of small operations.
-# What is your guess: how much of a pass over one position is matrix products?
+# Read off the two marks at one position: how much of such a pass is matrix products?
 
 # %%
 share = predict("What percentage of a pass over one position goes into matrix products?", ...)
@@ -360,8 +371,7 @@ if not is_credible(pass_ms) or any(pass_ms[k] < bare_ms[k] for k in (1, 2, 8, 32
 #
 # <details><summary>How far to trust these numbers</summary>
 #
-# - The line `8 positions to one` has one ratio, measured twice: its two values show how far to trust either. On a very
-#   busy machine even the shortest time is too long, and more so for a long piece of work than for a short one.
+# - The line `8 positions to one` has one ratio, measured twice: its two values show how far to trust either.
 # - Weights that fit into the processor's cache may be read from there, faster than from memory.
 # - Starting the products takes time, too: the same calls with one row per matrix take less than half as long. That is
 #   in our numbers, so the weights are read faster than we say, and the true bend lies further left.
@@ -370,7 +380,7 @@ if not is_credible(pass_ms) or any(pass_ms[k] < bare_ms[k] for k in (1, 2, 8, 32
 #
 # ### Exercise 3 · The room of a GPU (code)
 # A data sheet gives operations per second, two for each multiply-add, and the memory's bytes per second. Return $k^*$
-# for weights of `bits` bits each. Both speeds stay as they are.
+# for weights of `bits` bits each. Take both speeds as given, whatever the bits.
 #
 # <details><summary>Hint</summary>
 #
@@ -395,7 +405,7 @@ def gpu_room(operations, bandwidth, bits):
 done = exercises.check_gpu_room(gpu_room)
 
 # %%
-roomier = predict("How many times as much room as the small T4 of 2018 has the H200 of 2024?", ...)
+roomier = predict("The H200 of 2024 has how many times the room of the small T4 of 2018?", ...)
 
 # %%
 from dspark_course.measure.roofline import DEVICES
@@ -410,7 +420,7 @@ roomier.beside(f"{rooms['H200'] / rooms['T4']:.2f} times")
 
 # %% [markdown]
 # The GPUs' numbers are from data sheets: memory bandwidth and dense 16-bit throughput. They are peaks, so take the
-# answer as an order of magnitude: 153 to 403 positions. Ours is no more than that either.
+# answer as an order of magnitude: 153 to 403 positions.
 #
 # The H200 of 2024 reads 15 times as fast as the small T4 of 2018, and yet the room is about the same, 206 against
 # 203: both speeds have grown together. To check DSpark's guesses the target reads the newest committed token, the
@@ -456,8 +466,8 @@ roomier.beside(f"{rooms['H200'] / rooms['T4']:.2f} times")
 # Plain decoding is the case without a draft, with $\tau = 1$; we write $T_\text{plain}$ for the time of its round,
 # which is a pass over one position and the choice of the next token. Three ways to a smaller $L$: draft faster,
 # verify cheaper, or be right more often. We look at all three terms in a real run of DSpark, against plain decoding
-# of the same prompt. Free drafts that are always right would have a speed-up of about 8 over your price of 8
-# positions.
+# of the same prompt. If drafts cost nothing and were always right, the speed-up would be about 8, divided by your price
+# of 8 positions.
 
 # %%
 gained = predict("How many times as fast as plain decoding is DSpark on this prompt?", ...)
@@ -497,7 +507,7 @@ gained.beside(f"{clocked:.2f} times")
 # the speed-up. (Plain decoding's $T_\text{draft}$ is the moment that it takes to make an empty block.)
 #
 # Formula and clock agree within a few percent. The clock also counts DSpark's reading of the prompt and the moments
-# between rounds. Both start after the target has read the prompt, a wait that no drafter can shorten.
+# between rounds. Neither counts the target's reading of the prompt, a wait that no drafter can shorten.
 #
 # ### Exercise 5 · A budget for the draft (code)
 # Somebody builds a better drafter that takes longer. How long may it take at most, if the speed-up over plain
@@ -548,9 +558,9 @@ if done:
 # ## Choose the three numbers
 #
 # Times are in plain passes; the sliders start at what was measured above. Upper bar: $\tau$ tokens of plain decoding.
-# Lower bar: the one round that commits them. The picture shows two ways to make the lower bar the longer one: a cheap
-# draft that is seldom right, and a draft that is always right and costs nearly as much as the target. A third is a
-# slow verification: how slow, from the starting values? Exercise 5 tells; check it with the last slider.
+# Lower bar: the one round that commits them. Make the lower bar the longer one in two ways: with a cheap draft that is
+# seldom right, and with a draft that is always right and costs nearly as much as the target. A third is a slow
+# verification: how slow, from the starting values? Exercise 5 tells; check it with the last slider.
 #
 # <details><summary>Answer</summary>
 #
