@@ -160,13 +160,13 @@ def draft_times(drafter):
 
 
 def test_what_a_further_token_costs():
-    caught(r"A further token costs Eagle3 a whole pass, more than half as much as the first\. \(The first costs more since a verification comes "
+    caught(r"A further token costs Eagle3 a whole pass, about half as much as the first, or more\. \(The first costs more since a verification comes "
            r"right before it; on a CPU, without one, both took nearly as long\.\) It costs the block drafters a small part of one.* So "
-           r"Eagle3's first token is cheaper than a whole block of seven, but its seven cost more than one and a half blocks, with one layer "
+           r"Eagle3's first token is cheaper than a whole block of seven, but its seven cost about one and a half blocks, with one layer "
            r"against three", prose("06"), "the prose")
     (first, more, whole), *blocks = map(draft_times, ("Eagle3", "DFlash", "DSpark"))
-    assert 0.5 * first < more < 1.05 * first
-    assert all(1.5 < whole / block_whole < 2 for _, _, block_whole in blocks)
+    assert 0.45 * first < more < 1.05 * first
+    assert all(1.35 < whole / block_whole < 1.75 for _, _, block_whole in blocks)
     assert all(first < block_first and block_more < more / 2 for block_first, block_more, _ in blocks)
     assert all(block_whole - block_first < (whole - first) / 2 for block_first, _, block_whole in blocks)
 
@@ -207,13 +207,13 @@ def token_costs(domain, verify):
 
 def test_on_chat_eagle3s_token_is_a_little_cheaper():
     caught("On chat, at the verification that we measured, DSpark drafts faster and Eagle3 commits more: here Eagle3's token is "
-           "cheaper, by less than a tenth.* "
+           "cheaper, by about a tenth.* "
            "and what a draft costs hardly counts: the larger", prose("06"), "the prose")
     verify, ratio, taus = verification()
     wholes = {name: draft_times(name)[2] for name in taus}
     token = {name: (whole + verify) / taus[name] for name, whole in wholes.items()}
     assert taus["Eagle3"] == max(taus.values()) and wholes["DSpark"] < wholes["Eagle3"]
-    assert 0.9 < token["Eagle3"] / token["DSpark"] < 0.99 and max(token["Eagle3"], token["DSpark"]) < min(token["DFlash"], verify / ratio)
+    assert 0.85 < token["Eagle3"] / token["DSpark"] < 0.95 and max(token["Eagle3"], token["DSpark"]) < min(token["DFlash"], verify / ratio)
     for domain in DOMAINS:
         at_right, longest = token_costs(domain, 20 * verify), {name: taus[-1] for name, taus in taus_by_length(domain).items()}
         assert min(at_right, key=lambda name: min(at_right[name])) == max(longest, key=longest.get)

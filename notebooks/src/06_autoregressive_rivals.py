@@ -439,11 +439,11 @@ cheaper = [k for k, spent in draft_ms["eagle3"].items() if spent < draft_ms["dsp
 crossing.beside(f"up to {max(cheaper)}" if cheaper else "never")
 
 # %% [markdown]
-# The slope is what autoregression costs. A further token costs Eagle3 a whole pass, more than half as much as the
-# first. (The first costs more since a verification comes right before it; on a CPU, without one, both took nearly as
+# The slope is what autoregression costs. A further token costs Eagle3 a whole pass, about half as much as the
+# first, or more. (The first costs more since a verification comes right before it; on a CPU, without one, both took nearly as
 # long.) It costs the block drafters a small part of one: each point pays for the whole backbone, and a further token
 # adds its row of the LM head and its draw, with DSpark a sequential step as well. So Eagle3's first token is cheaper
-# than a whole block of seven, but its seven cost more than one and a half blocks, with one layer against three.
+# than a whole block of seven, but its seven cost about one and a half blocks, with one layer against three.
 # **This is why an autoregressive drafter has few layers.** A block drafter pays for its layers once.
 #
 # ## Conditional acceptance by position
@@ -746,7 +746,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 
 # %% [markdown]
 # On chat, at the verification that we measured, DSpark drafts faster and Eagle3 commits more: here Eagle3's token is
-# cheaper, by less than a tenth, and eight prompts are few. Push the slider to the right, and what a draft costs hardly
+# cheaper, by about a tenth, and eight prompts are few. Push the slider to the right, and what a draft costs hardly
 # counts: the larger $\tau$ wins. At the left end (lower picture) the target is no larger than its drafters. There a
 # further pass costs Eagle3 about as much as it brings, while DSpark's curve falls on, since its block is paid for
 # already. But on chat no drafter beats plain decoding there: even a draft of one token costs more than a plain pass.
