@@ -129,9 +129,7 @@ OTHERS = rf"[\d.]+ \[\S+ \S+ +{NUMBER} \[\S+ \S+ +{NUMBER} \["
     (rf"They copy the second, {NUMBER}, and", rf"^diagnosis-4-all-anchors +name: .* second {NUMBER} "),
     (rf"and still guess the first, {NUMBER}\.", rf"^diagnosis-4-all-anchors +name: first {NUMBER}, "),
     (rf"brings the name nothing when it is added \({NUMBER}\)", rf"^diagnosis-2\S+ +name: first {NUMBER}, "),
-    (rf"second token does it copy less often, {NUMBER} against", rf"^diagnosis-5-full-length-rnn +name: .* second {NUMBER} "),
-    (rf"second token does it copy less often, \S+ against {NUMBER}\.", rf"^diagnosis-5-full-length +name: .* second {NUMBER} "),
-    (rf"ends with the lower one, {NUMBER};", rf"^diagnosis-5-full-length-rnn +name: .*L1 {NUMBER}"),
+    (rf"ends with the lower one, {NUMBER}\.", rf"^diagnosis-5-full-length-rnn +name: .*L1 {NUMBER}"),
     (rf"draws among them: {NUMBER}, little", rf"^dspark +the first token of the name is accepted with chance {NUMBER} "),
     (rf"One seed loses {NUMBER} %, with an interval below zero", rf"^direct-acceptance-seed-1 .*\n.*\n +the fourth loss brings -{NUMBER}%"),
     (rf"the other's {NUMBER} % may be chance", rf"^direct-acceptance-seed-2 .*\n.*\n +the fourth loss brings -{NUMBER}%"),
@@ -188,6 +186,18 @@ def test_the_codes_weights_are_nearer_to_what_a_position_adds_the_papers_to_how_
         assert abs(paper[k] - reached[k]) < abs(code[k] - reached[k]) and abs(code[k] - added[k]) < abs(paper[k] - added[k])
         assert abs(code[k] - adds(counts)[k]) < abs(paper[k] - adds(counts)[k])
         assert abs(paper[k] - counts[k, 1] / counts[0, 1]) < abs(code[k] - counts[k, 1] / counts[0, 1])
+
+
+def test_dspark_is_first_refused_at_every_name_and_dflash_at_one_of_five():
+    assert ("In all five answers DSpark is first refused at the function's name, which stands in the prompt: at both its tokens in four, "
+            "at the second alone in one." in prose("07") and "fails at a name once" in prose("07"))
+    answers = r"\n((?:   .*\n){5})"
+    dspark, dflash = (caught(f"^{name}{answers}", printed("07"), "the output")[0].splitlines() for name in ("the lab's DSpark", "DFlash"))
+    verbs = {f"·{verb}" for verb in VERBS}
+    put, theirs = ([[pair.split(" → ")[1] for pair in line.strip().split(",  ")] for line in lines] for lines in (dspark, dflash))
+    both = [tokens[0] in verbs and tokens[1].startswith("_") for tokens in put]
+    assert sum(both) == 4 and put[both.index(False)][0].startswith("_")
+    assert sum(token in verbs or token.startswith("_") for tokens in theirs for token in tokens) == 1
 
 
 def test_the_worlds_functions_begin_with_eight_verbs():
@@ -334,7 +344,7 @@ def test_the_table_of_recipes_has_their_answers_updates_and_anchors():
                         ("**the cure**, `diagnosis-5`", "diagnosis-5-full-length")):
         found = load_recipe(recipe)
         count, batches = answers_of(found)
-        said = f"| {row} | {count - found['data'].get('held_out', 0):,}, {found['epochs'] * batches:,} |"
+        said = f"| {row} | {count - found['data'].get('held_out', 0):,}/{found['epochs'] * batches:,} |"
         assert said in prose("07") and found["config"]["num_anchors"] == 24
     rows = [load_recipe(f"diagnosis-{name}") for name in ("0-shipped", "1-width", "2-cross-entropy-first", "3-muon", "4-all-anchors")]
     assert len({(answers_of(recipe), recipe["epochs"], recipe["batch"]) for recipe in rows}) == 1
@@ -345,8 +355,8 @@ def test_a_training_of_lesson_13_has_the_ladders_answers_and_copies_the_name():
     assert {**other["data"], "seed": 7} == {**rung["data"], "seed": 7} and other["matrix_rate"] == 2 * rung["matrix_rate"]
     first = [conditional_acceptance(recipe, "code")[0].value for recipe in ("shallow-dspark", "tiny-dspark")]
     steps = measured_recipe("shallow-dspark")["training"]["steps"]
-    assert (f"but with {steps:,} updates and twice Muon's rate, has {first[0]:.2f} of its first drafts on code accepted, "
-            f"the lab's {first[1]:.2f}." in prose("07"))
+    assert (f"in {steps:,} updates at twice Muon's rate. Of its first drafts on code {first[0]:.2f} are accepted, of the lab's "
+            f"{first[1]:.2f}." in prose("07"))
 
 
 def test_the_ladder_has_another_mix_of_domains_than_the_lab():

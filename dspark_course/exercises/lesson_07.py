@@ -1,7 +1,9 @@
-"""Checkers of lesson 07: possible anchors, the mask predicate, the confidence label, the weighted loss, DSpark's loss."""
+"""Checkers of lesson 07: possible anchors, the mask predicate, the confidence label, the losses, the refused drafts."""
 
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, pad
+
+from dspark_lite.decoding.rounds import Round
 
 from .checking import Exercise, Mistake, Step
 
@@ -137,6 +139,9 @@ check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)],
         seeing(before, everything),
     "your slots also see the blocks before theirs; a block is drafted alone, so it sees its own slots and no others.":
         seeing(before, lambda block, owner, slot, other: owner <= block),
+    "the slots are causal: they see all slots before them, other blocks' too, and none after them. A slot sees its own block, in both "
+    "directions, and no other.":
+        seeing(before, lambda block, owner, slot, other: (owner < block) | (owner == block) & (other <= slot)),
     "`if`, `and` and `or` ask whole tensors for one truth value; join conditions with & and |, each in brackets.":
         lambda anchors, length, g, query, key: key < anchors[query // g] or key >= length,
     "the mask is causal inside the block; its slots see each other in both directions.":
@@ -346,6 +351,11 @@ def dspark_loss(draft_logits, target_logits, tokens, counted, confidence, factor
     return losing()(draft_logits, target_logits, tokens, counted, confidence, factors)
 
 
+def mean_distance(p, q):
+    """The L1 distance, averaged over the vocabulary."""
+    return (p - q).abs().mean(-1)
+
+
 FACTORS = {"cross_entropy": 0.2, "l1": 0.7, "confidence": 0.5}
 _numbers = torch.Generator().manual_seed(3)
 LOSS_CASE = (torch.randn(3, 7, 5, generator=_numbers), torch.randn(3, 7, 5, generator=_numbers),
@@ -405,7 +415,8 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
     "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.":
         losing(match=lambda log_q, p, tokens: target_loss(log_q, p, tokens) / 2),
     "the L1 term is averaged over the vocabulary; it is a sum.":
-        losing(match=lambda log_q, p, tokens: (p - log_q.exp()).abs().mean(-1)),
+        (losing(match=lambda log_q, p, tokens: mean_distance(p, log_q.exp())),
+         losing(match=lambda log_q, p, tokens: mean_distance(p, log_q.exp()), label=lambda p, q: 1 - mean_distance(p, q) / 2)),
     "the second loss is a KL divergence; it is the L1 distance, the sum of |p - q|.":
         (losing(match=lambda log_q, p, tokens: (p * (p.log() - log_q)).sum(-1)),
          losing(match=lambda log_q, p, tokens: (log_q.exp() * (log_q - p.log())).sum(-1))),
@@ -480,3 +491,53 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         lambda *case: dspark_loss(*case).item(),
 }, "add factor * weighted mean of -log q(x), of the L1 distance, and of the confidence's binary cross-entropy with its label.",
     one_number), manner=trains_the_right_parts)
+
+
+def refusing(pair, refused=lambda one: one.accepted < min(len(one.draft_tokens), len(one.tokens))):
+    """The pairs `pair(round)` of the rounds that `refused` holds to have a refusal."""
+    return lambda rounds: [pair(one) for one in rounds if refused(one)]
+
+
+def refusals(rounds):
+    """Pairs (refused draft, the target's token in its place), in the order of the rounds."""
+    return refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[one.accepted]))(rounds)
+
+
+def incomplete(one):
+    """Whether fewer drafts were accepted than verified."""
+    return one.accepted < len(one.draft_tokens)
+
+
+def pairs_of_tokens(answer):
+    """A list of pairs."""
+    if not isinstance(answer, (list, tuple)):
+        raise Mistake(f"return a list of pairs, not a value of type {type(answer).__name__}.")
+    if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in answer):
+        raise Mistake("each entry is a pair: the refused draft and the token that stands there instead.")
+    return answer
+
+
+REFUSED = [Round(3, 1, 2, [11, 12, 13], [11, 22]), Round(3, 0, 1, [18, 19, 20], [21]), Round(3, 2, 3, [26, 27, 28], [26, 27, 29])]
+WHOLE = [REFUSED[0], Round(3, 3, 4, [14, 15, 16], [14, 15, 16, 17])]
+ENDED = [REFUSED[1], Round(3, 2, 2, [23, 24, 25], [23, 24])]  # an accepted draft ends the answer
+check_refusals = Exercise(refusals, Step([(REFUSED,), (WHOLE,), (ENDED,)], {
+    "where an accepted draft ends the answer, nothing was refused and `tokens` has no entry at `accepted`: leave such a round out.":
+        (refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[one.accepted]), incomplete),
+         refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[-1]), incomplete)),
+    "where all drafts are accepted nothing is refused: leave such a round out.":
+        (refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[one.accepted]), lambda one: True),
+         refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[-1]), lambda one: True),
+         refusing(lambda one: (one.draft_tokens[-1], one.tokens[-1]), lambda one: one.accepted < len(one.tokens))),
+    "this is the last draft that was accepted; counted from 0, the refused one has the index `accepted`.":
+        (refusing(lambda one: (one.draft_tokens[one.accepted - 1], one.tokens[one.accepted])),
+         refusing(lambda one: (one.draft_tokens[one.accepted - 1], one.tokens[one.accepted - 1]))),
+    "this is the last draft of the block; the refused one is the first that was not accepted.":
+        refusing(lambda one: (one.draft_tokens[-1], one.tokens[one.accepted])),
+    "only the first draft that was not accepted was refused; those after it were never judged.":
+        lambda rounds: [(draft, one.tokens[one.accepted]) for one in rounds if one.accepted < len(one.tokens)
+                        for draft in one.draft_tokens[one.accepted:]],
+    "the pair is turned: first the refused draft, then the token that stands there instead.":
+        refusing(lambda one: (one.tokens[one.accepted], one.draft_tokens[one.accepted])),
+    "each entry is a pair: the refused draft and the token that stands there instead.":
+        refusing(lambda one: one.draft_tokens[one.accepted]),
+}, "a round's refused draft is draft_tokens[accepted], and tokens[accepted] stands in its place, if both are there.", pairs_of_tokens))
