@@ -46,7 +46,7 @@ check_macro_average = Exercise(macro_average, Step([(TALLIES,)], {
         over_domains(lambda tally: length(tally) - 1),
     "that is the sum over the domains; divide by how many there are.":
         over_domains(length, sum),
-    "you divided by three: there are as many domains as `tallies` has keys.":
+    "you divided by three: there are as many domains as `by_domain` has keys.":
         over_domains(length, lambda lengths: sum(lengths) / 3),
     "that is the median over the domains, not the mean.":
         over_domains(length, np.median),
