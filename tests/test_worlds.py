@@ -196,6 +196,8 @@ def test_serving_is_compared_with_the_best_fixed_length_at_the_loads_of_all_serv
 def test_totals_by_length_are_those_of_the_rows(served):
     rows = [recorded_serving.row("policies", "deep", concurrency=4, policy=policy) for policy in ("fixed 2", "fixed 7")]
     assert np.array_equal(worlds.totals_by_length("deep", 4), [recorded_serving.totals_by_turn("throughput", row) for row in rows])
+    row = recorded_serving.row("policies", "deep", concurrency=4, policy="algorithm1")
+    assert np.array_equal(worlds.totals_of_algorithm_1("deep", 4), recorded_serving.totals_by_turn("throughput", row))
 
 
 def test_a_ragged_step_is_compared_with_an_even_one_of_as_many_tokens(monkeypatch):
@@ -206,9 +208,9 @@ def test_a_ragged_step_is_compared_with_an_even_one_of_as_many_tokens(monkeypatc
 
     rows = [row("fixed 1", 1, 4.0, 6), row("fixed 3", 3, 8.0, 10), row("algorithm1", 2, 7.5, 9)]
     monkeypatch.setattr(recorded_serving, "serving_run", lambda world: {"policies": rows})
-    longer_by, without = worlds.ragged_over_even("deep", 4)
+    longer_by, faster = worlds.ragged_over_even("deep", 4)
     assert longer_by == pytest.approx(7.5 / 6 - 1), "two drafts lie between one and three, so an even step verifies 6 seconds long"
-    assert without == pytest.approx((9 / (2 + 6)) / (10 / (2 + 8)) - 1), "of the fixed lengths three drafts are best"
+    assert faster == pytest.approx((2 + 7.5) / (2 + 6) - 1), "a step is drafting and verifying"
 
 
 def test_the_figure_of_servers_draws_lengths_and_the_scheduler_over_plain_decoding(served):

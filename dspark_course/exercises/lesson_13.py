@@ -20,14 +20,18 @@ def doublings(rate, most):
 
 
 # Losses by rate: the second and the third fall again after they have risen, the third begins at its best, the first dents at 3.
-CURVES = [{1: 5.0, 2: 4.0, 3: 4.5, 4: 3.5, 8: 3.6, 16: 4.0, 32: 5.0},
-          {1: 5.0, 2: 4.0, 4: 3.5, 8: 3.1, 16: 3.2, 32: 2.9},
-          {1: 3.0, 2: 3.5, 4: 2.8, 8: 4.0, 16: 4.0, 32: 4.0},
-          {1: 6.0, 2: 5.0, 4: 4.0, 8: 3.0, 16: 2.0, 32: 2.5}, {1: 5.0, 2: 4.0, 4: 4.0, 8: 3.0, 16: 3.5, 32: 4.0}]
+# All end above where they began, so that a search which compares with the first loss comes to an end and is named.
+CURVES = [{1: 5.0, 2: 4.0, 3: 4.5, 4: 3.5, 8: 3.6, 16: 4.0, 32: 5.0, 64: 7.0},
+          {1: 5.0, 2: 4.0, 4: 3.5, 8: 3.1, 16: 3.2, 32: 2.9, 64: 7.0},
+          {1: 3.0, 2: 3.5, 4: 2.8, 8: 4.0, 16: 4.0, 32: 4.0, 64: 7.0},
+          {1: 6.0, 2: 5.0, 4: 4.0, 8: 3.0, 16: 2.0, 32: 2.5, 64: 7.0},
+          {1: 5.0, 2: 4.0, 4: 4.0, 8: 3.0, 16: 3.5, 32: 4.0, 64: 7.0}]
 CASES = [(lambda rate, curve=curve: float(np.interp(rate, list(curve), list(curve.values()))), 1) for curve in CURVES]
 check_search = Exercise(search, Step(CASES, {
     "that is the rate that was one doubling too many: its loss is no lower. Return the one before it.":
         lambda loss_at, rate: 2 * search(loss_at, rate),
+    "you compare each loss with that of the first rate; compare it with that of the rate before.":
+        lambda loss_at, rate: next(tried for tried in doublings(rate, 20) if loss_at(2 * tried) >= loss_at(rate)),
     "you stopped after one doubling; go on for as long as the loss falls.":
         lambda loss_at, rate: 2 * rate if loss_at(2 * rate) < loss_at(rate) else rate,
     "that is the best of all rates that there are; each costs a training, so stop at the first doubling that does not lower the loss.":
@@ -129,16 +133,16 @@ check_head_share = Exercise(head_share, Step([(2.0, 2.6, 2.2, 3.2), (3.0, 3.1, 4
 }, "it is not the mean of log(head / neither) and log(both / losses), over log(both / neither)."))
 
 
-def throughputs(totals, turns):
-    """Tokens per second of each length on some turns; totals [7, T, 2]."""
-    tokens, seconds = totals[:, turns].sum(1).T
+def throughput(totals):
+    """Tokens per second over all turns; totals [..., T, 2]."""
+    tokens, seconds = np.moveaxis(totals.sum(-2), -1, 0)
     return tokens / seconds
 
 
-def loss_of_seven(totals, choosing, judging):
-    """What 7 drafts lose, on the turns `judging`, to the length that is best on the turns `choosing`: a fraction."""
-    judged = throughputs(totals, judging)
-    return 1 - judged[-1] / judged[throughputs(totals, choosing).argmax()]
+def loss_to_best(fixed, other, choosing, judging):
+    """What `other` loses, on the turns `judging`, to the length that is best on the turns `choosing`: a fraction."""
+    best = throughput(fixed[:, choosing]).argmax()
+    return 1 - throughput(other[judging]) / throughput(fixed[best, judging])
 
 
 # Four turns of seven lengths: the third length is best on the first two, the fifth on the last two; turns are unlike in time.
@@ -146,40 +150,45 @@ TURNS = np.array([[[90.0, 10.0], [40.0, 5.0], [100.0, 11.0], [70.0, 8.0]], [[95.
                   [[130.0, 10.0], [70.0, 5.0], [100.0, 12.0], [72.0, 9.0]], [[100.0, 10.0], [50.0, 6.0], [120.0, 11.0], [80.0, 8.0]],
                   [[105.0, 10.0], [52.0, 5.0], [150.0, 11.0], [99.0, 8.0]], [[102.0, 11.0], [51.0, 5.0], [118.0, 11.0], [81.0, 9.0]],
                   [[101.0, 10.0], [66.0, 6.0], [119.0, 12.0], [80.0, 7.0]]])
+OTHER = np.array([[104.0, 11.0], [61.0, 6.0], [112.0, 12.0], [93.0, 9.0]])  # what is none of the lengths, as a scheduler
 FIRST, LAST = np.array([0, 1]), np.array([2, 3])
 
 
-def by_mean_of_turns(totals, turns):
+def by_mean_of_turns(totals):
     """The mean of the turns' own tokens per second."""
-    return (totals[:, turns, 0] / totals[:, turns, 1]).mean(1)
+    return (totals[..., 0] / totals[..., 1]).mean(-1)
 
 
-check_loss_of_seven = Exercise(loss_of_seven, Step([(TURNS, FIRST, LAST), (TURNS, LAST, FIRST)], {
+check_loss_to_best = Exercise(loss_to_best, Step([(TURNS, OTHER, FIRST, LAST), (TURNS, TURNS[6], LAST, FIRST)], {
     "the turns that choose also judge; judge on the turns `judging`.":
-        lambda totals, choosing, judging: loss_of_seven(totals, choosing, choosing),
+        lambda fixed, other, choosing, judging: loss_to_best(fixed, other, choosing, choosing),
     "the best length was chosen on the turns that judge; choose it on the turns `choosing`.":
-        lambda totals, choosing, judging: loss_of_seven(totals, judging, judging),
+        lambda fixed, other, choosing, judging: loss_to_best(fixed, other, judging, judging),
     "`choosing` and `judging` are swapped.":
-        lambda totals, choosing, judging: loss_of_seven(totals, judging, choosing),
+        lambda fixed, other, choosing, judging: loss_to_best(fixed, other, judging, choosing),
     "all turns choose and judge; take those that are named.":
-        lambda totals, choosing, judging: loss_of_seven(totals, slice(None), slice(None)),
-    "the throughput of 7 drafts on the turns `judging` is compared with that of the best on the turns `choosing`; compare on the same turns.":
-        lambda totals, choosing, judging: 1 - throughputs(totals, judging)[-1] / throughputs(totals, choosing).max(),
-    "that is the gain of 7 drafts; what they lose is the same number with the other sign.":
-        lambda totals, choosing, judging: -loss_of_seven(totals, choosing, judging),
-    "that is how much faster the best length is; what 7 drafts lose is 1 less their throughput over the best one's.":
-        lambda totals, choosing, judging: 1 / (1 - loss_of_seven(totals, choosing, judging)) - 1,
+        lambda fixed, other, choosing, judging: loss_to_best(fixed, other, slice(None), slice(None)),
+    "the throughput of `other` on the turns `judging` is compared with that of the best on the turns `choosing`; compare on the same turns.":
+        lambda fixed, other, choosing, judging: 1 - throughput(other[judging]) / throughput(fixed[:, choosing]).max(),
+    "the throughput of `other` was taken on the turns `choosing`; judge both on the turns `judging`.":
+        lambda fixed, other, choosing, judging: 1 - throughput(other[choosing]) / throughput(
+            fixed[throughput(fixed[:, choosing]).argmax(), judging]),
+    "you judged 7 drafts; `other` may be something else, and is handed in.":
+        lambda fixed, other, choosing, judging: loss_to_best(fixed, fixed[6], choosing, judging),
+    "that is the gain of `other`; what it loses is the same number with the other sign.":
+        lambda fixed, other, choosing, judging: -loss_to_best(fixed, other, choosing, judging),
+    "that is how much faster the best length is; what `other` loses is 1 less its throughput over the best one's.":
+        lambda fixed, other, choosing, judging: 1 / (1 - loss_to_best(fixed, other, choosing, judging)) - 1,
     "that is the ratio of the two throughputs; the loss is 1 less that.":
-        lambda totals, choosing, judging: 1 - loss_of_seven(totals, choosing, judging),
+        lambda fixed, other, choosing, judging: 1 - loss_to_best(fixed, other, choosing, judging),
     "those are tokens per second; divide by the best length's.":
-        lambda totals, choosing, judging: throughputs(totals, judging)[throughputs(totals, choosing).argmax()] - throughputs(totals, judging)[-1],
+        lambda fixed, other, choosing, judging: throughput(
+            fixed[throughput(fixed[:, choosing]).argmax(), judging]) - throughput(other[judging]),
     "throughput is all tokens over all seconds of the turns; the mean of the turns' own rates lets a short turn weigh as much as a long one.":
-        lambda totals, choosing, judging: 1 - by_mean_of_turns(totals, judging)[-1] / by_mean_of_turns(totals, judging)[
-            by_mean_of_turns(totals, choosing).argmax()],
+        lambda fixed, other, choosing, judging: 1 - by_mean_of_turns(other[judging]) / by_mean_of_turns(
+            fixed[by_mean_of_turns(fixed[:, choosing]).argmax(), judging]),
     "that compares tokens and leaves out the seconds.":
-        lambda totals, choosing, judging: 1 - totals[-1, judging, 0].sum() / totals[totals[:, choosing, 0].sum(1).argmax(), judging, 0].sum(),
-    "that compares 6 drafts: `totals[k - 1]` are the turns of k drafts, so 7 stand in row 6.":
-        lambda totals, choosing, judging: 1 - throughputs(totals, judging)[-2] / throughputs(totals, judging)[throughputs(totals, choosing).argmax()],
+        lambda fixed, other, choosing, judging: 1 - other[judging, 0].sum() / fixed[fixed[:, choosing, 0].sum(1).argmax(), judging, 0].sum(),
     "those are percent; the answer is a fraction.":
-        lambda totals, choosing, judging: 100 * loss_of_seven(totals, choosing, judging),
-}, "it is not 1 - (throughput of 7 drafts) / (that of the length chosen), both on the turns `judging`."))
+        lambda fixed, other, choosing, judging: 100 * loss_to_best(fixed, other, choosing, judging),
+}, "it is not 1 - (throughput of `other`) / (that of the length chosen), both on the turns `judging`."))

@@ -195,15 +195,19 @@ def totals_by_length(world: str, load: int) -> np.ndarray:
     return np.stack([recorded_serving.totals_by_turn("throughput", row) for row in recorded_serving.fixed_lengths(load, world)])
 
 
+def totals_of_algorithm_1(world: str, load: int) -> np.ndarray:
+    """Tokens committed and seconds of DSpark under Algorithm 1 in each turn, [T, 2]."""
+    return recorded_serving.totals_by_turn("throughput", recorded_serving.row("policies", world, concurrency=load, policy="algorithm1"))
+
+
 def ragged_over_even(world: str, load: int) -> tuple[float, float]:
     """By what fraction verifying takes longer under Algorithm 1, which gives each request its own length, than at a fixed length of as
-    many tokens (read between the measured ones); and its throughput over the best fixed length's if it did not."""
+    many tokens (read between the measured ones); and by what fraction its throughput would rise if it did not."""
     scheduled, fixed = recorded_serving.row("policies", world, concurrency=load, policy="algorithm1"), recorded_serving.fixed_lengths(load, world)
     budgets, verifying = ([recorded_serving.value(name, row) for row in fixed] for name in ("budget", "verify_seconds"))
     even = np.interp(recorded_serving.value("budget", scheduled), budgets, verifying)
     ragged, step = (recorded_serving.value(name, scheduled) for name in ("verify_seconds", "step_seconds"))
-    best = recorded_serving.value("throughput", recorded_serving.best_fixed(load, world))
-    return ragged / even - 1, recorded_serving.value("throughput", scheduled) * step / (step - ragged + even) / best - 1
+    return ragged / even - 1, step / (step - ragged + even) - 1
 
 
 def serving_table() -> str:
