@@ -31,18 +31,14 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"on chat, DSpark {NUMBER}: the rival wins", rf"^chat +DSpark +τ {NUMBER}"),
     (rf"acceptance falls further, from {NUMBER} to {NUMBER}, Eagle3's", rf"^chat +DSpark +τ \S+ +{NUMBER} .* {NUMBER}$"),
     (rf"Eagle3's from {NUMBER} to {NUMBER}\. That fits", rf"^chat +Eagle3 +τ \S+ +{NUMBER} .* {NUMBER}$"),
-    (rf"on chat it falls by {NUMBER}\. What its head", rf"^DSpark, here .* \S+ -{NUMBER}$"),
-    (rf"reads no more, and on chat it rises by {NUMBER}\.", rf"^DSpark, paper .* \S+ \+{NUMBER}$"),
-    (rf"on code it begins low, at {NUMBER}, with", rf"^DSpark, here +\S+ \S+ +{NUMBER}"),
-    (rf"first position on math was {NUMBER} on eight", rf"^math +Eagle3 +τ \S+ +{NUMBER}"), (rf"and is {NUMBER} on 200", rf"^Eagle3, here +{NUMBER}"),
+    (rf"on chat it falls from {NUMBER} to {NUMBER}\. What its head", rf"^DSpark, here .* {NUMBER} → {NUMBER}$"),
+    (rf"reads no more, and on chat it rises from {NUMBER} to {NUMBER}\.", rf"^DSpark, paper .* {NUMBER} → {NUMBER}$"),
+    (rf"on code it begins low, at {NUMBER}, with", rf"^DSpark, here +\S+ → \S+ +{NUMBER} "),
+    (rf"On math Eagle3 begins at {NUMBER}, below the whole bar of the eight prompts", rf"^Eagle3, here +{NUMBER} "),
     (rf"DSpark commits {NUMBER} % fewer tokens per round than Eagle3", rf"DSpark against Eagle3, mean of the domains: -{NUMBER}%"),
     (rf"where the paper's commits {NUMBER} % more", rf"here, \+{NUMBER}% in the paper"),
-    (rf"DSpark commits {NUMBER} tokens on math, {NUMBER} on code and {NUMBER} on chat \(40",
-     rf"^DSpark as trained at the end of lesson 07: math {NUMBER}, code {NUMBER}, chat {NUMBER}$"),
-    (rf"On the same prompts this Eagle3 commits {NUMBER}, {NUMBER} and {NUMBER}: on math the",
-     rf"^Eagle3 on the same 40 prompts: math {NUMBER}, code {NUMBER}, chat {NUMBER}$"),
-    (rf"The paper's Eagle3 starts low, on chat with {NUMBER};", rf"^Eagle3, paper +\S+ \S+ +\S+ \S+ +{NUMBER}"),
-    (rf"ours starts with {NUMBER}, and no first position", rf"^Eagle3, here +\S+ \S+ +\S+ \S+ +{NUMBER}"),
+    (rf"The paper's Eagle3 starts low, on chat with {NUMBER};", rf"^Eagle3, paper +\S+ → \S+ +\S+ → \S+ +{NUMBER} "),
+    (rf"ours starts with {NUMBER}, and no first position", rf"^Eagle3, here +\S+ → \S+ +\S+ → \S+ +{NUMBER} "),
     (rf"it ends at {NUMBER}, the other at", rf"teacher-forced +.*: {NUMBER} with the target's"),
     (rf"the other at {NUMBER}\. \(Both rise", rf"training-time test +.*: {NUMBER} with the target's"),
     (rf"teacher forcing loses {NUMBER} by the fifth", rf"teacher-forced .*\(-{NUMBER}\);"),
@@ -50,18 +46,14 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"the order turns: {NUMBER} against", rf"teacher-forced .*features, {NUMBER} with"),
     (rf"the order turns: \S+ against {NUMBER}\.", rf"training-time test .*features, {NUMBER} with"),
     (rf"Its toy begins lower, {NUMBER} against", rf"training-time test +pass 1: {NUMBER};"),
-    (rf"Its toy begins lower, \S+ against {NUMBER}, since", rf"teacher-forced +pass 1: {NUMBER};"),
+    (rf"Its toy begins lower, \S+ against {NUMBER}: its one", rf"teacher-forced +pass 1: {NUMBER};"),
     (rf"with five it would commit {NUMBER} tokens per round", rf"training-time test +.*; τ with 1 to 5 drafts .* {NUMBER}$"),
     (rf"with five it would commit \S+ tokens per round, the other {NUMBER}\.", rf"teacher-forced +.*; τ with 1 to 5 drafts .* {NUMBER}$"),
     (rf"loses {NUMBER} in seven passes", rf"the lab's Eagle3 .*\(-{NUMBER}\)$"),
-    (rf"Its live rounds have {NUMBER} at position 7, the", rf"{NUMBER} at position 7"),
-    (rf"the coloured line {NUMBER}, and the bar covers", rf"the lab's Eagle3 .*features, {NUMBER} with"),
     (rf"gives Eagle3 {NUMBER} tokens per round where", rf"by the formula: .*Eagle3 {NUMBER}"),
     (rf"tokens per round where {NUMBER} were counted", rf"^chat +Eagle3 +τ {NUMBER}"),
     (rf"With {NUMBER}, {NUMBER} and {NUMBER} twice", rf"^chat +DSpark +τ \S+ +{NUMBER} +{NUMBER} +{NUMBER} "),
     (rf"one block of seven has {NUMBER}\.", rf"by the formula: .*DSpark {NUMBER}"),
-    (rf"were counted, and DSpark {NUMBER} for", rf"by the formula: .*DSpark {NUMBER}"),
-    (rf"and DSpark \S+ for {NUMBER}\. ", rf"^chat +DSpark +τ {NUMBER}"),
     (rf"Little: {NUMBER} % on chat,", rf"^chat +τ .*verification: \+{NUMBER}%"),
     (rf"on chat, {NUMBER} % on math, on code next to nothing", rf"^math +τ .*verification: \+{NUMBER}%"),
 ])
@@ -73,7 +65,7 @@ def test_the_shapes_of_the_papers_curves_and_of_ours():
     rows = [caught(rf"\| {shape} \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", prose("06"), "the table") for shape in (
         "Eagle3 begins lowest and rises", "DFlash begins high, drops by the third position", "DSpark begins highest and stays nearly level")]
     assert [list(row) for row in rows] == [["yes, in a single step", "no: begins high, stays level", "no: level, too"],
-                                           ["a little, and falls on", "yes, but falls on", "yes, but falls on"],
+                                           ["a little, and falls on", "a little, and falls on", "yes, but falls on"],
                                            ["yes", "no: lowest, and a dent at 4", "no: lowest, and falls"]]
     ours = {domain: {name: [e.value for e in our_results.conditional_acceptance(f"tiny-{name}", domain)] for name in paper.LABELS}
             for domain in DOMAINS}
@@ -84,7 +76,7 @@ def test_the_shapes_of_the_papers_curves_and_of_ours():
     assert rise[0] > 0.09 and sum(rise[1:]) < 0 and max(rise[1:]) < 0.01
     assert all(curves["dflash"][2] < curves["dflash"][0] for curves in ours.values())
     drops = {domain: curves["dflash"][0] - curves["dflash"][2] for domain, curves in ours.items()}
-    assert drops["math"] == min(drops.values()) and drops["math"] < 0.025
+    assert max(drops["math"], drops["code"]) < 0.025 and drops["chat"] > 0.3
     assert all(max(ours[domain]["dflash"][4:]) < ours[domain]["dflash"][2] - 0.03 for domain in DOMAINS)
     assert all(max(ours[domain]["dflash"][3:]) < ours[domain]["dflash"][2] - 0.04 for domain in ("code", "chat"))
     assert all(np.mean(theirs[domain]["dflash"][3:]) > theirs[domain]["dflash"][2] - 0.005 for domain in DOMAINS)
@@ -104,11 +96,11 @@ def keeps_the_shapes(curves: dict) -> bool:
 
 
 def test_what_is_said_of_the_three_suspects():
-    said = caught(rf"There are three suspects: .*on chat \({NUMBER} prompts each\).*: on math the better training puts "
-                  rf"DSpark far ahead, on code and chat it makes the two level.*"
-                  rf"the block drafters from at most {NUMBER} blocks of it", prose("06"), "the prose")
+    said = caught(rf"There are three suspects: .*On math the better training puts it far ahead of this Eagle3, on code and chat it makes the "
+                  rf"two about level.*the block drafters from at most {NUMBER} blocks of it", prose("06"), "the prose")
+    shown = caught(rf"^tokens per round, on the same {NUMBER} prompts per domain$", printed("06"), "the output")
     (cured,) = (row["accepted_length"] for row in experiments.diagnosis()["drafters"] if row["drafter"] == "diagnosis-5-full-length")
-    prompts, anchors = map(int, said)
+    prompts, anchors = int(shown[0]), int(said[0])
     rival = {domain: mean_accepted_length([rows[:prompts]]) for domain, rows in zip(DOMAINS, our_results.tallies("tiny-eagle3"))}
     more = {domain: cured[domain] - rival[domain] for domain in DOMAINS}
     # Two recordings of one drafter on these prompts, this and the experiments', differ by so much.
@@ -160,10 +152,11 @@ def draft_times(drafter):
 
 
 def test_what_a_further_token_costs():
-    caught(r"A further token costs Eagle3 a whole pass, about half as much as the first, or more\. \(The first costs more since a verification comes "
-           r"right before it; on a CPU, without one, both took nearly as long\.\) It costs the block drafters a small part of one.* So "
-           r"Eagle3's first token is cheaper than a whole block of seven, but its seven cost about one and a half blocks, with one layer "
-           r"against three", prose("06"), "the prose")
+    caught(r"A further token costs Eagle3 a whole pass, about half as much as the first or more: "
+           r"only the first comes right after a verification\. It costs the block drafters a small part of one.* So "
+           r"Eagle3's draft is the cheaper one up to three or four tokens, against DSpark's three layers\. "
+           r"Its seven cost about one and a half blocks\.", prose("06"), "the prose")
+    assert caught(rf"^ +measured +up to {NUMBER}$", printed("06"), "the output")[0] in ("3", "4")
     (first, more, whole), *blocks = map(draft_times, ("Eagle3", "DFlash", "DSpark"))
     assert 0.45 * first < more < 1.05 * first
     assert all(1.35 < whole / block_whole < 1.75 for _, _, block_whole in blocks)

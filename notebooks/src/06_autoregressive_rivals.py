@@ -265,7 +265,7 @@ fresh = eagle3.begin(longer, real.features)
 stay, entered = after_round(cached, gamma, 2) if done else (cached, 3)
 assert state.cache.length == fresh.cache.length == stay + entered and agree(state.waiting, fresh.waiting)
 assert agree(state.cache.keys[0][:, :, :cached + 3], fresh.cache.keys[0][:, :, :cached + 3])
-print(f"{cached} pairs stay, 3 are entered: the cache is that of a drafter that reads the longer text at once")
+print(f"{stay} pairs stay, {entered} are entered: {stay + entered}, as many as in a drafter that reads the longer text at once, with the same keys")
 
 # %% [markdown]
 # Now we let the drafted entries stay. (`draw_chain` takes them back by shortening the cache's `length`; we lengthen
@@ -377,8 +377,8 @@ crowded.beside(max(per_token_sent, key=per_token_sent.get), label="computed")
 #
 # Every further token costs an autoregressive drafter one more pass, which reads the weights of its layer and of the
 # LM head once more. We time `propose` for drafts of 1 to 7 tokens, each right after a verification, as in a round.
-# The block drafters compute their whole block each time and cut it. The cell lets Eagle3 go, to make room for the
-# others: to return to the exercises above, start from the top.
+# The block drafters compute their whole block each time and cut it. Of the timing cell the docstrings are enough. It
+# lets Eagle3 go, to make room: to return to the exercises above, start from the top.
 
 # %%
 crossing = predict("Eagle3 has one layer, DSpark three. Up to how many tokens is Eagle3's draft the cheaper one?", ...)
@@ -439,12 +439,12 @@ cheaper = [k for k, spent in draft_ms["eagle3"].items() if spent < draft_ms["dsp
 crossing.beside(f"up to {max(cheaper)}" if cheaper else "never")
 
 # %% [markdown]
-# The slope is what autoregression costs. A further token costs Eagle3 a whole pass, about half as much as the
-# first, or more. (The first costs more since a verification comes right before it; on a CPU, without one, both took nearly as
-# long.) It costs the block drafters a small part of one: each point pays for the whole backbone, and a further token
-# adds its row of the LM head and its draw, with DSpark a sequential step as well. So Eagle3's first token is cheaper
-# than a whole block of seven, but its seven cost about one and a half blocks, with one layer against three.
-# **This is why an autoregressive drafter has few layers.** A block drafter pays for its layers once.
+# The slope is what autoregression costs. A further token costs Eagle3 a whole pass, about half as much as the first
+# or more: only the first comes right after a verification. It costs the block drafters a small part of one: each point
+# pays for the whole backbone, and a further token adds its row of the LM head and its draw, with DSpark a sequential
+# step as well. So Eagle3's draft is the cheaper one up to three or four tokens, against DSpark's three layers. Its
+# seven cost about one and a half blocks. **This is why an autoregressive drafter has few layers.** A block drafter pays
+# for its layers once.
 #
 # ## Conditional acceptance by position
 #
@@ -482,7 +482,7 @@ done = exercises.check_conditional(conditional)
 
 # %% [markdown]
 # Four drafters, three domains. From position 2 on Eagle3 reads its own output; DSpark's backbone sees no draft, and
-# its head only the last one. Before you look:
+# its head only the last one.
 
 # %%
 falls = predict("Which acceptance falls further on chat from position 1 to 7, Eagle3's or DSpark's?", ...)
@@ -499,18 +499,20 @@ titles = {domain: f"{domain} (largest τ: {names_of[max(by_name, key=by_name.get
 picture = figures.acceptance_panels(found, titles)
 
 # %%
+print(f"{'position':20} " + "".join(f"{k:6}" for k in range(1, gamma + 1)))
 for domain in few:
     for name in names:
         shown = "  ".join("  - " if e is None else f"{e.value:.2f}" for e in found[domain][name])
         print(f"{domain:5} {names_of[name]:7} τ {lengths[domain][name]:.2f}   {shown}")
-falls.beside("; ".join(" ".join([names_of[name], *(f"{e.value:.2f}" for e in found["chat"][name] if e)]) for name in ("eagle3", "dspark")))
+ends = {name: [e.value for e in found["chat"][name] if e] for name in ("eagle3", "dspark")}
+falls.beside("; ".join(f"{names_of[name]}'s by {rates[0] - rates[-1]:.2f}" for name, rates in ends.items()))
 
 # %% [markdown]
 # Eagle3 commits 6.10 tokens per round on chat, DSpark 4.97: the rival wins. DSpark's acceptance falls further, from
 # 0.90 to 0.76, Eagle3's from 0.93 to 0.90. That fits what they read: each pass of Eagle3 reads all drafts before it,
 # DSpark's head only the last. (A dash: fewer than ten rounds came so far.) Bars are 95 % bootstrap intervals over
 # eight prompts, and wide: is this an accident? Here is the same from 200 prompts per domain, measured beforehand,
-# above Figure 2 of the paper (which gives no intervals).
+# above Figure 2 of the paper.
 
 # %%
 import numpy as np
@@ -529,55 +531,55 @@ best = [{domain: max(found, key=found.get) for domain, found in lengths.items()}
 picture = figures.here_and_paper(here, there, best)
 
 # %% [markdown]
-# Each curve in two numbers, its acceptance at position 1 and how much higher or lower 5 to 7 are; then tokens per
-# round:
+# Who commits most, then each curve in two numbers: its acceptance at position 1 and its mean at 5 to 7.
 
 # %%
-print(f"{'at 1, and 5 to 7 against it':30}" + "".join(f"{domain:>16}" for domain in few))
-for name in stored:
-    for where, by_domain in (("here", here), ("paper", there)):
-        rates = [[getattr(rate, "value", rate) for rate in by_domain[domain][name]] for domain in few]
-        print(f"{names_of[name] + ', ' + where:30}" + "".join(f"{r[0]:9.3f} {np.mean(r[4:]) - r[0]:+.3f}" for r in rates))
+against = our_results.gains(stored["dspark"], stored["eagle3"])["all"]
+print(f"DSpark against Eagle3, mean of the domains: {against.value:+.1%} [{against.low:+.1%}, {against.high:+.1%}] here, "
+      f"{paper.macro_gain('Qwen3-4B', 'dspark', 'eagle3'):+.1%} in the paper")
 for domain in few:
     ranked = [sorted(found[domain], key=found[domain].get, reverse=True) for found in (length_here, length_there)]
     print(f"{domain:5} here " + " > ".join(f"{names_of[name]} {length_here[domain][name]:.2f}" for name in ranked[0])
           + "; paper " + " > ".join(f"{names_of[name]} {length_there[domain][name]:.2f}" for name in ranked[1]))
-against = our_results.gains(stored["dspark"], stored["eagle3"])["all"]
-print(f"DSpark against Eagle3, mean of the domains: {against.value:+.1%} [{against.low:+.1%}, {against.high:+.1%}] here, "
-      f"{paper.macro_gain('Qwen3-4B', 'dspark', 'eagle3'):+.1%} in the paper")
-cured, = (row["accepted_length"] for row in experiments.diagnosis()["drafters"] if row["drafter"] == "diagnosis-5-full-length")
-print("DSpark as trained at the end of lesson 07: " + ", ".join(f"{domain} {cured[domain]:.2f}" for domain in few))
-same = {domain: evaluation.mean_accepted_length([rows[:40]]) for domain, rows in zip(few, our_results.tallies(stored["eagle3"]))}
-print("Eagle3 on the same 40 prompts: " + ", ".join(f"{domain} {same[domain]:.2f}" for domain in few))
+print(f"\n{'at 1 → mean of 5 to 7':22}" + "".join(f"{domain:>17}" for domain in few))
+for name in stored:
+    for where, by_domain in (("here", here), ("paper", there)):
+        rates = [[getattr(rate, "value", rate) for rate in by_domain[domain][name]] for domain in few]
+        print(f"{names_of[name] + ', ' + where:22}" + "".join(f"    {r[0]:.3f} → {np.mean(r[4:]):.3f}" for r in rates))
 
 # %% [markdown]
 # **The miniature does not replicate the paper's main comparison.** DSpark commits 8.2 % fewer tokens per round than
 # Eagle3, where the paper's commits 30.9 % more, far outside our interval. Only math has the paper's winner.
 #
-# Nor are the shapes the paper's. Which of them does each domain keep here?
+# Nor are the shapes the paper's:
 #
 # | in the paper | math | code | chat |
 # |---|---|---|---|
 # | Eagle3 begins lowest and rises | yes, in a single step | no: begins high, stays level | no: level, too |
-# | DFlash begins high, drops by the third position | a little, and falls on | yes, but falls on | yes, but falls on |
+# | DFlash begins high, drops by the third position | a little, and falls on | a little, and falls on | yes, but falls on |
 # | DSpark begins highest and stays nearly level | yes | no: lowest, and a dent at 4 | no: lowest, and falls |
 #
 # Where DSpark loses to Eagle3 can be read: on code it begins low, at 0.885, with that dent (lesson 07 finds what was
-# refused there), and on chat it falls by 0.153. What its head reads cannot be the whole reason: the paper's DSpark
-# reads no more, and on chat it rises by 0.026.
+# refused there), and on chat it falls from 0.903 to 0.750. What its head reads cannot be the whole reason: the paper's
+# DSpark reads no more, and on chat it rises from 0.735 to 0.762.
 #
 # *Why* it loses, no output here shows. There are three suspects:
 #
-# - *Training.* As trained at the end of lesson 07, DSpark commits 7.27 tokens on math, 6.83 on code and 6.20 on chat
-#   (40 prompts each). On the same prompts this Eagle3 commits 5.85, 6.80 and 6.00: on math the better training puts
-#   DSpark far ahead, on code and chat it makes the two level. Eagle3 with that training was not tested.
+# - *Training.* The next cell takes DSpark as trained at the end of lesson 07. On math the better training puts it far
+#   ahead of this Eagle3, on code and chat it makes the two about level. Eagle3 with that training was not tested.
 # - *Anchors.* Eagle3 learned from every position of an answer, the block drafters from at most 24 blocks of it.
 # - *The world.* The paper's Eagle3 starts low, on chat with 0.534; ours starts with 0.925, and no first position in
 #   the table differs more. One layer may be enough for texts as simple as these. Lesson 13 trains both on other
 #   texts, and longer.
 #
-# (Eagle3's first position on math was 0.96 on eight prompts above, and is 0.873 on 200, below that whole bar: a
-# bootstrap over eight prompts can be too narrow.)
+# (On math Eagle3 begins at 0.873, below the whole bar of the eight prompts: such a bootstrap can be too narrow.)
+
+# %%
+cured, = (row["accepted_length"] for row in experiments.diagnosis()["drafters"] if row["drafter"] == "diagnosis-5-full-length")
+same = {domain: evaluation.mean_accepted_length([rows[:40]]) for domain, rows in zip(few, our_results.tallies(stored["eagle3"]))}
+print("tokens per round, on the same 40 prompts per domain")
+for trained, by_domain in (("DSpark, as in lesson 07", cured), ("Eagle3", same)):
+    print(f"{trained:24}" + ", ".join(f"{domain} {by_domain[domain]:.2f}" for domain in few))
 
 # %% [markdown]
 # ### Exercise 5 · Two shapes, one length (think)
@@ -602,12 +604,12 @@ print("Eagle3 on the same 40 prompts: " + ", ".join(f"{domain} {same[domain]:.2f
 # %% [markdown]
 # ## The training-time test
 #
-# From the second pass on Eagle3 reads its own output. The obvious way to train it never shows it such an input: give
-# the layer the target's features all along the text and score every prediction (*teacher forcing*). Then each pass is
-# a first pass. Eagle3 is trained as it will be tested instead: passes are unrolled, each reads the output of the one
-# before, and all are scored. That is the *training-time test*. We train both on a toy target with random weights. The
-# recipes differ in one number, the weight of a pass against the one before: with 0.0 only the first pass counts,
-# which is teacher forcing; with 0.8 pass $k$ weighs $0.8^{k-1}$.
+# From the second pass on Eagle3 reads its own output. The obvious training, *teacher forcing*, never shows it such an
+# input: the layer reads the target's features all along the text, and every prediction is scored. Eagle3 is trained as
+# it will be tested instead. From every place of the text a chain is unrolled like yours in exercise 2, with two changes:
+# the tokens are the text's, and the output of every pass is scored. That is the *training-time test*. We train both on
+# a toy target with random weights. The recipes differ in one number, the weight of a pass against the one before: with
+# 0.0 only the first pass counts, which is teacher forcing; with 0.8 pass $k$ weighs $0.8^{k-1}$.
 
 # %%
 import tempfile
@@ -643,11 +645,10 @@ forced, unrolled = toy_eagle3(0.0), toy_eagle3(0.8)
 # %% [markdown]
 # (The two cross-entropies cannot be compared: one is of first passes, one of all five.)
 #
-# Now both draft on texts they have not read, a chain from every place, in two ways: pass $k$ reads **the target's own
-# feature** or **its own output**. The tokens are the text's both times; only the features differ. We know $p$ and $q$
-# at every slot, and take the chance of acceptance $\sum_x \min(p, q)$. Then we measure the lab's Eagle3 in the same
-# two ways on answers of the target, and add the rounds it decoded above (*live*). Of the next code, the docstrings are
-# enough.
+# Now both read texts that are new to them. Again a chain starts at every place, and its tokens are the text's. Beside
+# them pass $k$ reads either **the target's features** or **its own output**. We know $p$ and $q$ at every slot, and
+# take the chance of acceptance $\sum_x \min(p, q)$. The lab's Eagle3 is measured in the same two ways on answers of
+# the target, beside the rounds that it decoded above (*live*). Of the next code, the docstrings are enough.
 
 # %%
 ahead = predict("Which toy is accepted more often at pass 5, (a) on the target's features, (b) on its own output?", ...)
@@ -708,19 +709,18 @@ print("live rounds of the lab's Eagle3: " + ", ".join(f"{e.value:.3f} at positio
 # fifth pass and the training-time test 0.025, and the order turns: 0.582 against 0.684.
 #
 # **The training-time test costs a little at the first draft and pays after it.** Its toy begins lower, 0.686 against
-# 0.701, since its one layer has five passes to learn. By exercise 5's formula it is level with two drafts and ahead
-# with three, and with five it would commit 2.86 tokens per round, the other 2.69. That is one seed of one toy. With
-# three others it was ahead from the second or third draft on (change `seed`); after a third of the training (`epochs`
-# 8) it brings nothing yet. How much the test brings a real Eagle3 cannot be read here: the lab's was trained only with
-# it. That one loses 0.008 in seven passes: each pass reads the one before, and yet errors in its features hardly add
-# up. (Its live rounds have 0.897 at position 7, the coloured line 0.933, and the bar covers both.)
+# 0.701: its one layer serves five passes. With these chances in exercise 5's formula it is level with two drafts and
+# ahead with three, and with five it would commit 2.86 tokens per round, the other 2.69. That is one seed of one toy.
+# With three others it was ahead from the second or third draft on (change `seed`); after a third of the training
+# (`epochs` 8) it brings nothing yet. The lab's Eagle3 was trained only with the test, so what it brings there is not
+# known. That one loses 0.008 in seven passes: each pass reads the one before, and yet errors in its features
+# hardly add up.
 #
 # ## Cost and worth together
 #
 # A token costs $L = (T_\text{draft} + T_\text{verify}) / \tau$ (lesson 00). Both $T_\text{draft}$ and $\tau$ depend
 # on the draft length: $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$, with the acceptances measured above. Choose
-# the domain and what a verification costs: on a large model or a busy server the target's pass dwarfs the draft's
-# (the right end of the slider).
+# the domain and what a verification costs: on a large model or a busy server the target's pass dwarfs the draft's.
 
 # %%
 from dspark_course.figures import widgets
@@ -763,7 +763,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 #
 # Two simplifications: every verification costs what a whole block does, so short drafts look too costly; and the
 # formula knows no rounds that the end of an answer cuts short, so it gives Eagle3 6.42 tokens per round where 6.10
-# were counted, and DSpark 5.14 for 4.97.
+# were counted.
 #
 # ### Exercise 6 · A rival in the middle (open)
 # Eagle3 pays a pass per token, DSpark one pass per block. Between them lie short blocks, chained. From `draft_ms` and
@@ -805,7 +805,7 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 #
 # ## Beyond the paper: judge the block, not the token
 #
-# All rivals so far draft differently. Another idea leaves the drafter alone and changes the rule.
+# The rivals draft differently. Another idea changes the rule.
 #
 # The rule of lesson 02 tosses a coin for each draft. Take two tokens, A and B. After every text the target says A in
 # one case of three, the draft in two of three. A block of two drafts keeps $\frac{2}{3} + \frac{4}{9} = \frac{10}{9}$
@@ -813,14 +813,16 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # is as probable in the target as in the draft, $\frac{2}{9}$: why refuse it? [Block
 # verification](references.md#block-verification) (Sun and others) carries a weight along the block, $w_k = \min(1,
 # w_{k-1}\, p_k / q_k)$ from $w_0 = 1$, where $p_k$ and $q_k$ are the target's and the drafter's probability of draft
-# $k$. Each prefix tosses a coin of its own. With $p$ and $q$, the two distributions after the prefix, it comes up with
-# chance
+# $k$. The first $k$ drafts are to be kept with chance $w_k$, whether more are kept or not. Let $p$ and $q$ be the two
+# distributions after them. A next draft $x$ comes with chance $q(x)$ and is to be kept with $\min(1, w_k\, p(x) /
+# q(x))$, so all of them together give $\sum_x \min(q, w_k\, p) = w_k - S_k$, with
 #
-# $$h_\gamma = w_\gamma, \qquad h_k = \frac{S_k}{S_k + 1 - w_k} \quad\text{with}\quad
-# S_k = \sum_x \max\bigl(0,\; w_k\, p(x) - q(x)\bigr),$$
+# $$S_k = \sum_x \max\bigl(0,\; w_k\, p(x) - q(x)\bigr), \qquad h_k = \frac{S_k}{S_k + 1 - w_k}, \qquad h_\gamma = w_\gamma.$$
 #
-# where $S_k$ is what $w_k p$ has above $q$, and the denominator what $q$ has above $w_k p$. The longest prefix whose
-# coin comes up is kept. The next token is drawn from $\max(0, w_k p - q)$, renormalised; after the whole block from $p$.
+# The missing $S_k$ must come from the cases in which nothing longer is kept, $1 - (w_k - S_k)$ of all. So we go through
+# the block from its end, and each prefix tosses a coin that comes up with chance $h_k$: the first that does is kept.
+# The next token is drawn from $\max(0, w_k\, p - q)$, renormalised, or after the whole block from $p$. As draft or as
+# next token, $x$ then follows with $\min(q, w_k\, p) + \max(0, w_k\, p - q) = w_k\, p$: as the target has it.
 #
 # ### Exercise 7 · On paper (think)
 # Compute $w_1$ and $w_2$ of the blocks AA, AB, BA and BB. With what chance is each kept whole, by the one rule and by
@@ -898,8 +900,8 @@ for row in recorded.read(ROOT / "assets" / "measurements" / "beyond.json", "make
 #
 # ## Recap
 # - Eagle3 reads pairs of a feature and the token after it; while drafting, its own output takes the feature's place.
-# - After a round its cache is rolled back and filled with the target's features. MTP-1 is its one-token relative.
-# - Each further token costs a pass, so the layer count is bounded; a block drafter pays for its depth once. Tokens
+# - After a round its cache is rolled back and filled with the target's features.
+# - Each further token costs a pass, so Eagle3 has one layer; a block drafter pays for its depth once. Tokens
 #   per round are not speed.
 # - On this small world Eagle3 commits more than our DSpark, against the paper. Suspects are DSpark's training, its
 #   anchors, and the world.
