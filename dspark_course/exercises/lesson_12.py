@@ -95,7 +95,8 @@ check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0
         lambda ours, theirs, index: resampled_gain(theirs, ours, index),
     "each drafter's tokens go with its own rounds; you divided them by the other's.":
         lambda ours, theirs, index: (ours[index][:, 0].sum() / theirs[index][:, 1].sum()) / (theirs[index][:, 0].sum() / ours[index][:, 1].sum()) - 1,
-}, "try it on ours [[6, 1], [4, 2]], theirs [[4, 1], [6, 3]] and index [0, 0], as arrays: 6 tokens per round against 4, so 0.5 is right."))
+}, "both drafters are read on the prompts of `index`, and on no others. Try it on ours [[6, 1], [4, 2]], theirs [[4, 1], [6, 3]] and index "
+   "[0, 0], as arrays: 6 tokens per round against 4, so 0.5 is right."))
 
 
 def implied(rates):

@@ -60,10 +60,10 @@ def layer_and_choice() -> str:
     """What head and loss together, and the last layer, bring by domain, beside how uncertain the target's answers are."""
     entropy = answer_entropy()
     head, layer = gains(TABLE_1["dspark"], TABLE_1["dflash"]), gains(DEPTHS[3], DEPTHS[2])
-    parts = [f"on {domain} {head[domain].value:+.0%}, {layer[domain].value:+.0%}, {entropy[domain]:.2f} nats per token"
+    parts = [f"on {domain} head and loss {head[domain].value:+.0%}, layer {layer[domain].value:+.0%}, {entropy[domain]:.2f} nats per token"
              for domain in DOMAINS]
-    return (f"Head with its loss, and the third layer, were taken away in turn ({TABLE_1['dflash']}, {DEPTHS[2]}): what head and loss "
-            f"bring, what the layer brings, beside the entropy of the target's answers: {'; '.join(parts)}. {head_or_losses()}")
+    return (f"Head and loss were taken away together ({TABLE_1['dflash']}), then the third layer ({DEPTHS[2]}); what they had brought, and "
+            f"the entropy of the target's answers: {'; '.join(parts)}. {head_or_losses()}")
 
 
 def head_or_losses() -> str:
@@ -138,7 +138,7 @@ def over_eagle3() -> str:
 def trained_alike() -> str:
     """DSpark's mean gain over Eagle3 in the shallow world, both trained as in the deep world."""
     lead = our_results.gains_over_seeds(SHALLOW_ALIKE["dspark"], SHALLOW_ALIKE["eagle3"])["all"]
-    return ("The training was exchanged: trained as in the deep world, each at the rate of a search, the gain in the mean is "
+    return ("The training was exchanged for the deep world's, each drafter at the learning rate that a search found: the gain in the mean is "
             f"{interval(lead, 'percent')}")
 
 

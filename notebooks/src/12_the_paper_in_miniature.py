@@ -42,8 +42,7 @@ made = {name: our_results.measured(recipe) for name, recipe in recipes.items()}
 # The paper trains its drafters on the same answers of the target, for the same number of epochs, and lets each decode
 # at temperature 1. So did we, with a target of a few million parameters and drafters to match. A file holds what a
 # recipe gave; it says where and with what it was measured. The paper's numbers are those that it prints. Where it has
-# a figure alone, they were read from the drawing commands in its PDF, exact to about five decimals in Figure 2
-# (`assets/reference/paper_numbers.json` says how exact elsewhere).
+# a figure alone, they were read from the drawing commands in its PDF, exact to about five decimals in Figure 2.
 
 # %%
 dspark = made["dspark"]
@@ -294,10 +293,10 @@ domain, name = max(fall, key=lambda one: fall[one][0])
 falls.beside(f"{names.DRAFTER_LABELS[name]} on {domain}, by {fall[domain, name][0]:.3f}")
 
 # %% [markdown]
-# DFlash falls in every domain, as in the paper, and most on chat, where it falls least in the paper. DSpark falls less
-# than half as much; on math and chat the ledger's intervals (below) leave that "half" open. On chat, where DFlash falls
-# by 0.467 and DSpark by 0.222, Eagle3 hardly falls: its lead over DSpark there is made late in the block. On code DSpark
-# even *rises*, by 0.061. That is no merit: its line begins too low.
+# DFlash falls in every domain, as in the paper, and most on chat, where it falls least in the paper: by 0.467. DSpark
+# falls by 0.222 there, which is less than half, and so it is on math. But for both domains the ledger (below) has an
+# interval that holds zero: we cannot tell. On code DSpark even *rises*, by 0.061. That is no merit: its line begins too
+# low.
 
 # %% [markdown]
 # The rates and the accepted length belong together. A round keeps its draft at $k$ if all up to $k$ are accepted, so
@@ -345,9 +344,13 @@ lab = dspark_lite.setup("tiny", prompts=dspark["prompts"]["chat"])
 asked = lab.prompts["code"][0]
 print(asked)
 for name in ("dspark", "dflash"):
-    for r in evaluation.rollout(lab, lab.drafter(name), asked, 0, temperature=1.0).rounds[:2]:
-        print(f"{names.DRAFTER_LABELS[name]}: drafts", *token_boxes.token_labels(lab, r.draft_tokens), f" keeps {r.accepted}, then",
-              token_boxes.token_labels(lab, r.tokens)[r.accepted])
+    answer = evaluation.rollout(lab, lab.drafter(name), asked, 0, temperature=1.0)
+    anchor = token_boxes.token_labels(lab, answer.token_ids[:1])[0]
+    for r in answer.rounds[:2]:
+        then = token_boxes.token_labels(lab, r.tokens)[r.accepted]
+        print(f"{names.DRAFTER_LABELS[name]}, anchor {anchor}: drafts", *token_boxes.token_labels(lab, r.draft_tokens),
+              f" keeps {r.accepted}, then {then}")
+        anchor = then  # the newest token
 
 # %% [markdown]
 # The anchor of the first block is a code fence; its drafts are `python`, a line end, `def` and then the name. The
@@ -434,8 +437,7 @@ name_told.beside(f"{experiments.told_gain(experiments.WITH_NAME, 'dflash').value
 # `repaired` answers another question, too: where in the block is Eagle3's lead on chat made?
 
 # %%
-late = predict("By the rates Eagle3 accepts 6.32 on chat, DSpark 5.08. With Eagle3's rate at position 1 alone, what would DSpark accept? "
-               "And with Eagle3's rates at 2 to 7?", ...)
+late = predict("By the rates Eagle3 accepts 6.32 on chat, DSpark 5.08. DSpark with Eagle3's rate at 1 alone? With those at 2 to 7?", ...)
 
 # %%
 first, rest = (own(rates_of("dspark", "chat"), rates_of("eagle3", "chat"), places) for places in ([1], [2, 3, 4, 5, 6, 7]))
@@ -445,8 +447,8 @@ print(f"on chat DSpark's rates imply {as_it_is:.2f}, with Eagle3's at position 1
 late.beside(f"{first:.2f} and {rest:.2f}")
 
 # %% [markdown]
-# So the easy first draft is not why Eagle3 leads there. It leads late in the block. There Eagle3 has read all drafts
-# before, and DSpark's head only the last: a suspect of its own.
+# So the easy first draft is not why Eagle3 leads there. It leads late in the block, where its line in Figure 2 hardly
+# falls. There Eagle3 has read all drafts before, and DSpark's head only the last: a suspect of its own.
 #
 # ## Figure 3: depth
 #
@@ -469,34 +471,30 @@ two_layers.beside(", ".join(f"{domain} {gain[domain].value:+.1%}" for domain in 
 
 # %% [markdown]
 # On chat it is so here, too, and by more than in the paper. On math and code it is not: two layers stay 4.2 and 3.7 %
-# short of DFlash, where the paper has them 7.3 and 5.8 % ahead. Why?
+# short of DFlash, where the paper has them 7.3 and 5.8 % ahead. Why? Either the third layer brings more here, or head
+# *and* loss, DSpark's gain over DFlash at full depth, bring less.
 #
-# A head can repair only what independence breaks. Lesson 05 showed where that is: where an answer can go on in many
-# ways. How much choice the target's answers leave is their entropy.
+# They might: a head can repair only what independence breaks, where an answer can go on in many ways (lesson 05). How
+# much choice the target's answers leave is their entropy.
 
 # %%
 choice = predict("Where do the target's answers leave most choice, where least? How many nats of entropy per token on math, code, chat?", ...)
 
-# %% [markdown]
-# Beside it, two possible reasons: that DSpark's gain over DFlash, of head *and* loss, is smaller here, or that the third
-# layer brings more.
-
 # %%
 over_dflash = our_results.gains(recipes["dspark"], recipes["dflash"])
 layer = our_results.gains(studies.DEPTHS[3], studies.DEPTHS[2])
+print("      nats per token   head and loss (paper)   third layer (paper: third to fifth)")
 for domain, entropy in experiments.answer_entropy().items():
     shallow, full, rival = (paper.by_depth(*one)[domain] for one in (("dspark", 2), ("dspark", 5), ("dflash", 5)))
-    print(f"{domain:5} {entropy:.2f} nats a token: head and loss bring {over_dflash[domain].value:+.1%} at full depth (paper "
-          f"{full / rival - 1:+.1%}), the third layer {layer[domain].value:+.1%} (paper, three layers after the second, {full / shallow - 1:+.1%})")
+    print(f"{domain:5} {entropy:14.2f} {over_dflash[domain].value:+15.1%} ({full / rival - 1:+.1%}) "
+          f"{layer[domain].value:+13.1%} ({full / shallow - 1:+.1%})")
 choice.beside(", ".join(f"{domain} {entropy:.2f}" for domain, entropy in experiments.answer_entropy().items()))
 
 # %% [markdown]
 # On math it is both: head and loss bring less than half of what they bring in the paper, and our third layer more than
-# three there. But do these numbers speak of the head? On code the gain is head and loss *less the name*: told the
-# name, it is 14.3 %. So set code aside. Math and chat remain: little choice and little gain, much choice and much
-# gain. Two points prove nothing.
-#
-# And head and loss changed together. Lesson 13 parts them, in another world: there each brings about half.
+# three there. Does entropy explain the gain? On code the name hides it: told the name, it is 14.3 %. So set code
+# aside. Math and chat fit: little choice and little gain, much choice and much gain. But two domains prove nothing, and
+# head and loss changed together. Lesson 13 parts them, in another world: there each brings about half.
 #
 # ## Figure 4: draft length
 #
@@ -514,20 +512,25 @@ for (name, draft_length), recipe in study.items():
     print(f"{label:17} gamma {draft_length - 1:2}, from {recipe['initial']}, epochs {recipe['epochs']}")
 
 # %%
+growth = predict("From length 8 to 16, by how many percentage points does DSpark's gain over DFlash grow: on math, on code, on chat?", ...)
+
+# %%
 picture = paper_figures.figure_4()
 
 # %% [markdown]
 # The lower row is the gain of DSpark over DFlash. In the paper it grows with every step; here on math and chat it
 # stops at length 12. In the paper the RNN head (black) is a little ahead; here it is behind, most on chat (after
-# lesson 07's cure it is ahead). How far does DSpark's gain grow from length 8 to 16?
+# lesson 07's cure it is ahead).
 
 # %%
-for domain in DOMAINS:
-    at_8, e = quantities.length_gain(domain, 8), quantities.gain_growth((domain,), 8, 16)
+grown = {domain: quantities.gain_growth((domain,), 8, 16) for domain in DOMAINS}
+for domain, e in grown.items():
+    at_8 = quantities.length_gain(domain, 8)
     theirs = quantities.paper_gain(domain, 16) - quantities.paper_gain(domain, 8)
     value, low, high = 100 * e.value, 100 * e.low, 100 * e.high
     print(f"{domain:5} at 8 {at_8.value:+.1%} [{at_8.low:+.1%}, {at_8.high:+.1%}]; to 16 {value:+5.1f} percentage points "
           f"[{low:+.1f}, {high:+.1f}]   paper {100 * theirs:+.1f}")
+growth.beside(", ".join(f"{domain} {100 * e.value:+.1f}" for domain, e in grown.items()))
 
 # %% [markdown]
 # (At length 8 these are Table 1's drafters after one more epoch, on half as many prompts. On code DSpark's gain is then
@@ -536,8 +539,8 @@ for domain in DOMAINS:
 # ### What it costs
 #
 # The head's steps run one after the other, so a round takes longer than DFlash's. A full round has one verification,
-# the parallel pass and the sequential loop; they were timed for a whole batch of requests, one drafter after the
-# other in each repeat.
+# the parallel pass and the sequential loop; they were timed for a batch of requests at contexts of 256, 512 and 1024
+# tokens. The figure compares the means of the three.
 
 # %%
 longer = predict("At length 16 DSpark's head takes 15 steps, one after the other. By how many percent is its round longer than DFlash's?", ...)
@@ -552,7 +555,7 @@ print(experiments.overhead_by_context())
 # %% [markdown]
 # The paper's target is so large that seven or fifteen small steps add little to its pass. Ours is not: at length 16
 # DSpark's rounds are 4.2 % longer than DFlash's, where the paper's are 1.3 %. (The intervals are too wide to order the
-# two heads.) With longer contexts the share falls here as well (last line).
+# two heads.) With a longer context the target's pass grows, and the share falls (last line).
 #
 # A round that commits more tokens and takes longer brings $(1 + \text{gain}) / (1 + \text{overhead}) - 1$ more tokens
 # per second:
@@ -626,7 +629,7 @@ del own_lab  # its models need not be held for the rest of the lesson
 # ## Explore
 #
 # In a running notebook: any drafter of Table 1 against any other, beside the paper's on one of its four targets. On
-# which target is Eagle3 strongest in the paper?
+# which target does Eagle3 come closest to DSpark in the paper?
 #
 # <details><summary>Answer</summary>
 #
@@ -648,10 +651,9 @@ panel = widgets.explore(
 # %% [markdown]
 # ## The ledger
 #
-# Each claim of the paper that has a number in it, from section 4 to Appendix A; a claim that one phenomenon decides
-# is one row, with the domains inside. To be tested, a claim must say what would refute it; so each is written as an
-# inequality, as [margins](glossary.md#margin) that must be above zero. Where the paper gives numbers or words and the
-# inequality is ours, the row has a dagger.
+# Each claim of the paper that has a number in it, from section 4 to Appendix A, is a row. To be tested, a claim must
+# say what would refute it; so each is written as an inequality, as [margins](glossary.md#margin) that must be above
+# zero, one for each domain or draft length it speaks of. Where the inequality is ours, the row has a dagger.
 #
 # - *replicates*: the 95 % intervals of all its margins lie above zero (an example in numbers must come out exactly);
 # - *does not in miniature*: one of them does not. "The other way round" means that its interval lies below zero, "the
@@ -695,13 +697,14 @@ holding = predict("The ledger has 24 claims, one of which cannot be tested here.
 
 # %%
 own_verdict = verdict if done else exercises.verdict  # yours if it is right
+turned = 0
 for entry in ledger.entries():
     if entry.margins:
-        ends = np.array([(margin.low, margin.high) for margin in entry.margins.values()])
-        assert (own_verdict(ends) == "replicates") == (entry.verdict == ledger.REPLICATES)
+        yours = own_verdict(np.array([(margin.low, margin.high) for margin in entry.margins.values()]))
+        assert (yours == "replicates") == (entry.verdict == ledger.REPLICATES)
+        turned += yours == "the other way round"
 for outcome in (ledger.REPLICATES, ledger.DOES_NOT, ledger.UNTESTABLE, ledger.MISSING):
     print(f"{sum(entry.verdict == outcome for entry in ledger.entries()):3} {outcome}")
-turned = sum(entry.turned_round for entry in ledger.entries())
 print(f"{turned:3} of those that do not: a margin the other way round; of the rest we cannot tell")
 holding.beside(sum(entry.verdict == ledger.REPLICATES for entry in ledger.entries()))
 
@@ -721,7 +724,8 @@ picture = ledger_forest.forest()
 # %% [markdown]
 # Each claim that does not hold has a note, with the experiments on its cause, and so has the one that cannot be tested
 # here, note 3. Here are four of the thirteen. The others are in `assets/figures/tables.md`, with every number of the
-# ledger, the paper's settings beside ours, and nine places in which the paper contradicts itself or needs care.
+# ledger, the paper's settings beside ours, and nine places in which the paper contradicts itself or needs care. The
+# [deep world](glossary.md#deep-world) is lesson 13's: it has another target, text, rates, layers and passes.
 
 # %%
 Markdown(ledger.notes(1, 5, 9, 11))
@@ -729,8 +733,8 @@ Markdown(ledger.notes(1, 5, 9, 11))
 # %% [markdown]
 # ### Exercise 5 · Which cause was tested? (think)
 # Read these four notes. Which of their lines take a suspected cause away, and which only vary something that goes
-# along with it? (The deep world of lesson 13 has another target, text, rates, layers and passes.) Choose one note
-# whose cause is still open. Which experiment would you ask for, and what would acquit the suspect?
+# along with it? Choose one note whose cause is still open. Which experiment would you ask for, and what would acquit
+# the suspect?
 #
 # <details><summary>Hint</summary>
 #
@@ -790,7 +794,7 @@ Markdown(ledger.notes(1, 5, 9, 11))
 #
 # ### Exercise 7 · A claim of your own (open)
 # The files hold, for each prompt, tokens, rounds and counts by position. Choose a claim about drafters that they can
-# answer: "DSpark's advantage over DFlash is larger in the second half of the block", "the prompts on which DSpark is
+# answer: "DSpark's lead over DFlash is larger at positions 5 to 7 than at 1 to 3", "the prompts on which DSpark is
 # worst are also Eagle3's worst". Write it as a margin that must be above zero, *before* you compute anything; then
 # compute it with its interval, and let the `verdict` of exercise 4 speak. The cell shows the way with a claim that
 # nobody doubts: on math DSpark commits more than twice as much per round as MTP-1 does. `paired` draws the prompts R
@@ -803,9 +807,8 @@ from dspark_lite.common.estimates import paired
 
 def margin_of(ours, theirs):
     """DSpark's accepted length less twice MTP-1's, in each of the R draws; `ours` and `theirs` have an array [R, N, 2] for each domain."""
-    (ours,), (theirs,) = ours, theirs  # one domain
-    tokens_per_round = [tally[..., 0].sum(-1) / tally[..., 1].sum(-1) for tally in (ours, theirs)]  # [R] each
-    return tokens_per_round[0] - 2 * tokens_per_round[1]
+    dspark, mtp = (tally[..., 0].sum(-1) / tally[..., 1].sum(-1) for tally in (ours[0], theirs[0]))  # the one domain; [R] each
+    return dspark - 2 * mtp
 
 
 margin = paired(margin_of, [tallies["dspark"]["math"]], [tallies["mtp"]["math"]])
