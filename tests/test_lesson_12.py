@@ -25,6 +25,7 @@ TIES = [
     (r"two layers stay ([\d.]+) and [\d.]+ % short", r"3 of DFlash, math +-([\d.]+)%"),
     (r"two layers stay [\d.]+ and ([\d.]+) % short", r"3 of DFlash, code +-([\d.]+)%"),
     (r"at length 16 DSpark's rounds are ([\d.]+) % longer", r"^draft length 16: .*, \+([\d.]+)% time"),
+    (r"at contexts of (\d+), (\d+) and (\d+) tokens", r"a round is longer by \+[\d.]+% at (\d+), \+[\d.]+% at (\d+), \+[\d.]+% at (\d+) tokens"),
     (r"The mended rates had said ([\d.]+)", r"^on code the rates imply .*, \+([\d.]+)% mended"),
     (r"if the name is guilty, DSpark's gain without this defect is about ([\d.]+) %", r"^on code the rates imply .*, \+([\d.]+)% mended"),
     (r"of its (\d+) refusals it could lose no more than those (\d+)", r"^dflash .* of (\d+) refusals (\d+) in the name"),
