@@ -31,14 +31,12 @@ NUMBER = r"([+-]?\d+(?:\.\d+)?)"
     (rf"on chat, DSpark {NUMBER}: the rival wins", rf"^chat +DSpark +τ {NUMBER}"),
     (rf"acceptance falls further, from {NUMBER} to {NUMBER}, Eagle3's", rf"^chat +DSpark +τ \S+ +{NUMBER} .* {NUMBER}$"),
     (rf"Eagle3's from {NUMBER} to {NUMBER}\. That fits", rf"^chat +Eagle3 +τ \S+ +{NUMBER} .* {NUMBER}$"),
-    (rf"on chat it falls from {NUMBER} to {NUMBER}\. What its head", rf"^DSpark, here .* {NUMBER} → {NUMBER}$"),
-    (rf"reads no more, and on chat it rises from {NUMBER} to {NUMBER}\.", rf"^DSpark, paper .* {NUMBER} → {NUMBER}$"),
-    (rf"on code it begins low, at {NUMBER}, with", rf"^DSpark, here +\S+ → \S+ +{NUMBER} "),
-    (rf"On math Eagle3 begins at {NUMBER}, below the whole bar of the eight prompts", rf"^Eagle3, here +{NUMBER} "),
+    (rf"on chat at {NUMBER}, from where it falls to {NUMBER}\.", rf"^DSpark, here .* {NUMBER} → {NUMBER}$"),
+    (rf"DSpark begins lowest: on code at {NUMBER}, with a dent at position 4", rf"^DSpark, here +\S+ → \S+ +{NUMBER} "),
     (rf"DSpark commits {NUMBER} % fewer tokens per round than Eagle3", rf"DSpark against Eagle3, mean of the domains: -{NUMBER}%"),
     (rf"where the paper's commits {NUMBER} % more", rf"here, \+{NUMBER}% in the paper"),
     (rf"The paper's Eagle3 starts low, on chat with {NUMBER};", rf"^Eagle3, paper +\S+ → \S+ +\S+ → \S+ +{NUMBER} "),
-    (rf"ours starts with {NUMBER}, and no first position", rf"^Eagle3, here +\S+ → \S+ +\S+ → \S+ +{NUMBER} "),
+    (rf"ours starts with {NUMBER}\. One layer", rf"^Eagle3, here +\S+ → \S+ +\S+ → \S+ +{NUMBER} "),
     (rf"it ends at {NUMBER}, the other at", rf"teacher-forced +.*: {NUMBER} with the target's"),
     (rf"the other at {NUMBER}\. \(Both rise", rf"training-time test +.*: {NUMBER} with the target's"),
     (rf"teacher forcing loses {NUMBER} by the fifth", rf"teacher-forced .*\(-{NUMBER}\);"),
@@ -62,11 +60,8 @@ def test_what_the_lesson_says_it_prints(sentence, output):
 
 
 def test_the_shapes_of_the_papers_curves_and_of_ours():
-    rows = [caught(rf"\| {shape} \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", prose("06"), "the table") for shape in (
-        "Eagle3 begins lowest and rises", "DFlash begins high, drops by the third position", "DSpark begins highest and stays nearly level")]
-    assert [list(row) for row in rows] == [["yes, in a single step", "no: begins high, stays level", "no: level, too"],
-                                           ["a little, and falls on", "a little, and falls on", "yes, but falls on"],
-                                           ["yes", "no: lowest, and a dent at 4", "no: lowest, and falls"]]
+    caught("There Eagle3 begins lowest and rises, DFlash drops by the third position, and DSpark begins highest and stays nearly level. "
+           "Here that is so on math alone. On code and chat Eagle3 begins high and stays level, and DSpark begins lowest", prose("06"), "the prose")
     ours = {domain: {name: [e.value for e in our_results.conditional_acceptance(f"tiny-{name}", domain)] for name in paper.LABELS}
             for domain in DOMAINS}
     theirs = {domain: {name: paper.conditional_acceptance(name, domain) for name in paper.LABELS} for domain in DOMAINS}
@@ -112,13 +107,6 @@ def test_what_is_said_of_the_three_suspects():
     assert anchors == our_results.measured("tiny-dspark")["recipe"]["config"]["num_anchors"]
 
 
-def test_no_first_position_differs_more_from_the_papers():
-    caught("and no first position in the table differs more", prose("06"), "the prose")
-    apart = {(name, domain): abs(our_results.conditional_acceptance(f"tiny-{name}", domain)[0].value - paper.conditional_acceptance(name, domain)[0])
-             for name in paper.LABELS for domain in DOMAINS}
-    assert max(apart, key=apart.get) == ("eagle3", "chat")
-
-
 def test_the_end_of_the_training_time_test_is_told():
     caught("each pass reads the one before, and yet errors in its features hardly add up", prose("06"), "the prose")
     assert float(caught(rf"the lab's Eagle3 .*\(-{NUMBER}\)$", printed("06"), "the output")[0]) < 0.02
@@ -155,11 +143,11 @@ def test_what_a_further_token_costs():
     caught(r"A further token costs Eagle3 a whole pass, about half as much as the first or more: "
            r"only the first comes right after a verification\. It costs the block drafters a small part of one.* So "
            r"Eagle3's draft is the cheaper one up to three or four tokens, against DSpark's three layers\. "
-           r"Its seven cost about one and a half blocks\.", prose("06"), "the prose")
+           r"Its seven cost one and a half to two blocks\.", prose("06"), "the prose")
     assert caught(rf"^ +measured +up to {NUMBER}$", printed("06"), "the output")[0] in ("3", "4")
     (first, more, whole), *blocks = map(draft_times, ("Eagle3", "DFlash", "DSpark"))
     assert 0.45 * first < more < 1.05 * first
-    assert all(1.35 < whole / block_whole < 1.75 for _, _, block_whole in blocks)
+    assert all(1.35 < whole / block_whole < 2.15 for _, _, block_whole in blocks)
     assert all(first < block_first and block_more < more / 2 for block_first, block_more, _ in blocks)
     assert all(block_whole - block_first < (whole - first) / 2 for block_first, _, block_whole in blocks)
 

@@ -1,4 +1,5 @@
-"""Checkers of lesson 06: pairs of feature and token, a chain of passes, what a round leaves in the cache, conditional acceptance."""
+"""Checkers of lesson 06: pairs of feature and token, a chain of passes and its loss, what a round leaves in the cache, conditional
+acceptance."""
 
 import torch
 
@@ -194,6 +195,77 @@ check_draft_chain = Exercise(draft_chain, Step([chain_case(1, 4, 6), chain_case(
     "`one_pass` returns two things, the output and the grown cache; take it apart before you choose.":
         lambda one_pass, choose, cache, anchor, waiting, gamma: [choose(one_pass(cache, anchor, waiting))],
 }, "the chain is not right: a pass reads the cache, the newest token and the newest feature, and its output gives the draft.", in_a_row))
+
+
+def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
+    """The mean loss of a chain of passes over the text's tokens, in which each pass weighs `decay` of the one before."""
+    return unrolling()(one_pass, loss_of, cache, tokens, features, decay)
+
+
+def unrolling(read=lambda outputs, features, k: outputs[-1] if outputs else features[0], token=lambda tokens, k: tokens[k],
+              keep=lambda grown, given: grown, weight=lambda decay, k: decay ** k, scored=lambda k: k + 1,
+              mean=lambda total, weights: total / weights):
+    """A chain's loss with one of its parts made in another way; k counts passes from 0.
+
+    Pass k reads the feature `read` and the token `token`; `keep` is the cache of the next pass; it weighs `weight`, is scored as pass
+    `scored`, and `mean` is made of the weighted total and the weights.
+    """
+    def loss(one_pass, loss_of, cache, tokens, features, decay):
+        outputs, total, weights = [], 0.0, 0.0
+        for k in range(len(tokens)):
+            output, grown = one_pass(cache, token(tokens, k), read(outputs, features, k))
+            cache = keep(grown, cache)
+            outputs.append(output)
+            total = total + weight(decay, k) * loss_of(output, scored(k))
+            weights += weight(decay, k)
+        return mean(total, weights)
+
+    return loss
+
+
+def squared(output, k):
+    """A loss in miniature, of pass k of 1, 2, ...; [] from an output [1, 1, 4]."""
+    return (output.sum() - k / 3) ** 2
+
+
+def loss_case(seed, decay, gamma=4):
+    """What a chain's loss is asked for: a cache of three pairs, the text's tokens, the target's features."""
+    generator = torch.Generator().manual_seed(seed)
+    cache, *features = (torch.randn(1, length, 4, generator=generator) for length in (3, *[1] * gamma))
+    tokens = list(torch.randint(11, (gamma,), generator=generator).split(1))
+    return small_pass, squared, cache, tokens, features, decay
+
+
+check_chain_loss = Exercise(chain_loss, Step([loss_case(1, 0.8), loss_case(2, 0.5)], {
+    "that is teacher forcing: every pass reads the target's feature. While it drafts it will not have them, only the first.":
+        unrolling(read=lambda outputs, features, k: features[k]),
+    "every pass reads the first feature; from the second on it is the output of the pass before.":
+        unrolling(read=lambda outputs, features, k: features[0]),
+    "a pass reads the output of the pass before the last one; it is one pass late.":
+        unrolling(read=lambda outputs, features, k: outputs[-2] if k > 1 else features[0]),
+    "every pass reads the anchor; pass k reads the text's k-th token.":
+        unrolling(token=lambda tokens, k: tokens[0]),
+    "every pass gets the cache that you were given; give it the grown one.":
+        unrolling(keep=given),
+    "all passes weigh the same; pass k weighs decay ** (k - 1).":
+        unrolling(weight=lambda decay, k: 1.0),
+    "that is the weighted sum; divide it by the sum of the weights.":
+        (unrolling(mean=lambda total, weights: total), unrolling(weight=lambda decay, k: decay ** (k + 1), mean=lambda total, weights: total)),
+    "you divided by the number of passes; divide by the sum of their weights.":
+        lambda *case: unrolling(mean=lambda total, weights: total / len(case[3]))(*case),
+    "the weights run the wrong way: the first pass weighs 1, later ones less.":
+        unrolling(weight=lambda decay, k: decay ** -k),
+    "only the last pass is scored; each has a loss.":
+        lambda *case: unrolling(weight=lambda decay, k: float(k == len(case[3]) - 1))(*case),
+    "only the first pass is scored; each has a loss.":
+        unrolling(weight=lambda decay, k: float(k == 0)),
+    "`loss_of` counts passes from 1.":
+        unrolling(scored=lambda k: k),
+    "`one_pass` takes the cache, the token and the feature, in this order; you swapped the last two.":
+        lambda one_pass, *rest: chain_loss(lambda cache, token, feature: one_pass(cache, feature, token), *rest),
+    "`one_pass` returns the output first, then the grown cache; you took them the other way round.":
+        lambda one_pass, *rest: chain_loss(lambda *read: one_pass(*read)[::-1], *rest),
+}, "it is not the weighted mean of the losses of passes that read the text's tokens and, after the first, their own output."))
 
 
 def after_round(cached, gamma, accepted):

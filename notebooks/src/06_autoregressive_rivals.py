@@ -377,57 +377,18 @@ crowded.beside(max(per_token_sent, key=per_token_sent.get), label="computed")
 #
 # Every further token costs an autoregressive drafter one more pass, which reads the weights of its layer and of the
 # LM head once more. We time `propose` for drafts of 1 to 7 tokens, each right after a verification, as in a round.
-# The block drafters compute their whole block each time and cut it. Of the timing cell the docstrings are enough. It
-# lets Eagle3 go, to make room: to return to the exercises above, start from the top.
+# The block drafters compute their whole block each time and cut it.
 
 # %%
 crossing = predict("Eagle3 has one layer, DSpark three. Up to how many tokens is Eagle3's draft the cheaper one?", ...)
 
 # %%
-import time
-from functools import partial
-
 from dspark_lite.common.names import DRAFTER_LABELS as names_of
-from dspark_lite.common.timing import clock
+from dspark_course.measure.draft_times import draft_times
 
-eagle3 = layer = careless = None  # only the lab may hold a drafter, or it stays in memory beside the next
-_, cache = target.prefill(prompt_ids)
-
-
-def read_and_forget(count):
-    """One pass of the target over the anchor and `count` drafts, taken back so that it can be repeated."""
-    target.verify(torch.cat([anchor[:, None], anchor.new_zeros(1, count)], 1), cache)
-    target.roll_back(cache, count + 1)
-
-
-def least_ms(works, repeats=30):
-    """The least milliseconds of each of {name: function}, which take turns; the first turn is warm-up."""
-    now, spent = time.thread_time if lab.device.type == "cpu" else partial(clock, lab.device), {name: [] for name in works}
-    for _ in range(repeats + 1):
-        for name, work in works.items():
-            started = now()
-            work()
-            spent[name].append(1e3 * (now() - started))
-    return {name: min(times[1:]) for name, times in spent.items()}
-
-
+eagle3 = layer = careless = None  # only the lab holds a drafter from here on: two beside the target may not fit
 names = [name for name in ("mtp", "eagle3", "dflash", "dspark") if name in lab.drafters]
-draft_ms, passes = {}, {"plain": [], "verify": []}
-for name in names:
-    drafter = lab.drafter(name)
-    read, _ = target.prefill(prompt_ids, drafter.taps)
-    begun, lengths = drafter.begin(prompt_ids, read.features), range(1, drafter.gamma + 1)
-    works = {("plain", 0): partial(read_and_forget, 0)}
-    for k in lengths:
-        works["verify", k] = partial(read_and_forget, gamma)
-        works["draft", k] = partial(drafter.propose, begun, anchor, gamma=k, temperature=1.0, generator=lab.generator())
-    with torch.inference_mode():
-        least = least_ms(works)
-    draft_ms[name] = {k: least["draft", k] for k in lengths}
-    for part, found in passes.items():
-        found += [spent for (work, _), spent in least.items() if work == part]
-    del drafter, begun, works
-plain_ms, verify_ms = map(min, passes.values())
+draft_ms, plain_ms, verify_ms = draft_times(lab, names, prompt_ids, gamma)
 
 # %%
 picture = figures.draft_cost(draft_ms, lab.device_name)
@@ -443,7 +404,7 @@ crossing.beside(f"up to {max(cheaper)}" if cheaper else "never")
 # or more: only the first comes right after a verification. It costs the block drafters a small part of one: each point
 # pays for the whole backbone, and a further token adds its row of the LM head and its draw, with DSpark a sequential
 # step as well. So Eagle3's draft is the cheaper one up to three or four tokens, against DSpark's three layers. Its
-# seven cost about one and a half blocks. **This is why an autoregressive drafter has few layers.** A block drafter pays
+# seven cost one and a half to two blocks. **This is why an autoregressive drafter has few layers.** A block drafter pays
 # for its layers once.
 #
 # ## Conditional acceptance by position
@@ -551,28 +512,18 @@ for name in stored:
 # **The miniature does not replicate the paper's main comparison.** DSpark commits 8.2 % fewer tokens per round than
 # Eagle3, where the paper's commits 30.9 % more, far outside our interval. Only math has the paper's winner.
 #
-# Nor are the shapes the paper's:
-#
-# | in the paper | math | code | chat |
-# |---|---|---|---|
-# | Eagle3 begins lowest and rises | yes, in a single step | no: begins high, stays level | no: level, too |
-# | DFlash begins high, drops by the third position | a little, and falls on | a little, and falls on | yes, but falls on |
-# | DSpark begins highest and stays nearly level | yes | no: lowest, and a dent at 4 | no: lowest, and falls |
-#
-# Where DSpark loses to Eagle3 can be read: on code it begins low, at 0.885, with that dent (lesson 07 finds what was
-# refused there), and on chat it falls from 0.903 to 0.750. What its head reads cannot be the whole reason: the paper's
-# DSpark reads no more, and on chat it rises from 0.735 to 0.762.
+# Nor are the shapes the paper's. There Eagle3 begins lowest and rises, DFlash drops by the third position, and DSpark
+# begins highest and stays nearly level. Here that is so on math alone. On code and chat Eagle3 begins high and stays
+# level, and DSpark begins lowest: on code at 0.885, with a dent at position 4 (lesson 07 finds what was refused there),
+# on chat at 0.903, from where it falls to 0.750.
 #
 # *Why* it loses, no output here shows. There are three suspects:
 #
 # - *Training.* The next cell takes DSpark as trained at the end of lesson 07. On math the better training puts it far
 #   ahead of this Eagle3, on code and chat it makes the two about level. Eagle3 with that training was not tested.
 # - *Anchors.* Eagle3 learned from every position of an answer, the block drafters from at most 24 blocks of it.
-# - *The world.* The paper's Eagle3 starts low, on chat with 0.534; ours starts with 0.925, and no first position in
-#   the table differs more. One layer may be enough for texts as simple as these. Lesson 13 trains both on other
-#   texts, and longer.
-#
-# (On math Eagle3 begins at 0.873, below the whole bar of the eight prompts: such a bootstrap can be too narrow.)
+# - *The world.* The paper's Eagle3 starts low, on chat with 0.534; ours starts with 0.925. One layer may be enough for
+#   texts as simple as these. Lesson 13 trains both on other texts, and longer.
 
 # %%
 cured, = (row["accepted_length"] for row in experiments.diagnosis()["drafters"] if row["drafter"] == "diagnosis-5-full-length")
@@ -604,12 +555,50 @@ for trained, by_domain in (("DSpark, as in lesson 07", cured), ("Eagle3", same))
 # %% [markdown]
 # ## The training-time test
 #
-# From the second pass on Eagle3 reads its own output. The obvious training, *teacher forcing*, never shows it such an
-# input: the layer reads the target's features all along the text, and every prediction is scored. Eagle3 is trained as
-# it will be tested instead. From every place of the text a chain is unrolled like yours in exercise 2, with two changes:
-# the tokens are the text's, and the output of every pass is scored. That is the *training-time test*. We train both on
-# a toy target with random weights. The recipes differ in one number, the weight of a pass against the one before: with
-# 0.0 only the first pass counts, which is teacher forcing; with 0.8 pass $k$ weighs $0.8^{k-1}$.
+# From the second pass on Eagle3 reads its own output. The obvious training never shows it such an input: the layer
+# reads the target's features all along the text, and every prediction is scored. That is *teacher forcing*. Eagle3 is
+# trained as it will be tested instead: from every place of the text a chain is unrolled like yours in exercise 2, and
+# every pass is scored. That is the *training-time test*.
+#
+# ### Exercise 6 · Train as you draft (code)
+# Write it for one chain. `tokens` are the text's, the anchor first: pass $k$ reads the $k$-th, whatever the drafter
+# would have chosen. `features` are the target's, one per pass. Which of them may a chain read that is to learn what it
+# will meet while drafting? `one_pass(cache, token, feature)` returns an output and the grown cache, `loss_of(output, k)`
+# the loss of pass $k = 1, 2, \dots$ Return the mean of the losses, in which pass $k$ weighs `decay ** (k - 1)`.
+#
+# <details><summary>Hint</summary>
+#
+# Exercise 2 with two sums: of the weighted losses, and of the weights.
+#
+# </details>
+
+
+# %% tags=["exercise"]
+def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
+    """The mean loss of a chain of passes over the text's tokens, in which each pass weighs `decay` of the one before."""
+    ...
+
+
+done = exercises.check_chain_loss(chain_loss)
+
+
+# %% tags=["solution"]
+def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
+    """The mean loss of a chain of passes over the text's tokens, in which each pass weighs `decay` of the one before."""
+    total, weights, feature = 0.0, 0.0, features[0]
+    for k, token in enumerate(tokens, 1):
+        feature, cache = one_pass(cache, token, feature)
+        total += decay ** (k - 1) * loss_of(feature, k)
+        weights += decay ** (k - 1)
+    return total / weights
+
+
+done = exercises.check_chain_loss(chain_loss)
+
+# %% [markdown]
+# With `decay` 0 only the first pass counts, which reads a feature of the target's: that is teacher forcing. The package
+# computes the same for all chains of a text side by side. So we train two Eagle3 on a toy target with random weights,
+# whose recipes differ in this one number: 0.0 and 0.8.
 
 # %%
 import tempfile
@@ -618,7 +607,6 @@ from pathlib import Path
 from dspark_course.making.answers import write_answers
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import train_draft
-from dspark_lite.training.unrolled import unrolled_hidden
 
 folder = Path(tempfile.mkdtemp())
 toy_generator = torch.Generator().manual_seed(0)
@@ -647,40 +635,14 @@ forced, unrolled = toy_eagle3(0.0), toy_eagle3(0.8)
 #
 # Now both read texts that are new to them. Again a chain starts at every place, and its tokens are the text's. Beside
 # them pass $k$ reads either **the target's features** or **its own output**. We know $p$ and $q$ at every slot, and
-# take the chance of acceptance $\sum_x \min(p, q)$. The lab's Eagle3 is measured in the same two ways on answers of
-# the target, beside the rounds that it decoded above (*live*). Of the next code, the docstrings are enough.
+# take the chance of acceptance $\sum_x \min(p, q)$.
 
 # %%
 ahead = predict("Which toy is accepted more often at pass 5, (a) on the target's features, (b) on its own output?", ...)
 
-
 # %%
-@torch.inference_mode()
-def chances(target, drafter, ids, first):
-    """Chance of acceptance [B, K, g] of each pass of chains that start at the places from `first` on of ids [B, n]."""
-    last_hidden, features = target.last_hidden(ids, drafter.taps)
-    end, found = ids.shape[1] - drafter.gamma, []
-    starts = torch.arange(first, end, device=ids.device).expand(len(ids), -1)  # [B, K]
-    tokens = ids.unfold(1, drafter.gamma, 1)[:, first:end]  # [B, K, g]
-    for k, hidden in enumerate(unrolled_hidden(drafter, features, ids, tokens, starts)):
-        both = last_hidden[:, first + k:end + k], hidden
-        p, q = (torch.softmax(drafter.lm_head(each).float(), -1) for each in both)  # [B, K, V]
-        found.append(torch.minimum(p, q).sum(-1))
-    return torch.stack(found, -1)
+from dspark_course.measure.chains import by_pass, chances
 
-
-def by_pass(all_found):
-    """Mean chance of every pass on the target's features and on its own output, same slots, of chances [B, K, g]."""
-    given, own = [], []
-    for found in all_found:
-        length = found.shape[2]
-        own.append(found[:, :1 - length].flatten(0, 1))  # the last length - 1 chains have no later chain to be compared with
-        # Pass k of chain s (both from 0) stands at the slot where chain s + k begins: given[b, s, k] = found[b, s + k, 0].
-        given.append(found[..., 0].unfold(1, length, 1).flatten(0, 1))
-    return torch.cat(given).mean(0).tolist(), torch.cat(own).mean(0).tolist()
-
-
-# %%
 eagle3, on_answers = lab.drafter("eagle3"), []
 for texts in few.values():
     prompts = [lab.encode(text)[0].tolist() for text in texts]
@@ -691,9 +653,9 @@ curves = {"toy, teacher-forced": by_pass([chances(toy_target, forced, unread, 1)
           "toy, training-time test": by_pass([chances(toy_target, unrolled, unread, 1)]),
           "the lab's Eagle3": by_pass(on_answers)}
 live = evaluation.position_estimates([g for some in runs["eagle3"].values() for g in some], gamma)
+picture = figures.passes_figure(curves, live)
 
 # %%
-picture = figures.passes_figure(curves, live)
 for title, (given, own) in curves.items():
     by_length = " ".join(f"{tau:.2f}" for tau in 1 + np.cumsum(np.cumprod(own)))
     print(f"{title:24} pass 1: {own[0]:.3f}; pass {len(own)}: {given[-1]:.3f} with the target's features, {own[-1]:.3f} with its own output "
@@ -765,7 +727,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 # formula knows no rounds that the end of an answer cuts short, so it gives Eagle3 6.42 tokens per round where 6.10
 # were counted.
 #
-# ### Exercise 6 · A rival in the middle (open)
+# ### Exercise 7 · A rival in the middle (open)
 # Eagle3 pays a pass per token, DSpark one pass per block. Between them lie short blocks, chained. From `draft_ms` and
 # the acceptances on chat (`evaluation.acceptance_by_position(runs["dspark"]["chat"], gamma)`) estimate $L$ for two
 # DSpark blocks of three, one after the other, both with the acceptances of positions 1 to 3. Is it worth building,
@@ -803,19 +765,26 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # commits more at less cost. On code Eagle3 commits a tenth more than DSpark, but its round costs a seventh more: it
 # loses what it won. On chat it commits almost a quarter more, and stays ahead.
 #
-# ## Beyond the paper: judge the block, not the token
+# ## Beyond the paper: judge the block, not the token (optional)
 #
 # The rivals draft differently. Another idea changes the rule.
 #
 # The rule of lesson 02 tosses a coin for each draft. Take two tokens, A and B. After every text the target says A in
 # one case of three, the draft in two of three. A block of two drafts keeps $\frac{2}{3} + \frac{4}{9} = \frac{10}{9}$
 # of them on average. Look at the block AB: its A is refused half of the time, and B goes with it. But as a whole AB
-# is as probable in the target as in the draft, $\frac{2}{9}$: why refuse it? [Block
-# verification](references.md#block-verification) (Sun and others) carries a weight along the block, $w_k = \min(1,
-# w_{k-1}\, p_k / q_k)$ from $w_0 = 1$, where $p_k$ and $q_k$ are the target's and the drafter's probability of draft
-# $k$. The first $k$ drafts are to be kept with chance $w_k$, whether more are kept or not. Let $p$ and $q$ be the two
-# distributions after them. A next draft $x$ comes with chance $q(x)$ and is to be kept with $\min(1, w_k\, p(x) /
-# q(x))$, so all of them together give $\sum_x \min(q, w_k\, p) = w_k - S_k$, with
+# is as probable in the target as in the draft, $\frac{2}{9}$: why refuse it?
+#
+# [Block verification](references.md#block-verification) (Sun and others) carries a weight along the block,
+#
+# $$w_k = \min\bigl(1,\; w_{k-1}\, p_k / q_k\bigr), \qquad w_0 = 1,$$
+#
+# where $p_k$ and $q_k$ are the target's and the drafter's probability of draft $k$. The first $k$ drafts are kept with
+# chance $w_k$, whether more are kept or not.
+#
+# <details><summary>How the coins are tossed, and why the text stays the target's</summary>
+#
+# Let $p$ and $q$ be the two distributions after the first $k$ drafts. A next draft $x$ comes with chance $q(x)$ and is
+# to be kept with $\min(1, w_k\, p(x) / q(x))$, so all of them together give $\sum_x \min(q, w_k\, p) = w_k - S_k$, with
 #
 # $$S_k = \sum_x \max\bigl(0,\; w_k\, p(x) - q(x)\bigr), \qquad h_k = \frac{S_k}{S_k + 1 - w_k}, \qquad h_\gamma = w_\gamma.$$
 #
@@ -824,7 +793,9 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # The next token is drawn from $\max(0, w_k\, p - q)$, renormalised, or after the whole block from $p$. As draft or as
 # next token, $x$ then follows with $\min(q, w_k\, p) + \max(0, w_k\, p - q) = w_k\, p$: as the target has it.
 #
-# ### Exercise 7 · On paper (think)
+# </details>
+#
+# ### Exercise 8 · On paper (think)
 # Compute $w_1$ and $w_2$ of the blocks AA, AB, BA and BB. With what chance is each kept whole, by the one rule and by
 # the other? The text must begin with A in one case of three: how often, then, may AA's first draft be kept alone? How
 # many of two drafts does block verification keep on average? (BA and BB keep as many as before.)
@@ -844,8 +815,7 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # | BB | 1/9 | 1 | 1 | 1 | 1 |
 #
 # The text begins with A in 2/9 of all cases by AB and in 4/9 · 1/4 = 1/9 by AA, kept whole. That is all of its 3/9,
-# so AA's first draft is never kept alone. So says its coin: after A, $S_1 = \max(0, \frac{1}{6} - \frac{2}{3}) +
-# \max(0, \frac{1}{3} - \frac{1}{3}) = 0$. AB now keeps two drafts where the token rule keeps one on average, which is
+# so AA's first draft is never kept alone. (Its coin says so, too: $S_1 = 0$.) AB now keeps two drafts where the token rule keeps one on average, which is
 # 2/9 more over all blocks. AA keeps half a draft where the token rule keeps three quarters: 1/9 less. In all 10/9 +
 # 2/9 - 1/9 = 11/9.
 #
@@ -854,6 +824,7 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 # The code counts both rules over all drafts and all coins:
 
 # %%
+from functools import partial
 from itertools import product
 
 from dspark_lite.decoding.block_verification import accept_block

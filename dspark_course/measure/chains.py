@@ -1,0 +1,33 @@
+"""How an autoregressive drafter does on the target's features and on its own output: chains of passes from every place of a text
+(the training-time test of lesson 06)."""
+
+import torch
+
+from dspark_lite.training.unrolled import unrolled_hidden
+
+
+@torch.inference_mode()
+def chances(target, drafter, ids: torch.Tensor, first: int) -> torch.Tensor:
+    """Chance of acceptance, the sum of min(p, q), of each pass of chains that start at the places from `first` on of texts
+    ids [B, n] and read the text's tokens and their own output; [B, K, gamma]."""
+    last_hidden, features = target.last_hidden(ids, drafter.taps)
+    end, found = ids.shape[1] - drafter.gamma, []
+    starts = torch.arange(first, end, device=ids.device).expand(len(ids), -1)  # [B, K]
+    tokens = ids.unfold(1, drafter.gamma, 1)[:, first:end]  # [B, K, gamma]
+    for k, hidden in enumerate(unrolled_hidden(drafter, features, ids, tokens, starts)):
+        p, q = (torch.softmax(drafter.lm_head(each).float(), -1) for each in (last_hidden[:, first + k:end + k], hidden))  # [B, K, V]
+        found.append(torch.minimum(p, q).sum(-1))
+    return torch.stack(found, -1)
+
+
+def by_pass(all_found: list[torch.Tensor]) -> tuple[list[float], list[float]]:
+    """Mean chance of every pass on the target's features and on its own output, over the same slots, of chances [B, K, gamma] each.
+
+    At the slot of pass k of a chain another chain begins, whose first pass reads the target's feature.
+    """
+    given, own = [], []
+    for found in all_found:
+        gamma = found.shape[2]
+        own.append(found[:, :1 - gamma].flatten(0, 1))  # the last gamma - 1 chains have no later chain to be compared with
+        given.append(found[..., 0].unfold(1, gamma, 1).flatten(0, 1))
+    return torch.cat(given).mean(0).tolist(), torch.cat(own).mean(0).tolist()
