@@ -1,7 +1,7 @@
 """Checkers of lesson 07: possible anchors, the mask predicate, the confidence label, the losses, the refused drafts."""
 
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid, pad
+from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits, logsigmoid, pad
 
 from dspark_lite.decoding.rounds import Round
 
@@ -356,6 +356,17 @@ def mean_distance(p, q):
     return (p - q).abs().mean(-1)
 
 
+def averaged(logits, label, reduction):
+    """The confidence's loss, averaged before the weights come."""
+    return binary_cross_entropy_with_logits(logits, label)
+
+
+def by_shape(losses, counted):
+    """The weighted mean by one who unpacks the shape of the losses."""
+    blocks, slots = losses.shape
+    return weighted_loss(losses, counted)
+
+
 FACTORS = {"cross_entropy": 0.2, "l1": 0.7, "confidence": 0.5}
 _numbers = torch.Generator().manual_seed(3)
 LOSS_CASE = (torch.randn(3, 7, 5, generator=_numbers), torch.randn(3, 7, 5, generator=_numbers),
@@ -475,6 +486,10 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
          losing(judge=lambda *case, reduction: over_all(binary_cross_entropy_with_logits(*case, reduction=reduction)))),
     "the confidence's loss is a plain mean over all slots (without reduction=\"none\"); average it with your weighted_loss.":
         losing(judge=lambda logits, label, reduction: binary_cross_entropy_with_logits(logits, label).expand(COUNTED.shape)),
+    "a loss is one number before your weighted_loss gets it; reduction=\"none\" keeps one for each slot.":
+        (losing(judge=averaged), losing(judge=averaged, mean=by_shape)),
+    "the confidence is given as logits, not as probabilities; take F.binary_cross_entropy_with_logits.":
+        losing(judge=binary_cross_entropy),
     "your answer has shape [3, 7]; the loss is one number: add over slots and blocks, then divide.":
         losing(mean=lambda losses, counted: losses * counted),
     "the factors of cross-entropy and L1 are exchanged.":
@@ -527,6 +542,7 @@ check_refusals = Exercise(refusals, Step([(REFUSED,), (WHOLE,), (ENDED,)], {
     "where all drafts are accepted nothing is refused: leave such a round out.":
         (refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[one.accepted]), lambda one: True),
          refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[-1]), lambda one: True),
+         refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[one.accepted]), lambda one: one.accepted < len(one.tokens)),
          refusing(lambda one: (one.draft_tokens[-1], one.tokens[-1]), lambda one: one.accepted < len(one.tokens))),
     "this is the last draft that was accepted; counted from 0, the refused one has the index `accepted`.":
         (refusing(lambda one: (one.draft_tokens[one.accepted - 1], one.tokens[one.accepted])),

@@ -62,7 +62,8 @@ for name, value in recipe.items():
 # %%
 from dspark_course.exercises.predictions import predict
 
-strange = predict("Its own answers at temperature 1, its own greedy ones, another author's: which surprise the target least, which most?", ...)
+strange = predict("Which of three texts surprises the target least, which most: its own answers at temperature 1, its own greedy ones, "
+                  "another author's?", ...)
 
 # %%
 from dspark_course.measure.lab import held_out
@@ -159,7 +160,8 @@ print(f"on disk here: {stored:,} bytes for {tokens:,} tokens, {stored / tokens:,
 # %% [markdown]
 # Here logits would take hardly more than hidden states (1.1 times as much), for Qwen3-4B 9.9 times. The paper trains on 1.3
 # million answers, and DeepSpec's notes on data preparation warn of about 38 TB for Qwen3-4B.
-# `python -m dspark_lite train RECIPE --estimate` says what a training takes before it starts, on this machine. For the released draft:
+# `python -m dspark_lite train RECIPE --estimate` says what a training takes before it starts, on this machine. For the released
+# draft the lines of the cache and of the time matter:
 
 # %%
 from dspark_course.making.estimate import estimate
@@ -167,9 +169,9 @@ from dspark_course.making.estimate import estimate
 print(*estimate(load_recipe("qwen3-4b-dspark"), lab.device), sep="\n")
 
 # %% [markdown]
-# Two lines matter. The cache takes 37.9 TB. (That this agrees with the published 38 TB proves nothing: the 950 tokens of a
+# The cache takes 37.9 TB. (That this agrees with the published 38 TB proves nothing: the 950 tokens of a
 # sample, as a row is called there, were computed from the 38 TB.) And on the CPU that built this page the steps alone would
-# take decades, so the training below is a smaller one. (The memory is for all 512 samples at once; a real training splits
+# take a lifetime, so the training below is a smaller one. (The memory is for all 512 samples at once; a real training splits
 # a step.)
 #
 # ## Anchors
@@ -312,8 +314,8 @@ done = exercises.check_sees(sees)
 # A mask that shows too much raises no error. Suppose it let a block see its anchor's own features: would the training
 # tell us? Write down a guess; the answer comes when you have trained a drafter.
 #
-# Until then we test the mask itself. We take a trained DSpark and some positions around three anchors. For each position we
-# make a copy of the text in which this one token is replaced, and let the target read it. The blocks get its features, but
+# Until then, three tests. The first is of the mask. We take a trained DSpark and some positions around three anchors. For each
+# position we make a copy of the text in which this one token is replaced, and let the target read it. The blocks get its features, but
 # keep their own tokens. How far do their hidden states move? Nothing at or after the anchor may move them. A test should be
 # able to fail, so we also try a mask that shows the anchor's features.
 
@@ -349,7 +351,7 @@ print(f"changes before the anchor move a block by {moved[allowed].min():.2g} or 
 print(f"with a mask that shows the anchor's features: from the anchor on by up to {leaking[~allowed].max():.2g}")
 
 # %% [markdown]
-# Then there are the tokens inside the block. When DSpark drafts, slot $k$ is biased by the token *drawn* before it. In
+# The second test is of the tokens inside the block. When DSpark drafts, slot $k$ is biased by the token *drawn* before it. In
 # training that is the text's token: [*teacher forcing*](glossary.md#teacher-forcing). So another token in the text after the
 # anchor may move the logits of one slot, the next:
 
@@ -367,7 +369,7 @@ print(f"another token 2 places after the anchor, same features: the logits of sl
 assert (slots > 2).all()
 
 # %% [markdown]
-# Does the packed pass compute what drafting computes? We draft each of these blocks by itself: a context cache of the
+# Third: does the packed pass compute what drafting computes? We draft each of these blocks by itself: a context cache of the
 # features before the anchor, one parallel pass, the head fed with the text's tokens. The logits are those of the packed
 # pass.
 
@@ -499,10 +501,12 @@ picture = figures.label_scatter(label[counted], accepted)
 # the exponent's denominator, 7 for blocks of seven. Which is right? We ask live rounds of the trained DSpark, on five prompts
 # per domain. How often is a position reached? And what does it add: by how much does the accepted length grow when position
 # $k$ alone is accepted a little more often? With the chances $\alpha_i$ that a draft which is reached is accepted, a round
-# has $\sum_k \prod_{i \le k} \alpha_i$ accepted drafts on average. Its derivative by $\alpha_k$ is the answer.
+# has $\sum_k \prod_{i \le k} \alpha_i$ accepted drafts on average. Its derivative by $\alpha_k$ is what position $k$ adds. All is
+# divided by the first position's value.
 
 # %%
-seventh = predict("What the first position adds is 1. The last, the seventh: in how many of the rounds is it reached, and what does it add?", ...)
+seventh = predict("In what share of the rounds is the seventh position, the last, reached? And what share of what the first adds "
+                  "does it add?", ...)
 
 # %%
 from dspark_course.measure import evaluation
@@ -528,8 +532,8 @@ for name, values in {"rounds that reach it": reached, "what it adds": added, **w
 seventh.beside(f"reached in {reached[-1]:.2f}, adds {added[-1]:.2f}")
 
 # %% [markdown]
-# The paper's weights are nearer to how often a position is reached, the code's to what it adds (all are divided by the
-# first position's). The two differ because an early draft that is accepted lets those after it count, too, and the last
+# The paper's weights are nearer to how often a position is reached, the code's to what it adds.
+# The two differ because an early draft that is accepted lets those after it count, too, and the last
 # one only itself: the seventh position is reached in 0.45 of the rounds and adds only 0.09 of what the first adds. There
 # the code's 0.22 is too much, the paper's 0.42 far more so.
 #
@@ -644,7 +648,7 @@ print("cross-entropy {:.3f}, L1 {:.3f}, confidence {:.3f}".format(*(part / losse
 # If you stop it, run its cell again: it goes on from there.
 
 # %%
-taught = predict("Plain decoding commits 1 token per round. Of what the lab's DSpark commits beyond this 1, how many percent will yours, "
+taught = predict("Plain decoding commits 1 token per round, the lab's DSpark more. How many percent of this gain will yours have, "
                  "which reads a thirtieth of the answers?", ...)
 
 # %%
@@ -678,8 +682,8 @@ for name in ("cross_entropy", "l1", "confidence"):
 # %% [markdown]
 # Two of the curves fall. Cross-entropy begins above a uniform guess ($\ln 1024 = 6.9$), because the untrained drafter is
 # sure, and wrong. Its layers hardly change the embeddings that they are given, and the LM head is the embedding's own matrix.
-# So slot 1 says the anchor's token again, and the slots with the mask, which stands in no text, say tokens that stand in none
-# either.
+# So slot 1 says the anchor's token again, and the slots with the mask, which stands in no text, spread nearly all their
+# probability over tokens that stand in none either.
 #
 # The third drops within the first steps: nothing is accepted yet, and "no" is always right. Then it rises, because a label
 # between 0 and 1 costs its own entropy even where $c$ equals it (0.69 for a label of one half), and falls again slowly.
@@ -743,8 +747,8 @@ leak.beside("unfold it below", "answer")
 
 # %% [markdown]
 # So short a training brings about half of what the lab's drafter has beyond plain decoding: accepted lengths of 2 to 5. (How
-# much exactly differs from machine to machine.) The lab's DSpark has three
-# layers to your one, and it has read thirty times as many answers.
+# much exactly differs from machine to machine.) The lab's DSpark has three layers to your one, and it has read thirty times
+# as many answers.
 #
 # Bars and brackets are 95 % bootstrap intervals over the prompts, and five per domain are few: a bootstrap only reshuffles
 # what it has. On 200 prompts the lab's DSpark (`tiny-dspark`) commits 6.49 on math, above the whole interval of the five.
@@ -761,7 +765,7 @@ leak.beside("unfold it below", "answer")
 #
 # </details>
 #
-# And it is lossless, as every drafter is: at temperature 0 its answer is the target's, however little it has learned.
+# And decoding with it is lossless: at temperature 0 the answer is the target's, however little the drafter has learned.
 
 # %%
 prompt = lab.encode(lab.prompts["math"][0])
@@ -775,11 +779,11 @@ del drafter
 
 # %% [markdown]
 # ### Exercise 7 · One line of the recipe (open)
-# Choose one of the changes below, or add your own: `"three layers": ("config", {"num_hidden_layers": 3})` shows what layers
-# bring. Write down what you expect of the loss curves and of the accepted length, put its name into `choice` and run the
-# cell: it trains once more, as long as above, and lays the new curves over the old ones. A loss with factor 0 is still
-# recorded. Was an expectation wrong, and why? (Five prompts are few: look at the intervals.) If you try only one, take
-# `no cross-entropy`: the section on names comes back to it.
+# Choose one of the changes below, `no cross-entropy` if you try only one: the section on names comes back to it. Write down
+# what you expect of the loss curves and of the accepted length, put its name into `choice` and run the cell. It trains once
+# more, as long as above, and lays the new curves over the old ones. A loss with factor 0 is still recorded. Was an
+# expectation wrong, and why? (Five prompts are few: look at the intervals.) Then add a change of your own, such as
+# `"three layers": ("config", {"num_hidden_layers": 3})`.
 
 # %%
 from unittest.mock import patch
@@ -839,25 +843,32 @@ def head_loss(batch):
 
 
 # %%
+brings = predict("In which domain does the head alone bring DFlash most? Will it then commit more there than the lab's DSpark?", ...)
+
+# %%
 runs["DFlash"] = decode_all(dflash)
 optimise(head_alone, lambda step: tuple(part.to(lab.device) for part in examples.at(step)), head_loss,
          Plan(steps=min(120, len(examples.batches)), learning_rate=0.01), folder / "head", title="head alone")
 dflash.markov_head = head_alone.requires_grad_(False)
 runs["DFlash and the head"] = decode_all(dflash)
 dflash.markov_head = None
-for name in ("DFlash", "DFlash and the head", "the lab's DSpark"):
-    print_lengths(name, lengths_of(runs[name]))
+three = {name: lengths_of(runs[name]) for name in ("DFlash", "DFlash and the head", "the lab's DSpark")}
+for name, estimates in three.items():
+    print_lengths(name, estimates)
 for name in ("tiny-dflash", "tiny-dspark"):
     print_lengths(f"{name}, 200 prompts", recorded(name))
+without, with_it, labs = ([estimate.value for estimate in estimates] for estimates in three.values())
+gain, most = max((after - before, place) for place, (before, after) in enumerate(zip(without, with_it)))
+brings.beside(f"{domains[most]}, {gain:+.2f}; then {with_it[most]:.2f}, the lab's DSpark {labs[most]:.2f}")
 
 # %% [markdown]
 # The head alone brings code from 5.52 to 6.39 tokens per round and chat from 3.45 to 4.38, on a backbone that
 # was never trained to have one. Math gains nothing (6.19 and 6.07).
 #
 # On code that is more than the lab's DSpark commits there (5.96), whose backbone and head learned together for far longer.
-# The intervals overlap, so five prompts do not decide this. But look at the two last lines: on 200 prompts DSpark leads
+# Five prompts do not decide this: the intervals overlap. But look at the two last lines: on 200 prompts DSpark leads
 # DFlash on math by 6.49 against 6.09, and on code by only 5.79 against 5.65. Why does a head that learns together with its
-# backbone bring so little there? A mean says *that* something is wrong. To see *what*, we list the drafts that were refused.
+# backbone bring so little there? A mean does not tell. So we list the drafts that were refused.
 #
 # ### Exercise 8 · What was refused? (code)
 # A round knows its `draft_tokens`, how many of them were `accepted`, and the `tokens` that it committed: the accepted ones
@@ -897,8 +908,8 @@ for name in ("the lab's DSpark", "DFlash"):
 # ## Why couldn't our drafter copy a name?
 #
 # In all five answers DSpark is first refused at the function's name, which stands in the prompt: at both its tokens in four,
-# at the second alone in one. DFlash, which has the same backbone and the same answers to learn from and no head, fails at a
-# name once. Asked for `get_report`, the target writes `def`, and then, of course, ` get`. What do the drafters say there?
+# at the second alone in one. DFlash, which has the same backbone and the same answers to learn from and no head, fails at
+# such a name once. Asked for `get_report`, the target writes `def`, and then, of course, ` get`. What do the drafters say there?
 
 # %%
 from dspark_course.measure import studies
@@ -993,10 +1004,10 @@ pull.beside(f"{ratio:.2f}")
 # with, the optimiser, the number of anchors and the length of the training. Every recipe below keeps the head (`-rnn`
 # has the RNN head of lesson 05). Steps 1 to 4 change one thing each, on top of the steps before:
 #
-# | recipe | answers/updates | first weights | cross-entropy alone | matrices by | anchors of an answer |
+# | recipe | answers/updates | spread of the first weights | cross-entropy alone | matrices trained by | anchors of an answer |
 # |---|---|---|---|---|---|
-# | the lab's DSpark | 14,000/1,314 | one deviation for all | - | AdamW | 24 |
-# | `diagnosis-0` | 4,050/381 | one deviation for all | - | AdamW | 24 |
+# | the lab's DSpark | 14,000/1,314 | one for all | - | AdamW | 24 |
+# | `diagnosis-0` | 4,050/381 | one for all | - | AdamW | 24 |
 # | step 1 | the same | by each layer's width | - | AdamW | 24 |
 # | step 2 | the same | by width | the first 30 % of the time | AdamW | 24 |
 # | step 3 | the same | by width | the first 30 % | [Muon](references.md#muon), at rates of its own | 24 |
@@ -1050,17 +1061,16 @@ picture = figures.after_def([by_name[name] for name in ("tiny-dflash", "tiny-dsp
 #   and still guess the first, 0.224.) Cross-entropy first, our suspect, brings the name nothing when it is added (0.124).
 #   Nor do more data and updates alone: the lab's drafter had them and guesses.
 # - *What lowered the loss*: each of the four when it was added, Muon with its rates most, from 0.465 to 0.184.
-# - *What stays open*: which parts the cure needs. More answers may not be one: a drafter of lesson 13 has read the ladder's
-#   4,050, in 1,014 updates at twice Muon's rate. Of its first drafts on code 0.97 are accepted, of the lab's 0.89. And each
-#   training was made once, with one seed.
+# - *What stays open*: which parts the cure needs. More answers may not be one: a drafter of lesson 13 has read only the
+#   ladder's 4,050, with more updates and twice Muon's rate. Of its first drafts on code 0.97 are accepted, of the lab's 0.89.
+#   And each training was made once, with one seed.
 #
 # <details><summary>More that the figures show</summary>
 #
 # DFlash copies names and still has the highest L1 of the lab's three, 0.348: names are few, and none of its slots knows the
 # token before it. Right, when cross-entropy has had its half, the L1 loss is already lower than where the lab's DSpark
 # ended, and the second half more than halves it again. (The curve is of training batches, the dashed lines are not; but it
-# ends at 0.061, the cure's L1 on the answers that all are judged on.) The RNN head, whose loss was the higher of the two in
-# the lab's trainings (0.229), ends with the lower one, 0.038.
+# ends at 0.061, the cure's L1 on the answers that all are judged on.)
 #
 # </details>
 #
@@ -1090,13 +1100,13 @@ for seed in (1, 2):
 # **It does not help.** One seed loses 2.2 %, with an interval below zero; the other's 0.3 % may be chance. On held-out texts
 # (of this recipe, not those of the figure above) the cross-entropy rises by more than 10 %, and L1 by 0.003 and 0.001, about
 # as much as it differs between the seeds or less. L1 is acceptance already, and its weights are near what a position adds on
-# average. What the fourth loss brings is that a slot after a bad one of its block hardly counts. Whether a smaller factor
-# does better was not tested.
+# average. New in the fourth is only that a slot hardly counts where an earlier one of its block is bad. Whether a smaller
+# factor does better was not tested.
 
 # %% [markdown]
 # ## Explore
 #
-# The packing mask for your own anchors, over 24 tokens whose last 16 are an answer: how many blocks, how long, drawn how.
+# The packing mask for your own anchors, over 24 tokens whose last 16 are an answer.
 # Above the picture stands how many predictions one pass gets to learn from: slots after the end have none. When 20 anchors
 # are asked for, only 15 are drawn: an anchor can be each of the 16 tokens of the answer but the last.
 
@@ -1125,7 +1135,7 @@ panel = widgets.explore(explore_packing, {"count": 20}, count=widgets.slider("an
 #   it.
 # - Early positions weigh more, and losses are divided by the sum of the weights that count.
 # - The loss that follows the acceptance pulls weakly where the drafter is most wrong. That was our suspect for the names
-#   that were not copied; cross-entropy first, by itself, did not bring them, a whole package did. A mean does not show
-#   such a place: look at what is refused.
+#   that were not copied; adding cross-entropy first did not bring them, a whole package did. A mean does not show such a
+#   place: look at what is refused.
 #
 # **Next**: [lesson 08](08_released_weights.ipynb) loads the released weights into this code.
