@@ -46,6 +46,8 @@ PREDICTION = Step(BLOCKS, {
         predicting(lambda c: np.insert(c.cumprod(1), 0, 1, 1)[:, :-1]),
     "you multiplied over the blocks; blocks have nothing to do with one another, positions of a block have.":
         predicting(lambda c: c.cumprod(0)),
+    "cumprod without an axis runs through all blocks as one long row; give it the axis of the positions, 1.":
+        predicting(lambda c: c.cumprod()),
     "you added; the chance that all of them happen is a product.":
         predicting(lambda c: c.cumsum(1)),
     "you averaged along the block; the chance that all of them happen is a product.":

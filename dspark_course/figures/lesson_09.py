@@ -66,7 +66,7 @@ def decay(observations: dict[str, Observations], device: str):
         axes.plot(position, predicted.mean(0), color=BLACK, marker="s", linestyle="--", markerfacecolor="none",
                   label="survival, predicted")
         share = share_estimates(outcome, np.ones_like(outcome), found.prompts)
-        draw_estimates(axes, position, share, {"color": colour, "marker": "o", "label": "survival, observed, 95 %"})
+        draw_estimates(axes, position, share, {"color": colour, "marker": "o", "label": "survival, observed\n(95 % inside the mark)"})
         axes.set(xlabel="draft position", xticks=position, ylim=(0, 1.02))
         axes.set_title(f"{domain}: {len(outcome)} blocks", fontsize=10)
     panels[0].set_ylabel("probability or share of blocks")
@@ -86,7 +86,7 @@ def gaps(curve: list, drafts: int):
     gap = 100 * (true - said)
     axes["curve"].set(title=f"The first {drafts} drafts survive as predicted, within {np.abs(gap).max():.1f} points",
                       xlabel="predicted survival (mean of the bin)", ylabel="share that survived", ylim=(-0.03, 1.03))
-    axes["gap"].bar(said, gap, 0.045, color=np.where(gap < 0, REJECTED, ACCEPTED))
+    axes["gap"].bar(said, gap, 0.045, color=BLUE)
     axes["gap"].axhline(0, color=BLACK, linewidth=0.8)
     axes["gap"].set(title=f"The gaps; weighted by blocks they are {np.average(np.abs(gap), weights=count):.1f} points",
                     ylabel="survived − predicted\n(points)")
