@@ -44,9 +44,10 @@ def forest():
 
 def _head(fig, axes) -> None:
     """How many claims replicate, the key, and room for what stands beside the panels."""
-    found, inch = [entry.verdict for entry in ledger.entries()], 1 / fig.get_figheight()
+    tested = [entry.verdict for entry in ledger.entries() if entry.verdict != ledger.UNTESTABLE]
+    inch = 1 / fig.get_figheight()
     fig.subplots_adjust(left=0.49, right=0.86, top=1 - 0.85 * inch, bottom=0.4 * inch, hspace=0.14)
-    fig.suptitle(f"{found.count(ledger.REPLICATES)} of {len(found)} claims replicate in miniature: all their margins lie right of zero",
+    fig.suptitle(f"{tested.count(ledger.REPLICATES)} of {len(tested)} claims replicate in miniature: all their margins lie right of zero",
                  x=0.02, ha="left", y=1 - 0.08 * inch, va="top")
     handles = [axes.plot([], [], linestyle="", marker=marker, color=colour, markersize=5, label=label,
                          **({"markerfacecolor": "none"} if marker == "D" else {}))[0] for marker, colour, label in KEY]
