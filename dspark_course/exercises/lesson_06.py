@@ -3,7 +3,7 @@ acceptance."""
 
 import torch
 
-from .checking import Exercise, Mistake, Step
+from .checking import Exercise, Mistake, Step, same
 
 
 def pairs(token_ids, features):
@@ -236,6 +236,20 @@ def loss_case(seed, decay, gamma=4):
     return small_pass, squared, cache, tokens, features, decay
 
 
+def learns_through_all_passes(function) -> None:
+    """Raises Mistake where the gradient of what `function` returns does not run back through the chain."""
+    scale = torch.ones((), requires_grad=True)
+    _, _, cache, tokens, features, decay = loss_case(1, 0.8)
+    with torch.enable_grad():
+        answer, right = (loss(lambda cache, token, feature: (scale * feature, cache), squared, cache, tokens, features, decay)
+                         for loss in (function, chain_loss))
+        if not getattr(answer, "requires_grad", False):
+            raise Mistake("the value is right, but it has lost its gradient (.item(), .detach() or torch.no_grad() on the way).")
+        if not same(*(torch.autograd.grad(loss, scale)[0] for loss in (answer, right))):
+            raise Mistake("the value is right, but its gradient stops between two passes (.detach() on the way?); a later pass's loss "
+                          "must teach the passes before it what to hand on.")
+
+
 check_chain_loss = Exercise(chain_loss, Step([loss_case(1, 0.8), loss_case(2, 0.5)], {
     "that is teacher forcing: every pass reads the target's feature. While it drafts it will not have them, only the first.":
         unrolling(read=lambda outputs, features, k: features[k]),
@@ -265,7 +279,8 @@ check_chain_loss = Exercise(chain_loss, Step([loss_case(1, 0.8), loss_case(2, 0.
         lambda one_pass, *rest: chain_loss(lambda cache, token, feature: one_pass(cache, feature, token), *rest),
     "`one_pass` returns the output first, then the grown cache; you took them the other way round.":
         lambda one_pass, *rest: chain_loss(lambda *read: one_pass(*read)[::-1], *rest),
-}, "it is not the weighted mean of the losses of passes that read the text's tokens and, after the first, their own output."))
+}, "it is not the weighted mean of the losses of passes that read the text's tokens and, after the first, their own output."),
+    manner=learns_through_all_passes)
 
 
 def after_round(cached, gamma, accepted):

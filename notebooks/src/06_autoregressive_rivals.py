@@ -102,7 +102,7 @@ assert inputs.shape[2] == 2 * target.hidden_size
 
 # %% [markdown]
 # The last feature has no partner yet: it *waits* until the target has drawn the anchor. The pairs give keys and
-# values, each at its feature's position, and as in lesson 04 they stay in a cache. Computed by hand they are the
+# values, each at its feature's position, and as in lesson 04 they stay in a cache. From our pairs they are the
 # package's up to rounding (`agree`, from lesson 04):
 
 # %%
@@ -121,9 +121,9 @@ print(f"keys and values of {cached} pairs by hand = the package's; one feature w
 # %% [markdown]
 # ## One pass, and the next
 #
-# Queries, keys and values are computed from the pair (2 H numbers). What the attention returns is added to the
-# feature alone (H numbers). A norm of the drafter's own and the target's LM head (shared, not trained) turn the
-# layer's output into logits. (Below, `enable_gqa` lets query heads share keys and values.)
+# The layer is ordinary but for one thing: queries, keys and values are computed from the pair (2 H numbers), and
+# what the attention returns is added to the feature alone (H numbers). The drafter's own norm and the target's LM head
+# (shared, not trained) turn the output into logits. (`enable_gqa` lets query heads share keys and values.)
 
 
 # %%
@@ -205,10 +205,9 @@ print(f"after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(drafted)!r
 picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(), drafted.tolist())
 
 # %% [markdown]
-# A column is one pass; the black "next token" is the anchor. Only the first pass reads a
-# feature and a token of the target's (black). From the second pass on they are the output and the draft of the pass
-# to the left; the pairs cached before the round stay as they were. An error made early is read by everything after
-# it.
+# A column is one pass; the black "next token" is the anchor. Only the first pass reads a feature and a token of the
+# target's (black). From the second pass on they are the output and the draft of the pass to the left. An error made
+# early is read by everything after it.
 #
 # The published Eagle3 does more: it drafts a *tree* of continuations, as [EAGLE-2](references.md#eagle2) does, and
 # has an LM head of its own with a smaller vocabulary. Here it drafts one chain, as all drafters do in the paper's
@@ -274,7 +273,7 @@ print(f"{stay} pairs stay, {entered} are entered: {stay + entered}, as many as i
 # %%
 from dspark_course.exercises.predictions import predict
 
-stale = predict("No entry is ever taken back: are the answers still the target's? Are more, as many or fewer tokens committed per round?", ..., ...)
+stale = predict("No entry is ever taken back: (a) are the answers still the target's? (b) Are more, as many or fewer tokens committed per round?", ..., ...)
 
 
 # %%
@@ -309,7 +308,7 @@ for name, found in (("rolled back", runs["eagle3"]["chat"]), ("never rolled back
     per_round[name] = evaluation.mean_accepted_length([evaluation.tally(found)])
     print(f"{name:18} {per_round[name]:.2f} tokens per round on {len(found)} chat prompts")
 fewer = "{:.2f} tokens in place of {:.2f}".format(per_round["never rolled back"], per_round["rolled back"])
-stale.beside(f"still the target's, by lesson 02 (not measured here); {fewer}, measured", label="answer")
+stale.beside(f"(a) still the target's, by lesson 02 (not measured here); (b) {fewer}, measured", label="answer")
 
 # %% [markdown]
 # Verification guarantees the target's distribution with any drafter (lesson 02), so the answers do not show the
@@ -319,9 +318,9 @@ stale.beside(f"still the target's, by lesson 02 (not measured here); {fewer}, me
 # ## MTP-1
 #
 # DeepSeek-V3 was trained with a module that predicts one token more (*multi-token prediction*), and decodes with it.
-# It reads the same pair, with three differences: the feature $h_i$ is the target's **last** hidden state (after its
-# final norm), a matrix $M$ mixes the pair **before** the layer, which is then an ordinary one, and it drafts **one**
-# token.
+# It reads the same pair, feature first, with three differences: the feature $h_i$ is the target's **last** hidden state
+# (after its final norm), a matrix $M$ mixes the pair **before** the layer, which is then an ordinary one, and it drafts
+# **one** token.
 #
 # $$h' = M\,[\,\text{norm}(h_i)\,;\,\text{norm}(E[x_{i+1}])\,], \qquad
 # x_{i+2} \sim \text{LM head}(\text{norm}(\text{layer}(h')))$$
@@ -400,12 +399,12 @@ cheaper = [k for k, spent in draft_ms["eagle3"].items() if spent < draft_ms["dsp
 crossing.beside(f"up to {max(cheaper)}" if cheaper else "never")
 
 # %% [markdown]
-# The slope is what autoregression costs. A further token costs Eagle3 a whole pass, about half as much as the first
-# or more: only the first comes right after a verification. It costs the block drafters a small part of one: each point
-# pays for the whole backbone, and a further token adds its row of the LM head and its draw, with DSpark a sequential
-# step as well. So Eagle3's draft is the cheaper one up to three or four tokens, against DSpark's three layers. Its
-# seven cost one and a half to two blocks. **This is why an autoregressive drafter has few layers.** A block drafter pays
-# for its layers once.
+# The slope is what autoregression costs: a further token costs Eagle3 a whole pass. That is about half of what the
+# first costs, or more, because the first finds the processor's fast memory full of what the verification read. A block
+# drafter pays for its whole backbone at every length; a further token adds a row of the LM head and a draw, with DSpark
+# a sequential step as well. So Eagle3's draft is the cheaper one up to three or four tokens, and its seven cost one and
+# a half to two blocks. **This is why an autoregressive drafter has few layers.** A block drafter pays for its layers
+# once.
 #
 # ## Conditional acceptance by position
 #
@@ -492,7 +491,7 @@ best = [{domain: max(found, key=found.get) for domain, found in lengths.items()}
 picture = figures.here_and_paper(here, there, best)
 
 # %% [markdown]
-# Who commits most, then each curve in two numbers: its acceptance at position 1 and its mean at 5 to 7.
+# First who commits most. Then we put each curve into two numbers, its acceptance at position 1 and its mean at 5 to 7.
 
 # %%
 against = our_results.gains(stored["dspark"], stored["eagle3"])["all"]
@@ -512,10 +511,10 @@ for name in stored:
 # **The miniature does not replicate the paper's main comparison.** DSpark commits 8.2 % fewer tokens per round than
 # Eagle3, where the paper's commits 30.9 % more, far outside our interval. Only math has the paper's winner.
 #
-# Nor are the shapes the paper's. There Eagle3 begins lowest and rises, DFlash drops by the third position, and DSpark
-# begins highest and stays nearly level. Here that is so on math alone. On code and chat Eagle3 begins high and stays
-# level, and DSpark begins lowest: on code at 0.885, with a dent at position 4 (lesson 07 finds what was refused there),
-# on chat at 0.903, from where it falls to 0.750.
+# Nor are the shapes the paper's. There Eagle3 begins lowest and rises, and DSpark begins highest and stays nearly
+# level. Here that is so on math alone. On code and chat Eagle3 begins high and stays level, and DSpark begins lowest:
+# on code at 0.885, with a dent at position 4 (lesson 07 finds what was refused there), on chat at 0.903, from where it
+# falls to 0.750.
 #
 # *Why* it loses, no output here shows. There are three suspects:
 #
@@ -638,7 +637,7 @@ forced, unrolled = toy_eagle3(0.0), toy_eagle3(0.8)
 # take the chance of acceptance $\sum_x \min(p, q)$.
 
 # %%
-ahead = predict("Which toy is accepted more often at pass 5, (a) on the target's features, (b) on its own output?", ...)
+ahead = predict("Which toy is accepted more often at pass 5, (a) on the target's features, (b) on its own output?", ..., ...)
 
 # %%
 from dspark_course.measure.chains import by_pass, chances
@@ -671,9 +670,9 @@ print("live rounds of the lab's Eagle3: " + ", ".join(f"{e.value:.3f} at positio
 # fifth pass and the training-time test 0.025, and the order turns: 0.582 against 0.684.
 #
 # **The training-time test costs a little at the first draft and pays after it.** Its toy begins lower, 0.686 against
-# 0.701: its one layer serves five passes. With these chances in exercise 5's formula it is level with two drafts and
-# ahead with three, and with five it would commit 2.86 tokens per round, the other 2.69. That is one seed of one toy.
-# With three others it was ahead from the second or third draft on (change `seed`); after a third of the training
+# 0.701, perhaps since one layer must serve five passes. With these chances in exercise 5's formula it is level with
+# two drafts and ahead with three, and with five it would commit 2.86 tokens per round, the other 2.69. That is one seed
+# of one toy. With three others it was ahead from the second or third draft on (change `seed`); after a third of the training
 # (`epochs` 8) it brings nothing yet. The lab's Eagle3 was trained only with the test, so what it brings there is not
 # known. That one loses 0.008 in seven passes: each pass reads the one before, and yet errors in its features
 # hardly add up.
@@ -767,8 +766,6 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 #
 # ## Beyond the paper: judge the block, not the token (optional)
 #
-# The rivals draft differently. Another idea changes the rule.
-#
 # The rule of lesson 02 tosses a coin for each draft. Take two tokens, A and B. After every text the target says A in
 # one case of three, the draft in two of three. A block of two drafts keeps $\frac{2}{3} + \frac{4}{9} = \frac{10}{9}$
 # of them on average. Look at the block AB: its A is refused half of the time, and B goes with it. But as a whole AB
@@ -778,8 +775,8 @@ print(scoreboard("small_lm", "prompt_lookup", "dflash", "dspark", "eagle3", "mtp
 #
 # $$w_k = \min\bigl(1,\; w_{k-1}\, p_k / q_k\bigr), \qquad w_0 = 1,$$
 #
-# where $p_k$ and $q_k$ are the target's and the drafter's probability of draft $k$. The first $k$ drafts are kept with
-# chance $w_k$, whether more are kept or not.
+# where $p_k$ and $q_k$ are the target's and the drafter's probability of draft $k$. Of all blocks that begin with the
+# same $k$ drafts, it keeps these $k$, or more, in a share $w_k$. So a block is kept whole with chance $w_\gamma$.
 #
 # <details><summary>How the coins are tossed, and why the text stays the target's</summary>
 #
