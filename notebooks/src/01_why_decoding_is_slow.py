@@ -342,7 +342,7 @@ print(f"At one position {bare_ms[1]:.2f} ms; the same {len(matrices)} calls with
 
 # %% [markdown]
 # Left of the bend all passes take equally long in the bound. Measured on one CPU thread, the second position costs
-# several times as much as each of the six after it, and from there each doubling costs more. Far to the right, from
+# more than each of the six after it, and from there each doubling costs more. Far to the right, from
 # 128 to 256, each position costs about its full share. Between, dots fall below the roof: reading and multiplying
 # overlap only in part, and a few rows keep the processor less busy than many.
 #

@@ -667,7 +667,7 @@ picture = figures.draft_length_sweep(sweep, model, lab.device_name)
 # first pass reads two tokens after a whole block.
 #
 # Each extra draft adds a pass of the small LM and is reached less often. By the formula 7 drafts are less than a fifth faster
-# than 4. In our run the gain was smaller than the formula's in every domain, and on math and code it was a loss.
+# than 4. In our run the gain was smaller than the formula's in every domain, and on code it was a loss.
 #
 # ### Exercise 7 · A better look-up (open)
 # `look_up` copies what followed the *latest* earlier place. Is that the best choice? Write a variant (the earliest place,
