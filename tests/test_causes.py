@@ -61,7 +61,7 @@ def test_costs_of_a_step_are_found_again(monkeypatch):
     requests, tokens = np.array([1.0, 4.0, 16.0]), np.arange(1.0, 5.0)
     seconds = 0.02 + 0.003 * requests[:, None] + 0.0005 * requests[:, None] * tokens
     costs = SimpleNamespace(requests=requests, tokens_per_request=tokens, step_seconds=seconds)
-    monkeypatch.setattr(recorded_serving, "engine_costs", lambda drafter: costs)
+    monkeypatch.setattr(recorded_serving, "engine_costs", lambda drafter, world: costs)
     assert experiments.additive_step() == pytest.approx([0.02, 0.003, 0.0005])
 
 

@@ -41,7 +41,8 @@ def run_cells(number, tag):
              **vars(policies), **OF_LESSON[number]}
     for cell in notebooks.read_cells(SOURCES[number]):
         only_checks = cell.source.startswith("done = exercises.check_")
-        if tag in notebooks.tags(cell) or only_checks:
+        tried_out = not re.search(r"^def |exercises\.check_", cell.source, re.M) or cell.source.startswith("print(")  # has no checker
+        if tag in notebooks.tags(cell) and not tried_out or only_checks:
             exec(cell.source, scope)
 
 
