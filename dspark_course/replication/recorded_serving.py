@@ -93,7 +93,8 @@ def fixed_lengths(concurrency: int, world: str = "shallow") -> list[dict]:
 
 def best_fixed(concurrency: int, world: str = "shallow") -> dict:
     """The row of the fixed length with the highest throughput at a load."""
-    return max(fixed_lengths(concurrency, world), key=lambda row: value("throughput", row))
+    lengths = fixed_lengths(concurrency, world)
+    return max(lengths, key=lambda row: value("throughput", row))
 
 
 def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
