@@ -235,11 +235,12 @@ def test_the_gates_are_told_as_measured():
     assert [found["deep"][SMALL_LM_LENGTHS, domain]["met"] for domain in DOMAINS] == [True, False, True]
 
 
-def test_a_change_of_one_field_keeps_its_neighbours():
+def test_a_change_of_one_field_keeps_its_neighbours(tmp_path):
     base = load_recipe(trials.RECIPE)
     assert any(f'load_recipe("{trials.RECIPE}")' in cell.source for cell in stated.cells("13"))
     assert len(base["config"]["target_layer_ids"]) == 4 and "One tap in place of four" in stated.prose("13")
-    assert trials.changed(base, {"config": {"markov_rank": 4}, "seed": 2}) == {**base, "config": {**base["config"], "markov_rank": 4}, "seed": 2}
+    changed = load_recipe(str(trials.write_trial("changed", {"config": {"markov_rank": 4}, "seed": 2}, tmp_path)))
+    assert changed == {**base, "name": "changed", "config": {**base["config"], "markov_rank": 4}, "seed": 2}
 
 
 def test_what_is_to_be_won_on_code_is_computed_from_the_gates():

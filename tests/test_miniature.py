@@ -1,6 +1,7 @@
 """Our measurements in the shape of the paper's figures: read as they were made, compared prompt by prompt, drawn."""
 
 import re
+
 import figures
 import numpy as np
 import pytest

@@ -3,17 +3,19 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
+from dspark_lite.common.files import write_json
 from dspark_course.figures import lesson_13 as figures
+from dspark_course.making import recipes
 from dspark_course.making.recipes import load_recipe
 from dspark_course.measure import trials
 
 
-def test_an_experiment_trains_as_it_is_and_with_the_change_and_measures_both(monkeypatch):
-    short = load_recipe(trials.RECIPE)
-    short = {**short, "steps": 2, "batch": 2, "data": {**short["data"], "prompts": {"math": 2, "code": 2}, "max_new_tokens": 8}}
-    monkeypatch.setattr(trials, "load_recipe", lambda name: short)
-    trained = []
-    monkeypatch.setattr(trials, "train_draft", lambda recipe, *rest, train=trials.train_draft: trained.append(recipe) or train(recipe, *rest))
+def test_an_experiment_trains_as_it_is_and_with_the_change_and_measures_both(monkeypatch, tmp_path):
+    write_json(tmp_path / "short.json", {"name": "short", "extends": trials.RECIPE, "steps": 2, "batch": 2,
+                                         "data": {"prompts": {"math": 2, "code": 2}, "max_new_tokens": 8}})
+    monkeypatch.setattr(trials, "RECIPE", str(tmp_path / "short.json"))
+    short, trained = load_recipe(trials.RECIPE), []
+    monkeypatch.setattr(recipes, "train_draft", lambda recipe, *rest, train=recipes.train_draft: trained.append(recipe) or train(recipe, *rest))
     found, device = trials.experiment({"config": {"markov_rank": 4}}, prompts=1)
     assert [recipe["config"]["markov_rank"] for recipe in trained] == [short["config"]["markov_rank"], 4]
     assert list(found) == [trials.AS_IT_IS, trials.CHANGED] and device.startswith("CPU")

@@ -187,9 +187,9 @@ check_block_mask = Exercise(block_mask, Step([(5, 3)], {
     manner=of_booleans)
 
 
-def joined(context, block, queries):
+def joined(context, block, queries, share=torch.repeat_interleave):
     """The context's keys or values [B, m, n, d], then the block's, one for each query head: [B, a, n + g, d]."""
-    return torch.cat([context, block], 2).repeat_interleave(queries.shape[1] // context.shape[1], 1)
+    return share(torch.cat([context, block], 2), queries.shape[1] // context.shape[1], 1)
 
 
 def weighed(scores, mask, scale):
@@ -199,15 +199,13 @@ def weighed(scores, mask, scale):
 
 def attend(queries, context_keys, context_values, block_keys, block_values, mask):
     """What each slot takes [B, a, g, d] from the context [B, m, n, d] and the block [B, m, g, d], where mask [g, n + g] allows it."""
-    keys, values = joined(context_keys, block_keys, queries), joined(context_values, block_values, queries)
-    return weighed(queries @ keys.mT, mask, queries.shape[-1] ** -0.5) @ values
+    return attending(weighed)(queries, context_keys, context_values, block_keys, block_values, mask)
 
 
 def attending(weigh, share=torch.repeat_interleave):
     """`attend` with other weights, `weigh(scores, mask, scale)`, or key heads shared in another way."""
     def attended(queries, context_keys, context_values, block_keys, block_values, mask):
-        keys, values = (share(torch.cat(parts, 2), queries.shape[1] // context_keys.shape[1], 1)
-                        for parts in ((context_keys, block_keys), (context_values, block_values)))
+        keys, values = joined(context_keys, block_keys, queries, share), joined(context_values, block_values, queries, share)
         return weigh(queries @ keys.mT, mask, queries.shape[-1] ** -0.5) @ values
     return attended
 

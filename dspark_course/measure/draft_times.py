@@ -1,11 +1,10 @@
 """What drafts of one to gamma tokens cost, beside a pass of the target (lesson 06)."""
 
-import time
 from functools import partial
 
 import torch
 
-from dspark_lite.common.timing import clock
+from dspark_lite.common.timing import time_interleaved
 from .lab import Lab
 
 
@@ -13,11 +12,12 @@ from .lab import Lab
 def draft_times(lab: Lab, names: list[str], prompt_ids: torch.Tensor, gamma: int) -> tuple[dict[str, dict[int, float]], float, float]:
     """Milliseconds of a draft by drafter and tokens drafted, of a plain pass, and of a verification of `gamma` drafts.
 
-    Each draft comes right after a verification, as in a round. All works of a drafter take turns, and the least time of each counts.
+    Each draft comes right after a verification, as in a round. All works of a drafter take turns, and the least of 30 times counts.
     """
     drafted, plain, verifying = {}, [], []
     for name in names:
-        least = _least_milliseconds(lab, _works(lab, lab.drafter(name), prompt_ids, gamma))
+        works = _works(lab, lab.drafter(name), prompt_ids, gamma)
+        least = {work: min(times) for work, times in time_interleaved(works, lab.device, repeats=30).items()}
         drafted[name] = {count: spent for (work, count), spent in least.items() if work == "draft"}
         plain += [spent for (work, _), spent in least.items() if work == "plain"]
         verifying += [spent for (work, _), spent in least.items() if work == "verify"]
@@ -38,14 +38,3 @@ def _works(lab: Lab, drafter, prompt_ids: torch.Tensor, gamma: int) -> dict:
         works["verify", count] = partial(verify, gamma)
         works["draft", count] = partial(drafter.propose, state, anchor, gamma=count, temperature=1.0, generator=lab.generator())
     return works
-
-
-def _least_milliseconds(lab: Lab, works: dict, repeats: int = 30) -> dict:
-    """The least milliseconds of each of {name: function}, which take turns; the first turn is warm-up."""
-    now, spent = time.thread_time if lab.device.type == "cpu" else partial(clock, lab.device), {name: [] for name in works}
-    for _ in range(repeats + 1):
-        for name, work in works.items():
-            started = now()
-            work()
-            spent[name].append(1e3 * (now() - started))
-    return {name: min(times[1:]) for name, times in spent.items()}
