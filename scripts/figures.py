@@ -20,27 +20,30 @@ from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_atomically  # noqa: E402
 from dspark_course.figures import ledger_forest, lesson_09, lesson_11, paper_figures  # noqa: E402
 from dspark_course.figures.lesson_00 import round_picture  # noqa: E402
-from dspark_course.measure.studies import DEEP_PASSES  # noqa: E402
+from dspark_course.measure.studies import DEEP_LENGTH_STUDY, DEEP_PASSES  # noqa: E402
 from dspark_course.replication import ledger, recorded_serving, worlds  # noqa: E402
 
 FOLDER = ROOT / "assets" / "figures"
 PICTURE = FOLDER / "round.png"
 
 
-def figure_7():
+def figure_7(world="shallow"):
     """Throughput against the speed of each user."""
-    return lesson_11.figure_7(recorded_serving.frontiers(), recorded_serving.serving_run()["device"])
+    return lesson_11.figure_7(recorded_serving.frontiers(world), recorded_serving.serving_run(world)["device"])
 
 
-def figure_8():
+def figure_8(world="shallow"):
     """Budgets and throughput by load."""
-    return lesson_11.figure_8(recorded_serving.budgets_by_load(), recorded_serving.throughput_over_mtp(), recorded_serving.serving_run()["device"])
+    budgets, over_mtp = recorded_serving.budgets_by_load(world), recorded_serving.throughput_over_mtp(world)
+    return lesson_11.figure_8(budgets, over_mtp, recorded_serving.serving_run(world)["device"])
 
 
 FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1, "figure_3": paper_figures.figure_3,
            "figure_4": paper_figures.figure_4, "figure_4_latency": paper_figures.figure_4_latency, "figure_5": lesson_09.figure_5,
            "figure_6": lesson_09.figure_6, "figure_7": figure_7, "figure_8": figure_8, "ledger": ledger_forest.forest,
            "figure_2_deep": paper_figures.figure_2_deep, "figure_3_deep": paper_figures.figure_3_deep,
+           "figure_4_deep": paper_figures.figure_4_deep, "figure_7_deep": partial(figure_7, recorded_serving.BESIDE_MTP),
+           "figure_8_deep": partial(figure_8, recorded_serving.BESIDE_MTP),
            "figure_5_deep": partial(lesson_09.figure_5, world="deep"), "figure_6_deep": partial(lesson_09.figure_6, world="deep"),
            "two_worlds": paper_figures.two_worlds, "longer_training": paper_figures.longer_training,
            "gain_by_training_and_world": paper_figures.gain_by_training_and_world, "head_and_losses": paper_figures.lengths_by_head_and_losses}
@@ -60,6 +63,7 @@ TABLES = {
     "The deep world: what training and world add": lambda: worlds.training_and_world_table("eagle3", "dflash"),
     "The deep world: claims": ledger.deep_table,
     "The deep world: head and losses, exchanged one at a time": worlds.head_and_losses_table,
+    "The deep world: accepted length by draft length (anchor and drafts)": partial(paper_tables.figure_4, DEEP_LENGTH_STUDY),
     "The deep world: depth, heads, taps": worlds.contrasts_table,
     "The deep world: serving": worlds.serving_table,
 }

@@ -47,14 +47,14 @@ def figure_3() -> str:
     return markdown(["drafter", "layers", *DOMAINS], rows)
 
 
-def figure_4() -> str:
-    """Accepted length by draft length."""
+def figure_4(study: dict[tuple[str, int], str] = studies.LENGTH_STUDY) -> str:
+    """Accepted length by draft length, of the recipes of a study, {(drafter, draft length): recipe}; "-" where none was trained."""
     rows = []
     for domain in DOMAINS:
         for name in paper.STUDY:
-            recipes = [studies.LENGTH_STUDY[name, length] for length in studies.LENGTHS]
-            ours = [our_results.accepted_lengths(recipe)[domain] for recipe in recipes]
-            rows.append([domain, DRAFTER_LABELS[name], "here", *(interval(found, "tokens") for found in ours)])
+            recipes = [study.get((name, length)) for length in studies.LENGTHS]
+            ours = [interval(our_results.accepted_lengths(recipe)[domain], "tokens") if recipe else "-" for recipe in recipes]
+            rows.append([domain, DRAFTER_LABELS[name], "here", *ours])
             theirs = paper.by_draft_length(name, domain).values()
             rows.append([domain, DRAFTER_LABELS[name], "paper", *(number(value, "tokens") for value in theirs)])
     return markdown(["domain", "drafter", "", *(f"draft length {length}" for length in studies.LENGTHS)], rows)

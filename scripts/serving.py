@@ -2,7 +2,8 @@
 
 At each concurrency: what a step costs by its verification budget, every policy, ragged steps against padded ones; to
 assets/measurements/serving/engine.json. It wants a machine that does nothing else. With `--world deep`, the models of the
-deep world: its DSpark of one pass (deep-two-passes: of two) is trained, unless `make experiments` has done so, and calibrated first.
+deep world: its DSpark of one pass (deep-two-passes: of two; deep-beside-mtp: with MTP-1) is trained, unless `make experiments` has done
+so, and calibrated first.
 """
 
 import argparse
@@ -20,10 +21,10 @@ from dspark_lite.common.files import write_json  # noqa: E402
 from dspark_course.measure.confidence import calibrate  # noqa: E402
 from dspark_course.measure.journal import Journal, check_writable, header, journal_path  # noqa: E402
 from dspark_course.measure.lab import setup  # noqa: E402
-from dspark_course.measure.studies import DEEP_PASSES  # noqa: E402
+from dspark_course.measure.studies import DEEP_MTP, DEEP_PASSES  # noqa: E402
 from dspark_lite.common.fingerprint import fingerprint  # noqa: E402
 from dspark_course.replication.recorded_confidence import stored_sts  # noqa: E402
-from dspark_course.replication.recorded_serving import MEASURED  # noqa: E402
+from dspark_course.replication.recorded_serving import BESIDE_MTP, MEASURED  # noqa: E402
 
 PROMPTS = 60  # a domain
 LEAST_STEPS = 4  # of a turn
@@ -38,15 +39,17 @@ def shallow_world():
     return lab, drafters
 
 
-def deep_world(passes):
-    """Return the lab of the deep world and its drafters: DSpark, trained unless it was, and calibrated on half of the prompts."""
+def deep_world(passes, **rivals):
+    """Return the lab of the deep world and its drafters, trained unless they were: DSpark, calibrated on half of the prompts, and
+    `rivals`, recipes by name."""
     lab = setup("deep", prompts=PROMPTS)
     drafter = lab.drafter(str(checkpoint(DEEP_PASSES[passes]["dspark"][0])))
     calibrate(lab, drafter)[0].attach(drafter)
-    return lab, {"plain": None, "dspark": drafter}
+    return lab, {"plain": None, **{name: lab.drafter(str(checkpoint(recipe))) for name, recipe in rivals.items()}, "dspark": drafter}
 
 
-WORLDS = {"shallow": shallow_world, "deep": partial(deep_world, 1), "deep-two-passes": partial(deep_world, 2)}
+WORLDS = {"shallow": shallow_world, "deep": partial(deep_world, 1), "deep-two-passes": partial(deep_world, 2),
+          BESIDE_MTP: partial(deep_world, 1, mtp=DEEP_MTP)}
 
 
 def measure(lab, drafters, concurrencies, turns, blocks, path):

@@ -210,37 +210,44 @@ def figure_3_deep():
     return figure_3(studies.DEEP_DEPTHS, studies.DEEP["dflash"][0])
 
 
-def figure_4():
-    """Accepted length by draft length (upper row) and the gain of DSpark over DFlash (lower row), a column a domain."""
+def figure_4(study: dict[tuple[str, int], str] = studies.LENGTH_STUDY):
+    """Accepted length by draft length (upper row) and the gain of DSpark over DFlash (lower row), a column a domain; `study` has the
+    recipes, {(drafter, draft length): recipe}."""
     fig, (panels, gains) = figure(len(DOMAINS), 2, width=3.6, height=2.9, sharey="row", sharex=True)
     for axes, below, domain in zip(panels, gains, DOMAINS):
         for index, name in enumerate(paper.STUDY):
             shift, style = 0.18 * (index - 1), drafter_style(name)
-            ours = [our_results.accepted_lengths(studies.LENGTH_STUDY[name, n])[domain] for n in studies.LENGTHS]
+            lengths = [length for length in studies.LENGTHS if (name, length) in study]
+            ours = [our_results.accepted_lengths(study[name, length])[domain] for length in lengths]
             theirs = paper.by_draft_length(name, domain)
-            draw_estimates(axes, np.array(studies.LENGTHS) + shift, ours, style)
+            draw_estimates(axes, np.array(lengths) + shift, ours, style)
             axes.plot(np.array(list(theirs)) + shift, theirs.values(), **hollow(style))
-        _draw_gains(below, domain)
+        _draw_gains(below, study, domain)
         axes.set(title=domain, ylim=(1, None))
         below.set(xlabel=DRAFT_LENGTH, xticks=studies.LENGTHS)
     panels[0].set_ylabel("accepted length\n(tokens per round)")
     gains[0].set_ylabel("DSpark over DFlash (%)")
-    grows = [domain for domain in DOMAINS if quantities.gain_growth((domain,), 8, 16).value > 0]
-    fig.suptitle(f"From draft length 8 to 16 the gain over DFlash grows on {', '.join(grows)}", fontsize=11)
-    measured_on(gains[-1], our_results.measured(studies.LENGTH_STUDY["dspark", 8])["device"])
+    grows = [domain for domain in DOMAINS if quantities.gain_growth((domain,), 8, 16, study=study).value > 0]
+    fig.suptitle(f"From draft length 8 to 16 the gain over DFlash grows on {', '.join(grows) or 'no domain'}", fontsize=11)
+    measured_on(gains[-1], our_results.measured(study["dspark", 8])["device"])
     legend_below(fig, panels[0])
     return fig
 
 
-def _draw_gains(axes, domain: str) -> None:
+def _draw_gains(axes, study: dict[tuple[str, int], str], domain: str) -> None:
     """The gain of DSpark over DFlash by draft length: ours with its interval, the paper's hollow."""
     style = drafter_style("dspark")
-    pairs = ([studies.LENGTH_STUDY[name, length] for name in ("dspark", "dflash")] for length in studies.LENGTHS)
+    pairs = ([study[name, length] for name in ("dspark", "dflash")] for length in studies.LENGTHS)
     ours = [our_results.gains(*pair)[domain].scaled(100) for pair in pairs]
     draw_estimates(axes, studies.LENGTHS, ours, style)
     there = [paper.by_draft_length(name, domain) for name in ("dspark", "dflash")]
     axes.plot(studies.LENGTHS, [100 * (there[0][length] / there[1][length] - 1) for length in studies.LENGTHS], **hollow(style))
     axes.axhline(0, color=BLACK, linewidth=0.8)
+
+
+def figure_4_deep():
+    """`figure_4` in the deep world: one pass over the answers, then some updates at each draft length."""
+    return figure_4(studies.DEEP_LENGTH_STUDY)
 
 
 def figure_4_latency():

@@ -139,9 +139,9 @@ def paper_first_step_leads() -> float:
     return paper_depth_step((2, 1)) - paper_depth_step((3, 2))
 
 
-def length_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "dflash") -> Estimate:
-    """`recipe_gain` of one drafter over another at a draft length of Figure 4."""
-    return recipe_gain(domain, LENGTH_STUDY[ours, length], LENGTH_STUDY[theirs, length])
+def length_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "dflash", study: dict[tuple[str, int], str] = LENGTH_STUDY) -> Estimate:
+    """`recipe_gain` of one drafter over another at a draft length of Figure 4, as studied in a world, {(drafter, draft length): recipe}."""
+    return recipe_gain(domain, study[ours, length], study[theirs, length])
 
 
 def paper_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "dflash") -> float:
@@ -151,9 +151,10 @@ def paper_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "df
     return float(mine / other - 1)
 
 
-def gain_growth(domains, short: int, long: int, ours: str = "dspark", theirs: str = "dflash") -> Estimate:
+def gain_growth(domains, short: int, long: int, ours: str = "dspark", theirs: str = "dflash",
+                study: dict[tuple[str, int], str] = LENGTH_STUDY) -> Estimate:
     """By how much a gain at draft length `long` exceeds that at `short`, in the mean over domains."""
-    groups = [_study(name, length, domains) for length in (long, short) for name in (ours, theirs)]
+    groups = [_tallies_of(study[name, length], domains) for length in (long, short) for name in (ours, theirs)]
     return paired(lambda a, b, c, d: _length_ratio(a, b) - _length_ratio(c, d), *groups)
 
 
@@ -162,9 +163,9 @@ def paper_gain_growth(domain: str, short: int, long: int, ours: str = "dspark", 
     return paper_gain(domain, long, ours, theirs) - paper_gain(domain, short, ours, theirs)
 
 
-def rnn_stays_behind() -> Estimate:
+def rnn_stays_behind(study: dict[tuple[str, int], str] = LENGTH_STUDY) -> Estimate:
     """By how much the Markov head's gain over DFlash exceeds the RNN head's over the Markov head, at length 16."""
-    groups = [_study(name, 16, DOMAINS) for name in ("dspark", "dflash", "dspark_rnn")]
+    groups = [_tallies_of(study[name, 16], DOMAINS) for name in ("dspark", "dflash", "dspark_rnn")]
     return paired(lambda markov, dflash, rnn: _length_ratio(markov, dflash) - _length_ratio(rnn, markov), *groups)
 
 
@@ -173,9 +174,8 @@ def paper_rnn_stays_behind() -> float:
     return paper_gain("all", 16) - paper_gain("all", 16, "dspark_rnn", "dspark")
 
 
-def _study(drafter: str, length: int, domains) -> list[np.ndarray]:
-    tallies = zip(DOMAINS, our_results.tallies(LENGTH_STUDY[drafter, length]))
-    return [rows for domain, rows in tallies if domain in domains]
+def _tallies_of(recipe: str, domains) -> list[np.ndarray]:
+    return [rows for domain, rows in zip(DOMAINS, our_results.tallies(recipe)) if domain in domains]
 
 
 def _length_ratio(ours: list[np.ndarray], theirs: list[np.ndarray]) -> np.ndarray:
@@ -222,23 +222,24 @@ def paper_gain_in_ece() -> float:
     return float(np.mean([one["ece_before"] - one["ece_after"] for one in found]))
 
 
-def _served(policy: str, concurrency: int) -> dict:
-    return recorded_serving.row("policies", drafter="dspark", policy=policy, concurrency=concurrency)
+def _served(policy: str, concurrency: int, world: str) -> dict:
+    return recorded_serving.row("policies", world, drafter="dspark", policy=policy, concurrency=concurrency)
 
 
-def _lightest_and_heaviest() -> tuple[int, int]:
-    loads = [row["concurrency"] for row in recorded_serving.rows("policies", drafter="dspark", policy=SERVED)]
+def _lightest_and_heaviest(world: str) -> tuple[int, int]:
+    loads = [row["concurrency"] for row in recorded_serving.rows("policies", world, drafter="dspark", policy=SERVED)]
     return min(loads), max(loads)
 
 
-def budgets() -> dict[str, Estimate]:
+def budgets(world: str = "shallow") -> dict[str, Estimate]:
     """Tokens that the scheduler verifies per request and step, at the lightest and the heaviest load."""
-    return {f"{load} under way:": recorded_serving.with_interval("budget", _served(SERVED, load)) for load in _lightest_and_heaviest()}
+    return {f"{load} under way:": recorded_serving.with_interval("budget", _served(SERVED, load, world))
+            for load in _lightest_and_heaviest(world)}
 
 
-def budget_drop() -> Estimate:
+def budget_drop(world: str = "shallow") -> Estimate:
     """By how many tokens the scheduler's budget at the lightest load exceeds that at the heaviest."""
-    turns = [recorded_serving.totals_by_turn("budget", _served(SERVED, load)) for load in _lightest_and_heaviest()]
+    turns = [recorded_serving.totals_by_turn("budget", _served(SERVED, load, world)) for load in _lightest_and_heaviest(world)]
     return bootstrap(lambda groups: share_of_rows(groups[0]) - share_of_rows(groups[1]), turns)
 
 
@@ -248,10 +249,10 @@ def paper_budget_drop() -> float:
     return float(np.mean([fit[0][1] - fit[-1][1] for fit in fits]))
 
 
-def static_loss() -> Estimate:
+def static_loss(world: str = "shallow") -> Estimate:
     """By how much one draft per request gives more throughput than seven at the heaviest load, as a fraction."""
-    _, heavy = _lightest_and_heaviest()
-    return recorded_serving.gain("throughput", _served("fixed 1", heavy), _served("fixed 7", heavy)).scaled(1, -1)
+    _, heavy = _lightest_and_heaviest(world)
+    return recorded_serving.gain("throughput", *(_served(policy, heavy, world) for policy in ("fixed 1", "fixed 7"))).scaled(1, -1)
 
 
 def appendix_a_numbers() -> dict[str, Estimate]:

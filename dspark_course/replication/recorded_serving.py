@@ -20,14 +20,16 @@ from ..measure.evaluation import share_of_rows
 from . import recorded_confidence
 
 SERVERS = {"shallow": "shallow world", "deep": "deep world, one pass", "deep-two-passes": "deep world, two passes"}  # what serves where
-MEASURED = {world: ROOT / "assets" / "measurements" / "serving" / file for world, file in
-            (("shallow", "engine.json"), ("deep", "deep_engine.json"), ("deep-two-passes", "deep_engine_two_passes.json"))}
-MEASURED_BY = {"shallow": "make serving", **{world: f"python scripts/serving.py --world {world}" for world in ("deep", "deep-two-passes")}}
+BESIDE_MTP = "deep-beside-mtp"  # the deep world's DSpark and its MTP-1, one pass each, at every load
+FILES = {"shallow": "engine.json", "deep": "deep_engine.json", "deep-two-passes": "deep_engine_two_passes.json",
+         BESIDE_MTP: "deep_engine_beside_mtp.json"}
+MEASURED = {world: ROOT / "assets" / "measurements" / "serving" / file for world, file in FILES.items()}
+MEASURED_BY = {world: "make serving" if world == "shallow" else f"python scripts/serving.py --world {world}" for world in FILES}
 WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
 
 
 def serving_run(world: str = "shallow") -> dict:
-    """The measurement of one of SERVERS: device, turns of a row, and rows by part."""
+    """The measurement of one of MEASURED: device, turns of a row, and rows by part."""
     return read(MEASURED[world], MEASURED_BY[world])
 
 
@@ -169,33 +171,32 @@ def modelled_over_best_fixed(costs: StepCosts, concurrency: int, world: str = "s
     return 1 + speeds.index(best), speeds[-1] / best - 1, speed(algorithm1(costs.convex_fit())) / best - 1
 
 
-def frontier(drafter: str, policy: str) -> np.ndarray:
+def frontier(drafter: str, policy: str, world: str = "shallow") -> np.ndarray:
     """(tokens a second and user, tokens a second in all) at each concurrency, [n, 2] (Figure 7)."""
-    found = sorted(rows("policies", drafter=drafter, policy=policy), key=lambda row: row["concurrency"])
-    return np.array([[value(name, row) for name in ("per_user", "throughput")] for row in found])
+    return np.array([[value(name, row) for name in ("per_user", "throughput")] for row in by_load(drafter, policy, world).values()])
 
 
-def by_load(drafter: str, policy: str) -> dict[int, dict]:
+def by_load(drafter: str, policy: str, world: str = "shallow") -> dict[int, dict]:
     """The rows of a drafter under a policy by concurrency, rising."""
-    found = rows("policies", drafter=drafter, policy=policy)
+    found = rows("policies", world, drafter=drafter, policy=policy)
     return {row["concurrency"]: row for row in sorted(found, key=lambda row: row["concurrency"])}
 
 
-def budgets_by_load() -> dict[str, dict[int, Estimate]]:
+def budgets_by_load(world: str = "shallow") -> dict[str, dict[int, Estimate]]:
     """Tokens verified per request by way to serve and concurrency (Figure 8)."""
-    return {name: {load: with_interval("budget", row) for load, row in by_load(*way).items()} for name, way in WAYS.items()}
+    return {name: {load: with_interval("budget", row) for load, row in by_load(*way, world).items()} for name, way in WAYS.items()}
 
 
-def throughput_over_mtp() -> dict[str, dict[int, Estimate]]:
+def throughput_over_mtp(world: str = "shallow") -> dict[str, dict[int, Estimate]]:
     """DSpark's throughput over MTP-1's at the same concurrency, by policy (Figure 8)."""
-    base = by_load(*WAYS["mtp"])
-    return {name: {load: gain("throughput", row, base[load]) for load, row in by_load(*way).items()}
+    base = by_load(*WAYS["mtp"], world)
+    return {name: {load: gain("throughput", row, base[load]) for load, row in by_load(*way, world).items()}
             for name, way in WAYS.items() if name != "mtp"}
 
 
-def frontiers() -> dict[str, np.ndarray]:
+def frontiers(world: str = "shallow") -> dict[str, np.ndarray]:
     """The frontier [n, 2] of plain decoding and of each way to serve (Figure 7)."""
-    return {"plain": frontier("plain", "all"), **{name: frontier(*way) for name, way in WAYS.items()}}
+    return {name: frontier(*way, world) for name, way in (("plain", ("plain", "all")), *WAYS.items())}
 
 
 def gain_at_matched_throughput(policy: str) -> list[tuple[float, float]]:
@@ -224,14 +225,14 @@ def _between(x: np.ndarray, y: np.ndarray, at: float) -> float:
     return float(np.interp(at, x[order], y[order], left=np.nan, right=np.nan))
 
 
-def gain_over_mtp(gain, policy: str, concurrency: int) -> Estimate:
+def gain_over_mtp(gain, policy: str, concurrency: int, world: str = "shallow") -> Estimate:
     """`gain` (speed_gain or throughput_gain) of DSpark's frontier under `policy` over MTP-1's point at `concurrency`.
 
     The interval is a bootstrap over turns; a resample takes, at each load, the same turns of both drafters. Raises
     DSparkLiteError where DSpark's frontier does not reach that point.
     """
-    loads = np.array(sorted(row["concurrency"] for row in rows("policies", drafter="mtp", policy="all")))
-    turns = ([totals_by_turn("throughput", row("policies", drafter=drafter, policy=name, concurrency=load)) for load in loads]
+    loads = np.array(list(by_load("mtp", "all", world)))
+    turns = ([totals_by_turn("throughput", row("policies", world, drafter=drafter, policy=name, concurrency=load)) for load in loads]
              for drafter, name in (("dspark", policy), ("mtp", "all")))
 
     def of_frontiers(*both):
