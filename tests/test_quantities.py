@@ -95,6 +95,12 @@ def test_a_resample_redraws_the_rows_of_every_group():
         assert any(len(set(one)) < len(rows) for one in resampled), "nothing was drawn twice"
 
 
+def test_leaving_out_one_row_at_a_time_gives_the_standard_error_of_a_mean():
+    rows = np.random.default_rng(0).normal(size=12)
+    assert estimates.leave_one_out_error(np.mean, rows) == approx(rows.std(ddof=1) / np.sqrt(12))
+    assert estimates.leave_one_out_error(len, rows) == 0
+
+
 def test_shares_need_ten_rounds():
     counts = np.array([[[4, 5], [4, 5], [1, 5]], [[1, 5], [1, 4], [1, 5]]])
     assert count_estimates(counts) == [is_about(0.5, 0.2, 0.8), None, is_about(0.2, 0.2, 0.2)]
