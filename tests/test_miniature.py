@@ -21,8 +21,8 @@ from dspark_course.making.recipes import load_recipe
 
 def test_every_recipe_of_the_figures_exists_and_names_itself():
     assert all(load_recipe(recipe)["name"] == recipe for recipe in studies.MEASURED_RECIPES)
-    lengths = {key: load_recipe(recipe)["config"]["block_size"] + 1 for key, recipe in studies.LENGTH_STUDY.items()}
-    assert all(length == gamma for (_, length), gamma in lengths.items())
+    for study in (studies.LENGTH_STUDY, studies.DEEP_LENGTH_STUDY):
+        assert all(load_recipe(recipe)["config"]["block_size"] + 1 == length for (_, length), recipe in study.items())
     layers = {depth: load_recipe(recipe)["config"]["num_hidden_layers"] for depth, recipe in studies.DEPTHS.items()}
     assert layers == {1: 1, 2: 2, 3: 3}
 
@@ -109,6 +109,16 @@ def test_gains_stand_in_figure_4(made):
     ends = [round(line.get_ydata()[-1], 1) for line in below.lines if line.get_marker() == "o"]
     gain = our_results.gains("tiny-dspark-length-16", "tiny-dflash-length-16")["math"].value
     assert sorted(ends) == sorted([round(100 * gain, 1), 29.9]), "ours, and the paper's, which its text rounds to 30"
+
+
+def test_the_deep_worlds_figure_4_draws_the_lengths_that_were_trained(made):
+    (panel, *_), below = (rows := paper_figures.figure_4_deep().axes)[:3], rows[3]
+    lengths = {name: [n for n in studies.LENGTHS if (name, n) in studies.DEEP_LENGTH_STUDY] for name in paper.STUDY}
+    for name, trained in lengths.items():
+        values = [our_results.accepted_lengths(studies.DEEP_LENGTH_STUDY[name, n])["math"].value for n in trained]
+        assert any(list(line.get_ydata()) == values for line in panel.lines), name
+    gain = our_results.gains("deep-dspark-length-16", "deep-dflash-length-16")["math"].value
+    assert any(line.get_ydata()[-1] == pytest.approx(100 * gain) for line in below.lines)
 
 
 def test_figures_and_tables_are_rebuilt_to_the_same_bytes(made, tmp_path, monkeypatch):

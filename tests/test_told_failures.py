@@ -21,7 +21,9 @@ TOLD = {  # how the claim begins: the lesson and the sentence that tell it
 }
 LOST_IN_THE_DEEP_WORLD = {  # replicates in the shallow world alone
     "DSpark's accepted length is longest on math": ("13", "Code is accepted longer than math"),
-    "sequential temperature scaling lowers": ("13", "And temperature scaling has nothing to mend"),
+    "sequential temperature scaling lowers": ("13", "Temperature scaling has nothing to mend"),
+    "at the same speed per user DSpark": ("13", "hold here with 4 under way and not with 16"),
+    "at the same throughput DSpark serves": ("13", "the paper's two claims on Figure 7 hold here with 4 under way"),
 }
 
 

@@ -248,7 +248,7 @@ def test_each_recipe_of_the_deep_world_makes_the_passes_with_the_seed_that_its_p
     assert all(recipe == {**base, "name": recipe["name"], "config": {**base["config"], **change}} for recipe, change in changed)
 
 
-@pytest.mark.parametrize(("world", "drafters"), [("deep", studies.DEEP), ("shallow", studies.SHALLOW_ALIKE)])
+@pytest.mark.parametrize(("world", "drafters"), [("deep", {**studies.DEEP, "mtp": (studies.DEEP_MTP,)}), ("shallow", studies.SHALLOW_ALIKE)])
 def test_each_drafter_is_trained_at_the_rate_that_its_search_found(world, drafters):
     found = worlds.searched_rates(world)
     assert set(found) == {recipes[0] for recipes in drafters.values()}
@@ -259,6 +259,15 @@ def test_each_drafter_is_trained_at_the_rate_that_its_search_found(world, drafte
         assert rates[0] < best < rates[-1], "the search went on until a rate was too small and one too large"
         assert all(big == pytest.approx(2 * small) for small, big in zip(rates, rates[1:]))
         assert {load_recipe(recipe)["matrix_rate"] for recipe in (first, *others)} == {best}, name
+
+
+def test_draft_lengths_of_the_deep_world_go_on_from_one_pass_alike():
+    for (name, length), recipe in studies.DEEP_LENGTH_STUDY.items():
+        before = f"deep-{name.replace('_', '-')}"
+        base = load_recipe(before)
+        changed = {"name": recipe, "initial": f"build/experiments/checkpoints/{before}", "steps": 400,
+                   "config": {**base["config"], "block_size": length - 1}}
+        assert load_recipe(recipe) == {**base, **changed}
 
 
 def test_both_worlds_have_the_same_drafters():

@@ -35,7 +35,7 @@ DEEP_LENGTH_STUDY = {**{(drafter, length): f"deep-{drafter}-length-{length}" for
 DEEP_MTP = "deep-mtp"  # served beside DSpark
 DIRECT_ACCEPTANCE = tuple(f"{losses}-seed-{seed}" for seed in (1, 2) for losses in ("three-losses", "direct-acceptance"))  # lesson 07
 MEASURED_RECIPES = tuple(dict.fromkeys([
-    *TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values(), *DEEP_LENGTH_STUDY.values(),
+    *TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values(), *DEEP_LENGTH_STUDY.values(), DEEP_MTP,
     *(recipe for trained in DEEP_PASSES.values() for seeds in trained.values() for recipe in seeds),
     *(recipe for heads in (*DEEP_HEADS.values(), DEEP_HEADS_TWO_PASSES) for recipe in heads.values()),
     *(recipe for recipes in SHALLOW_ALIKE.values() for recipe in recipes), *DEEP_DEPTHS.values(), *DEEP_TAPS.values(),

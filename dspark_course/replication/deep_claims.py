@@ -1,25 +1,27 @@
-"""The claims on Table 1 and Figures 2, 3, 5 and 6 that the deep world tests, too: a claim by how it begins, and its margins there.
+"""The claims that the deep world tests, too: a claim by how it begins, and its margins there.
 
 Table 1 and Figure 2 are of drafters that made two passes over the answers, gains over all seeds, positions of the first seed;
-Figure 3 is of drafters that made one; confidences are those of a DSpark of two passes. The quantities are those of `claims`, of other recipes.
+Figures 3, 4, 7 and 8 are of drafters that made one; confidences are those of a DSpark of two passes. The quantities are those of
+`claims`, of other recipes.
 """
 
 from collections.abc import Callable
 
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import DOMAINS
-from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_PASSES
-from . import our_results, quantities, recorded_confidence
-from .claims import EACH_AND_ALL, each, joined
+from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_LENGTH_STUDY, DEEP_PASSES
+from . import our_results, quantities, recorded_confidence, recorded_serving
+from .claims import EACH_AND_ALL, LOADS, each, joined
 from .our_results import PLACES
-from .quantities import ahead
+from .quantities import SERVED, ahead
 
 CLAIMED_PASSES = 2  # over the answers, of Table 1 and Figure 2
 SEEDS = DEEP_PASSES[CLAIMED_PASSES]  # drafter: recipes
 TRAINED = {"": {name: recipes[0] for name, recipes in SEEDS.items()}}  # an axis: the recipe of each drafter's first seed
 DEPTHS_THERE = {"": DEEP_DEPTHS}  # an axis
 FULL = max(DEEP_DEPTHS)
-WORLD = ("deep",)  # an axis
+BLOCKS = (["dspark"], ["dflash"], {"": DEEP_LENGTH_STUDY})  # axes: who drafts longer than whom, in which study
+WORLD, SERVER = ("deep",), (recorded_serving.BESIDE_MTP,)  # axes
 
 
 def lead(place: str, rival: str) -> Estimate:
@@ -52,6 +54,15 @@ DEEP_CLAIMS: dict[str, tuple[int, Callable[[], dict[str, Estimate]]]] = {  # how
     "accepted length grows with depth": (
         1, joined(each("{}", quantities.depth_step, {"1 to 2 layers": (2, 1), f"2 to {FULL}": (FULL, 2)}, DEPTHS_THERE),
                   each("first over second", quantities.first_step_leads, DEPTHS_THERE))),
+    "DSpark accepts longer than DFlash at draft lengths 8 and 16": (
+        1, joined(each("{}, {}", quantities.length_gain, DOMAINS, (8, 16), *BLOCKS),
+                  each("{0}, {2} over {1}", quantities.gain_growth, {name: (name,) for name in DOMAINS}, [8], [16], *BLOCKS))),
+    "at the same speed per user DSpark gives more throughput": (
+        1, each("{2}", recorded_serving.gain_over_mtp, [recorded_serving.throughput_gain], [SERVED], LOADS, SERVER)),
+    "at the same throughput DSpark serves each user faster": (
+        1, each("{2}", recorded_serving.gain_over_mtp, [recorded_serving.speed_gain], [SERVED], LOADS, SERVER)),
+    "the scheduler verifies fewer tokens per request as the load grows": (1, each("", quantities.budget_drop, SERVER)),
+    "under high load a static block of several drafts gives less": (1, each("", quantities.static_loss, SERVER)),
     "a confidence threshold of 0.9 raises the share": (CLAIMED_PASSES, each("{}", quantities.rate_rise, DOMAINS, WORLD)),
     "the raw confidence tells accepted from refused drafts": (CLAIMED_PASSES, each("above chance", quantities.above_chance, WORLD)),
     "the raw confidence is over-confident": (
