@@ -114,7 +114,7 @@ def test_the_claims_in_the_deep_world_are_counted_and_grouped_as_judged():
     assert {says.split(" accept")[0] for says in gained} == {"DSpark", "a DSpark of 2 layers", "DFlash's first draft is"}
     words = "calibration error", "longest on math", "at the same speed", "at the same throughput"
     assert all(any(word in says for says in lost) for word in words)
-    assert "And the two claims on MTP-1 are" in prose
+    assert "The two claims on MTP-1 have a section below." in prose
     (code_first,) = (deep[says][2] for says in lost if "longest on math" in says)
     assert "Code is accepted longer than math" in prose and code_first["math over code"].high < 0
     first = [our_results.conditional_acceptance(DEEP_PASSES[2][name][0], "code")[0].value for name in ("eagle3", "dflash")]

@@ -16,7 +16,7 @@
 # - how to put the luck of training into an interval
 # - how to share a gain between two causes: the sequential head and DSpark's losses
 # - what a drafter loses that reads one layer of its target in place of four, or reads in one of its own layers alone
-# - why the best of several measurements looks better than it is, and whether the scheduler finds it
+# - why the best of several measurements looks better than it is, whether the scheduler finds it, and what it cannot save
 # - how to plan, run and judge an experiment of your own
 #
 # **What you need**: lessons 05 to 07 and 12; for one section lesson 11. Everything here was measured before and lies
@@ -369,8 +369,8 @@ Markdown(ledger.deep_table(only_changed=True))
 # ahead here, 0.90 to 0.86; in its Figure 2 DFlash is, 0.87 to 0.77.)
 #
 # Four claims are lost. Code is accepted longer than math; why, we have not tested. Temperature scaling has nothing to
-# mend: the ECE is 1.80 % before it and 1.75 % after, where the paper's over-confident head had 3 to 8 %. And the two
-# claims on MTP-1 are, which a section below takes apart.
+# mend: the ECE is 1.80 % before it and 1.75 % after, where the paper's over-confident head had 3 to 8 %. The two claims
+# on MTP-1 have a section below.
 #
 # ## Is it the head, or the losses?
 #
@@ -744,7 +744,7 @@ for load in (4, 16):
 # ## What all of this does not show
 #
 # - *Chance.* What was made with one seed has intervals over prompts alone: four passes, the shallow world trained
-#   alike, taps, the RNN head.
+#   alike, taps, draft lengths, the RNN head.
 # - *A better drafter on a busy server.* Beside MTP-1 we served DSpark of one pass; after two it accepts longer.
 # - *More updates in the shallow world.* Trained alike, the worlds were compared after one pass's.
 # - *The best rates.* They were searched in 100 updates; in a long training, or for a changed recipe,
