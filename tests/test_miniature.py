@@ -112,7 +112,7 @@ def test_gains_stand_in_figure_4(made):
 
 
 def test_the_deep_worlds_figure_4_draws_the_lengths_that_were_trained(made):
-    (panel, *_), below = (rows := paper_figures.figure_4_deep().axes)[:3], rows[3]
+    panel, _, _, below, *_ = paper_figures.figure_4_deep().axes
     lengths = {name: [n for n in studies.LENGTHS if (name, n) in studies.DEEP_LENGTH_STUDY] for name in paper.STUDY}
     for name, trained in lengths.items():
         values = [our_results.accepted_lengths(studies.DEEP_LENGTH_STUDY[name, n])["math"].value for n in trained]

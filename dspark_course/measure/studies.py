@@ -30,8 +30,8 @@ PAPER_DEPTHS = {1: 1, 2: 2, 3: 5}  # layers here: layers in the paper; the last 
 LENGTHS = (4, 8, 12, 16)  # the anchor counts: gamma is one less
 LENGTH_STUDY = {(drafter, length): f"{recipe}-length-{length}" for length in LENGTHS
                 for drafter, recipe in {"dflash": TABLE_1["dflash"], **HEADS}.items() if drafter != "dspark_gated"}
-DEEP_LENGTH_STUDY = {**{(drafter, length): f"deep-{drafter}-length-{length}" for length in LENGTHS for drafter in ("dflash", "dspark")},
-                     ("dspark_rnn", 16): DEEP_HEADS[16]["dspark_rnn"]}
+DEEP_LENGTH_STUDY = {(drafter, length): f"deep-{drafter}-length-{length}" for length in LENGTHS for drafter in ("dflash", "dspark")}
+DEEP_LENGTH_STUDY |= {("dspark_rnn", 16): DEEP_HEADS[16]["dspark_rnn"]}
 DEEP_MTP = "deep-mtp"  # served beside DSpark
 DIRECT_ACCEPTANCE = tuple(f"{losses}-seed-{seed}" for seed in (1, 2) for losses in ("three-losses", "direct-acceptance"))  # lesson 07
 MEASURED_RECIPES = tuple(dict.fromkeys([

@@ -487,7 +487,7 @@ print("tokens per round in the mean: " + ", ".join(
 # In a longer draft more tokens lean on each other, so a sequential head should matter more. In the paper's Figure 4
 # DSpark's lead over DFlash grows from draft length 8 to 16 (the anchor counts). In the shallow world it grows, too
 # (lesson 12), but at 8 it is +7.6 % on math and +52.5 on chat, where the paper has 16 and 18. Here both drafters of one
-# pass were trained on at each length, 400 updates each. Written down before: the claim holds if DSpark is ahead at 8 and
+# pass went on at each of four lengths, 400 updates each. Written down before: the claim holds if DSpark is ahead at 8 and
 # at 16 in every domain, and by more at 16, with whole intervals.
 
 # %%
