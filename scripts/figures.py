@@ -20,7 +20,7 @@ from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
 from dspark_lite.common.files import write_atomically  # noqa: E402
 from dspark_course.figures import ledger_forest, lesson_09, lesson_11, paper_figures  # noqa: E402
 from dspark_course.figures.lesson_00 import round_picture  # noqa: E402
-from dspark_course.measure.studies import DEEP_LENGTH_STUDY, DEEP_PASSES  # noqa: E402
+from dspark_course.measure.studies import DEEP_LENGTH_STUDY, DEEP_PASSES, SHALLOW_PASSES  # noqa: E402
 from dspark_course.replication import ledger, recorded_serving, worlds  # noqa: E402
 
 FOLDER = ROOT / "assets" / "figures"
@@ -46,7 +46,8 @@ FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1,
            "figure_8_deep": partial(figure_8, recorded_serving.BESIDE_MTP),
            "figure_5_deep": partial(lesson_09.figure_5, world="deep"), "figure_6_deep": partial(lesson_09.figure_6, world="deep"),
            "two_worlds": paper_figures.two_worlds, "longer_training": paper_figures.longer_training,
-           "gain_by_training_and_world": paper_figures.gain_by_training_and_world, "head_and_losses": paper_figures.lengths_by_head_and_losses}
+           "gain_by_training_and_world": paper_figures.gain_by_training_and_world,
+           "gain_by_passes_and_world": paper_figures.gain_by_passes_and_world, "head_and_losses": paper_figures.lengths_by_head_and_losses}
 TABLES = {
     "Table 1: accepted length (tokens per round, bonus included)": paper_tables.table_1,
     "Table 1: gains of DSpark": ledger.table_1_gains,
@@ -61,6 +62,7 @@ TABLES = {
     "The deep world: gates": worlds.gates_table,
     "The deep world: gains of DSpark by passes and seed": lambda: worlds.gains_table(*DEEP_PASSES),
     "The deep world: what training and world add": lambda: worlds.training_and_world_table("eagle3", "dflash"),
+    "Both worlds: gains of DSpark over Eagle3 by passes": lambda: worlds.passes_and_worlds_table("eagle3", *SHALLOW_PASSES),
     "The deep world: claims": ledger.deep_table,
     "The deep world: head and losses, exchanged one at a time": worlds.head_and_losses_table,
     "The deep world: accepted length by draft length (anchor and drafts)": partial(paper_tables.figure_4, DEEP_LENGTH_STUDY),

@@ -86,7 +86,8 @@ def test_of_one_recipe_the_mean_over_seeds_is_the_recipe(two_worlds):
 
 
 def write_trainings(folder):
-    """Measurements of trainings of two and four passes, of other heads, depths and taps, in which DSpark is ahead."""
+    """Measurements of trainings of two and four passes, of other heads, depths and taps, in which DSpark is ahead; in the shallow
+    world it is so after one pass alone."""
     longer = {recipe: 0.9 if name == "dspark" else 0.75 for passes, trained in studies.DEEP_PASSES.items() if passes > 1
               for name, recipes in trained.items() for recipe in recipes}
     heads = {recipe: rate for by_head in studies.DEEP_HEADS.values() for recipe, rate in zip(by_head.values(), (0.8, 0.9))}
@@ -95,6 +96,7 @@ def write_trainings(folder):
     taps = {recipe: 0.6 for recipe in list(studies.DEEP_TAPS.values())[1:]}
     losses = {recipe: 0.75 for recipes in studies.DEEP_LOSSES.values() for recipe in recipes}
     alike = {recipe: RATES["deep"][name] for name, recipes in studies.SHALLOW_ALIKE.items() for recipe in recipes}
+    alike |= {recipe: 0.75 for passes, trained in studies.SHALLOW_PASSES.items() if passes > 1 for recipes in trained.values() for recipe in recipes}
     for seed, (recipe, rate) in enumerate({**longer, **heads, **fewer, **taps, **losses, **alike}.items(), 50):
         write_json(folder / f"{recipe}.json", measurement(recipe, rate, seed))
 
@@ -160,6 +162,33 @@ def test_the_lead_by_passes_is_that_of_all_trainings(two_worlds):
         for name in worlds.WORLDS["deep"]:
             lengths = [our_results.lengths_over_seeds(recipes)[place].value for recipes in worlds.trainings(name).values()]
             assert any(np.allclose(line.get_ydata(), lengths) for line in axes.lines if len(line.get_ydata()) == len(lengths)), name
+
+
+def test_each_world_has_its_own_lead_by_passes(two_worlds):
+    write_trainings(two_worlds)
+    deep, shallow = worlds.leads("eagle3"), worlds.leads("eagle3", "shallow")
+    assert list(shallow) == [1, 2, 4] and list(worlds.leads("dflash", "shallow")) == [1, 2]
+    (ours,), (theirs,) = (studies.SHALLOW_PASSES[4][name] for name in ("dspark", "eagle3"))
+    assert shallow[4]["code"].value == pytest.approx(our_results.gains(ours, theirs)["code"].value)
+    more, added = worlds.added_by_passes("eagle3", "shallow"), worlds.added_by_the_world("eagle3")
+    assert list(more) == [2, 4] and list(worlds.added_by_passes("dflash", "deep")) == [2] and list(added) == [1, 2, 4]
+    assert more[2]["all"].value == pytest.approx(shallow[2]["all"].value - shallow[1]["all"].value) and more[2]["all"].high < 0
+    assert added[2]["all"].value == pytest.approx(deep[2]["all"].value - shallow[2]["all"].value) and added[2]["all"].low > 0
+    assert added[1]["all"].low < 0 < added[1]["all"].high and more[4]["all"].low < 0 < more[4]["all"].high
+    _, _, *rows = worlds.passes_and_worlds_table("eagle3", 2, 4).splitlines()
+    assert [[cell.strip() for cell in row.split("|")[1:3]] for row in rows] == [
+        [passes, said] for passes in ("2", "4") for said in ("shallow world", "deep world", "added by the world")]
+    for axes, place in zip(paper_figures.gain_by_passes_and_world().axes, our_results.PLACES.values()):
+        for found in (deep, shallow):
+            gains = [100 * lead[place].value for lead in found.values()]
+            assert any(np.allclose(line.get_ydata(), gains) for line in axes.lines if len(line.get_ydata()) == len(gains))
+
+
+def test_the_loss_held_out_is_that_of_the_first_seed(two_worlds):
+    for passes, (recipe, *_) in worlds.trainings("dspark").items():
+        made = measurement(recipe, 0.8, 0)
+        write_json(two_worlds / f"{recipe}.json", {**made, "training": {"held_out_losses": {"loss": 1 / passes}}})
+    assert worlds.held_out_losses("dspark", "deep") == {1: 1.0, 2: 0.5, 4: 0.25}
 
 
 def test_the_deep_worlds_figures_draw_its_own_recipes(two_worlds):
@@ -237,12 +266,16 @@ def test_a_missing_file_names_the_command(two_worlds):
         worlds.gates("deep")
 
 
-def test_each_recipe_of_the_deep_world_makes_the_passes_with_the_seed_that_its_place_says():
+def test_each_recipe_makes_the_passes_with_the_seed_that_its_place_says():
     for passes, trained in studies.DEEP_PASSES.items():
         for name, recipes in trained.items():
             of_one_pass = load_recipe(studies.DEEP[name][0])
             for seed, recipe in enumerate(recipes, 1):
                 assert load_recipe(recipe) == {**of_one_pass, "name": recipe, "seed": seed, "epochs": passes}
+    for passes, trained in studies.SHALLOW_PASSES.items():
+        for name, (recipe,) in trained.items():
+            of_one_pass = load_recipe(studies.SHALLOW_ALIKE[name][0])
+            assert load_recipe(recipe) == {**of_one_pass, "name": recipe, "epochs": passes * of_one_pass["epochs"]}
     base, last, first_layer = (load_recipe(recipe) for recipe in studies.DEEP_TAPS.values())
     changed = (last, {"target_layer_ids": base["config"]["target_layer_ids"][-1:]}), (first_layer, {"drafter": "block, context in the first layer"})
     assert all(recipe == {**base, "name": recipe["name"], "config": {**base["config"], **change}} for recipe, change in changed)

@@ -48,7 +48,9 @@ def figure_2(recipes: dict[str, str] = studies.TABLE_1):
 
 def figure_2_deep():
     """`figure_2` in the deep world after two passes over the answers, the first seed of each drafter."""
-    return figure_2({name: recipes[0] for name, recipes in studies.DEEP_PASSES[2].items()})
+    fig = figure_2({name: recipes[0] for name, recipes in studies.DEEP_PASSES[2].items()})
+    fig.suptitle("The deep world, after two passes", fontsize=11)
+    return fig
 
 
 def _fall(recipe: str, domain: str) -> float:
@@ -92,7 +94,7 @@ def two_worlds():
                 axes.plot(x + 0.06, [*means, np.mean(means)], **hollow(style, "none"))
         over = {rival: our_results.gains_over_seeds(recipes["dspark"], recipes[rival])["all"].value for rival in ("dflash", "eagle3")}
         passes = our_results.measured(recipes["dspark"][0])["recipe"]["epochs"]
-        axes.set_title(f"{world} world, passes {passes}: DSpark {over['dflash']:+.1%} over DFlash, {over['eagle3']:+.1%} over Eagle3", fontsize=9)
+        axes.set_title(f"{world} world, {passes} pass{'es' * (passes > 1)}: DSpark {over['dflash']:+.1%} over DFlash, {over['eagle3']:+.1%} over Eagle3", fontsize=9)
         axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean"], ylim=(1, None))
     panels[0].set_ylabel("accepted length (tokens per round)")
     measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
@@ -155,6 +157,26 @@ def longer_training():
     fig.suptitle(f"DSpark over Eagle3, by passes: {', '.join(found)}", fontsize=11)
     measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
     fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(worlds.WORLDS["deep"]), fontsize=8)
+    return fig
+
+
+def gain_by_passes_and_world(rival: str = "eagle3"):
+    """DSpark's gain over a rival by passes over the answers in either world, trained alike, a panel for each domain and one for the mean."""
+    found = {world: worlds.leads(rival, world) for world in worlds.PASSES}
+    fig, panels = figure(len(COLUMNS), width=2.6, height=3.2, sharey=True)
+    for axes, (title, place) in zip(panels, our_results.PLACES.items()):
+        for shift, (world, by_passes), lines in zip((0.97, 1.03), found.items(), (":", "-")):
+            style = {**drafter_style(rival), "linestyle": lines, "label": f"{world} world"}
+            draw_estimates(axes, shift * np.array(list(by_passes)), [gains[place].scaled(100) for gains in by_passes.values()], style)
+        axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
+        axes.set_xscale("log", base=2)
+        axes.set(xticks=PASSES, xticklabels=PASSES, xlabel="passes over the answers", title=title)
+    panels[0].set_ylabel(f"DSpark's accepted length over\n{DRAFTER_LABELS[rival]}'s (%)")
+    most = max(set.intersection(*(set(by_passes) for by_passes in found.values())))
+    fig.suptitle(f"DSpark over {DRAFTER_LABELS[rival]} in the mean after {most} passes: " + ", ".join(
+        f"{by_passes[most]['all'].value:+.1%} in the {world} world" for world, by_passes in found.items()), fontsize=11)
+    measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(found), fontsize=8)
     return fig
 
 

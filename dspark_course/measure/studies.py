@@ -15,7 +15,11 @@ DEEP_PASSES = {  # in the deep world, by passes over the answers: drafter: recip
     2: {"eagle3": _of_seeds("deep-eagle3-two-passes"), "dflash": _of_seeds("deep-dflash-two-passes"), "dspark": _of_seeds("deep-dspark-two-passes")},
     4: {name: (f"deep-{name}-four-passes",) for name in ("eagle3", "dspark")}}
 DEEP = DEEP_PASSES[1]
-SHALLOW_ALIKE = {name: (f"shallow-{name}",) for name in DEEP}  # the shallow world's drafters, trained as the deep world's: drafter: recipes
+SHALLOW_PASSES = {  # the shallow world's drafters, trained as the deep world's, with as many updates in a pass: drafter: recipes
+    1: {name: (f"shallow-{name}",) for name in DEEP},
+    2: {name: (f"shallow-{name}-two-passes",) for name in DEEP},
+    4: {name: (f"shallow-{name}-four-passes",) for name in ("eagle3", "dspark")}}
+SHALLOW_ALIKE = SHALLOW_PASSES[1]
 DEEP_DEPTHS = {1: "deep-dspark-1-layer", 2: "deep-dspark-2-layers", 4: "deep-dspark"}  # layers of DSpark: recipe
 DEEP_HEADS = {8: {"dspark": "deep-dspark", "dspark_rnn": "deep-dspark-rnn"},  # draft length as in LENGTHS: sequential head: recipe
               16: {"dspark": "deep-dspark-length-16", "dspark_rnn": "deep-dspark-rnn-length-16"}}
@@ -36,7 +40,7 @@ DEEP_MTP = "deep-mtp"  # served beside DSpark
 DIRECT_ACCEPTANCE = tuple(f"{losses}-seed-{seed}" for seed in (1, 2) for losses in ("three-losses", "direct-acceptance"))  # lesson 07
 MEASURED_RECIPES = tuple(dict.fromkeys([
     *TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values(), *DEEP_LENGTH_STUDY.values(), DEEP_MTP,
-    *(recipe for trained in DEEP_PASSES.values() for seeds in trained.values() for recipe in seeds),
+    *(recipe for passes in (DEEP_PASSES, SHALLOW_PASSES) for trained in passes.values() for seeds in trained.values() for recipe in seeds),
     *(recipe for heads in (*DEEP_HEADS.values(), DEEP_HEADS_TWO_PASSES) for recipe in heads.values()),
-    *(recipe for recipes in SHALLOW_ALIKE.values() for recipe in recipes), *DEEP_DEPTHS.values(), *DEEP_TAPS.values(),
+    *DEEP_DEPTHS.values(), *DEEP_TAPS.values(),
     *(recipe for recipes in DEEP_LOSSES.values() for recipe in recipes), *DIRECT_ACCEPTANCE]))

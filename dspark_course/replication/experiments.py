@@ -9,7 +9,7 @@ from dspark_lite.common.recorded import read
 from dspark_lite.scheduling.calibration import survivals, survived
 from ..measure.evaluation import relative_gain, row_tally
 from ..measure.gates import SMALL_LM_LENGTH, SMALL_LM_LENGTHS
-from ..measure.studies import DEEP_HEADS, DEEP_HEADS_TWO_PASSES, DEPTHS, HEADS, LATENCY, SHALLOW_ALIKE, TABLE_1
+from ..measure.studies import DEEP_HEADS, DEEP_HEADS_TWO_PASSES, DEPTHS, HEADS, LATENCY, TABLE_1
 from . import our_results, recorded_serving, worlds
 from .our_results import gains
 from .quantities import acceptance, ahead, falls
@@ -136,16 +136,19 @@ def over_eagle3() -> str:
 
 
 def trained_alike() -> str:
-    """DSpark's mean gain over Eagle3 in the shallow world, both trained as in the deep world."""
-    lead = our_results.gains_over_seeds(SHALLOW_ALIKE["dspark"], SHALLOW_ALIKE["eagle3"])["all"]
+    """DSpark's mean gain over Eagle3 in the shallow world, both trained as in the deep world, by passes over the answers."""
     return ("The training was exchanged for the deep world's, each drafter at the learning rate that a search found: the gain in the mean is "
-            f"{interval(lead, 'percent')}")
+            f"{_mean_gain_by_passes('shallow')}")
 
 
 def trained_longer() -> str:
     """DSpark's mean gain over Eagle3 in the deep world, by passes over the answers."""
-    parts = [f"{interval(lead['all'], 'percent')} after {passes}" for passes, lead in worlds.leads("eagle3").items()]
-    return f"The world was exchanged for a deep one and training was varied there: the gain in the mean is {', '.join(parts)} passes"
+    return f"The world was exchanged for a deep one and training was varied there: the gain in the mean is {_mean_gain_by_passes('deep')}"
+
+
+def _mean_gain_by_passes(world: str) -> str:
+    parts = [f"{interval(lead['all'], 'percent')} after {passes}" for passes, lead in worlds.leads("eagle3", world).items()]
+    return f"{', '.join(parts)} passes"
 
 
 def rise_by_domain() -> str:

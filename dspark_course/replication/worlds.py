@@ -12,11 +12,13 @@ from dspark_lite.common.names import DRAFTER_LABELS
 from dspark_lite.common.recorded import read
 from ..measure.gates import depth_gate, ending_gate
 from ..measure.studies import (
-    DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_HEADS_TWO_PASSES, DEEP_LOSSES, DEEP_PASSES, DEEP_TAPS, DEPTHS, SHALLOW_ALIKE, TABLE_1)
+    DEEP, DEEP_DEPTHS, DEEP_HEADS, DEEP_HEADS_TWO_PASSES, DEEP_LOSSES, DEEP_PASSES, DEEP_TAPS, DEPTHS, SHALLOW_ALIKE,
+    SHALLOW_PASSES, TABLE_1)
 from . import our_results, recorded_serving
 
 FOLDER = our_results.MEASUREMENTS.parent / "worlds"
 WORLDS = {"shallow": {name: (TABLE_1[name],) for name in DEEP}, "deep": DEEP}  # world: drafter: recipes that differ in their seed
+PASSES = {"shallow": SHALLOW_PASSES, "deep": DEEP_PASSES}  # world: passes over the answers, trained alike: drafter: recipes
 WORLD_PROFILES = {"shallow": "tiny", "deep": "deep"}
 ONE_LAYER = {"shallow": DEPTHS[1], "deep": DEEP_DEPTHS[1]}  # world: recipe
 
@@ -97,9 +99,8 @@ def worlds_and_trainings() -> dict[str, dict[str, tuple[str, ...]]]:
 def training_and_world(rival: str) -> dict[str, dict[str, Estimate]]:
     """What the training and what the world adds to DSpark's gain over a rival, by domain and in the mean: the differences between
     neighbours of `worlds_and_trainings`."""
-    old, alike, deep = ((recipes["dspark"], recipes[rival]) for recipes in worlds_and_trainings().values())
-    return {"training": our_results.gain_difference(alike, old, same_prompts=True),
-            "world": our_results.gain_difference(deep, alike, same_prompts=False)}
+    old, alike, _ = ((recipes["dspark"], recipes[rival]) for recipes in worlds_and_trainings().values())
+    return {"training": our_results.gain_difference(alike, old, same_prompts=True), "world": added_by_the_world(rival)[1]}
 
 
 def training_and_world_table(*rivals: str) -> str:
@@ -124,15 +125,49 @@ def one_rate() -> dict:
     return read(FOLDER / "one_rate.json", "git checkout assets/measurements/worlds/one_rate.json")
 
 
-def trainings(name: str) -> dict[int, tuple[str, ...]]:
-    """The recipes of a drafter in the deep world, which differ in their seed, by passes over the answers."""
-    return {passes: recipes[name] for passes, recipes in DEEP_PASSES.items() if name in recipes}
+def trainings(name: str, world: str = "deep") -> dict[int, tuple[str, ...]]:
+    """The recipes of a drafter in a world, which differ in their seed, by passes over the answers."""
+    return {passes: recipes[name] for passes, recipes in PASSES[world].items() if name in recipes}
 
 
-def leads(rival: str) -> dict[int, dict[str, Estimate]]:
-    """By how much DSpark accepts longer than a rival in the deep world, by passes over the answers, over all seeds trained."""
-    ours, theirs = trainings("dspark"), trainings(rival)
-    return {passes: our_results.gains_over_seeds(ours[passes], theirs[passes]) for passes in ours if passes in theirs}
+def pairs(rival: str, world: str = "deep") -> dict[int, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The recipes of DSpark and of a rival in a world, by passes over the answers that both have made."""
+    ours, theirs = trainings("dspark", world), trainings(rival, world)
+    return {passes: (ours[passes], theirs[passes]) for passes in ours if passes in theirs}
+
+
+def leads(rival: str, world: str = "deep") -> dict[int, dict[str, Estimate]]:
+    """By how much DSpark accepts longer than a rival in a world, by passes over the answers, over all seeds trained."""
+    return {passes: our_results.gains_over_seeds(*pair) for passes, pair in pairs(rival, world).items()}
+
+
+def added_by_passes(rival: str, world: str) -> dict[int, dict[str, Estimate]]:
+    """What so many passes over the answers add to DSpark's gain over a rival in a world: the gain after them less that after half
+    as many."""
+    made = pairs(rival, world)
+    return {passes: our_results.gain_difference(pair, made[passes // 2], same_prompts=True)
+            for passes, pair in made.items() if passes // 2 in made}
+
+
+def added_by_the_world(rival: str) -> dict[int, dict[str, Estimate]]:
+    """DSpark's gain over a rival in the deep world less that in the shallow one, trained alike, by passes over the answers."""
+    deep, shallow = pairs(rival, "deep"), pairs(rival, "shallow")
+    return {passes: our_results.gain_difference(pair, shallow[passes], same_prompts=False) for passes, pair in deep.items() if passes in shallow}
+
+
+def passes_and_worlds_table(rival: str, *passes: int) -> str:
+    """DSpark's gain over a rival after so many passes in either world, and `added_by_the_world`, all in percent."""
+    of_worlds, added = {world: leads(rival, world) for world in PASSES}, added_by_the_world(rival)
+    rows = []
+    for number in passes:
+        rows += [[number, f"{world} world", *_shown_by_place(found[number])] for world, found in of_worlds.items()]
+        rows.append([number, "added by the world", *_shown_by_place(added[number])])
+    return markdown(["passes", f"DSpark over {DRAFTER_LABELS[rival]}", *our_results.PLACES], rows)
+
+
+def held_out_losses(name: str, world: str) -> dict[int, float]:
+    """The loss of a drafter's first seed on answers held out, by passes over the others."""
+    return {passes: our_results.measured(recipe)["training"]["held_out_losses"]["loss"] for passes, (recipe, *_) in trainings(name, world).items()}
 
 
 def head_and_losses() -> dict[str, dict[str, Estimate]]:
