@@ -107,7 +107,8 @@ def test_longer_training_in_both_worlds_is_told_as_measured():
     assert added[1]["math"].high < 0 and by_domain["math"].low < 0 < by_domain["math"].high
     falls = {(world, name): 1 - losses[4] / losses[2] for world in worlds.PASSES for name in ("dspark", "eagle3")
              for losses in [worlds.held_out_losses(name, world)]}
-    assert f"twice the passes lower its loss by {100 * falls['shallow', 'eagle3']:.1f} %. DSpark, at {100 * falls['shallow', 'dspark']:.1f} %," in prose
+    told = "twice the passes lower its loss by {:.1f} %. DSpark, at {:.1f} %,"
+    assert told.format(*(100 * falls["shallow", name] for name in ("eagle3", "dspark"))) in prose
     assert [case for case, fall in falls.items() if fall < 0.02] == [("shallow", "eagle3")]
     assert "Only the shallow world's Eagle3 is trained out." in prose
     assert f"{behind[0]:.1f} % behind in the shallow world, 2.8 % ahead in the deep one" in prose
@@ -303,7 +304,8 @@ def test_the_server_beside_mtp_is_told_as_measured():
     assert f"DSpark commits {more:.1f} times as much per step, and its step takes {longer:.1f} times as long." in prose
     told = "Of the {:.0f} ms more, {:.0f} go into verifying".format(*(1e3 * (a - b) for a, b in zip(ours[1:3], theirs[1:3])))
     assert told in prose and f"The other {1e3 * (ours[3] - theirs[3]):.0f} go into drafting" in prose
-    stated.tied("13", r"if DSpark drafted in MTP-1's time, it would be ahead, by (\d+) %", r"if DSpark drafted in MTP-1's time: .* ms, 1\.(\d+) times")
+    stated.tied("13", r"if DSpark drafted in MTP-1's time, it would be ahead, by (\d+) %",
+                r"if DSpark drafted in MTP-1's time: .* ms, 1\.(\d+) times")
     assert round(over[16].value, 1) == 1
     loss = quantities.static_loss(beside)
     assert f"one draft out of DSpark's block brings even less than seven, by {-100 * loss.value:.0f} %" in prose and loss.high < 0

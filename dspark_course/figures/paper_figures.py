@@ -94,7 +94,8 @@ def two_worlds():
                 axes.plot(x + 0.06, [*means, np.mean(means)], **hollow(style, "none"))
         over = {rival: our_results.gains_over_seeds(recipes["dspark"], recipes[rival])["all"].value for rival in ("dflash", "eagle3")}
         passes = our_results.measured(recipes["dspark"][0])["recipe"]["epochs"]
-        axes.set_title(f"{world} world, {passes} pass{'es' * (passes > 1)}: DSpark {over['dflash']:+.1%} over DFlash, {over['eagle3']:+.1%} over Eagle3", fontsize=9)
+        axes.set_title(f"{world} world, {passes} pass{'es' * (passes > 1)}: "
+                       f"DSpark {over['dflash']:+.1%} over DFlash, {over['eagle3']:+.1%} over Eagle3", fontsize=9)
         axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean"], ylim=(1, None))
     panels[0].set_ylabel("accepted length (tokens per round)")
     measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
