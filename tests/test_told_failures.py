@@ -13,14 +13,14 @@ TOLD = {  # how the claim begins: the lesson and the sentence that tell it
     "the sequential head makes a round longer": ("12", "at length 16 DSpark's rounds are 4.2 % longer than DFlash's"),
     "the RNN head accepts a little longer": ("12", "In the paper the RNN head (black) is a little ahead; here it is behind"),
     "under high load a static block": ("11", "The paper's server punishes a long block; this engine, with up to 64 requests, does not.**"),
-    "DFlash's first draft is accepted more often": ("13", "and DFlash's first draft over Eagle3's on math and chat"),
+    "DFlash's first draft is accepted more often": ("13", "DFlash's first draft over Eagle3's on math and chat."),
     "Eagle3's conditional acceptance rises": ("06", "On code and chat Eagle3 begins high and stays level"),
     "DSpark's first draft is accepted more often": ("06", "and DSpark begins lowest: on code at"),
     "from position 1 to 7 DSpark's acceptance falls": ("12", "for both domains the ledger (below) has an interval that holds zero: we cannot tell."),
     "the raw confidence is over-confident": ("09", "**This goes against the paper**, whose head was over-confident"),
 }
 LOST_IN_THE_DEEP_WORLD = {  # replicates in the shallow world alone
-    "DSpark's accepted length is longest on math": ("13", "Code is accepted longer than math"),
+    "DSpark's accepted length is longest on math": ("13", "One is refuted: code is accepted longer than math"),
     "sequential temperature scaling lowers": ("13", "Temperature scaling has nothing to mend"),
     "at the same speed per user DSpark": ("13", "hold here with 4 under way and not with 16"),
     "at the same throughput DSpark serves": ("13", "the paper's two claims on Figure 7 hold here with 4 under way"),

@@ -188,7 +188,7 @@ def test_the_loss_held_out_is_that_of_the_first_seed(two_worlds):
     for passes, (recipe, *_) in worlds.trainings("dspark").items():
         made = measurement(recipe, 0.8, 0)
         write_json(two_worlds / f"{recipe}.json", {**made, "training": {"held_out_losses": {"loss": 1 / passes}}})
-    assert worlds.held_out_losses("dspark", "deep") == {1: 1.0, 2: 0.5, 4: 0.25}
+    assert worlds.held_out_loss_by_passes("dspark", "deep") == {1: 1.0, 2: 0.5, 4: 0.25}
 
 
 def test_the_deep_worlds_figures_draw_its_own_recipes(two_worlds):
@@ -247,7 +247,7 @@ def test_the_figure_of_servers_draws_lengths_and_the_scheduler_over_plain_decodi
     assert {policy: (drafts, gain.value) for policy, (drafts, gain) in found.items()} == {
         "fixed 2": (0, 1.5), "fixed 7": (4, 1.25), "algorithm1": (4, 1.375)}
     axes = paper_figures.servers(4).axes[1]
-    assert axes.get_title() == "deep world, one pass: 0 drafts are best"
+    assert axes.get_title() == "deep world, one pass: most with 0 drafts"
     assert np.allclose(axes.lines[0].get_ydata(), [1.5, 1.25])
 
 

@@ -15,7 +15,7 @@ from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, f
 TARGET = "Qwen3-4B"  # of the paper's Figures 2 to 4
 COLUMNS = list(our_results.PLACES.values())
 PAPER_FULL_DEPTH = max(studies.PAPER_DEPTHS.values())
-PASSES = list(studies.DEEP_PASSES)  # over the answers, of the trainings in the deep world
+PASS_TICKS = list(studies.DEEP_PASSES)  # over the answers, of the trainings in the deep world
 DRAFT_LENGTH = "draft length: anchor and drafts (tokens)"
 
 
@@ -103,24 +103,22 @@ def two_worlds():
     return fig
 
 
-def gain_by_training_and_world():
-    """DSpark's gain over each rival in the shallow world as trained for Table 1, there trained as in the deep world, and in the deep
-    world, a panel for each domain and one for the mean."""
+def gain_by_training_and_world(rival: str = "eagle3"):
+    """DSpark's gain over a rival in the shallow world as trained for Table 1, there trained as in the deep world, and in the deep world,
+    a panel for each domain and one for the mean."""
     made = worlds.worlds_and_trainings()
-    fig, panels = figure(len(COLUMNS), width=2.6, height=3.4, sharey=True)
+    fig, panels = figure(len(COLUMNS), width=2.6, height=3.1, sharey=True)
     for axes, (title, place) in zip(panels, our_results.PLACES.items()):
-        for shift, rival in ((-0.08, "eagle3"), (0.08, "dflash")):
-            found = [our_results.gains_over_seeds(recipes["dspark"], recipes[rival])[place].scaled(100) for recipes in made.values()]
-            draw_estimates(axes, np.arange(len(made)) + shift, found, {**drafter_style(rival), "label": f"over {DRAFTER_LABELS[rival]}"})
+        found = [our_results.gains_over_seeds(recipes["dspark"], recipes[rival])[place].scaled(100) for recipes in made.values()]
+        draw_estimates(axes, np.arange(len(made)), found, {**drafter_style(rival), "linestyle": "none"})
         axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
         axes.set(xticks=range(len(made)), xticklabels=[name.replace(", ", ",\n") for name in made], xlim=(-0.4, len(made) - 0.6), title=title)
         axes.tick_params(axis="x", labelsize=7)
-    panels[0].set_ylabel("DSpark's accepted length over\nthat of the other (%)")
-    added = {cause: found["all"] for cause, found in worlds.training_and_world("eagle3").items()}
-    fig.suptitle("DSpark over Eagle3 in the mean: " + ", ".join(
+    panels[0].set_ylabel(f"DSpark's accepted length over\n{DRAFTER_LABELS[rival]}'s (%)")
+    added = {cause: found["all"] for cause, found in worlds.training_and_world(rival).items()}
+    fig.suptitle(f"DSpark over {DRAFTER_LABELS[rival]} in the mean: " + ", ".join(
         f"the {cause} adds {100 * e.value:+.1f} [{100 * e.low:+.1f}, {100 * e.high:+.1f}] points" for cause, e in added.items()), fontsize=11)
     measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
-    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return fig
 
 
@@ -151,7 +149,7 @@ def longer_training():
             passes, found = zip(*((passes, our_results.lengths_over_seeds(recipes)[place]) for passes, recipes in worlds.trainings(name).items()))
             draw_estimates(axes, passes, found, drafter_style(name))
         axes.set_xscale("log", base=2)
-        axes.set(xticks=PASSES, xticklabels=PASSES, xlabel="passes over the answers", title=title)
+        axes.set(xticks=PASS_TICKS, xticklabels=PASS_TICKS, xlabel="passes over the answers", title=title)
     panels[0].set_ylabel("accepted length\n(tokens per round)")
     seeds = {passes: len(recipes) for passes, recipes in worlds.trainings("dspark").items()}
     found = [f"{lead['all'].value:+.1%} with {passes} (seeds: {seeds[passes]})" for passes, lead in worlds.leads("eagle3").items()]
@@ -171,7 +169,7 @@ def gain_by_passes_and_world(rival: str = "eagle3"):
             draw_estimates(axes, shift * np.array(list(by_passes)), [gains[place].scaled(100) for gains in by_passes.values()], style)
         axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
         axes.set_xscale("log", base=2)
-        axes.set(xticks=PASSES, xticklabels=PASSES, xlabel="passes over the answers", title=title)
+        axes.set(xticks=PASS_TICKS, xticklabels=PASS_TICKS, xlabel="passes over the answers", title=title)
     panels[0].set_ylabel(f"DSpark's accepted length over\n{DRAFTER_LABELS[rival]}'s (%)")
     most = max(set.intersection(*(set(by_passes) for by_passes in found.values())))
     fig.suptitle(f"DSpark over {DRAFTER_LABELS[rival]} in the mean after {most} passes: " + ", ".join(
@@ -182,7 +180,7 @@ def gain_by_passes_and_world(rival: str = "eagle3"):
 
 
 def servers(load: int):
-    """Throughput over plain decoding's by how many drafts are verified, at one load, of each server: which length is best there?"""
+    """Throughput over plain decoding's by how many drafts are verified, at one load, of each server: which length had most?"""
     fig, panels = figure(len(recorded_serving.SERVERS), width=3.6, height=3.4, sharey=True)
     for axes, (world, title) in zip(panels, recorded_serving.SERVERS.items()):
         scheduled = worlds.throughputs(world, load)
@@ -192,7 +190,7 @@ def servers(load: int):
         draw_estimates(axes, [drafts], [gain], {**policy_style("algorithm1"), "linestyle": "none", "label": "Algorithm 1, at its mean length"})
         axes.axhline(1, color=GREY, linestyle="--", linewidth=1, label="plain decoding")
         best, _ = max(scheduled.values(), key=lambda found: found[1].value)
-        axes.set_title(f"{title}: {best:.0f} drafts are best", fontsize=10)
+        axes.set_title(f"{title}: most with {best:.0f} drafts", fontsize=10)
         axes.set(xticks=[round(length) for length in lengths], xlabel="drafts verified per request")
         measured_on(axes, recorded_serving.serving_run(world)["device"])
     panels[0].set_ylabel("throughput over plain decoding's")
@@ -235,12 +233,14 @@ def figure_3_deep():
 
 def figure_4(study: dict[tuple[str, int], str] = studies.LENGTH_STUDY):
     """Accepted length by draft length (upper row) and the gain of DSpark over DFlash (lower row), a column a domain; `study` has the
-    recipes, {(drafter, draft length): recipe}."""
+    recipes, {(drafter, draft length): recipe}, and a drafter of one length alone is left to the tables."""
     fig, (panels, gains) = figure(len(DOMAINS), 2, width=3.6, height=2.9, sharey="row", sharex=True)
     for axes, below, domain in zip(panels, gains, DOMAINS):
         for index, name in enumerate(paper.STUDY):
             shift, style = 0.18 * (index - 1), drafter_style(name)
             lengths = [length for length in studies.LENGTHS if (name, length) in study]
+            if len(lengths) < 2:
+                continue
             ours = [our_results.accepted_lengths(study[name, length])[domain] for length in lengths]
             theirs = paper.by_draft_length(name, domain)
             draw_estimates(axes, np.array(lengths) + shift, ours, style)

@@ -42,12 +42,24 @@ class Entry:
     @property
     def turned_round(self) -> bool:
         """Whether a margin lies below zero with its whole interval: more than that it cannot be told from zero."""
-        return any(margin.high < 0 for margin in self.margins.values())
+        return turned_round(self.margins)
+
+
+def turned_round(margins: dict[str, Estimate]) -> bool:
+    """Whether a margin's whole interval lies below zero."""
+    return any(margin.high < 0 for margin in margins.values())
 
 
 def verdict(margins: dict[str, Estimate]) -> str:
     """REPLICATES if every margin's interval lies above zero, else DOES_NOT."""
     return REPLICATES if all(margin.low > 0 for margin in margins.values()) else DOES_NOT
+
+
+def verdict_counts(claims: list[dict[str, Estimate]]) -> str:
+    """How many claims, given by their margins, replicate, come out the other way round, and cannot be told."""
+    holding = sum(verdict(margins) == REPLICATES for margins in claims)
+    round_about = sum(map(turned_round, claims))
+    return f"{holding} replicate, {round_about} come out the other way round, {len(claims) - holding - round_about} cannot be told"
 
 
 def shortfall(margins: dict[str, Estimate]) -> str:
@@ -142,7 +154,8 @@ def deep_table(only_changed: bool = False) -> str:
             if only_changed and verdict(found) == entry.verdict:
                 continue
             shown = "<br>".join(_intervals(found, entry.claim.unit))
-            rows.append([entry.claim.section, begins, entry.verdict, f"**{verdict(found)}**", passes, shown])
+            here = f"**{verdict(found)}**" + (f": {why_not}" if (why_not := shortfall(found)) else "")
+            rows.append([entry.claim.section, begins, entry.verdict, here, passes, shown])
     return markdown(["§", "claim", "shallow world", "deep world", "passes there", "margins there, above zero where it holds"], rows)
 
 

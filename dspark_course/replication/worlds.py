@@ -142,9 +142,9 @@ def leads(rival: str, world: str = "deep") -> dict[int, dict[str, Estimate]]:
 
 
 def added_by_passes(rival: str, world: str) -> dict[int, dict[str, Estimate]]:
-    """What so many passes over the answers add to DSpark's gain over a rival in a world: the gain after them less that after half
-    as many."""
-    made = pairs(rival, world)
+    """What so many passes over the answers add to the gain over a rival in a world of the DSpark of the first seed: its gain after
+    them less that after half as many."""
+    made = {passes: (ours[:1], theirs[:1]) for passes, (ours, theirs) in pairs(rival, world).items()}
     return {passes: our_results.gain_difference(pair, made[passes // 2], same_prompts=True)
             for passes, pair in made.items() if passes // 2 in made}
 
@@ -165,7 +165,7 @@ def passes_and_worlds_table(rival: str, *passes: int) -> str:
     return markdown(["passes", f"DSpark over {DRAFTER_LABELS[rival]}", *our_results.PLACES], rows)
 
 
-def held_out_losses(name: str, world: str) -> dict[int, float]:
+def held_out_loss_by_passes(name: str, world: str) -> dict[int, float]:
     """The loss of a drafter's first seed on answers held out, by passes over the others."""
     return {passes: our_results.measured(recipe)["training"]["held_out_losses"]["loss"] for passes, (recipe, *_) in trainings(name, world).items()}
 
