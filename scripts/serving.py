@@ -2,8 +2,8 @@
 
 At each concurrency: what a step costs by its verification budget, every policy, ragged steps against padded ones; to
 assets/measurements/serving/engine.json. It wants a machine that does nothing else. With `--world deep`, the models of the
-deep world: its DSpark of one pass (deep-two-passes: of two; deep-beside-mtp: with MTP-1) is trained, unless `make experiments` has done
-so, and calibrated first.
+deep world: its DSpark of one pass (deep-two-passes: of two; deep-beside-mtp, deep-two-passes-beside-mtp: with MTP-1) is trained, unless
+`make experiments` has done so, and calibrated first.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from dspark_course.measure.lab import setup  # noqa: E402
 from dspark_course.measure.studies import DEEP_MTP, DEEP_PASSES  # noqa: E402
 from dspark_lite.common.fingerprint import fingerprint  # noqa: E402
 from dspark_course.replication.recorded_confidence import stored_sts  # noqa: E402
-from dspark_course.replication.recorded_serving import BESIDE_MTP, MEASURED  # noqa: E402
+from dspark_course.replication.recorded_serving import BESIDE_MTP, BESIDE_MTP_TWO_PASSES, MEASURED  # noqa: E402
 
 PROMPTS = 60  # a domain
 LEAST_STEPS = 4  # of a turn
@@ -49,7 +49,7 @@ def deep_world(passes, **rivals):
 
 
 WORLDS = {"shallow": shallow_world, "deep": partial(deep_world, 1), "deep-two-passes": partial(deep_world, 2),
-          BESIDE_MTP: partial(deep_world, 1, mtp=DEEP_MTP)}
+          BESIDE_MTP: partial(deep_world, 1, mtp=DEEP_MTP[1]), BESIDE_MTP_TWO_PASSES: partial(deep_world, 2, mtp=DEEP_MTP[2])}
 
 
 def measure(lab, drafters, concurrencies, turns, blocks, path):

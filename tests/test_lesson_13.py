@@ -339,7 +339,7 @@ def test_the_server_beside_mtp_is_told_as_measured():
     assert round(over[16].value, 1) == 1
     loss = quantities.static_loss(beside)
     assert f"one draft out of DSpark's block brings even less than seven, by {-100 * loss.value:.0f} %" in prose and loss.high < 0
-    assert our_results.measured(DEEP_MTP)["training"]["steps"] == our_results.measured(DEEP["dspark"][0])["training"]["steps"]
+    assert our_results.measured(DEEP_MTP[1])["training"]["steps"] == our_results.measured(DEEP["dspark"][0])["training"]["steps"]
     shallow = recorded_serving.throughput_over_mtp()["lagged"]
     assert "from about twice MTP-1's with few under way to hardly more with 64 (lesson 11)" in prose
     assert 1.8 < shallow[1].value < 2.2 and 1 < shallow[64].value < 1.1

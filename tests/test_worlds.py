@@ -272,6 +272,8 @@ def test_each_recipe_makes_the_passes_with_the_seed_that_its_place_says():
             of_one_pass = load_recipe(studies.DEEP[name][0])
             for seed, recipe in enumerate(recipes, 1):
                 assert load_recipe(recipe) == {**of_one_pass, "name": recipe, "seed": seed, "epochs": passes}
+    for passes, recipe in studies.DEEP_MTP.items():
+        assert load_recipe(recipe) == {**load_recipe(studies.DEEP_MTP[1]), "name": recipe, "epochs": passes}
     for passes, trained in studies.SHALLOW_PASSES.items():
         for name, (recipe,) in trained.items():
             of_one_pass = load_recipe(studies.SHALLOW_ALIKE[name][0])
@@ -281,7 +283,7 @@ def test_each_recipe_makes_the_passes_with_the_seed_that_its_place_says():
     assert all(recipe == {**base, "name": recipe["name"], "config": {**base["config"], **change}} for recipe, change in changed)
 
 
-@pytest.mark.parametrize(("world", "drafters"), [("deep", {**studies.DEEP, "mtp": (studies.DEEP_MTP,)}), ("shallow", studies.SHALLOW_ALIKE)])
+@pytest.mark.parametrize(("world", "drafters"), [("deep", {**studies.DEEP, "mtp": tuple(studies.DEEP_MTP.values())}), ("shallow", studies.SHALLOW_ALIKE)])
 def test_each_drafter_is_trained_at_the_rate_that_its_search_found(world, drafters):
     found = worlds.searched_rates(world)
     assert set(found) == {recipes[0] for recipes in drafters.values()}

@@ -36,10 +36,10 @@ LENGTH_STUDY = {(drafter, length): f"{recipe}-length-{length}" for length in LEN
                 for drafter, recipe in {"dflash": TABLE_1["dflash"], **HEADS}.items() if drafter != "dspark_gated"}
 DEEP_LENGTH_STUDY = {(drafter, length): f"deep-{drafter}-length-{length}" for length in LENGTHS for drafter in ("dflash", "dspark")}
 DEEP_LENGTH_STUDY |= {("dspark_rnn", 16): DEEP_HEADS[16]["dspark_rnn"]}
-DEEP_MTP = "deep-mtp"  # served beside DSpark
+DEEP_MTP = {1: "deep-mtp", 2: "deep-mtp-two-passes"}  # served beside DSpark: passes over the answers: recipe
 DIRECT_ACCEPTANCE = tuple(f"{losses}-seed-{seed}" for seed in (1, 2) for losses in ("three-losses", "direct-acceptance"))  # lesson 07
 MEASURED_RECIPES = tuple(dict.fromkeys([
-    *TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values(), *DEEP_LENGTH_STUDY.values(), DEEP_MTP,
+    *TABLE_1.values(), *HEADS.values(), *DEPTHS.values(), *LENGTH_STUDY.values(), *DEEP_LENGTH_STUDY.values(), DEEP_MTP[1],
     *(recipe for passes in (DEEP_PASSES, SHALLOW_PASSES) for trained in passes.values() for seeds in trained.values() for recipe in seeds),
     *(recipe for heads in (*DEEP_HEADS.values(), DEEP_HEADS_TWO_PASSES) for recipe in heads.values()),
     *DEEP_DEPTHS.values(), *DEEP_TAPS.values(),

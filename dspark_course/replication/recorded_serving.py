@@ -21,9 +21,10 @@ from . import recorded_confidence
 
 SERVERS = {"shallow": "shallow world", "deep": "deep world, one pass", "deep-two-passes": "deep world, two passes"}  # what serves where
 BESIDE_MTP = "deep-beside-mtp"  # the deep world's DSpark and its MTP-1, one pass each, at every load
+BESIDE_MTP_TWO_PASSES = "deep-two-passes-beside-mtp"  # two passes each, at some
 MEASURED = {world: ROOT / "assets" / "measurements" / "serving" / file for world, file in
             (("shallow", "engine.json"), ("deep", "deep_engine.json"), ("deep-two-passes", "deep_engine_two_passes.json"),
-             (BESIDE_MTP, "deep_engine_beside_mtp.json"))}
+             (BESIDE_MTP, "deep_engine_beside_mtp.json"), (BESIDE_MTP_TWO_PASSES, "deep_engine_two_passes_beside_mtp.json"))}
 MEASURED_BY = {world: "make serving" if world == "shallow" else f"python scripts/serving.py --world {world}" for world in MEASURED}
 WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
 
