@@ -283,7 +283,8 @@ def test_each_recipe_makes_the_passes_with_the_seed_that_its_place_says():
     assert all(recipe == {**base, "name": recipe["name"], "config": {**base["config"], **change}} for recipe, change in changed)
 
 
-@pytest.mark.parametrize(("world", "drafters"), [("deep", {**studies.DEEP, "mtp": tuple(studies.DEEP_MTP.values())}), ("shallow", studies.SHALLOW_ALIKE)])
+@pytest.mark.parametrize(("world", "drafters"), [("deep", {**studies.DEEP, "mtp": tuple(studies.DEEP_MTP.values())}),
+                                                 ("shallow", studies.SHALLOW_ALIKE)])
 def test_each_drafter_is_trained_at_the_rate_that_its_search_found(world, drafters):
     found = worlds.searched_rates(world)
     assert set(found) == {recipes[0] for recipes in drafters.values()}
