@@ -9,11 +9,15 @@ import stated
 
 from dspark_lite.common import paper
 from dspark_lite.common.names import DOMAINS
+from dspark_course.making.recipes import load_recipe
 from dspark_course.measure.studies import DEEP_HEADS, DEPTHS, HEADS, LENGTH_STUDY, LENGTHS, SHALLOW_ALIKE, TABLE_1
 from dspark_course.replication import claims, deep_claims, experiments, ledger, our_results, quantities, worlds
 
 TIES = [
-    (r"on math, where the interval is (\d+) % narrower, and hardly on code and chat", r"measured +math (\d+)%, code [1-9]%, chat [1-9]%$"),
+    (r"go together \(correlation [\d.]+\) and the interval is (\d+) % narrower", r"measured +math (\d+)%, code [1-9]%, chat [1-9]%$"),
+    (r"here on math, where their lengths go together \(correlation ([\d.]+)\)", r"^math  unpaired .*\n +correlation .*: ([\d.]+)$"),
+    (r"On code and chat they hardly do \(([\d.]+) and [\d.]+\)", r"^code  unpaired .*\n +correlation .*: ([\d.]+)$"),
+    (r"On code and chat they hardly do \([\d.]+ and ([\d.]+)\)", r"^chat  unpaired .*\n +correlation .*: ([\d.]+)$"),
     (r"it is made on chat \(\+([\d.]+) %\)", r"^chat  paired +\+([\d.]+)%"),
     (r"and hardly on code \(\+([\d.]+) %\)", r"^code  paired +\+([\d.]+)%"),
     (r"where it falls least in the paper: by ([\d.]+)\. DSpark falls by ([\d.]+) there", r"^chat  DFlash \+([\d.]+), DSpark \+([\d.]+)"),
@@ -31,7 +35,8 @@ TIES = [
     (r"of its (\d+) refusals it could lose no more than those (\d+)", r"^dflash .* of (\d+) refusals (\d+) in the name"),
     (r"told the name, it is ([\d.]+) %\. So set code aside", r"^DSpark over DFlash on code: .* as it is, \+([\d.]+)%"),
     (r"On code DSpark's gain is then \+([\d.]+) %, with an interval above zero", r"^code  at 8 \+([\d.]+)% \[\+"),
-    (r"where Table 1 has \+([\d.]+) and an interval that holds zero", r"^code  paired +\+([\d.]+)% +\[ -"),
+    (r"where before it was \+([\d.]+) on the same 100 prompts, with an interval that holds zero", r"^DSpark over DFlash on code: \+([\d.]+)% \[-"),
+    (r"at 1,024 tokens it is ([\d.]+) % here, too", r"\+([\d.]+)% at 1024 tokens"),
     (r"note 2's gain is ([\d.]+) %, note 11's lag is gone", r"^DSpark over DFlash on code: .* as it is, \+([\d.]+)%"),
 ]
 
@@ -46,27 +51,37 @@ def test_the_headline_is_what_table_1_says():
     longest = {place: max(TABLE_1, key=lambda name: our_results.accepted_lengths(TABLE_1[name])[key].value)
                for place, key in our_results.PLACES.items()}
     assert longest == {"math": "dspark", "code": "eagle3", "chat": "small_lm", "mean": "eagle3"}
-    assert ("**DSpark is first on math alone.** On code and in the mean Eagle3 accepts longest; on chat the small LM does, with Eagle3 "
-            "second.") in prose
-    chat = {name: our_results.accepted_lengths(recipe)["chat"].value for name, recipe in TABLE_1.items()}
-    assert sorted(chat, key=chat.get)[-2:] == ["eagle3", "small_lm"]
-    over = {rival: our_results.gains(TABLE_1["dspark"], TABLE_1[rival])["all"].value for rival in ("eagle3", "dflash")}
+    assert "**DSpark is first on math alone.** In the mean Eagle3 accepts longest; on code Eagle3 and the small LM cannot be told apart," in prose
+    rivals = our_results.gains(TABLE_1["eagle3"], TABLE_1["small_lm"])
+    assert rivals["code"].low < 0 < rivals["code"].high and "on chat the small LM is first" in prose and rivals["chat"].high < 0 < rivals["all"].low
+    behind = our_results.gains(TABLE_1["dspark"], TABLE_1["small_lm"])["all"]
+    assert f"DSpark is behind the small LM in the mean, too ({100 * behind.value:.1f} %)" in prose and behind.high < 0
+    assert "DFlash, in the paper ahead of Eagle3 on Qwen3-4B, is far below it here." in prose
+    assert paper.macro_gain("Qwen3-4B", "dflash", "eagle3") > 0 and our_results.gains(TABLE_1["dflash"], TABLE_1["eagle3"])["all"].high < -0.15
+    gains = {rival: our_results.gains(TABLE_1["dspark"], TABLE_1[rival])["all"] for rival in ("eagle3", "dflash")}
+    over = {rival: gain.value for rival, gain in gains.items()}
     theirs = {rival: paper.macro_gain("Qwen3-4B", "dspark", rival) for rival in over}
     assert "on code and chat Eagle3's one layer, or a small LM, has its first draft accepted more than nine times in ten, so" in prose
     assert all(our_results.conditional_acceptance(TABLE_1[name], domain)[0].value > 0.9 for name in ("eagle3", "small_lm")
                for domain in ("code", "chat"))
     assert f"DSpark's mean gain is {100 * over['eagle3']:.1f} % where the paper has +{100 * theirs['eagle3']:.1f} %" in prose
-    assert f"the mean gain of {100 * over['dflash']:.1f} % is close to the paper's range" in prose
-    assert abs(over["dflash"] - min(paper.macro_gain(target, "dspark", "dflash") for target in paper.TARGETS)) < 0.025
+    told = "DSpark's mean gain of {:.1f} % [{:.1f}, {:.1f}] is a little below the paper's range"
+    assert told.format(*(100 * part for part in (gains["dflash"].value, gains["dflash"].low, gains["dflash"].high))) in prose
+    assert 0 < min(paper.macro_gain(target, "dspark", "dflash") for target in paper.TARGETS) - gains["dflash"].high < 0.01
     assert f"and {100 * min(paper.macro_gain(target, 'dspark', 'eagle3') for target in paper.TARGETS):+.1f} % where it has least" in prose
 
 
 def test_every_block_drafter_with_l1_has_the_dent_and_dflash_has_not():
-    assert "Every block drafter here that learned from 0.9 L1 and 0.1 cross-entropy has it" in stated.prose("12")
+    assert ("Every block drafter here that learned from 0.9 L1 and 0.1 cross-entropy has it, with two or three layers (with one at position 4)"
+            in stated.prose("12"))
+    cure = load_recipe(experiments.CURE)
+    assert cure["config"]["markov_head_type"] == "vanilla" and cure["loss"]["cross_entropy_first"] > 0
+    assert "Lesson 07's cure keeps the head, begins with cross-entropy, and has no dent." in stated.prose("12")
     for recipe in ("tiny-dspark", "tiny-dspark-1-layer", "tiny-dspark-2-layers", "tiny-dspark-gated", "tiny-dspark-rnn", "tiny-dflash"):
         rates = [found.value for found in our_results.conditional_acceptance(recipe, "code")]
         assert our_results.measured(recipe)["recipe"]["loss"]["l1"] == (0.0 if recipe == "tiny-dflash" else 0.9)
         dent = min(rates[2], rates[4]) - rates[3] > 0.05
+        assert (min(rates[1:3]) - rates[0] > 0.03) == (recipe not in ("tiny-dflash", "tiny-dspark-1-layer")), "the dent at position 1"
         assert dent == (recipe != "tiny-dflash"), recipe
 
 
@@ -128,13 +143,14 @@ def test_what_the_interval_says_of_the_name():
     assert 0.025 < told.low < 0.115 < told.high
 
 
-def test_eagle3s_lead_on_chat_is_made_late_in_the_block():
-    found = stated.caught(r"^on chat DSpark's rates imply ([\d.]+), with Eagle3's at position 1 ([\d.]+), with Eagle3's at 2 to 7 ([\d.]+); "
-                          r"Eagle3's own ([\d.]+)$", stated.printed("12"), "the output")
-    assert any(f"By the rates Eagle3 accepts {found[3]} on chat, DSpark {found[0]}." in cell.source for cell in stated.cells("12"))
-    assert "So the easy first draft is not why Eagle3 leads there. It leads late in the block" in stated.prose("12")
-    as_it_is, first, later, _ = map(float, found)
-    assert first - as_it_is < (later - as_it_is) / 5
+def test_eagle3s_lead_on_chat_is_made_after_the_first_draft():
+    found = stated.caught(r"^on chat DSpark's rates imply ([\d.]+), with Eagle3's at position 1 ([\d.]+), with Eagle3's at 2 to 4 ([\d.]+), "
+                          r"with Eagle3's at 5 to 7 ([\d.]+); Eagle3's own ([\d.]+)$", stated.printed("12"), "the output")
+    assert any(f"By the rates Eagle3 accepts {found[4]} on chat, DSpark {found[0]}." in cell.source for cell in stated.cells("12"))
+    assert "So the easy first draft is not why Eagle3 leads there. It leads in the rest of the block" in stated.prose("12")
+    as_it_is, first, middle, last, _ = map(float, found)
+    assert first - as_it_is < (min(middle, last) - as_it_is) / 3
+    assert "the RNN head reads them all and, as trained here, is further behind Eagle3." in stated.prose("12")
     markov, rnn = (our_results.gains(HEADS[head], TABLE_1["eagle3"])["chat"].value for head in ("dspark", "dspark_rnn"))
     assert "as trained here it is further behind" in row("1 on chat") and rnn < markov < 0
 
@@ -165,6 +181,10 @@ def test_how_many_claims_are_counted():
     counts = {outcome: sum(entry.verdict == outcome for entry in ledger.entries()) for outcome in (ledger.REPLICATES, ledger.UNTESTABLE)}
     tested = len(ledger.entries()) - counts[ledger.UNTESTABLE]
     assert f"So {counts[ledger.REPLICATES]} of the {tested} that can be tested." in stated.prose("12")
+    assert ledger.verdict_counts([entry.margins for entry in ledger.entries() if entry.verdict != ledger.UNTESTABLE]) == (
+        "11 replicate, 7 come out the other way round, 5 cannot be told")
+    assert "Of the twelve that do not, seven come out the other way round, and of five we cannot tell." in stated.prose("12")
+    assert "11 of 23 claims replicate." in stated.prose("12")
     assert "others take up to nine margins" in stated.prose("12") and max(len(entry.margins or {}) for entry in ledger.entries()) == 9
     asked = f"The ledger has {len(ledger.entries())} claims, one of which cannot be tested here"
     assert counts[ledger.UNTESTABLE] == 1 and any(asked in cell.source for cell in stated.cells("12"))
@@ -183,7 +203,9 @@ def test_the_ledger_is_the_last_figure():
 
 
 def test_where_the_gain_stops_growing_with_the_draft():
-    assert "In the paper it grows with every step; here on math and chat it stops at length 12." in stated.prose("12")
+    assert ("In the paper it grows with every step; here on math and chat we see it grow no more after length 12, which our prompts cannot tell "
+            "from a little growth.") in stated.prose("12")
+    assert all(growth.low < 0 < growth.high for domain in ("math", "chat") for growth in [quantities.gain_growth((domain,), 12, 16)])
     for domain in DOMAINS:
         theirs = [quantities.paper_gain(domain, length) for length in LENGTHS]
         ours = [quantities.length_gain(domain, length).value for length in LENGTHS]
@@ -193,6 +215,8 @@ def test_where_the_gain_stops_growing_with_the_draft():
 
 def test_whether_the_gain_grows_from_12_to_16_is_left_open():
     growth = quantities.gain_growth(DOMAINS, 12, 16)
+    lengths = paper.claim("latency context lengths")
+    assert f"The paper's contexts are {min(lengths)} to {max(lengths):,} tokens" in stated.prose("12")
     assert "From 12 to 16 the interval of the gain's growth holds zero" in stated.prose("12") and growth.low < 0 < growth.high
 
 
@@ -215,7 +239,7 @@ def test_dspark_falls_less_than_half_as_much_and_how_sure_that_is():
 def test_eagle3_hardly_falls_on_chat():
     first, *_, last = [found.value for found in our_results.conditional_acceptance(TABLE_1["eagle3"], "chat")]
     assert abs(first - last) < 0.03
-    assert "It leads late in the block, where its line in Figure 2 hardly falls." in stated.prose("12")
+    assert "It leads in the rest of the block, where its line in Figure 2 hardly falls." in stated.prose("12")
     leads = [ours.value - theirs.value for ours, theirs in zip(*(our_results.conditional_acceptance(TABLE_1[name], "chat")
                                                                  for name in ("eagle3", "dspark")))]
     assert leads[-1] > 5 * leads[0]
@@ -238,7 +262,7 @@ def test_head_and_layer_beside_the_papers_are_told_as_measured():
                        paper.by_depth("dspark", 5)[domain] / paper.by_depth("dspark", 2)[domain] - 1) for domain in DOMAINS}
     assert "head and loss bring less than half of what they bring in the paper, and our third layer more than three there" in prose
     assert head["math"].value < theirs["math"][0] / 2 and layer["math"].value > theirs["math"][1]
-    assert "Lesson 13 parts them, in another world: there each brings about half." in prose and "Math and chat fit:" in prose
+    assert "Lesson 13 parts them, in another world: there the head brings a little more than half." in prose and "Math and chat fit:" in prose
     assert "little choice and little gain, much choice and much gain" in prose and head["math"].value < head["chat"].value
     assert {our_results.measured(recipe)["prompts"][domain] for recipe in LENGTH_STUDY.values() for domain in DOMAINS} == {100}
     rates = [0.93, *paper.conditional_acceptance("dspark", "math")[1:]]
