@@ -8,7 +8,7 @@ from dspark_course.replication import deep_claims, ledger
 TOLD = {  # how the claim begins: the lesson and the sentence that tell it
     "DSpark accepts longer than Eagle3 in the mean": ("06", "**The miniature does not replicate the paper's main comparison.**"),
     "DSpark accepts longer than DFlash in the mean": ("12", "But it is made on chat (+47.5 %) and hardly on code (+2.4 %)."),
-    "DSpark accepts longer than a small language model": ("12", "On code and in the mean Eagle3 accepts longest; on chat the small LM does"),
+    "DSpark accepts longer than a small language model": ("12", "In the mean Eagle3 accepts longest; on code Eagle3 and the small LM cannot be told"),
     "a DSpark of 2 layers accepts longer": ("12", "On math and code it is not: two layers stay 4.2 and 3.7 % short of DFlash"),
     "the sequential head makes a round longer": ("12", "at length 16 DSpark's rounds are 4.2 % longer than DFlash's"),
     "the RNN head accepts a little longer": ("12", "In the paper the RNN head (black) is a little ahead; here it is behind"),
