@@ -235,12 +235,19 @@ def test_the_deep_world_judges_the_claims_that_it_names_by_the_same_rule(made):
         (entry,) = (entry for entry in ledger.entries() if entry.claim.says.startswith(begins))
         says = entry.claim.says
         assert int(passes) == deep_claims.DEEP_CLAIMS[begins][0]
-        assert (here, there) == (entry.verdict, f"**{ledger.verdict(judged[says])}**")
+        why_not = ledger.shortfall(judged[says])
+        assert (here, there) == (entry.verdict, f"**{ledger.verdict(judged[says])}**" + (f": {why_not}" if why_not else ""))
         assert len(shown.split("<br>")) == len(judged[says])
-        outcome = "it replicates" if there == f"**{ledger.REPLICATES}**" else f"it does not, either ({ledger.shortfall(judged[says])})"
+        outcome = "it replicates" if there == f"**{ledger.REPLICATES}**" else f"it does not, either ({why_not})"
         assert not entry.why or f"    - In the deep world (lesson 13) {outcome}: " in ledger.notes()
-    changed = [row for row in rows if row.split("|")[3].strip() != row.split("|")[4].strip(" *")]
+    changed = [row for row in rows if row.split("|")[3].strip() != row.split("**")[1]]
     assert ledger.deep_table(only_changed=True).splitlines()[2:] == changed
+
+
+def test_verdicts_are_counted_by_their_outcome():
+    above, below, unsure = Estimate(1.0, 0.5, 1.5), Estimate(-1.0, -1.5, -0.5), Estimate(0.1, -0.5, 0.7)
+    counted = ledger.verdict_counts([{"a": above}, {"a": above, "b": unsure}, {"a": unsure}, {"a": below, "b": unsure}])
+    assert counted == "1 replicate, 1 come out the other way round, 2 cannot be told"
 
 
 def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):
