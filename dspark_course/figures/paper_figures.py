@@ -7,7 +7,7 @@ measurements are not there raises DSparkLiteError.
 import numpy as np
 
 from dspark_lite.common import paper
-from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_lite.common.names import DOMAINS
 from ..measure import studies
 from ..replication import our_results, quantities, recorded_serving, worlds
 from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on, policy_style
@@ -103,20 +103,20 @@ def two_worlds():
     return fig
 
 
-def gain_by_training_and_world(rival: str = "eagle3"):
-    """DSpark's gain over a rival in the shallow world as trained for Table 1, there trained as in the deep world, and in the deep world,
+def gain_by_training_and_world():
+    """DSpark's gain over Eagle3 in the shallow world as trained for Table 1, there trained as in the deep world, and in the deep world,
     a panel for each domain and one for the mean."""
     made = worlds.worlds_and_trainings()
     fig, panels = figure(len(COLUMNS), width=2.6, height=3.1, sharey=True)
     for axes, (title, place) in zip(panels, our_results.PLACES.items()):
-        found = [our_results.gains_over_seeds(recipes["dspark"], recipes[rival])[place].scaled(100) for recipes in made.values()]
-        draw_estimates(axes, np.arange(len(made)), found, {**drafter_style(rival), "linestyle": "none"})
+        found = [our_results.gains_over_seeds(recipes["dspark"], recipes["eagle3"])[place].scaled(100) for recipes in made.values()]
+        draw_estimates(axes, np.arange(len(made)), found, {**drafter_style("eagle3"), "linestyle": "none"})
         axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
         axes.set(xticks=range(len(made)), xticklabels=[name.replace(", ", ",\n") for name in made], xlim=(-0.4, len(made) - 0.6), title=title)
         axes.tick_params(axis="x", labelsize=7)
-    panels[0].set_ylabel(f"DSpark's accepted length over\n{DRAFTER_LABELS[rival]}'s (%)")
-    added = {cause: found["all"] for cause, found in worlds.training_and_world(rival).items()}
-    fig.suptitle(f"DSpark over {DRAFTER_LABELS[rival]} in the mean: " + ", ".join(
+    panels[0].set_ylabel("DSpark's accepted length over\nEagle3's (%)")
+    added = {cause: found["all"] for cause, found in worlds.training_and_world("eagle3").items()}
+    fig.suptitle("DSpark over Eagle3 in the mean: " + ", ".join(
         f"the {cause} adds {100 * e.value:+.1f} [{100 * e.low:+.1f}, {100 * e.high:+.1f}] points" for cause, e in added.items()), fontsize=11)
     measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
     return fig
@@ -159,20 +159,20 @@ def longer_training():
     return fig
 
 
-def gain_by_passes_and_world(rival: str = "eagle3"):
-    """DSpark's gain over a rival by passes over the answers in either world, trained alike, a panel for each domain and one for the mean."""
-    found = {world: worlds.leads(rival, world) for world in worlds.PASSES}
+def gain_by_passes_and_world():
+    """DSpark's gain over Eagle3 by passes over the answers in either world, trained alike, a panel for each domain and one for the mean."""
+    found = {world: worlds.leads("eagle3", world) for world in worlds.PASSES}
     fig, panels = figure(len(COLUMNS), width=2.6, height=3.2, sharey=True)
     for axes, (title, place) in zip(panels, our_results.PLACES.items()):
         for shift, (world, by_passes), lines in zip((0.97, 1.03), found.items(), (":", "-")):
-            style = {**drafter_style(rival), "linestyle": lines, "label": f"{world} world"}
+            style = {**drafter_style("eagle3"), "linestyle": lines, "label": f"{world} world"}
             draw_estimates(axes, shift * np.array(list(by_passes)), [gains[place].scaled(100) for gains in by_passes.values()], style)
         axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
         axes.set_xscale("log", base=2)
         axes.set(xticks=PASS_TICKS, xticklabels=PASS_TICKS, xlabel="passes over the answers", title=title)
-    panels[0].set_ylabel(f"DSpark's accepted length over\n{DRAFTER_LABELS[rival]}'s (%)")
+    panels[0].set_ylabel("DSpark's accepted length over\nEagle3's (%)")
     most = max(set.intersection(*(set(by_passes) for by_passes in found.values())))
-    fig.suptitle(f"DSpark over {DRAFTER_LABELS[rival]} in the mean after {most} passes: " + ", ".join(
+    fig.suptitle(f"DSpark over Eagle3 in the mean after {most} passes: " + ", ".join(
         f"{by_passes[most]['all'].value:+.1%} in the {world} world" for world, by_passes in found.items()), fontsize=11)
     measured_on(panels[-1], our_results.measured(studies.DEEP["dspark"][0])["device"])
     fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(found), fontsize=8)

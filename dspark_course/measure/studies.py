@@ -12,7 +12,7 @@ def _of_seeds(recipe: str, seeds: int = 3) -> tuple[str, ...]:
 
 DEEP_PASSES = {  # in the deep world, by passes over the answers: drafter: recipes that differ in their seed
     1: {name: _of_seeds(f"deep-{name}") for name in ("eagle3", "dflash", "dspark")},
-    2: {"eagle3": _of_seeds("deep-eagle3-two-passes"), "dflash": _of_seeds("deep-dflash-two-passes"), "dspark": _of_seeds("deep-dspark-two-passes")},
+    2: {name: _of_seeds(f"deep-{name}-two-passes") for name in ("eagle3", "dflash", "dspark")},
     4: {name: (f"deep-{name}-four-passes",) for name in ("eagle3", "dflash", "dspark")}}
 DEEP = DEEP_PASSES[1]
 SHALLOW_PASSES = {  # the shallow world's drafters, trained as the deep world's, with as many updates in a pass: drafter: recipes

@@ -21,7 +21,7 @@ from . import recorded_confidence
 
 SERVERS = {"shallow": "shallow world", "deep": "deep world, one pass", "deep-two-passes": "deep world, two passes"}  # what serves where
 BESIDE_MTP = "deep-beside-mtp"  # the deep world's DSpark and its MTP-1, one pass each, at every load
-BESIDE_MTP_TWO_PASSES = "deep-two-passes-beside-mtp"  # two passes each, at some
+BESIDE_MTP_TWO_PASSES = "deep-two-passes-beside-mtp"  # two passes each, with 4, 16 and 64 requests under way
 MEASURED = {world: ROOT / "assets" / "measurements" / "serving" / file for world, file in
             (("shallow", "engine.json"), ("deep", "deep_engine.json"), ("deep-two-passes", "deep_engine_two_passes.json"),
              (BESIDE_MTP, "deep_engine_beside_mtp.json"), (BESIDE_MTP_TWO_PASSES, "deep_engine_two_passes_beside_mtp.json"))}

@@ -99,8 +99,9 @@ def worlds_and_trainings() -> dict[str, dict[str, tuple[str, ...]]]:
 def training_and_world(rival: str) -> dict[str, dict[str, Estimate]]:
     """What the training and what the world adds to DSpark's gain over a rival, by domain and in the mean: the differences between
     neighbours of `worlds_and_trainings`."""
-    old, alike, _ = ((recipes["dspark"], recipes[rival]) for recipes in worlds_and_trainings().values())
-    return {"training": our_results.gain_difference(alike, old, same_prompts=True), "world": added_by_the_world(rival)[1]}
+    old, alike, deep = ((recipes["dspark"], recipes[rival]) for recipes in worlds_and_trainings().values())
+    return {"training": our_results.gain_difference(alike, old, same_prompts=True),
+            "world": our_results.gain_difference(deep, alike, same_prompts=False)}
 
 
 def training_and_world_table(*rivals: str) -> str:
