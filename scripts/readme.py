@@ -1,4 +1,4 @@
-"""Write three tables into README.md between comment markers: the drafters as measured, the lessons, the outside judges."""
+"""Write tables between comment markers: the drafters as measured and the lessons into README.md, the judges into docs/judges.md."""
 
 import json
 import sys
@@ -10,6 +10,7 @@ from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
 from dspark_course.figures.scoreboard import benchmark, benchmark_rows
 
 README = ROOT / "README.md"
+JUDGES_PAGE = ROOT / "docs" / "judges.md"
 PREDICTION = ("(T4: not measured. Predicted from its data sheet and from the passes that each lesson makes, without the download: "
               "`scripts/predict_t4.py`.)")
 JUDGES = ROOT / "assets" / "measurements" / "judges.json"
@@ -48,18 +49,19 @@ def judges():
     return "\n".join(lines)
 
 
-TABLES = {("<!-- drafters: written by make notebooks -->", "<!-- end of drafters -->"): drafters,
-          ("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): lessons,
-          ("<!-- judges: written by make judges -->", "<!-- end of judges -->"): judges}
+TABLES = {  # by page: (begin, end): what stands between them
+    README: {("<!-- drafters: written by make notebooks -->", "<!-- end of drafters -->"): drafters,
+             ("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): lessons},
+    JUDGES_PAGE: {("<!-- judges: written by make judges -->", "<!-- end of judges -->"): judges}}
 
 
-def render(text):
-    """Return README text with the tables between their markers made anew."""
-    for (begin, end), table in TABLES.items():
+def render(page, text):
+    """Return the text of a page with the tables between its markers made anew."""
+    for (begin, end), table in TABLES[page].items():
         before, found_begin, rest = text.partition(begin)
         _, found_end, after = rest.partition(end)
         if not found_begin or not found_end:
-            raise LessonError(f"README.md must contain the markers `{begin}` and `{end}`, in this order.")
+            raise LessonError(f"{page.name} must contain the markers `{begin}` and `{end}`, in this order.")
         text = f"{before}{begin}\n{table()}\n{end}{after}"
     return text
 
@@ -67,7 +69,8 @@ def render(text):
 def main():
     """Run the command line; returns the exit code."""
     try:
-        write_text(README, render(README.read_text(encoding="utf-8")))
+        for page in TABLES:
+            write_text(page, render(page, page.read_text(encoding="utf-8")))
     except LessonError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,17 +1,14 @@
 """What is measured beyond the paper: both rules on the same blocks, the estimator beside the head."""
 
-import json
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from dspark_lite.common.files import ROOT
 from dspark_lite.decoding.block_verification import accept_block
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes
-from dspark_course.replication import our_results
 from dspark_course.measure.beyond import Blocks, auc_by_position, block_gain, estimated_logits, expected_by_rule, watch
 from dspark_course.measure.confidence import observe
 from dspark_course.measure.lab import setup
@@ -57,14 +54,3 @@ def test_an_estimator_that_learns_in_order_tells_survivors_apart():
     said = estimated_logits(blocks)
     assert np.array_equal(said[:99], estimated_logits(made(99))) and not np.array_equal(said[0], said[-1])
     assert min(auc_by_position(blocks, said)) > 0.75 and max(auc_by_position(blocks, blocks.logits)) < 0.6
-
-
-def test_readme_says_what_was_measured():
-    rows, text = json.loads((ROOT / "assets" / "measurements" / "beyond.json").read_text())["rows"], (ROOT / "README.md").read_text()
-    gains = [f"{row['accepted_length']['gain']['value']:.1%}".replace("%", f" % ({row['domain']})") for row in rows]
-    assert ", ".join(gains[:2]) + " and " + gains[2] in " ".join(text.split()) and f"On {rows[0]['prompts']} prompts a domain" in text
-    first, second = (our_results.gains(f"direct-acceptance-seed-{seed}", f"three-losses-seed-{seed}")["all"].value for seed in (1, 2))
-    assert f"one ended {-first:.1%} lower, the other {-second:.1%}".replace("%", " %") in " ".join(text.split())
-    for name in ("estimator", "confidence head"):
-        math, code, chat = (f"{row['auc'][name][-1]:.2f}" for row in rows)
-        assert f"{math}, {code} and {chat}" in " ".join(text.split())

@@ -54,8 +54,9 @@ def pinned(name="constraints.txt"):
 
 
 def test_readme_table_is_what_the_generator_writes():
+    for page in readme.TABLES:
+        assert readme.render(page, page.read_text(encoding="utf-8")) == page.read_text(encoding="utf-8")
     text = readme.README.read_text(encoding="utf-8")
-    assert readme.render(text) == text
     assert all(f"| {source.name[:2]} | [{notebooks.title(source)}]" in text for source in notebooks.lesson_sources())
 
 
@@ -70,13 +71,14 @@ def test_readmes_drafters_are_the_stored_benchmarks():
 
 def test_readme_without_markers_is_refused():
     with pytest.raises(notebooks.LessonError, match="markers"):
-        readme.render("# no markers")
+        readme.render(readme.README, "# no markers")
 
 
 def test_readme_names_the_commands_and_what_it_shows_exists():
     text = readme.README.read_text(encoding="utf-8")
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.M))
     assert set(re.findall(r"`?make (run|test|lab|notebooks|record|test-matrix)\b", text)) <= targets
+    assert len(text.splitlines()) <= 130
     links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
     assert [link for link in links if not (ROOT / link).exists()] == []
 
@@ -274,8 +276,8 @@ def test_a_room_says_in_two_sentences_what_lives_there_and_what_it_may_import(na
     assert named == ROOMS[name].split() or (name == "common" and "no other room" in says)
 
 
-def test_readme_shows_the_rooms():
-    text = readme.README.read_text(encoding="utf-8")
+def test_the_page_on_the_house_shows_the_rooms():
+    text = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)/` \| [^|]+ \|(.*)\|$", text, flags=re.M)
     assert {name: re.findall(r"`(\w+)`", imported) for name, imported in rows} == {name: above.split() for name, above in ROOMS.items()}
 

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = notebooks.ROOT
 SOURCES = notebooks.lesson_sources()
-PAGES = sorted((ROOT / "notebooks").glob("*.md"))
+PAGES = sorted([*(ROOT / "notebooks").glob("*.md"), *(ROOT / "docs").glob("*.md")])
 COMMITTED = sorted([*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks/solutions").glob("*.ipynb")])
 EXERCISE = re.compile(r"^### Exercise (\d+) · (.+) \((code|think|open)\)$", re.M)
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
