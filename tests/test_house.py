@@ -74,6 +74,17 @@ def test_readme_without_markers_is_refused():
         readme.render(readme.README, "# no markers")
 
 
+def test_readme_shows_a_persons_minutes_where_a_lesson_states_them(tmp_path, monkeypatch):
+    lesson = tmp_path / "07_a_title.py"
+    text = '# %% [markdown] tags=["header"]\n# # A title\n\n# %% tags=["setup"]\npass\n'
+    monkeypatch.setattr(readme, "lesson_sources", lambda: [lesson])
+    lesson.write_text(text)
+    assert [line.count("|") for line in readme.lessons().splitlines()] == [5, 5, 5]
+    lesson.write_text(text.replace('["header"]', '["header"] minutes=40 difficulty="medium"'))
+    lines = readme.lessons().splitlines()
+    assert [line.count("|") for line in lines] == [6, 6, 6] and lines[2].endswith("| 40 min (medium) | not measured yet |")
+
+
 def test_readme_names_the_commands_and_what_it_shows_exists():
     text = readme.README.read_text(encoding="utf-8")
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.M))

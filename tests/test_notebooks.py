@@ -13,7 +13,6 @@ import nbformat
 import notebooks
 import numpy as np
 import pytest
-import readme
 from jupyter_client.channels import AsyncZMQSocketChannel
 from kernel_replies import in_turns
 from PIL import Image
@@ -121,15 +120,9 @@ def test_a_badly_tagged_source_is_named(tmp_path, change, sentence):
         notebooks.read_cells(source)
 
 
-def test_the_header_states_a_persons_minutes_and_the_readme_shows_them(tmp_path, monkeypatch):
+def test_the_header_states_a_persons_minutes(tmp_path):
     timed = source_in(tmp_path, LESSON.replace('tags=["header"]', 'tags=["header"] minutes=40 difficulty="medium"'))
     assert "To work through: 40 min (medium). To run on a CPU" in notebooks.generate(timed, solutions=False).cells[0].source
-    monkeypatch.setattr(readme, "lesson_sources", lambda: [timed])
-    head, line, row = readme.lessons().splitlines()
-    assert "to work through" in head and row.endswith("| 40 min (medium) | not measured yet |")
-    assert {text.count(" | ") for text in (head, line, row)} == {4}
-    source_in(tmp_path)
-    assert "to work through" not in readme.lessons()
 
 
 def test_difference_sees_a_changed_cell_and_ignores_outputs(tmp_path):
