@@ -1,4 +1,4 @@
-"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | sweep | train | export | parity | doctor"""
+"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | sweep | train | export | parity | judge | doctor"""
 
 import argparse
 import sys
@@ -371,6 +371,16 @@ def _parity(options) -> dict:
     return {"fits": all(report.passed for report in reports)}
 
 
+def _judge(options) -> dict:
+    from .exercises.judge import judge, report
+    from .exercises.keep import own_file
+    from .measure.lab import setup
+
+    findings = judge(options.file or own_file(), setup("tiny", prompts=options.prompts), options.prompts)
+    print(report(findings))
+    return {"fits": all(finding.right for finding in findings), "findings": [finding._asdict() for finding in findings]}
+
+
 def _doctor(options) -> dict:
     from .measure.doctor import examine, machine_report
 
@@ -466,6 +476,9 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--for": {"dest": "engine", "required": True, "metavar": "ENGINE", "help": "vllm, sglang or llama.cpp"},
         "--out": {"dest": "folder", "type": Path, "required": True, "metavar": "OUT", "help": "a new folder"},
         "--target": {"default": "TARGET", "help": "what its model card and the printed command call the target"}}),
+    "judge": ("is the decoder in my_dspark.py lossless, and is it DSpark? Exit code 1 if not", _judge, {
+        "file": {"nargs": "?", "type": Path, "metavar": "FILE", "help": "default: my_dspark.py in this folder"},
+        "--json": JSON_OPTION, "--prompts": _count("a domain (default: %(default)s)", default=3)}),
     "parity": ("compare with folders of reference tensors", _parity, {
         "folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}}),
     "doctor": ("what this machine has, what fits, how long downloads take; nothing is downloaded", _doctor, {"--json": JSON_OPTION}),

@@ -201,7 +201,7 @@ COURSE = {
     "measure": "common decoding drafters scheduling models serving training world making",
     "replication": "common scheduling models serving training losslessness making measure",
     "figures": "common decoding scheduling measure replication",
-    "exercises": "common decoding drafters scheduling serving losslessness",
+    "exercises": "common decoding drafters scheduling models serving losslessness",
 }
 ROOMS = SYSTEM | COURSE
 PACKAGES = {"dspark_lite": (SYSTEM, {"__init__.py", "__main__.py"}), "dspark_course": (COURSE, {"__init__.py", "commands.py"})}
