@@ -99,7 +99,7 @@ def test_pulls_are_read_at_the_guess(closing):
 
 
 def measured(name, first, log=True):
-    """A drafter as scripts/diagnosis.py records it."""
+    """A drafter as diagnosis.json records it."""
     return {"drafter": name, "name_acceptance": [first, 0.5], "held_out_losses": {"l1": 0.25}, "position_acceptance": [first, 0.9],
             "loss_curve": {"step": [1.0, 2.0], "l1": [2.0, 0.5]} if log else {}}
 
