@@ -59,15 +59,15 @@ causes: .venv/course.stamp
 # What the course says of a GPU, measured on one without a download; unattended, and a stopped run goes on. ARGS=--small tries
 # all of it out on small shapes, on a CPU too.
 gpu: .venv/tests.stamp
-	$(BIN)/python scripts/gpu.py $(ARGS)
+	$(BIN)/python -m tools.gpu.gpu $(ARGS)
 
 # Programs that nobody here wrote, asked whether they agree; each in an environment of its own in build/environments.
 judges: .venv/course.stamp
-	$(BIN)/python scripts/judges.py $(ARGS); told=$$?; $(BIN)/python scripts/readme.py; exit $$told
+	$(BIN)/python -m tools.judges.judges $(ARGS); told=$$?; $(BIN)/python scripts/readme.py; exit $$told
 
 # vLLM's server on this machine, asked by the ordinary OpenAI client. No GPU is needed, minutes are.
 engine: .venv/course.stamp
-	$(BIN)/python scripts/engine.py $(ARGS)
+	$(BIN)/python -m tools.engine.engine $(ARGS)
 
 # The sets of versions that readers have: Colab's pinned runtimes (the oldest and the middle), its current one, and the
 # newest that the package index has. `make test-colab PYTHON=python3.13` has Colab's Python, too.
