@@ -3,6 +3,7 @@
 import os
 import random
 from pathlib import Path
+from unittest.mock import patch
 
 # A notebook's kernel starts in the notebook's folder and would not find the package.
 os.environ["PYTHONPATH"] = str(Path(__file__).parent)
@@ -14,9 +15,6 @@ import matplotlib.pyplot as plt  # noqa: E402
 import numpy  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
-from kernel_replies import wait_in_turns  # noqa: E402
-
-wait_in_turns()
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +30,14 @@ def figures_closed():
     """Leave no figure open for the tests that count them."""
     yield
     plt.close("all")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Give the kernels that nbmake starts the environment in which the committed notebooks were built."""
+    if not getattr(item, "nbmake", False):
+        return (yield)
+    from notebooks import KERNEL_SETTINGS
+
+    with patch.dict(os.environ, KERNEL_SETTINGS):
+        return (yield)
