@@ -480,7 +480,8 @@ COMMANDS = {  # name: what it does, what runs it, its options
     "train": ("train what a recipe describes; a stopped run resumes", _train, {
         "recipe": {"help": "a name in recipes/ or a JSON file"},
         "--device": {"help": "cpu or cuda (default: cuda where there is one)"},
-        "--out": {"dest": "folder", "type": Path, "metavar": "OUT", "help": "checkpoint folder (default: assets/checkpoints/NAME in a clone, else build/checkpoints/NAME)"},
+        "--out": {"dest": "folder", "type": Path, "metavar": "OUT",
+                  "help": "checkpoint folder (default: assets/checkpoints/NAME in a clone, build/checkpoints/NAME elsewhere)"},
         "--endpoint": {"metavar": "URL", "help": "an OpenAI-compatible server that has the target writes the answers"},
         "--search": {"nargs": "+", "type": float, "metavar": "RATE",
                      "help": "only compare these rates of Muon by short trainings, on answers that are held out"},

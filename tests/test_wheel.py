@@ -66,6 +66,10 @@ def command(installed, tmp_path):
     return lambda *arguments: run(installed / "bin" / "dspark-lite", *arguments, cwd=tmp_path)
 
 
+def test_the_tests_import_the_package_of_their_own_checkout():
+    assert ROOT == Path(__file__).resolve().parents[1]
+
+
 def test_the_wheel_holds_the_packages_and_what_their_commands_read(wheel):
     with ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}

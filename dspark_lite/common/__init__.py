@@ -2,3 +2,7 @@
 
 It imports no other room, and every room may import it.
 """
+
+from .supported import check_versions
+
+check_versions()  # every import of dspark_lite begins here, before one of an old library fails in its own words
