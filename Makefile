@@ -9,7 +9,7 @@ PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
 SETS := oldest middle colab newest
 
-.PHONY: run lab test notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges engine
+.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges engine
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -20,6 +20,13 @@ lab: .venv/course.stamp
 
 test: .venv/tests.stamp
 	$(BIN)/python $(PYTEST)
+
+# What somebody gets who installs this: `pip install .` into an empty environment, then the demo, away from the repository.
+wheel:
+	rm -rf build/lib build/wheel
+	$(PYTHON) -m venv build/wheel/environment
+	build/wheel/environment/bin/python $(PIP_INSTALL) . -c constraints.txt
+	cd build/wheel && environment/bin/dspark-lite demo
 
 # From notebooks/src to notebooks/ and notebooks/solutions/, executed, and the table in README.md.
 notebooks: .venv/course.stamp
