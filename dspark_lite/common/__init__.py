@@ -1,7 +1,4 @@
-"""The ground floor: errors, names, files, clocks, intervals, numbers in words, and the paper's numbers.
-
-It imports no other room, and every room may import it.
-"""
+"""The ground floor: errors, names, files, clocks, intervals, numbers in words, and the paper's numbers."""
 
 from .supported import check_versions
 
