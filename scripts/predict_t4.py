@@ -33,7 +33,7 @@ from dspark_course.measure.journal import commit  # noqa: E402
 from dspark_course.measure.lab import NEW_TOKENS  # noqa: E402
 from dspark_lite.common.files import write_json  # noqa: E402
 from dspark_lite.common.origin import versions  # noqa: E402
-from dspark_lite.models import shapes  # noqa: E402
+from dspark_course.measure import shapes  # noqa: E402
 from dspark_lite.models.checkpoints import EMBEDDED  # noqa: E402
 from dspark_lite.training.precision import REACHED  # noqa: E402
 
