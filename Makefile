@@ -11,17 +11,24 @@ PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
 NBMAKE := --nbmake --nbmake-timeout 900 notebooks
 SETS := oldest middle colab newest
 
-.PHONY: run lab test notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges engine
+.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges engine
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
 	$(BIN)/python scripts/run_course.py $(ARGS)
 
 lab: .venv/course.stamp
-	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
+	$(BIN)/dspark-lite lab -- $(ARGS)
 
 test: .venv/tests.stamp
 	$(BIN)/python $(PYTEST) $(NBMAKE)
+
+# What somebody gets who installs this: `pip install .` into an empty environment, then the demo, away from the repository.
+wheel:
+	rm -rf build/lib build/wheel
+	$(PYTHON) -m venv build/wheel/environment
+	build/wheel/environment/bin/python $(PIP_INSTALL) . -c constraints.txt
+	cd build/wheel && environment/bin/dspark-lite demo
 
 # From notebooks/src to notebooks/ and notebooks/solutions/, executed, and the table in README.md.
 notebooks: .venv/course.stamp
@@ -78,11 +85,11 @@ $(SETS:%=test-%): test-%: .venv-%/tests.stamp
 	.venv-$*/bin/python -m pip list 2>/dev/null | grep -E '^(torch|transformers|huggingface_hub|datasets|numpy|matplotlib|ipywidgets) '
 	.venv-$*/bin/python $(PYTEST) $(NBMAKE)
 
-.venv/course.stamp: requirements.txt constraints.txt
+.venv/course.stamp: pyproject.toml requirements.txt constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("Python 3.10 or newer is needed: make PYTHON=python3.11 ...")'
-	@echo "Installing the requirements into .venv (about 1.5 GB on disk)"
+	@echo "Installing dspark-lite and what it needs into .venv (about 1.5 GB on disk)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP_INSTALL) -r requirements.txt -c constraints.txt
+	$(BIN)/python $(PIP_INSTALL) -e . -c constraints.txt
 	touch $@
 
 .venv/tests.stamp: requirements-dev.txt .venv/course.stamp
@@ -90,8 +97,8 @@ $(SETS:%=test-%): test-%: .venv-%/tests.stamp
 	touch $@
 
 # What constraints-SET.txt names goes before the pins of constraints.txt.
-.venv-%/tests.stamp: requirements.txt requirements-dev.txt constraints.txt constraints-%.txt
+.venv-%/tests.stamp: pyproject.toml requirements.txt requirements-dev.txt constraints.txt constraints-%.txt
 	$(PYTHON) -m venv .venv-$*
 	awk -F '[=<>]' 'NR == FNR {named[$$1]} NR == FNR || !($$1 in named)' constraints-$*.txt constraints.txt > .venv-$*/constraints.txt
-	.venv-$*/bin/python $(PIP_INSTALL) -r requirements-dev.txt -c .venv-$*/constraints.txt
+	.venv-$*/bin/python $(PIP_INSTALL) -e . -r requirements-dev.txt -c .venv-$*/constraints.txt
 	touch $@

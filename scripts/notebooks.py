@@ -12,7 +12,6 @@ import math
 import os
 import re
 import sys
-from pathlib import Path
 
 import jupytext
 import nbformat
@@ -21,11 +20,8 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from PIL import Image
 from tqdm import tqdm
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from dspark_lite.common.about import REPOSITORY  # noqa: E402
-from dspark_lite.common.files import write_text  # noqa: E402
+from dspark_lite.common.about import REPOSITORY
+from dspark_lite.common.files import ROOT, write_text
 
 SOURCES = ROOT / "notebooks" / "src"
 MEASURED = ROOT / "assets" / "measurements" / "lessons.json"
