@@ -1,10 +1,13 @@
-"""Generate the notebooks from their py:percent sources, execute them and keep the outputs.
+"""Build the notebooks from their py:percent sources: generate, execute, fill the numbers into the text, keep the outputs.
 
 `python scripts/notebooks.py build` writes notebooks/NN_name.ipynb and notebooks/solutions/NN_name.ipynb for every
-notebooks/src/NN_name.py; `--check` compares the committed notebooks with their sources and executes nothing.
+notebooks/src/NN_name.py, and the values in README.md and the pages (scripts/fill.py says how a text names them). It tries every
+lesson, prints the sentences that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its
+sources and executes nothing. `--inputs-only` writes text, comments and imports anew and keeps the outputs.
 """
 
 import argparse
+import ast
 import base64
 import io
 import json
@@ -12,6 +15,7 @@ import math
 import os
 import re
 import sys
+from itertools import zip_longest
 
 import jupytext
 import nbformat
@@ -20,14 +24,14 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from PIL import Image
 from tqdm import tqdm
 
+from fill import fill_in, fill_pages, first_difference, placeholders, quotes
+
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT, write_text
 
 SOURCES = ROOT / "notebooks" / "src"
 MEASURED = ROOT / "assets" / "measurements" / "lessons.json"
-PREDICTED = MEASURED.with_name("lessons_t4_predicted.json")
-PREDICTED_T4 = "t4, predicted"
-COLUMNS = {"cpu": "CPU", "t4": "T4", PREDICTED_T4: "T4, predicted"}  # what a device's times are headed
+DIFFICULTIES = ("easy", "medium", "hard")
 SIZE_LIMIT = 700_000  # bytes a committed notebook stays under, so that GitHub shows it
 CELL_SECONDS = 900  # far more than any cell takes, so that a busy machine ends none
 BADGE_IMAGE = "https://colab.research.google.com/assets/colab-badge.svg"
@@ -63,6 +67,11 @@ def colab_url(path: str) -> str:
     return f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/{path}"
 
 
+def badge(path):
+    """Return the markdown of the Colab badge for the notebook at `path`, relative to the root."""
+    return f"[![Open in Colab]({BADGE_IMAGE})]({colab_url(path)})"
+
+
 CLONE = REPOSITORY.split("/")[1]
 SETUP = f'''#@title Find the course: clones it on Colab, looks upwards from here elsewhere
 import os
@@ -85,6 +94,7 @@ if course_folder() is None:
     raise FileNotFoundError("This notebook must be opened inside a clone of {repository_url()}")
 if str(course_folder()) not in sys.path:
     sys.path.insert(0, str(course_folder()))'''
+CLAIMS_TITLE = "#@title A check of the text above, for whoever builds the course"
 
 
 class LessonError(Exception):
@@ -110,7 +120,7 @@ def tags(cell):
 
 
 def read_cells(source):
-    """Return a source's cells, checked: one header (first), one setup, every exercise followed by its solution."""
+    """Return a source's cells, checked: one header (first), one setup, exercises followed by their solutions, claims that are made."""
     cells = jupytext.read(source, fmt="py:percent").cells
     kinds = [next((t for t in tags(c) if t in ("header", "setup", "exercise", "solution")), "") for c in cells]
     if kinds.count("header") != 1 or kinds[0] != "header" or cells[0].cell_type != "markdown":
@@ -119,11 +129,15 @@ def read_cells(source):
         raise LessonError(f"{source.name}: the header must begin with the title as a `# ` line.")
     if kinds.count("setup") != 1:
         raise LessonError(f"{source.name}: exactly one cell must be tagged `setup`, found {kinds.count('setup')}.")
+    if not isinstance(cells[0].metadata.get("minutes", 1), int) or cells[0].metadata.get("difficulty", "easy") not in DIFFICULTIES:
+        raise LessonError(f"{source.name}: the header's `minutes` is a whole number, its `difficulty` one of {', '.join(DIFFICULTIES)}.")
     for number, (kind, before, after) in enumerate(zip(kinds, ["", *kinds], [*kinds[1:], ""], strict=False), start=1):
         if kind == "exercise" and after != "solution":
             raise LessonError(f"{source.name}, cell {number}: the exercise must be followed by its `solution` cell.")
         if kind == "solution" and before != "exercise":
             raise LessonError(f"{source.name}, cell {number}: the solution must follow its `exercise` cell.")
+        if "claim" in tags(cells[number - 1]) and len(re.findall(r"\bclaims\(", cells[number - 1].source)) != 1:
+            raise LessonError(f"{source.name}, cell {number}: a cell tagged `claim` calls `claims({{sentence: whether it is true}})` once.")
     return cells
 
 
@@ -133,55 +147,17 @@ def title(source):
     return re.sub(r"^# (Lesson )?(\d+\W+)?", "", first_line).strip()
 
 
-def badge(path):
-    """Return the markdown of the Colab badge for the notebook at `path`, relative to the root."""
-    return f"[![Open in Colab]({BADGE_IMAGE})]({colab_url(path)})"
+def minutes(lesson):
+    """Return the time that a lesson's cells take on a CPU in words, as scripts/run_course.py recorded it."""
+    measured = json.loads(MEASURED.read_text())["cpu"]["seconds"] if MEASURED.exists() else {}
+    seconds = measured.get(lesson)
+    return "not measured yet" if seconds is None else "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
 
 
-def measured_times():
-    """Return what scripts/run_course.py recorded by device; empty where nothing was."""
-    return json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
-
-
-def known_times():
-    """Return the measured times by device, and those that scripts/predict_t4.py predicted for a T4."""
-    return {**measured_times(), **({PREDICTED_T4: json.loads(PREDICTED.read_text())} if PREDICTED.exists() else {})}
-
-
-def timed_devices():
-    """Return the devices of COLUMNS whose times a reader is shown: the CPU, and a T4, predicted until the lessons were timed on one."""
-    return ["cpu", *[device for device in ("t4", PREDICTED_T4) if device in known_times()][:1]]
-
-
-def minutes(lesson, device):
-    """Return the time of a lesson in words; `device` is one of `timed_devices()`."""
-    seconds = known_times().get(device, {}).get("seconds", {}).get(lesson)
-    if seconds is None:
-        return "not predicted" if device == PREDICTED_T4 else "not measured yet"
-    return "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
-
-
-def time_line(lesson):
-    """Return the markdown of a lesson's times, a prediction said to be one."""
-    times = []
-    for device in timed_devices():
-        said = minutes(lesson, device)
-        note = " (predicted, without download)" if device == PREDICTED_T4 and said.endswith("min") else ""
-        times.append(f"{COLUMNS[device].partition(',')[0]} {said}{note}")
-    return f"*Time: {', '.join(times)}.*"
-
-
-PAGE_LINK = re.compile(r"\]\((\w+\.md)")
-
-
-def relative_links(text, solutions):
-    """Return markdown whose links to the pages beside the lessons hold in the solutions' folder, too."""
-    return PAGE_LINK.sub(r"](../\1", text) if solutions else text
-
-
-def companion(source, solutions):
-    """Return the markdown of the link from a lesson to its solutions, or back."""
-    return f"[The lesson](../{source.stem}.ipynb)" if solutions else f"[Solutions](solutions/{source.stem}.ipynb)"
+def effort(cell):
+    """Return the minutes that a person needs, and the difficulty, as the header's metadata state them; empty where they do not."""
+    difficulty = f" ({cell.metadata['difficulty']})" if "difficulty" in cell.metadata else ""
+    return f"{cell.metadata['minutes']} min{difficulty}" if "minutes" in cell.metadata else ""
 
 
 def notebook_path(source, solutions):
@@ -190,27 +166,49 @@ def notebook_path(source, solutions):
     return folder / f"{source.stem}.ipynb"
 
 
+def edition(source, solutions):
+    """Return what a message calls the notebook of a source."""
+    return source.stem + (" (solutions)" if solutions else "")
+
+
 def generate(source, solutions):
-    """Return the notebook of a source, not executed: the student's, or with the solutions in place of the stubs."""
+    """Return the notebook of a source, not executed: the student's, or with the solutions in place of the stubs.
+
+    Its text still has the placeholders; a cell's metadata list them under "glue", where they stay when they are filled in.
+    """
     dropped = "exercise" if solutions else "solution"
     notebook = nbformat.v4.new_notebook(metadata=NOTEBOOK_METADATA)
     for cell in read_cells(source):
         if dropped in tags(cell):
             continue
+        cell.metadata.pop("lines_to_next_cell", None)  # jupytext's note on the layout of the source
         if "header" in tags(cell):
-            path = f"notebooks/{'solutions/' if solutions else ''}{source.stem}.ipynb"
-            first, _, rest = cell.source.partition("\n")
-            badges = f"{badge(path)} · {companion(source, solutions)}"
-            cell.source = "\n\n".join(filter(None, [first, badges, rest.strip(), time_line(source.stem)]))
+            cell.source = header(cell, source, solutions)
         if cell.cell_type == "markdown":
-            cell.source = relative_links(cell.source, solutions)
+            cell.source = PAGE_LINK.sub(r"](../\1", cell.source) if solutions else cell.source
+            if marks := [f"{name}:{spec}".rstrip(":") for name, spec in placeholders(cell.source)]:
+                cell.metadata["glue"] = marks
         if "setup" in tags(cell):
             cell.source = SETUP
             cell.metadata["cellView"] = "form"
-        cell.metadata.pop("lines_to_next_cell", None)  # jupytext's note on the layout of the source
+        if "claim" in tags(cell):
+            cell.source = f"{CLAIMS_TITLE}\n{cell.source}"
+            cell.metadata |= {"cellView": "form", "jupyter": {"source_hidden": True}}  # hidden in Colab, in Jupyter
         cell.id = f"cell-{len(notebook.cells):03d}"
         notebook.cells.append(cell)
     return notebook
+
+
+PAGE_LINK = re.compile(r"\]\((\w+\.md)")  # a page beside the lessons, one folder above the solutions
+
+
+def header(cell, source, solutions):
+    """Return the text of a lesson's first cell: title, badge, the link to the solutions or back, what the source says, time."""
+    first, _, rest = cell.source.partition("\n")
+    path = f"notebooks/{'solutions/' if solutions else ''}{source.stem}.ipynb"
+    companion = f"[The lesson](../{source.stem}.ipynb)" if solutions else f"[Solutions](solutions/{source.stem}.ipynb)"
+    time = (f"To work through: {effort(cell)}. " if effort(cell) else "") + f"To run on a CPU: {minutes(source.stem)}."
+    return "\n\n".join(filter(None, [first, f"{badge(path)} · {companion}", rest.strip(), f"*{time}*"]))
 
 
 def code_cells(notebook):
@@ -228,6 +226,8 @@ def widget_errors(notebook):
 def describe_failure(notebook, error):
     """Return "cell 7 (`first line`): ValueError: what it said" for the cell that stopped the run."""
     for number, cell in enumerate(notebook.cells, start=1):
+        if "raises-exception" in tags(cell):  # nbclient went on after it
+            continue
         for output in cell.get("outputs", []):
             if output.output_type == "error":
                 message = f"{output.ename}: {output.evalue}".splitlines()[0]
@@ -268,40 +268,61 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
 
 
 def strip(notebook):
-    """Remove what differs from run to run or from machine to machine."""
+    """Remove what differs from run to run or from machine to machine: metadata, and widgets' views, whose picture stays."""
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
+        kept = []
+        for output in cell.get("outputs", []):
+            if output.get("data", {}).pop(WIDGET_VIEW, None) is None or output.data.keys() - {"text/plain"}:
+                kept.append(output)
         if cell.cell_type == "code":
-            cell.outputs = [without_view(output) for output in cell.outputs if not is_view(output)]
+            cell.outputs = kept
 
 
-def is_view(output):
-    """Return whether an output is a widget's view and nothing that can be shown without a kernel."""
-    data = output.get("data", {})
-    return WIDGET_VIEW in data and not data.keys() - {WIDGET_VIEW, "text/plain"}
-
-
-def without_view(output):
-    """Return an output whose bundle has lost its widget's view."""
-    output.get("data", {}).pop(WIDGET_VIEW, None)
-    return output
+def execute_with_claims(notebook, lesson, on_cell):
+    """Execute a notebook, trying all of its claims; a false one leaves an error in its cell's output and stops nothing."""
+    cells = [(number, cell) for number, cell in enumerate(notebook.cells, start=1) if "claim" in tags(cell)]
+    for _, cell in cells:
+        cell.metadata.tags.append("raises-exception")
+    execute(notebook, lesson, ROOT / "notebooks", on_cell)
+    for number, cell in cells:
+        cell.metadata.tags.remove("raises-exception")
+        for error in (output for output in cell.outputs if output.output_type == "error"):
+            if error.ename != "AssertionError":
+                raise LessonError(f"{lesson}, cell {number}: a claim cannot be tried: {error.ename}: {error.evalue}")
+            error.traceback = []  # it has paths of this machine
 
 
 def lighten(notebook):
     """Give every picture a palette of 256 colours: a third of the bytes, and nobody sees the difference."""
-    for cell in code_cells(notebook):
-        for output in cell.outputs:
-            if PICTURE in output.get("data", {}):
-                output.data[PICTURE] = with_palette(output.data[PICTURE])
+    for output in (output for cell in code_cells(notebook) for output in cell.outputs if PICTURE in output.get("data", {})):
+        picture = Image.open(io.BytesIO(base64.b64decode(output.data[PICTURE]))).convert("RGB")
+        reduced = picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        reduced.save(written := io.BytesIO(), "PNG", optimize=True)
+        output.data[PICTURE] = base64.b64encode(written.getvalue()).decode()
 
 
-def with_palette(png):
-    """Return a PNG, in base64, with a palette of its own 256 colours."""
-    picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
-    reduced = picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    reduced.save(written := io.BytesIO(), "PNG", optimize=True)
-    return base64.b64encode(written.getvalue()).decode()
+def false_sentences(notebook, lesson):
+    """Return a sentence for each claim that was false when the notebook was executed."""
+    errors = [output for cell in notebook.cells if "claim" in tags(cell) for output in cell.outputs if output.output_type == "error"]
+    return [f"{lesson}, no longer true: {line}" for error in errors for line in error.evalue.splitlines()]
+
+
+def computation(cell):
+    """Return what a code cell computes, in a form that comments, layout and imports do not change; the setup's is no lesson's own."""
+    if "setup" in tags(cell):
+        return "setup"
+    return [ast.dump(node) for node in ast.parse(cell.source).body if not isinstance(node, (ast.Import, ast.ImportFrom))]
+
+
+def with_outputs(notebook, committed, lesson):
+    """Give a generated notebook the outputs of the committed one; raises LessonError where a cell computes something else."""
+    pairs = zip_longest(*([cell for cell in one.cells if cell.cell_type == "code"] for one in (notebook, committed)))
+    for number, (cell, before) in enumerate(pairs, start=1):
+        if cell is None or before is None or computation(cell) != computation(before):
+            raise LessonError(f"{lesson}: code cell {number} is not the one that ran; execute it, with `build --only {lesson[:2]}`.")
+        cell.outputs, cell.execution_count = before.outputs, before.execution_count
 
 
 def write_notebook(path, notebook):
@@ -316,61 +337,100 @@ def write_notebook(path, notebook):
     write_text(path, text)
 
 
-def difference(path, notebook):
-    """Return how the file at `path` differs from the generated `notebook`, outputs aside; None if it does not."""
-    if not path.exists():
-        return f"{path.name} is missing in {path.parent.name}/"
-    committed = nbformat.read(path, as_version=4)
+def both_editions(sources):
+    """Return (source, solutions) for the student's notebook and the one with solutions of every source."""
+    return [(source, solutions) for source in sources for solutions in (False, True)]
+
+
+def build(sources):
+    """Generate, execute, fill in and write both notebooks of every source, then whatever quotes them; shows a progress bar.
+
+    Returns a sentence for each lesson that does not run, claim that is false, and value that is missing or not used.
+    """
+    if not sources:
+        raise LessonError("There is no lesson in notebooks/src; a lesson is a file NN_name.py.")
+    work = [(*which, generate(*which)) for which in both_editions(sources)]
+    failures, built = [], []
+    with tqdm(total=sum(len(code_cells(notebook)) for *_, notebook in work), unit="cell") as bar:
+        for source, solutions, notebook in work:
+            bar.set_description(edition(source, solutions))
+            try:
+                execute_with_claims(notebook, edition(source, solutions), bar.update)
+                lighten(notebook)
+                fill_in(notebook, notebook, edition(source, solutions), ROOT)  # what it lacks is said below, when all have run
+                write_notebook(notebook_path(source, solutions), notebook)
+                built.append((source, solutions))
+            except LessonError as error:
+                failures.append(str(error))
+    quoting = [source for source in lesson_sources() if quotes(source.read_text(encoding="utf-8"))]
+    return failures + write_inputs(dict.fromkeys(built + both_editions(quoting))) + fill_pages(ROOT)
+
+
+def write_inputs(editions):
+    """Write the notebooks of (source, solutions) anew with the outputs that they have; returns a sentence for each problem."""
+    problems = []
+    for source, solutions in editions:
+        path, lesson, notebook = notebook_path(source, solutions), edition(source, solutions), generate(source, solutions)
+        try:
+            if not path.exists():
+                raise LessonError(f"{lesson} was never executed; `build --only {lesson[:2]}` does it.")
+            with_outputs(notebook, nbformat.read(path, as_version=4), lesson)
+            problems += fill_in(notebook, notebook, lesson, ROOT) + false_sentences(notebook, lesson)
+            write_notebook(path, notebook)
+        except LessonError as error:
+            problems.append(str(error))
+    return problems
+
+
+def difference(committed, notebook):
+    """Return how a committed notebook differs from the generated one, outputs aside; None if it does not."""
     if committed.metadata != notebook.metadata:
-        return f"{path.parent.name}/{path.name}: the metadata differs"
+        return "the metadata differs"
     if len(committed.cells) != len(notebook.cells):
-        return f"{path.parent.name}/{path.name}: {len(committed.cells)} cells, the source gives {len(notebook.cells)}"
-    for number, pair in enumerate(zip(committed.cells, notebook.cells, strict=True), start=1):
-        ours, theirs = ([cell.id, cell.cell_type, cell.source, cell.metadata] for cell in pair)
-        if ours != theirs:
-            return f"{path.parent.name}/{path.name}: cell {number} differs from its source"
+        return f"{len(committed.cells)} cells, the source gives {len(notebook.cells)}"
+    for number, (ours, theirs) in enumerate(zip(committed.cells, notebook.cells), start=1):
+        if ours.cell_type == theirs.cell_type and ours.source != theirs.source:
+            return f"cell {number} differs from its source: {first_difference(ours.source, theirs.source)}"
+        if [ours.id, ours.cell_type, ours.metadata] != [theirs.id, theirs.cell_type, theirs.metadata]:
+            return f"cell {number} differs from its source: its id, kind or metadata"
     return None
 
 
 def check(sources):
-    """Return one sentence for every committed notebook that is not what its source gives, or has no source."""
-    expected = {
-        notebook_path(source, solutions): (source, solutions) for source in sources for solutions in (False, True)
-    }
-    found = [difference(path, generate(source, solutions)) for path, (source, solutions) in expected.items()]
-    known = {notebook_path(source, solutions) for source in lesson_sources() for solutions in (False, True)}
-    present = {*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks" / "solutions").glob("*.ipynb")}
-    orphans = [f"{path.parent.name}/{path.name} has no source in notebooks/src" for path in sorted(present - known)]
-    return [sentence for sentence in found if sentence] + orphans
-
-
-def build(sources):
-    """Generate, execute and write both notebooks of every source, with a progress bar over the code cells."""
-    if not sources:
-        raise LessonError("There is no lesson in notebooks/src; a lesson is a file NN_name.py.")
-    work = [(source, solutions, generate(source, solutions)) for source in sources for solutions in (False, True)]
-    with tqdm(total=sum(len(code_cells(notebook)) for *_, notebook in work), unit="cell") as bar:
-        for source, solutions, notebook in work:
-            lesson = source.stem + (" (solutions)" if solutions else "")
-            bar.set_description(lesson)
-            execute(notebook, lesson, ROOT / "notebooks", on_cell=bar.update)
-            lighten(notebook)
-            write_notebook(notebook_path(source, solutions), notebook)
+    """Return one sentence for everything in which the committed notebooks and pages are not what their sources give."""
+    problems = []
+    for source, solutions in both_editions(sources):
+        path, lesson, notebook = notebook_path(source, solutions), edition(source, solutions), generate(source, solutions)
+        if not path.exists():
+            problems.append(f"{lesson} is missing in {path.parent.name}/")
+            continue
+        committed = nbformat.read(path, as_version=4)
+        problems += fill_in(notebook, committed, lesson, ROOT) + false_sentences(committed, lesson)
+        if found := difference(committed, notebook):
+            problems.append(f"{lesson}: {found}")
+    present = {*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("notebooks/solutions/*.ipynb")}
+    orphans = sorted(present - {notebook_path(*which) for which in both_editions(lesson_sources())})
+    problems += [f"{path.parent.name}/{path.name} has no source in notebooks/src" for path in orphans]
+    return problems + fill_pages(ROOT, write=False)
 
 
 def main(arguments=None):
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["build"])
-    parser.add_argument("--check", action="store_true", help="compare with the committed notebooks, execute nothing")
+    manner = parser.add_mutually_exclusive_group()
+    manner.add_argument("--check", action="store_true", help="compare with the committed notebooks, execute nothing")
+    manner.add_argument("--inputs-only", action="store_true", help="keep the outputs; refused where a cell computes something else")
     parser.add_argument("--only", metavar="NN", help="one lesson, by its two digits")
     options = parser.parse_args(arguments)
     try:
         sources = lesson_sources(options.only)
-        if not options.check:
-            build(sources)
-            return 0
-        sentences = check(sources)
+        if options.check:
+            sentences = check(sources)
+        elif options.inputs_only:
+            sentences = write_inputs(both_editions(sources)) + fill_pages(ROOT)
+        else:
+            sentences = build(sources)
     except LessonError as error:
         sentences = [str(error)]
     for sentence in sentences:

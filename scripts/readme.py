@@ -3,7 +3,7 @@
 import json
 import sys
 
-from notebooks import COLUMNS, PREDICTED_T4, ROOT, LessonError, badge, lesson_sources, minutes, timed_devices, title
+from notebooks import ROOT, LessonError, badge, effort, lesson_sources, minutes, read_cells, title
 
 from dspark_lite.common.files import write_text
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
@@ -11,20 +11,19 @@ from dspark_course.figures.scoreboard import benchmark, benchmark_rows
 
 README = ROOT / "README.md"
 JUDGES_PAGE = ROOT / "docs" / "judges.md"
-PREDICTION = ("(T4: not measured. Predicted from its data sheet and from the passes that each lesson makes, without the download: "
-              "`scripts/predict_t4.py`.)")
 JUDGES = ROOT / "assets" / "measurements" / "judges.json"
 
 
 def lessons():
-    """Return the lessons as a markdown table: number, title, Colab badge, minutes on each device; predictions are said to be such."""
-    devices = timed_devices()
-    lines = ["| | lesson | | " + " | ".join(COLUMNS[device] for device in devices) + " |", "|---|---|---" + "|---" * len(devices) + "|"]
+    """Return the lessons as a markdown table: number, title, Colab badge, a person's minutes where a lesson states them, a CPU's."""
+    rows = []
     for source in lesson_sources():
         path = f"notebooks/{source.stem}.ipynb"
-        times = " | ".join(minutes(source.stem, device) for device in devices)
-        lines.append(f"| {source.name[:2]} | [{title(source)}]({path}) | {badge(path)} | {times} |")
-    return "\n".join([*lines, *(["", PREDICTION] if PREDICTED_T4 in devices else [])])
+        rows.append([source.name[:2], f"[{title(source)}]({path})", badge(path), effort(read_cells(source)[0]), minutes(source.stem)])
+    rows = [["", "lesson", "", "to work through", "to run on a CPU"], ["---"] * 5, *rows]
+    if not any(row[3] for row in rows[2:]):
+        rows = [[*row[:3], row[4]] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def drafters():

@@ -11,6 +11,7 @@ import nbformat
 import notebooks
 import numpy as np
 import pytest
+import readme
 from PIL import Image
 
 SOURCES = notebooks.lesson_sources()
@@ -91,7 +92,7 @@ def test_generate_makes_student_and_solution_notebooks(tmp_path):
     assert [cell.source for cell in solved.cells[2:]] == ["answer = 42", "print(answer)"]
     assert notebooks.badge("notebooks/07_a_title.ipynb") in student.cells[0].source
     assert notebooks.badge("notebooks/solutions/07_a_title.ipynb") in solved.cells[0].source
-    assert "CPU not measured yet" in student.cells[0].source
+    assert "on a CPU: not measured yet" in student.cells[0].source and "work through" not in student.cells[0].source
     assert student.cells[1].metadata["cellView"] == "form"
     assert notebooks.title(source) == "A title"
     assert nbformat.writes(student) == nbformat.writes(notebooks.generate(source, False))
@@ -105,6 +106,9 @@ def test_generate_makes_student_and_solution_notebooks(tmp_path):
         (('tags=["setup"]', ""), "exactly one cell must be tagged `setup`"),
         (('# %% tags=["solution"]', "# %%"), "followed by its `solution`"),
         (('# %% tags=["exercise"]', "# %%"), "must follow its `exercise`"),
+        (('["header"]', '["header"] minutes="40"'), "`minutes` is a whole number"),
+        (('["header"]', '["header"] difficulty="simple"'), "one of easy, medium, hard"),
+        (("# %%\nprint", '# %% tags=["claim"]\nassert answer\nprint'), "cell 5: a cell tagged `claim` calls `claims"),
     ],
 )
 def test_a_badly_tagged_source_is_named(tmp_path, change, sentence):
@@ -113,16 +117,26 @@ def test_a_badly_tagged_source_is_named(tmp_path, change, sentence):
         notebooks.read_cells(source)
 
 
+def test_the_header_states_a_persons_minutes_and_the_readme_shows_them(tmp_path, monkeypatch):
+    timed = source_in(tmp_path, LESSON.replace('tags=["header"]', 'tags=["header"] minutes=40 difficulty="medium"'))
+    assert "To work through: 40 min (medium). To run on a CPU" in notebooks.generate(timed, solutions=False).cells[0].source
+    monkeypatch.setattr(readme, "lesson_sources", lambda: [timed])
+    head, line, row = readme.lessons().splitlines()
+    assert "to work through" in head and row.endswith("| 40 min (medium) | not measured yet |")
+    assert {text.count(" | ") for text in (head, line, row)} == {4}
+    source_in(tmp_path)
+    assert "to work through" not in readme.lessons()
+
+
 def test_difference_sees_a_changed_cell_and_ignores_outputs(tmp_path):
     generated = notebooks.generate(source_in(tmp_path), solutions=False)
-    path = tmp_path / "07_a_title.ipynb"
-    assert "missing" in notebooks.difference(path, generated)
     committed = nbformat.from_dict(generated)
     committed.cells[-1].outputs = [nbformat.v4.new_output("stream", name="stdout", text="42")]
-    nbformat.write(committed, path)
-    assert notebooks.difference(path, generated) is None
+    assert notebooks.difference(committed, generated) is None
+    committed.cells[-1].metadata["collapsed"] = True
+    assert "cell 4 differs from its source: its id, kind or metadata" in notebooks.difference(committed, generated)
     generated.cells[-1].source += "\n# changed"
-    assert "cell 4" in notebooks.difference(path, generated)
+    assert "cell 4 differs from its source: `nothing` should be `# changed`" in notebooks.difference(committed, generated)
 
 
 def test_a_notebook_too_large_to_commit_is_refused(tmp_path, monkeypatch):
@@ -169,7 +183,7 @@ def test_notebooks_saved_by_colab_are_seen_and_built_anew(clone):
     for path in clone:
         nbformat.write(saved_by_colab(nbformat.read(path, as_version=4)), path)
     sentences = notebooks.check(notebooks.lesson_sources())
-    assert len(sentences) == 2 and all("the metadata differs" in sentence for sentence in sentences)
+    assert sentences == ["07_a_title: the metadata differs", "07_a_title (solutions): the metadata differs"]
     assert notebooks.main(["build", "--check"]) == 1
     assert notebooks.main(["build"]) == 0
     assert notebooks.main(["build", "--check"]) == 0 and [path.read_bytes() for path in clone] == built
