@@ -7,19 +7,28 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 # A file's tests stay on one worker, which then loads its models once; the files run in their order, so that no long one is the last.
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
+# The committed notebooks, both editions, executed by nbmake; a cell may take as long as a busy machine needs.
+NBMAKE := --nbmake --nbmake-timeout 900 notebooks
 SETS := oldest middle colab newest
 
-.PHONY: run lab test notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges engine
+.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges engine
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
-	$(BIN)/python scripts/run_course.py
+	$(BIN)/python scripts/run_course.py $(ARGS)
 
 lab: .venv/course.stamp
-	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
+	$(BIN)/dspark-lite lab -- $(ARGS)
 
 test: .venv/tests.stamp
-	$(BIN)/python $(PYTEST)
+	$(BIN)/python $(PYTEST) $(NBMAKE)
+
+# What somebody gets who installs this: `pip install .` into an empty environment, then the demo, away from the repository.
+wheel:
+	rm -rf build/lib build/wheel
+	$(PYTHON) -m venv build/wheel/environment
+	build/wheel/environment/bin/python $(PIP_INSTALL) . -c constraints.txt
+	cd build/wheel && environment/bin/dspark-lite demo
 
 # From notebooks/src to notebooks/ and notebooks/solutions/, executed, and the table in README.md.
 notebooks: .venv/course.stamp
@@ -57,15 +66,15 @@ causes: .venv/course.stamp
 # What the course says of a GPU, measured on one without a download; unattended, and a stopped run goes on. ARGS=--small tries
 # all of it out on small shapes, on a CPU too.
 gpu: .venv/tests.stamp
-	$(BIN)/python scripts/gpu.py $(ARGS)
+	$(BIN)/python -m tools.gpu.gpu $(ARGS)
 
 # Programs that nobody here wrote, asked whether they agree; each in an environment of its own in build/environments.
 judges: .venv/course.stamp
-	$(BIN)/python scripts/judges.py $(ARGS); told=$$?; $(BIN)/python scripts/readme.py; exit $$told
+	$(BIN)/python -m tools.judges.judges $(ARGS); told=$$?; $(BIN)/python scripts/readme.py; exit $$told
 
 # vLLM's server on this machine, asked by the ordinary OpenAI client. No GPU is needed, minutes are.
 engine: .venv/course.stamp
-	$(BIN)/python scripts/engine.py $(ARGS)
+	$(BIN)/python -m tools.engine.engine $(ARGS)
 
 # The sets of versions that readers have: Colab's pinned runtimes (the oldest and the middle), its current one, and the
 # newest that the package index has. `make test-colab PYTHON=python3.13` has Colab's Python, too.
@@ -74,13 +83,13 @@ test-matrix: $(SETS:%=test-%)
 $(SETS:%=test-%): test-%: .venv-%/tests.stamp
 	$(if $(filter newest,$*),.venv-$*/bin/python $(PIP_INSTALL) --upgrade transformers datasets -c .venv-$*/constraints.txt)
 	.venv-$*/bin/python -m pip list 2>/dev/null | grep -E '^(torch|transformers|huggingface_hub|datasets|numpy|matplotlib|ipywidgets) '
-	.venv-$*/bin/python $(PYTEST)
+	.venv-$*/bin/python $(PYTEST) $(NBMAKE)
 
-.venv/course.stamp: requirements.txt constraints.txt
+.venv/course.stamp: pyproject.toml requirements.txt constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("Python 3.10 or newer is needed: make PYTHON=python3.11 ...")'
-	@echo "Installing the requirements into .venv (about 1.5 GB on disk)"
+	@echo "Installing dspark-lite and what it needs into .venv (about 1.5 GB on disk)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP_INSTALL) -r requirements.txt -c constraints.txt
+	$(BIN)/python $(PIP_INSTALL) -e . -c constraints.txt
 	touch $@
 
 .venv/tests.stamp: requirements-dev.txt .venv/course.stamp
@@ -88,8 +97,8 @@ $(SETS:%=test-%): test-%: .venv-%/tests.stamp
 	touch $@
 
 # What constraints-SET.txt names goes before the pins of constraints.txt.
-.venv-%/tests.stamp: requirements.txt requirements-dev.txt constraints.txt constraints-%.txt
+.venv-%/tests.stamp: pyproject.toml requirements.txt requirements-dev.txt constraints.txt constraints-%.txt
 	$(PYTHON) -m venv .venv-$*
 	awk -F '[=<>]' 'NR == FNR {named[$$1]} NR == FNR || !($$1 in named)' constraints-$*.txt constraints.txt > .venv-$*/constraints.txt
-	.venv-$*/bin/python $(PIP_INSTALL) -r requirements-dev.txt -c .venv-$*/constraints.txt
+	.venv-$*/bin/python $(PIP_INSTALL) -e . -r requirements-dev.txt -c .venv-$*/constraints.txt
 	touch $@

@@ -1,11 +1,14 @@
-"""python -m dspark_lite demo | bench | evaluate | quality | profile | calibrate | sweep | train | export | parity | doctor"""
+"""The command line, dspark-lite or python -m dspark_lite: every command, its options, and what it prints."""
 
 import argparse
+import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
-from dspark_lite.common.files import write_json
+from dspark_lite.common.about import REPOSITORY
+from dspark_lite.common.files import IN_CLONE, ROOT, write_json
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +43,7 @@ def _check_results(options) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The commands and their options."""
-    parser = argparse.ArgumentParser(prog="python -m dspark_lite", description="Build, prove and measure DSpark.")
+    parser = argparse.ArgumentParser(prog="dspark-lite", description="Build, prove and measure DSpark.")
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, (says, run, options) in COMMANDS.items():
         command = commands.add_parser(name, help=says, description=says)
@@ -68,14 +71,29 @@ def _demo(options) -> None:
     prompt = lab.prompts["math"][0] if options.prompt is None else options.prompt
     if not prompt.strip():
         raise RequestError("the prompt is empty; give at least one word")
-    result = generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=lab.max_new_tokens,
-                      temperature=options.temperature, generator=lab.generator(), gamma=options.gamma)
+    decode = partial(generate, lab.target, input_ids=lab.encode(prompt), max_new_tokens=lab.max_new_tokens, temperature=options.temperature)
+    result = decode(drafter=drafter, generator=lab.generator(), gamma=options.gamma)
     print(f"{prompt}\n\n{lab.decode(result.token_ids)}\n")
     for number, r in enumerate(result.rounds, 1):
         kept, added = (lab.tokenizer.decode(tokens) for tokens in (r.draft_tokens[:r.accepted], r.tokens[r.accepted:]))
         print(f"round {number:2}: {r.accepted} of {r.proposed} accepted  {kept!r} + {added!r}")
-    print(f"\naccepted length {result.accepted_length:.2f}, {len(result.token_ids)} tokens in "
-          f"{result.decode_seconds:.2f} s on {lab.device_name}")
+    print(f"\n{options.drafter}: {_decoded(result)}, accepted length {result.accepted_length:.2f}")
+    if drafter is not None:
+        plain = decode(drafter=None, generator=lab.generator())
+        print(f"plain: {_decoded(plain)}; {_comparison(plain, result, options.temperature)}")
+    print(f"on {lab.device_name}")
+
+
+def _decoded(result) -> str:
+    """An answer's tokens, passes of the target and seconds, for a reader."""
+    return f"{len(result.token_ids)} tokens in {len(result.rounds)} passes of the target, {result.decode_seconds:.2f} s"
+
+
+def _comparison(plain, drafted, temperature: float) -> str:
+    """Whether a drafter changed the answer; two draws of a random answer differ and say nothing."""
+    if temperature:
+        return "another draw from the same distribution"
+    return "the same text" if plain.token_ids == drafted.token_ids else "another text from a near-tie on, as happens in 16 bit"
 
 
 def _benchmarks(options) -> list[str]:
@@ -304,11 +322,10 @@ def _sweep(options) -> dict:
 
 
 def _train(options) -> None:
-    from dspark_lite.models.checkpoints import EMBEDDED
     from dspark_lite.training.parallel import processes, training_device
     from .measure.journal import check_writable
     from .making.estimate import estimate
-    from .making.recipes import BUILD, check_recipe, load_recipe, search, train
+    from .making.recipes import BUILD, CHECKPOINTS, check_recipe, load_recipe, search, train
 
     recipe = load_recipe(options.recipe)
     check_recipe(recipe)
@@ -322,7 +339,7 @@ def _train(options) -> None:
         for rate, loss in losses.items():
             print(f"rate {rate:g}: {loss:.4f} on the answers held out{', the best' if loss == min(losses.values()) else ''}")
         return
-    folder = options.folder or EMBEDDED / recipe["name"]
+    folder = options.folder or CHECKPOINTS / recipe["name"]
     check_writable(folder / "config.json")
     written = train(options.recipe, device=options.device, out=folder, endpoint=options.endpoint, minutes=options.minutes)
     if main_process:
@@ -371,12 +388,32 @@ def _parity(options) -> dict:
     return {"fits": all(report.passed for report in reports)}
 
 
+def _judge(options) -> dict:
+    from .exercises.judge import judge, report
+    from .exercises.keep import own_file
+    from .measure.lab import setup
+
+    findings = judge(options.file or own_file(), setup("tiny", prompts=options.prompts), options.prompts)
+    print(report(findings))
+    return {"fits": all(finding.right for finding in findings), "findings": [finding._asdict() for finding in findings]}
+
+
 def _doctor(options) -> dict:
     from .measure.doctor import examine, machine_report
 
     found = examine()
     print(*machine_report(found), sep="\n")
     return found
+
+
+def _lessons(options) -> None:
+    """Replaces this process by JupyterLab on the lessons."""
+    if not IN_CLONE:
+        raise DSparkLiteError("the lessons are notebooks in the repository, which this installed copy is not; run `git clone "
+                              f"https://github.com/{REPOSITORY}` and `make lab` in it, or open them in Colab from its README")
+    os.chdir(ROOT)
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb",
+                              *options.arguments])
 
 
 def _file(says: str, **settings) -> dict:
@@ -453,7 +490,8 @@ COMMANDS = {  # name: what it does, what runs it, its options
     "train": ("train what a recipe describes; a stopped run resumes", _train, {
         "recipe": {"help": "a name in recipes/ or a JSON file"},
         "--device": {"help": "cpu or cuda (default: cuda where there is one)"},
-        "--out": {"dest": "folder", "type": Path, "metavar": "OUT", "help": "checkpoint folder (default: assets/checkpoints/NAME)"},
+        "--out": {"dest": "folder", "type": Path, "metavar": "OUT",
+                  "help": "checkpoint folder (default: assets/checkpoints/NAME in a clone, build/checkpoints/NAME elsewhere)"},
         "--endpoint": {"metavar": "URL", "help": "an OpenAI-compatible server that has the target writes the answers"},
         "--search": {"nargs": "+", "type": float, "metavar": "RATE",
                      "help": "only compare these rates of Muon by short trainings, on answers that are held out"},
@@ -466,7 +504,11 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--for": {"dest": "engine", "required": True, "metavar": "ENGINE", "help": "vllm, sglang or llama.cpp"},
         "--out": {"dest": "folder", "type": Path, "required": True, "metavar": "OUT", "help": "a new folder"},
         "--target": {"default": "TARGET", "help": "what its model card and the printed command call the target"}}),
+    "judge": ("is the decoder in my_dspark.py lossless, and is it DSpark? Exit code 1 if not", _judge, {
+        "file": {"nargs": "?", "type": Path, "metavar": "FILE", "help": "default: my_dspark.py in this folder"},
+        "--json": JSON_OPTION, "--prompts": _count("a domain (default: %(default)s)", default=3)}),
     "parity": ("compare with folders of reference tensors", _parity, {
         "folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}}),
     "doctor": ("what this machine has, what fits, how long downloads take; nothing is downloaded", _doctor, {"--json": JSON_OPTION}),
+    "lab": ("open the lessons in JupyterLab", _lessons, {"arguments": {"nargs": "*", "help": "after --: arguments for JupyterLab"}}),
 }

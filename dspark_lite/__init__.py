@@ -1,23 +1,17 @@
 """dspark-lite: DeepSeek's DSpark, rebuilt piece by piece, on a package small enough to read in an afternoon."""
 
-import sys
-
 from .common.about import VERSION as __version__
 from .common.errors import CheckpointError, DSparkLiteError, RequestError
-from .common.supported import check_versions
-
-check_versions()  # before what it imports fails in its own words
-
-from .decoding import Generation, Round, generate, stream  # noqa: E402
-from .models.checkpoints import load_drafter, load_target  # noqa: E402
-from .models.custom_generate import CustomGenerate  # noqa: E402
-from .scheduling import calibration, cost_table  # noqa: E402
-
-# Other programs import these two by the names without their room, as os.path is found under its.
-sys.modules[f"{__name__}.calibration"], sys.modules[f"{__name__}.cost_table"] = calibration, cost_table
+from .decoding import Generation, Round, generate, stream
+from .models.checkpoints import load_drafter, load_target
+from .models.custom_generate import CustomGenerate
+from .scheduling import schedule
+from .scheduling.calibration import fit_sts
+from .scheduling.cost_table import CostTable
 
 __all__ = [
     "CheckpointError",
+    "CostTable",
     "CustomGenerate",
     "DSparkLiteError",
     "Generation",
@@ -25,11 +19,11 @@ __all__ = [
     "RequestError",
     "Round",
     "__version__",
-    "calibration",
-    "cost_table",
+    "fit_sts",
     "generate",
     "load_drafter",
     "load_target",
+    "schedule",
     "setup",
     "stream",
 ]

@@ -9,13 +9,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.common.files import ROOT, write_json  # noqa: E402
-from dspark_course.measure.beyond import auc_by_position, block_gain, estimated_logits, watch  # noqa: E402
-from dspark_course.measure.journal import check_writable, header  # noqa: E402
-from dspark_course.measure.lab import setup  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import ROOT, write_json
+from dspark_course.measure.beyond import auc_by_position, block_gain, estimated_logits, watch
+from dspark_course.measure.journal import check_writable, header
+from dspark_course.measure.lab import setup
 
 MEASURED = ROOT / "assets" / "measurements" / "beyond.json"
 

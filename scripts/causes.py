@@ -5,16 +5,13 @@ DSpark is told the name of the function that it writes, and decodes greedily (ds
 
 import argparse
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.common.files import write_json  # noqa: E402
-from dspark_course.measure.causes import tell_names, unlike_training  # noqa: E402
-from dspark_course.measure.journal import check_writable, header  # noqa: E402
-from dspark_course.measure.lab import setup  # noqa: E402
-from dspark_course.replication.experiments import CAUSES  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import write_json
+from dspark_course.measure.causes import tell_names, unlike_training
+from dspark_course.measure.journal import check_writable, header
+from dspark_course.measure.lab import setup
+from dspark_course.replication.experiments import CAUSES
 
 
 def main(arguments=None):

@@ -12,21 +12,19 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from experiments import checkpoint
 
-from experiments import checkpoint  # noqa: E402
-
-from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.common.files import write_json  # noqa: E402
-from dspark_course.measure.confidence import calibrate  # noqa: E402
-from dspark_course.measure.journal import check_writable, header, journal_path  # noqa: E402
-from dspark_course.measure.lab import setup  # noqa: E402
-from dspark_course.measure import benchmarks  # noqa: E402
-from dspark_course.measure.studies import DEEP_PASSES  # noqa: E402
-from dspark_course.measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile  # noqa: E402
-from dspark_course.measure.threshold_sweep import SWEPT_THRESHOLDS, sweep  # noqa: E402
-from dspark_course.replication.own_results import own_confidence, own_folder  # noqa: E402
-from dspark_course.replication.recorded_confidence import COST_TABLE, STEPS, STS_FILES, report_file  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import write_json
+from dspark_course.measure.confidence import calibrate
+from dspark_course.measure.journal import check_writable, header, journal_path
+from dspark_course.measure.lab import setup
+from dspark_course.measure import benchmarks
+from dspark_course.measure.studies import DEEP_PASSES
+from dspark_course.measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
+from dspark_course.measure.threshold_sweep import SWEPT_THRESHOLDS, sweep
+from dspark_course.replication.own_results import own_confidence, own_folder
+from dspark_course.replication.recorded_confidence import COST_TABLE, STEPS, STS_FILES, report_file
 
 PROMPTS = {"shallow": 400, "deep": 60}  # a domain, to fit on and again to report on
 SWEPT = {"shallow": 60, "deep": 20}  # a domain

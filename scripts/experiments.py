@@ -7,30 +7,26 @@ goes on; finished measurements are moved to assets/measurements/experiments, whe
 import argparse
 import json
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+import torch
+from round_latency import round_latency
+from tqdm import tqdm
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
-import torch  # noqa: E402
-from round_latency import round_latency  # noqa: E402
-from tqdm import tqdm  # noqa: E402
-from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
-
-from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.common.files import write_json  # noqa: E402
-from dspark_lite.common.formats import duration  # noqa: E402
-from dspark_course.measure.evaluation import evaluate  # noqa: E402
-from dspark_course.measure.journal import check_writable, journal_path  # noqa: E402
-from dspark_course.measure.lab import setup  # noqa: E402
-from dspark_course.measure.roofline import DEVICES  # noqa: E402
-from dspark_course.measure.studies import LATENCY, MEASURED_RECIPES  # noqa: E402
-from dspark_course.replication.our_results import MEASUREMENTS  # noqa: E402
-from dspark_course.making.estimate import (  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import ROOT, write_json
+from dspark_lite.common.formats import duration
+from dspark_course.measure.evaluation import evaluate
+from dspark_course.measure.journal import check_writable, journal_path
+from dspark_course.measure.lab import setup
+from dspark_course.measure.roofline import DEVICES
+from dspark_course.measure.studies import LATENCY, MEASURED_RECIPES
+from dspark_course.replication.our_results import MEASUREMENTS
+from dspark_course.making.estimate import (
     LAYER_SECONDS, TINY_WORLD_TOKENS, Speed, dry_step, parameters, target_config, training_seconds)
-from dspark_lite.training.loop import read_log  # noqa: E402
-from dspark_lite.training.precision import REACHED  # noqa: E402
-from dspark_course.making.recipes import BUILD, load_recipe, train  # noqa: E402
+from dspark_lite.training.loop import read_log
+from dspark_lite.training.precision import REACHED
+from dspark_course.making.recipes import BUILD, load_recipe, train
 
 WORK = ROOT / "build" / "experiments"
 SLOTS = 16  # prompts answered side by side

@@ -6,22 +6,17 @@ was not measured is named in one sentence, on the screen and in tables.md.
 
 import sys
 from functools import partial
-from pathlib import Path
 
 import matplotlib
+import paper_tables
+from tqdm import tqdm
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import paper_tables  # noqa: E402
-from tqdm import tqdm  # noqa: E402
-
-from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.common.files import write_atomically  # noqa: E402
-from dspark_course.figures import ledger_forest, lesson_09, lesson_11, paper_figures  # noqa: E402
-from dspark_course.figures.lesson_00 import round_picture  # noqa: E402
-from dspark_course.measure.studies import DEEP_LENGTH_STUDY, DEEP_PASSES, SHALLOW_PASSES  # noqa: E402
-from dspark_course.replication import ledger, recorded_serving, worlds  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import ROOT, write_atomically
+from dspark_course.figures import ledger_forest, lesson_09, lesson_11, paper_figures
+from dspark_course.figures.lesson_00 import round_picture
+from dspark_course.measure.studies import DEEP_LENGTH_STUDY, DEEP_PASSES, SHALLOW_PASSES
+from dspark_course.replication import ledger, recorded_serving, worlds
 
 FOLDER = ROOT / "assets" / "figures"
 PICTURE = FOLDER / "round.png"

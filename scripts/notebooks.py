@@ -16,31 +16,24 @@ import os
 import re
 import sys
 from itertools import zip_longest
-from pathlib import Path
 
 import jupytext
 import nbformat
-from jupyter_client.manager import AsyncKernelManager
-from kernel_replies import wait_in_turns
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from PIL import Image
 from tqdm import tqdm
-from warm_kernels import FORKS, warm_manager
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from fill import fill_in, fill_pages, first_difference, placeholders, quotes
 
-from fill import fill_in, fill_pages, first_difference, placeholders, quotes  # noqa: E402
-
-from dspark_lite.common.about import REPOSITORY  # noqa: E402
-from dspark_lite.common.files import write_text  # noqa: E402
+from dspark_lite.common.about import REPOSITORY
+from dspark_lite.common.files import ROOT, write_text
 
 SOURCES = ROOT / "notebooks" / "src"
 MEASURED = ROOT / "assets" / "measurements" / "lessons.json"
 DIFFICULTIES = ("easy", "medium", "hard")
 SIZE_LIMIT = 700_000  # bytes a committed notebook stays under, so that GitHub shows it
-CELL_SECONDS = 300
+CELL_SECONDS = 900  # far more than any cell takes, so that a busy machine ends none
 BADGE_IMAGE = "https://colab.research.google.com/assets/colab-badge.svg"
 PICTURE = "image/png"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -244,13 +237,12 @@ def describe_failure(notebook, error):
     return f"cell {done[-1] if done else 1} or the one after it {kind}."
 
 
-def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, warm=True):
+def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
     """Run a notebook in a fresh kernel that starts in `folder`, in place; `on_cell` is called after each code cell.
 
-    `environment` is the kernel's (default: this process's with KERNEL_SETTINGS). A `warm` kernel has torch imported
-    already (scripts/warm_kernels.py), another one takes as long to start as a reader's. What another program has saved with the
-    notebook, such as the widgets of its last run, is dropped first. Widget views and state are dropped afterwards: their
-    ids are random, and each has a picture in the same bundle, which stays.
+    `environment` is the kernel's (default: this process's with KERNEL_SETTINGS). What another program has
+    saved with the notebook, such as the widgets of its last run, is dropped first. Widget views and state are dropped
+    afterwards: their ids are random, and each has a picture in the same bundle, which stays.
     Raises LessonError with the lesson, the cell and the error, errors inside widgets included.
     """
     strip(notebook)
@@ -258,14 +250,12 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, wa
         notebook,
         timeout=CELL_SECONDS,
         kernel_name="python3",
-        kernel_manager_class=warm_manager(tuple(KERNEL_SETTINGS.items())) if warm and FORKS else AsyncKernelManager,
         record_timing=False,
         extra_arguments=["--log-level=ERROR"],  # a warning about plain TCP would break the progress bar
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},
         on_cell_executed=lambda **_: on_cell(),
     )
-    wait_in_turns()
     try:
         client.execute(env=environment or {**os.environ, **KERNEL_SETTINGS})
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:

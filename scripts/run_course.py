@@ -38,28 +38,28 @@ def save_figures(notebook, lesson):
         (BUILD / "figures" / f"{lesson}_{number}.png").write_bytes(base64.b64decode(image))
 
 
-def run_lesson(path, bar, warm):
+def run_lesson(path, bar):
     """Execute one notebook, keep its copy and figures; returns its seconds, start of the kernel included."""
     notebook = nbformat.read(path, as_version=4)
     bar.set_description(path.stem)
     start = time.perf_counter()
     try:
-        execute(notebook, path.stem, path.parent, on_cell=bar.update, warm=warm)
+        execute(notebook, path.stem, path.parent, on_cell=bar.update)
     finally:
         write_text(BUILD / "notebooks" / path.name, nbformat.writes(notebook))
         save_figures(notebook, path.stem)
     return time.perf_counter() - start
 
 
-def run_lessons(paths, at_once, warm=True):
-    """Execute the notebooks, so many at once, in `warm` kernels or in ones that start as a reader's does.
+def run_lessons(paths, at_once):
+    """Execute the notebooks, so many at once.
 
     Returns (seconds by lesson, one sentence for each lesson that failed).
     """
     seconds, failures = {}, []
     total = sum(len(code_cells(nbformat.read(path, as_version=4))) for path in paths)
     with tqdm(total=total, unit="cell") as bar, ThreadPoolExecutor(at_once) as pool:
-        runs = {path.stem: pool.submit(run_lesson, path, bar, warm) for path in paths}
+        runs = {path.stem: pool.submit(run_lesson, path, bar) for path in paths}
         for lesson, run in runs.items():
             try:
                 seconds[lesson] = round(run.result(), 1)
@@ -127,13 +127,17 @@ def main(arguments=None):
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="keep the seconds in assets/measurements/lessons.json")
+    parser.add_argument("--only", nargs="+", metavar="NN", help="some lessons, by their two digits")
     options = parser.parse_args(arguments)
-    paths = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    if options.only and options.record:
+        parser.error("--record measures all lessons; leave out --only.")
+    found = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    paths = [path for path in found if not options.only or path.name[:2] in options.only]
     if not paths:
-        print("There is no notebook in notebooks/; `make notebooks` writes them.", file=sys.stderr)
+        print("No such lesson in notebooks/; `make notebooks` writes them.", file=sys.stderr)
         return 1
     started = time.perf_counter()
-    seconds, failures = run_lessons(paths, AT_ONCE, warm=not options.record)
+    seconds, failures = run_lessons(paths, AT_ONCE)
     spent = time.perf_counter() - started
     write_json(BUILD / "lessons.json", measurement(seconds))
     if not failures:

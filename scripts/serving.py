@@ -11,20 +11,18 @@ import sys
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from experiments import checkpoint
+from serving_load import CONCURRENCY, PROMPT_ROOM, TEMPERATURE, measure_load
 
-from experiments import checkpoint  # noqa: E402
-from serving_load import CONCURRENCY, PROMPT_ROOM, TEMPERATURE, measure_load  # noqa: E402
-
-from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.common.files import write_json  # noqa: E402
-from dspark_course.measure.confidence import calibrate  # noqa: E402
-from dspark_course.measure.journal import Journal, check_writable, header, journal_path  # noqa: E402
-from dspark_course.measure.lab import setup  # noqa: E402
-from dspark_course.measure.studies import DEEP_MTP, DEEP_PASSES  # noqa: E402
-from dspark_lite.common.fingerprint import fingerprint  # noqa: E402
-from dspark_course.replication.recorded_confidence import stored_sts  # noqa: E402
-from dspark_course.replication.recorded_serving import BESIDE_MTP, BESIDE_MTP_TWO_PASSES, MEASURED  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import write_json
+from dspark_course.measure.confidence import calibrate
+from dspark_course.measure.journal import Journal, check_writable, header, journal_path
+from dspark_course.measure.lab import setup
+from dspark_course.measure.studies import DEEP_MTP, DEEP_PASSES
+from dspark_lite.common.fingerprint import fingerprint
+from dspark_course.replication.recorded_confidence import stored_sts
+from dspark_course.replication.recorded_serving import BESIDE_MTP, BESIDE_MTP_TWO_PASSES, MEASURED
 
 PROMPTS = 60  # a domain
 LEAST_STEPS = 4  # of a turn

@@ -1,6 +1,11 @@
-"""Fixtures of more than one test file, and what hypothesis does in all of them."""
+"""Fixtures of every test and of more than one test file, and what hypothesis does in all of them."""
 
+import random
+
+import matplotlib.pyplot as plt
+import numpy
 import pytest
+import torch
 from hypothesis import settings
 
 settings.register_profile("dspark", deadline=None)  # how long an example takes says nothing about it
@@ -14,3 +19,18 @@ def pytest_configure(config):
     if not hands_out:
         for module in ("helpers", "made_measurements"):
             config.pluginmanager.import_plugin(module)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Start every test from the same global random state, whatever ran before it."""
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def figures_closed():
+    """Leave no figure open for the tests that count them."""
+    yield
+    plt.close("all")

@@ -2,10 +2,10 @@
 
 import re
 
+import nbformat
 import notebooks
 import pytest
 from hub_server import Hub
-from played_lessons import play
 from released_hub import RELEASED, write_released
 from transformers import AutoTokenizer
 
@@ -41,6 +41,16 @@ def hub(tmp_path_factory):
     folders = write_released(tmp_path_factory.mktemp("released"), tokenizer)
     with Hub({name: {"main": folder} for name, folder in folders.items()}) as served:
         yield served
+
+
+def play(number, planted, environment):
+    """Executes a lesson with its solutions, the code `planted` after its setup cell, and returns what it printed."""
+    (source,) = notebooks.lesson_sources(number)
+    notebook = notebooks.generate(source, solutions=True)
+    notebook.cells.insert(2, nbformat.v4.new_code_cell(planted))
+    notebooks.execute(notebook, source.stem, notebooks.ROOT / "notebooks", environment=environment)
+    outputs = [output for cell in notebooks.code_cells(notebook) for output in cell.outputs]
+    return "".join(output.text for output in outputs if output.output_type == "stream")
 
 
 def asked_for(hub):

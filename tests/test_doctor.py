@@ -13,7 +13,8 @@ from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError
 from dspark_course.measure import doctor
 from dspark_course.measure.lab import MIN_FREE_MEMORY
-from dspark_lite.models import hub, shapes
+from dspark_course.measure import shapes
+from dspark_lite.models import hub
 from dspark_lite.models.checkpoints import load_target
 from dspark_course.making import estimate
 

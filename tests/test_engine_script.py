@@ -3,11 +3,11 @@
 import json
 import subprocess
 
-import engine
-import local_server
 import pytest
 
 from dspark_lite.common.errors import DSparkLiteError
+from tools import local_server
+from tools.engine import engine
 
 METRICS = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
 vllm:spec_decode_num_drafts_total{engine="0",model_name="tiny-target"} 12.0

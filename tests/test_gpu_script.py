@@ -5,16 +5,16 @@ import json
 import subprocess
 from types import SimpleNamespace
 
-import gpu as script
 import pytest
 import torch
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.origin import versions
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import training_speed as training
-from dspark_course.measure.forced_engine import measure_engine
 from dspark_course.making.recipes import load_recipe
+from tools.gpu import gpu as script
+from tools.gpu import training_speed as training
+from tools.gpu.forced_engine import measure_engine
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def parts(tmp_path, monkeypatch):
         return measure
 
     def run(called, cwd, timeout):
-        return SimpleNamespace(returncode=script.main(called[2:]))
+        return SimpleNamespace(returncode=script.main(called[3:]))
 
     monkeypatch.setattr(script, "ROOT", tmp_path)
     monkeypatch.setattr(script, "WORK", tmp_path / "build" / "gpu")

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import pytest
 from helpers import assert_refused, cut_short, greedy, set_config, set_tensors, shard
 from hub_server import Hub
-from huggingface_hub import errors
 from safetensors.torch import load_file
 
 from dspark_lite import setup
@@ -22,9 +21,6 @@ from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 TARGET, DRAFT = PROFILES["released"]["target"], PROFILES["released"]["dspark"]
 WEIGHTS = "model.safetensors"
 NEEDED = ["config.json", "generation_config.json", WEIGHTS]
-# It goes on with a broken transfer at the next call, and cannot tell offline whether what another program fetched is whole.
-OLD_CLIENT = not hasattr(errors, "IncompleteSnapshotError")
-needs_new_client = pytest.mark.skipif(OLD_CLIENT, reason="huggingface_hub before 1.23")
 
 
 @pytest.fixture
@@ -120,7 +116,6 @@ def ranges(hub):
     return [int(request.range[len("bytes="):-1]) for request in hub.requests if request.at == "cdn" and request.range]
 
 
-@needs_new_client
 def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(hub, target, impatient):
     hub.cuts[WEIGHTS] = [5000, 3000]
     assert greedy(load_target(TARGET)) == greedy(target)
@@ -128,7 +123,6 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_stopped(hub, target, impati
     assert 0 < first <= 5000 and first < second <= first + 3000
 
 
-@needs_new_client
 def test_a_server_that_dies_within_a_file_and_comes_back_is_waited_for(hub, target):
     hub.missing.add(WEIGHTS)  # so that the other files are there when the server dies
     assert_refused("a file that it lists is missing", load_target, TARGET)
@@ -164,7 +158,6 @@ def test_a_file_of_another_hash_is_never_used(hub, target, file):
     assert hub.sent() == [file]
 
 
-@needs_new_client
 def test_a_file_that_another_program_has_fetched_is_checked_too(hub):
     from huggingface_hub import snapshot_download
 

@@ -8,11 +8,6 @@ from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 
-import environments
-import judge_llama_cpp
-import judge_sglang
-import judge_transformers
-import judges
 import pytest
 import torch
 import transformers
@@ -22,6 +17,8 @@ from dspark_lite.decoding.block_verification import accept_block
 from dspark_lite.decoding.sampling import Verdict, draw, residual
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
+from tools import environments
+from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers, judges
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
 PROMPTS = [torch.randint(13, (1, 4 + n), generator=torch.Generator().manual_seed(n)) for n in range(3)]

@@ -257,3 +257,8 @@ def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):
     drawn = [row for entry in ledger.entries() for row in ledger_forest.margin_rows(entry, 0.0)]
     assert filled == sum(row.ours is not None for row in drawn) and hollow == sum(row.paper is not None for row in drawn)
     assert filled == sum(len(entry.margins) for entry in ledger.entries() if entry.claim.sense != "equal") > 30
+
+
+def test_no_failure_is_left_without_an_experiment_that_was_run():
+    assert len(ledger.entries()) == len(claims.CLAIMS)
+    assert not [entry.claim.says for entry in ledger.entries() if ledger.NO_EXPERIMENT in entry.why or "not run yet" in entry.why]

@@ -1,20 +1,16 @@
 """The committed notebooks are what their sources give, executed; and the generator sees what is wrong."""
 
-import asyncio
 import base64
 import io
 import os
 import re
 import subprocess
 import sys
-from queue import Empty
 
 import nbformat
 import notebooks
 import numpy as np
 import pytest
-from jupyter_client.channels import AsyncZMQSocketChannel
-from kernel_replies import in_turns
 from PIL import Image
 
 SOURCES = notebooks.lesson_sources()
@@ -264,37 +260,6 @@ def test_setup_cell_clones_on_colab(tmp_path):
     assert finished.stderr == ""
 
 
-def test_a_message_that_a_client_missed_is_found_in_the_next_turn():
-    """The kernel's channel says nothing the first two times, as when its wake-up was missed; no real wait is needed."""
-    asked = []
-
-    async def get_msg(channel, timeout):
-        asked.append(timeout)
-        if len(asked) < 3:
-            raise Empty
-        return "late"
-
-    assert asyncio.run(in_turns(get_msg, turn=2.0)(None, timeout=300)) == "late"
-    assert asked == [2.0, 2.0, 2.0]
-
-
-def test_waiting_in_turns_ends_with_the_time_limit():
-    asked = []
-
-    async def get_msg(channel, timeout):
-        asked.append(timeout)
-        await asyncio.sleep(timeout)
-        raise Empty
-
-    with pytest.raises(Empty):
-        asyncio.run(in_turns(get_msg, turn=0.02)(None, timeout=0.05))
-    assert asked[:2] == [0.02, 0.02] and asked[-1] < 0.02
-
-
-def test_clients_of_kernels_wait_in_turns():
-    assert AsyncZMQSocketChannel.get_msg.__name__ == "patient", "conftest.py arranges it"
-
-
 def test_pictures_of_a_built_notebook_have_a_palette(tmp_path):
     """A drawing of two hundred shades keeps its size and its colours, in fewer bytes."""
     shades = np.random.default_rng(0).integers(200, size=(100, 100), dtype=np.uint8)
@@ -307,3 +272,17 @@ def test_pictures_of_a_built_notebook_have_a_palette(tmp_path):
     light = Image.open(io.BytesIO(base64.b64decode(found["image/png"])))
     assert light.mode == "P" and light.size == drawn.size and len(found["image/png"]) < len(png) and found["text/plain"] == "drawn"
     assert np.array_equal(light.convert("RGB"), drawn)
+
+
+def test_nbmake_fails_with_a_cell_that_fails_and_gives_kernels_their_settings_and_rewrites_nothing(tmp_path):
+    """`pytest --nbmake` with the hooks of this repository, as `make test` runs it on the committed notebooks."""
+    cells = {"passes": f"import os\nassert {notebooks.KERNEL_SETTINGS}.items() <= os.environ.items()\nprint('new')", "fails": "assert 1 + 1 == 3"}
+    paths = {name: tmp_path / f"{name}.ipynb" for name in cells}
+    for name, code in cells.items():
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)], metadata=notebooks.NOTEBOOK_METADATA)
+        nbformat.write(notebook, paths[name])
+    before = paths["passes"].read_bytes()
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-c", notebooks.ROOT / "pyproject.toml", "--nbmake"]
+    finished = subprocess.run([*command, tmp_path], cwd=notebooks.ROOT, capture_output=True, text=True)
+    assert finished.returncode == 1 and "1 failed, 1 passed" in finished.stdout and "AssertionError" in finished.stdout, finished.stdout
+    assert paths["passes"].read_bytes() == before

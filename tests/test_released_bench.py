@@ -14,7 +14,7 @@ from dspark_lite.decoding.rounds import ROUND_PARTS, Decoder
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import random_weights
 from dspark_course.measure.forced_rounds import ForcedRounds, paper_pattern, timed_rounds
-from dspark_lite.models import shapes as released
+from dspark_course.measure import shapes as released
 from dspark_lite.models.checkpoints import load_drafter, load_target
 
 TARGET, DRAFTERS = toy_models(vocab_size=11, gamma=4)

@@ -11,7 +11,7 @@ from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_course.figures import lesson_08
 from dspark_course.measure import roofline
 from dspark_course.measure.roofline import DEVICES, Device, Launches, Prediction, Work
-from dspark_lite.models import shapes
+from dspark_course.measure import shapes
 
 V, H, INNER, HEADS, KEYS = 151936, 2560, 9728, 32 * 128, 8 * 128  # Qwen3-4B and its drafts
 LAYER = 2 * H * HEADS + 2 * H * KEYS + 3 * H * INNER + 2 * 128 + 2 * H  # attention, feed-forward network, norms of heads and layer

@@ -132,10 +132,11 @@ def test_costs_come_out_of_the_turns(measured):
         r * (b - 1) for r in (2, 4) for b in (1, 2, 3)))
 
 
-def test_the_frontier_and_the_gain_at_matched_throughput(measured):
+def test_the_frontier_is_speed_per_user_and_throughput_by_load(measured):
     assert recorded_serving.frontier("dspark", "algorithm1").tolist() == [[2.0, 4.0], [2.0, 8.0]]
     assert recorded_serving.frontier("mtp", "all").tolist() == [[2.5, 5.0], [1.5, 6.0]]
-    assert recorded_serving.gain_at_matched_throughput("algorithm1") == [(5.0, pytest.approx(-0.2)), (6.0, pytest.approx(1 / 3))]
+    gains = [recorded_serving.speed_gain(recorded_serving.frontier("dspark", "algorithm1"), np.array(point)) for point in ([2.5, 5.0], [1.5, 6.0])]
+    assert gains == pytest.approx([-0.2, 1 / 3])
 
 
 def test_without_a_measurement_the_command_is_named(monkeypatch, tmp_path):

@@ -1,6 +1,8 @@
 """What `setup` may be told of device, number format and memory, and the sentence where memory ends in the middle of a lesson."""
 
 import re
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 
@@ -32,6 +34,15 @@ def test_a_library_that_is_too_old_or_missing_is_a_sentence(monkeypatch, found, 
     monkeypatch.setattr(supported, "version", version)
     with pytest.raises(DSparkLiteError, match=re.escape(sentence)):
         supported.check_versions()
+
+
+def test_the_sentence_comes_before_the_old_library_is_imported():
+    """Whatever part of the package is imported first."""
+    code = ("import importlib.metadata, sys; importlib.metadata.version = lambda name: '1.0'\n"
+            "try:\n    import dspark_lite.decoding.rounds\n"
+            "except Exception as error:\n    print(type(error).__name__, error, 'torch' in sys.modules)")
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("DSparkLiteError torch 1.0 is too old") and said.endswith(" False\n")
 
 
 def test_a_local_or_early_build_of_the_oldest_version_is_no_older(monkeypatch):

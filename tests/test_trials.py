@@ -27,3 +27,9 @@ def test_an_experiment_trains_as_it_is_and_with_the_change_and_measures_both(mon
     drawn = [bars.lines[0].get_ydata() for bars in axes.containers]
     assert np.allclose(drawn, [[tally[:, 0].sum() / tally[:, 1].sum() for tally in by_domain.values()] for by_domain in found.values()])
     plt.close(fig)
+
+
+def test_a_change_of_one_field_keeps_its_neighbours(tmp_path):
+    base = load_recipe(trials.RECIPE)
+    changed = load_recipe(str(trials.write_trial("changed", {"config": {"markov_rank": 4}, "seed": 2}, tmp_path)))
+    assert changed == {**base, "name": "changed", "config": {**base["config"], "markov_rank": 4}, "seed": 2}

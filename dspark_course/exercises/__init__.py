@@ -1,4 +1,1 @@
-"""Checkers of the exercises, one file per lesson; each prints one line, returns a bool, and never raises.
-
-They may import `common`, `decoding`, `drafters`, `scheduling`, `serving` and `losslessness`.
-"""
+"""Checkers of the exercises, one file per lesson; each prints one line, returns a bool, and never raises."""

@@ -104,6 +104,12 @@ def keeping_the_refused(p, q, drafts, generator):
     return [*drafts, draw_token(p[len(drafts)], generator)]
 
 
+def keeping_the_whole_block(p, q, drafts, generator):
+    """Commits all drafts before the replacement, those from the refused one on, too."""
+    tokens = verify(p, q, drafts, generator)
+    return tokens if len(tokens) > len(drafts) else [*drafts, tokens[-1]]
+
+
 def replacement_alone(p, q, drafts, generator):
     """Forgets the drafts that were kept before a refusal."""
     tokens = verify(p, q, drafts, generator)
@@ -187,6 +193,8 @@ MISTAKES = {
         replacing,
     "the drafts that were kept before the refusal are missing; the replacement comes after them":
         replacement_alone,
+    "the refused draft and those after it are committed, too; before the replacement come the kept ones alone, drafts[:k]":
+        keeping_the_whole_block,
     "the refused draft is committed, too; its replacement takes its place":
         keeping_the_refused,
     "a bonus is drawn after a refusal, too; the replacement is the last token of the round":
@@ -265,9 +273,8 @@ def exact(verify, block: int) -> bool:
         return False
 
 
-@checker
-def check_verify(learners):
-    """Checks a function like `verify` by the exact distribution of what it commits."""
+def judge_verify(learners):
+    """Raises Mistake unless a function like `verify` commits exactly what the target would write, as much as it can."""
     try:
         found, length = visited(texts, learners)
     except IndexError:
@@ -286,6 +293,9 @@ def check_verify(learners):
                       f"where {possible:.2f} are possible{losing(learners, length)}")
     if not exact(learners, block=1):
         raise Mistake("right for a block of two drafts, wrong for a block of one; how long a block is, len(drafts) says")
+
+
+check_verify = checker(judge_verify)  # prints its verdict and returns it
 
 
 def target_texts(block: int = DRAFTS) -> dict[tuple[int, ...], float]:

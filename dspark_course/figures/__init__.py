@@ -1,4 +1,1 @@
-"""Figures and widgets: the house style, tokens in boxes, one file per lesson, the paper's figures with ours in them.
-
-They may import `common`, `decoding`, `scheduling`, `measure` and `replication`.
-"""
+"""Figures and widgets: the house style, tokens in boxes, one file per lesson, the paper's figures with ours in them."""

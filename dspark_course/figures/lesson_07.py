@@ -7,7 +7,7 @@ from matplotlib.colors import ListedColormap
 from .style import (BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, SKY, draw_positions, drafter_style, figure, label_ends,
                     measured_on)
 
-# The drafters of scripts/diagnosis.py: those that are committed, and what each recipe adds to the one that it extends.
+# The drafters of the recorded diagnosis: those that are committed, and what each recipe adds to the one that it extends.
 CHANGES = {
     "tiny-dspark": "the lab's DSpark", "tiny-dspark-rnn": "the lab's DSpark, RNN head", "tiny-dflash": "the lab's DFlash",
     "diagnosis-0-shipped": "0  the lab's recipe, 381 updates", "diagnosis-1-width": "1  + first weights drawn for the width",
@@ -180,7 +180,7 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
 
 
 def copied_names(drafters: list[dict], device: str):
-    """What changes to a training brought, a row for each of `drafters` as scripts/diagnosis.py has measured them: the chance
+    """What changes to a training brought, a row for each of `drafters` as recorded in diagnosis.json: the chance
     that the first and the second token of a function's name are accepted, and the L1 loss on the same answers."""
     first, second = zip(*(drafter["name_acceptance"][:2] for drafter in drafters))
     fig, axes = figure(width=8.4, height=0.36 * len(drafters) + 1.5)
@@ -199,7 +199,7 @@ def copied_names(drafters: list[dict], device: str):
 
 
 def after_def(drafters: list[dict], turn: float | None = None):
-    """Some drafters of scripts/diagnosis.py: left the chance of acceptance by position in blocks that begin after `def`,
+    """Some drafters of diagnosis.json: left the chance of acceptance by position in blocks that begin after `def`,
     right the L1 loss while they were trained, for those that have a log; a dashed line is where the others ended, on the
     held-out answers. A dotted line stands at `turn`, a share of the training."""
     fig, (position, loss) = figure(2, width=4.6)

@@ -1,4 +1,1 @@
-"""How the course's checkpoints are made: the target's answers, language models of the tiny world, estimates, recipes.
-
-It may import `common`, `decoding`, `drafters`, `models`, `training` and `world`.
-"""
+"""How the course's checkpoints are made: the target's answers, language models of the tiny world, estimates, recipes."""

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import ROOT, write_atomically, write_json
+from dspark_lite.common.files import IN_CLONE, WORK, data_folder, write_atomically, write_json
 from dspark_lite.drafters import DSpark
 from dspark_lite.models.checkpoints import EMBEDDED, default_dtype, load_target, save_draft
 from dspark_lite.common.fingerprint import fingerprint
@@ -22,8 +22,9 @@ from ..world.tokenizer import save_tokenizer, train_tokenizer
 from .answers import answered_rows
 from .language_model import train_language_model
 
-RECIPES = ROOT / "recipes"
-BUILD = ROOT / "build" / "training"
+RECIPES = data_folder("recipes")
+BUILD = WORK / "build" / "training"
+CHECKPOINTS = EMBEDDED if IN_CLONE else WORK / "build" / "checkpoints"  # where a training writes by default
 
 
 def load_recipe(name: str) -> dict:
@@ -70,7 +71,7 @@ def check_recipe(recipe: dict) -> None:
 
 def train(name: str, *, device: str | None = None, out: Path | None = None, build: Path | None = None,
           endpoint: str | None = None, minutes: float | None = None) -> Path:
-    """Trains what the recipe describes and writes the checkpoint to `out` (the embedded ones by default).
+    """Trains what the recipe describes and writes the checkpoint to `out` (a folder in CHECKPOINTS by default).
 
     What is needed to resume is kept in `build`; a second call after a stop goes on from the last save. A drafter's
     answers are written by its target in this process, or by a server that has it at the URL `endpoint`. With `minutes`,
@@ -78,7 +79,7 @@ def train(name: str, *, device: str | None = None, out: Path | None = None, buil
     """
     recipe = load_recipe(name)
     check_recipe(recipe)
-    folder, out = (build or BUILD) / recipe["name"], out or EMBEDDED / recipe["name"]
+    folder, out = (build or BUILD) / recipe["name"], out or CHECKPOINTS / recipe["name"]
     allowance = None if minutes is None else _allowance(recipe, folder, minutes)
     TRAINERS[recipe["kind"]](recipe, folder, out, training_device(device), endpoint, allowance)
     return out

@@ -1,4 +1,1 @@
-"""The lab, and what is measured in it: accepted length, speed, latency, thresholds, serving, quality, machines.
-
-It may import `common`, `decoding`, `drafters`, `scheduling`, `models`, `serving`, `training`, `world` and `making`.
-"""
+"""The lab, and what is measured in it: accepted length, speed, latency, thresholds, serving, quality, machines, and what models take of them."""

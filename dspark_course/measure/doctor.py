@@ -15,9 +15,9 @@ import torch
 
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
 from dspark_lite.common.formats import duration, size
-from dspark_lite.models import hub, shapes
+from dspark_lite.models import hub
 from dspark_lite.models.checkpoints import default_dtype, read_config, weight_files
-from . import lab
+from . import lab, shapes
 
 HUB_SECONDS, PROBE_SECONDS = 5.0, 1.0
 ASSUMED_RATE = 25e6  # bytes a second

@@ -26,8 +26,8 @@ from dspark_lite.common import paper
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.formats import markdown
 from dspark_lite.common.names import DRAFTER_LABELS as LABELS
-from dspark_lite.models import shapes
 from dspark_lite.common.fingerprint import network
+from . import shapes
 from .forced_rounds import ForcedRounds, measure_parts
 
 LAUNCH = 10.0  # microseconds of the host for an operation

@@ -33,8 +33,8 @@ def quality() -> dict:
 
 
 def diagnosis() -> dict:
-    """What scripts/diagnosis.py measured of drafters around a function's name."""
-    return read(DIAGNOSIS, "python scripts/diagnosis.py FOLDER")
+    """What was measured once of drafters around a function's name; no script measures it anew."""
+    return read(DIAGNOSIS, f"git restore assets/measurements/{DIAGNOSIS.name}")
 
 
 def first_position(recipe: str) -> float:

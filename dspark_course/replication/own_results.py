@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from dspark_lite.common.estimates import Estimate, bootstrap
-from dspark_lite.common.files import ROOT, read_object, write_json
+from dspark_lite.common.files import WORK, read_object, write_json
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.common.origin import DECIDING, Origin, folder_name
 from dspark_lite.scheduling.calibration import STS, Observations
@@ -81,7 +81,7 @@ def is_recorded(lab: Lab) -> bool:
 def own_folder(lab: Lab) -> Path:
     """Where a lab's own results are kept: a folder for its target on its device."""
     root = os.environ.get("DSPARK_MEASUREMENTS")
-    parent = Path(root) if root else ROOT / "assets" / "measurements" / "own"
+    parent = Path(root) if root else WORK / "assets" / "measurements" / "own"
     return parent / folder_name(f"{lab.target.name.split('/')[-1]} {lab.device_name}")
 
 

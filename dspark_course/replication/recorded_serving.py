@@ -200,15 +200,6 @@ def frontiers(world: str = "shallow") -> dict[str, np.ndarray]:
     return {name: frontier(*way, world) for name, way in (("plain", ("plain", "all")), *WAYS.items())}
 
 
-def gain_at_matched_throughput(policy: str) -> list[tuple[float, float]]:
-    """(MTP-1's throughput, how much faster each user is under `policy` with DSpark at that throughput, a fraction),
-    where both reach it; between measured loads the frontier is straight."""
-    ours, theirs = frontier("dspark", policy), frontier("mtp", "all")
-    gains = np.array([speed_gain(ours, point) for point in theirs])
-    within = ~np.isnan(gains)
-    return list(zip(theirs[within, 1].tolist(), gains[within].tolist()))
-
-
 def speed_gain(ours: np.ndarray, theirs: np.ndarray) -> float:
     """How much faster each user is on the frontier `ours` [n, 2] at the throughput of the point `theirs` [2], as a
     fraction; nan where our frontier does not reach that throughput."""

@@ -11,11 +11,11 @@ from math import prod
 from dspark_lite.common import paper
 from dspark_lite.common.recorded import reference
 from dspark_lite.losslessness import toys
-from dspark_lite.models import inspection, shapes
+from dspark_lite.models import inspection
 from dspark_lite.common.fingerprint import network
 from dspark_lite.scheduling import policies
 from dspark_lite.training.losses import DECAY
-from ..measure import studies
+from ..measure import shapes, studies
 from ..measure.studies import LENGTH_STUDY, TABLE_1
 from ..making.answers import Sampling
 from ..making.recipes import load_recipe

@@ -1,4 +1,1 @@
-"""The tiny world that the embedded models live in: its texts, its tokenizer, and where prompts come from.
-
-It may import `common`.
-"""
+"""The tiny world that the embedded models live in: its texts, its tokenizer, and where prompts come from."""

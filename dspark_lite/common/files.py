@@ -1,4 +1,4 @@
-"""Files of the repository: where it stands, reading JSON, and writing that leaves no half of a file."""
+"""Files: where the package's own and a reader's lie, reading JSON, and writing that leaves no half of a file."""
 
 import json
 import re
@@ -6,7 +6,16 @@ from pathlib import Path
 
 from .errors import CheckpointError, RequestError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]  # the repository; of an installed wheel the folder it was installed to
+CARRIED = ROOT / "dspark_lite" / "data"  # what comes with the package, as a wheel carries it: pyproject.toml puts it there
+IN_CLONE = not CARRIED.is_dir()
+WORK = ROOT if IN_CLONE else Path()  # what commands write without being told where lies under it: installed, under the current folder
+DATA = {"checkpoints": "assets/checkpoints", "recipes": "recipes", "reference": "assets/reference"}  # where a clone has it
+
+
+def data_folder(name: str) -> Path:
+    """The folder of what comes with the package, a key of DATA: in a clone where git has it, else inside dspark_lite."""
+    return ROOT / DATA[name] if IN_CLONE else CARRIED / name
 
 
 def read_object(path: Path) -> dict:

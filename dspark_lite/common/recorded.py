@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 
 from .errors import DSparkLiteError
-from .files import ROOT
+from .files import data_folder
 
-REFERENCE = ROOT / "assets" / "reference"
+REFERENCE = data_folder("reference")
 
 
 @cache

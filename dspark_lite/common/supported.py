@@ -6,7 +6,7 @@ from packaging.version import Version
 
 from .errors import DSparkLiteError
 
-OLDEST = {"torch": "2.11", "transformers": "5.0", "huggingface_hub": "1.8"}
+OLDEST = {"torch": "2.11", "transformers": "5.0", "huggingface_hub": "1.23"}
 
 
 def check_versions() -> None:

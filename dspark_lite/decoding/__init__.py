@@ -1,7 +1,4 @@
-"""The corridor that data walks: the target, a drafted block, the rule that accepts it, the rounds of a request.
-
-It may import `common`: what drafts and what chooses lengths is handed to it.
-"""
+"""The corridor that data walks: the target, a drafted block, the rule that accepts it, the rounds of a request."""
 
 from .rounds import Generation, Round, generate, generate_together
 from .streaming import stream

@@ -1,7 +1,4 @@
-"""Drafters, one file each, and what they are built of; each has `name`, `gamma`, `taps`, and begin / propose / extend.
-
-They may import `common` and `decoding`.
-"""
+"""Drafters, one file each, and what they are built of; each has `name`, `gamma`, `taps`, and begin / propose / extend."""
 
 from .backbone import DraftConfig
 from .dspark import DSpark, DSparkConfig

@@ -1,7 +1,4 @@
-"""The proof: exact output distributions by enumeration, chi-square tests, ties, parity with reference tensors.
-
-It may import `common`, `decoding`, `drafters`, `scheduling`, `models` and `training`.
-"""
+"""The proof: exact output distributions by enumeration, chi-square tests, ties, parity with reference tensors."""
 
 from .enumeration import find_violation, joint_distribution, marginal, outcomes, output_distribution, total_variation
 

@@ -1,4 +1,1 @@
-"""Models on disk and in memory: loading and saving them, the Hub, what their files hold, what they take.
-
-It may import `common`, `decoding` and `drafters`.
-"""
+"""Models on disk and in memory: loading and saving them, the Hub, what their files hold."""

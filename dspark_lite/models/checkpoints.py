@@ -13,14 +13,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ..common.errors import CheckpointError
-from ..common.files import ROOT, read_object, write_atomically
+from ..common.files import data_folder, read_object, write_atomically
 from ..decoding.target import Target
 from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
 from .draft_config import DRAFTS, parse_draft_config
 from .hub import download
 from .weights import of_target
 
-EMBEDDED = ROOT / "assets" / "checkpoints"
+EMBEDDED = data_folder("checkpoints")
 LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
 TEXT_PARTS = {"Gemma4ForConditionalGeneration": "Gemma4ForCausalLM"}  # what of a model that also sees is a language model
 TEXT_NAMES = {r"^model\.language_model\.": "model."}  # what its tensors are called there, and alone

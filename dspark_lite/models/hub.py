@@ -4,14 +4,12 @@ HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are the client's, and honoured
 """
 
 import hashlib
-import json
 import re
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from ..common.errors import CheckpointError
-from ..common.files import write_json
 
 FILES = ["model*.safetensors", "model.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*.json", "vocab.json",
          "merges.txt", "*.jinja"]
@@ -58,8 +56,7 @@ def cached(name: str) -> Path | None:
     from huggingface_hub import snapshot_download
 
     try:
-        wanted = _wanted(name, FILES)
-        return _whole(Path(snapshot_download(**wanted, local_files_only=True)), wanted)
+        return Path(snapshot_download(**_wanted(name, FILES), local_files_only=True))
     except Exception:  # whatever the reason, it would have to be downloaded
         return None
 
@@ -99,41 +96,13 @@ def _snapshot(**wanted) -> Path:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return _whole(Path(snapshot_download(**wanted)), wanted)
+        return Path(snapshot_download(**wanted))
     except HfHubHTTPError:  # an answer, which the client weighs against the cache itself
         raise
     except Exception:
         with suppress(Exception):
-            return _whole(Path(snapshot_download(**wanted, local_files_only=True)), wanted)
+            return Path(snapshot_download(**wanted, local_files_only=True))
         raise
-
-
-def _whole(folder: Path, wanted: dict) -> Path:
-    """The folder that the client has found, if it holds all that is wanted; raises what the client raises if it does not.
-
-    Clients before 1.23 return any folder of the cache where the Hub cannot be asked, also one in which a transfer broke
-    off. Their folders are compared with the Hub's list of files, which is asked for once a commit and kept.
-    """
-    from huggingface_hub import HfApi, constants, errors
-    from huggingface_hub.utils import filter_repo_objects
-
-    if hasattr(errors, "IncompleteSnapshotError"):
-        return folder
-    kept = _checked(folder) / f"{folder.name}.json"
-    if not kept.exists():
-        files = HfApi().model_info(wanted["repo_id"], revision=folder.name).siblings
-        write_json(kept, [file.rfilename for file in files])
-    listed = filter_repo_objects(json.loads(kept.read_text()), allow_patterns=wanted["allow_patterns"], ignore_patterns=wanted["ignore_patterns"])
-    missing = [file for file in listed if not (folder / file).exists()]
-    if missing:
-        offline = errors.OfflineModeIsEnabled() if constants.HF_HUB_OFFLINE else None
-        raise errors.LocalEntryNotFoundError(f"{missing[0]} is missing") from offline
-    return folder
-
-
-def _checked(folder: Path) -> Path:
-    """Where it is kept what of a model in the cache was found to be in order."""
-    return folder.parents[1] / "checked"
 
 
 def _cause_and_cure(error: Exception) -> tuple[str, str]:
@@ -170,7 +139,7 @@ def _check_hash(name: str, path: Path) -> None:
     blob = path.parent / path.readlink() if path.is_symlink() else path
     if not (HASH.fullmatch(blob.name) and blob.exists()):
         return
-    checked = _checked(path.parent) / blob.name
+    checked = path.parents[2] / "checked" / blob.name
     if checked.exists() and checked.stat().st_mtime_ns >= blob.stat().st_mtime_ns:
         return
     digest = hashlib.sha256() if len(blob.name) == 64 else hashlib.sha1(b"blob %d\0" % blob.stat().st_size)

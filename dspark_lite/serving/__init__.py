@@ -1,4 +1,1 @@
-"""Many requests at once: the engine with its slots, the traffic that drives it, and a simulator of it.
-
-It may import `common`, `decoding`, `drafters` and `scheduling`.
-"""
+"""Many requests at once: the engine with its slots, the traffic that drives it, and a simulator of it."""

@@ -1,4 +1,1 @@
-"""How a drafter is trained: anchors, the target's hidden states, losses, optimisers, the loop, many processes.
-
-It may import `common`, `drafters` and `models`.
-"""
+"""How a drafter is trained: anchors, the target's hidden states, losses, optimisers, the loop, many processes."""

@@ -98,4 +98,4 @@ def llama_cpp():
 def vllm_variables(**more):
     """The variables under which vLLM drafts with DSpark on a CPU."""
     return {**os.environ, "TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
-            "PYTHONPATH": str(ROOT / "scripts" / "vllm_on_cpu"), **more}
+            "PYTHONPATH": str(ROOT / "tools" / "vllm_on_cpu"), **more}

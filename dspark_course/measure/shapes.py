@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from ..common.errors import DSparkLiteError
-from ..common.names import PROFILES
-from ..common.recorded import reference
-from ..decoding.target import Target
-from ..drafters import SmallLM
-from .draft_config import DRAFTS, parse_draft_config
-from ..common.fingerprint import network
-from .weights import held, kv_bytes
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.fingerprint import network
+from dspark_lite.common.names import PROFILES
+from dspark_lite.common.recorded import reference
+from dspark_lite.decoding.target import Target
+from dspark_lite.drafters import SmallLM
+from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
+from dspark_lite.models.weights import held, kv_bytes
 
 RELEASED_MODELS = {role: name for role, name in PROFILES["released"].items() if "/" in name}  # role: Hub id
 RELEASED_DRAFTERS = tuple(role for role in RELEASED_MODELS if role != "target")

@@ -16,23 +16,20 @@ import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import torch
 
-import torch  # noqa: E402
-
-from dspark_lite.common.errors import DSparkLiteError, RequestError  # noqa: E402
-from dspark_lite.common.files import ROOT, read_object, write_json, write_text  # noqa: E402
-from dspark_lite.common.origin import DECIDING, device_name, folder_name, versions  # noqa: E402
-from dspark_course.measure.forced_engine import ENGINE_LOADS, measure_engine  # noqa: E402
-from dspark_course.measure.forced_rounds import paper_pattern  # noqa: E402
-from dspark_course.measure.journal import check_writable, commit  # noqa: E402
-from dspark_course.measure.random_weights import FORCED, measure_shapes, random_models  # noqa: E402
-from dspark_course.measure.step_time import profile  # noqa: E402
-from dspark_course.measure.training_speed import training_speed  # noqa: E402
-from dspark_lite.models.checkpoints import default_dtype, load_drafter, load_target  # noqa: E402
-from dspark_course.making.recipes import load_recipe  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.files import ROOT, read_object, write_json, write_text
+from dspark_lite.common.origin import DECIDING, device_name, folder_name, versions
+from dspark_course.measure.forced_rounds import paper_pattern
+from dspark_course.measure.journal import check_writable, commit
+from dspark_course.measure.random_weights import FORCED, measure_shapes, random_models
+from dspark_course.measure.step_time import profile
+from dspark_lite.models.checkpoints import default_dtype, load_drafter, load_target
+from dspark_course.making.recipes import load_recipe
+from tools.gpu.forced_engine import ENGINE_LOADS, measure_engine
+from tools.gpu.training_speed import training_speed
 
 MEASUREMENTS, WORK = ROOT / "assets" / "measurements" / "gpu", ROOT / "build" / "gpu"
 TINY_RECIPES = ("tiny-dspark", "tiny-dflash", "tiny-eagle3", "tiny-mtp")
@@ -205,7 +202,7 @@ def _run_alone(name, small, seconds, path):
     """Runs a part in a process of its own; the reason that it failed for, or None."""
     told = path.with_suffix(".failed.json")
     told.unlink(missing_ok=True)
-    called = [sys.executable, str(Path(__file__).resolve()), "--part", name, *(["--small"] if small else [])]
+    called = [sys.executable, "-m", "tools.gpu.gpu", "--part", name, *(["--small"] if small else [])]
     try:
         code = subprocess.run(called, cwd=ROOT, timeout=seconds).returncode
     except subprocess.TimeoutExpired:

@@ -15,17 +15,14 @@ import sys
 import urllib.request
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import environments  # noqa: E402
-from asking import DRAFTERS, exported, lab_of, prompts_of  # noqa: E402
-from local_server import first_error, serving  # noqa: E402
-
-from dspark_lite.common.errors import DSparkLiteError  # noqa: E402
-from dspark_lite.common.files import ROOT, write_json  # noqa: E402
-from dspark_lite.decoding.rounds import generate  # noqa: E402
-from dspark_course.measure.journal import header  # noqa: E402
-from dspark_lite.models.checkpoints import EMBEDDED, load_drafter  # noqa: E402
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import ROOT, write_json
+from dspark_lite.decoding.rounds import generate
+from dspark_course.measure.journal import header
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
+from tools import environments
+from tools.asking import DRAFTERS, exported, lab_of, prompts_of
+from tools.local_server import first_error, serving
 
 MEASURED = ROOT / "assets" / "measurements" / "engine.json"
 SCRATCH = ROOT / "build" / "engine"
@@ -93,7 +90,7 @@ def measure(run, prompts, max_new_tokens, texts, own):
     with serving(lambda port: command(python, run, folder, port), log, variables) as address:
         cases.write_text(json.dumps({"url": f"{address}/v1", "model": "tiny-target", "prompts": prompts, "max_new_tokens": max_new_tokens,
                                      "at_once": run["at_once"]}))
-        environments.run(python, ROOT / "scripts" / "engine_client.py", cases, answers)
+        environments.run(python, Path(__file__).with_name("engine_client.py"), cases, answers)
         theirs = counted(urllib.request.urlopen(f"{address}/metrics").read().decode())
     found = json.loads(answers.read_text())
     same = sum(one["text"].strip() == text.strip() for one, text in zip(found, texts, strict=True))

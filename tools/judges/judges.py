@@ -17,19 +17,14 @@ from unittest.mock import patch
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import environments  # noqa: E402
-import judge_llama_cpp  # noqa: E402
-import judge_sglang  # noqa: E402
-import judge_transformers  # noqa: E402
-from asking import DRAFTERS, exported, lab_of, prompts_of  # noqa: E402
-
-from dspark_lite.common.files import ROOT, write_json  # noqa: E402
-from dspark_lite.decoding.rounds import generate  # noqa: E402
-from dspark_course.measure.journal import header  # noqa: E402
-from dspark_lite.models.checkpoints import EMBEDDED, load_drafter  # noqa: E402
-from dspark_lite.scheduling.policies import survival, top_k  # noqa: E402
+from dspark_lite.common.files import ROOT, write_json
+from dspark_lite.decoding.rounds import generate
+from dspark_course.measure.journal import header
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
+from dspark_lite.scheduling.policies import survival, top_k
+from tools import environments
+from tools.asking import DRAFTERS, exported, lab_of, prompts_of
+from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers
 
 MEASURED = ROOT / "assets" / "measurements" / "judges.json"
 SCRATCH = ROOT / "build" / "judges"
@@ -97,7 +92,7 @@ def asked_of(script, python, asked, **options):
     SCRATCH.mkdir(parents=True, exist_ok=True)
     cases, answers = (SCRATCH / f"{Path(script).stem}_{what}.json" for what in ("cases", "answers"))
     cases.write_text(json.dumps(asked))
-    environments.run(python, ROOT / "scripts" / script, cases, answers, **options)
+    environments.run(python, Path(__file__).with_name(script), cases, answers, **options)
     return json.loads(answers.read_text())
 
 

@@ -10,8 +10,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import environments
-from local_server import serving
+from tools import environments
+from tools.local_server import serving
 
 ROUND = re.compile(r"task (\d+) \| accepted +(\d+)/ *\d+ draft tokens")
 TRACED = {"LLAMA_TRACE": "1"}  # by which its log has a line for every round

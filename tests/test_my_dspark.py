@@ -1,0 +1,134 @@
+"""The reader's own file: it grows in order, its judge passes the course's edition and finds what is wrong with another."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from dspark_course.exercises import judge, keep
+from dspark_course.measure.lab import setup
+from dspark_lite.common.errors import RequestError
+
+HEAD, PIECES = keep.split(keep.EDITION.read_text(encoding="utf-8"))
+WRITTEN = [name for name in PIECES if name not in keep.GIVEN]
+
+
+@pytest.fixture(scope="module")
+def lab():
+    return setup("tiny", prompts=2)
+
+
+@pytest.fixture
+def edition():
+    return judge.load(keep.EDITION)
+
+
+def test_the_edition_is_short_and_passes_its_judge(lab):
+    findings = judge.judge(keep.EDITION, lab, prompts=2)
+    assert [finding for finding in findings if not finding.right] == [] and len(findings) == 7
+    assert len(keep.EDITION.read_text(encoding="utf-8").splitlines()) < 250
+
+
+def changed(folder, asked, right, wrong, lab):
+    """The judge's finding on the edition with a piece of its text exchanged."""
+    text = keep.EDITION.read_text(encoding="utf-8")
+    assert text.count(right) >= 1
+    (folder / "my_dspark.py").write_text(text.replace(right, wrong), encoding="utf-8")
+    _, check = judge.questions(judge.load(folder / "my_dspark.py"), lab, 1)[asked]
+    return judge.answered(asked, check)
+
+
+PLANTED = {  # what is asked: (right, wrong)
+    "speculate writes the big model's text": [(".cumprod(0).sum()", ".sum()")],
+    "verify is lossless, every outcome visited": [("owed = (p - q).clamp(min=0)", "owed = p"), ("p[k, x] / q[k, x]", "q[k, x] / p[k, x]"),
+                                                  ("[*drafts[:k], draw", "[*drafts, draw"), ("draw(p[len(drafts)]", "draw(p[0]")],
+    "generate is lossless, every outcome visited": [("count - len(text) - 1", "count - len(text)"), ("text[-1], *drafts]", "*drafts, text[-1]]")],
+    "algorithm_1 is the paper's": [("(batch + 1) <= expected", "(batch + 1) < expected"), ("batch = float(len(survivals))", "batch = 0.0")],
+    "greedy tokens and rounds are the package's": [
+        ("hidden_states[layer + 1]", "hidden_states[layer]"), ("extend(features[:len(new)])", "extend(features)"),
+        ("drafts[-1] if drafts else anchor", "anchor"),
+        ("self_attn.k_norm\")", "self_attn.q_norm\")"), ("frequency, frequency])", "frequency, 0 * frequency])")],
+}
+
+
+@pytest.mark.parametrize(("asked", "right", "wrong"), [(asked, *pair) for asked, pairs in PLANTED.items() for pair in pairs])
+def test_the_judge_finds_a_planted_error(lab, tmp_path, asked, right, wrong):
+    found = changed(tmp_path, asked, right, wrong, lab)
+    assert not found.right and found.said
+
+
+LOOKS_AHEAD = """def algorithm_1(survivals, sps):
+    chances = survivals[0].tolist()
+    return [max(range(len(chances) + 1), key=lambda k: (1 + sum(chances[:k])) * sps(1 + k))]"""
+
+
+def test_the_judge_finds_a_scheduler_that_looks_ahead(lab, tmp_path):
+    found = changed(tmp_path, "scheduled, it is lossless still", PIECES["algorithm_1"].source, LOOKS_AHEAD, lab)
+    assert not found.right and "total variation" in found.said
+
+
+def test_what_is_missing_is_named_and_the_rest_is_judged(lab, tmp_path, capsys, edition):
+    keep.keep(edition.speculate, edition.verify, edition.residual, path=tmp_path / "mine.py")
+    first, *others = judge.judge(tmp_path / "mine.py", lab)
+    assert not first.right and "block_pass" in first.said and "verify" not in first.said
+    assert [finding.right for finding in others] == [True, True]
+    assert judge.report([first, *others]).endswith("1 of 3 not yet.")
+
+
+def test_all_pieces_kept_in_any_order_make_the_edition(tmp_path, edition, capsys):
+    for name in reversed(WRITTEN):
+        assert keep.keep(getattr(edition, name), path=tmp_path / "mine.py")
+    assert (tmp_path / "mine.py").read_text(encoding="utf-8") == keep.EDITION.read_text(encoding="utf-8")
+    assert f"{len(WRITTEN)} of {len(WRITTEN)} pieces" in capsys.readouterr().out
+
+
+def test_the_file_runs_from_the_first_piece_on_and_a_piece_is_replaced(tmp_path, edition, capsys):
+    path = tmp_path / "mine.py"
+    keep.keep(edition.speculate, path=path)
+    assert hasattr(judge.load(path), "speculate") and not hasattr(judge.load(path), "toss")
+    own = tmp_path / "cell.py"
+    own.write_text("def residual(p, q):\n    return p  # mine\n")
+    spec = importlib.util.spec_from_file_location("cell", own)
+    cell = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(cell)
+    keep.keep(edition.residual, path=path)
+    keep.keep(cell.residual, path=path)
+    text = path.read_text()
+    assert "# mine" in text and text.count("def residual") == 1 and text.index("def speculate") < text.index("def toss") < text.index("def residual")
+    assert [line for line in text.splitlines() if line.startswith("# Lesson")] == [
+        PIECES["speculate"].comment.splitlines()[0], PIECES["toss"].comment.splitlines()[0]]
+
+
+def test_the_place_is_beside_the_notebook_or_where_the_environment_says(tmp_path, monkeypatch):
+    assert keep.own_file() == Path("my_dspark.py")
+    monkeypatch.setenv("DSPARK_MINE", str(tmp_path / "drive.py"))
+    assert keep.own_file() == tmp_path / "drive.py"
+
+
+def test_a_function_without_a_place_or_a_source_is_refused(tmp_path):
+    def other():
+        """No piece."""
+
+    with pytest.raises(RequestError, match="no piece of my_dspark.py"):
+        keep.keep(other, path=tmp_path / "mine.py")
+    made = {}
+    exec("def verify(): pass", made)
+    with pytest.raises(RequestError, match="cannot be read"):
+        keep.keep(made["verify"], path=tmp_path / "mine.py")
+    assert not (tmp_path / "mine.py").exists()
+
+
+def test_a_missing_or_broken_file_is_one_sentence(tmp_path):
+    with pytest.raises(RequestError, match="there is no"):
+        judge.load(tmp_path / "none.py")
+    (tmp_path / "broken.py").write_text("def (")
+    with pytest.raises(RequestError, match="cannot be run: SyntaxError"):
+        judge.load(tmp_path / "broken.py")
+
+
+def test_own_randomness_is_back_after_the_visits(edition):
+    usual = edition.toss, edition.draw
+    judge._verifies(edition)
+    assert (edition.toss, edition.draw) == usual
+    assert edition.draw(torch.tensor([0.0, 1.0]), torch.Generator().manual_seed(0)) == 1

@@ -1,0 +1,113 @@
+"""The wheel: what is in it, and that its commands work where nothing of the repository is at hand."""
+
+import json
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from helpers import DRAFT
+
+from dspark_course import commands
+from dspark_lite.common.about import REPOSITORY, VERSION
+from dspark_lite.common.files import DATA, ROOT
+
+SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "dspark_lite", "dspark_course", *DATA.values())
+COMMAND_SECONDS = 300
+TINY_DRAFT = DRAFT | {"name": "mini", "extends": "tiny-dspark", "config": DRAFT["config"] | {"mask_token_id": 0}}
+
+
+def run(*command, **options):
+    """What a command that must succeed prints; PYTHONPATH does not lead it to this repository."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
+    finished = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=COMMAND_SECONDS, env=environment, **options)
+    assert finished.returncode == 0, f"{command}\n{finished.stdout}\n{finished.stderr}"
+    return finished.stdout
+
+
+def tracked(*paths):
+    """The files below these paths that git tracks."""
+    return [Path(name) for name in run("git", "ls-files", "-z", "--", *paths, cwd=ROOT).split("\0") if name]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that the tracked files build; what earlier builds left in the repository takes no part."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for path in tracked(*SOURCES):
+        (folder / "source" / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, folder / "source" / path)
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, folder / "source")
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """A virtual environment with the wheel; the libraries that it needs are those of this environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    run(sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--no-deps", wheel)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # A folder in a .pth file is searched after this environment's own, and no .pth file in it is read: this repository is not found.
+    (packages / "libraries.pth").write_text("\n".join(site.getsitepackages()))
+    return folder
+
+
+@pytest.fixture
+def command(installed, tmp_path):
+    """Runs the installed `dspark-lite` in an empty folder, away from the repository."""
+    return lambda *arguments: run(installed / "bin" / "dspark-lite", *arguments, cwd=tmp_path)
+
+
+def test_the_tests_import_the_package_of_their_own_checkout():
+    assert ROOT == Path(__file__).resolve().parents[1]
+
+
+def test_the_wheel_holds_the_packages_and_what_their_commands_read(wheel):
+    with ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    carried = {Path("dspark_lite", "data", name, path.relative_to(place)).as_posix() for name, place in DATA.items()
+               for path in tracked(place) if "golden" not in path.parts}
+    assert held == {path.as_posix() for path in tracked("dspark_lite", "dspark_course") if path.suffix == ".py"} | carried
+    assert any(name.endswith("/tiny-dspark/model.safetensors") for name in held)
+
+
+def test_the_wheel_says_its_version_and_what_it_needs(wheel):
+    with ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        metadata = archive.read(name).decode()
+    needed = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")]
+    assert re.findall(r"^Version: (.+)$", metadata, flags=re.M) == [VERSION]
+    assert re.findall(r"^Requires-Dist: (.+)$", metadata, flags=re.M) == needed
+
+
+def test_installed_commands_work_in_an_empty_folder_and_write_nowhere_else(command, installed, tmp_path):
+    """A prompt is decoded plainly and by DSpark to the same text; a measurement and a drafter trained go below the current folder."""
+    before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
+    last = command("demo").splitlines()[-3:]
+    assert last[0].startswith("dspark: ") and last[1].startswith("plain: ") and last[1].endswith("; the same text")
+    assert "profile: tiny" in command("doctor")
+    command("bench", "--prompts", "1", "--drafters", "dspark", "--json", "bench.json")
+    assert {row["drafter"] for row in json.loads((tmp_path / "bench.json").read_text())["rows"]} == {"plain", "dspark"}
+    (tmp_path / "mini.json").write_text(json.dumps(TINY_DRAFT))
+    assert "written to build/checkpoints/mini" in command("train", "mini.json")
+    assert (tmp_path / "build" / "checkpoints" / "mini" / "model.safetensors").exists()
+    assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
+
+
+def test_the_lessons_open_in_a_clone_alone(monkeypatch, capfd, tmp_path):
+    called = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands.os, "execv", lambda program, words: called.append(words))
+    assert commands.main(["lab", "--", "--no-browser"]) == 0
+    assert Path.cwd() == ROOT and called[0][1:3] == ["-m", "jupyterlab"] and called[0][-1] == "--no-browser"
+    monkeypatch.setattr(commands, "IN_CLONE", False)
+    assert commands.main(["lab"]) == 2
+    assert REPOSITORY in capfd.readouterr().err

@@ -1,0 +1,1 @@
+"""vLLM's server, asked as an application would."""

@@ -1,0 +1,1 @@
+"""What the course says of a GPU, measured on one."""
