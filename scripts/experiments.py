@@ -9,7 +9,6 @@ import json
 import sys
 
 import torch
-from round_latency import round_latency
 from tqdm import tqdm
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -20,6 +19,7 @@ from dspark_course.measure.evaluation import evaluate
 from dspark_course.measure.journal import check_writable, journal_path
 from dspark_course.measure.lab import setup
 from dspark_course.measure.roofline import DEVICES
+from dspark_course.measure.round_latency import round_latency
 from dspark_course.measure.studies import LATENCY, MEASURED_RECIPES
 from dspark_course.replication.our_results import MEASUREMENTS
 from dspark_course.making.estimate import (

@@ -8,7 +8,6 @@ import sys
 from functools import partial
 
 import matplotlib
-import paper_tables
 from tqdm import tqdm
 
 from dspark_lite.common.errors import DSparkLiteError
@@ -16,7 +15,7 @@ from dspark_lite.common.files import ROOT, write_atomically
 from dspark_course.figures import ledger_forest, lesson_09, lesson_11, paper_figures
 from dspark_course.figures.lesson_00 import round_picture
 from dspark_course.measure.studies import DEEP_LENGTH_STUDY, DEEP_PASSES, SHALLOW_PASSES
-from dspark_course.replication import ledger, recorded_serving, worlds
+from dspark_course.replication import ledger, paper_tables, recorded_serving, worlds
 
 FOLDER = ROOT / "assets" / "figures"
 PICTURE = FOLDER / "round.png"
@@ -44,12 +43,12 @@ FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1,
            "gain_by_training_and_world": paper_figures.gain_by_training_and_world,
            "gain_by_passes_and_world": paper_figures.gain_by_passes_and_world, "head_and_losses": paper_figures.lengths_by_head_and_losses}
 TABLES = {
-    "Table 1: accepted length (tokens per round, bonus included)": paper_tables.table_1,
+    "Table 1: accepted length (tokens per round, bonus included)": paper_tables.accepted_length_table,
     "Table 1: gains of DSpark": ledger.table_1_gains,
-    "Figure 2: conditional acceptance by draft position": paper_tables.figure_2,
-    "Figure 3: accepted length by depth of the drafter": paper_tables.figure_3,
-    "Figure 4: accepted length by draft length (anchor and drafts)": paper_tables.figure_4,
-    "Figure 4: a full round against DFlash's": paper_tables.figure_4_latency,
+    "Figure 2: conditional acceptance by draft position": paper_tables.conditional_acceptance_table,
+    "Figure 3: accepted length by depth of the drafter": paper_tables.depth_table,
+    "Figure 4: accepted length by draft length (anchor and drafts)": paper_tables.draft_length_table,
+    "Figure 4: a full round against DFlash's": paper_tables.latency_table,
     "The ledger of claims": ledger.ledger_table,
     "The ledger's notes": ledger.notes,
     "Where the paper contradicts itself or needs care": ledger.contradictions,
@@ -60,7 +59,7 @@ TABLES = {
     "Both worlds: gains of DSpark over Eagle3 by passes": lambda: worlds.passes_and_worlds_table("eagle3", *SHALLOW_PASSES),
     "The deep world: claims": ledger.deep_table,
     "The deep world: head and losses, exchanged one at a time": worlds.head_and_losses_table,
-    "The deep world: accepted length by draft length (anchor and drafts)": partial(paper_tables.figure_4, DEEP_LENGTH_STUDY),
+    "The deep world: accepted length by draft length (anchor and drafts)": partial(paper_tables.draft_length_table, DEEP_LENGTH_STUDY),
     "The deep world: depth, heads, taps": worlds.contrasts_table,
     "The deep world: serving": worlds.serving_table,
 }

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from experiments import checkpoint
-from serving_load import CONCURRENCY, PROMPT_ROOM, TEMPERATURE, measure_load
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
 from dspark_course.measure.confidence import calibrate
 from dspark_course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_course.measure.lab import setup
+from dspark_course.measure.serving_load import CONCURRENCY, PROMPT_ROOM, TEMPERATURE, measure_load
 from dspark_course.measure.studies import DEEP_MTP, DEEP_PASSES
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_course.replication.recorded_confidence import stored_sts

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import serving as script
 import torch
-from serving_load import COUNTED, SCHEDULED, budget, measure_load, measured_policy, skewed
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure.journal import journal_path
+from dspark_course.measure.serving_load import STEP_COUNTS, SCHEDULED, budget, measure_load, measured_policy, policy_of, skewed, step_costs
 from dspark_course.replication import recorded_serving
-from dspark_course.replication.recorded_serving import policy_of, step_costs
 from dspark_lite.serving.engine import STEP_PARTS
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=2)
@@ -53,7 +52,7 @@ def test_where_there_is_no_mtp_its_rows_are_left_out_and_the_others_stay(load):
 
 def test_totals_of_turns_add_up(load):
     for row in (row for part in load.values() for row in part):
-        assert row["concurrency"] == 2 and all(len(row[name]) == 2 for name in (*COUNTED, *(f"{part}_seconds" for part in STEP_PARTS)))
+        assert row["concurrency"] == 2 and all(len(row[name]) == 2 for name in (*STEP_COUNTS, *(f"{part}_seconds" for part in STEP_PARTS)))
         assert row["steps"] == [2, 2] and row["requests"] == [4, 4]
         assert np.array_equal(np.add(row["requests"], row["proposed"]), row["verified"])
         assert (np.array(row["verify_seconds"]) > 0).all()

@@ -12,11 +12,12 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate, bootstrap, paired
 from dspark_lite.common.files import ROOT
 from dspark_lite.common.recorded import read
-from dspark_lite.scheduling.policies import LaggedTopK, algorithm1, fixed, threshold
+from dspark_lite.scheduling.policies import algorithm1, fixed
 from dspark_lite.scheduling.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
 from dspark_lite.serving.simulator import EngineModel, Record, simulate
 from ..measure.evaluation import share_of_rows
+from ..measure.serving_load import decoding_seconds, policy_of, step_costs
 from . import recorded_confidence
 
 SERVERS = {"shallow": "shallow world", "deep": "deep world, one pass", "deep-two-passes": "deep world, two passes"}  # what serves where
@@ -45,11 +46,6 @@ def row(part: str, world: str = "shallow", **wanted) -> dict:
     if len(found) != 1:
         raise DSparkLiteError(f"the measurement has {len(found)} rows of {part} with {wanted}, not one")
     return found[0]
-
-
-def decoding_seconds(row: dict) -> np.ndarray:
-    """Seconds of each turn of a row spent on rounds, prompts left out."""
-    return np.sum([row[f"{part}_seconds"] for part in STEP_PARTS if part != "prefill"], axis=0)
 
 
 SERVING_MEASURES = {  # of a row: two totals whose ratio it is
@@ -100,15 +96,6 @@ def best_fixed(concurrency: int, world: str = "shallow") -> dict:
     return max(lengths, key=lambda row: value("throughput", row))
 
 
-def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
-    """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
-    moment that the machine was busy does not move, or another `middle`."""
-    seconds = {(row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))):
-               middle(decoding_seconds(row) / np.array(row["steps"])) for row in rows}
-    requests, tokens = (sorted(set(grid)) for grid in zip(*seconds))
-    return StepCosts(requests, tokens, [[seconds[r, b] for b in tokens] for r in requests])
-
-
 def engine_costs(drafter: str, world: str = "shallow") -> StepCosts:
     """Seconds of a drafter's steps on average, prompts left out, by requests and verified tokens."""
     return step_costs(rows("costs", world, drafter=drafter), np.mean)
@@ -133,13 +120,6 @@ def acceptance_rate(drafter: str) -> float:
 def record(world: str = "shallow") -> Record:
     """The blocks recorded in a world to judge its confidences (lessons 09 and 13), all domains, calibrated."""
     return Record.of(list(recorded_confidence.observations(world).values()), recorded_confidence.stored_sts(world))
-
-
-def policy_of(name: str, costs: StepCosts | None = None):
-    """The policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
-    kind, _, number = name.partition(" ")
-    return {"all": lambda: None, "fixed": lambda: fixed(int(number)), "threshold": lambda: threshold(float(number)),
-            "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit())}[kind]()
 
 
 def modelled(drafter: str, name: str, concurrency: int, requests: int | None = None) -> list[StepReport]:

@@ -5,11 +5,11 @@ import numpy as np
 from dspark_lite.common import paper
 from dspark_lite.common.formats import interval, markdown, number
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
-from dspark_course.measure import studies
-from dspark_course.replication import our_results
+from ..measure import studies
+from . import our_results
 
 
-def table_1() -> str:
+def accepted_length_table() -> str:
     """Accepted length by drafter and domain: ours with intervals, then the paper's domain means on each target."""
     rows = []
     for name, recipe in studies.TABLE_1.items():
@@ -22,7 +22,7 @@ def table_1() -> str:
     return markdown(["drafter", "target", *DOMAINS, "mean"], rows)
 
 
-def figure_2() -> str:
+def conditional_acceptance_table() -> str:
     """Conditional acceptance by position."""
     rows = []
     for domain in DOMAINS:
@@ -34,7 +34,7 @@ def figure_2() -> str:
     return markdown(["domain", "drafter", "", *(f"position {k}" for k in range(1, len(theirs) + 1))], rows)
 
 
-def figure_3() -> str:
+def depth_table() -> str:
     """Accepted length by depth."""
     rows = []
     ours = [("dspark", *depth) for depth in studies.DEPTHS.items()]
@@ -47,7 +47,7 @@ def figure_3() -> str:
     return markdown(["drafter", "layers", *DOMAINS], rows)
 
 
-def figure_4(study: dict[tuple[str, int], str] = studies.LENGTH_STUDY) -> str:
+def draft_length_table(study: dict[tuple[str, int], str] = studies.LENGTH_STUDY) -> str:
     """Accepted length by draft length, of the recipes of a study, {(drafter, draft length): recipe}; "-" where none was trained."""
     rows = []
     for domain in DOMAINS:
@@ -60,7 +60,7 @@ def figure_4(study: dict[tuple[str, int], str] = studies.LENGTH_STUDY) -> str:
     return markdown(["domain", "drafter", "", *(f"draft length {length}" for length in studies.LENGTHS)], rows)
 
 
-def figure_4_latency() -> str:
+def latency_table() -> str:
     """How much longer a full round takes than DFlash's."""
     measured = our_results.measured(studies.LATENCY)
     rows = []

@@ -8,24 +8,24 @@ of each turn.
 import sys
 from functools import partial
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 from dspark_lite.decoding.policy import Memoryless
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.protocols import Policy
-from dspark_course.measure.lab import Lab
-from dspark_course.replication.recorded_serving import policy_of, step_costs
-from dspark_lite.scheduling.policies import survival, top_k
+from dspark_lite.scheduling.policies import LaggedTopK, algorithm1, fixed, survival, threshold, top_k
 from dspark_lite.scheduling.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, Engine, StepReport
 from dspark_lite.serving.traffic import closed_loop, requests
+from .lab import Lab
 
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)
 TEMPERATURE = 1.0  # as in the paper's evaluation
 PROMPT_ROOM = 224  # positions of a slot beside the answer: prompt and block
 SERVED_THRESHOLDS, SCHEDULED = (0.5, 0.7, 0.9), ("algorithm1", "lagged")
-COUNTED = ("requests", "verified", "padding", "proposed", "accepted", "committed", "admitted", "prefilled")
+STEP_COUNTS = ("requests", "verified", "padding", "proposed", "accepted", "committed", "admitted", "prefilled")
 WARM = 2  # steps of a turn that are not counted: a lagged policy looks two steps back
 
 
@@ -59,8 +59,8 @@ class Station:
 
 
 def totals(steps: list[StepReport]) -> dict[str, float]:
-    """Sums over steps, by name: how many they are, how many had a prefill, COUNTED, seconds by STEP_PARTS."""
-    counted = {name: sum(getattr(step, name) for step in steps) for name in COUNTED}
+    """Sums over steps, by name: how many they are, how many had a prefill, STEP_COUNTS, seconds by STEP_PARTS."""
+    counted = {name: sum(getattr(step, name) for step in steps) for name in STEP_COUNTS}
     seconds = {f"{part}_seconds": round(sum(step.seconds[part] for step in steps), 6) for part in STEP_PARTS}
     return {"steps": len(steps), "prefills": sum(step.admitted > 0 for step in steps), **counted, **seconds}
 
@@ -69,6 +69,27 @@ def measured_policy(name: str, costs: StepCosts | None = None) -> Policy | None:
     """The policy of this name: one that is served, "budget N", or "skewed"."""
     kind, _, number = name.partition(" ")
     return budget(float(number)) if kind == "budget" else skewed if kind == "skewed" else policy_of(name, costs)
+
+
+def policy_of(name: str, costs: StepCosts | None = None):
+    """The policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
+    kind, _, number = name.partition(" ")
+    return {"all": lambda: None, "fixed": lambda: fixed(int(number)), "threshold": lambda: threshold(float(number)),
+            "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit())}[kind]()
+
+
+def decoding_seconds(row: dict) -> np.ndarray:
+    """Seconds of each turn of a row spent on rounds, prompts left out."""
+    return np.sum([row[f"{part}_seconds"] for part in STEP_PARTS if part != "prefill"], axis=0)
+
+
+def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
+    """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
+    moment that the machine was busy does not move, or another `middle`."""
+    seconds = {(row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))):
+               middle(decoding_seconds(row) / np.array(row["steps"])) for row in rows}
+    requests, tokens = (sorted(set(grid)) for grid in zip(*seconds))
+    return StepCosts(requests, tokens, [[seconds[r, b] for b in tokens] for r in requests])
 
 
 def take_turns(works: dict, turns: int, description: str) -> list[dict]:

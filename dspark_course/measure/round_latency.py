@@ -8,11 +8,11 @@ import torch
 from tqdm import tqdm
 
 from dspark_lite.common.timing import time_interleaved
-from dspark_course.measure.journal import header
-from dspark_course.measure.lab import Lab
-from dspark_course.measure.studies import LENGTH_STUDY, LENGTHS
 from dspark_lite.training.drafts import new_draft
-from dspark_course.making.recipes import load_recipe
+from ..making.recipes import load_recipe
+from .journal import header
+from .lab import Lab
+from .studies import LENGTH_STUDY, LENGTHS
 
 LATENCY_BATCH = 32  # requests; the paper: 128
 LATENCY_CONTEXTS = (256, 512, 1024)  # tokens; the paper: 512 to 4096
