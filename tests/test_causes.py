@@ -1,5 +1,6 @@
 """Experiments on reasons: a told name is drafted, refusals are counted where they fell, and what came out is read right."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -65,13 +66,15 @@ def test_costs_of_a_step_are_found_again(monkeypatch):
     assert experiments.additive_step() == pytest.approx([0.02, 0.003, 0.0005])
 
 
-def test_every_experiment_has_its_words():
+def test_every_experiment_says_what_was_varied_and_what_came_out():
     """On the committed measurements."""
-    assert "prompts): its gain on code becomes +" in experiments.name_told("dflash")
-    assert experiments.in_the_name("dspark")[0] > 5 * experiments.in_the_name("dflash")[0]
-    assert "promises more than comes at every position" in experiments.greedy_excess()
-    assert "7 drafts give" in experiments.one_against_seven() and "one draft would give more" in experiments.one_against_seven()
-    assert "in the shallow world 3.81 on math" in experiments.rival_by_domain() and "less DFlash's, is then" in experiments.first_draft_told()
-    assert "the RNN head commits 7.09 tokens per round in the mean, the Markov head 6.77" in experiments.full_training()
-    assert "at 1024 tokens" in experiments.overhead_by_context()
-    assert "on math" in experiments.rise_by_domain() and "on math" in experiments.rival_by_domain()
+    table = [entry for entry in [*vars(experiments).values(), *experiments.NAME_TOLD.values()] if isinstance(entry, experiments.Varied)]
+    assert len(table) > 15
+    for entry in table:
+        assert all(re.search(r"\d", value) for value in entry.found().values())
+        assert entry() == f"{entry.what}: " + "; ".join(f"{condition} {value}" for condition, value in entry.found().items())
+    assert experiments.several(*table[:2])() == f"{table[0]()}. {table[1]()}"
+
+
+def test_excess_and_overhead_are_by_position_and_by_context():
+    assert experiments.greedy_excesses().shape == (7,) and list(experiments.overheads_by_context()) == [256, 512, 1024]
