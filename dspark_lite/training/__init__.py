@@ -1,4 +1,4 @@
-"""How a drafter is trained: anchors, the target's hidden states, losses, optimisers, the loop, many processes.
+"""How a drafter is trained: anchors, the target's hidden states, losses, recipes, the loop.
 
 It may import `common`, `drafters` and `models`.
 """
