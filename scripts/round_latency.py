@@ -10,7 +10,7 @@ from tqdm import tqdm
 from dspark_lite.common.timing import time_interleaved
 from dspark_course.measure.journal import header
 from dspark_course.measure.lab import Lab
-from dspark_course.measure.studies import LENGTH_STUDY, LENGTHS
+from dspark_course.measure.studies import LENGTHS, NEXT_STUDIES
 from dspark_lite.training.drafts import new_draft
 from dspark_course.making.recipes import load_recipe
 
@@ -31,8 +31,8 @@ def round_latency(lab: Lab, batch: int = LATENCY_BATCH, contexts=LATENCY_CONTEXT
         ids = torch.randint(lab.target.vocab_size, (batch, context), generator=generator, device=lab.device)
         _, cache = lab.target.prefill(ids)
         works = {("target", length): partial(_verify, lab.target, cache, ids[:, :length]) for length in LENGTHS}
-        for study, recipe in LENGTH_STUDY.items():
-            drafter = new_draft(load_recipe(recipe), lab.target).eval()
+        for study, (run,) in NEXT_STUDIES["lengths"].items():
+            drafter = new_draft({**load_recipe(*run), "initial": None}, lab.target).eval()
             features = torch.randn(batch, context, len(drafter.taps) * lab.target.hidden_size, generator=generator,
                                    device=lab.device, dtype=lab.target.dtype)
             works[study] = partial(drafter.propose, drafter.begin(ids, features), ids[:, 0], temperature=1.0,

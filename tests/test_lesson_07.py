@@ -3,7 +3,6 @@ prints, its figures show what they are given."""
 
 import math
 
-import diagnosis
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,7 +16,7 @@ from dspark_course.figures import lesson_07 as figures
 from dspark_course.replication import experiments
 from dspark_course.measure import studies
 from dspark_course.measure.lab import held_out, setup
-from dspark_course.replication.our_results import accepted_lengths, conditional_acceptance, counts_by_position, gains
+from dspark_course.replication.our_results import accepted_lengths, counts_by_position, gains
 from dspark_course.replication.our_results import measured as measured_recipe
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.losses import block_losses
@@ -25,7 +24,7 @@ from dspark_course.world.corpus import VERBS
 from dspark_course.making.recipes import load_recipe
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name != "deep"])
 def test_every_profile_has_a_recipe_for_its_own_target(profile):
     recipe = load_recipe(f"lesson-{profile}")
     assert recipe["target"] == PROFILES[profile]["target"]
@@ -285,10 +284,6 @@ def test_another_runs_losses_are_laid_over_the_first(closing):
     assert [text.get_text() for text in one.get_legend().get_texts()] == ["each step", "mean of 1", "no confidence"]
 
 
-def test_every_drafter_of_the_diagnosis_has_a_name_for_its_row():
-    assert {*diagnosis.COMMITTED, *diagnosis.RECIPES} <= set(figures.CHANGES)
-
-
 def test_the_diagnosis_has_what_its_figures_ask_for(closing):
     drafters = experiments.diagnosis()["drafters"]
     assert figures.copied_names(drafters, "CPU") and figures.after_def(drafters[:4])
@@ -301,7 +296,7 @@ def test_half_of_the_cure_is_below_where_our_dspark_ended_and_the_other_half_hal
     assert curve[-1] < middle / 2 < middle < by_name["tiny-dspark"]["held_out_losses"]["l1"]
     (said,) = caught(rf"but it ends at {NUMBER}, the cure's L1", prose("07"), "the prose")
     assert said == f"{curve[-1]:.3f}" and "highest L1 of the lab's three" in prose("07")
-    assert max(diagnosis.COMMITTED, key=lambda name: by_name[name]["held_out_losses"]["l1"]) == "tiny-dflash"
+    assert max(("tiny-dspark", "tiny-dspark-rnn", "tiny-dflash"), key=lambda name: by_name[name]["held_out_losses"]["l1"]) == "tiny-dflash"
 
 
 def test_who_pulls_harder_is_as_the_lesson_says():
@@ -318,17 +313,8 @@ def test_who_pulls_harder_is_as_the_lesson_says():
 def test_the_cure_has_the_answers_and_anchors_of_the_labs_drafter():
     cure, lab = load_recipe("diagnosis-5-full-length"), load_recipe("tiny-dspark")
     assert (cure["config"], cure["epochs"]) == (lab["config"], lab["epochs"])
-    assert cure["data"] == {**lab["data"], "held_out": 150} and diagnosis.SEED != lab["data"]["seed"]
+    assert cure["data"] == {**lab["data"], "held_out": 150}
     assert "150 more answers are set aside for judging" in prose("07")
-
-
-def test_the_steps_to_the_cure_each_add_what_the_lesson_says_to_the_one_before():
-    steps = [load_recipe(f"diagnosis-{name}") for name in ("0-shipped", "1-width", "2-cross-entropy-first", "3-muon", "4-all-anchors")]
-    added = [{key for key in after if key != "name" and after[key] != before.get(key)} for before, after in zip(steps, steps[1:])]
-    assert added == [{"initialisation"}, {"loss"}, {"learning_rate", "matrix_rate"}, {"config"}]
-    assert steps[2]["loss"]["cross_entropy_first"] == 0.3 and "| step 2 | the same | by width | the first 30 % of the time |" in prose("07")
-    cure = {**load_recipe("diagnosis-5-full-length"), "name": "", "data": 0}
-    assert {key for key in cure if cure[key] != {**steps[3], "name": "", "data": 0}[key]} == {"loss"}
 
 
 def answers_of(recipe):
@@ -338,32 +324,11 @@ def answers_of(recipe):
 
 
 def test_the_table_of_recipes_has_their_answers_updates_and_anchors():
-    for row, recipe in (("the lab's DSpark", "tiny-dspark"), ("`diagnosis-0`", "diagnosis-0-shipped"),
-                        ("**the cure**, `diagnosis-5`", "diagnosis-5-full-length")):
+    for row, recipe in (("the lab's DSpark", "tiny-dspark"), ("**the cure**, `diagnosis-5`", "diagnosis-5-full-length")):
         found = load_recipe(recipe)
         count, batches = answers_of(found)
         said = f"| {row} | {count - found['data'].get('held_out', 0):,}/{found['epochs'] * batches:,} |"
         assert said in prose("07") and found["config"]["num_anchors"] == 24
-    rows = [load_recipe(f"diagnosis-{name}") for name in ("0-shipped", "1-width", "2-cross-entropy-first", "3-muon", "4-all-anchors")]
-    assert len({(answers_of(recipe), recipe["epochs"], recipe["batch"]) for recipe in rows}) == 1
-
-
-def test_a_training_of_lesson_13_has_the_ladders_answers_and_copies_the_name():
-    other, rung = load_recipe("shallow-dspark"), load_recipe("diagnosis-4-all-anchors")
-    assert {**other["data"], "seed": 7} == {**rung["data"], "seed": 7} and other["matrix_rate"] == 2 * rung["matrix_rate"]
-    first = [conditional_acceptance(recipe, "code")[0].value for recipe in ("shallow-dspark", "tiny-dspark")]
-    count, batches = answers_of(rung)
-    assert measured_recipe("shallow-dspark")["training"]["steps"] > rung["epochs"] * batches
-    read = count - rung["data"]["held_out"]
-    assert (f"only the ladder's {read:,}, with more updates and twice Muon's rate. Of its first drafts on code {first[0]:.2f} are "
-            f"accepted, of the lab's {first[1]:.2f}." in prose("07"))
-
-
-def test_the_ladder_has_another_mix_of_domains_than_the_lab():
-    each, *others = {*load_recipe("diagnosis-0-shipped")["data"]["prompts"].values()}
-    lab = load_recipe("tiny-dspark")["data"]["prompts"]
-    assert not others and lab["math"] > sum(lab.values()) / 2
-    assert f"learn from {each:,} answers per domain, the lab and the cure mostly from math" in prose("07")
 
 
 def test_an_untrained_drafter_says_the_anchor_and_then_what_stands_in_no_text():
@@ -393,13 +358,6 @@ def test_the_cure_commits_more_than_the_labs_drafter_in_every_domain():
     assert all(length > by_name["tiny-dspark"][domain] for domain, length in by_name["diagnosis-5-full-length"].items())
 
 
-def test_every_recipe_of_the_diagnosis_keeps_the_head():
-    assert "Every recipe below keeps the head" in prose("07") and "It has the same head, so the head alone was not the reason." in prose("07")
-    configs = {name: load_recipe(name)["config"] for name in diagnosis.RECIPES}
-    assert all(config["markov_rank"] == 64 for config in configs.values())
-    assert configs["diagnosis-5-full-length"] == load_recipe("tiny-dspark")["config"]
-
-
 def test_the_fourth_loss_helps_no_seed():
     rises = caught(rf"the cross-entropy rises by more than 10 %, and L1 by {NUMBER} and {NUMBER}, about as much as it differs between the "
                    "seeds or less", prose("07"), "the prose")
@@ -416,8 +374,6 @@ def test_the_fourth_loss_helps_no_seed():
 def test_the_fourth_loss_is_added_to_the_third_steps_recipe():
     (steps,) = caught(rf"Step 3's recipe \({NUMBER} updates\) was trained with it and without, with two seeds each", prose("07"), "the prose")
     assert {measured_recipe(recipe)["training"]["steps"] for recipe in studies.DIRECT_ACCEPTANCE} == {int(steps)}
-    third = load_recipe("diagnosis-3-muon")
     for seed in (1, 2):
-        three, four = (load_recipe(f"{losses}-seed-{seed}") for losses in ("three-losses", "direct-acceptance"))
-        assert {key for key in three if three[key] != third.get(key)} <= {"name", "seed"}
+        three, four = (measured_recipe(f"{losses}-seed-{seed}")["recipe"] for losses in ("three-losses", "direct-acceptance"))
         assert four == {**three, "name": four["name"], "loss": {**three["loss"], "acceptance": 0.5}}

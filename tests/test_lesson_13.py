@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import stated
+from made_measurements import recorded_recipe
 
 from dspark_lite.common import paper
 from dspark_lite.common.names import DOMAINS
@@ -83,11 +84,11 @@ def test_the_shallow_world_trained_alike_is_told_as_measured():
         (TABLE_1["dspark"], TABLE_1["eagle3"]), (SHALLOW_ALIKE["dspark"][0], SHALLOW_ALIKE["eagle3"][0])))
     assert (f"DSpark {new_ours:.2f} tokens in place of {old_ours:.2f}, Eagle3 {new_theirs:.2f} in place of {old_theirs:.2f}" in prose
             and new_ours > old_ours and new_theirs > old_theirs)
-    recipe, changed = load_recipe(TABLE_1["dspark"]), load_recipe(SHALLOW_ALIKE["dspark"][0])
+    recipe, changed = recorded_recipe(TABLE_1["dspark"]), recorded_recipe(SHALLOW_ALIKE["dspark"][0])
     assert (recipe["epochs"], sum(recipe["data"]["prompts"].values()), recipe["loss"]["l1"]) == (3, 14_000, 0.9)
     assert "three passes over 14,000 answers, and for DSpark 0.9 L1 and 0.1 cross-entropy from the first update on" in prose
     assert "cross_entropy_first" in changed["loss"] and not {"matrix_rate", "cross_entropy_first"} & {*recipe, *recipe["loss"]}
-    assert len({load_recipe(one)["learning_rate"] for one in list(TABLE_1.values())[2:]}) == 1, "one rate for Eagle3, DFlash and DSpark"
+    assert len({recorded_recipe(one)["learning_rate"] for one in list(TABLE_1.values())[2:]}) == 1, "one rate for Eagle3, DFlash and DSpark"
     assert "**In the mean neither is shown to be a cause, after one pass.**" in prose
     assert "DSpark is {:.1f} % behind Eagle3 in the shallow world and {:.1f} in the deep one".format(
         -100 * alike["all"].value, -100 * one) in prose
@@ -198,8 +199,8 @@ def test_heads_and_taps_in_the_deep_world_are_told_as_measured():
     assert told in prose and 0 < e.low and e.high < short["all"].low and "By the rule it is better here" in prose
     second = found["RNN head over Markov head, draft length 8, two passes"]
     assert [domain for domain in DOMAINS if second[domain].low > 0] == ["code"]
-    assert load_recipe("deep-dspark-rnn")["matrix_rate"] == load_recipe("deep-dspark")["matrix_rate"]
-    assert load_recipe("deep-dspark-rnn-length-16")["steps"] == load_recipe("deep-dspark-length-16")["steps"] == 400
+    assert recorded_recipe("deep-dspark-rnn")["matrix_rate"] == recorded_recipe("deep-dspark")["matrix_rate"]
+    assert recorded_recipe("deep-dspark-rnn-length-16")["steps"] == recorded_recipe("deep-dspark-length-16")["steps"] == 400
     taps = found["DSpark that reads four layers over one that reads the last of the four"]
     e = taps["all"]
     told = f"**Four taps are worth {100 * e.value:+.1f} %** [{100 * e.low:+.1f}, {100 * e.high:+.1f}]: one keeps most of"
