@@ -112,7 +112,8 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
         ids = torch.zeros(1, tokens, dtype=torch.long)
         widths = (len(drafter.taps) * config["hidden_size"], config["hidden_size"])
         features, last_hidden = (torch.zeros(1, tokens, width) for width in widths)
-        anchors, valid = draw_anchors(ids == 0, recipe["config"]["num_anchors"] if issubclass(kind, DSpark) else tokens, None)
+        count = recipe["config"].get("num_anchors") if issubclass(kind, DSpark) else None
+        anchors, valid = draw_anchors(ids == 0, count or tokens, None)
         saved = SavedBytes(drafter.parameters())
         with FlopCounterMode(display=False) as operations:
             with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda tensor: tensor):
@@ -228,7 +229,7 @@ def update_count(recipe: dict) -> int:
     """Updates of a recipe's training."""
     learned = sample_count(recipe) - recipe["data"].get("held_out", 0)
     updates = recipe["epochs"] * math.ceil(learned / recipe["batch"])
-    return min(updates, recipe.get("steps", updates))
+    return min(updates, recipe.get("steps") or updates)
 
 
 def time_line(recipe: dict, config: dict, step: UpdateCost, device: torch.device, processes: int) -> str:

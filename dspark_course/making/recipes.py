@@ -187,7 +187,8 @@ def _draft(fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, e
     if processes().is_main_process:
         if recipe.data.held_out and recipe.patience is None:
             write_json(folder / "held_out.json", held_out_losses(drafter, recipe, cache))
-        save_draft(out, drafter, target, {"num_anchors": recipe.config.num_anchors} if isinstance(drafter, DSpark) else None)
+        anchors = {"num_anchors": recipe.config.num_anchors} if isinstance(drafter, DSpark) and recipe.config.num_anchors else None
+        save_draft(out, drafter, target, anchors)
 
 
 def recipe_states(recipe: dict, target, build: Path, endpoint: str | None = None, allowance: Allowance | None = None):

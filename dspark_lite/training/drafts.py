@@ -163,7 +163,7 @@ class Rows:
         # Blocks start at some random anchors of each row or at all there are, chains always at all.
         count = int(supervised.sum(1).max())
         if issubclass(self.kind, DSpark):
-            count = min(count, self.recipe.config.num_anchors)
+            count = min(count, self.recipe.config.num_anchors or count)
         anchors, valid = draw_anchors(supervised, count, torch.Generator().manual_seed(seed))
         return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
 

@@ -118,7 +118,7 @@ class DraftShape:
     drafter: Literal["block", "block, context in the first layer", "eagle3", "mtp"] = "block"
     block_size: Count | None = None  # draft length
     mask_token_id: int | None = None
-    num_anchors: Count | None = None  # blocks of a row, at most
+    num_anchors: Count | None = None  # blocks of a row, at most; None: as many as there are
     markov_rank: int | None = None  # 0: no sequential head
     markov_head_type: str | None = None
     enable_confidence_head: bool | None = None
