@@ -43,7 +43,7 @@ record: .venv/course.stamp
 figures: .venv/course.stamp
 	$(BIN)/python scripts/figures.py
 
-# Train every drafter of those figures from its recipe and measure it: hours. A stopped run goes on.
+# Train every drafter of the next world's studies from its recipe and measure it: days. A stopped run goes on.
 experiments: .venv/course.stamp
 	$(BIN)/python scripts/experiments.py
 

@@ -322,26 +322,26 @@ def _sweep(options) -> dict:
 
 
 def _train(options) -> None:
-    from dspark_lite.training.parallel import processes, training_device
+    from dspark_lite.training.loop import processes, training_device
     from .measure.journal import check_writable
     from .making.estimate import estimate
-    from .making.recipes import BUILD, CHECKPOINTS, check_recipe, load_recipe, search, train
+    from .making.recipes import BUILD, default_folder, load_recipe, read_changes, search, train
 
-    recipe = load_recipe(options.recipe)
-    check_recipe(recipe)
+    changes = read_changes(options.set)
+    recipe = load_recipe(options.recipe, changes)
     main_process = processes().is_main_process
     if recipe["kind"] == "draft" and main_process:
         print(*estimate(recipe, training_device(options.device), processes().num_processes, options.minutes), sep="\n", flush=True)
     if options.estimate:
         return
     if options.search:
-        losses = search(options.recipe, options.search, options.steps, device=options.device)
+        losses = search(options.recipe, options.search, options.steps, changes=changes, device=options.device)
         for rate, loss in losses.items():
             print(f"rate {rate:g}: {loss:.4f} on the answers held out{', the best' if loss == min(losses.values()) else ''}")
         return
-    folder = options.folder or CHECKPOINTS / recipe["name"]
+    folder = options.folder or default_folder(recipe)
     check_writable(folder / "config.json")
-    written = train(options.recipe, device=options.device, out=folder, endpoint=options.endpoint, minutes=options.minutes)
+    written = train(options.recipe, changes=changes, device=options.device, out=folder, endpoint=options.endpoint, minutes=options.minutes)
     if main_process:
         print(f"written to {written}")
         for log in sorted((BUILD / recipe["name"]).rglob("log.jsonl")):
@@ -356,7 +356,8 @@ def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
     from .measure.lab import setup
 
     data = recipe["data"]
-    lab = setup("released" if "dataset" in data else data.get("world", "tiny"), prompts=recipe["evaluate"], target=recipe["target"])
+    profile = "released" if "dataset" in data else "next" if data.get("world") == "deep" else "tiny"
+    lab = setup(profile, prompts=recipe["evaluate"], target=recipe["target"])
     measured = evaluate(lab, {recipe["name"]: str(folder)}, lab.prompts)
     write_json(path, measured)
     for row in measured["rows"]:
@@ -488,16 +489,19 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--thresholds": {"nargs": "+", "type": float, "metavar": "C", "help": "default: 0 to 0.9 by tenths"},
         "--prompts": _count("a domain or benchmark (default: 60)", default=60)}),
     "train": ("train what a recipe describes; a stopped run resumes", _train, {
-        "recipe": {"help": "a name in recipes/ or a JSON file"},
+        "recipe": {"help": "a name in recipes/ or a JSON file, whose name is the recipe's"},
         "--device": {"help": "cpu or cuda (default: cuda where there is one)"},
+        "--set": {"action": "append", "default": [], "metavar": "FIELD=VALUE",
+                  "help": "change a field of the recipe, as in --set seed=2 --set loss.l1=0.5; may be given more than once"},
         "--out": {"dest": "folder", "type": Path, "metavar": "OUT",
-                  "help": "checkpoint folder (default: assets/checkpoints/NAME in a clone, build/checkpoints/NAME elsewhere)"},
+                  "help": "checkpoint folder (default: assets/checkpoints/NAME in a clone, build/checkpoints/NAME elsewhere, unless it has a "
+                          "checkpoint of another recipe)"},
         "--endpoint": {"metavar": "URL", "help": "an OpenAI-compatible server that has the target writes the answers"},
         "--search": {"nargs": "+", "type": float, "metavar": "RATE",
                      "help": "only compare these rates of Muon by short trainings, on answers that are held out"},
         "--steps": _count("updates of each of them (default: %(default)s)", default=100),
         "--minutes": {"type": float, "metavar": "N",
-                      "help": "about how long all runs together may take; the drafter is saved, and evaluated, in any case"},
+                      "help": "about how long all runs together may take; what was learned by then is saved, and a drafter evaluated, in any case"},
         "--estimate": _switch("only print what it would take: disk, memory, time")}),
     "export": ("write a draft as vLLM, SGLang or llama.cpp loads it, and print how to serve with it", _export, {
         "draft": {"help": "embedded draft, folder or Hub id"},

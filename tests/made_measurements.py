@@ -1,5 +1,6 @@
 """A folder of measurements in the format of scripts/experiments.py, drawn by chance from known acceptance rates."""
 
+import json
 import shutil
 
 import numpy as np
@@ -11,9 +12,9 @@ from dspark_lite.common.names import DOMAINS
 from dspark_course.measure import studies
 from dspark_course.measure.evaluation import _row
 from dspark_course.replication import ledger, our_results, recorded_confidence
-from dspark_course.making.recipes import load_recipe
 from dspark_lite.serving.engine import STEP_PARTS
 
+RECORDED = our_results.MEASUREMENTS  # whose recipes are taken
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
 HEADER = {"device": "a made device", "versions": {}, "commit": None, "seed": 0, "profile": "tiny",
           "target": "tiny-target"}
@@ -31,9 +32,14 @@ def rounds(rng, gamma: int, acceptance: float) -> list[list[int]]:
     return [[gamma, count, count + 1] for count in accepted]
 
 
+def recorded_recipe(name: str) -> dict:
+    """The recipe in a recorded measurement."""
+    return json.loads((RECORDED / f"{name}.json").read_text())["recipe"]
+
+
 def measurement(recipe: str, acceptance: float, seed: int = 0) -> dict:
     """What scripts/experiments.py writes of a recipe."""
-    rng, made = np.random.default_rng(seed), load_recipe(recipe)
+    rng, made = np.random.default_rng(seed), recorded_recipe(recipe)
     gamma = 1 if "mtp" in recipe else made["config"].get("block_size", 7)
     rows = [_row(recipe, domain, [rounds(rng, gamma, acceptance) for _ in range(PROMPTS)], gamma) for domain in DOMAINS]
     return {**HEADER, "temperature": 1.0, "recipe": made, "rows": rows}

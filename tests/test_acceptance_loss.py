@@ -5,6 +5,7 @@ import torch
 
 from dspark_lite.training.acceptance_loss import acceptance_loss, expected_accepted
 from dspark_lite.training.losses import loss_factors, position_weights
+from dspark_lite.training.recipe import LossWeights
 
 LOSS = {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}
 GENERATOR = torch.Generator().manual_seed(0)
@@ -43,7 +44,7 @@ def test_positions_that_do_not_count_change_nothing():
 
 
 def test_only_a_recipe_that_names_it_has_it():
-    assert "acceptance" not in loss_factors(LOSS, 1.0)
+    assert "acceptance" not in loss_factors(LossWeights(**LOSS), 1.0)
     named = LOSS | {"acceptance": 0.5}
-    assert loss_factors(named, 1.0) == named
-    assert loss_factors(named | {"cross_entropy_first": 0.3}, 0.1)["acceptance"] == 0.0
+    assert loss_factors(LossWeights(**named), 1.0) == named
+    assert loss_factors(LossWeights(**named, cross_entropy_first=0.3), 0.1)["acceptance"] == 0.0

@@ -43,7 +43,9 @@ def test_copies_of_the_targets_embedding_are_shared_and_others_kept(pair, target
 def test_a_draft_to_be_trained_shares_them_where_no_number_changes(pair, dtype):
     """What is trained computes in float32, so those of a 16-bit target have to be copied."""
     target = load_target(str(pair / "target"), dtype=dtype)
-    fresh = new_draft({"seed": 0, "config": {"num_hidden_layers": 1, "block_size": 3, "mask_token_id": 1, "target_layer_ids": [0]}}, target)
+    recipe = {"name": "new", "seed": 0, "epochs": 1, "batch": 1, "learning_rate": 0.01, "precision": "float32",
+              "config": {"num_hidden_layers": 1, "block_size": 3, "mask_token_id": 1, "target_layer_ids": [0]}}
+    fresh = new_draft(recipe, target)
     for name, theirs in of_target(target).items():
         ours = fresh.get_parameter(name)
         assert (ours.data_ptr() == theirs.data_ptr()) == (dtype == torch.float32)

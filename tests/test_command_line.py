@@ -166,10 +166,10 @@ def test_other_commands(capfd, tmp_path, monkeypatch):
     (tmp_path / "recipe.json").write_text("{")
     assert "is not JSON" in refused(capfd, "train", tmp_path / "recipe.json")
     (tmp_path / "recipe.json").write_text('{"name": "x", "kind": "cake"}')
-    assert "the recipe's kind is 'cake'" in refused(capfd, "train", tmp_path / "recipe.json")
+    assert "recipe.json: kind is 'cake'" in refused(capfd, "train", tmp_path / "recipe.json")
     assert "has no draft" in refused(capfd, "parity", tmp_path)
     monkeypatch.setenv("DSPARK_PROFILE", "huge")
-    assert "the profile is 'huge'; it must be one of tiny, deep, released" in refused(capfd, "demo")
+    assert "the profile is 'huge'; it must be one of tiny, deep, next, released" in refused(capfd, "demo")
 
 
 def test_the_scheduler_is_benchmarked_by_itself(capfd, tmp_path, monkeypatch):
@@ -180,12 +180,17 @@ def test_the_scheduler_is_benchmarked_by_itself(capfd, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "scheduler.json").read_text())["rows"][0]["ratio"] == 120
 
 
-def test_a_stop_by_the_keyboard_is_no_traceback(capfd, monkeypatch):
+def test_an_embedded_checkpoint_of_another_training_is_not_written_over(capfd, monkeypatch):
+    monkeypatch.setattr("dspark_course.making.recipes.train", lambda *_, **__: pytest.fail("it was trained"))
+    assert "tiny-dspark holds a checkpoint, and not of this recipe trained here; give --out" in refused(capfd, "train", "tiny-dspark")
+
+
+def test_a_stop_by_the_keyboard_is_no_traceback(capfd, monkeypatch, tmp_path):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("dspark_course.making.recipes.train", stopped)
-    assert main(["train", "tiny-dspark"]) == 130
+    assert main(["train", "tiny-dspark", "--out", str(tmp_path / "out")]) == 130
     assert capfd.readouterr().err == "dspark_lite: stopped; what was saved is kept\n"
 
 

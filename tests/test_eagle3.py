@@ -17,7 +17,8 @@ from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
 from dspark_lite.models.draft_config import parse_draft_config
 from dspark_lite.training.anchors import TrainingBatch, block_targets, draw_anchors
 from dspark_lite.training.drafts import OBJECTIVES, new_draft, objective, train_draft
-from dspark_lite.training.optimisers import trainable
+from dspark_lite.training.loop import trainable
+from dspark_lite.training.recipe import LossWeights
 from dspark_course.making.recipes import load_recipe
 from dspark_lite.training.unrolled import unrolled_hidden
 
@@ -163,12 +164,12 @@ def training_batch(drafter):
     taps = drafter.taps if drafter.name == "eagle3" else (0, 1)
     last_hidden, features = TARGET.last_hidden(ids, taps)
     anchors, valid = draw_anchors(supervised, int(supervised.sum(1).max()), torch.Generator().manual_seed(0))
-    return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid, torch.ones(len(ids)))
+    return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
 
 
 def loss_of(drafter, batch):
     """Numerator and weight of the drafter's objective."""
-    numerator, weight, record = OBJECTIVES[drafter.name][1](drafter, batch, {})
+    numerator, weight, record = OBJECTIVES[drafter.name][1](drafter, batch, LossWeights(), 1.0)
     assert record["cross_entropy"].equal(numerator) and not weight.requires_grad
     return numerator, weight
 
@@ -183,7 +184,7 @@ def own_features(drafter, batch):
 def test_the_training_forward_computes_what_drafting_computes(name):
     drafter = DRAFTERS[name]
     batch = training_batch(drafter)
-    ids, supervised, _, _, anchors, valid, _ = batch
+    ids, supervised, _, _, anchors, valid = batch
     features = own_features(drafter, batch)
     tokens, counted, _ = block_targets(ids, supervised, anchors, valid, drafter.gamma)
     passes = list(unrolled_hidden(drafter, features, ids, tokens[..., :-1], anchors.clamp(min=1)))
@@ -204,7 +205,7 @@ def test_the_training_forward_computes_what_drafting_computes(name):
 def test_eagle3s_loss_is_the_weighted_cross_entropy_with_the_target_of_every_pass():
     drafter = DRAFTERS["eagle3"]
     batch = training_batch(drafter)
-    ids, _, features, last_hidden, _, _, _ = batch
+    ids, _, features, last_hidden, _, _ = batch
     numerator = weight = 0.0
     for row, (length, prompt) in enumerate(LENGTHS):
         for anchor in range(prompt, length - 1):
@@ -244,7 +245,7 @@ class Cache:
 def recipe_of(name, **config):
     """A small recipe."""
     shape = {"num_hidden_layers": 1, "target_layer_ids": [0, 1] if name == "eagle3" else [2], "ttt_length": 3}
-    return {"name": name, "seed": 3, "epochs": 20, "batch": 4, "learning_rate": 0.02, "precision": "float32", "data": {},
+    return {"name": name, "seed": 3, "epochs": 20, "batch": 4, "learning_rate": 0.02, "precision": "float32",
             "config": {"drafter": name, **shape, **config}}
 
 
@@ -263,7 +264,7 @@ def test_training_lowers_the_loss_and_leaves_the_targets_weights(tmp_path, name,
 
 
 def test_an_unknown_drafter_of_a_recipe_is_refused():
-    with pytest.raises(DSparkLiteError, match="the recipe's drafter is 'medusa'; it must be one of block, .*, eagle3, mtp"):
+    with pytest.raises(DSparkLiteError, match="drafter is 'medusa'; it must be one of 'block', .*, 'eagle3', 'mtp'"):
         objective(recipe_of("medusa"))
 
 

@@ -4,15 +4,16 @@ import json
 
 import pytest
 import torch
-from helpers import DRAFT
+from helpers import DRAFT, LANGUAGE_MODEL
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.export import export
-from dspark_course.making import answers, estimate, recipes
+from dspark_course.making import answers, estimate, language_model, recipes
 from dspark_lite.training import cache, loop, online
-from dspark_lite.training.allowance import ANSWERING, Allowance
+from dspark_lite.training.drafts import ANSWERING
+from dspark_lite.training.loop import Allowance
 
 
 class Clock:
@@ -32,19 +33,20 @@ def target():
     return load_target("tiny-target")
 
 
-def test_the_time_of_all_runs_is_counted_together(tmp_path):
+def test_the_time_of_all_runs_of_a_recipe_is_counted_together(tmp_path):
     clock = Clock()
-    first = Allowance(tmp_path / "seconds.json", 100, clock)
+    first = Allowance(tmp_path / "seconds.json", 100, "a recipe", clock)
     clock.now = 30
-    assert first.spent() == 0.3 and first.answering() and first.learned() == 0
+    assert first.spent() == 0.3 and first.spent(ANSWERING, 1) == 0
     first.keep()
     clock.now = 1000  # the machine was off
-    second = Allowance(tmp_path / "seconds.json", 100, clock)
+    second = Allowance(tmp_path / "seconds.json", 100, "a recipe", clock)
     assert second.spent() == 0.3
     clock.now += 40
-    assert not second.answering() and second.learned() == pytest.approx((0.7 - ANSWERING) / (1 - ANSWERING))
+    assert second.spent(ANSWERING, 1) == pytest.approx((0.7 - ANSWERING) / (1 - ANSWERING)) and second.spent(0, 0.5) == 1
     clock.now += 40
-    assert second.spent() == second.learned() == 1
+    assert second.spent() == second.spent(ANSWERING, 1) == 1
+    assert Allowance(tmp_path / "seconds.json", 100, "a changed recipe", clock).spent() == 0
 
 
 def test_no_time_is_refused(tmp_path):
@@ -54,45 +56,64 @@ def test_no_time_is_refused(tmp_path):
 
 def test_a_schedule_that_is_short_of_time_is_run_through_in_fewer_steps(tmp_path):
     clock = Clock()
-    plan = loop.Plan(steps=100, learning_rate=1.0, allowance=Allowance(tmp_path / "seconds.json", 1000, clock))
+    plan = loop.Plan(steps=100, learning_rate=1.0, allowance=Allowance(tmp_path / "seconds.json", 1000, clock=clock), window=(ANSWERING, 1.0))
     places = []
     for step in range(60):
         clock.now = 1000 * ANSWERING + 20 * step
-        places.append(plan.place(step))
-    assert places[0] == 0 and places == sorted(places) and places[30] == 100
-    assert plan.share(places[29]) < 0.01 < plan.share(places[20])  # the rate comes down to its end
+        places.append(plan.progress(step))
+    assert places[0] == 0 and places == sorted(places) and places[29] < 1 == places[30]
+    assert plan.rate(30, 1.0) == pytest.approx(plan.final_share) and plan.rate(20, places[20]) > 0.1  # the rate comes down to its end
     clock.now = 0
-    assert [plan.place(step) for step in (0, 7, 99, 100)] == [0, 7, 99, 100]
+    assert [plan.progress(step) for step in (0, 33, 99)] == [0, pytest.approx(1 / 3), 1]
 
 
-@pytest.mark.parametrize("seconds", [1e9, 700.0])
-def test_the_loop_ends_with_its_steps_or_its_time_and_goes_on_after_a_stop(tmp_path, seconds):
-    def trained(stop_at=None):
+@pytest.mark.parametrize(("seconds", "made"), [(1e9, 20), (650.0, 14)])
+def test_the_loop_ends_with_its_steps_or_its_time_and_goes_on_after_a_stop(tmp_path, seconds, made):
+    def trained(stop_at=None, seconds=seconds):
         torch.manual_seed(0)
         model, clock = torch.nn.Linear(2, 1), Clock()
-        plan = loop.Plan(20, 0.1, save_seconds=-1.0, stop_at=stop_at, allowance=Allowance(tmp_path / "seconds.json", seconds, clock))
+        plan = loop.Plan(20, 0.1, save_seconds=-1.0, allowance=Allowance(tmp_path / "seconds.json", seconds, clock=clock))
+
+        def batch_at(step):
+            if step == stop_at:
+                raise KeyboardInterrupt
+            return (torch.full((4, 2), 1.0 + step),)
 
         def loss_of(batch):
             clock.now += 50  # what an update takes
             loss = model(batch[0]).square().sum()
             return loss, torch.tensor(1.0), {"loss": loss}
 
-        return loop.optimise(model, lambda step: (torch.full((4, 2), 1.0 + step),), loss_of, plan, tmp_path, title="test")
+        return loop.optimise(model, batch_at, loss_of, plan, tmp_path, title="test")
 
-    assert len(trained(stop_at=3)) == 3
+    with pytest.raises(KeyboardInterrupt):
+        trained(stop_at=3)
     log = trained()
-    # The first 280 of 700 seconds are the answers', which took none; in the others 20 steps do not fit.
-    assert len(log) == (20 if seconds == 1e9 else 14)
-    assert [record["step"] for record in log] == list(range(len(log))) and trained() == log
+    # 650 seconds are over after 13 updates; then the last is made.
+    assert [record["step"] for record in log] == list(range(made)) and trained() == log
+    assert len(trained(seconds=1e9)) == 20, "with more time it goes on"
+
+
+def test_a_language_models_phases_share_the_time_in_proportion_to_their_updates(tmp_path, monkeypatch):
+    """Every batch takes 10 of 100 seconds: of six and two updates there is time for some eight, two at the end of each phase."""
+    clock, work, made = Clock(), language_model.pad, []
+    monkeypatch.setattr(recipes, "Allowance", lambda path, seconds, identity: Allowance(path, seconds, identity, clock))
+    monkeypatch.setattr(language_model, "pad", lambda *given: setattr(clock, "now", clock.now + 10) or made.append(clock.now) or work(*given))
+    recipe = {**LANGUAGE_MODEL, "phases": [{"examples": {"math": 72}, "learning_rate": 0.01}, {"examples": {"math": 24}, "learning_rate": 0.01}]}
+    (tmp_path / "mini.json").write_text(json.dumps(recipe))
+    recipes.train(str(tmp_path / "mini.json"), device="cpu", out=tmp_path / "out", build=tmp_path / "build", minutes=80 / 60)
+    counts = [len(loop.read_log(tmp_path / "build" / "mini" / f"phase_{number}" / "log.jsonl")) for number in (1, 2)]
+    assert counts == [7, 2] and clock.now == 90  # of 9 and 3: 60 of 80 seconds are the first's; each ends with one more
+    assert load_target(str(tmp_path / "out")).num_layers == 3
 
 
 def test_answers_end_with_their_share_of_the_time_and_go_on_with_more(target, tmp_path):
     data = {**DRAFT["data"], "chunk": 4}
     clock = Clock()
-    bounded = Allowance(tmp_path / "seconds.json", 100, clock)
+    bounded = Allowance(tmp_path / "seconds.json", 100, clock=clock)
     clock.now = 99  # the first chunk is written in any case: without answers there is nothing to learn from
     few = answers.answered_rows(target, data, tmp_path / "answers.jsonl", None, bounded)
-    assert len(few) == 4 and json.loads((tmp_path / "seconds.json").read_text()) == {"seconds": 99}
+    assert len(few) == 4 and json.loads((tmp_path / "seconds.json").read_text()) ["seconds"] == 99
     assert answers.answered_rows(target, data, tmp_path / "answers.jsonl", None, bounded) == few
     everything = answers.answered_rows(target, data, tmp_path / "answers.jsonl")
     assert len(everything) == 14 and everything[:4] == few
@@ -116,7 +137,7 @@ def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
     (tmp_path / "short.json").write_text(json.dumps(recipe))
     monkeypatch.setattr("dspark_course.making.recipes.BUILD", tmp_path / "build")
     clock = Clock()
-    monkeypatch.setattr(recipes, "Allowance", lambda path, seconds: Allowance(path, seconds, clock))
+    monkeypatch.setattr(recipes, "Allowance", lambda path, seconds, identity: Allowance(path, seconds, identity, clock))
     work = answers.write_answers
     monkeypatch.setattr(answers, "write_answers", lambda *given, **options: setattr(clock, "now", clock.now + 15) or work(*given, **options))
     call = ["train", str(tmp_path / "short.json"), "--minutes", "1", "--device", "cpu", "--out", str(tmp_path / "drafter")]
@@ -136,14 +157,9 @@ def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
         [line for line in said.splitlines() if "accepted length" in line]
 
 
-def test_minutes_are_a_drafters(tmp_path):
-    with pytest.raises(DSparkLiteError, match="--minutes bounds the training of a drafter in one process"):
-        recipes.train("tiny-target", device="cpu", out=tmp_path / "out", build=tmp_path / "build", minutes=5)
-
-
 def test_unknown_features_are_refused():
-    with pytest.raises(DSparkLiteError, match="the recipe's features is 'none'; it must be one of cached, online"):
-        recipes.check_recipe({**recipes.load_recipe("evening-tiny"), "features": "none"})
+    with pytest.raises(DSparkLiteError, match="features is 'none'; it must be one of 'cached', 'online'"):
+        recipes.load_recipe("evening-tiny", {"features": "none"})
 
 
 @pytest.mark.parametrize("name", ["evening", "evening-1.7b"])

@@ -128,4 +128,5 @@ def test_read_in_the_wrong_layout_next_to_nothing_is_accepted(tmp_path):
 def test_training_in_the_other_layout_is_refused():
     config = {"num_hidden_layers": 1, "block_size": 3, "mask_token_id": 1, "target_layer_ids": [0], "sample_from_anchor": False}
     with pytest.raises(DSparkLiteError, match="such drafts are read, but only those that predict from it are trained here"):
-        new_draft({"seed": 0, "config": config}, toy_models()[0])
+        new_draft({"name": "new", "seed": 0, "epochs": 1, "batch": 1, "learning_rate": 0.01, "precision": "float32", "config": config},
+                  toy_models()[0])

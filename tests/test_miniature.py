@@ -1,11 +1,12 @@
 """Our measurements in the shape of the paper's figures: read as they were made, compared prompt by prompt, drawn."""
 
 import re
+from pathlib import Path
 
 import figures
 import numpy as np
 import pytest
-from made_measurements import PROMPTS, latency, measurement
+from made_measurements import PROMPTS, latency, measurement, recorded_recipe
 
 from dspark_lite.common import estimates, formats, paper
 from dspark_lite.common.errors import DSparkLiteError
@@ -19,12 +20,32 @@ from dspark_course.replication.our_results import full_round, overhead, round_ti
 from dspark_course.making.recipes import load_recipe
 
 
-def test_every_recipe_of_the_figures_exists_and_names_itself():
-    assert all(load_recipe(recipe)["name"] == recipe for recipe in studies.MEASURED_RECIPES)
+def test_every_recipe_of_the_figures_is_recorded_and_names_itself():
+    assert all(recorded_recipe(recipe)["name"] == recipe for recipe in studies.MEASURED_RECIPES)
     for study in (studies.LENGTH_STUDY, studies.DEEP_LENGTH_STUDY):
-        assert all(load_recipe(recipe)["config"]["block_size"] + 1 == length for (_, length), recipe in study.items())
-    layers = {depth: load_recipe(recipe)["config"]["num_hidden_layers"] for depth, recipe in studies.DEPTHS.items()}
+        assert all(recorded_recipe(recipe)["config"]["block_size"] + 1 == length for (_, length), recipe in study.items())
+    layers = {depth: recorded_recipe(recipe)["config"]["num_hidden_layers"] for depth, recipe in studies.DEPTHS.items()}
     assert layers == {1: 1, 2: 2, 3: 3}
+
+
+def test_the_next_worlds_trainings_are_those_that_their_places_say():
+    runs = studies.next_runs()
+    names = [load_recipe(*run)["name"] for run in runs]
+    assert len(set(names)) == len(runs) and all(run.recipe.startswith("next-") for run in runs)
+    study = studies.NEXT_STUDIES
+    for seeds in (trained for of_all in study.values() for trained in of_all.values()):
+        recipes = [load_recipe(*run) for run in seeds]
+        assert [recipe["seed"] for recipe in recipes] == [recipes[0]["seed"], *range(2, len(seeds) + 1)]
+        assert all({**recipe, "seed": 1, "name": ""} == {**recipes[0], "seed": 1, "name": ""} for recipe in recipes)
+    assert {len(study["table 1"][name]) for name in ("dspark", "dflash", "eagle3")} == {3}
+    for layers, (run,) in study["depths"].items():
+        assert load_recipe(*run)["config"]["num_hidden_layers"] == layers
+    for (_, length), (run,) in study["lengths"].items():
+        made = load_recipe(*run)
+        assert made["config"]["block_size"] + 1 == length and names.index(Path(made["initial"]).name) < names.index(made["name"])
+    of_all = {load_recipe(*run)["target"] for run in runs if "small-lm" not in run.recipe}
+    data = [load_recipe(*run)["data"] for run in runs if "small-lm" not in run.recipe]
+    assert of_all == {"next-target"} and all(one == data[0] for one in data), "answers are written once"
 
 
 def test_accepted_lengths_and_their_mean(made):

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training.anchors import TrainingBatch, draw_anchors
+from dspark_lite.training.recipe import LossWeights
 from dspark_lite.training.unrolled import mtp_loss
 
 VOCAB = 11
@@ -58,7 +59,7 @@ def test_its_loss_is_the_cross_entropy_of_every_supervised_successor():
     supervised = torch.tensor([[False, False, True, True, True, True, False]])
     last_hidden, _ = TARGET.last_hidden(IDS, (0,))
     anchors, valid = draw_anchors(supervised, 4, None)
-    numerator, weight, _ = mtp_loss(MODULE, TrainingBatch(IDS, supervised, None, last_hidden, anchors, valid, torch.ones(1)), {})
+    numerator, weight, _ = mtp_loss(MODULE, TrainingBatch(IDS, supervised, None, last_hidden, anchors, valid), LossWeights(), 1.0)
     wanted = 0.0
     for anchor in (2, 3, 4):
         state = MODULE.begin(IDS[:, :anchor], last_hidden[:, :anchor])

@@ -26,6 +26,7 @@ from dspark_course.making import answers, estimate, language_model, recipes
 from dspark_lite.training import cache, drafts, loop, precision
 from dspark_lite.training.anchors import TrainingBatch, block_mask, block_targets, dense_mask, draw_anchors
 from dspark_lite.training.losses import block_losses, position_weights, training_forward
+from dspark_lite.training.recipe import DraftRecipe, LossWeights
 from dspark_course.world.corpus import Example, examples, expand, is_held_out
 from dspark_course.world.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
 
@@ -163,7 +164,7 @@ def test_losses_of_a_block_by_hand():
         (0.1 * found.cross_entropy + 0.9 * found.l1 + found.confidence).item() / (1 + second))
 
 
-def test_position_weights_decay_by_four():
+def test_position_weights_decay_by_the_four_of_the_released_configs():
     assert position_weights(7).tolist() == pytest.approx([math.exp(-k / 4) for k in range(7)])
 
 
@@ -193,13 +194,23 @@ def test_uncounted_slots_do_not_matter():
 def test_the_training_loss_weighs_the_three_terms_by_the_recipes_factors(text):
     ids, features, anchors = text
     last_hidden, _ = TARGET.last_hidden(ids, DRAFTERS["dspark"].taps)
-    batch = TrainingBatch(ids, torch.ones(2, 14).bool(), features, last_hidden, anchors, torch.ones(2, 3).bool(), torch.ones(2))
+    batch = TrainingBatch(ids, torch.ones(2, 14).bool(), features, last_hidden, anchors, torch.ones(2, 3).bool())
     factors = {"cross_entropy": 2.0, "l1": 3.0, "confidence": 5.0}
-    numerator, weight, terms = drafts.block_loss(DRAFTERS["dspark"], batch, {"loss": factors})
+    numerator, weight, terms = drafts.block_loss(DRAFTERS["dspark"], batch, LossWeights(**factors), 1.0)
     assert set(terms) == set(factors) and min(terms.values()) > 0 and weight > 1
     assert numerator.item() == pytest.approx(sum(factor * terms[name].item() for name, factor in factors.items()))
-    direct, _, four = drafts.block_loss(DRAFTERS["dspark"], batch, {"loss": factors | {"acceptance": 0.5}})
+    direct, _, four = drafts.block_loss(DRAFTERS["dspark"], batch, LossWeights(**factors, acceptance=0.5), 1.0)
     assert four["acceptance"] < 0 and direct.item() == pytest.approx(numerator.item() + 0.5 * four["acceptance"].item())
+
+
+@torch.no_grad()
+def test_the_positions_of_a_training_decay_with_the_draft_length_unless_the_recipe_says_how(text):
+    ids, features, anchors = text
+    last_hidden, _ = TARGET.last_hidden(ids, DRAFTERS["dspark"].taps)
+    batch = TrainingBatch(ids, torch.ones(2, 14).bool(), features, last_hidden, anchors[:, :1], torch.ones(2, 1).bool())
+    for given, decay in ((None, GAMMA), (4.0, 4.0)):
+        _, weight, _ = drafts.block_loss(DRAFTERS["dspark"], batch, LossWeights(position_decay=given), 1.0)
+        assert weight.item() == pytest.approx(2 * sum(math.exp(-k / decay) for k in range(GAMMA)))
 
 
 # The tiny world ------------------------------------------------------------------------------------------------------
@@ -316,11 +327,11 @@ def stop_after(monkeypatch, module, name, calls):
 class Regression:
     """A small problem for the loop: 12 steps, a batch a step, saves at every step unless told otherwise."""
 
-    def __init__(self, folder, save_seconds=-1.0):
+    def __init__(self, folder, save_seconds=-1.0, **options):
         torch.manual_seed(3)
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
         self.model[2].bias.requires_grad_(False)
-        self.folder, self.plan = folder, loop.Plan(steps=12, learning_rate=0.05, weight_decay=0.1, save_seconds=save_seconds)
+        self.folder, self.plan = folder, loop.Plan(steps=12, learning_rate=0.05, weight_decay=0.1, save_seconds=save_seconds, **options)
 
     def run(self, stop_at=None):
         """The log of the run; stops before the loss of step `stop_at`."""
@@ -408,12 +419,44 @@ def test_sixteen_bits_are_taken_on_a_cpu_only_where_they_are_faster(monkeypatch,
 
 def test_the_learning_rate_warms_up_and_comes_down():
     plan = loop.Plan(steps=100, learning_rate=2.0, warm_up=0.04, final_share=0.1)
-    rates = [plan.learning_rate * plan.share(step) for step in range(101)]
+    rates = [plan.learning_rate * plan.rate(step, plan.progress(step)) for step in range(100)]
     assert rates[:4] == [0.5, 1.0, 1.5, 2.0] and max(rates) == 2.0
-    assert rates[4:] == sorted(rates[4:], reverse=True) and rates[100] == pytest.approx(0.2)
+    assert rates[4:] == sorted(rates[4:], reverse=True) and rates[99] == pytest.approx(0.2)
 
 
-def test_a_large_gradient_is_clipped_to_length_one(tmp_path):
+def test_constant_rates_of_several_passes_fall_over_the_last_updates():
+    trunk = loop.Plan(steps=200, learning_rate=2.0, span=100, decay=0)
+    assert [trunk.rate(step, trunk.progress(step)) for step in (0, 3, 50, 199)] == [0.25, 1, 1, 1]
+    assert [trunk.progress(step) for step in (0, 99, 150)] == [0, 1, 1]
+    branch = loop.Plan(steps=210, learning_rate=2.0, span=100, decay=10)
+    rates = [branch.rate(step, branch.progress(step)) for step in range(210)]
+    assert rates[:200] == [trunk.rate(step, trunk.progress(step)) for step in range(200)]
+    assert rates[199:] == pytest.approx([1 - k / 11 for k in range(11)])
+
+
+def test_the_rates_of_the_plan_are_those_of_the_optimisers(tmp_path, monkeypatch):
+    run, rates = Regression(tmp_path), []
+    run.plan = loop.Plan(steps=12, learning_rate=0.05, matrix_rate=0.02)
+    work = loop.update
+    monkeypatch.setattr(loop, "update", lambda accelerator, objective, optimisers, *rest: rates.append(
+        [group["lr"] for one in optimisers for group in one.param_groups]) or work(accelerator, objective, optimisers, *rest))
+    run.run()
+    assert rates == [[peak * run.plan.rate(step, run.plan.progress(step)) for peak in (0.05, 0.02)] for step in range(12)]
+
+
+def test_a_loss_that_takes_it_gets_the_progress_as_a_number(tmp_path):
+    run, seen = Regression(tmp_path), []
+
+    def loss_of(batch, progress):
+        seen.append(progress)
+        return run.loss(None, batch)
+
+    loop.optimise(run.model, lambda step: (torch.full((16,), step), run.batch(step)), loss_of, run.plan, tmp_path, title="test")
+    assert seen == [step / 11 for step in range(12)]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_a_large_gradient_is_clipped_to_length_one_without_the_scale_of_its_loss(tmp_path, precision):
     """After one step Adam's first moment is a tenth of the gradient."""
     run = Regression(tmp_path)
 
@@ -421,10 +464,36 @@ def test_a_large_gradient_is_clipped_to_length_one(tmp_path):
         loss, weight, record = run.loss(None, batch)
         return 1000 * loss, weight, record
 
-    loop.optimise(run.model, lambda step: (torch.full((16,), step), run.batch(step)), steep, loop.Plan(1, 0.05), tmp_path, title="test")
+    loop.optimise(run.model, lambda step: (torch.full((16,), step), run.batch(step)), steep, loop.Plan(1, 0.05, precision=precision), tmp_path,
+                  title="test")
     saved = load_file(tmp_path / "progress.safetensors")
     moments = [moment.flatten() for name, moment in saved.items() if name.startswith("optimiser.exp_avg.")]
     assert len(moments) == 3 and torch.cat(moments).norm().item() == pytest.approx(0.1, rel=1e-3)
+
+
+def test_a_small_gradient_is_not_clipped(tmp_path):
+    run = Regression(tmp_path)
+
+    def flat(batch):
+        loss, weight, record = run.loss(None, batch)
+        return 1e-3 * loss, weight, record
+
+    loop.optimise(run.model, lambda step: (torch.full((16,), step), run.batch(step)), flat, loop.Plan(1, 0.05), tmp_path, title="test")
+    moments = [moment.flatten() for name, moment in load_file(tmp_path / "progress.safetensors").items() if name.startswith("optimiser.exp_avg.")]
+    assert 0 < torch.cat(moments).norm().item() < 0.01
+
+
+def test_a_save_of_something_else_is_forgotten_and_a_damaged_one_stays(tmp_path, capsys):
+    run = Regression(tmp_path / "one")
+    run.run()
+    path = tmp_path / "one" / "progress.safetensors"
+    loop.forget_others(tmp_path, "")
+    assert path.exists() and capsys.readouterr().out == ""
+    loop.forget_others(tmp_path, "another")
+    assert not path.exists() and not path.with_name("log.jsonl").exists() and "starts anew" in capsys.readouterr().out
+    path.write_bytes(b"{")
+    loop.forget_others(tmp_path, "another")
+    assert path.exists()
 
 
 # Recipes -------------------------------------------------------------------------------------------------------------
@@ -592,28 +661,121 @@ def test_rows_of_a_language_model_end_with_the_stop_token_and_weigh_the_prompt_l
     assert weight.tolist() == [pytest.approx([light, light, 1, 0]), pytest.approx([light, 1, 1, 1])]
 
 
-def test_batches_hold_every_row_once_and_rows_of_one_length():
-    rows = [[0] * n for n in range(1, 41)]
-    batches = loop.by_length(rows, 4, seed=3, length_of=len)
-    assert sorted(len(row) for batch in batches for row in batch) == list(range(1, 41))
-    assert all(max(map(len, batch)) - min(map(len, batch)) == 3 for batch in batches)
-    assert batches == loop.by_length(rows, 4, seed=3, length_of=len)
-    assert batches != loop.by_length(rows, 4, seed=4, length_of=len)
+def test_batches_hold_every_row_once_and_rows_of_similar_length():
+    lengths = [1 + n % 400 for n in range(1600)]
+    batches = loop.by_length(list(range(1600)), 4, 3, lengths.__getitem__)
+    assert sorted(row for batch in batches for row in batch) == list(range(1600)) and {len(batch) for batch in batches} == {4}
+    spread = [max(map(lengths.__getitem__, batch)) - min(map(lengths.__getitem__, batch)) for batch in batches]
+    assert sum(spread) / len(spread) < 10, "of random batches it is 240"
+    assert batches == loop.by_length(list(range(1600)), 4, 3, lengths.__getitem__)
+    first = [sum(lengths[row] for batch in part for row in batch) / 800 for part in (batches[:200], batches[200:])]
+    assert abs(first[0] - first[1]) < 40, "no trend from short to long"
 
 
-def test_a_recipe_is_laid_over_the_one_it_extends(tmp_path, monkeypatch):
+@pytest.mark.parametrize("count", [40, 1000])
+def test_another_seed_brings_other_rows_together(count):
+    first, second = ({frozenset(batch) for batch in loop.by_length(list(range(count)), 4, seed, lambda row: row)} for seed in (1, 2))
+    assert len(first & second) < len(first) / 10
+
+
+SMALL = {key: value for key, value in DRAFT.items() if key != "name"} | {"target": "tiny-target"}
+
+
+def test_a_recipe_is_laid_over_the_one_it_extends_and_is_called_as_its_file(tmp_path, monkeypatch):
     monkeypatch.setattr("dspark_course.making.recipes.RECIPES", tmp_path)
-    (tmp_path / "base.json").write_text('{"name": "base", "seed": 1, "config": {"depth": 3, "rank": 64}}')
-    (tmp_path / "thin.json").write_text('{"name": "thin", "extends": "base", "config": {"depth": 1}}')
-    assert recipes.load_recipe("thin") == {"name": "thin", "seed": 1, "config": {"depth": 1, "rank": 64}}
-    (tmp_path / "base.json").write_text('{"name": "base", "extends": "thin"}')
+    (tmp_path / "base.json").write_text(json.dumps(SMALL))
+    (tmp_path / "thin-0.5.json").write_text('{"name": "base", "extends": "base", "config": {"markov_rank": 2}}')
+    assert recipes.load_recipe("thin-0.5") == {**SMALL, "name": "thin-0.5", "config": {**SMALL["config"], "markov_rank": 2}}
+    assert recipes.load_recipe(str(tmp_path / "thin-0.5.json"))["name"] == "thin-0.5"
+    (tmp_path / "base.json").write_text('{"extends": "thin-0.5"}')
     with pytest.raises(DSparkLiteError, match="extends"):
-        recipes.load_recipe("thin")
+        recipes.load_recipe("thin-0.5")
+
+
+def test_what_is_set_on_the_command_line_makes_a_recipe_with_a_name_of_its_own():
+    changes = recipes.read_changes(["seed=2", "loss.l1=0.5", "config.target_layer_ids=[1,7]", "initial=some/folder"])
+    assert changes == {"seed": 2, "loss.l1": 0.5, "config.target_layer_ids": [1, 7], "initial": "some/folder"}
+    made, base = recipes.load_recipe("tiny-dspark", changes), recipes.load_recipe("tiny-dspark")
+    assert made["name"] == "tiny-dspark+seed=2+loss.l1=0.5+config.target_layer_ids=_1,7_+initial=some_folder"
+    assert made["loss"] == {**base["loss"], "l1": 0.5} and made["config"]["target_layer_ids"] == [1, 7] and made["initial"] == "some/folder"
+    assert "/" not in made["name"] and recipes.load_recipe("tiny-dspark") == base
+    with pytest.raises(DSparkLiteError, match="--set seed has no value; write FIELD=VALUE"):
+        recipes.read_changes(["seed"])
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"bacth": 3}, "tiny-dspark.json has a field 'bacth' that is not known; its fields are .*batch"),
+    ({"loss.l2": 3}, "loss has a field 'l2' that is not known"),
+    ({"loss.l1": "much"}, "loss: l1 is 'much'; it must be a number"),
+    ({"config.block_size": 0}, "config: block_size is 0; it must be a whole number of at least 1"),
+    ({"config.target_layer_ids": [1, "a"]}, "target_layer_ids is 'a'; it must be a whole number"),
+    ({"config.enable_confidence_head": 1}, "enable_confidence_head is 1; it must be true or false"),
+    ({"config": {"num_hidden_layers": 1}}, "config has no field 'target_layer_ids'; it must be a list"),
+    ({"data.prompts": {"math": 2.5}}, "data: prompts: math is 2.5; it must be a whole number"),
+    ({"data": 3}, "data is 3; it must be an object with the fields prompts"),
+    ({"data": None}, "has no field 'data'"), ({"target": None}, "has no field 'target'"),
+    ({"epochs": True}, "epochs is True; it must be a whole number"), ({"seed": None}, "seed is None; it must be a whole number"),
+    ({"precision": "float8"}, "precision is 'float8'; it must be one of 'float32', 'bfloat16', 'float16'"),
+    ({"kind": "drafter"}, "kind is 'drafter'; it must be one of 'language_model', 'draft'"),
+    ({"config.drafter": "eagle"}, "drafter is 'eagle'; it must be one of 'block'"),
+    ({"seed.more": 1}, "has no inner fields in 'seed'")])
+def test_a_recipe_that_does_not_fit_is_one_sentence_that_names_the_field(change, sentence):
+    with pytest.raises(DSparkLiteError, match=sentence) as caught:
+        recipes.load_recipe("tiny-dspark", change)
+    assert "\n" not in str(caught.value) and "tiny-dspark" in str(caught.value)
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"phases": 2}, "phases is 2; it must be a list"), ({"phases": [{"examples": {"math": 1}}]}, "phases has no field 'learning_rate'"),
+    ({"config.layers": 2}, "config has a field 'layers'"), ({"tokenizer": {"seed": 1}}, "tokenizer has no field 'vocab_size'")])
+def test_a_language_models_recipe_is_checked_as_well(change, sentence):
+    with pytest.raises(DSparkLiteError, match=sentence):
+        recipes.load_recipe("tiny-target", change)
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("{", "mine.json is not JSON"), ("[]", "mine.json holds a list; a recipe is an object")])
+def test_a_file_that_is_no_recipe_is_told(tmp_path, text, sentence):
+    (tmp_path / "mine.json").write_text(text)
+    with pytest.raises(DSparkLiteError, match=sentence):
+        recipes.load_recipe(str(tmp_path / "mine.json"))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in recipes.RECIPES.glob("*.json")))
+def test_every_recipe_is_one(name):
+    assert recipes.parse_recipe(recipes.load_recipe(name), name).name == name
+
+
+def test_a_digest_is_of_what_a_recipe_says_and_not_of_how():
+    base = recipes.load_recipe("tiny-dspark")
+    digest = DraftRecipe.of(base).digest
+    assert DraftRecipe.of({**dict(reversed(base.items())), "patience": None}).digest == digest
+    assert DraftRecipe.of({**base, "loss": {**base["loss"], "l1": 0.8}}).digest != digest
+
+
+def test_a_changed_recipe_under_the_same_name_is_trained_anew_and_embedded_checkpoints_are_safe(mini, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(recipes, "EMBEDDED", tmp_path / "embedded")
+    monkeypatch.setattr(recipes, "BUILD", tmp_path / "build")
+    path, fields = tmp_path / "mine.json", {**SMALL, "target": str(mini / "mini")}
+    path.write_text(json.dumps({**fields, "name": "tiny-dspark"}))
+    out = recipes.train(str(path), device="cpu")
+    assert out == tmp_path / "embedded" / "mine" and capsys.readouterr().out == ""
+    first = (out / "model.safetensors").read_bytes()
+    assert recipes.train(str(path), device="cpu") == out and (out / "model.safetensors").read_bytes() == first
+    path.write_text(json.dumps({**fields, "seed": 9}))
+    with pytest.raises(DSparkLiteError, match="holds a checkpoint, and not of this recipe trained here; give --out"):
+        recipes.train(str(path), device="cpu")
+    assert (out / "model.safetensors").read_bytes() == first
+    recipes.train(str(path), device="cpu", out=out)
+    assert "mine: what was saved in" in capsys.readouterr().out and (out / "model.safetensors").read_bytes() != first
+    other = recipes.train(str(path), device="cpu", changes={"seed": 4})
+    assert other.name == "mine+seed=4" and (tmp_path / "build" / "mine+seed=4").is_dir()
+    (tmp_path / "unnamed.json").write_text(json.dumps({"extends": "tiny-dspark", "loss": {"acceptance": 0.5}}))
+    assert recipes.default_folder(recipes.load_recipe(str(tmp_path / "unnamed.json"))).name == "unnamed"
 
 
 def test_a_training_begins_from_another_block_size():
     lab_target = load_target("tiny-target")
-    recipe = recipes.load_recipe("tiny-dspark-length-4")
+    recipe = recipes.load_recipe("tiny-dspark", {"initial": "tiny-dspark", "config.block_size": 3})
     drafter, initial = drafts.new_draft(recipe, lab_target), load_drafter("tiny-dspark", lab_target)
     assert (drafter.gamma, initial.gamma) == (3, 7)
     assert all(torch.equal(value, initial.state_dict()[name]) for name, value in drafter.state_dict().items())
@@ -639,7 +801,7 @@ def test_heads_are_trained_alone_on_a_backbone_that_stays_as_it_is(mini, tmp_pat
 
 @pytest.mark.parametrize(("change", "sentence"), [
     ({"trained": "heads"}, "train .heads. on the backbone of an .initial. draft"),
-    ({"trained": "backbone", "initial": "tiny-dflash"}, "trains 'backbone'"),
+    ({"trained": "backbone", "initial": "tiny-dflash"}, "trained is 'backbone'; it must be 'heads'"),
     ({"trained": "heads", "initial": "tiny-dflash", "config": {"markov_rank": 0, "enable_confidence_head": False}}, "its draft has none"),
     ({"initial": "tiny-dflash"}, "only the block size may differ")])
 def test_heads_that_cannot_be_trained_alone_are_refused(change, sentence):
@@ -661,9 +823,5 @@ def test_heads_for_the_released_backbone_fit_a_t4():
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in recipes.RECIPES.glob("qwen3-4b-*.json")))
 def test_every_recipe_for_4b_asks_for_a_drafter_of_the_released_shapes(name):
-    recipe = recipes.load_recipe(name)
-    config = recipe["config"]
-    assert recipe["name"] == name and config["target_layer_ids"] == [1, 9, 17, 25, 33]
-    assert config["block_size"] == (int(name.split("-")[-1]) - 1 if "length" in name else 7)
-    assert config["num_hidden_layers"] == (int(name.split("-")[-2]) if "layer" in name else 5)
-    assert (config["markov_rank"] == 0) == ("dflash" in name)
+    config = recipes.load_recipe(name)["config"]
+    assert (config["target_layer_ids"], config["block_size"], config["num_hidden_layers"]) == ([1, 9, 17, 25, 33], 7, 5)

@@ -266,7 +266,7 @@ def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_a
     (tmp_path / "draft.json").write_text(json.dumps({**DRAFT, "target": str(tmp_path / "mini"), "data": data}))
     options = {"device": "cpu", "out": tmp_path / "draft", "build": tmp_path / "build", "endpoint": server.url}
     recipes.train(str(tmp_path / "draft.json"), **options)
-    assert len(server.requests) == 8 and len((tmp_path / "build/mini-draft/log.jsonl").read_text().splitlines()) == 4
+    assert len(server.requests) == 8 and len((tmp_path / "build/draft/log.jsonl").read_text().splitlines()) == 4
     target = load_target(str(tmp_path / "mini"))
     assert load_drafter(str(tmp_path / "draft"), target).gamma == 3
 

@@ -1,4 +1,4 @@
-"""Training on two processes is training on one, sharded or not; a training that is killed loses nothing; float16."""
+"""Training on two processes is training on one; a training that is killed loses nothing; float16."""
 
 import json
 import os
@@ -13,21 +13,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 from helpers import DRAFT, LANGUAGE_MODEL
 from safetensors.torch import load_file, save_file
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.making import recipes
-from dspark_lite.training import drafts, loop, optimisers
+from dspark_lite.training import drafts, loop
 from dspark_lite.training.anchors import TrainingBatch, dense_mask, draw_anchors, sparse_mask
-from dspark_lite.training.parallel import Objective, processes, whole
+from dspark_lite.training.loop import Objective, processes
+from dspark_lite.training.recipe import LossWeights
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-LOSS = {"loss": {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}}
 PLAN = loop.Plan(steps=6, learning_rate=0.01, save_seconds=-1.0)
 
 
@@ -47,17 +44,19 @@ class Problem:
         last_hidden, features = target.last_hidden(ids, self.drafter.taps)
         supervised = torch.rand(rows, 14, generator=generator) < 0.9
         anchors, valid = draw_anchors(supervised, 4, generator)
-        return TrainingBatch(ids, supervised, features.detach(), last_hidden.detach(), anchors, valid, torch.ones(rows))
+        return TrainingBatch(ids, supervised, features.detach(), last_hidden.detach(), anchors, valid)
 
     def loss_of(self, batch):
-        return drafts.block_loss(self.drafter, TrainingBatch(*batch), LOSS)
+        return drafts.block_loss(self.drafter, TrainingBatch(*batch), LossWeights(), 1.0)
 
     def gradients(self):
-        """The recorded losses and the gradients of the first batch."""
+        """The recorded losses and the gradients of the first batch, which an optimiser that does nothing leaves."""
         accelerator = processes()
-        objective, _ = accelerator.prepare(Objective(self.drafter, self.loss_of), adamw(self.drafter))
-        record = loop.backward(accelerator, objective, self.batches[0], torch.amp.GradScaler("cpu", enabled=False))
-        return record, {name: whole(parameter.grad) for name, parameter in optimisers.trainable(self.drafter).items()}
+        (idle,) = loop.make_optimisers(self.drafter, loop.Plan(1, 0.0))
+        objective, idle = accelerator.prepare(Objective(self.drafter, self.loss_of), idle)
+        idle.zero_grad = lambda **_: None
+        record = loop.update(accelerator, objective, [idle], torch.amp.GradScaler("cpu", enabled=False), self.batches[0], 1.0)
+        return record, {name: parameter.grad for name, parameter in loop.trainable(self.drafter).items()}
 
     def train(self, folder, stop_at=None):
         """The log of a training; stops before step `stop_at`."""
@@ -70,33 +69,19 @@ class Problem:
         return loop.optimise(self.drafter, batch_at, self.loss_of, PLAN, folder, title="toy")
 
 
-def adamw(model):
-    return torch.optim.AdamW(optimisers.trainable(model).values())
-
-
-def shard(accelerator, objective, optimiser):
-    """What accelerate prepares when told to shard by FSDP 2; it refuses to on a CPU, where torch does not."""
-    fully_shard(objective, mesh=init_device_mesh("cpu", (2,)))
-    optimiser.param_groups[0]["params"] = list(optimisers.trainable(objective).values())
-    return objective, optimiser
-
-
 def work(folder):
-    """What each of two processes does, first data parallel, then sharded."""
-    for name in ("data_parallel", "sharded"):
-        if name == "sharded":
-            Accelerator.prepare = shard
-        record, gradients = Problem().gradients()
-        try:
-            Problem().train(folder / name, stop_at=4)
-        except KeyboardInterrupt:
-            pass
-        problem = Problem()
-        log = problem.train(folder / name)
-        if processes().is_main_process:
-            (folder / f"{name}.json").write_text(json.dumps({"record": record, "log": log}))
-            save_file(gradients, folder / f"{name}_gradients.safetensors")
-            save_file(problem.drafter.state_dict(), folder / f"{name}_drafter.safetensors")
+    """What each of two processes does."""
+    record, gradients = Problem().gradients()
+    try:
+        Problem().train(folder / "run", stop_at=4)
+    except KeyboardInterrupt:
+        pass
+    problem = Problem()
+    log = problem.train(folder / "run")
+    if processes().is_main_process:
+        (folder / "found.json").write_text(json.dumps({"record": record, "log": log}))
+        save_file(gradients, folder / "gradients.safetensors")
+        save_file(problem.drafter.state_dict(), folder / "drafter.safetensors")
     torch.distributed.destroy_process_group()
     os._exit(0)  # all is written; on a busy machine gloo's threads now and then abort a process that ends the ordinary way
 
@@ -131,25 +116,23 @@ def relative(ours, theirs):
     return ((ours - theirs).norm() / theirs.norm().clamp(min=1e-12)).item()
 
 
-@pytest.mark.parametrize("name", ["data_parallel", "sharded"])
-def test_two_processes_have_the_loss_and_the_gradients_of_one(two_processes, name):
+def test_two_processes_have_the_loss_and_the_gradients_of_one(two_processes):
     record, gradients = Problem().gradients()
-    found = json.loads((two_processes / f"{name}.json").read_text())
+    found = json.loads((two_processes / "found.json").read_text())
     assert found["record"] == pytest.approx(record, abs=1e-5) and len(record) == 3
-    theirs = load_file(two_processes / f"{name}_gradients.safetensors")
+    theirs = load_file(two_processes / "gradients.safetensors")
     assert theirs.keys() == gradients.keys() and all(value.norm() > 0 for value in gradients.values())
     assert max(relative(theirs[key], gradients[key]) for key in gradients) < 1e-4
 
 
-@pytest.mark.parametrize("name", ["data_parallel", "sharded"])
-def test_two_processes_stopped_and_resumed_end_where_one_does(two_processes, name, tmp_path):
+def test_two_processes_stopped_and_resumed_end_where_one_does(two_processes, tmp_path):
     problem = Problem()
     log = problem.train(tmp_path)
-    found = json.loads((two_processes / f"{name}.json").read_text())["log"]
+    found = json.loads((two_processes / "found.json").read_text())["log"]
     for ours, theirs in zip(log, found, strict=True):
         assert theirs == pytest.approx(ours, abs=2e-5)  # written with five decimals
-    written = load_file(two_processes / f"{name}_drafter.safetensors")
-    saved = load_file(two_processes / name / "progress.safetensors")
+    written = load_file(two_processes / "drafter.safetensors")
+    saved = load_file(two_processes / "run" / "progress.safetensors")
     for key, value in problem.drafter.state_dict().items():
         torch.testing.assert_close(written[key], value, atol=1e-4, rtol=1e-4)
         assert f"model.{key}" not in saved or saved[f"model.{key}"].equal(written[key])
@@ -161,7 +144,8 @@ def test_one_process_keeps_its_gradients_bit_for_bit():
     _, gradients = problem.gradients()
     numerator, weight, _ = plain.loss_of(plain.batches[0])
     (numerator / weight).backward()
-    for name, parameter in optimisers.trainable(plain.drafter).items():
+    torch.nn.utils.clip_grad_norm_(loop.trainable(plain.drafter).values(), 1.0)
+    for name, parameter in loop.trainable(plain.drafter).items():
         assert gradients[name].equal(parameter.grad), name
 
 
@@ -190,7 +174,7 @@ COMMAND = "import sys, pathlib, test_training_parallel as t; t.train(*map(pathli
 
 
 def test_a_training_killed_at_a_random_step_ends_bit_equal_to_one_that_was_not(mini, tmp_path):
-    log, out, build = tmp_path / "build/mini-draft/log.jsonl", tmp_path / "out", tmp_path / "build"
+    log, out, build = tmp_path / "build/draft/log.jsonl", tmp_path / "out", tmp_path / "build"
     at = random.SystemRandom().randint(1, 100)
     with subprocess.Popen([sys.executable, "-c", COMMAND, mini / "draft.json", out, build], cwd=ROOT, env=ENVIRONMENT,
                           stderr=subprocess.DEVNULL) as running:
@@ -201,7 +185,7 @@ def test_a_training_killed_at_a_random_step_ends_bit_equal_to_one_that_was_not(m
     train(mini / "draft.json", out, build)
     for name in ("model.safetensors", "config.json"):
         assert (out / name).read_bytes() == (mini / "draft" / name).read_bytes(), f"killed at step {at}"
-    assert log.read_text() == (mini / "build/mini-draft/log.jsonl").read_text()
+    assert log.read_text() == (mini / "build/draft/log.jsonl").read_text()
 
 
 def test_the_training_command_on_two_processes_writes_answers_and_cache_once(mini, tmp_path):
@@ -212,7 +196,7 @@ def test_the_training_command_on_two_processes_writes_answers_and_cache_once(min
     ours, theirs = (load_file(folder / "model.safetensors") for folder in (out, mini / "draft"))
     for name in theirs:  # 120 updates of Adam, kept in 16 bit
         torch.testing.assert_close(ours[name].float(), theirs[name].float(), atol=0.02, rtol=0.05)
-    logs = [[json.loads(line) for line in (folder / "mini-draft/log.jsonl").read_text().splitlines()]
+    logs = [[json.loads(line) for line in (folder / "draft/log.jsonl").read_text().splitlines()]
             for folder in (build, mini / "build")]
     assert len(logs[0]) == len(logs[1]) == 120
     assert logs[0][0] == pytest.approx(logs[1][0], abs=2e-5) and logs[0][-1] == pytest.approx(logs[1][-1], abs=2e-3)

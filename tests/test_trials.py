@@ -17,7 +17,7 @@ def test_an_experiment_trains_as_it_is_and_with_the_change_and_measures_both(mon
     short, trained = load_recipe(trials.RECIPE), []
     monkeypatch.setattr(recipes, "train_draft", lambda recipe, *rest, train=recipes.train_draft: trained.append(recipe) or train(recipe, *rest))
     found, device = trials.experiment({"config": {"markov_rank": 4}}, prompts=1)
-    assert [recipe["config"]["markov_rank"] for recipe in trained] == [short["config"]["markov_rank"], 4]
+    assert [recipe.config.markov_rank for recipe in trained] == [short["config"]["markov_rank"], 4]
     assert list(found) == [trials.AS_IT_IS, trials.CHANGED] and device.startswith("CPU")
     for by_domain in found.values():
         assert list(by_domain) == ["math", "code", "chat"]

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from made_measurements import forget, measurement, served_row
+from made_measurements import forget, measurement, recorded_recipe, served_row
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
 from dspark_lite.scheduling.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS
 from dspark_course.figures import paper_figures
-from dspark_course.making.recipes import load_recipe
 from dspark_course.measure import studies
 from dspark_course.measure.gates import gate
 from dspark_course.replication import our_results, recorded_serving, worlds
@@ -120,7 +119,7 @@ def test_what_training_and_world_add_are_differences_of_gains(two_worlds):
 
 def test_the_shallow_world_trained_alike_differs_from_the_deep_one_in_what_the_lesson_says():
     for name, (recipe,) in studies.SHALLOW_ALIKE.items():
-        alike, deep, old = (load_recipe(one) for one in (recipe, studies.DEEP[name][0], studies.TABLE_1[name]))
+        alike, deep, old = (recorded_recipe(one) for one in (recipe, studies.DEEP[name][0], studies.TABLE_1[name]))
         assert all(alike[key] == deep[key] for key in ("loss", "initialisation", "learning_rate", "precision", "seed")), name
         assert alike["config"]["num_anchors"] == deep["config"]["num_anchors"] and alike["data"]["prompts"] == deep["data"]["prompts"]
         assert alike["target"] == old["target"] and alike["config"] == {**old["config"], "num_anchors": alike["config"]["num_anchors"]}
@@ -269,21 +268,19 @@ def test_a_missing_file_names_the_command(two_worlds):
 def test_each_recipe_makes_the_passes_with_the_seed_that_its_place_says():
     for passes, trained in studies.DEEP_PASSES.items():
         for name, recipes in trained.items():
-            of_one_pass = load_recipe(studies.DEEP[name][0])
+            of_one_pass = recorded_recipe(studies.DEEP[name][0])
             for seed, recipe in enumerate(recipes, 1):
-                assert load_recipe(recipe) == {**of_one_pass, "name": recipe, "seed": seed, "epochs": passes}
-    for passes, recipe in studies.DEEP_MTP.items():
-        assert load_recipe(recipe) == {**load_recipe(studies.DEEP_MTP[1]), "name": recipe, "epochs": passes}
+                assert recorded_recipe(recipe) == {**of_one_pass, "name": recipe, "seed": seed, "epochs": passes}
     for passes, trained in studies.SHALLOW_PASSES.items():
         for name, (recipe,) in trained.items():
-            of_one_pass = load_recipe(studies.SHALLOW_ALIKE[name][0])
-            assert load_recipe(recipe) == {**of_one_pass, "name": recipe, "epochs": passes * of_one_pass["epochs"]}
-    base, last, first_layer = (load_recipe(recipe) for recipe in studies.DEEP_TAPS.values())
+            of_one_pass = recorded_recipe(studies.SHALLOW_ALIKE[name][0])
+            assert recorded_recipe(recipe) == {**of_one_pass, "name": recipe, "epochs": passes * of_one_pass["epochs"]}
+    base, last, first_layer = (recorded_recipe(recipe) for recipe in studies.DEEP_TAPS.values())
     changed = (last, {"target_layer_ids": base["config"]["target_layer_ids"][-1:]}), (first_layer, {"drafter": "block, context in the first layer"})
     assert all(recipe == {**base, "name": recipe["name"], "config": {**base["config"], **change}} for recipe, change in changed)
 
 
-@pytest.mark.parametrize(("world", "drafters"), [("deep", {**studies.DEEP, "mtp": tuple(studies.DEEP_MTP.values())}),
+@pytest.mark.parametrize(("world", "drafters"), [("deep", {**studies.DEEP, "mtp": (studies.DEEP_MTP[1],)}),
                                                  ("shallow", studies.SHALLOW_ALIKE)])
 def test_each_drafter_is_trained_at_the_rate_that_its_search_found(world, drafters):
     found = worlds.searched_rates(world)
@@ -294,16 +291,16 @@ def test_each_drafter_is_trained_at_the_rate_that_its_search_found(world, drafte
         best = min(losses, key=losses.get)
         assert rates[0] < best < rates[-1], "the search went on until a rate was too small and one too large"
         assert all(big == pytest.approx(2 * small) for small, big in zip(rates, rates[1:]))
-        assert {load_recipe(recipe)["matrix_rate"] for recipe in (first, *others)} == {best}, name
+        assert {recorded_recipe(recipe)["matrix_rate"] for recipe in (first, *others)} == {best}, name
 
 
 def test_draft_lengths_of_the_deep_world_go_on_from_one_pass_alike():
     for (name, length), recipe in studies.DEEP_LENGTH_STUDY.items():
         before = f"deep-{name.replace('_', '-')}"
-        base = load_recipe(before)
+        base = recorded_recipe(before)
         changed = {"name": recipe, "initial": f"build/experiments/checkpoints/{before}", "steps": 400,
                    "config": {**base["config"], "block_size": length - 1}}
-        assert load_recipe(recipe) == {**base, **changed}
+        assert recorded_recipe(recipe) == {**base, **changed}
 
 
 def test_both_worlds_have_the_same_drafters():
@@ -311,7 +308,7 @@ def test_both_worlds_have_the_same_drafters():
 
 
 def test_head_and_losses_are_exchanged_one_at_a_time():
-    recipes = {name: load_recipe(recipe) for name, recipe in (
+    recipes = {name: recorded_recipe(recipe) for name, recipe in (
         ("dflash", studies.DEEP["dflash"][0]), ("dspark", studies.DEEP["dspark"][0]), *((f"{name} exchanged", first)
                                                                                        for name, (first, _) in studies.DEEP_LOSSES.items()))}
     for name, other in (("dflash", "dspark"), ("dspark", "dflash")):
@@ -320,7 +317,7 @@ def test_head_and_losses_are_exchanged_one_at_a_time():
         assert all(exchanged["loss"][term] == theirs["loss"][term] for term in ("cross_entropy", "l1", "cross_entropy_first"))
     assert recipes["dflash"]["matrix_rate"] == recipes["dspark"]["matrix_rate"]
     for first, second in studies.DEEP_LOSSES.values():
-        assert load_recipe(second) == {**load_recipe(first), "name": second, "seed": 2}
+        assert recorded_recipe(second) == {**recorded_recipe(first), "name": second, "seed": 2}
 
 
 def test_head_and_losses_are_gains_over_all_trainings(two_worlds):

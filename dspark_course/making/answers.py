@@ -11,6 +11,7 @@ from tqdm import tqdm
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_text
 from dspark_lite.models.weights import kv_bytes
+from dspark_lite.training.drafts import ANSWERING
 from ..world.corpus import Example
 from ..world.judging import runs_right
 from ..world.prompts import prompt_ids
@@ -90,7 +91,7 @@ def _answers_to_missing(target, data: dict, prompts: list, rows: dict, endpoint:
     size = data.get("chunk", CHUNK)
     server, sampling = endpoint and Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer), Sampling.of(data)
     for start in range(0, len(prompts), size):
-        if allowance is not None and rows and not allowance.answering():
+        if allowance is not None and rows and allowance.spent() >= ANSWERING:
             return
         chunk = range(start, min(start + size, len(prompts)))
         missing = {index: prompts[index] for index in chunk if index not in rows}

@@ -19,11 +19,11 @@ from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import DSpark
 from dspark_lite.models.checkpoints import default_dtype, read_config, resolve
 from dspark_lite.models.hub import fetch
-from dspark_lite.training.allowance import ANSWERING
 from dspark_lite.training.anchors import TrainingBatch, draw_anchors
 from dspark_lite.training.cache import shard_spans, token_bytes
-from dspark_lite.training.drafts import freeze_backbone, new_draft, objective
+from dspark_lite.training.drafts import ANSWERING, freeze_backbone, new_draft, objective
 from dspark_lite.training.precision import operations_a_second, precision_on
+from dspark_lite.training.recipe import LossWeights
 from .answers import PARALLEL
 
 TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
@@ -50,7 +50,7 @@ def estimate(recipe: dict, device: torch.device, processes: int = 1, minutes: fl
     """
     config, samples, tokens = target_config(recipe), sample_count(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
     step, rows = dry_step(recipe, config, tokens), math.ceil(recipe["batch"] / processes)
-    frozen = "the target's embedding and LM head" + (", the backbone" if "trained" in recipe else "")
+    frozen = "the target's embedding and LM head" + (", the backbone" if recipe.get("trained") else "")
     return [f"{recipe['name']}: {samples:,} samples of {recipe['target']}, {recipe['epochs']} epochs, {update_count(recipe):,} steps of "
             f"{recipe['batch']} samples",
             *cache_lines(recipe, config, samples, tokens),
@@ -100,7 +100,7 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
     there the step is run on random ones; such a drafter is one layer.
     """
     kind, loss = objective(recipe)
-    heads_alone = "trained" in recipe
+    heads_alone = bool(recipe.get("trained"))
     recipe = {key: value for key, value in recipe.items() if key not in ("initial", "trained")}  # as large as random weights
     with torch.random.fork_rng(devices=[]), torch.device("meta" if issubclass(kind, DSpark) else "cpu"):
         model = Qwen3ForCausalLM(Qwen3Config(**config))
@@ -112,12 +112,13 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
         ids = torch.zeros(1, tokens, dtype=torch.long)
         widths = (len(drafter.taps) * config["hidden_size"], config["hidden_size"])
         features, last_hidden = (torch.zeros(1, tokens, width) for width in widths)
-        anchors, valid = draw_anchors(ids == 0, recipe["config"]["num_anchors"] if issubclass(kind, DSpark) else tokens, None)
+        count = recipe["config"].get("num_anchors") if issubclass(kind, DSpark) else None
+        anchors, valid = draw_anchors(ids == 0, count or tokens, None)
         saved = SavedBytes(drafter.parameters())
         with FlopCounterMode(display=False) as operations:
             with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda tensor: tensor):
-                done = torch.ones(1, device="cpu")  # all losses together
-                numerator, _, _ = loss(drafter, TrainingBatch(ids, ids == 0, features, last_hidden, anchors, valid, done), recipe)
+                batch = TrainingBatch(ids, ids == 0, features, last_hidden, anchors, valid)
+                numerator, _, _ = loss(drafter, batch, LossWeights(**recipe.get("loss", {})), 1.0)  # all losses together
             numerator.backward()
     return UpdateCost(parameters(drafter, True), parameters(drafter, False), parameters(target.model),
                       parameters(target.model.model.layers), saved.total, operations.get_total_flops())
@@ -147,7 +148,7 @@ class SavedBytes:
 def frozen_bytes(recipe: dict, config: dict, step: UpdateCost, device: torch.device) -> int:
     """Bytes of what a drafter holds and does not train: in float32, or, where the heads alone are trained, in the target's
     format, which shares embedding and LM head."""
-    if "trained" not in recipe:
+    if not recipe.get("trained"):
         return 4 * step.frozen
     return default_dtype(device).itemsize * (step.frozen - 2 * config["vocab_size"] * config["hidden_size"])
 
@@ -228,7 +229,7 @@ def update_count(recipe: dict) -> int:
     """Updates of a recipe's training."""
     learned = sample_count(recipe) - recipe["data"].get("held_out", 0)
     updates = recipe["epochs"] * math.ceil(learned / recipe["batch"])
-    return min(updates, recipe.get("steps", updates))
+    return min(updates, recipe.get("steps") or updates)
 
 
 def time_line(recipe: dict, config: dict, step: UpdateCost, device: torch.device, processes: int) -> str:

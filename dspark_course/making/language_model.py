@@ -1,22 +1,95 @@
 """Trains a Qwen3 language model (the target, the small LM) on examples of the tiny world."""
 
+import dataclasses
+import math
 import random
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.models.checkpoints import load_target
 from dspark_lite.training.initialisation import initialise
-from dspark_lite.training.loop import Plan, by_length, optimise
+from dspark_lite.training.loop import Allowance, Plan, by_length, forget_others, optimise
 from dspark_lite.training.precision import autocast, precision_on
+from dspark_lite.training.recipe import Count, Precision, digest_of
 from ..world.corpus import examples
 from ..world.examples import examples as world_examples
 from ..world.tokenizer import chat_ids
 
 PROMPT_WEIGHT = 0.1  # prompts are random by construction: learn to read them, do not spend capacity on writing them
+
+
+@dataclass(frozen=True)
+class TokenizerPlan:
+    """What a new tokenizer is trained on: the arguments of `train_tokenizer`."""
+
+    vocab_size: Count
+    seed: int
+    world: Literal["shallow", "deep"] = "shallow"
+    per_domain: Count | None = None  # texts
+
+
+@dataclass(frozen=True)
+class LanguageModelShape:
+    """The fields of a Qwen3Config; what is not given is transformers' default."""
+
+    vocab_size: Count
+    hidden_size: Count
+    intermediate_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    max_position_embeddings: Count
+    tie_word_embeddings: bool = True
+    rope_parameters: dict[str, object] | None = None
+
+    def given(self) -> dict:
+        """The fields that have a value."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a training: one pass over fresh examples, with rates that rise and fall."""
+
+    examples: dict[str, int]  # kind of text: how many
+    learning_rate: float  # AdamW's, at its peak
+    matrix_rate: float | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    batch: Count | None = None  # examples an update; None: the recipe's
+    habits: dict[str, float] = field(default_factory=dict)  # domain: share of answers in one wording (the shallow world)
+
+
+@dataclass(frozen=True)
+class LanguageModelRecipe:
+    """The training of a target or a small LM."""
+
+    name: str
+    kind: Literal["language_model"]
+    seed: int  # of weights, examples and batches
+    config: LanguageModelShape
+    batch: Count  # examples an update
+    weight_decay: float
+    precision: Precision  # of the matrix products
+    phases: tuple[Phase, ...]  # one after another
+    tokenizer: TokenizerPlan | None = None  # of a new one
+    tokenizer_of: str | None = None  # the checkpoint whose tokenizer is taken
+    initial: str | None = None  # a checkpoint to begin from
+    initialisation: Literal["width"] | None = None  # deviations that a width asks for; None: those of transformers
+    compile: bool = False  # has the layers compiled: minutes once, then faster steps on a CPU
+    prompt_weight: float = PROMPT_WEIGHT  # of a prompt's token in the loss, beside 1 for an answer's
+    world: Literal["shallow", "deep"] = "shallow"  # whose text
+
+    @property
+    def digest(self) -> str:
+        """What tells this recipe from a changed one of its name."""
+        return digest_of(dataclasses.asdict(self))
 
 
 def corpus_rows(tokenizer, counts: dict[str, int], seed: int, habits: dict[str, float], world: str = "shallow") -> list[tuple[list[int], int]]:
@@ -40,23 +113,37 @@ def pad(batch: list[tuple[list[int], int]], device, prompt_weight: float = PROMP
     return ids.to(device), weight.to(device)
 
 
-def train_language_model(recipe: dict, tokenizer, folder: Path, device: torch.device) -> Qwen3ForCausalLM:
+def train_language_model(recipe: LanguageModelRecipe, tokenizer, folder: Path, device: torch.device,
+                         allowance: Allowance | None = None) -> Qwen3ForCausalLM:
     """Trains the model that `recipe` describes, phase after phase, from random weights or from those of its `initial`
-    checkpoint, and returns it in float32; resumes from `folder`."""
-    torch.manual_seed(recipe["seed"])
-    config = Qwen3Config(**recipe["config"], eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-                         bos_token_id=None)
+    checkpoint, and returns it in float32; resumes from `folder`, unless what was saved there is of another recipe or
+    another initial checkpoint. The phases share an `allowance` of time in proportion to their updates."""
+    torch.manual_seed(recipe.seed)
+    config = Qwen3Config(**recipe.config.given(), eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None)
     model = Qwen3ForCausalLM(config)
-    if "initial" in recipe:
-        model.load_state_dict(load_target(recipe["initial"]).model.state_dict())
-    elif recipe.get("initialisation") == "width":
+    identity = recipe.digest
+    if recipe.initial:
+        initial = load_target(recipe.initial)
+        model.load_state_dict(initial.model.state_dict())
+        identity = digest_of([recipe.digest, fingerprint(initial)])
+    elif recipe.initialisation == "width":
         initialise(model, config.num_hidden_layers)
     model.to(device).train()
-    if recipe.get("compile"):
+    if recipe.compile:
         compile_layers(model)
-    for number, phase in enumerate(recipe["phases"]):
-        _train_phase(model, recipe, phase, recipe["seed"] + number, tokenizer, folder / f"phase_{number + 1}")
+    forget_others(folder, identity)
+    updates = [phase_updates(recipe, phase) for phase in recipe.phases]
+    for number, phase in enumerate(recipe.phases):
+        window = sum(updates[:number]) / sum(updates), sum(updates[:number + 1]) / sum(updates)
+        plan = Plan(updates[number], phase.learning_rate, phase.matrix_rate, weight_decay=recipe.weight_decay,
+                    precision=precision_on(device, recipe.precision), allowance=allowance, window=window)
+        _train_phase(model, recipe, number, plan, tokenizer, folder / f"phase_{number + 1}", identity)
     return model.eval()
+
+
+def phase_updates(recipe: LanguageModelRecipe, phase: Phase) -> int:
+    """Updates of a phase: one pass over its examples."""
+    return math.ceil(sum(phase.examples.values()) / (phase.batch or recipe.batch))
 
 
 def compile_layers(model: Qwen3ForCausalLM) -> None:
@@ -68,20 +155,19 @@ def compile_layers(model: Qwen3ForCausalLM) -> None:
         layer.compile(dynamic=True)
 
 
-def _train_phase(model, recipe: dict, phase: dict, seed: int, tokenizer, folder: Path) -> None:
-    rows = corpus_rows(tokenizer, phase["examples"], seed, phase.get("habits", {}), recipe.get("world", "shallow"))
-    batches = by_length(rows, phase.get("batch", recipe["batch"]), seed, lambda row: len(row[0]))
-    precision, prompt_weight = precision_on(model.device, recipe["precision"]), recipe.get("prompt_weight", PROMPT_WEIGHT)
+def _train_phase(model, recipe: LanguageModelRecipe, number: int, plan: Plan, tokenizer, folder: Path, identity: str) -> None:
+    phase, seed = recipe.phases[number], recipe.seed + number
+    rows = corpus_rows(tokenizer, phase.examples, seed, phase.habits, recipe.world)
+    batches = by_length(rows, phase.batch or recipe.batch, seed, lambda row: len(row[0]))
 
     def loss_of(batch):
         ids, weight = batch
-        with autocast(model.device, precision):
+        with autocast(model.device, plan.precision):
             logits = model(input_ids=ids[:, :-1], use_cache=False).logits
         each = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(ids[:, 1:])
         weight = weight[:, 1:]
         answer, total = (weight == 1.0).float(), weight.sum()
         return (each * weight).sum(), total, {"loss": (each * answer).sum() / answer.sum() * total}
 
-    plan = Plan(steps=len(batches), learning_rate=phase["learning_rate"], matrix_rate=phase.get("matrix_rate"), weight_decay=recipe["weight_decay"],
-                final_share=0.02, precision=precision, stop_at=phase.get("stop_at"))
-    optimise(model, lambda step: pad(batches[step], model.device, prompt_weight), loss_of, plan, folder, title=f"{recipe['name']} {folder.name}")
+    optimise(model, lambda step: pad(batches[step], model.device, recipe.prompt_weight), loss_of, plan, folder,
+             title=f"{recipe.name} {folder.name}", identity=identity)

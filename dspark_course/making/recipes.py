@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -10,38 +11,75 @@ from transformers import PreTrainedTokenizerFast
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import IN_CLONE, WORK, data_folder, write_atomically, write_json
+from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.drafters import DSpark
 from dspark_lite.models.checkpoints import EMBEDDED, default_dtype, load_target, save_draft
-from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.training.allowance import Allowance
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import held_out_losses, train_draft
+from dspark_lite.training.loop import Allowance, processes, training_device
 from dspark_lite.training.online import OnlineFeatures
-from dspark_lite.training.parallel import processes, training_device
+from dspark_lite.training.recipe import DraftRecipe, read_fields
 from ..world.tokenizer import save_tokenizer, train_tokenizer
 from .answers import answered_rows
-from .language_model import train_language_model
+from .language_model import LanguageModelRecipe, train_language_model
 
 RECIPES = data_folder("recipes")
 BUILD = WORK / "build" / "training"
 CHECKPOINTS = EMBEDDED if IN_CLONE else WORK / "build" / "checkpoints"  # where a training writes by default
 
 
-def load_recipe(name: str) -> dict:
-    """A recipe by its name in recipes/ or by the path of a JSON file; what it `extends` is filled in.
+def load_recipe(name: str, changes: dict | None = None) -> dict:
+    """The fields of a recipe by its name in recipes/ or by the path of a JSON file, checked; what it `extends` is filled in.
 
-    Raises DSparkLiteError where there is none, or where a recipe extends itself.
+    Its name is the file's. With `changes`, {field: value} with a dot before an inner field, as in {"loss.l1": 0.5}, it is a
+    recipe of its own, whose name says what was set: `tiny-dspark+loss.l1=0.5`.
+
+    Raises DSparkLiteError where there is none, where a recipe extends itself, and for a field that does not fit.
     """
-    return _extended(_find_recipe(name), Path(name).stem, ())
+    stem = Path(name).name.removesuffix(".json")
+    fields = _extended(_find_recipe(name), stem, ())
+    for place, value in (changes or {}).items():
+        *outer, last = place.split(".")
+        inside = fields
+        for part in outer:
+            inside = inside.setdefault(part, {})
+            if not isinstance(inside, dict):
+                raise DSparkLiteError(f"recipe {stem} has no inner fields in {part!r}, so {place} cannot be set")
+        inside[last] = value
+    fields["name"] = "+".join([stem, *(f"{place}={_plain(value)}" for place, value in (changes or {}).items())])
+    parse_recipe(fields, f"{stem}.json")
+    return fields
+
+
+def _plain(value) -> str:
+    """A value as a part of a folder's name."""
+    return re.sub(r"[^\w.,=-]+", "_", value if isinstance(value, str) else json.dumps(value, separators=(",", "=")))
+
+
+def read_changes(settings: list[str]) -> dict:
+    """{field: value} of settings such as "loss.l1=0.5"; what is no JSON is a text. Raises DSparkLiteError for one without "="."""
+    changes = {}
+    for setting in settings:
+        place, equals, value = setting.partition("=")
+        if not (place and equals):
+            raise DSparkLiteError(f"--set {setting} has no value; write FIELD=VALUE, as in --set seed=2 or --set loss.l1=0.5")
+        try:
+            changes[place] = json.loads(value)
+        except json.JSONDecodeError:
+            changes[place] = value
+    return changes
 
 
 def _find_recipe(name: str) -> dict:
     for path in (RECIPES / f"{name}.json", Path(name)):
         if path.is_file():
             try:
-                return json.loads(path.read_text())
-            except json.JSONDecodeError as error:
+                found = json.loads(path.read_text())
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
                 raise DSparkLiteError(f"{path.name} is not JSON ({error}); see recipes/ for examples") from None
+            if not isinstance(found, dict):
+                raise DSparkLiteError(f"{path.name} holds a {type(found).__name__}; a recipe is an object, see recipes/ for examples")
+            return found
     known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.json")))
     raise DSparkLiteError(f"there is no recipe {name!r}; recipes are {known}, or the path of a JSON file")
 
@@ -61,39 +99,61 @@ def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
     return merged
 
 
-def check_recipe(recipe: dict) -> None:
-    """Raises DSparkLiteError for a recipe of a kind that is not trained here, or of a number format that is none."""
-    for field, known in (("kind", tuple(TRAINERS)), ("precision", PRECISIONS), ("features", FEATURES)):
-        found = recipe.get(field, "cached" if field == "features" else None)
-        if found not in known:
-            raise DSparkLiteError(f"the recipe's {field} is {found!r}; it must be one of {', '.join(known)}")
+def parse_recipe(fields: dict, where: str) -> DraftRecipe | LanguageModelRecipe:
+    """The recipe that the merged fields of a file are; `where` names the file in errors.
+
+    Raises DSparkLiteError for an unknown or a missing field, a value of another type and an unknown kind.
+    """
+    if fields.get("kind") not in RECIPE_KINDS:
+        raise DSparkLiteError(f"{where}: kind is {fields.get('kind')!r}; it must be one of {', '.join(map(repr, RECIPE_KINDS))}")
+    recipe = read_fields(RECIPE_KINDS[fields["kind"]], fields, where)
+    for name in ("target", "data") if isinstance(recipe, DraftRecipe) else ():
+        if getattr(recipe, name) is None:
+            raise DSparkLiteError(f"{where} has no field {name!r}; a drafter's recipe must say {'whose' if name == 'target' else 'which'} answers "
+                                  "it is trained on")
+    return recipe
 
 
-def train(name: str, *, device: str | None = None, out: Path | None = None, build: Path | None = None,
+def default_folder(recipe: dict) -> Path:
+    """Where the checkpoint of a recipe is written if nothing else is said: a folder of its name in CHECKPOINTS.
+
+    Raises DSparkLiteError where there is a checkpoint that no training here of this very recipe has written.
+    """
+    folder = CHECKPOINTS / recipe["name"]
+    kept = BUILD / recipe["name"] / "written.json"
+    written_by = json.loads(kept.read_text())["recipe"] if kept.exists() else None
+    if (folder / "config.json").exists() and written_by != parse_recipe(recipe, recipe["name"]).digest:
+        raise DSparkLiteError(f"{folder} holds a checkpoint, and not of this recipe trained here; give --out FOLDER, {folder} itself to write "
+                              "over it")
+    return folder
+
+
+def train(name: str, *, changes: dict | None = None, device: str | None = None, out: Path | None = None, build: Path | None = None,
           endpoint: str | None = None, minutes: float | None = None) -> Path:
-    """Trains what the recipe describes and writes the checkpoint to `out` (a folder in CHECKPOINTS by default).
+    """Trains what the recipe, with `changes` (load_recipe), describes and writes the checkpoint to `out` (default_folder).
 
     What is needed to resume is kept in `build`; a second call after a stop goes on from the last save. A drafter's
     answers are written by its target in this process, or by a server that has it at the URL `endpoint`. With `minutes`,
-    all runs together take about so long: fewer answers, fewer updates, and a drafter in any case.
+    all runs together take about so long: fewer answers, fewer updates, and a checkpoint in any case.
     """
-    recipe = load_recipe(name)
-    check_recipe(recipe)
-    folder, out = (build or BUILD) / recipe["name"], out or CHECKPOINTS / recipe["name"]
-    allowance = None if minutes is None else _allowance(recipe, folder, minutes)
-    TRAINERS[recipe["kind"]](recipe, folder, out, training_device(device), endpoint, allowance)
+    fields = load_recipe(name, changes)
+    recipe = parse_recipe(fields, fields["name"])
+    folder, out = (build or BUILD) / recipe.name, out or default_folder(fields)
+    allowance = None
+    if minutes is not None:
+        if processes().num_processes > 1:
+            raise DSparkLiteError("--minutes bounds a training in one process; leave it out, or train so")
+        allowance = Allowance(folder / "seconds.json", 60 * minutes, recipe.digest)
+    train_kind = _language_model if isinstance(recipe, LanguageModelRecipe) else _draft
+    train_kind(fields, recipe, folder, out, training_device(device), endpoint, allowance)
+    if processes().is_main_process:
+        write_json(folder / "written.json", {"recipe": recipe.digest, "out": str(out)})
     return out
 
 
-def _allowance(recipe: dict, folder: Path, minutes: float) -> Allowance:
-    if recipe["kind"] != "draft" or processes().num_processes > 1:
-        raise DSparkLiteError("--minutes bounds the training of a drafter in one process; leave it out, or train so")
-    return Allowance(folder / "seconds.json", 60 * minutes)
-
-
-def _language_model(recipe: dict, folder: Path, out: Path, device, endpoint, allowance) -> None:
+def _language_model(_: dict, recipe: LanguageModelRecipe, folder: Path, out: Path, device, endpoint, allowance) -> None:
     tokenizer = _tokenizer(recipe, out)
-    model = train_language_model(recipe, tokenizer, folder, device)
+    model = train_language_model(recipe, tokenizer, folder, device, allowance)
     if not processes().is_main_process:
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -104,13 +164,15 @@ def _language_model(recipe: dict, folder: Path, out: Path, device, endpoint, all
             write_atomically(out / path.name, lambda target, path=path: path.rename(target))
 
 
-def _tokenizer(recipe: dict, out: Path):
+def _tokenizer(recipe: LanguageModelRecipe, out: Path):
     """The tokenizer of another checkpoint, the one that `out` has (drafters rely on its vocabulary), or a new one."""
-    if "tokenizer_of" in recipe:
-        return load_target(recipe["tokenizer_of"]).tokenizer
+    if recipe.tokenizer_of:
+        return load_target(recipe.tokenizer_of).tokenizer
     if (out / "tokenizer.json").exists():
         return PreTrainedTokenizerFast.from_pretrained(out)
-    return train_tokenizer(**recipe["tokenizer"])
+    if recipe.tokenizer is None:
+        raise DSparkLiteError(f"recipe {recipe.name} says nothing of a tokenizer; give it a \"tokenizer\" or a \"tokenizer_of\"")
+    return train_tokenizer(**{name: value for name, value in vars(recipe.tokenizer).items() if value is not None})
 
 
 def data_name(recipe: dict, target) -> str:
@@ -119,14 +181,14 @@ def data_name(recipe: dict, target) -> str:
     return f"data-{recipe['target'].replace('/', '--')}-{fingerprint(target)}-{data}"
 
 
-def _draft(recipe: dict, folder: Path, out: Path, device, endpoint, allowance) -> None:
-    target = load_target(recipe["target"], device=device, dtype=default_dtype(device))
-    cache = recipe_states(recipe, target, folder.parent, endpoint, allowance)
+def _draft(fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, endpoint, allowance) -> None:
+    target = load_target(recipe.target, device=device, dtype=default_dtype(device))
+    cache = recipe_states(fields, target, folder.parent, endpoint, allowance)
     drafter = train_draft(recipe, target, cache, folder, allowance)
     if processes().is_main_process:
-        if recipe["data"].get("held_out"):
+        if recipe.data.held_out and recipe.patience is None:
             write_json(folder / "held_out.json", held_out_losses(drafter, recipe, cache))
-        anchors = {"num_anchors": recipe["config"]["num_anchors"]} if isinstance(drafter, DSpark) else None
+        anchors = {"num_anchors": recipe.config.num_anchors} if isinstance(drafter, DSpark) and recipe.config.num_anchors else None
         save_draft(out, drafter, target, anchors)
 
 
@@ -143,22 +205,23 @@ def recipe_states(recipe: dict, target, build: Path, endpoint: str | None = None
         return build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
 
 
-def search(name: str, rates: list[float], steps: int, *, device: str | None = None, build: Path | None = None) -> dict[float, float]:
+def search(name: str, rates: list[float], steps: int, *, changes: dict | None = None, device: str | None = None,
+           build: Path | None = None) -> dict[float, float]:
     """The loss on the rows held out after short trainings of `steps` updates, one for each rate of Muon.
 
     The same search for every drafter: a rival that loses because its rate was wrong is no rival. Nothing is kept of the
     drafters; finished ones are not trained again.
     """
     build = build or BUILD
-    recipe, losses = load_recipe(name), {}
-    check_recipe(recipe)
-    if not recipe["data"].get("held_out"):
+    fields, losses = load_recipe(name, changes), {}
+    if not fields["data"].get("held_out"):
         raise DSparkLiteError(f"recipe {name} holds no answers out, so there is nothing to judge by; give its data a \"held_out\"")
-    target = load_target(recipe["target"], device=device, dtype=default_dtype(training_device(device)))
-    cache = recipe_states(recipe, target, build)
+    device = training_device(device)
+    target = load_target(fields["target"], device=device, dtype=default_dtype(device))
+    cache = recipe_states(fields, target, build)
     for rate in rates:
-        short = {**recipe, "name": f"{recipe['name']} at {rate:g}", "matrix_rate": rate, "steps": steps}
-        folder = build / f"{recipe['name']}-search" / f"{rate:g}-{steps}"
+        short = DraftRecipe.of({**fields, "name": f"{fields['name']} at {rate:g}", "matrix_rate": rate, "steps": steps, "patience": None})
+        folder = build / f"{fields['name']}-search" / f"{rate:g}-{steps}-{short.digest}"
         path = folder / "held_out.json"
         if not path.exists():
             write_json(path, held_out_losses(train_draft(short, target, cache, folder), short, cache))
@@ -166,6 +229,4 @@ def search(name: str, rates: list[float], steps: int, *, device: str | None = No
     return losses
 
 
-TRAINERS = {"language_model": _language_model, "draft": _draft}
-FEATURES = ("cached", "online")  # hidden states on the disk, or computed anew for each batch
-PRECISIONS = ("float32", "bfloat16", "float16")
+RECIPE_KINDS = {"language_model": LanguageModelRecipe, "draft": DraftRecipe}

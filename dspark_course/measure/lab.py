@@ -20,7 +20,7 @@ from ..world.tokenizer import chat_ids
 MIN_FREE_MEMORY = 14 * 2**30  # bytes free on a GPU before the released weights are chosen
 HELD_OUT_SEED = 2026
 NUMBER_FORMATS = ("float32", "bfloat16", "float16")
-NEW_TOKENS = {"tiny": 160, "deep": 400, "released": 256}
+NEW_TOKENS = {"tiny": 160, "deep": 400, "next": 400, "released": 256}
 
 
 @dataclass
@@ -114,7 +114,7 @@ def choose_profile(profile: str | None = None) -> str:
 
 def held_out(domain: str, count: int, profile: str = "tiny"):
     """The first `count` held-out examples of a domain, always the same ones."""
-    draw = world_examples if profile == "deep" else examples
+    draw = world_examples if profile in ("deep", "next") else examples
     return draw(domain, count, HELD_OUT_SEED, held_out=True, distinct=True)
 
 

@@ -1,4 +1,6 @@
-"""Which recipes are measured for the paper's table and figures."""
+"""Which trainings are measured for the paper's table and figures: the next world's, and the names of those recorded before."""
+
+from typing import NamedTuple
 
 LATENCY = "round_latency"
 TABLE_1 = {"small_lm": "tiny-small-lm", "mtp": "tiny-mtp", "eagle3": "tiny-eagle3", "dflash": "tiny-dflash",
@@ -44,3 +46,42 @@ MEASURED_RECIPES = tuple(dict.fromkeys([
     *(recipe for heads in (*DEEP_HEADS.values(), DEEP_HEADS_TWO_PASSES) for recipe in heads.values()),
     *DEEP_DEPTHS.values(), *DEEP_TAPS.values(),
     *(recipe for recipes in DEEP_LOSSES.values() for recipe in recipes), *DIRECT_ACCEPTANCE]))
+# Recipes that the above names and recipes/ has no longer stand in their recorded measurements.
+
+
+class Run(NamedTuple):
+    """A training of a study: a recipe and what is changed of it (`load_recipe`)."""
+
+    recipe: str
+    changes: dict = {}
+
+
+def _seeds(recipe: str, changes: dict | None = None, seeds: int = 3) -> list[Run]:
+    """Trainings that differ in their seed alone; the recipe's own is the first."""
+    return [Run(recipe, {**(changes or {}), **({"seed": seed} if seed > 1 else {})}) for seed in range(1, seeds + 1)]
+
+
+def _of_length(recipe: str, length: int) -> Run:
+    """A finished drafter trained on for drafts of another length, the anchor counted; the length it has is trained on as well."""
+    return Run(recipe, {"initial": f"build/experiments/checkpoints/{recipe}", "config.block_size": length - 1, "steps": 800, "patience": None})
+
+
+NEXT_HEADS = {"dspark": "next-dspark", "dspark_gated": "next-dspark-gated", "dspark_rnn": "next-dspark-rnn"}  # drafter: recipe
+NEXT_STUDIES = {  # study: drafter or what is varied: trainings that differ in their seed
+    "table 1": {**{name: _seeds(f"next-{name}") for name in ("dspark", "dflash", "eagle3")}, "mtp": [Run("next-mtp")],
+                "small_lm": [Run("next-small-lm")]},
+    "heads": {name: [Run(recipe)] for name, recipe in NEXT_HEADS.items()},
+    "depths": {1: [Run("next-dspark", {"config.num_hidden_layers": 1})], 2: [Run("next-dspark", {"config.num_hidden_layers": 2})],
+               4: [Run("next-dspark")]},
+    "lengths": {(name, length): [_of_length(recipe, length)] for length in LENGTHS
+                for name, recipe in {"dflash": "next-dflash", "dspark": "next-dspark", "dspark_rnn": "next-dspark-rnn"}.items()},
+    "head or losses": {"dflash, losses of dspark": _seeds("next-dflash", {"loss.cross_entropy": 0.1, "loss.l1": 0.9}),
+                       "dspark, losses of dflash": _seeds("next-dspark", {"loss.cross_entropy": 1.0, "loss.l1": 0.0, "loss.confidence": 0.0})},
+    "taps": {"four layers": [Run("next-dspark")], "the last of the four": [Run("next-dspark", {"config.target_layer_ids": [17]})]},
+}
+
+
+def next_runs() -> list[Run]:
+    """Every training of NEXT_STUDIES once, those that others begin from first."""
+    runs = [run for study in NEXT_STUDIES.values() for seeds in study.values() for run in seeds]
+    return sorted({str(run): run for run in runs}.values(), key=lambda run: "initial" in run.changes)

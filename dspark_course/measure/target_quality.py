@@ -21,7 +21,7 @@ CERTAIN, UNCERTAIN = 0.01, 0.67  # nats: below and above, as Wang et al. (2025) 
 def target_quality(lab: Lab, prompts: int) -> dict:
     """By domain: the share of greedy answers that are right and of facts that chat recalls, the mean entropy in nats per token at temperature 1, the
     shares of tokens that are nearly certain and that are uncertain, and the mean length of an answer."""
-    judge = is_right_in_the_deep_world if lab.profile == "deep" else is_right
+    judge = is_right_in_the_deep_world if lab.profile in ("deep", "next") else is_right
     rows = []
     for domain in tqdm(lab.prompts, desc="target quality", unit="domain", file=sys.stderr):
         wanted = held_out(domain, prompts, lab.profile)

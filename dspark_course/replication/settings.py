@@ -14,7 +14,7 @@ from dspark_lite.losslessness import toys
 from dspark_lite.models import inspection
 from dspark_lite.common.fingerprint import network
 from dspark_lite.scheduling import policies
-from dspark_lite.training.losses import DECAY
+from dspark_lite.training.losses import RELEASED_DECAY
 from ..measure import shapes, studies
 from ..measure.studies import LENGTH_STUDY, TABLE_1
 from ..making.answers import Sampling
@@ -131,7 +131,7 @@ def appendix_confidence(_: dict) -> list[float]:
 SETTINGS = (
     Setting("3.1", "Markov head rank", lambda r: r["config"]["markov_rank"]),
     Setting("3.3", "default loss weights ce, tv, conf", lambda r: list(r["loss"].values())),
-    Setting("3.3", "weight of position k in the losses", lambda r: weight_by_position(r["loss"].get("position_decay", DECAY)),
+    Setting("3.3", "weight of position k in the losses", lambda r: weight_by_position(r["loss"].get("position_decay", RELEASED_DECAY)),
             lambda: weight_by_position(paper.claim("block size of the offline experiments"))),
     Setting("3.3", "anchors of a row", lambda r: r["config"]["num_anchors"], lambda: released_config("num_anchors")),
     Setting("4.1", "block size of the offline experiments", lambda r: r["config"]["block_size"]),

@@ -1,1 +1,1 @@
-"""How a drafter is trained: anchors, the target's hidden states, losses, optimisers, the loop, many processes."""
+"""How a drafter is trained: anchors, the target's hidden states, losses, recipes, the loop."""

@@ -8,10 +8,11 @@ position behind one that fails learns little, so it is added to them rather than
 
 import torch
 
-from .losses import DECAY, position_weights
+from .losses import RELEASED_DECAY, position_weights
 
 
-def acceptance_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor, loss_mask: torch.Tensor, decay: float = DECAY) -> torch.Tensor:
+def acceptance_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor, loss_mask: torch.Tensor,
+                    decay: float = RELEASED_DECAY) -> torch.Tensor:
     """Minus the expected accepted drafts of each block, weighted as the block's other losses are and summed.
 
     Logits [B, K, g, V], mask [B, K, g]; over the sum of weights (losses.py) it is minus the mean, between -g and 0.

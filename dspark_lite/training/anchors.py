@@ -15,8 +15,7 @@ from ..drafters.backbone import block_sparse
 
 class TrainingBatch(NamedTuple):
     """Rows to learn from: padded `ids` and what is `supervised` [B, n], tapped `features` [B, n, taps * H], `last_hidden`
-    [B, n, H], `anchors` and whether each is `valid` [B, K], and the share of the training that is done, `progress` [B],
-    the same in every row."""
+    [B, n, H], `anchors` and whether each is `valid` [B, K]."""
 
     ids: torch.Tensor
     supervised: torch.Tensor
@@ -24,7 +23,6 @@ class TrainingBatch(NamedTuple):
     last_hidden: torch.Tensor
     anchors: torch.Tensor
     valid: torch.Tensor
-    progress: torch.Tensor
 
 
 def draw_anchors(supervised: torch.Tensor, count: int,

@@ -1,39 +1,47 @@
 """Trains a drafter (DSpark, DFlash, Eagle3, MTP) on the target's own answers (paper, section 3.3)."""
 
+import math
+import shutil
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from ..common.errors import CheckpointError, DSparkLiteError
+from ..common.files import write_atomically, write_json
+from ..common.fingerprint import fingerprint
 from ..drafters import MTP, DSpark, Eagle3, FirstLayerContext
 from ..models.checkpoints import load_drafter
-from ..models.weights import of_target
 from ..models.draft_config import parse_draft_config
+from ..models.weights import of_target
 from .acceptance_loss import acceptance_loss
-from .allowance import Allowance
 from .anchors import TrainingBatch, block_mask, draw_anchors
 from .cache import TargetCache
 from .initialisation import initialise
-from .loop import Plan, by_length, optimise
-from .losses import DECAY, block_losses, loss_factors, training_forward
+from .loop import Allowance, Plan, by_length, forget_others, optimise, processes
+from .losses import block_losses, loss_factors, training_forward
 from .online import OnlineFeatures
 from .precision import autocast, precision_on
+from .recipe import DraftRecipe, LossWeights, digest_of
 from .unrolled import eagle3_loss, mtp_loss
 
+ANSWERING = 0.4  # share of a bounded time after which no more answers are begun
+DECAY_SHARE = 0.25  # updates, as a share of a pass, over which a branch's rates fall where a recipe has `patience`
 
-def block_loss(drafter: DSpark, batch: TrainingBatch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """The three losses of packed blocks, and direct acceptance where it is asked for, with the factors of recipe["loss"]."""
-    ids, supervised, features, last_hidden, anchors, valid, progress = batch
+
+def block_loss(drafter: DSpark, batch: TrainingBatch, weights: LossWeights, progress: float) -> tuple[torch.Tensor, torch.Tensor, dict]:
+    """The three losses of packed blocks, and direct acceptance where it is asked for, with their factors at this progress."""
+    ids, supervised, features, last_hidden, anchors, valid = batch
     mask = block_mask(anchors, ids.shape[1], drafter.gamma)
     blocks = training_forward(drafter, features, ids, supervised, anchors, valid, mask)
     with torch.no_grad():
         # The LM head is the target's own, applied at the sampled positions only: logits are never stored.
         rows = torch.arange(len(ids), device=ids.device)[:, None, None]
         target_logits = drafter.lm_head(last_hidden[rows, blocks.target_position])
-    decay = recipe["loss"].get("position_decay", DECAY)
+    decay = float(drafter.gamma) if weights.position_decay is None else weights.position_decay
     losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits, decay)
-    # The same in every row; a process may have none of a small batch.
-    factors = loss_factors(recipe["loss"], progress.mean().nan_to_num().item())
+    factors = loss_factors(weights, progress)
     terms = {name: getattr(losses, name) for name in factors if name != "acceptance"}
     if "acceptance" in factors:
         terms["acceptance"] = acceptance_loss(blocks.logits, target_logits, blocks.loss_mask, decay)
@@ -45,36 +53,34 @@ OBJECTIVES = {"block": (DSpark, block_loss), "block, context in the first layer"
               "eagle3": (Eagle3, eagle3_loss), "mtp": (MTP, mtp_loss)}
 
 
-def objective(recipe: dict):
-    """The drafter class and the loss that a recipe asks for; raises DSparkLiteError for an unknown one."""
-    name = recipe["config"].get("drafter", "block")
-    if name not in OBJECTIVES:
-        raise DSparkLiteError(f"the recipe's drafter is {name!r}; it must be one of {', '.join(OBJECTIVES)}")
-    return OBJECTIVES[name]
+def objective(recipe: DraftRecipe | dict):
+    """The drafter class and the loss that a recipe asks for."""
+    return OBJECTIVES[DraftRecipe.of(recipe).config.drafter]
 
 
-def new_draft(recipe: dict, target):
+def new_draft(recipe: DraftRecipe | dict, target):
     """The drafter as its training begins: random, or the recipe's `initial`; embedding and LM head are the target's, frozen."""
+    recipe = DraftRecipe.of(recipe)
     kind, _ = objective(recipe)
-    torch.manual_seed(recipe["seed"])
+    torch.manual_seed(recipe.seed)
     source = target.config
     inherited = {name: getattr(source, name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
                                                           "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters")}
-    config = parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe["config"]})
+    config = parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe.config.given()})
     if issubclass(kind, DSpark) and not config.sample_from_anchor:
         raise DSparkLiteError("the recipe asks for blocks whose anchor slot does not predict (sample_from_anchor: false); such drafts are read, "
                               "but only those that predict from it are trained here")
-    if "trained" in recipe and (recipe["trained"] != "heads" or "initial" not in recipe):
-        raise DSparkLiteError(f"the recipe trains {recipe['trained']!r}; it may leave \"trained\" out, or train \"heads\" on the backbone of an "
-                              "\"initial\" draft")
+    if recipe.trained and not recipe.initial:
+        raise DSparkLiteError("the recipe trains \"heads\" and has no draft to begin from; it may leave \"trained\" out, or train \"heads\" on the "
+                              "backbone of an \"initial\" draft")
     drafter = kind(config)
-    if recipe.get("initialisation") == "width":
+    if recipe.initialisation == "width":
         initialise(drafter, config.num_hidden_layers)
     else:
         _begin_anew(drafter, source.initializer_range)
-    if "initial" in recipe:
-        _begin_from(drafter, recipe["initial"], target, new_heads="trained" in recipe)
-    if "trained" in recipe:
+    if recipe.initial:
+        _begin_from(drafter, recipe.initial, target, new_heads=recipe.trained == "heads")
+    if recipe.trained:
         freeze_backbone(drafter, target.dtype)
     drafter.to(target.device)
     for name, theirs in of_target(target).items():
@@ -126,66 +132,111 @@ def freeze_backbone(drafter, dtype: torch.dtype) -> None:
 class Rows:
     """The rows of a cache as a recipe uses them: those learned from, in batches, and the last ones, which are held out."""
 
-    def __init__(self, recipe: dict, cache: TargetCache | OnlineFeatures):
-        self.recipe, self.cache = recipe, cache
-        self.kind, _ = objective(recipe)
-        held_out = recipe.get("data", {}).get("held_out", 0)
+    def __init__(self, recipe: DraftRecipe | dict, cache: TargetCache | OnlineFeatures):
+        self.recipe, self.cache = DraftRecipe.of(recipe), cache
+        self.kind, _ = objective(self.recipe)
+        held_out = self.recipe.data.held_out if self.recipe.data else 0
         learned = len(cache.rows) - held_out
         if learned < 1:
             raise DSparkLiteError(f"the recipe holds out {held_out} of {len(cache.rows)} answers, which leaves none to "
                                   "learn from; hold out fewer")
         self.held_out = range(learned, len(cache.rows))
-        batches = [batch for epoch in range(recipe["epochs"]) for batch in self._batches(range(learned), recipe["seed"] + epoch)]
-        self.batches = batches[:recipe.get("steps", len(batches))]
+        self.updates_a_pass = math.ceil(learned / self.recipe.batch)
+        # One pass more than the most there are: a branch reads the beginning of the next.
+        passes = self.recipe.epochs + (self.recipe.patience is not None)
+        batches = [batch for epoch in range(passes) for batch in self._batches(range(learned), self.recipe.seed * 1_000_003 + epoch)]
+        self.batches = batches[:self.recipe.steps]
 
     def _batches(self, rows: range, seed: int) -> list[list[int]]:
-        return by_length(list(rows), self.recipe["batch"], seed, lambda index: len(self.cache.rows[index][0]))
+        return by_length(list(rows), self.recipe.batch, seed, lambda index: len(self.cache.rows[index][0]))
 
     def at(self, step: int) -> TrainingBatch:
-        """The batch of a step, drawn on the CPU: a resumed run sees what it would have seen."""
-        return self._batch(self.batches[step], self.recipe["seed"] * 1_000_003 + step, step / len(self.batches))
+        """The batch of an update, its anchors drawn anew, on the CPU: a resumed run sees what it would have seen."""
+        return self._batch(self.batches[step], self.recipe.seed * 1_000_003 + step)
 
     def held_out_batches(self) -> list[TrainingBatch]:
         """The rows held out, with the same anchors every time."""
-        return [self._batch(rows, index, 1.0) for index, rows in enumerate(self._batches(self.held_out, 0))]
+        return [self._batch(rows, index) for index, rows in enumerate(self._batches(self.held_out, 0))]
 
-    def _batch(self, rows: list[int], seed: int, progress: float) -> TrainingBatch:
+    def _batch(self, rows: list[int], seed: int) -> TrainingBatch:
         ids, supervised, features, last_hidden = self.cache.batch(rows, "cpu")
         # Blocks start at some random anchors of each row or at all there are, chains always at all.
         count = int(supervised.sum(1).max())
         if issubclass(self.kind, DSpark):
-            count = min(count, self.recipe["config"]["num_anchors"])
+            count = min(count, self.recipe.config.num_anchors or count)
         anchors, valid = draw_anchors(supervised, count, torch.Generator().manual_seed(seed))
-        return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid, torch.full((len(ids),), progress))
+        return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
 
 
-def train_draft(recipe: dict, target, cache: TargetCache | OnlineFeatures, folder: Path, allowance: Allowance | None = None):
-    """Trains the drafter that `recipe` describes over the rows, within the time allowed; resumes from `folder`."""
+def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineFeatures, folder: Path, allowance: Allowance | None = None):
+    """Trains the drafter that `recipe` describes over the rows, within the time allowed. Resumes from `folder`, unless what was
+    saved there is of another recipe, target or initial checkpoint."""
+    recipe = DraftRecipe.of(recipe)
     drafter, device = new_draft(recipe, target), target.device
     _, loss = objective(recipe)
-    rows, precision = Rows(recipe, cache), precision_on(device, recipe["precision"])
+    rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
+    identity = digest_of([recipe.digest, fingerprint(target), fingerprint(drafter) if recipe.initial else None])
 
     def batch_at(step: int):
         return tuple(tensor.to(device) for tensor in rows.at(step))
 
-    def loss_of(batch):
+    def loss_of(batch, progress: float):
         with autocast(device, precision):
-            return loss(drafter, TrainingBatch(*batch), recipe)
+            return loss(drafter, TrainingBatch(*batch), recipe.loss, progress)
 
-    plan = Plan(steps=len(rows.batches), learning_rate=recipe["learning_rate"], matrix_rate=recipe.get("matrix_rate"), precision=precision,
-                allowance=allowance)
-    optimise(drafter, batch_at, loss_of, plan, folder, title=recipe["name"])
+    def learn(plan: Plan, place: Path):
+        optimise(drafter, batch_at, loss_of, plan, place, title=recipe.name, identity=identity)
+
+    forget_others(folder, identity)
+    plan = Plan(len(rows.batches), recipe.learning_rate, recipe.matrix_rate, precision=precision, allowance=allowance, window=(ANSWERING, 1.0))
+    if recipe.patience is None:
+        learn(plan, folder)
+    elif allowance is not None or recipe.steps is not None or processes().num_processes > 1:
+        raise DSparkLiteError(f"recipe {recipe.name} has a patience, which says when the training ends, in one process; leave it out, or else "
+                              "--minutes, \"steps\" and further processes")
+    else:
+        _learn_passes(learn, plan, rows, folder, lambda: held_out_losses(drafter, recipe, cache))
     return drafter.eval()
 
 
+def _learn_passes(learn, plan: Plan, rows: Rows, folder: Path, measure) -> None:
+    """Trains until a further pass lowers the loss on the rows held out by less than the share `patience`, for `epochs` passes at
+    most; the drafter is left as it was at the lowest of these losses, which held_out.json lists by pass.
+
+    Losses after different numbers of passes can be compared only where the rates have come down: with a cosine that would be a
+    training of its own for each number. So the rates of one trunk stay constant, and after each pass a branch of it lets them
+    fall linearly over DECAY_SHARE of a pass. It gives the drafter that a training planned for so many passes would give (the
+    schedule warm-up, stable, decay: Hu et al. 2024, MiniCPM; Hägele et al. 2024). Four passes cost five, where trainings of 1, 2
+    and 4 passes cost seven. The loss takes its final form within the first pass, whose share is the progress.
+    """
+    recipe, a_pass, losses = rows.recipe, rows.updates_a_pass, []
+    if not rows.held_out:
+        raise DSparkLiteError(f"recipe {recipe.name} has a patience and holds no answers out to judge by; give its data a \"held_out\"")
+    decay = max(1, round(DECAY_SHARE * a_pass))
+    for passes in range(1, recipe.epochs + 1):
+        trunk, branch = (folder / name / "progress.safetensors" for name in ("trunk", f"pass_{passes}"))
+        if not branch.exists():
+            learn(replace(plan, steps=passes * a_pass, span=a_pass, decay=0), trunk.parent)
+            for name in ("log.jsonl", trunk.name):
+                write_atomically(branch.with_name(name), partial(shutil.copyfile, trunk.with_name(name)))
+        learn(replace(plan, steps=passes * a_pass + decay, span=a_pass, decay=decay), branch.parent)
+        losses.append(measure())
+        write_json(folder / "held_out.json", {"passes": losses})
+        if passes > 1 and losses[-1]["loss"] > (1 - recipe.patience) * losses[-2]["loss"]:
+            break
+    best = min(range(len(losses)), key=lambda index: losses[index]["loss"]) + 1
+    learn(replace(plan, steps=best * a_pass + decay, span=a_pass, decay=decay), folder / f"pass_{best}")  # finished: it is loaded
+
+
 @torch.no_grad()
-def held_out_losses(drafter, recipe: dict, cache: TargetCache) -> dict[str, float]:
+def held_out_losses(drafter, recipe: DraftRecipe | dict, cache: TargetCache) -> dict[str, float]:
     """The final losses, each and as "loss" with the recipe's factors, on the rows that the recipe holds out."""
+    recipe = DraftRecipe.of(recipe)
     _, loss = objective(recipe)
     device, totals, weight = drafter.embed_tokens.weight.device, {}, 0.0
-    with autocast(device, precision_on(device, recipe["precision"])):
+    with autocast(device, precision_on(device, recipe.precision)):
         for batch in Rows(recipe, cache).held_out_batches():
-            numerator, share, terms = loss(drafter, TrainingBatch(*(tensor.to(device) for tensor in batch)), recipe)
+            numerator, share, terms = loss(drafter, TrainingBatch(*(tensor.to(device) for tensor in batch)), recipe.loss, 1.0)
             for name, value in {"loss": numerator, **terms}.items():
                 totals[name] = totals.get(name, 0.0) + float(value)
             weight += float(share)

@@ -1,200 +1,246 @@
-"""The one optimisation loop: warm-up and cosine, gradient clipping, a progress bar, a save to resume from."""
+"""The optimisation loop, from top to bottom: how long and how fast, batches, what moves the weights, saves, updates.
 
+One process or several (`accelerate launch -m dspark_lite train RECIPE`): data parallel, an update is that of one process.
+Saves are one safetensors file, moved into place: accelerate's `save_state` writes a folder of pickles, not all at once.
+"""
+
+import ctypes
+import inspect
 import json
 import math
 import random
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import torch
+from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import nn
 from tqdm import tqdm
 
-from ..common.errors import CheckpointError
-from ..common.files import write_atomically, write_text
-from .allowance import Allowance
-from .memory import give_back_freed_memory, keep_freed_memory
-from .optimisers import check_sharding, make_optimisers, trainable
-from .parallel import Objective, gather, own_rows, processes, sharded_like, whole
+from ..common.errors import CheckpointError, DSparkLiteError
+from ..common.files import write_atomically, write_json, write_text
 
+MUON_MOMENTUM = 0.95
+VOCABULARY = ("embed_tokens", "lm_head", "markov_w1", "markov_w2")  # tables with a row a token: AdamW's, as vectors are
 MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")  # what AdamW and Muon remember of a parameter
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3) in glibc's malloc.h
+KEPT_UPDATES = 20  # updates for which a CPU's freed memory is kept: the longer, the more of it lies in pieces that fit nothing
+WAIT = timedelta(days=30)  # the main process writes answers and cache alone, the others wait
+
+
+# How long and how fast ------------------------------------------------------------------------------------------------
+
+
+class Allowance:
+    """The seconds that a training may take in all its runs together; those of earlier runs are kept in the file `path`, under
+    the `identity` of what is trained: another training begins with all of its time.
+
+    `clock` gives seconds. Raises DSparkLiteError for a time that is not above 0.
+    """
+
+    def __init__(self, path: Path, seconds: float, identity: str = "", clock: Callable[[], float] = time.monotonic):
+        if not seconds > 0:
+            raise DSparkLiteError(f"--minutes is {seconds / 60:g}; a training needs some time, 5 minutes for the tiny target, an evening on a T4")
+        self.path, self.seconds, self.identity, self.clock, self.started = path, seconds, identity, clock, clock()
+        earlier = json.loads(path.read_text()) if path.exists() else {}
+        self.before = earlier["seconds"] if earlier.get("identity") == identity else 0.0
+
+    def spent(self, start: float = 0.0, end: float = 1.0) -> float:
+        """The share of the time between the shares `start` and `end` of it that is over, from 0 to 1."""
+        over = (self.before + self.clock() - self.started) / self.seconds
+        return min(1.0, max(0.0, (over - start) / (end - start)))
+
+    def keep(self) -> None:
+        """Writes down the seconds so far, for the run after a stop."""
+        write_json(self.path, {"seconds": self.before + self.clock() - self.started, "identity": self.identity})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to optimise.
+    """How long and how fast to learn."""
 
-    `steps` updates (of which only the first `stop_at` are made if that is given), the peak learning rate and that of Muon
-    for the layers' matrices (None: AdamW moves them, too), the share of warm-up, the decay of the weights, the share of
-    the peak that is left at the end, seconds between saves, the number format of the matrix products (float16 gradients
-    would vanish, so its loss is scaled), and the time it may take: where that is too short for the steps, the schedule is
-    run through all the same, in fewer of them.
-    """
-
-    steps: int
-    learning_rate: float
-    matrix_rate: float | None = None
-    warm_up: float = 0.04
+    steps: int  # updates, unless the time is over sooner
+    learning_rate: float  # AdamW's, at its peak
+    matrix_rate: float | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    warm_up: float = 0.04  # share of the progress over which the rates rise
     weight_decay: float = 0.0
-    final_share: float = 0.0
-    save_seconds: float = 60.0
-    precision: str = "float32"
-    stop_at: int | None = None
-    allowance: Allowance | None = None
+    final_share: float = 0.02  # of the peak rates, at the end of the cosine
+    decay: int | None = None  # the last updates, over which constant rates fall linearly to 0; None: they fall along a cosine
+    span: int | None = None  # updates from progress 0 to 1, where that is not the end (a training of several passes); None: `steps`
+    precision: str = "float32"  # of the matrix products; float16 gradients would vanish, so its loss is scaled
+    save_seconds: float = 60.0  # between saves
+    allowance: Allowance | None = None  # the time, where it is bounded
+    window: tuple[float, float] = (0.0, 1.0)  # start and end of these updates in that time, as shares of it
 
-    @property
-    def last(self) -> int:
-        """The number of updates that are made."""
-        return self.steps if self.stop_at is None else min(self.stop_at, self.steps)
+    def time_over(self) -> float:
+        """The share of the time for these updates that is over; 0 where it is not bounded."""
+        return 0.0 if self.allowance is None else self.allowance.spent(*self.window)
 
-    def place(self, step: int) -> int:
-        """Where in the schedule update `step` stands: at its number, or farther on where more of the time is spent."""
-        return step if self.allowance is None else max(step, int(self.steps * self.allowance.learned()))
+    def progress(self, step: int) -> float:
+        """How far update `step` (from 0) is: 0 in the first, 1 in the last one, by updates or, where that is farther, by time.
 
-    def share(self, step: int) -> float:
-        """Share of the peak rates in update `step` (from 0): linear warm-up, then a cosine down to `final_share`."""
-        warm = max(1, round(self.warm_up * self.steps))
-        if step < warm:
-            return (step + 1) / warm
-        done = (step - warm) / max(1, self.steps - warm)
-        return self.final_share + (1 - self.final_share) * (1 + math.cos(math.pi * done)) / 2
+        Rates and losses both follow this number. So a training that its time cuts short still comes to their ends.
+        """
+        return min(1.0, max(step / max(1, (self.span or self.steps) - 1), self.time_over()))
+
+    def rate(self, step: int, progress: float) -> float:
+        """Share of the peak rates in an update: linear warm-up, then a cosine, or constant with a linear end."""
+        span = self.span or self.steps
+        warm = (progress * (span - 1) + 1) / max(1.0, self.warm_up * span)
+        if warm <= 1:
+            return warm
+        if self.decay is not None:
+            return min(1.0, (self.steps - step) / (self.decay + 1))
+        fallen = max(0.0, (progress - self.warm_up) / (1 - self.warm_up))
+        return self.final_share + (1 - self.final_share) * (1 + math.cos(math.pi * fallen)) / 2
+
+
+# Batches and optimisers -----------------------------------------------------------------------------------------------
 
 
 def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
-    """Batches of rows of similar length, in a seeded order: little padding, no trend from short to long."""
-    rows = list(rows)
-    group = 64 * batch
-    batches = []
+    """Batches of rows of similar length in a random order: little padding, no trend from short to long.
+
+    Rows are mixed first and sorted within groups of 64 batches, or four groups of fewer: epochs, each with a seed of its own,
+    differ in which rows meet, not only in when.
+    """
+    rows, draw = list(rows), random.Random(seed)
+    draw.shuffle(rows)
+    group, batches = batch * max(1, min(64, len(rows) // (4 * batch))), []
     for start in range(0, len(rows), group):
-        chunk = sorted(rows[start:start + group], key=length_of)
-        batches += [chunk[at:at + batch] for at in range(0, len(chunk), batch)]
-    random.Random(seed).shuffle(batches)
+        alike = sorted(rows[start:start + group], key=length_of)
+        batches += [alike[at:at + batch] for at in range(0, len(alike), batch)]
+    draw.shuffle(batches)
     return batches
 
 
-def save_progress(path: Path, model, optimisers, scaler, step: int, *, write: bool = True) -> None:
-    """Parameters, the optimisers' moments, loss scale and the number of finished steps in one safetensors file.
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that the optimisers move, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
-    Every process has to call this, because sharded tensors are gathered; only the one told to `write` does.
-    """
+
+def is_layer_matrix(name: str, parameter: torch.Tensor) -> bool:
+    """Whether Muon is meant for this parameter: a matrix between hidden states, no vector and no vocabulary's table."""
+    return parameter.ndim == 2 and min(parameter.shape) > 1 and not any(table in name for table in VOCABULARY)
+
+
+def make_optimisers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
+    """AdamW for everything or, with a `matrix_rate`, beside Muon for the layers' matrices (Jordan et al. 2024)."""
+    named = trainable(model)
+    matrices = {name: p for name, p in named.items() if plan.matrix_rate is not None and is_layer_matrix(name, p)}
+    others = [p for name, p in named.items() if name not in matrices]
+    optimisers = [torch.optim.AdamW(others, lr=plan.learning_rate, betas=(0.9, 0.98), weight_decay=plan.weight_decay)] if others else []
+    if matrices:
+        optimisers.append(torch.optim.Muon(matrices.values(), lr=plan.matrix_rate, momentum=MUON_MOMENTUM, weight_decay=plan.weight_decay))
+    return optimisers
+
+
+# Processes and memory -------------------------------------------------------------------------------------------------
+
+
+def processes() -> Accelerator:
+    """The processes of this training: those of `accelerate launch`, or this one alone, which stays on its device."""
+    return Accelerator(device_placement=False, kwargs_handlers=[InitProcessGroupKwargs(timeout=WAIT)])
+
+
+def training_device(device: str | None) -> torch.device:
+    """The device asked for, else a GPU where there is one; each launched process has its own."""
+    accelerator = processes()
+    if accelerator.num_processes > 1:
+        return accelerator.device
+    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+class Objective(nn.Module):
+    """The model and its loss as one module, so that DDP sees the whole forward pass."""
+
+    def __init__(self, model: nn.Module, loss_of):
+        super().__init__()
+        self.model, self.loss_of = model, loss_of
+        self.takes_progress = "progress" in inspect.signature(loss_of).parameters
+
+    def forward(self, batch: tuple[torch.Tensor, ...], progress: float):
+        return self.loss_of(batch, progress=progress) if self.takes_progress else self.loss_of(batch)
+
+
+def c_library(device: torch.device):
+    """The C library where it is glibc and tensors are a CPU's, else None."""
+    library = ctypes.CDLL(None) if (device.type, sys.platform) == ("cpu", "linux") else None
+    return library if hasattr(library, "malloc_trim") else None
+
+
+def keep_freed_memory(device: torch.device) -> None:
+    """Has glibc keep freed memory for a CPU's next tensors. Else each large one comes from the kernel, page by page and zeroed,
+    and goes back to it: a third of an update's time. The loop trims it every KEPT_UPDATES updates, or it would grow."""
+    if library := c_library(device):
+        library.mallopt(M_MMAP_MAX, 0)
+        library.mallopt(M_TRIM_THRESHOLD, -1)  # never
+
+
+# Saves ----------------------------------------------------------------------------------------------------------------
+
+
+def save_progress(path: Path, model: nn.Module, optimisers, scaler, step: int, finished: bool, identity: str) -> None:
+    """Parameters, the optimisers' moments, the loss scale, the number of finished updates, whether the last one is among them,
+    and what is trained on what, in one safetensors file."""
     tensors = {}
     for name, parameter in trainable(model).items():
-        tensors[f"model.{name}"] = whole(parameter.detach()).contiguous()
+        tensors[f"model.{name}"] = parameter.detach().contiguous()
         for key, value in [entry for optimiser in optimisers for entry in optimiser.state.get(parameter, {}).items()]:
-            tensors[f"optimiser.{key}.{name}"] = whole(value.detach()).contiguous()
-    metadata = {"step": str(step), "scaler": json.dumps(scaler.state_dict())}
-    if write:
-        write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
-
-
-def load_progress(path: Path, model, optimisers, scaler) -> int:
-    """Restores what `save_progress` wrote; returns the number of finished steps, 0 where there is no save."""
-    if not path.exists():
-        return 0
-    try:
-        return _restore(path, model, optimisers, scaler)
-    except (SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        advice = "delete its folder to train from the start"
-        raise CheckpointError(f"{path} cannot be resumed from ({reason}); {advice}") from None
+            tensors[f"optimiser.{key}.{name}"] = value.detach().contiguous()
+    metadata = {"step": str(step), "finished": json.dumps(finished), "scaler": json.dumps(scaler.state_dict()), "identity": identity}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
 
 
 @torch.no_grad()
-def _restore(path: Path, model, optimisers, scaler) -> int:
+def load_progress(path: Path, model: nn.Module, optimisers, scaler) -> tuple[int, bool]:
+    """Restores what `save_progress` wrote; returns the number of finished updates and whether the last one was among them, (0,
+    False) where there is no save. Raises CheckpointError for a damaged one."""
+    if not path.exists():
+        return 0, False
     mover = {id(parameter): optimiser for optimiser in optimisers for group in optimiser.param_groups for parameter in group["params"]}
-    with safe_open(path, "pt") as saved:
-        keys = saved.keys()
-        for name, parameter in trainable(model).items():
-            parameter.copy_(sharded_like(saved.get_tensor(f"model.{name}"), parameter))
-            # In the same order everywhere: to share a tensor out is a step of all processes together.
-            moments = {key: saved.get_tensor(f"optimiser.{key}.{name}") for key in MOMENTS if f"optimiser.{key}.{name}" in keys}
-            if moments:
-                mover[id(parameter)].state[parameter] = {key: value if key == "step" else sharded_like(value, parameter).to(parameter.device)
-                                                         for key, value in moments.items()}
-        scaler.load_state_dict(json.loads(saved.metadata().get("scaler", "{}")))
-        return int(saved.metadata()["step"])
+    try:
+        with safe_open(path, "pt") as saved:
+            for name, parameter in trainable(model).items():
+                parameter.copy_(saved.get_tensor(f"model.{name}"))
+                moments = {key: saved.get_tensor(f"optimiser.{key}.{name}") for key in MOMENTS if f"optimiser.{key}.{name}" in saved.keys()}
+                if moments:
+                    mover[id(parameter)].state[parameter] = {key: value if key == "step" else value.to(parameter.device)
+                                                             for key, value in moments.items()}
+            step, finished, scale = (json.loads(saved.metadata()[key]) for key in ("step", "finished", "scaler"))
+        scaler.load_state_dict(scale)
+        return step, finished
+    except (SafetensorError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path} cannot be resumed from ({reason}); delete its folder to train from the start") from None
 
 
-def optimise(model, batch_at, loss_of, plan: Plan, folder: Path, *, title: str) -> list[dict]:
-    """Runs the plan and returns its log, one record of named losses a step.
-
-    `batch_at(step)` gives the batch of a step, a tuple of tensors whose first dimension is the row, so that a resumed
-    run sees the batches it would have seen. `loss_of(batch)` gives the numerator of the loss, the weight it is divided
-    by (no gradient) and a dict of named numerators to record. Progress is saved in `folder`. Launched as several
-    processes (training/parallel.py), each takes its share of the rows: the update is that of one process.
-    """
-    accelerator = processes()
-    device = next(model.parameters()).device
-    keep_freed_memory(device)
-    check_sharding(accelerator, plan.matrix_rate)
-    optimisers = make_optimisers(model, plan.learning_rate, plan.matrix_rate, plan.weight_decay)
-    objective, *optimisers = accelerator.prepare(Objective(model, loss_of), *optimisers)
-    scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "float16")
-    progress, log_path = folder / "progress.safetensors", folder / "log.jsonl"
-    first = load_progress(progress, model, optimisers, scaler)
-    log = read_log(log_path, first)
-    step, place, saved_at = first, plan.place(first), time.monotonic()
-    with tqdm(total=plan.last, initial=first, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
-        while place < plan.last:
-            set_rates(optimisers, plan.share(place))
-            record = backward(accelerator, objective, batch_at(step), scaler)
-            update(model, optimisers, scaler)
-            log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
-            step, place = step + 1, plan.place(step + 1)
-            give_back_freed_memory(device, step)
-            bar.update(place - bar.n)
-            bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
-            if place >= plan.last or agreed(accelerator, time.monotonic() - saved_at > plan.save_seconds):
-                # The log first: it may hold more steps than the save (a resumed run drops them), never fewer.
-                if accelerator.is_main_process:
-                    write_text(log_path, "".join(json.dumps(record) + "\n" for record in log))
-                save_progress(progress, model, optimisers, scaler, step, write=accelerator.is_main_process)
-                if plan.allowance is not None:
-                    plan.allowance.keep()
-                saved_at = time.monotonic()
-    gather(model)
-    accelerator.wait_for_everyone()
-    return log
+def forget_others(folder: Path, identity: str) -> None:
+    """Deletes the saves in `folder` of a training of another `identity` (what is trained on what), after one sentence, so that
+    this one starts anew; damaged ones stay."""
+    with processes().main_process_first():
+        others = [path for path in sorted(folder.rglob("progress.safetensors")) if _identity_of(path) not in (None, identity)]
+        if others:
+            print(f"{folder.name}: what was saved in {folder} is of another recipe or another target; the training starts anew")
+        for path in others:
+            path.unlink()
+            path.with_name("log.jsonl").unlink(missing_ok=True)
 
 
-def set_rates(optimisers, share: float) -> None:
-    """Sets every learning rate to a share of its peak."""
-    for group in [group for optimiser in optimisers for group in optimiser.param_groups]:
-        group["lr"] = group["peak"] * share
-
-
-def update(model, optimisers, scaler) -> None:
-    """Clips the gradients, moves the parameters and forgets the gradients."""
-    for optimiser in optimisers:
-        scaler.unscale_(optimiser)
-    torch.nn.utils.clip_grad_norm_(trainable(model).values(), 1.0)
-    for optimiser in optimisers:
-        scaler.step(optimiser)
-    scaler.update()
-    for optimiser in optimisers:
-        optimiser.zero_grad(set_to_none=True)
-
-
-def backward(accelerator, objective, batch: tuple[torch.Tensor, ...], scaler) -> dict[str, float]:
-    """Leaves the gradient of the whole batch's loss in the parameters and returns the losses to record.
-
-    Processes average their gradients, so each one's numerator is multiplied by their number; the weight is that of all.
-    """
-    numerator, weight, record = objective(*own_rows(accelerator, batch))
-    total, *sums = accelerator.reduce(torch.stack([weight, *record.values()]).detach(), "sum")
-    total = total.clamp(min=1e-6)  # a batch with nothing to predict
-    scaler.scale(numerator * accelerator.num_processes / total).backward()
-    return {name: (value / total).item() for name, value in zip(record, sums)}
-
-
-def agreed(accelerator, wish: bool) -> bool:
-    """What the main process wishes, known to all of them (their clocks differ, and all must save at once)."""
-    if accelerator.num_processes == 1:
-        return wish
-    wished = torch.tensor(float(wish and accelerator.is_main_process), device=accelerator.device)
-    return bool(accelerator.reduce(wished, "sum"))
+def _identity_of(path: Path) -> str | None:
+    """The identity in a save, None in a damaged one."""
+    try:
+        with safe_open(path, "pt") as saved:
+            return saved.metadata().get("identity", "")
+    except SafetensorError:
+        return None
 
 
 def read_log(path: Path, steps: int | None = None) -> list[dict]:
@@ -202,3 +248,72 @@ def read_log(path: Path, steps: int | None = None) -> list[dict]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()][:steps]
+
+
+# Updates --------------------------------------------------------------------------------------------------------------
+
+
+def update(accelerator, objective, optimisers, scaler, batch: tuple[torch.Tensor, ...], progress: float) -> dict[str, float]:
+    """One update of the parameters on a batch; returns the losses to record.
+
+    Each process takes every `num_processes`-th row. Processes average their gradients, so each one's numerator is multiplied
+    by their number; the weight is that of all.
+    """
+    own = tuple(tensor[accelerator.process_index::accelerator.num_processes] for tensor in batch)
+    numerator, weight, record = objective(own, progress)
+    total, *sums = accelerator.reduce(torch.stack([weight, *record.values()]).detach(), "sum")
+    total = total.clamp(min=1e-6)  # a batch with nothing to predict
+    scaler.scale(numerator * accelerator.num_processes / total).backward()
+    for optimiser in optimisers:
+        scaler.unscale_(optimiser)
+    nn.utils.clip_grad_norm_(trainable(objective).values(), 1.0)
+    for optimiser in optimisers:
+        scaler.step(optimiser)
+    scaler.update()
+    for optimiser in optimisers:
+        optimiser.zero_grad(set_to_none=True)
+    return {name: (value / total).item() for name, value in zip(record, sums)}
+
+
+def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, title: str, identity: str = "") -> list[dict]:
+    """Runs the plan and returns its log, one record of named losses an update.
+
+    `batch_at(step)` gives the batch of an update, a tuple of tensors whose first dimension is the row: a resumed run sees the
+    batches it would have seen. `loss_of(batch)`, or `loss_of(batch, progress)` where the loss changes with the progress, gives
+    the numerator of the loss, the weight it is divided by (no gradient) and a dict of named numerators to record.
+
+    Progress is saved in `folder`, with the `identity` that `forget_others` goes by. Where the time is over, one more update is
+    made, at progress 1.
+    """
+    accelerator, device = processes(), next(model.parameters()).device
+    keep_freed_memory(device)
+    optimisers = make_optimisers(model, plan)
+    peaks = [group["lr"] for optimiser in optimisers for group in optimiser.param_groups]
+    scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "float16")
+    path, log_path = folder / "progress.safetensors", folder / "log.jsonl"
+    step, finished = load_progress(path, model, optimisers, scaler)
+    log, saved_at = read_log(log_path, step), time.monotonic()
+    objective, *optimisers = accelerator.prepare(Objective(model, loss_of), *optimisers)
+    finished = step >= plan.steps or finished and plan.time_over() == 1  # more time than before: it goes on
+    with tqdm(total=plan.steps, initial=step, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
+        while not finished:
+            progress = plan.progress(step)
+            for group, peak in zip([group for optimiser in optimisers for group in optimiser.param_groups], peaks):
+                group["lr"] = peak * plan.rate(step, progress)
+            record = update(accelerator, objective, optimisers, scaler, batch_at(step), progress)
+            log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
+            step += 1
+            finished = step >= plan.steps or plan.allowance is not None and progress == 1
+            if step % KEPT_UPDATES == 0 and (library := c_library(device)):
+                library.malloc_trim(0)
+            bar.update()
+            bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
+            if accelerator.is_main_process and (finished or time.monotonic() - saved_at > plan.save_seconds):
+                # The log first: it may hold more updates than the save (a resumed run drops them), never fewer.
+                write_text(log_path, "".join(json.dumps(record) + "\n" for record in log))
+                save_progress(path, model, optimisers, scaler, step, finished, identity)
+                if plan.allowance is not None:
+                    plan.allowance.keep()
+                saved_at = time.monotonic()
+    accelerator.wait_for_everyone()
+    return log

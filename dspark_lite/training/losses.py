@@ -1,7 +1,10 @@
 """The three losses of DSpark and their weights (paper, section 3.3; format facts of the reference implementation).
 
-Position k of a block weighs exp(-(k - 1) / decay); every term is a weighted sum over a sum of weights. Shapes: draft
-and target logits [B, K, g, V], tokens and `loss_mask` [B, K, g].
+Position k of a block weighs exp(-(k - 1) / decay); every term is a weighted sum over a sum of weights. The paper's decay is
+the draft length gamma, and so is that of a training here whose recipe does not say `position_decay`: a decay that stays the
+same while blocks grow would leave their ends nearly without weight (0.03 for the last of 15 slots at 4, 0.39 at 15). The
+configs of the released drafts, of gamma 7, have 4.0. Shapes: draft and target logits [B, K, g, V], tokens and `loss_mask`
+[B, K, g].
 """
 
 from typing import NamedTuple
@@ -11,8 +14,9 @@ import torch.nn.functional as F
 
 from ..drafters.heads import transition_biases
 from .anchors import block_targets
+from .recipe import LossWeights
 
-DECAY = 4.0  # the released configs; the paper writes gamma (7) here, which a recipe gets by "position_decay"
+RELEASED_DECAY = 4.0  # of the released configs, and of the reference tensors made with them
 RAMP = 0.1  # share of the training over which the loss turns from cross-entropy alone into its final form
 
 
@@ -40,27 +44,27 @@ class BlockPredictions(NamedTuple):
     target_position: torch.Tensor
 
 
-def position_weights(gamma: int, device=None, decay: float = DECAY) -> torch.Tensor:
+def position_weights(gamma: int, device=None, decay: float = RELEASED_DECAY) -> torch.Tensor:
     """exp(-(k - 1) / decay) for k = 1 .. g, shape [g]."""
     return torch.exp(-torch.arange(gamma, device=device) / decay)
 
 
-def loss_factors(loss: dict, progress: float) -> dict[str, float]:
-    """The factors of cross-entropy, L1 and confidence after a share `progress` of the training.
+def loss_factors(weights: LossWeights, progress: float) -> dict[str, float]:
+    """The factors of cross-entropy, L1 and confidence, and of direct acceptance where the recipe has one, at a `progress` of the
+    training from 0 to 1.
 
-    They are the recipe's, that of "acceptance" among them where it has one (acceptance_loss.py), unless it asks for
-    "cross_entropy_first": cross-entropy alone for that share of the training, then a ramp to the final factors. The
-    gradient of L1 is p(1 - p) times that of cross-entropy where p is the chance of the right token: a draft that has not
-    found it yet is hardly told to.
+    They are the recipe's, unless it asks for `cross_entropy_first`: cross-entropy alone for that share of the progress, then a
+    ramp to the final factors. The gradient of L1 is p(1 - p) times that of cross-entropy where p is the chance of the right
+    token: a draft that has not found it yet is hardly told to.
     """
-    first = loss.get("cross_entropy_first", 0.0)
+    first = weights.cross_entropy_first
     final = min(1.0, max(0.0, (progress - first) / RAMP)) if first else 1.0
-    alone = {"cross_entropy": 1.0, "l1": 0.0, "confidence": 0.0} | ({"acceptance": 0.0} if "acceptance" in loss else {})
-    return {name: (1 - final) * alone[name] + final * loss[name] for name in alone}
+    factors = {"cross_entropy": (1 - final) + final * weights.cross_entropy, "l1": final * weights.l1, "confidence": final * weights.confidence}
+    return factors if weights.acceptance is None else {**factors, "acceptance": final * weights.acceptance}
 
 
 def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens: torch.Tensor, loss_mask: torch.Tensor,
-                 confidence_logits: torch.Tensor | None, decay: float = DECAY) -> Losses:
+                 confidence_logits: torch.Tensor | None, decay: float = RELEASED_DECAY) -> Losses:
     """Cross-entropy with the text, L1 distance to the target's distribution, and binary cross-entropy of the confidence.
 
     The confidence label is the chance that the token is accepted: sum of min(p, q) = 1 - L1 / 2, held constant.

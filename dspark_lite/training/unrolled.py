@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from .anchors import TrainingBatch, block_targets
+from .recipe import LossWeights
 
 
 def unrolled_hidden(drafter, features: torch.Tensor, ids: torch.Tensor, tokens: torch.Tensor, anchors: torch.Tensor):
@@ -52,9 +53,10 @@ def chain_attention(queries: torch.Tensor, context, own: list, hidden_from: torc
     return mixed.flatten(1, 2).transpose(1, 2).flatten(2)
 
 
-def eagle3_loss(drafter, batch: TrainingBatch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """Cross-entropy with the target's distribution in every pass, each weighing `step_loss_decay` of the one before."""
-    ids, supervised, features, last_hidden, anchors, valid, _ = batch
+def eagle3_loss(drafter, batch: TrainingBatch, weights: LossWeights, progress: float) -> tuple[torch.Tensor, torch.Tensor, dict]:
+    """Cross-entropy with the target's distribution in every pass, each weighing `step_loss_decay` of the one before, whatever
+    `weights` and `progress`, which are a block drafter's."""
+    ids, supervised, features, last_hidden, anchors, valid = batch
     tokens, loss_mask, target_position = block_targets(ids, supervised, anchors, valid, drafter.gamma)
     rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(anchors)
     # What a slot that counts imitates is the target after some anchor: every position between two supervised tokens is one.
@@ -74,9 +76,9 @@ def eagle3_loss(drafter, batch: TrainingBatch, recipe: dict) -> tuple[torch.Tens
     return numerator, weight, {"cross_entropy": numerator}
 
 
-def mtp_loss(drafter, batch: TrainingBatch, recipe: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """Cross-entropy with the text."""
-    ids, supervised, _, last_hidden, anchors, valid, _ = batch
+def mtp_loss(drafter, batch: TrainingBatch, weights: LossWeights, progress: float) -> tuple[torch.Tensor, torch.Tensor, dict]:
+    """Cross-entropy with the text, whatever `weights` and `progress`, which are a block drafter's."""
+    ids, supervised, _, last_hidden, anchors, valid = batch
     tokens, loss_mask, _ = block_targets(ids, supervised, anchors, valid, drafter.gamma)
     hidden, = unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))
     chosen = loss_mask[..., 0]

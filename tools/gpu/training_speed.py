@@ -10,10 +10,9 @@ from dspark_lite.common.timing import wall_seconds
 from dspark_lite.drafters import DSpark
 from dspark_lite.training.anchors import TrainingBatch, draw_anchors
 from dspark_lite.training.drafts import new_draft, objective
-from dspark_lite.training.loop import backward, update
-from dspark_lite.training.optimisers import make_optimisers
-from dspark_lite.training.parallel import Objective, processes
+from dspark_lite.training.loop import Objective, Plan, make_optimisers, processes, update
 from dspark_lite.training.precision import autocast, precision_on
+from dspark_lite.training.recipe import DraftRecipe
 
 
 def random_batch(recipe: dict, drafter, rows: int, tokens: int) -> TrainingBatch:
@@ -25,7 +24,7 @@ def random_batch(recipe: dict, drafter, rows: int, tokens: int) -> TrainingBatch
     features, last_hidden = (torch.randn(rows, tokens, width, device=weight.device) for width in widths)
     supervised = torch.ones_like(ids, dtype=torch.bool)
     anchors, valid = draw_anchors(supervised, recipe["config"]["num_anchors"] if issubclass(kind, DSpark) else tokens, None)
-    return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid, torch.zeros(rows, device=weight.device))
+    return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
 
 
 def training_speed(recipe: dict, target, *, rows: int, tokens: int, updates: int = 5) -> dict:
@@ -42,14 +41,14 @@ def training_speed(recipe: dict, target, *, rows: int, tokens: int, updates: int
     try:
         drafter = new_draft({key: value for key, value in recipe.items() if key != "initial"}, target)
         batch = tuple(random_batch(recipe, drafter, rows, tokens))
-        optimisers = make_optimisers(drafter, recipe["learning_rate"], recipe.get("matrix_rate"), 0.0)
+        optimisers = make_optimisers(drafter, Plan(updates, recipe["learning_rate"], recipe.get("matrix_rate")))
         scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
 
         def loss_of(tensors):
             with autocast(device, precision):
-                return loss(drafter, TrainingBatch(*tensors), recipe)
+                return loss(drafter, TrainingBatch(*tensors), DraftRecipe.of(recipe).loss, 1.0)
 
-        one = partial(_update, accelerator, Objective(drafter, loss_of), batch, scaler, drafter, optimisers)
+        one = partial(update, accelerator, Objective(drafter, loss_of), optimisers, scaler, batch, 1.0)
         spent = [wall_seconds(one, device) for _ in range(updates + 1)][1:]
     except torch.OutOfMemoryError as error:
         raise DSparkLiteError(f"the memory does not hold an update of {recipe['name']} on {rows} x {tokens} tokens "
@@ -59,7 +58,3 @@ def training_speed(recipe: dict, target, *, rows: int, tokens: int, updates: int
             "batch": recipe["batch"], "batches_per_second": rows / recipe["batch"] / each,
             "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None}
 
-
-def _update(accelerator, objective, batch: tuple, scaler, drafter, optimisers) -> None:
-    backward(accelerator, objective, batch, scaler)
-    update(drafter, optimisers, scaler)
