@@ -11,9 +11,8 @@ from functools import partial
 import torch
 from tqdm import tqdm
 
-from dspark_lite.decoding.policy import Memoryless
+from dspark_lite.decoding.policy import Memoryless, Policy
 from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.decoding.protocols import Policy
 from dspark_course.measure.lab import Lab
 from dspark_course.replication.recorded_serving import policy_of, step_costs
 from dspark_lite.scheduling.policies import survival, top_k

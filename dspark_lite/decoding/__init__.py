@@ -3,7 +3,6 @@
 It may import `common`: what drafts and what chooses lengths is handed to it.
 """
 
-from .rounds import Generation, Round, generate, generate_together
-from .streaming import stream
+from .rounds import Generation, Round, generate, generate_together, stream
 
 __all__ = ["Generation", "Round", "generate", "generate_together", "stream"]

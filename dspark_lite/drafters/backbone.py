@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..decoding.protocols import Context
+from ..decoding.proposal import Context
 from ..decoding.static_context import StaticContext
 
 

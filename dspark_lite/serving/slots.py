@@ -121,11 +121,15 @@ class Layout:
 
     def by_request(self, flat: torch.Tensor) -> torch.Tensor:
         """[N, ...] laid out by request, [R, L, ...], zeros after what a request brings."""
+        if self.counts.min() == self.max_count:
+            return flat.unflatten(0, (-1, self.max_count))
         laid = flat.new_zeros(len(self.counts) * self.max_count, *flat.shape[1:])
         return laid.index_copy_(0, self._at, flat).unflatten(0, (-1, self.max_count))
 
     def flat(self, by_request: torch.Tensor) -> torch.Tensor:
         """[R, L, ...] back in one sequence, [N, ...]."""
+        if self.counts.min() == self.max_count:
+            return by_request.flatten(0, 1)
         return by_request.flatten(0, 1).index_select(0, self._at)
 
     @cached_property
