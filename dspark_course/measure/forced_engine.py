@@ -19,8 +19,8 @@ WARM_STEPS = 3  # that are not counted: the first of a shape pays for memory, an
 
 
 class ForcedSteps:
-    """An accept rule for a step's requests: it judges their blocks, and then each accepts what `pattern` says, one number after
-    the other, over and over, at most what is verified of it."""
+    """An accept rule for a step's requests: it judges their blocks, and then each accepts what `pattern` says, one number
+    after the other, over and over, at most what is verified of it."""
 
     def __init__(self, pattern: list[int]):
         self.pattern = itertools.cycle(pattern)

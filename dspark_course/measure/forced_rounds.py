@@ -17,8 +17,8 @@ from dspark_lite.decoding.sampling import Verdict, accept
 
 
 class ForcedAccept:
-    """An accept rule that judges a block and then says what `pattern` says, round by round: so many drafts are accepted, at most
-    those that are verified."""
+    """An accept rule that judges a block and then says what `pattern` says, round by round: so many drafts are accepted,
+    at most those that are verified."""
 
     def __init__(self, pattern: list[int], device: torch.device):
         self._forced = iter(torch.tensor(pattern, device=device).split(1))  # [1] for each round
@@ -29,8 +29,9 @@ class ForcedAccept:
 
 
 @torch.inference_mode()
-def forced_text(target, drafter, input_ids: torch.Tensor, pattern: list[int], *, temperature: float = 1.0, generator=None) -> Text:
-    """A prompt [1, n] that is read, for rounds that accept as many drafts as `pattern` says, at most the whole block."""
+def forced_text(target, drafter, input_ids: torch.Tensor, pattern: list[int], *, temperature: float = 1.0,
+                generator=None) -> Text:
+    """A prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most the whole block."""
     step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
     state = drafter.begin(input_ids, step.features) if drafter else None
     return Text(target, drafter, cache, state, step.logits[:, -1].argmax(-1), temperature, generator,
@@ -43,7 +44,7 @@ def timed_rounds(text: Text, count: int) -> list[dict[str, float]]:
 
 
 def measure_parts(text: Text, gauge: Callable = WallSeconds) -> tuple[Outcome, dict]:
-    """Plays a round of a text: its outcome, and of each of ROUND_PARTS the `total` of a `gauge(device)` that it was played in."""
+    """Plays a round of a text: its outcome, and the `total` of the `gauge(device)` that each of ROUND_PARTS ran in."""
     totals = {}
 
     @contextmanager

@@ -97,7 +97,7 @@ class FastTarget(Target):
         self.token_ids = torch.zeros(1, slots, dtype=torch.long, device=target.device)
 
     @torch.inference_mode()
-    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, "Text"]:
+    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, "TextHandle"]:
         """As the target's own, which it is; keys and values then move to static storage."""
         step, cache = super().prefill(input_ids, taps)
         pairs = [(layer.keys, layer.values) for layer in cache.layers]
@@ -105,11 +105,11 @@ class FastTarget(Target):
             self.taps, self.context = taps, StaticContext(pairs)
             self.reading = Pass(self._read, self.context, self.backend, self.device)
         self.context.take_over(pairs, input_ids.shape[1])
-        self.text = Text(self.context)
+        self.text = TextHandle(self.context)
         return step, self.text
 
     @torch.inference_mode()
-    def verify(self, token_ids: torch.Tensor, cache: "Text", taps=()) -> Step:
+    def verify(self, token_ids: torch.Tensor, cache: "TextHandle", taps=()) -> Step:
         """Logits and features of tokens [1, k], at most as many as there are slots."""
         if cache is not self.text:
             raise RequestError("the fast path has begun another text since; decode one after the other, or with fast=False")
@@ -120,7 +120,7 @@ class FastTarget(Target):
         self.context.commit(count)
         return Step(logits[:, :count], None if features is None else features[:, :count])
 
-    def roll_back(self, cache: "Text", dropped: int) -> None:
+    def roll_back(self, cache: "TextHandle", dropped: int) -> None:
         """Forgets the last `dropped` positions."""
         self.context.commit(-dropped)
 
@@ -130,8 +130,8 @@ class FastTarget(Target):
         return self.read(self.token_ids, self.context, self.taps, position_ids=positions, attention_mask={"full_attention": mask})
 
 
-class Text:
-    """What stands for the text that a FastTarget holds until it begins another."""
+class TextHandle:
+    """The newest text of a FastTarget, as its `cache`; it is of no use once another text has begun."""
 
     def __init__(self, context: StaticContext):
         self.context = context

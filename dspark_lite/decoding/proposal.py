@@ -31,8 +31,8 @@ class Proposal:
         return Proposal(self.tokens[:, :length], self.probs[:, :length], logits)
 
     def within(self, room: list[int]) -> "Proposal":
-        """The block without drafts that cannot count, where row b has room for `room[b]` of them: cut to the largest room, in
-        rows of less with confidence logit -inf behind it."""
+        """The block without drafts that cannot count, where row b has room for `room[b]` of them: cut to the largest
+        room, in rows of less with confidence logit -inf behind it."""
         longest, logits = max(room), self.confidence_logits
         if logits is not None and min(room) < min(longest, self.tokens.shape[1]):
             position = torch.arange(self.tokens.shape[1], device=logits.device)
@@ -42,8 +42,8 @@ class Proposal:
 
 
 def stack_proposals(proposals: list[Proposal]) -> Proposal:
-    """The blocks [1, g] of several requests as one proposal [R, g], for a policy that decides about all of them; a single
-    proposal as it is.
+    """The blocks [1, g] of several requests as one proposal [R, g], for a policy that decides about all of them; a
+    single proposal as it is.
 
     Shorter blocks are padded; a padded position has confidence logit -inf. An empty block needs no confidence for that.
     """
@@ -55,7 +55,8 @@ def stack_proposals(proposals: list[Proposal]) -> Proposal:
 
     logits = None
     if any(one.confidence_logits is not None for one in proposals):
-        logits = stack([one.probs.new_empty(1, 0) if one.confidence_logits is None else one.confidence_logits for one in proposals], -torch.inf)
+        logits = stack([one.probs.new_empty(1, 0) if one.confidence_logits is None else one.confidence_logits
+                        for one in proposals], -torch.inf)
     return Proposal(stack([one.tokens for one in proposals]), stack([one.probs for one in proposals]), logits)
 
 
@@ -78,13 +79,14 @@ class Drafter(Protocol):
     taps: tuple[int, ...]  # the target's layers whose hidden states it reads
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor | None) -> object:
-        """The state after prompts [B, n], whose tapped hidden states are features [B, n, taps * H] (None without taps)."""
+        """The state after prompts [B, n], whose tapped hidden states are features [B, n, taps * H] (or None)."""
 
-    def propose(self, state, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float, generator) -> Proposal:
-        """A block of `gamma` drafts (None: whole) after the anchor [B], each drawn from the distribution it comes with."""
+    def propose(self, state, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
+                generator) -> Proposal:
+        """A block of `gamma` drafts (None: whole) after the anchor [B], each drawn from the distribution beside it."""
 
     def extend(self, state, token_ids: torch.Tensor, features: torch.Tensor | None) -> None:
-        """Takes in newly committed tokens [B, t] with the features [B, t, taps * H] that verification has just given."""
+        """Takes in newly committed tokens [B, t] with the features [B, t, taps * H] that verification gave."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""One round - draft a block, choose how much of it to verify, verify, accept, commit - and the answers that rounds write."""
+"""One round (draft a block, choose how much of it to verify, verify, accept, commit), and answers made of rounds."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,8 @@ from .sampling import Randomness, Verdict, accept, check_temperature, draw, prob
 from .target import Target, within_memory
 
 ROUND_PARTS = ("draft", "verify", "accept", "commit")  # those that take time; "schedule" stands after the first
-NOT_FINITE = "the {} are not finite; load the model in bfloat16 or float32 (float16 overflows above 65,504), or check its weights"
+NOT_FINITE = ("the {} are not finite; load the model in bfloat16 or float32 (float16 overflows above 65,504), or check "
+              "its weights")
 
 
 @dataclass
@@ -55,8 +56,8 @@ class Generation:
 
 
 class Outcome(NamedTuple):
-    """What a round did to one text: of the `drafts` verified so many were `accepted`, and the `next_token` was drawn after
-    them. In a round that `failed` the target's logits were not finite, and none of this counts."""
+    """What a round did to one text: of the `drafts` verified so many were `accepted`, and the `next_token` was drawn
+    after them. In a round that `failed` the target's logits were not finite, and none of this counts."""
 
     accepted: int
     next_token: int
@@ -73,8 +74,9 @@ class Outcome(NamedTuple):
 class Text:
     """What a target and a drafter (None: plain decoding) have read of B texts that go on in step.
 
-    `cache` and `state` are what the two have read: all but the newest token of each text, the `anchor` [B]. A round asks
-    for `block` and `room`, and calls `verify` and `commit`; serving/engine.py has all that for texts of different lengths.
+    `cache` and `state` are what the two have read: all but the newest token of each text, the `anchor` [B]. A round
+    reads `block` and `room`, and calls `verify` and `commit`; serving/engine.py has them for texts of different
+    lengths.
     """
 
     target: Target
@@ -98,21 +100,22 @@ class Text:
         return [self.block] * len(self.anchor)
 
     def verify(self, drafts: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-        """The target reads the anchors and the drafts [B, k] after them in one pass; float32 logits [B, k+1, V]. Of text b the
-        first `lengths[b]` drafts count; here all are read."""
+        """The target reads the anchors and the drafts [B, k] after them in one pass; float32 logits [B, k+1, V]. Of
+        text b the first `lengths[b]` drafts count; here all are read."""
         self.entering = torch.cat([self.anchor[:, None], drafts], 1)  # [B, k+1]
         step = self.target.verify(self.entering, self.cache, self.drafter.taps if self.drafter else ())
         self.features = step.features
         return step.logits
 
     def commit(self, counts: list[int], next_token: torch.Tensor) -> None:
-        """Leaves the first tokens of those just verified with both models, as many of each text as `counts` says (the same of
-        all); next_token [B] are the new anchors."""
+        """Leaves the first tokens of those just verified with both models, as many of each text as `counts` says (the
+        same of all); next_token [B] are the new anchors."""
         count = counts[0]
         self.target.roll_back(self.cache, self.entering.shape[1] - count)
         if self.drafter:
+            features = None if self.features is None else self.features[:, :count]
             with within_memory(f"the context of {self.drafter.name}"):
-                self.drafter.extend(self.state, self.entering[:, :count], None if self.features is None else self.features[:, :count])
+                self.drafter.extend(self.state, self.entering[:, :count], features)
         self.anchor = next_token
 
 
@@ -121,12 +124,12 @@ def play_round(texts: list[Text], policy: Policy | None = None,
                observe: Callable[[str], AbstractContextManager] = nullcontext) -> list[Outcome]:
     """Plays one round of every text and returns what became of each.
 
-    The policy (None: whole blocks) sees all drafted blocks at once and gives each its verification length. A block never
-    reaches past the room that is left. A text of several rows is drafted and verified in one pass. The host waits for the
-    device once a text, and once more for a policy.
-    `observe(part)` is a context that the part is played in: "draft" and "schedule", then of each text "verify", "accept" and
-    "commit". Raises RequestError for a policy's wrong lengths and for draft probabilities that are not finite; nothing of
-    that text is committed then.
+    The policy (None: whole blocks) sees all drafted blocks at once and gives each its verification length. A block
+    never reaches past the room that is left. A text of several rows is drafted and verified in one pass. The host waits
+    for the device once a text, and once more for a policy.
+    `observe(part)` is a context that the part is played in: "draft" and "schedule", then of each text "verify",
+    "accept" and "commit". Raises RequestError for a policy's wrong lengths and for draft probabilities that are not
+    finite; nothing of that text is committed then.
     """
     with observe("draft"):
         proposals = [_drafted(text) for text in texts]
@@ -140,7 +143,8 @@ def play_round(texts: list[Text], policy: Policy | None = None,
             logits = text.verify(proposal.tokens, lengths)  # [B, k+1, V]
         with observe("accept"):
             cut = torch.tensor(lengths, device=logits.device) if min(lengths) < max(lengths) else None
-            verdict = (text.rule or accept)(probabilities(logits, text.temperature), proposal.probs, proposal.tokens, cut, text.generator)
+            target_probs = probabilities(logits, text.temperature)
+            verdict = (text.rule or accept)(target_probs, proposal.probs, proposal.tokens, cut, text.generator)
         with observe("commit"):
             rows = _on_the_host(proposal, logits, verdict)
             outcomes += [Outcome(accepted, next_token, drafts[:length], bool(failed))
@@ -157,13 +161,14 @@ def _drafted(text: Text) -> Proposal:
         return Proposal(text.anchor.new_empty(len(text.anchor), 0),
                         torch.empty(len(text.anchor), 0, text.target.vocab_size, device=text.anchor.device))
     with within_memory(f"a block of {text.drafter.name}"):
-        block = text.drafter.propose(text.state, text.anchor, gamma=length, temperature=text.temperature, generator=text.generator)
+        block = text.drafter.propose(text.state, text.anchor, gamma=length, temperature=text.temperature,
+                                     generator=text.generator)
     return block.within(room)
 
 
 def _on_the_host(proposal: Proposal, logits: torch.Tensor, verdict: Verdict) -> list[list[int]]:
-    """A row a text: accepted drafts, the next token, whether the target failed, then the drafts. Raises RequestError where the
-    drafter alone failed."""
+    """A row a text: accepted drafts, the next token, whether the target failed, then the drafts. Raises RequestError
+    where the drafter alone failed."""
     failed, broken = undefined(logits).any(1), proposal.probs.isnan().flatten(1).any(1)
     decided = torch.stack([broken & ~failed, verdict.accepted, verdict.next_token, failed], 1)
     rows = torch.cat([decided, proposal.tokens], 1).tolist()
@@ -173,8 +178,8 @@ def _on_the_host(proposal: Proposal, logits: torch.Tensor, verdict: Verdict) -> 
 
 
 def check_request(target, input_ids: torch.Tensor, max_new_tokens: int, temperature: float) -> None:
-    """Raises RequestError for an empty or overlong prompt, ids that this target does not have, a negative temperature or
-    nothing to generate."""
+    """Raises RequestError for an empty or overlong prompt, ids that this target does not have, a negative temperature
+    or nothing to generate."""
     check_temperature(temperature)
     if not isinstance(input_ids, torch.Tensor):
         raise RequestError(f"input_ids is a {type(input_ids).__name__}; generate takes a tensor of token ids, [1, n]")
@@ -190,12 +195,12 @@ def check_request(target, input_ids: torch.Tensor, max_new_tokens: int, temperat
                            f"has positions for at most {longest}")
     least, most = torch.stack(input_ids.aminmax()).tolist()
     if input_ids.dtype not in (torch.int32, torch.int64) or not 0 <= least <= most < target.vocab_size:
-        raise RequestError(f"the prompt holds {input_ids.dtype} from {least} to {most}; the token ids of this target are "
-                           f"whole numbers from 0 to {target.vocab_size - 1}")
+        raise RequestError(f"the prompt holds {input_ids.dtype} from {least} to {most}; the token ids of this target "
+                           f"are whole numbers from 0 to {target.vocab_size - 1}")
 
 
 def stop_set(target, stop_token_ids) -> set[int]:
-    """The ids that end an answer, the target's own for None; raises RequestError for anything but several whole numbers."""
+    """The ids that end an answer, the target's own for None; raises RequestError unless they are whole numbers."""
     if stop_token_ids is None:
         return set(target.stop_token_ids)
     try:
@@ -218,8 +223,8 @@ def until_stop(tokens: list[int], stop_token_ids) -> list[int]:
 class _Request(Text):
     """The text of a prompt [1, n] and its answer, which `write` adds a round's tokens to."""
 
-    def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature=0.0, stop_token_ids=None, generator=None,
-                 gamma=None, rule=None, fast=False):
+    def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature=0.0, stop_token_ids=None,
+                 generator=None, gamma=None, rule=None, fast=False):
         check_request(target, input_ids, max_new_tokens, temperature)
         self.max_new_tokens, self.stop = max_new_tokens, stop_set(target, stop_token_ids)
         if drafter:
@@ -283,18 +288,20 @@ class _Stopwatch:
 
 def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int, temperature: float = 0.0,
              policy: Policy | None = None, stop_token_ids=None, generator: Randomness = None,
-             gamma: int | None = None, rule: Callable[..., Verdict] | None = None, fast: bool | str = False) -> Generation:
+             gamma: int | None = None, rule: Callable[..., Verdict] | None = None,
+             fast: bool | str = False) -> Generation:
     """Decodes one request, input_ids [1, n]; `drafter=None` is plain decoding, one token per round.
 
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all); `gamma` drafts fewer than the
     drafter's block; `stop_token_ids` defaults to the target's; `rule` accepts in the place of `sampling.accept` (None).
-    `fast` decodes in fixed, compiled shapes (decoding/fast.py), which writes the same tokens and takes a minute to prepare:
-    True, or the name of a backend of torch.compile.
-    Raises RequestError for input that cannot be decoded, for a fast path that cannot be had, and for lengths that are none.
+    `fast` decodes in fixed, compiled shapes (decoding/fast.py), which writes the same tokens and takes a minute to
+    prepare: True, or the name of a backend of torch.compile.
+    Raises RequestError for input that cannot be decoded, a fast path that is not there, and wrong lengths of a policy.
     The host waits once per round for the outcome, and once more where a policy chooses.
     """
-    (answer,) = generate_together(target, drafter, [input_ids], policy=policy, max_new_tokens=max_new_tokens, temperature=temperature,
-                                  stop_token_ids=stop_token_ids, generator=generator, gamma=gamma, rule=rule, fast=fast)
+    (answer,) = generate_together(target, drafter, [input_ids], policy=policy, max_new_tokens=max_new_tokens,
+                                  temperature=temperature, stop_token_ids=stop_token_ids, generator=generator,
+                                  gamma=gamma, rule=rule, fast=fast)
     return answer
 
 
@@ -314,8 +321,8 @@ def generate_together(target, drafter, prompts: list[torch.Tensor], *, policy: P
 def stream(target, drafter, input_ids: torch.Tensor, *, policy: Policy | None = None, **options) -> Iterator[list[int]]:
     """Yields the tokens of `generate`, those of a round together, as soon as they are committed; options as there.
 
-    The first list holds the token that comes from the prompt's own pass. What is wrong with a request is raised when the
-    first list is taken.
+    The first list holds the token that comes from the prompt's own pass. What is wrong with a request is raised when
+    the first list is taken.
     """
     (request,), policy = begin_together(target, drafter, [input_ids], **options), started(policy)
     yield list(request.answer.token_ids)

@@ -132,11 +132,12 @@ class _Running:
 
 
 class _Batch:
-    """All running requests as one `Text` of R rows: their contexts stand in slots, and of each block only what its length says
-    is verified, in one ragged pass."""
+    """All running requests as one `Text` of R rows: their contexts stand in slots, and of each block only what its
+    length says is verified, in one ragged pass."""
 
     def __init__(self, engine: "Engine", running: list[_Running]):
-        self.target, self.drafter, self.temperature, self.rule = engine.target, engine.drafter, engine.temperature, engine.rule
+        self.target, self.drafter = engine.target, engine.drafter
+        self.temperature, self.rule = engine.temperature, engine.rule
         self.store, self.contexts, self.padded, self.block = engine.store, engine.contexts, engine.padded, engine.gamma
         self.slots, self.starts = [one.slot for one in running], [one.length for one in running]
         self.state = self.contexts.drafting(self.slots, self.starts) if self.drafter else None
@@ -145,8 +146,8 @@ class _Batch:
         self.generator = engine._random(running, 2 * self.block + 1)
 
     def verify(self, drafts: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-        """The target reads the anchors and the first `lengths` of the drafts [R, k] in one sequence; float32 logits [R, k+1, V],
-        zeros where nothing was read."""
+        """The target reads the anchors and the first `lengths` of the drafts [R, k] in one sequence; float32 logits
+        [R, k+1, V], zeros where nothing was read."""
         counts = np.array(lengths) + 1
         if self.padded:
             counts[:] = counts.max()
@@ -157,8 +158,8 @@ class _Batch:
         return self.layout.by_request(step.logits[0])
 
     def commit(self, counts: list[int], next_token: torch.Tensor) -> None:
-        """Hands the drafter the first `counts` of the tokens just verified of each request. In the target's slots the rest of a
-        block is overwritten by what comes next."""
+        """Hands the drafter the first `counts` of the tokens just verified of each request. In the target's slots the
+        rest of a block is overwritten by what comes next."""
         if self.drafter:
             counts, (row, offset) = np.array(counts), spans(self.layout.counts)
             kept = torch.from_numpy(np.flatnonzero(offset < counts[row])).to(self.token_ids.device)
@@ -186,7 +187,8 @@ class Engine:
     """
 
     def __init__(self, target, drafter=None, *, policy=None, slots: int = 8, capacity: int = 512, temperature: float = 0.0,
-                 stop_token_ids=None, most_waiting: int | None = None, padded: bool = False, rule: Callable[..., Verdict] | None = None):
+                 stop_token_ids=None, most_waiting: int | None = None, padded: bool = False,
+                 rule: Callable[..., Verdict] | None = None):
         check_temperature(temperature)
         if slots < 1:
             raise RequestError(f"the engine has {slots} slots; it needs at least one")
@@ -357,7 +359,7 @@ class Engine:
 
 
 class _Watch:
-    """Observes a step: whatever has passed since the last part ended counts as this one's. Accepting is a part of verifying."""
+    """Observes a step: what has passed since the last part ended counts as this one's. Accepting belongs to verifying."""
 
     def __init__(self, device: torch.device, seconds: dict[str, float]):
         self.device, self.seconds, self.last = device, seconds, clock(device)

@@ -13,9 +13,10 @@ import torch
 from transformers import AttentionInterface
 
 from ..common.errors import RequestError
+from ..decoding.attention import attend, hiding
 from ..decoding.target import Step, Target, attending
 from ..drafters.autoregressive import Autoregressive, ChainState
-from ..drafters.backbone import Backbone, attend, block_sparse
+from ..drafters.backbone import Backbone, block_sparse
 
 RAGGED = "dspark_lite_ragged"  # the name of `ragged_attention` in transformers
 
@@ -115,8 +116,7 @@ class Layout:
     def stacked_mask(self, groups: int, dtype: torch.dtype) -> torch.Tensor:
         """The mask [R, 1, groups * L, S] as numbers to add to scores; made once per step, for all layers."""
         if self._stacked is None:
-            hidden = torch.zeros(self.mask.shape, dtype=dtype, device=self.device).masked_fill_(~self.mask, -torch.inf)
-            self._stacked = hidden[:, None].repeat(1, 1, groups, 1)
+            self._stacked = hiding(self.mask, dtype)[:, None].repeat(1, 1, groups, 1)
         return self._stacked
 
     def by_request(self, flat: torch.Tensor) -> torch.Tensor:
