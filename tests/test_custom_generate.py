@@ -8,11 +8,21 @@ import os
 import pytest
 import torch
 from helpers import GAMMA, VOCAB
-from transformers import GenerationConfig, LogitsProcessorList, RepetitionPenaltyLogitsProcessor, StoppingCriteria, TopKLogitsWarper
+from transformers import (
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LogitsProcessorList,
+    RepetitionPenaltyLogitsProcessor,
+    StoppingCriteria,
+    TopKLogitsWarper,
+)
 from transformers.generation.streamers import BaseStreamer
 
 from dspark_lite import CustomGenerate, generate, scheduling, setup, stream
 from dspark_lite.common.errors import CheckpointError, RequestError
+from dspark_lite.decoding.target import Target
+from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_target
@@ -225,3 +235,17 @@ def test_a_stream_yields_what_generate_commits_round_for_round(dspark, plain, po
 def test_a_stream_of_a_wrong_request_says_so_at_the_first_token(dspark):
     with pytest.raises(RequestError, match="max_new_tokens is 0"):
         next(stream(dspark.target, dspark.drafter, PROMPTS[0], max_new_tokens=0))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_answer_may_fill_the_last_learned_position(seed):
+    """GPT-2's table of positions ends with the answer: a block that reached past it would be an IndexError."""
+    torch.manual_seed(seed)
+    config = GPT2Config(vocab_size=10, n_positions=32, n_embd=16, n_layer=1, n_head=2, eos_token_id=None, bos_token_id=None, initializer_range=1.0)
+    gpt2, prompt = GPT2LMHeadModel(config).eval(), torch.arange(28)[None] % 10
+    options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 4, "pad_token_id": 0}
+    plain = new(gpt2, prompt, **options)
+    assert len(plain) == 4 and new(gpt2, prompt, custom_generate=CustomGenerate("prompt_lookup", gpt2), **options) == plain
+    target = Target(gpt2)
+    for gamma in (1, 3, 7):  # the drafter has the same table
+        assert generate(target, SmallLM(target, gamma), prompt, max_new_tokens=4, stop_token_ids=()).token_ids == plain

@@ -1,6 +1,7 @@
 """`generate`: greedy text of every drafter is the target's own, and the rounds add up."""
 
 import math
+from itertools import zip_longest
 
 import pytest
 import torch
@@ -82,6 +83,12 @@ def test_a_shared_step_of_one_request_is_a_round_of_generate(policy, temperature
     assert played[:4] == played[4:] and [run.token_ids for run in runs[:4]] == [run.token_ids for run in runs[4:]]
 
 
+def rooms(run, new):
+    """How many drafts could count in each round of an answer of `new` tokens at most."""
+    written = [1 + sum(r.committed for r in run.rounds[:number]) for number in range(len(run.rounds))]
+    return [new - before - 1 for before in written]
+
+
 def test_a_policy_sees_all_unfinished_requests_at_once():
     seen = []
 
@@ -91,7 +98,8 @@ def test_a_policy_sees_all_unfinished_requests_at_once():
 
     runs = generate_together(TARGET, DRAFTERS["dspark"], PROMPTS[:5], max_new_tokens=12, policy=policy, stop_token_ids=())
     assert seen[0] == 5 and seen == sorted(seen, reverse=True) and seen[-1] < 5
-    assert sum(seen) == sum(len(run.rounds) for run in runs)
+    steps = list(zip_longest(*(rooms(run, 12) for run in runs)))
+    assert seen == [sum(room is not None for room in step) for step in steps if any(step)], "asked wherever something was drafted"
 
 
 def test_a_drafter_that_is_always_right_commits_a_whole_block_and_the_bonus(plain):
@@ -104,7 +112,8 @@ def test_policies_and_gamma_set_what_is_proposed():
     for options, proposed in (({"policy": scheduling.fixed(2)}, 2), ({"policy": scheduling.fixed(99)}, GAMMA), ({"gamma": 3}, 3),
                               ({"gamma": 3, "policy": scheduling.fixed(1)}, 1), ({"policy": scheduling.threshold(0.0)}, GAMMA),
                               ({"policy": scheduling.threshold(1.1)}, 0)):
-        assert {r.proposed for r in text(DRAFTERS["dspark"], PROMPTS[0], **options).rounds} == {proposed}
+        run = text(DRAFTERS["dspark"], PROMPTS[0], **options)
+        assert [r.proposed for r in run.rounds] == [min(proposed, room) for room in rooms(run, 20)]
     assert {(r.proposed, r.committed) for r in text(None, PROMPTS[0]).rounds} == {(0, 1)}
 
 
@@ -121,6 +130,22 @@ def test_rounds_add_up_to_the_text(name, temperature):
     assert all(r.committed == r.accepted + 1 for r in run.rounds[:-1])
     assert run.accepted_length == pytest.approx((len(run.token_ids) - 1) / len(run.rounds))
     assert run.prefill_seconds > 0 and run.decode_seconds >= sum(r.draft_seconds + r.verify_seconds for r in run.rounds)
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_nothing_is_drafted_or_verified_that_cannot_count(plain, name, monkeypatch):
+    """Of 9 tokens a round gets the rest but one by drafts; the target never reads a position behind the last one."""
+    drafter, drafted, read = DRAFTERS[name], [], []
+    propose, verify = drafter.propose, TARGET.verify
+    monkeypatch.setattr(drafter, "propose", lambda *given, **options: drafted.append(options["gamma"]) or propose(*given, **options))
+    monkeypatch.setattr(TARGET, "verify", lambda ids, *rest: read.append(ids.shape[1]) or verify(ids, *rest))
+    for prompt, tokens in zip(PROMPTS[:3], plain, strict=False):
+        drafted.clear(), read.clear()
+        run = text(drafter, prompt, new=9)
+        left = rooms(run, 9)
+        assert drafted == [min(drafter.gamma, room) for room in left if room]
+        assert read == [1 + r.proposed for r in run.rounds] and all(r.proposed <= room for r, room in zip(run.rounds, left))
+        assert run.token_ids == tokens[:9] and all(r.committed == r.accepted + 1 for r in run.rounds)
 
 
 @pytest.mark.parametrize("drafter", [None, TWIN, DRAFTERS["dspark"]], ids=["plain", "twin", "dspark"])
@@ -211,7 +236,8 @@ class HostQuestions(TorchFunctionMode):
 def test_the_host_is_asked_once_a_round_and_once_more_by_a_policy(name, policy, questions):
     with HostQuestions() as host:
         run = text(DRAFTERS.get(name), PROMPTS[0], policy=policy)
-    assert len(host.asked) == 1 + questions * len(run.rounds), host.asked  # one for the first token
+    of_policies = (questions - 1) * sum(room > 0 for room in rooms(run, 20))
+    assert len(host.asked) == 2 + len(run.rounds) + of_policies, host.asked  # one for the prompt's ids, one for the first token
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
@@ -223,6 +249,14 @@ def test_the_host_is_asked_once_a_round_and_once_more_by_a_policy(name, policy, 
     (torch.zeros(1, 0, dtype=torch.long), {}, "the prompt is empty"),
     (torch.zeros(1, 45, dtype=torch.long), {}, "the prompt has 45 tokens; with 20 new ones .* at most 44"),
     (PROMPTS[0], {"new": 0}, "max_new_tokens is 0"),
+    (PROMPTS[0], {"new": 2.5}, "max_new_tokens is 2.5; it must be a whole number"),
+    (PROMPTS[0], {"stop_token_ids": 5}, "stop_token_ids is 5; give a list of token ids"),
+    (PROMPTS[0], {"stop_token_ids": ["a"]}, r"stop_token_ids is \['a'\]; give a list"),
+    (torch.tensor([[3, VOCAB]]), {}, "holds torch.int64 from 3 to 13; the token ids of this target are whole numbers from 0 to 12"),
+    (torch.tensor([[3.0]]), {}, "holds torch.float32 from 3.0 to 3.0"),
+    ([[1, 2]], {}, "input_ids is a list; generate takes a tensor"),
+    (PROMPTS[0], {"gamma": 0}, "gamma is 0"),
+    (PROMPTS[0], {"gamma": GAMMA + 1, "new": 1}, f"gamma is {GAMMA + 1}"),
     (PROMPTS[0], {"temperature": -1.0}, "the temperature is -1.0"),
     (PROMPTS[0], {"gamma": GAMMA + 1}, f"gamma is {GAMMA + 1}"),
 ])

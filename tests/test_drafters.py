@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.policy import started
-from dspark_lite.decoding.protocols import Context, Drafter, Policy
+from dspark_lite.decoding.attention import attend
+from dspark_lite.decoding.policy import Policy, started
+from dspark_lite.decoding.proposal import Context, Drafter
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import PromptLookup, SmallLM
-from dspark_lite.drafters.backbone import ContextCache, attend
+from dspark_lite.drafters.backbone import ContextCache
 from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import policies as scheduling

@@ -39,6 +39,13 @@ def test_every_drafter_gives_the_targets_distribution(plain, name, policy):
     assert total_variation(distribution(DRAFTERS[name], policy), plain) < 1e-5
 
 
+@pytest.mark.parametrize("policy", [None, scheduling.fixed(1)], ids=["all", "fixed"])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_blocks_that_an_answers_end_cuts_are_lossless_too(plain, name, policy):
+    """Whole answers: the last rounds have room for one draft, or for none."""
+    assert total_variation(distribution(DRAFTERS[name], policy, max_new_tokens=LENGTH), plain) < 1e-5
+
+
 @pytest.mark.parametrize("name", WITH_CONFIDENCE)
 def test_a_threshold_on_confidence_changes_nothing(plain, name):
     seen, lengths = [], set()

@@ -10,10 +10,10 @@ from safetensors import safe_open
 from dspark_lite.__main__ import main
 from dspark_lite.common import errors, paper
 from dspark_lite.decoding import generate
-from dspark_lite.decoding.rounds import ROUND_PARTS, Decoder
+from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import random_weights
-from dspark_course.measure.forced_rounds import ForcedRounds, paper_pattern, timed_rounds
+from dspark_course.measure.forced_rounds import forced_text, measure_parts, paper_pattern, timed_rounds
 from dspark_course.measure import shapes as released
 from dspark_lite.models.checkpoints import load_drafter, load_target
 
@@ -28,13 +28,12 @@ PROMPT = torch.tensor([[1, 2, 3]])
 @torch.inference_mode()
 def test_a_forced_round_commits_what_the_pattern_says_and_leaves_the_caches_so(name):
     pattern = [0, 4, 2, 9, 1]  # at most the block, of 4
-    rounds = ForcedRounds(TARGET, DRAFTERS[name], PROMPT, pattern, generator=torch.Generator().manual_seed(0))
-    times = timed_rounds(rounds, len(pattern))
-    assert rounds.pattern == [0, 4, 2, 4, 1]
-    committed = sum(rounds.pattern) + len(pattern)
-    assert rounds.cache.get_seq_length() == PROMPT.shape[1] + committed
+    text = forced_text(TARGET, DRAFTERS[name], PROMPT, pattern, generator=torch.Generator().manual_seed(0))
+    times = timed_rounds(text, len(pattern))
+    committed = 0 + 4 + 2 + 4 + 1 + len(pattern)
+    assert text.cache.get_seq_length() == PROMPT.shape[1] + committed
     assert [row.keys() for row in times] == [dict.fromkeys(ROUND_PARTS).keys()] * len(pattern) and min(min(row.values()) for row in times) >= 0
-    held = rounds.state.committed if name == "small_lm" else (rounds.state.cache if name == "eagle3" else rounds.state).length
+    held = text.state.committed if name == "small_lm" else (text.state.cache if name == "eagle3" else text.state).length
     assert held == PROMPT.shape[1] + committed - (name == "eagle3")  # a feature of which waits for its token
 
 
@@ -42,21 +41,20 @@ def test_a_forced_round_commits_what_the_pattern_says_and_leaves_the_caches_so(n
 def test_rounds_forced_to_what_would_be_accepted_write_what_generate_writes():
     wanted = generate(TARGET, DRAFTERS["dspark"], PROMPT, max_new_tokens=20, stop_token_ids=())
     accepted = [played.accepted for played in wanted.rounds]
-    rounds = ForcedRounds(TARGET, DRAFTERS["dspark"], PROMPT, accepted, temperature=0.0)
-    written = rounds.anchor.tolist()
+    text = forced_text(TARGET, DRAFTERS["dspark"], PROMPT, accepted, temperature=0.0)
+    written = text.anchor.tolist()
     for count in accepted:
-        proposal = rounds.draft()
-        step = rounds.verify(proposal)
-        assert Decoder.accept(rounds, proposal, step).accepted.tolist() == [count]
-        written += rounds.commit(proposal, step, rounds.accept(proposal, step)).tokens
+        outcome, _ = measure_parts(text)
+        assert outcome.accepted == count
+        written += outcome.tokens
     assert written[:len(wanted.token_ids)] == wanted.token_ids
 
 
 @torch.inference_mode()
 def test_plain_decoding_commits_a_token_a_round():
-    rounds = ForcedRounds(TARGET, None, PROMPT, [3, 0, 7])
-    assert len(timed_rounds(rounds, 3)) == 3 and rounds.pattern == [0, 0, 0]
-    assert rounds.cache.get_seq_length() == PROMPT.shape[1] + 3
+    text = forced_text(TARGET, None, PROMPT, [3, 0, 7])
+    assert len(timed_rounds(text, 3)) == 3
+    assert text.cache.get_seq_length() == PROMPT.shape[1] + 3
 
 
 def test_the_pattern_is_the_papers_and_the_same_for_a_seed():

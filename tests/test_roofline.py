@@ -118,7 +118,7 @@ def test_launches_are_counted_without_views_and_allocations():
         y = (x + x[:2].t().sum()).view(16)
         torch.cat([y, y])
         y.unsqueeze(0).expand(3, 16).detach()
-    assert counted.count == 3
+    assert counted.total == 3
 
 
 def test_launches_of_the_released_depth():

@@ -12,7 +12,8 @@ from scipy.stats import kstest
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.names import DOMAINS
-from dspark_lite.decoding import Generation, generate
+from dspark_lite.decoding import Generation, generate, rounds
+from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness import outcomes
 from dspark_lite.losslessness.chi_square import after_anchor, chi_square, up_to_a_fork
@@ -224,7 +225,7 @@ def second_tokens(models, prompt_ids, draws, from_seed=0):
     served = Engine(target, drafter, slots=64, temperature=1.0, capacity=prompt_ids.shape[1] + 12, stop_token_ids=())
     anchor, probs = after_anchor(target, prompt_ids, 1.0)
     for seed in range(from_seed, from_seed + draws):
-        served.submit(Request(prompt_ids, 2, seed=seed))
+        served.submit(Request(prompt_ids, 3, seed=seed))  # so that there is room for a draft
     counts = torch.zeros_like(probs, dtype=torch.long)
     while not served.idle:
         for answer in served.step().answers:
@@ -241,8 +242,8 @@ def test_the_first_drafted_token_is_drawn_from_the_target(name):
 
 
 def test_the_chi_square_test_sees_drafts_that_are_always_accepted(monkeypatch):
-    monkeypatch.setattr(serving, "accept", lambda target_probs, draft_probs, *rest: accept(
-        draft_probs[:, [*range(GAMMA), -1]], draft_probs, *rest))
+    monkeypatch.setattr(rounds, "accept", lambda target_probs, draft_probs, *rest: accept(
+        torch.cat([draft_probs, target_probs[:, -1:]], 1), draft_probs, *rest))
     assert chi_square(*second_tokens((TARGET, DRAFTERS["dspark"]), PROMPTS[4], DRAWS)) < FALSE_ALARM
 
 
@@ -491,6 +492,49 @@ def test_a_request_with_logits_that_are_not_finite_fails_alone(plain, monkeypatc
     (failed,) = [answer for answer in answers if answer.reason == "failed"]
     assert failed.token_ids == wanted[failed.id][:len(failed.token_ids)] and len(failed.token_ids) < NEW
     assert all(answer.token_ids == wanted[answer.id] for answer in answers if answer is not failed)
+
+
+def test_a_broken_drafter_raises_as_in_generate_and_the_engine_stays_usable(monkeypatch):
+    drafter, honest = DRAFTERS["dspark"], DRAFTERS["dspark"].propose
+    wanted, _ = serve(engine(temperature=1.0), requests())
+    served = engine(temperature=1.0)
+    ids = [served.submit(request) for request in requests()]
+    first = served.step().answers
+
+    def broken(*given, **options):
+        block = honest(*given, **options)
+        return Proposal(block.tokens, block.probs * torch.nan, block.confidence_logits)
+
+    monkeypatch.setattr(drafter, "propose", broken)
+    with pytest.raises(RequestError, match="the drafter's probabilities are not finite"):
+        generate(TARGET, drafter, PROMPTS[0], max_new_tokens=8, temperature=1.0)
+    with pytest.raises(RequestError, match="the drafter's probabilities are not finite"):
+        served.step()
+    monkeypatch.undo()
+    rest = [answer for _ in range(100) for answer in served.step().answers]
+    assert {answer.id: answer.token_ids for answer in first + rest} == dict(zip(ids, texts(wanted))), "a failed step left its mark"
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_each_request_is_verified_as_far_as_its_own_room(name):
+    """Requests that share a step end apart; a policy sees no confidence in drafts that cannot count."""
+    answers, _ = serve(engine(name), requests())
+    for answer, new in zip(answers, LONGEST):
+        written = 1
+        for r in answer.rounds:
+            assert r.proposed == min(engine(name).gamma, new - written - 1) and r.committed == r.accepted + 1
+            written += r.committed
+
+
+def test_a_policy_sees_no_confidence_beyond_a_requests_room():
+    seen = []
+
+    def policy(proposal):
+        seen.append(proposal.confidence_logits.isfinite().sum(1).tolist())
+        return torch.full((len(proposal.tokens),), proposal.tokens.shape[1])
+
+    serve(engine(policy=policy, slots=2), [Request(PROMPTS[5], 9), Request(PROMPTS[5], 3)])
+    assert seen[0] == [GAMMA, 1]
 
 
 STEPS = 10_000 if THOROUGH else 150

@@ -50,7 +50,8 @@ def watch(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Blocks
 
         answer = generate(lab.target, drafter, lab.encode(text), max_new_tokens=lab.max_new_tokens, temperature=temperature, policy=listen,
                           rule=judged, generator=lab.generator(lab.seed + index))
-        rows += [(*both, r.accepted, *heard, index) for both, r, heard in zip(expected, answer.rounds, said) if r.committed > r.accepted]
+        rows += [(*both, r.accepted, *heard, index) for both, r, heard in zip(expected, answer.rounds, said)
+                 if r.committed > r.accepted and r.proposed == drafter.gamma]
     return Blocks(*(np.array(column) for column in zip(*rows)))
 
 

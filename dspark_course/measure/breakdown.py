@@ -2,7 +2,6 @@
 
 import functools
 import sys
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from tqdm import tqdm
 from dspark_lite.common import recorded
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.timing import bytes_a_second, clock, wall_seconds
+from dspark_lite.common.timing import WallSeconds, bytes_a_second, clock, wall_seconds
 from dspark_lite.decoding.fast import Pass
 from dspark_lite.decoding.rounds import ROUND_PARTS, begin_together
 from dspark_lite.decoding.sampling import check_temperature
@@ -28,7 +27,8 @@ PRODUCTS = {"aten.mm", "aten.addmm", "aten.bmm", "aten.linear", "aten.matmul", "
 
 
 class OperatorSeconds(TorchDispatchMode):
-    """Adds up the seconds that pass inside PyTorch's operators, those of the device included."""
+    """Adds up the seconds that pass inside PyTorch's operators, those of the device included; noting them slows a work down,
+    but not the operators."""
 
     def __init__(self, device: torch.device):
         super().__init__()
@@ -41,65 +41,52 @@ class OperatorSeconds(TorchDispatchMode):
         return result
 
 
-def operator_seconds(work, device: torch.device) -> float:
-    """Seconds of `work()` inside operators; noting them slows `work` down, but not the operators."""
-    with OperatorSeconds(device) as inside:
-        work()
-    return inside.total
+class BoundSeconds(TorchDispatchMode):
+    """The seconds that a work must take: on a CPU those of its matrix products and attentions alone, called again without
+    anything between them; on a GPU those of reading what they read, once, at the bandwidth measured here."""
 
-
-class MatrixProducts(TorchDispatchMode):
-    """Remembers the matrix products and attentions that are called, with what they are called on."""
-
-    def __init__(self):
+    def __init__(self, device: torch.device):
         super().__init__()
-        self.calls = []
+        self.device, self.total, self.calls = device, 0.0, []
 
     def __torch_dispatch__(self, operation, types, arguments=(), named=None):
         if str(operation.overloadpacket) in PRODUCTS:
             self.calls.append((operation, arguments, named or {}))
         return operation(*arguments, **(named or {}))
 
+    def __exit__(self, *error) -> None:
+        super().__exit__(*error)
+        if self.device.type == "cuda":
+            read = sum(value.nbytes for _, arguments, _ in self.calls for value in arguments if isinstance(value, torch.Tensor))
+            self.total = read / bandwidth(self.device)
+        else:
+            self.total = min(wall_seconds(self._again, self.device) for _ in range(2))
 
-def bound_seconds(work, device: torch.device) -> float:
-    """Seconds that `work()` must take: on a CPU those of its matrix products and attentions alone, called again without
-    anything between them; on a GPU those of reading what they read, once, at the bandwidth measured here."""
-    with MatrixProducts() as products:
-        work()
-    if device.type == "cuda":
-        read = sum(value.nbytes for _, arguments, _ in products.calls for value in arguments if isinstance(value, torch.Tensor))
-        return read / bandwidth(device)
-
-    def again():
-        for operation, arguments, named in products.calls:
+    def _again(self) -> None:
+        for operation, arguments, named in self.calls:
             operation(*arguments, **named)
 
-    return min(wall_seconds(again, device) for _ in range(2))
 
+class PassSeconds:
+    """Adds up the seconds that pass inside compiled passes."""
 
-@contextmanager
-def _timed_passes(seconds: list[float]):
-    """Has every compiled pass append its seconds."""
-    call = Pass.__call__
+    def __init__(self, device: torch.device):
+        self.device, self.total = device, 0.0
 
-    def timed(self, limit=0):
-        started = clock(self.device)
-        results = call(self, limit)
-        seconds.append(clock(self.device) - started)
-        return results
+    def __enter__(self) -> "PassSeconds":
+        self.call = call = Pass.__call__
 
-    Pass.__call__ = timed
-    try:
-        yield
-    finally:
-        Pass.__call__ = call
+        def timed(one, limit=0):
+            started = clock(self.device)
+            results = call(one, limit)
+            self.total += clock(self.device) - started
+            return results
 
+        Pass.__call__ = timed
+        return self
 
-def pass_seconds(work, device: torch.device) -> float:
-    """Seconds of `work()` inside compiled passes."""
-    with _timed_passes(inside := []):
-        work()
-    return sum(inside)
+    def __exit__(self, *error) -> None:
+        Pass.__call__ = self.call
 
 
 @torch.inference_mode()
@@ -117,11 +104,11 @@ def breakdown(lab: Lab, drafters: list[str], *, prompts: int, temperature: float
     rows, refused, texts = [], {}, [(index, text) for some in lab.prompts.values() for index, text in enumerate(some[:prompts])]
     for name in tqdm(("plain", *drafters), desc="breakdown", unit="drafter", file=sys.stderr):
         drafter = None if name == "plain" else lab.drafter(name)
-        eager = _timed_row(lab, name, drafter, texts, temperature, (wall_seconds, operator_seconds))
-        bound = 1e3 * np.sum(_measured_rounds(lab, drafter, texts, temperature, bound_seconds), 1).mean()
+        eager = _timed_row(lab, name, drafter, texts, temperature, (WallSeconds, OperatorSeconds))
+        bound = 1e3 * np.sum(_measured_rounds(lab, drafter, texts, temperature, BoundSeconds), 1).mean()
         rows.append({**eager, "path": "eager", "bound_milliseconds": float(bound)})
         try:
-            fast = _timed_row(lab, name, drafter, texts, temperature, (wall_seconds, pass_seconds), backend)
+            fast = _timed_row(lab, name, drafter, texts, temperature, (WallSeconds, PassSeconds), backend)
             rows.append({**fast, "path": "fast", "bound_milliseconds": float(bound),
                          "times_eager": fast["round_milliseconds"] / eager["round_milliseconds"]})
         except RequestError as error:
@@ -131,22 +118,24 @@ def breakdown(lab: Lab, drafters: list[str], *, prompts: int, temperature: float
 
 def _timed_row(lab: Lab, name: str, drafter, texts, temperature: float, clocks, fast: bool | str = False) -> dict:
     """A row of `breakdown`, from the parts' seconds by either clock: in all and inside operators or passes."""
-    _measured_rounds(lab, drafter, texts[:1], temperature, wall_seconds, fast)  # the first run of a shape pays for memory
-    times, inside = (_measured_rounds(lab, drafter, texts, temperature, measure, fast) for measure in clocks)
+    _measured_rounds(lab, drafter, texts[:1], temperature, WallSeconds, fast)  # the first run of a shape pays for memory
+    times, inside = (_measured_rounds(lab, drafter, texts, temperature, gauge, fast) for gauge in clocks)
     spent, operators = (dict(zip(ROUND_PARTS, (1e3 * np.mean(rows, 0)).tolist())) for rows in (times, inside))
     total = sum(spent.values())
     return {"drafter": name, "rounds": len(times), "milliseconds": spent, "operator_milliseconds": operators,
             "round_milliseconds": total, "python_milliseconds": total - sum(operators.values())}
 
 
-def _measured_rounds(lab: Lab, drafter, texts: list[tuple[int, str]], temperature: float, measure, fast: bool | str = False) -> list[list[float]]:
-    """`measure(work, device)` of each of ROUND_PARTS, for every round of the answers to texts, each with its seed's index."""
+def _measured_rounds(lab: Lab, drafter, texts: list[tuple[int, str]], temperature: float, gauge, fast: bool | str = False) -> list[list[float]]:
+    """What `gauge(device)` says of each of ROUND_PARTS, for every round of the answers to texts, each with its seed's index."""
     rounds = []
     for index, text in texts:
         (request,) = begin_together(lab.target, drafter, [lab.encode(text)], max_new_tokens=lab.max_new_tokens,
                                     temperature=temperature, generator=lab.generator(lab.seed + index), fast=fast)
         while not request.finished:
-            rounds.append(list(measure_parts(request, measure).values()))
+            outcome, parts = measure_parts(request, gauge)
+            rounds.append(list(parts.values()))
+            request.write(outcome)
     return rounds
 
 

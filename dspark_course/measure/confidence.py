@@ -46,7 +46,7 @@ def _blocks_said(lab, drafter, text: str, seed: int, temperature: float) -> list
     if room < 1:
         return []
     answer = rollout(lab, drafter, text, seed, temperature=temperature, policy=_listening(said), max_new_tokens=room)
-    return [(block, r.accepted) for r, block in zip(answer.rounds, said) if r.committed > r.accepted]
+    return [(block, r.accepted) for r, block in zip(answer.rounds, said) if r.committed > r.accepted and len(block) == drafter.gamma]
 
 
 def _listening(said: list):

@@ -4,45 +4,57 @@ Random weights agree on nothing, so nothing would be accepted. Here each round d
 many drafts as a pattern says: the time is real, the acceptance is not, and whoever shows such a number says so.
 """
 
-from functools import partial
+from collections.abc import Callable
+from contextlib import contextmanager
 
 import torch
 
 from dspark_lite.common import paper
 from dspark_lite.common.names import DOMAINS
-from dspark_lite.common.timing import wall_seconds
-from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.decoding.rounds import ROUND_PARTS, Decoder
-from dspark_lite.decoding.sampling import Verdict
-from dspark_lite.decoding.target import Step
+from dspark_lite.common.timing import WallSeconds
+from dspark_lite.decoding.rounds import ROUND_PARTS, Outcome, Text, play_round
+from dspark_lite.decoding.sampling import Verdict, accept
 
 
-class ForcedRounds(Decoder):
-    """One request after its prompt [1, n]; its rounds accept as many drafts as `pattern` says, at most the whole block."""
+class ForcedAccept:
+    """An accept rule that judges a block and then says what `pattern` says, round by round: so many drafts are accepted,
+    at most those that are verified."""
 
-    def __init__(self, target, drafter, input_ids: torch.Tensor, pattern: list[int], *, temperature: float = 1.0,
-                 generator=None):
-        step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
-        state = drafter.begin(input_ids, step.features) if drafter else None
-        super().__init__(target, drafter, cache, state, step.logits[:, -1].argmax(-1), temperature, generator)
-        self.pattern = [min(accepted, drafter.gamma if drafter else 0) for accepted in pattern]
-        self._forced = iter(torch.tensor(self.pattern, device=target.device).split(1))  # [1] for each round
+    def __init__(self, pattern: list[int], device: torch.device):
+        self._forced = iter(torch.tensor(pattern, device=device).split(1))  # [1] for each round
 
-    def accept(self, proposal: Proposal, step: Step) -> Verdict:
-        """Judges the block, and says what the pattern says."""
-        return super().accept(proposal, step)._replace(accepted=next(self._forced))
+    def __call__(self, target_probs, draft_probs, draft_tokens, lengths, generator) -> Verdict:
+        verdict = accept(target_probs, draft_probs, draft_tokens, lengths, generator)
+        return verdict._replace(accepted=next(self._forced).clamp(max=draft_tokens.shape[1]))
 
 
 @torch.inference_mode()
-def timed_rounds(rounds: ForcedRounds, count: int) -> list[dict[str, float]]:
+def forced_text(target, drafter, input_ids: torch.Tensor, pattern: list[int], *, temperature: float = 1.0,
+                generator=None) -> Text:
+    """A prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most the whole block."""
+    step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
+    state = drafter.begin(input_ids, step.features) if drafter else None
+    return Text(target, drafter, cache, state, step.logits[:, -1].argmax(-1), temperature, generator,
+                rule=ForcedAccept(pattern, target.device))
+
+
+def timed_rounds(text: Text, count: int) -> list[dict[str, float]]:
     """Plays so many rounds: milliseconds of each part by round."""
-    return [{part: 1e3 * spent for part, spent in measure_parts(rounds).items()} for _ in range(count)]
+    return [{part: 1e3 * spent for part, spent in measure_parts(text)[1].items()} for _ in range(count)]
 
 
-def measure_parts(decoder: Decoder, measure=wall_seconds) -> dict:
-    """Plays a round of a decoder; `measure(function, device)` is called with each of ROUND_PARTS."""
-    parts = decoder.parts()
-    return {part: measure(partial(next, parts), decoder.target.device) for part in ROUND_PARTS}
+def measure_parts(text: Text, gauge: Callable = WallSeconds) -> tuple[Outcome, dict]:
+    """Plays a round of a text: its outcome, and the `total` of the `gauge(device)` that each of ROUND_PARTS ran in."""
+    totals = {}
+
+    @contextmanager
+    def observe(part: str):
+        with gauge(text.target.device) as gauged:
+            yield
+        totals[part] = gauged.total
+
+    (outcome,) = play_round([text], observe=observe)
+    return outcome, {part: totals[part] for part in ROUND_PARTS}
 
 
 def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:

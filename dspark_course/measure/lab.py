@@ -55,7 +55,7 @@ class Lab:
     def _let_go(self) -> None:
         """Drops the drafter that is held, and what the fast path made of it."""
         held, self._held = self._held, None
-        compiled = [key for key in self.target.fast_parts if held and key[0] is held[1]]
+        compiled = [key for key in self.target.fast_parts if held and isinstance(key[0], tuple) and key[0][0] is held[1]]
         for key in compiled:  # in place: a fast target knows the same parts
             del self.target.fast_parts[key]
         if compiled:

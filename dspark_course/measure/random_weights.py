@@ -26,7 +26,7 @@ from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_lite.models import weights
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from . import roofline, shapes as released
-from .forced_rounds import ForcedRounds, paper_pattern, timed_rounds
+from .forced_rounds import forced_text, paper_pattern, timed_rounds
 from .journal import commit
 from .lab import cap_memory
 
@@ -124,10 +124,10 @@ def _with_drafter(phase, name: str, folder: Path, target, ids: torch.Tensor, pat
     """Loading a drafter ("plain": none), the prompt and the rounds; the drafter is let go at the end."""
     drafter = None if name == "plain" else phase(f"load {name}", partial(load_drafter, str(folder / name), target))
     generator = torch.Generator(target.device).manual_seed(0)
-    rounds = phase(f"prefill, {name}", partial(ForcedRounds, target, drafter, ids, pattern, generator=generator))
-    timed_rounds(rounds, WARM_UP)
-    phase(f"rounds, {name}", partial(timed_rounds, rounds, len(pattern) - WARM_UP),
-          partial(_rounds_row, name, rounds.pattern[WARM_UP:]))
+    pattern = [min(accepted, drafter.gamma if drafter else 0) for accepted in pattern]
+    text = phase(f"prefill, {name}", partial(forced_text, target, drafter, ids, pattern, generator=generator))
+    timed_rounds(text, WARM_UP)
+    phase(f"rounds, {name}", partial(timed_rounds, text, len(pattern) - WARM_UP), partial(_rounds_row, name, pattern[WARM_UP:]))
 
 
 def _phase(rows: list[dict], device: torch.device, title: str, work, summary=lambda result: {}):

@@ -28,7 +28,7 @@ from dspark_lite.common.formats import markdown
 from dspark_lite.common.names import DRAFTER_LABELS as LABELS
 from dspark_lite.common.fingerprint import network
 from . import shapes
-from .forced_rounds import ForcedRounds, measure_parts
+from .forced_rounds import forced_text, measure_parts
 
 LAUNCH = 10.0  # microseconds of the host for an operation
 ROUND_CONTEXT = 256  # tokens before the round
@@ -171,12 +171,12 @@ def multiplied(model) -> int:
 class Launches(TorchDispatchMode):
     """Counts the operations that would each start a kernel on a GPU: views and allocations do not."""
 
-    def __init__(self):
+    def __init__(self, device: torch.device | None = None):
         super().__init__()
-        self.count = 0
+        self.total = 0
 
     def __torch_dispatch__(self, operation, types, arguments=(), named=None):
-        self.count += not (operation.is_view or str(operation.overloadpacket) in NO_KERNEL)
+        self.total += not (operation.is_view or str(operation.overloadpacket) in NO_KERNEL)
         return operation(*arguments, **(named or {}))
 
 
@@ -188,12 +188,6 @@ def launches(drafter: str) -> dict[str, int]:
                          for role in ("target", drafter))
         for one in (target, model) if model else (target,):
             network(one).bfloat16()  # in float32 the casts of a 16-bit model are not there to be counted
-        rounds = ForcedRounds(target, model, torch.ones(1, 8, dtype=torch.long), 2 * [model.gamma if model else 0])
-        measure_parts(rounds)  # the first round finds buffers that have to grow
-        return measure_parts(rounds, _launched)
-
-
-def _launched(function, device: torch.device) -> int:
-    with Launches() as counted:
-        function()
-    return counted.count
+        text = forced_text(target, model, torch.ones(1, 8, dtype=torch.long), 2 * [model.gamma if model else 0])
+        measure_parts(text)  # the first round finds buffers that have to grow
+        return measure_parts(text, Launches)[1]

@@ -28,11 +28,25 @@ class Moment:
         return earlier.event.elapsed_time(self.event) / 1e3 if self.event else self.host - earlier.host
 
 
+class WallSeconds:
+    """A context that knows afterwards, as its `total`, how many seconds passed inside, the device's own work included."""
+
+    def __init__(self, device: torch.device):
+        self.device, self.total = device, 0.0
+
+    def __enter__(self) -> "WallSeconds":
+        self.started = clock(self.device)
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.total = clock(self.device) - self.started
+
+
 def wall_seconds(function, device: torch.device) -> float:
     """Seconds of `function()`, the device's own work included."""
-    started = clock(device)
-    function()
-    return clock(device) - started
+    with WallSeconds(device) as spent:
+        function()
+    return spent.total
 
 
 def time_interleaved(functions: dict, device: torch.device, repeats: int = 20, *, shuffled: bool = False) -> dict[object, list[float]]:

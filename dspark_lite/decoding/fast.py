@@ -97,7 +97,7 @@ class FastTarget(Target):
         self.token_ids = torch.zeros(1, slots, dtype=torch.long, device=target.device)
 
     @torch.inference_mode()
-    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, "Text"]:
+    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, "TextHandle"]:
         """As the target's own, which it is; keys and values then move to static storage."""
         step, cache = super().prefill(input_ids, taps)
         pairs = [(layer.keys, layer.values) for layer in cache.layers]
@@ -105,11 +105,11 @@ class FastTarget(Target):
             self.taps, self.context = taps, StaticContext(pairs)
             self.reading = Pass(self._read, self.context, self.backend, self.device)
         self.context.take_over(pairs, input_ids.shape[1])
-        self.text = Text(self.context)
+        self.text = TextHandle(self.context)
         return step, self.text
 
     @torch.inference_mode()
-    def verify(self, token_ids: torch.Tensor, cache: "Text", taps=()) -> Step:
+    def verify(self, token_ids: torch.Tensor, cache: "TextHandle", taps=()) -> Step:
         """Logits and features of tokens [1, k], at most as many as there are slots."""
         if cache is not self.text:
             raise RequestError("the fast path has begun another text since; decode one after the other, or with fast=False")
@@ -120,7 +120,7 @@ class FastTarget(Target):
         self.context.commit(count)
         return Step(logits[:, :count], None if features is None else features[:, :count])
 
-    def roll_back(self, cache: "Text", dropped: int) -> None:
+    def roll_back(self, cache: "TextHandle", dropped: int) -> None:
         """Forgets the last `dropped` positions."""
         self.context.commit(-dropped)
 
@@ -130,8 +130,8 @@ class FastTarget(Target):
         return self.read(self.token_ids, self.context, self.taps, position_ids=positions, attention_mask={"full_attention": mask})
 
 
-class Text:
-    """What stands for the text that a FastTarget holds until it begins another."""
+class TextHandle:
+    """The newest text of a FastTarget, as its `cache`; it is of no use once another text has begun."""
 
     def __init__(self, context: StaticContext):
         self.context = context
@@ -149,9 +149,11 @@ class PreparedNoise(RandomSource):
         self.numbers: list[tuple[torch.Tensor, bool]] = []  # exponential for tokens (True) or uniform for coins
         self.next = 0
 
-    def refill(self, generator: torch.Generator | None) -> None:
-        """Draws the numbers of the next pass."""
-        for held, exponential in self.numbers:
+    def refill(self, generator: torch.Generator | None, positions: int) -> None:
+        """Draws the numbers of the first `positions` drafts of the next pass, which are [1, V] for each or [1, g, V] for all;
+        those of the others stay as they were."""
+        for held, exponential in self.numbers[:positions]:
+            held = held if held.ndim == 2 else held[:, :positions]
             held.exponential_(generator=generator) if exponential else held.uniform_(generator=generator)
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
@@ -170,13 +172,14 @@ class PreparedNoise(RandomSource):
 
 
 class FastDrafter:
-    """A trained drafter in fixed shapes. `hold(state)` makes static what the drafter's `begin` gives, as its `context` or as a
-    whole; that has `load(state)`, which takes over another, and `enter` and `commit` of a StaticContext."""
+    """A trained drafter in fixed shapes, with blocks of `gamma` drafts. `hold(state)` makes static what the drafter's `begin`
+    gives, as its `context` or as a whole; that has `load(state)`, which takes over another, and `enter` and `commit` of a
+    StaticContext."""
 
-    def __init__(self, drafter, hold, backend: str):
+    def __init__(self, drafter, hold, gamma: int, backend: str):
         column_major(drafter)
         self.drafter, self.hold, self.backend = drafter, hold, backend
-        self.name, self.gamma, self.taps = drafter.name, drafter.gamma, drafter.taps
+        self.name, self.gamma, self.taps = drafter.name, gamma, drafter.taps
         self.room, self.state, self.drafting = drafter.gamma + 1, None, {}
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor):
@@ -192,16 +195,16 @@ class FastDrafter:
 
     @torch.inference_mode()
     def propose(self, state, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float, generator: Randomness) -> Proposal:
-        """A block after `anchor` [1], with the draws that the drafter itself would make."""
+        """A block after `anchor` [1], with the draws that the drafter itself would make. A shorter one, near an answer's end, is
+        the beginning of a whole one: nothing is compiled for it."""
         if isinstance(generator, RandomSource):
             raise RequestError(f"the generator is a {type(generator).__name__}; the fast path draws from a torch.Generator or, with None, from "
                                "torch's own")
         self.anchor.copy_(anchor)
         limit = state.enter(self.room)
-        length = draft_length(gamma, self.gamma)
-        if (length, temperature) not in self.drafting:
-            self.drafting[length, temperature] = Drafting(self, length, temperature, anchor.device)
-        return self.drafting[length, temperature](limit, generator)
+        if temperature not in self.drafting:
+            self.drafting[temperature] = Drafting(self, temperature, anchor.device)
+        return self.drafting[temperature](limit, draft_length(gamma, self.gamma), generator)
 
     @torch.inference_mode()
     def extend(self, state, token_ids: torch.Tensor, features: torch.Tensor) -> None:
@@ -216,21 +219,21 @@ class FastDrafter:
 
 
 class Drafting:
-    """The pass of a FastDrafter that drafts blocks of one length at one temperature."""
+    """The pass of a FastDrafter that drafts whole blocks at one temperature."""
 
-    def __init__(self, fast: FastDrafter, length: int, temperature: float, device: torch.device):
-        self.fast, self.length, self.temperature, self.noise = fast, length, temperature, PreparedNoise()
+    def __init__(self, fast: FastDrafter, temperature: float, device: torch.device):
+        self.fast, self.temperature, self.noise = fast, temperature, PreparedNoise()
         self._propose()  # shows which random numbers it takes
         self.run = Pass(self._propose, fast.state.context, fast.backend, device)
 
-    def __call__(self, limit: int, generator) -> Proposal:
-        self.noise.refill(generator)
+    def __call__(self, limit: int, length: int, generator) -> Proposal:
+        self.noise.refill(generator, length)
         parts = self.run(limit)
-        return Proposal(*(part if part is None else part.clone() for part in parts))  # the next round writes over them
+        return Proposal(*(part if part is None else part[:, :length].clone() for part in parts))  # the next round writes over them
 
     def _propose(self):
         self.noise.next = 0
-        block = self.fast.drafter.propose(self.fast.state, self.fast.anchor, gamma=self.length, temperature=self.temperature,
+        block = self.fast.drafter.propose(self.fast.state, self.fast.anchor, gamma=self.fast.gamma, temperature=self.temperature,
                                           generator=self.noise)
         return block.tokens, block.probs, block.confidence_logits
 
@@ -279,5 +282,5 @@ def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) 
             target.fast_parts[key, backend] = make(*arguments, backend)
         return target.fast_parts[key, backend]
 
-    return (held((length, drafter.taps if drafter else ()), FastTarget, target, length + 1), drafter and held(drafter, drafter.fast),
-            held(length, FastAccept, length, target.vocab_size, target.device))
+    return (held((length, drafter.taps if drafter else ()), FastTarget, target, length + 1),
+            drafter and held((drafter, length), drafter.fast, length), held(length, FastAccept, length, target.vocab_size, target.device))

@@ -1,12 +1,25 @@
-"""A policy as the corridor asks it: begun anew, asked for the lengths of a step, its answer checked."""
+"""A policy chooses how much of each block is verified: it begins anew, gives lengths, and these are checked."""
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from ..common.errors import RequestError
 from .proposal import Proposal
-from .protocols import Policy
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Chooses how much of each block is verified. The text stays exactly the target's if the choice about position k of
+    a request looks at nothing that was drawn at k or later (paper, section 3.2.2 and Appendix A)."""
+
+    def begin(self) -> None:
+        """Forgets earlier steps: called before the first one of a generation or of an engine."""
+
+    def __call__(self, proposal: Proposal) -> torch.Tensor:
+        """Verification lengths [R], from 0 to a block's, of all requests that share a step; of a block that was drafted
+        shorter, near an answer's end, no more is verified than there is."""
 
 
 class Memoryless:
@@ -32,22 +45,26 @@ def started(policy: Policy | Callable[[Proposal], torch.Tensor] | None) -> Polic
     return policy
 
 
-def chosen_lengths(policy: Policy | None, proposal: Proposal) -> list[int]:
-    """The verification length of each request that a policy (None: whole blocks) gives, on the host, which asks for them
-    once; raises RequestError where they are none."""
+def chosen_lengths(policy: Policy | None, proposal: Proposal, block: int | None = None) -> list[int]:
+    """The verification length of each request that a policy (None: all that was drafted) gives, on the host, which
+    waits for them once; where nothing was drafted the policy is not called. Raises RequestError for lengths that are
+    not whole numbers from 0 to `block` (None: to the drafted length; a block is drafted shorter where the answer's end
+    is near)."""
     requests, drafted = proposal.tokens.shape
-    if policy is None or not requests:
+    if policy is None or not requests or not drafted:
         return [drafted] * requests
+    most = drafted if block is None else block
     lengths = policy(proposal)
     if not isinstance(lengths, torch.Tensor):
-        raise RequestError(f"the policy {_name(policy)} gave a {type(lengths).__name__}; a policy gives a tensor of lengths")
+        raise RequestError(f"the policy {_name(policy)} gave a {type(lengths).__name__}; a policy gives a tensor of "
+                           "lengths")
     if lengths.shape != (requests,) or lengths.dtype not in (torch.int32, torch.int64):
-        raise RequestError(f"the policy {_name(policy)} gave {lengths.dtype} of shape {tuple(lengths.shape)}; a policy gives "
-                           f"whole numbers, one for each of the {requests} requests")
+        raise RequestError(f"the policy {_name(policy)} gave {lengths.dtype} of shape {tuple(lengths.shape)}; a policy "
+                           f"gives whole numbers, one for each of the {requests} requests")
     chosen = lengths.tolist()
-    if min(chosen) < 0 or max(chosen) > drafted:
-        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {min(chosen)} to {max(chosen)}; in "
-                           f"blocks of {drafted} drafts they lie between 0 and {drafted}")
+    if min(chosen) < 0 or max(chosen) > most:
+        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {min(chosen)} to {max(chosen)}; "
+                           f"in blocks of {most} drafts they lie between 0 and {most}")
     return chosen
 
 

@@ -1,8 +1,10 @@
-"""One request from prompt to answer: draft a block, choose how much of it to verify, verify, accept, commit."""
+"""One round (draft a block, choose how much of it to verify, verify, accept, commit), and answers made of rounds."""
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -10,11 +12,14 @@ import torch
 from ..common.errors import RequestError
 from ..common.timing import Moment, clock
 from .fast import fast_parts
-from .policy import chosen_lengths, started
-from .proposal import Proposal, stack_proposals
-from .protocols import Drafter, Policy
+from .policy import Policy, chosen_lengths, started
+from .proposal import Drafter, Proposal, draft_length, stack_proposals
 from .sampling import Randomness, Verdict, accept, check_temperature, draw, probabilities, undefined
-from .target import Step, Target, within_memory
+from .target import Target, within_memory
+
+ROUND_PARTS = ("draft", "verify", "accept", "commit")  # those that take time; "schedule" stands after the first
+NOT_FINITE = ("the {} are not finite; load the model in bfloat16 or float32 (float16 overflows above 65,504), or check "
+              "its weights")
 
 
 @dataclass
@@ -51,8 +56,8 @@ class Generation:
 
 
 class Outcome(NamedTuple):
-    """What the host is told of a request's round: its `drafts`, how many of them were `accepted`, the `next_token` drawn
-    after those, and whether the round `failed` (the target's logits were not finite: only the engine lets the others go on)."""
+    """What a round did to one text: of the `drafts` verified so many were `accepted`, and the `next_token` was drawn
+    after them. In a round that `failed` the target's logits were not finite, and none of this counts."""
 
     accepted: int
     next_token: int
@@ -66,12 +71,12 @@ class Outcome(NamedTuple):
 
 
 @dataclass(eq=False)
-class Decoder:
-    """A target and a drafter (None: plain decoding) after the same committed text, ready for the next round: `draft`,
-    `verify`, `accept` and `commit`, in this order.
+class Text:
+    """What a target and a drafter (None: plain decoding) have read of B texts that go on in step.
 
-    `cache` and `state` are what the two have read of the text, all of it but the last token, the `anchor` [B]. Its rows
-    go on in step; `commit` takes one row. Others override a part: measure/forced_rounds.py, losslessness/chi_square.py, serving/engine.py.
+    `cache` and `state` are what the two have read: all but the newest token of each text, the `anchor` [B]. A round
+    reads `block` and `room`, and calls `verify` and `commit`; serving/engine.py has them for texts of different
+    lengths.
     """
 
     target: Target
@@ -85,85 +90,126 @@ class Decoder:
     rule: Callable[..., Verdict] | None = None  # None: sampling.accept
 
     @property
-    def taps(self) -> tuple[int, ...]:
-        """The target's layers that the drafter reads."""
-        return self.drafter.taps if self.drafter else ()
+    def block(self) -> int:
+        """Drafts in a block."""
+        return draft_length(self.gamma, self.drafter.gamma) if self.drafter else 0
 
-    def draft(self) -> Proposal:
-        """The drafted block; an empty one for plain decoding."""
-        if self.drafter is None:
-            return Proposal(self.anchor.new_empty(len(self.anchor), 0),
-                            torch.empty(len(self.anchor), 0, self.target.vocab_size, device=self.anchor.device))
-        with within_memory(f"a block of {self.drafter.name}"):
-            return self.drafter.propose(self.state, self.anchor, gamma=self.gamma, temperature=self.temperature, generator=self.generator)
+    @property
+    def room(self) -> list[int]:
+        """How many drafts of the next block can count, for each text."""
+        return [self.block] * len(self.anchor)
 
-    def verify(self, proposal: Proposal) -> Step:
-        """The target reads the anchor and the block in one pass: logits [B, g+1, V] and features."""
-        self.entering = torch.cat([self.anchor[:, None], proposal.tokens], 1)  # [B, g+1]
-        return self.target.verify(self.entering, self.cache, self.taps)
+    def verify(self, drafts: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+        """The target reads the anchors and the drafts [B, k] after them in one pass; float32 logits [B, k+1, V]. Of
+        text b the first `lengths[b]` drafts count; here all are read."""
+        self.entering = torch.cat([self.anchor[:, None], drafts], 1)  # [B, k+1]
+        step = self.target.verify(self.entering, self.cache, self.drafter.taps if self.drafter else ())
+        self.features = step.features
+        return step.logits
 
-    def accept(self, proposal: Proposal, step: Step) -> Verdict:
-        """How many drafts are accepted [B] and the token after them [B]; everything stays on the device."""
-        target_probs = probabilities(step.logits, self.temperature)  # [B, g+1, V]
-        return (self.rule or accept)(target_probs, proposal.probs, proposal.tokens, None, self.generator)
-
-    def commit(self, proposal: Proposal, step: Step, verdict: Verdict) -> Outcome:
-        """Asks the host for the outcome, once; both caches keep the accepted drafts, the token after them is the anchor.
-
-        Raises RequestError where the target's logits or the draft's probabilities are none that a token can be drawn from.
-        """
-        failed = torch.stack([undefined(step.logits).any(), proposal.probs.isnan().any()])
-        accepted, next_token, *rest = torch.cat([verdict.accepted, verdict.next_token, failed, proposal.tokens[0]]).tolist()
-        check_numbers(*rest[:2])
-        drafts = rest[2:]
-        self.keep(step, accepted + 1)
-        self.anchor = verdict.next_token
-        return Outcome(accepted, next_token, drafts)
-
-    def keep(self, step: Step, count: int) -> None:
-        """Leaves the first `count` of the tokens just verified in both caches."""
+    def commit(self, counts: list[int], next_token: torch.Tensor) -> None:
+        """Leaves the first tokens of those just verified with both models, as many of each text as `counts` says (the
+        same of all); next_token [B] are the new anchors."""
+        count = counts[0]
         self.target.roll_back(self.cache, self.entering.shape[1] - count)
         if self.drafter:
-            features = None if step.features is None else step.features[:, :count]
+            features = None if self.features is None else self.features[:, :count]
             with within_memory(f"the context of {self.drafter.name}"):
                 self.drafter.extend(self.state, self.entering[:, :count], features)
-
-    def parts(self) -> Iterator[str]:
-        """Plays a round with a pause after each part, whose name it yields: for those who time or count the parts."""
-        proposal = self.draft()
-        yield "draft"
-        step = self.verify(proposal)
-        yield "verify"
-        verdict = self.accept(proposal, step)
-        yield "accept"
-        self.commit(proposal, step, verdict)
-        yield "commit"
+        self.anchor = next_token
 
 
-ROUND_PARTS = ("draft", "verify", "accept", "commit")
+@torch.inference_mode()
+def play_round(texts: list[Text], policy: Policy | None = None,
+               observe: Callable[[str], AbstractContextManager] = nullcontext) -> list[Outcome]:
+    """Plays one round of every text and returns what became of each.
+
+    The policy (None: whole blocks) sees all drafted blocks at once and gives each its verification length. A block
+    never reaches past the room that is left. A text of several rows is drafted and verified in one pass. The host waits
+    for the device once a text, and once more for a policy.
+    `observe(part)` is a context that the part is played in: "draft" and "schedule", then of each text "verify",
+    "accept" and "commit". Raises RequestError for a policy's wrong lengths and for draft probabilities that are not
+    finite; nothing of that text is committed then.
+    """
+    with observe("draft"):
+        proposals = [_drafted(text) for text in texts]
+    with observe("schedule"):
+        chosen = iter(chosen_lengths(policy, stack_proposals(proposals), max(text.block for text in texts)))
+    outcomes = []
+    for text, proposal in zip(texts, proposals):
+        lengths = [min(room, proposal.tokens.shape[1], next(chosen)) for room in text.room]
+        proposal = proposal.cut(max(lengths))  # k drafts
+        with observe("verify"):
+            logits = text.verify(proposal.tokens, lengths)  # [B, k+1, V]
+        with observe("accept"):
+            cut = torch.tensor(lengths, device=logits.device) if min(lengths) < max(lengths) else None
+            target_probs = probabilities(logits, text.temperature)
+            verdict = (text.rule or accept)(target_probs, proposal.probs, proposal.tokens, cut, text.generator)
+        with observe("commit"):
+            rows = _on_the_host(proposal, logits, verdict)
+            outcomes += [Outcome(accepted, next_token, drafts[:length], bool(failed))
+                         for (accepted, next_token, failed, *drafts), length in zip(rows, lengths)]
+            text.commit([accepted + 1 for accepted, *_ in rows], verdict.next_token)
+    return outcomes
+
+
+def _drafted(text: Text) -> Proposal:
+    """A block of drafts that can count; an empty one where there is no drafter or no room."""
+    room = text.room
+    length = min(text.block, max(room))
+    if length < 1:
+        return Proposal(text.anchor.new_empty(len(text.anchor), 0),
+                        torch.empty(len(text.anchor), 0, text.target.vocab_size, device=text.anchor.device))
+    with within_memory(f"a block of {text.drafter.name}"):
+        block = text.drafter.propose(text.state, text.anchor, gamma=length, temperature=text.temperature,
+                                     generator=text.generator)
+    return block.within(room)
+
+
+def _on_the_host(proposal: Proposal, logits: torch.Tensor, verdict: Verdict) -> list[list[int]]:
+    """A row a text: accepted drafts, the next token, whether the target failed, then the drafts. Raises RequestError
+    where the drafter alone failed."""
+    failed, broken = undefined(logits).any(1), proposal.probs.isnan().flatten(1).any(1)
+    decided = torch.stack([broken & ~failed, verdict.accepted, verdict.next_token, failed], 1)
+    rows = torch.cat([decided, proposal.tokens], 1).tolist()
+    if any(row[0] for row in rows):
+        raise RequestError(NOT_FINITE.format("drafter's probabilities"))
+    return [row[1:] for row in rows]
 
 
 def check_request(target, input_ids: torch.Tensor, max_new_tokens: int, temperature: float) -> None:
-    """Raises RequestError for an empty or overlong prompt, a negative temperature or nothing to generate."""
+    """Raises RequestError for an empty or overlong prompt, ids that this target does not have, a negative temperature
+    or nothing to generate."""
     check_temperature(temperature)
+    if not isinstance(input_ids, torch.Tensor):
+        raise RequestError(f"input_ids is a {type(input_ids).__name__}; generate takes a tensor of token ids, [1, n]")
     if input_ids.ndim != 2 or input_ids.shape[0] != 1:
         raise RequestError(f"input_ids has shape {tuple(input_ids.shape)}; generate takes one request, [1, n]")
     if input_ids.shape[1] == 0:
         raise RequestError("the prompt is empty; give at least one token")
-    if max_new_tokens < 1:
-        raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
+    if not isinstance(max_new_tokens, Integral) or max_new_tokens < 1:
+        raise RequestError(f"max_new_tokens is {max_new_tokens!r}; it must be a whole number, 1 or more")
     longest = target.max_positions - max_new_tokens
     if input_ids.shape[1] > longest:
         raise RequestError(f"the prompt has {input_ids.shape[1]} tokens; with {max_new_tokens} new ones this target "
                            f"has positions for at most {longest}")
+    least, most = torch.stack(input_ids.aminmax()).tolist()
+    if input_ids.dtype not in (torch.int32, torch.int64) or not 0 <= least <= most < target.vocab_size:
+        raise RequestError(f"the prompt holds {input_ids.dtype} from {least} to {most}; the token ids of this target "
+                           f"are whole numbers from 0 to {target.vocab_size - 1}")
 
 
-def check_numbers(target_failed: bool, drafter_failed: bool = False) -> None:
-    """Raises RequestError for a model whose numbers are none that a token can be drawn from."""
-    if target_failed or drafter_failed:
-        model = "target's logits" if target_failed else "drafter's probabilities"
-        raise RequestError(f"the {model} are not finite; load the model in bfloat16 or float32 (float16 overflows above 65,504), or check "
-                           "its weights")
+def stop_set(target, stop_token_ids) -> set[int]:
+    """The ids that end an answer, the target's own for None; raises RequestError unless they are whole numbers."""
+    if stop_token_ids is None:
+        return set(target.stop_token_ids)
+    try:
+        stop = set(stop_token_ids)
+    except TypeError:
+        stop = {None}
+    if not all(isinstance(token, Integral) for token in stop):
+        raise RequestError(f"stop_token_ids is {stop_token_ids!r}; give a list of token ids, as [0], or an empty one")
+    return stop
 
 
 def until_stop(tokens: list[int], stop_token_ids) -> list[int]:
@@ -174,12 +220,15 @@ def until_stop(tokens: list[int], stop_token_ids) -> list[int]:
     return tokens
 
 
-class _Request(Decoder):
-    """A decoder that has read a prompt [1, n], and the answer that its rounds write."""
+class _Request(Text):
+    """The text of a prompt [1, n] and its answer, which `write` adds a round's tokens to."""
 
-    def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature=0.0, stop_token_ids=None, generator=None,
-                 gamma=None, rule=None, fast=False):
+    def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature=0.0, stop_token_ids=None,
+                 generator=None, gamma=None, rule=None, fast=False):
         check_request(target, input_ids, max_new_tokens, temperature)
+        self.max_new_tokens, self.stop = max_new_tokens, stop_set(target, stop_token_ids)
+        if drafter:
+            draft_length(gamma, drafter.gamma)  # raises for a block that it does not draft
         if fast:
             target, drafter, compiled_rule = fast_parts(target, drafter, gamma, fast)
             rule = rule or compiled_rule
@@ -187,7 +236,8 @@ class _Request(Decoder):
         step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
         anchor = draw(probabilities(step.logits[:, -1], temperature), generator)  # [1]
         token, failed = torch.cat([anchor, undefined(step.logits[:, -1])]).tolist()
-        check_numbers(failed)
+        if failed:
+            raise RequestError(NOT_FINITE.format("target's logits"))
         self.answer = Generation(token_ids=[token])
         self.begun = clock(target.device)
         self.answer.prefill_seconds = self.begun - reading
@@ -197,61 +247,62 @@ class _Request(Decoder):
             with within_memory(f"the context of {drafter.name}"):
                 state = drafter.begin(input_ids, step.features)
         super().__init__(target, drafter, cache, state, anchor, temperature, generator, gamma, rule)
-        self.max_new_tokens = max_new_tokens
-        self.stop = set(target.stop_token_ids if stop_token_ids is None else stop_token_ids)
 
     @property
     def finished(self) -> bool:
         """Whether the answer has its last token."""
         return len(self.answer.token_ids) >= self.max_new_tokens or self.answer.token_ids[-1] in self.stop
 
-    def draft(self) -> Proposal:
-        """Notes when drafting began."""
-        self.drafting = Moment(self.target.device)
-        return super().draft()
+    @property
+    def room(self) -> list[int]:
+        """One token less than the answer lacks: the round draws the last one itself."""
+        return [self.max_new_tokens - len(self.answer.token_ids) - 1]
 
-    def verify(self, proposal: Proposal) -> Step:
-        """Notes when verification began."""
-        self.verifying = Moment(self.target.device)
-        return super().verify(proposal)
-
-    def commit(self, proposal: Proposal, step: Step, verdict: Verdict) -> Outcome:
-        """Writes the round's tokens to the answer, up to a stop token and to its longest length."""
-        outcome = super().commit(proposal, step, verdict)
-        room = self.max_new_tokens - len(self.answer.token_ids)
-        tokens, now = until_stop(outcome.tokens, self.stop)[:room], time.perf_counter()
-        draft_seconds = self.verifying.device_seconds_since(self.drafting)
+    def write(self, outcome: Outcome, draft_seconds: float = 0.0, verify_seconds: float = 0.0) -> None:
+        """Adds a round's tokens to the answer, up to a stop token; raises RequestError for a round that failed."""
+        if outcome.failed:
+            raise RequestError(NOT_FINITE.format("target's logits"))
+        tokens = until_stop(outcome.tokens, self.stop)
         self.answer.token_ids += tokens
         self.answer.rounds.append(Round(len(outcome.drafts), outcome.accepted, len(tokens), outcome.drafts, tokens,
-                                        draft_seconds, now - self.drafting.host - draft_seconds))
-        self.answer.decode_seconds = now - self.begun
-        return outcome
+                                        draft_seconds, verify_seconds))
+        self.answer.decode_seconds = time.perf_counter() - self.begun
 
 
-@torch.inference_mode()
+class _Stopwatch:
+    """Observes a round: the moments at which drafting and verification began."""
+
+    def __init__(self, device: torch.device):
+        self.device, self.begun = device, {}
+
+    def __call__(self, part: str) -> AbstractContextManager:
+        if part in ("draft", "verify") and part not in self.begun:
+            self.begun[part] = Moment(self.device)
+        return nullcontext()
+
+    def seconds(self) -> tuple[float, float]:
+        """Seconds spent drafting and, after that, until now."""
+        drafting = self.begun["verify"].device_seconds_since(self.begun["draft"])
+        return drafting, time.perf_counter() - self.begun["draft"].host - drafting
+
+
 def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int, temperature: float = 0.0,
              policy: Policy | None = None, stop_token_ids=None, generator: Randomness = None,
-             gamma: int | None = None, rule: Callable[..., Verdict] | None = None, fast: bool | str = False) -> Generation:
+             gamma: int | None = None, rule: Callable[..., Verdict] | None = None,
+             fast: bool | str = False) -> Generation:
     """Decodes one request, input_ids [1, n]; `drafter=None` is plain decoding, one token per round.
 
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all); `gamma` drafts fewer than the
     drafter's block; `stop_token_ids` defaults to the target's; `rule` accepts in the place of `sampling.accept` (None).
-    `fast` decodes in fixed, compiled shapes (decoding/fast.py), which writes the same tokens and takes a minute to prepare:
-    True, or the name of a backend of torch.compile.
-    Raises RequestError for input that cannot be decoded, for a fast path that cannot be had, and for lengths that are none.
-    The host is asked once per round for the outcome, and once more where a policy chooses.
+    `fast` decodes in fixed, compiled shapes (decoding/fast.py), which writes the same tokens and takes a minute to
+    prepare: True, or the name of a backend of torch.compile.
+    Raises RequestError for input that cannot be decoded, a fast path that is not there, and wrong lengths of a policy.
+    The host waits once per round for the outcome, and once more where a policy chooses.
     """
-    request = _Request(target, drafter, input_ids, max_new_tokens=max_new_tokens, temperature=temperature,
-                       stop_token_ids=stop_token_ids, generator=generator, gamma=gamma, rule=rule, fast=fast)
-    policy = started(policy) if drafter else None
-    while not request.finished:
-        proposal = request.draft()
-        (length,) = chosen_lengths(policy, proposal)
-        proposal = proposal.cut(length)
-        step = request.verify(proposal)
-        verdict = request.accept(proposal, step)
-        request.commit(proposal, step, verdict)
-    return request.answer
+    (answer,) = generate_together(target, drafter, [input_ids], policy=policy, max_new_tokens=max_new_tokens,
+                                  temperature=temperature, stop_token_ids=stop_token_ids, generator=generator,
+                                  gamma=gamma, rule=rule, fast=fast)
+    return answer
 
 
 def generate_together(target, drafter, prompts: list[torch.Tensor], *, policy: Policy | None = None,
@@ -262,9 +313,22 @@ def generate_together(target, drafter, prompts: list[torch.Tensor], *, policy: P
     itself. A request's seconds include its waiting for the others.
     """
     requests, policy = begin_together(target, drafter, prompts, **options), started(policy)
-    while not all(request.finished for request in requests):
-        step_together(requests, policy)
+    while unfinished := [request for request in requests if not request.finished]:
+        step_together(unfinished, policy)
     return [request.answer for request in requests]
+
+
+def stream(target, drafter, input_ids: torch.Tensor, *, policy: Policy | None = None, **options) -> Iterator[list[int]]:
+    """Yields the tokens of `generate`, those of a round together, as soon as they are committed; options as there.
+
+    The first list holds the token that comes from the prompt's own pass. What is wrong with a request is raised when
+    the first list is taken.
+    """
+    (request,), policy = begin_together(target, drafter, [input_ids], **options), started(policy)
+    yield list(request.answer.token_ids)
+    while not request.finished:
+        step_together([request], policy)
+        yield request.answer.rounds[-1].tokens
 
 
 @torch.inference_mode()
@@ -273,15 +337,8 @@ def begin_together(target, drafter, prompts: list[torch.Tensor], **options) -> l
     return [_Request(target, drafter, prompt, **options) for prompt in prompts]
 
 
-@torch.inference_mode()
-def step_together(requests: list[_Request], policy: Policy | None) -> None:
-    """One round of every request that is not finished: that of `generate`, with lengths chosen for all at once."""
-    active = [request for request in requests if not request.finished]
-    proposals = [request.draft() for request in active]
-    if policy is not None and active[0].drafter:
-        lengths = chosen_lengths(policy, stack_proposals(proposals))
-        proposals = [proposal.cut(length) for proposal, length in zip(proposals, lengths)]
-    for request, proposal in zip(active, proposals):
-        step = request.verify(proposal)
-        verdict = request.accept(proposal, step)
-        request.commit(proposal, step, verdict)
+def step_together(requests: list[_Request], policy: Policy | None = None) -> None:
+    """One round of requests that are not finished, written to their answers with its seconds."""
+    watch = _Stopwatch(requests[0].target.device)
+    for request, outcome in zip(requests, play_round(requests, policy, watch)):
+        request.write(outcome, *watch.seconds())

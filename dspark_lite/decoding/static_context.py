@@ -6,8 +6,9 @@ key heads of size d, r query heads share one.
 """
 
 import torch
-import torch.nn.functional as F
 from transformers import AttentionInterface
+
+from .attention import attend, hiding
 
 STATIC = "dspark_lite_static"  # the name of `static_attention` in transformers
 MIN_CAPACITY = 2048  # entries; storage doubles from here on
@@ -70,16 +71,12 @@ class StaticContext:
 
     def mask(self, tokens: int) -> torch.Tensor:
         """Hides what stands after the block of so many tokens, [1, 1, 1, S], as numbers to add to scores."""
-        return self._hiding(self.seen < self.start + self.ahead + tokens)
+        return hiding(self.seen < self.start + self.ahead + tokens, self.dtype)[None, None]
 
     def causal_mask(self, positions: torch.Tensor, groups: int) -> torch.Tensor:
         """Hides from the tokens at positions [1, T] what comes after each, [1, 1, groups * T, S]: `groups` query heads that
         share a key head stand below one another."""
-        return self._hiding((self.seen <= positions[0, :, None]).repeat(groups, 1))
-
-    def _hiding(self, visible: torch.Tensor) -> torch.Tensor:
-        hidden = torch.zeros(visible.shape, dtype=self.dtype, device=visible.device)
-        return hidden.masked_fill(~visible, -torch.inf)[None, None]
+        return hiding((self.seen <= positions[0, :, None]).repeat(groups, 1), self.dtype)[None, None]
 
     def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes keys and values [1, m, T, d] after the context and returns everything up to the limit, [1, m, S, d]."""
@@ -105,10 +102,8 @@ def _rounded(needed: int, device: torch.device) -> int:
 
 
 def static_attention(module, query, key, value, attention_mask, *, scaling, **options):
-    """transformers' attention interface: query [1, n, T, d], key and value [1, m, S, d]; returns [1, T, n, d] and no weights."""
-    stacked = query.unflatten(1, (key.shape[1], -1)).flatten(2, 3)  # [1, m, r * T, d]
-    mixed = F.scaled_dot_product_attention(stacked, key, value, attn_mask=attention_mask, scale=scaling)
-    return mixed.reshape(*query.shape[:3], -1).transpose(1, 2), None
+    """transformers' attention interface: query [1, n, T, d], key and value [1, m, S, d]; returns [1, T, n, d], no weights."""
+    return attend(query, key, value, attention_mask, scaling).transpose(1, 2), None
 
 
 AttentionInterface.register(STATIC, static_attention)

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from ..decoding.fast import FastDrafter
-from ..decoding.proposal import Proposal, draft_length
-from ..decoding.protocols import Context
+from ..decoding.proposal import Context, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
 from .backbone import ContextCache, DraftConfig, Layer, StaticDraftContext, rotary
 
@@ -101,9 +100,9 @@ class Autoregressive(nn.Module):
         tokens, _, probs = self.draw_chain(state, anchor, draft_length(gamma, self.gamma), temperature, generator)
         return Proposal(tokens, probs)
 
-    def fast(self, backend: str) -> FastDrafter:
-        """This drafter on the fast path."""
-        return FastDrafter(self, StaticChainState, backend)
+    def fast(self, gamma: int, backend: str) -> FastDrafter:
+        """This drafter on the fast path, with blocks of `gamma` drafts."""
+        return FastDrafter(self, StaticChainState, gamma, backend)
 
     def draw_chain(self, state: ChainState, anchor: torch.Tensor, length: int, temperature: float, generator):
         """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V]."""

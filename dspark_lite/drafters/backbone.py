@@ -5,14 +5,14 @@ in every layer's cache. The block [anchor, mask, ..., mask] then attends to the 
 itself (paper, section 3.1). Shapes: B rows, T tokens, H hidden size, n query heads, m key heads, d head size.
 """
 
-import functools
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..decoding.protocols import Context
+from ..decoding.attention import attend, hiding
+from ..decoding.proposal import Context
 from ..decoding.static_context import StaticContext
 
 
@@ -48,15 +48,6 @@ def rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Te
     cos, sin = rope
     left, right = x.chunk(2, -1)
     return x * cos.to(x.dtype) + torch.cat([-right, left], -1) * sin.to(x.dtype)
-
-
-@functools.cache
-def flex_attention(device: str):
-    """FlexAttention, compiled for a GPU: only there does it leave out what the mask hides."""
-    from torch.nn.attention import flex_attention  # a slow import, of which drafting needs nothing
-
-    attention = flex_attention.flex_attention
-    return torch.compile(attention) if device == "cuda" else attention
 
 
 def block_sparse(device: torch.device) -> bool:
@@ -123,24 +114,6 @@ class StaticDraftContext(StaticContext):
     def load(self, cache: ContextCache) -> None:
         """Holds what this cache holds."""
         self.take_over(cache.pairs, cache.length)
-
-
-def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask, scale: float) -> torch.Tensor:
-    """softmax(scale * queries keys^T) values, [B, n, T, d]: n/m of the queries [B, n, T, d] share each key head of keys and
-    values [B, m, S, d], as in F.scaled_dot_product_attention(..., enable_gqa=True) of lesson 04.
-
-    Here the queries that share a key head stand below one another, so that its keys are read once, which is faster for many
-    rows. `mask` is None, a row for all queries [B, 1, 1, S], one for each [B, 1, T, S] or one for each of those stacked
-    [B, 1, n/m * T, S], boolean (True: may be seen) or added to the scores; or block-sparse, for FlexAttention on a GPU.
-    """
-    if mask is not None and not isinstance(mask, torch.Tensor):
-        sparse, dtype = flex_attention(queries.device.type), values.dtype
-        return sparse(queries.to(dtype), keys.to(dtype), values, block_mask=mask, scale=scale, enable_gqa=True)
-    stacked = queries.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # [B, m, n/m * T, d]
-    if mask is not None and 1 < mask.shape[2] == queries.shape[2]:
-        mask = mask.repeat(1, 1, queries.shape[1] // keys.shape[1], 1)  # [B, 1, n/m * T, S]
-    mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=scale)  # [B, m, n/m * T, d]
-    return mixed.reshape(*queries.shape[:3], values.shape[-1])
 
 
 def packed_attention(queries: torch.Tensor, context, own, hidden_from: torch.Tensor, scale: float) -> torch.Tensor:
@@ -300,8 +273,6 @@ class Backbone(nn.Module):
         context = self.context(features)  # [B, n, H]
         positions = torch.arange(context.shape[1], device=context.device)
         context_rope = self.rope(positions.expand(len(context), -1))
-        hidden_from = torch.zeros(*anchors.shape, len(positions), device=context.device)
-        hidden_from.masked_fill_(positions >= anchors[..., None], float("-inf"))  # [B, K, n]
         ids = self.block_ids(anchor_ids)  # [B, K, g]
         slots = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
         rope, x = self.rope(slots.flatten(1)), self.embed(ids.flatten(1))  # x: [B, K * g, H]
@@ -311,7 +282,8 @@ class Backbone(nn.Module):
             reads = self.reads_context(index)
             past = attention.keys_values(context, context_rope) if reads else [part[:, :, :0] for part in own]
             if mask is None or not reads:
-                mixed = packed_attention(queries, past, own, hidden_from[..., :past[0].shape[2]], attention.scale)
+                hidden_from = hiding(positions[:past[0].shape[2]] < anchors[..., None], torch.float32)  # [B, K, n]
+                mixed = packed_attention(queries, past, own, hidden_from, attention.scale)
             else:
                 keys, values = (torch.cat(pair, 2) for pair in zip(past, own))  # [B, m, n + K * g, d]
                 mixed = attend(queries, keys, values, mask, attention.scale).transpose(1, 2).flatten(2)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ..decoding.fast import FastDrafter
-from ..decoding.proposal import Proposal, draft_length
-from ..decoding.protocols import Context
+from ..decoding.proposal import Context, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
 from .backbone import Backbone, ContextCache, DraftConfig, StaticDraftContext
 from .heads import SEQUENTIAL_HEADS, ConfidenceHead
@@ -68,9 +67,9 @@ class DSpark(Backbone):
         logits = self.confidence_logits(hidden, self.previous(anchor, tokens))
         return Proposal(tokens, probs, None if logits is None else self.calibrated(logits.float()))
 
-    def fast(self, backend: str) -> FastDrafter:
-        """This drafter on the fast path."""
-        return FastDrafter(self, StaticDraftContext, backend)
+    def fast(self, gamma: int, backend: str) -> FastDrafter:
+        """This drafter on the fast path, with blocks of `gamma` drafts."""
+        return FastDrafter(self, StaticDraftContext, gamma, backend)
 
     def calibrated(self, confidence_logits: torch.Tensor) -> torch.Tensor:
         """Float32 logits [B, g] over the temperature of each position; as they are where none were fitted."""

@@ -14,7 +14,7 @@ class PromptLookup:
     def __init__(self, vocab_size: int, gamma: int = 7, longest: int = 3):
         self.vocab_size, self.gamma, self.longest = vocab_size, gamma, longest
 
-    def fast(self, backend: str) -> "PromptLookup":
+    def fast(self, gamma: int, backend: str) -> "PromptLookup":
         """This drafter on the fast path: it has no pass."""
         return self
 

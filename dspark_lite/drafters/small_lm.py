@@ -28,9 +28,9 @@ class SmallLM:
     def __init__(self, model: Target, gamma: int = 7):
         self.model, self.gamma = model, gamma
 
-    def fast(self, backend: str) -> "SmallLM":
+    def fast(self, gamma: int, backend: str) -> "SmallLM":
         """This drafter on the fast path: a pass reads the anchor, and before it a token of a block that was accepted whole."""
-        return SmallLM(FastTarget(self.model, 2, backend), self.gamma)
+        return SmallLM(FastTarget(self.model, 2, backend), gamma)
 
     def begin(self, prompt_ids: torch.Tensor, features=None) -> SmallLMState:
         """Reads the prompt [B, n]."""

@@ -3,10 +3,9 @@
 import torch
 
 from ..common.errors import RequestError
-from ..decoding.proposal import Proposal, draft_length
-from ..decoding.rounds import Decoder, generate
-from ..decoding.sampling import Randomness, Verdict, accept, probabilities
-from ..decoding.target import Step
+from ..decoding.proposal import draft_length
+from ..decoding.rounds import Text, generate, play_round
+from ..decoding.sampling import Randomness, accept, probabilities
 
 MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
 MAX_ROWS = 256  # rounds in one batch
@@ -38,38 +37,26 @@ def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[
     return anchor.item(), probabilities(target.verify(anchor[:, None], cache).logits[0, -1], temperature)
 
 
-class _SamePrompt(Decoder):
-    """Rounds after the same prompt and anchor in many rows, judged by the rule under test. Nothing is committed, so that
-    every batch of rounds starts from the same place. The prompt is read once and its cache shared out to the rows."""
+class _SamePrompt(Text):
+    """Many rows after the same prompt [1, n] and anchor, its most probable next token. The prompt is read once and its cache
+    shared out to the rows; nothing stays committed, so that every round starts from the same place."""
 
-    def __init__(self, target, drafter, prompt_ids: torch.Tensor, rows: int, rule, **options):
+    def __init__(self, target, drafter, prompt_ids: torch.Tensor, rows: int, **options):
         step, cache = target.prefill(prompt_ids, drafter.taps)
         cache.batch_repeat_interleave(rows)
         features = None if step.features is None else step.features.expand(rows, -1, -1)
         state = drafter.begin(prompt_ids.expand(rows, -1), features)
-        anchor = step.logits[:, -1].argmax(-1).expand(rows)  # [B]
-        super().__init__(target, drafter, cache, state, anchor, **options)
-        self.rule = rule
+        super().__init__(target, drafter, cache, state, step.logits[:, -1].argmax(-1).expand(rows), **options)
 
-    def accept(self, proposal: Proposal, step: Step) -> Verdict:
-        """The verdict of the rule under test."""
-        target_probs = probabilities(step.logits, self.temperature)
-        return self.rule(target_probs, proposal.probs, proposal.tokens, None, self.generator)
-
-    def first_tokens(self) -> torch.Tensor:
-        """Plays a round; the first token [B] that each row would commit."""
-        proposal = self.draft()
-        step = self.verify(proposal)
-        accepted, next_token = self.accept(proposal, step)
-        self.keep(step, 0)
-        first = torch.cat([proposal.tokens, next_token[:, None]], 1)[:, 0]  # an empty block has no draft
-        return torch.where(accepted > 0, first, next_token)
+    def commit(self, counts: list[int], next_token: torch.Tensor) -> None:
+        """Forgets the round."""
+        super().commit([0], self.anchor)
 
 
 @torch.inference_mode()
 def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, temperature: float, generator: Randomness,
                       gamma: int | None = None, accept=accept) -> torch.Tensor:
-    """How often each token [V] came after the anchor in `draws` rounds of drafting, verifying and accepting.
+    """How often each token [V] came after the anchor in `draws` rounds.
 
     The prompt [1, n] and the anchor, its most probable next token, are the same in every round; the first token that
     a round commits is counted, which a block of `gamma` drafts (None: whole ones) decides however short it is. `accept` is
@@ -77,11 +64,12 @@ def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, tem
     """
     gamma = draft_length(gamma, drafter.gamma)
     rows = max(1, min(draws, MAX_ROWS, MAX_LOGITS // (target.vocab_size * (gamma + 1))))
-    rounds = _SamePrompt(target, drafter, prompt_ids, rows, accept, temperature=temperature, generator=generator, gamma=gamma)
-    counts = torch.zeros(target.vocab_size, dtype=torch.long, device=prompt_ids.device)
+    same = _SamePrompt(target, drafter, prompt_ids, rows, temperature=temperature, generator=generator, gamma=gamma, rule=accept)
+    counts = torch.zeros(target.vocab_size, dtype=torch.long)
     for start in range(0, draws, rows):
-        counts += torch.bincount(rounds.first_tokens()[:draws - start], minlength=target.vocab_size)
-    return counts
+        first = torch.tensor([outcome.tokens[0] for outcome in play_round([same])])
+        counts += torch.bincount(first[:draws - start], minlength=target.vocab_size)
+    return counts.to(prompt_ids.device)
 
 
 def pooled_cells(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -82,22 +82,24 @@ def _check_paths(visited: int) -> None:
 
 
 def output_distribution(target, drafter, policy, length: int, *, prompt=(0,), temperature: float = 1.0,
-                        gamma: int | None = None) -> dict[tuple[int, ...], float]:
+                        gamma: int | None = None, max_new_tokens: int | None = None) -> dict[tuple[int, ...], float]:
     """Exact probability of every sequence of `length` new tokens after `prompt`, as `generate` produces them.
 
-    `drafter=None` gives the target's own distribution. Raises RequestError where there are too many paths to visit.
+    `drafter=None` gives the target's own distribution. The sequences begin answers of `max_new_tokens`, which cut the last
+    blocks where they are near (None: so many that every block is whole). Raises RequestError where there are too many paths
+    to visit.
     """
-    joint = joint_distribution(target, drafter, policy, length, [prompt], temperature=temperature, gamma=gamma)
+    joint = joint_distribution(target, drafter, policy, length, [prompt], temperature=temperature, gamma=gamma, max_new_tokens=max_new_tokens)
     return {tokens: probability for (tokens,), probability in joint.items()}
 
 
 def joint_distribution(target, drafter, policy, length: int, prompts, *, temperature: float = 1.0,
-                       gamma: int | None = None) -> dict[tuple[tuple[int, ...], ...], float]:
+                       gamma: int | None = None, max_new_tokens: int | None = None) -> dict[tuple[tuple[int, ...], ...], float]:
     """`output_distribution` of requests that share every step: probability of each tuple of their answers."""
-    lasting = (target, drafter, getattr(policy, "cost_table", None))
+    lasting, longest = (target, drafter, getattr(policy, "cost_table", None)), max_new_tokens or length + (drafter.gamma if drafter else 0)
 
     def begin(path):
-        requests = begin_together(target, drafter, [torch.tensor([list(prompt)]) for prompt in prompts], max_new_tokens=length,
+        requests = begin_together(target, drafter, [torch.tensor([list(prompt)]) for prompt in prompts], max_new_tokens=longest,
                                   temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma)
         return requests, started(_copied(policy, *lasting))
 
@@ -105,24 +107,25 @@ def joint_distribution(target, drafter, policy, length: int, prompts, *, tempera
     waiting, followed = list(outcomes(begin)), 0
     while waiting:
         (requests, rule), probability = waiting.pop()
-        if all(request.finished for request in requests):
-            tokens = tuple(tuple(request.answer.token_ids) for request in requests)
+        if all(len(request.answer.token_ids) >= length for request in requests):
+            tokens = tuple(tuple(request.answer.token_ids[:length]) for request in requests)
             found[tokens] = found.get(tokens, 0.0) + probability
             continue
-        after = [(state, probability * share) for state, share in outcomes(partial(_stepped, requests, rule, lasting))]
+        after = [(state, probability * share) for state, share in outcomes(partial(_stepped, requests, rule, lasting, length))]
         followed += len(after)
         _check_paths(followed)
         waiting += after
     return found
 
 
-def _stepped(requests: list, policy, lasting: tuple, path: Path) -> tuple[list, object]:
-    """Copies of requests and policy, all but what is `lasting`, after a step whose random decisions follow `path`."""
+def _stepped(requests: list, policy, lasting: tuple, length: int, path: Path) -> tuple[list, object]:
+    """Copies of requests and policy, all but what is `lasting`, after a step of those that have not `length` tokens yet; its
+    random decisions follow `path`."""
     for request in requests:
         request.generator = path
         request.answer.rounds.clear()  # nobody reads them, and copies take time
     requests, policy = _copied((requests, policy), *lasting, path)
-    step_together(requests, policy)
+    step_together([request for request in requests if len(request.answer.token_ids) < length], policy)
     return requests, policy
 
 

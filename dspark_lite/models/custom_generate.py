@@ -10,8 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from ..common.errors import RequestError
-from ..decoding.policy import started
-from ..decoding.protocols import Policy
+from ..decoding.policy import Policy, started
 from ..decoding.rounds import Generation, begin_together, step_together
 from ..decoding.target import Step, Target
 from .checkpoints import load_drafter

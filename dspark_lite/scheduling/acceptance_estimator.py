@@ -70,7 +70,7 @@ class _Watched:
     """A drafter's state, the margins [g] of the block drafted last, and how much of that block was verified."""
 
     def __init__(self, state):
-        self.state, self.margins, self.verified = state, None, 0
+        self.state, self.margins, self.verified = state, torch.empty(0), 0
 
 
 class WithEstimate:
@@ -98,12 +98,14 @@ class WithEstimate:
         proposal = self.drafter.propose(state.state, anchor, gamma=gamma, temperature=temperature, generator=generator)
         found = margins(proposal.probs)
         state.margins, state.verified = found[0], found.shape[1]
-        self._drafted.append(state)
+        if state.verified:
+            self._drafted.append(state)
         return Proposal(proposal.tokens, proposal.probs, self.estimator.logits(found))
 
     def extend(self, state: _Watched, token_ids, features) -> None:
         """Takes in the anchor and the accepted drafts, and learns from how many they are."""
         self.estimator.learn(state.margins, state.verified, token_ids.shape[1] - 1)
+        state.margins, state.verified = state.margins[:0], 0  # the next round may have no block
         self.drafter.extend(state.state, token_ids, features)
 
     def policy(self, policy) -> "_Noting":
@@ -125,7 +127,10 @@ class _Noting:
     def __call__(self, proposal: Proposal) -> torch.Tensor:
         """The lengths of the policy inside."""
         lengths = chosen_lengths(self.inner, proposal)
-        for state, length in zip(self.drafter._drafted, lengths):
+        # A request without a draft, in its answer's last round, has no state here.
+        drafted = (proposal.confidence_logits > -torch.inf).sum(1).tolist()
+        verified = [min(length, count) for length, count in zip(lengths, drafted) if count]
+        for state, length in zip(self.drafter._drafted, verified):
             state.verified = length
         self.drafter._drafted.clear()
         return torch.tensor(lengths, device=proposal.tokens.device)

@@ -1,6 +1,6 @@
 """Which part of a drafted block is worth verifying: policies that turn proposals into verification lengths.
 
-A policy (decoding/protocols.py) gives lengths [R], each between 0 and the drafted length; the proposal holds the blocks of
+A policy (decoding/policy.py) gives lengths [R], each between 0 and the drafted length; the proposal holds the blocks of
 all requests that share a step. It keeps the output distribution exact when the decision about position k of a request
 looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
 """
@@ -10,9 +10,8 @@ from collections import deque
 import torch
 
 from ..common.errors import RequestError
-from ..decoding.policy import Memoryless
+from ..decoding.policy import Memoryless, Policy
 from ..decoding.proposal import Proposal
-from ..decoding.protocols import Policy
 from .cost_table import Costs, CostTable
 
 LAG = 2  # steps between the confidences that set a budget and the step that spends it (paper, section 5.2)

@@ -1,11 +1,13 @@
 """The serving engine: many requests, one step at a time, continuously batched.
 
-A step prefills what has arrived into free slots, drafts all blocks in one pass, lets the policy choose verification
-lengths, verifies the ragged batch in one pass of the target, commits, and evicts what is finished. Its parts are those
-of `generate` (decoding/rounds.py), for many; slots.py holds their contexts.
+A step prefills what has arrived into free slots, plays one round of all running requests (decoding/rounds.py: all blocks
+are drafted in one pass and verified, each to its own length, in one ragged pass), and evicts what is finished; slots.py holds
+their contexts.
 """
 
 from collections import deque
+from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,11 +15,9 @@ import torch
 
 from ..common.errors import RequestError
 from ..common.timing import clock
-from ..decoding.policy import chosen_lengths, started
-from ..decoding.proposal import Proposal
-from ..decoding.rounds import Decoder, Generation, Outcome, Round, check_request, until_stop
-from ..decoding.sampling import RandomSource, Verdict, accept, check_temperature, draw, probabilities, undefined
-from ..decoding.target import Step
+from ..decoding.policy import started
+from ..decoding.rounds import Generation, Outcome, Round, check_request, play_round, stop_set, until_stop
+from ..decoding.sampling import RandomSource, Verdict, check_temperature, draw, probabilities, undefined
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 
 STEP_PARTS = ("prefill", "draft", "schedule", "verify", "commit")
@@ -67,11 +67,12 @@ class StepReport:
 
 
 class PerRequestRandom(RandomSource):
-    """Draws of requests that share a step: each row uses up uniform numbers of its own, [R, k], so what a request draws
-    never depends on the others. Without numbers (temperature 0) the most probable outcome."""
+    """Draws of requests that share a step: each row uses uniform numbers of its own, [R, k], of which the first `gamma` are for
+    drafts, the next `gamma` for coins. So what a request draws never depends on the others, nor on how much of their blocks
+    is drafted and verified. Without numbers (temperature 0) the most probable outcome."""
 
-    def __init__(self, uniforms: torch.Tensor | None):
-        self.uniforms, self.used = uniforms, 0
+    def __init__(self, uniforms: torch.Tensor | None, gamma: int = 0):
+        self.uniforms, self.gamma, self.used = uniforms, gamma, 0
 
     def _next(self, shape: torch.Size) -> torch.Tensor:
         """The next uniform numbers, [R] or [R, g]."""
@@ -88,7 +89,9 @@ class PerRequestRandom(RandomSource):
 
     def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
         """How many of the leading coins [R, g] come up, [R]."""
+        self.used = max(self.used, self.gamma)
         kept = keep >= 1 if self.uniforms is None else self._next(keep.shape) < keep
+        self.used = max(self.used, 2 * self.gamma)
         return kept.long().cumprod(-1).sum(-1)
 
 
@@ -110,6 +113,11 @@ class _Running:
         """Committed tokens before the anchor: those that both models hold in the slot."""
         return self.answer.request.input_ids.shape[1] + max(0, len(self.answer.token_ids) - 1)
 
+    @property
+    def lacking(self) -> int:
+        """Tokens that the answer may still get."""
+        return self.answer.request.max_new_tokens - len(self.answer.token_ids)
+
     def uniforms(self, count: int) -> torch.Tensor:
         """The random numbers of a step. One that is repeated, because its policy failed, finds the same ones: a policy must
         not be able to choose between draws."""
@@ -123,52 +131,40 @@ class _Running:
         self._uniforms = None
 
 
-class _Batch(Decoder):
-    """All running requests as one decoder of R rows: their contexts stand in slots, and of each block only the first
-    `lengths` drafts are verified, in one ragged pass."""
+class _Batch:
+    """All running requests as one `Text` of R rows: their contexts stand in slots, and of each block only what its
+    length says is verified, in one ragged pass."""
 
     def __init__(self, engine: "Engine", running: list[_Running]):
+        self.target, self.drafter = engine.target, engine.drafter
+        self.temperature, self.rule = engine.temperature, engine.rule
+        self.store, self.contexts, self.padded, self.block = engine.store, engine.contexts, engine.padded, engine.gamma
         self.slots, self.starts = [one.slot for one in running], [one.length for one in running]
-        state = engine.contexts.drafting(self.slots, self.starts) if engine.drafter else None
-        anchor = torch.tensor([one.anchor for one in running], device=engine.target.device)  # [R]
-        super().__init__(engine.target, engine.drafter, engine.store, state, anchor, engine.temperature,
-                         engine._random(running, 2 * engine.gamma + 1))
-        self.contexts, self.padded, self.lengths = engine.contexts, engine.padded, []
+        self.state = self.contexts.drafting(self.slots, self.starts) if self.drafter else None
+        self.anchor = torch.tensor([one.anchor for one in running], device=self.target.device)  # [R]
+        self.room = [one.lacking - 1 for one in running]
+        self.generator = engine._random(running, 2 * self.block + 1)
 
-    def verify(self, proposal: Proposal) -> Step:
-        """The target reads the anchors and of each block what is to be verified, in one sequence: logits [1, N, V]."""
-        counts = np.array(self.lengths) + 1
+    def verify(self, drafts: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+        """The target reads the anchors and the first `lengths` of the drafts [R, k] in one sequence; float32 logits
+        [R, k+1, V], zeros where nothing was read."""
+        counts = np.array(lengths) + 1
         if self.padded:
             counts[:] = counts.max()
-        self.layout = Layout(self.cache, self.slots, self.starts, counts)
-        self.entering = torch.cat([self.anchor[:, None], proposal.tokens], 1)  # [R, g+1]
-        self.token_ids = self.entering[self.layout.row, self.layout.offset]  # [N]
-        return ragged_step(self.target, self.token_ids, self.layout, self.taps)
+        self.layout = Layout(self.store, self.slots, self.starts, counts)
+        self.token_ids = torch.cat([self.anchor[:, None], drafts], 1)[self.layout.row, self.layout.offset]  # [N]
+        step = ragged_step(self.target, self.token_ids, self.layout, self.drafter.taps if self.drafter else ())
+        self.features = step.features  # [1, N, taps * H]
+        return self.layout.by_request(step.logits[0])
 
-    def accept(self, proposal: Proposal, step: Step) -> Verdict:
-        """Accepted drafts and next tokens, [R] each; rows of probabilities that were not asked for are zeros, and not read."""
-        probs = torch.zeros(*self.entering.shape, self.target.vocab_size, device=self.entering.device)  # [R, g+1, V]
-        probs[self.layout.row, self.layout.offset] = probabilities(step.logits[0], self.temperature)
-        lengths = torch.tensor(self.lengths, device=probs.device)
-        return accept(probs, proposal.probs, proposal.tokens, lengths, self.generator)
-
-    def commit(self, proposal: Proposal, step: Step, verdict: Verdict) -> list[Outcome]:
-        """Asks the host for the outcome of each request, once; the drafter takes in what was accepted. In the target's slots
-        the rest of a block is overwritten by what comes next."""
-        failed = self.layout.by_request(undefined(step.logits[0])).any(1)
-        columns = [verdict.accepted[:, None], verdict.next_token[:, None], failed[:, None], proposal.tokens]
-        outcomes = [Outcome(accepted, next_token, drafts, bool(failed))
-                    for accepted, next_token, failed, *drafts in torch.cat(columns, 1).tolist()]
+    def commit(self, counts: list[int], next_token: torch.Tensor) -> None:
+        """Hands the drafter the first `counts` of the tokens just verified of each request. In the target's slots the
+        rest of a block is overwritten by what comes next."""
         if self.drafter:
-            self._extend(step, np.array([outcome.accepted + 1 for outcome in outcomes]))
-        return outcomes
-
-    def _extend(self, step: Step, counts: np.ndarray) -> None:
-        """Hands the drafter the first counts [R] of the tokens just verified for each request."""
-        row, offset = spans(self.layout.counts)
-        kept = torch.from_numpy(np.flatnonzero(offset < counts[row])).to(self.token_ids.device)
-        state = self.contexts.appending(self.slots, self.starts, counts)
-        self.drafter.extend(state, self.token_ids[None, kept], step.features[:, kept])
+            counts, (row, offset) = np.array(counts), spans(self.layout.counts)
+            kept = torch.from_numpy(np.flatnonzero(offset < counts[row])).to(self.token_ids.device)
+            state = self.contexts.appending(self.slots, self.starts, counts)
+            self.drafter.extend(state, self.token_ids[None, kept], self.features[:, kept])
 
 
 class Engine:
@@ -176,32 +172,33 @@ class Engine:
 
     `slots` requests run at once, each in at most `capacity` positions, at one `temperature`; others wait, first come,
     first served, at most `most_waiting` of them. With `padded`, every request brings as many tokens to verification as
-    the longest does; the answers are the same. Call `submit`, then `step` until `idle`.
+    the longest does; the answers are the same. `rule` accepts in the place of `sampling.accept` (None). Call `submit`, then
+    `step` until `idle`.
 
     - More requests than slots: they wait. A full queue refuses the next with RequestError.
     - A request that does not fit into a slot, or that `generate` would not take, is refused by `submit`.
     - `abort` ends a request, waiting or running, and hands over what it has; its slot is free at once.
     - A policy whose lengths are not whole numbers from 0 to the drafted length raises RequestError from `step`. Nothing is
       committed then; the step can be repeated, after another policy was set or requests were aborted.
+    - A drafter whose probabilities are not finite raises RequestError from `step` in the same way.
     - A request for which the target's logits are not finite ends as "failed"; the others go on.
 
     Every request is answered once: in the `answers` of one step, or by `abort`.
     """
 
-    batch_class = _Batch
-
     def __init__(self, target, drafter=None, *, policy=None, slots: int = 8, capacity: int = 512, temperature: float = 0.0,
-                 stop_token_ids=None, most_waiting: int | None = None, padded: bool = False):
+                 stop_token_ids=None, most_waiting: int | None = None, padded: bool = False,
+                 rule: Callable[..., Verdict] | None = None):
         check_temperature(temperature)
         if slots < 1:
             raise RequestError(f"the engine has {slots} slots; it needs at least one")
         if target.has_windows:
             raise RequestError(f"layers of {target.name} see a sliding window, which the engine's slots do not have; decode one request "
                                "with generate")
-        self.target, self.drafter, self.temperature = target, drafter, temperature
+        self.target, self.drafter, self.temperature, self.rule = target, drafter, temperature, rule
         self.taps, self.gamma = (drafter.taps, drafter.gamma) if drafter else ((), 0)
         self.capacity, self.most_waiting, self.padded = capacity, most_waiting, padded
-        self.stop = set(target.stop_token_ids if stop_token_ids is None else stop_token_ids)
+        self.stop = stop_set(target, stop_token_ids)
         self.store = SlotStore(target.num_layers, slots, capacity, target.device)
         self.contexts = drafter_slots(drafter, slots, capacity, target.device) if drafter else None
         self.set_policy(policy)
@@ -242,13 +239,9 @@ class Engine:
 
     def _check(self, request: Request) -> None:
         """Raises RequestError for a request that the engine could not serve: in a step it would stop all others, too."""
-        ids, vocabulary = request.input_ids, self.target.vocab_size
-        check_request(self.target, ids, request.max_new_tokens, self.temperature)
-        if ids.dtype not in (torch.int32, torch.int64) or not 0 <= ids.min() <= ids.max() < vocabulary:
-            raise RequestError(f"the prompt holds {ids.dtype} from {ids.min()} to {ids.max()}; the token ids of this target are "
-                               f"whole numbers from 0 to {vocabulary - 1}")
-        block = self.gamma + 1  # verified, or dropped, after the last token that counts
-        needed = ids.shape[1] + request.max_new_tokens + block
+        check_request(self.target, request.input_ids, request.max_new_tokens, self.temperature)
+        block = self.gamma + 1  # drafted, and dropped, after the last token that counts
+        needed = request.input_ids.shape[1] + request.max_new_tokens + block
         if needed > self.capacity:
             raise RequestError(f"the request needs {needed} positions (its prompt, {request.max_new_tokens} new tokens and a "
                                f"block of {block}), and a slot has {self.capacity}; shorten it or give the engine a larger "
@@ -296,10 +289,11 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> StepReport:
         """Admits what waits, makes one round of all running requests, and returns what happened."""
-        report, watch = StepReport(), _Watch(self.target.device)
+        report = StepReport()
+        watch = _Watch(self.target.device, report.seconds)
         if self._waiting and None in self._slots:
-            self._prefill(report)
-            watch.lap(report, "prefill")
+            with watch("prefill"):
+                self._prefill(report)
         if running := self._in_slots():
             self._round(running, report, watch)
         report.answers, self._ended = self._ended, []
@@ -328,31 +322,24 @@ class Engine:
         report.admitted, report.prefilled = len(fresh), len(token_ids)
 
     def _round(self, running: list[_Running], report: StepReport, watch: "_Watch") -> None:
-        """Drafts, schedules, verifies and commits one block of every running request."""
-        batch = self.batch_class(self, running)
-        proposal = batch.draft()
-        watch.lap(report, "draft")
-        batch.lengths = chosen_lengths(self.policy if self.drafter else None, proposal)
-        watch.lap(report, "schedule")
-        step = batch.verify(proposal)
-        verdict = batch.accept(proposal, step)
-        watch.lap(report, "verify")
-        outcomes = batch.commit(proposal, step, verdict)
-        for one, length, outcome in zip(running, batch.lengths, outcomes):
-            self._note(one, length, outcome, report)
-        watch.lap(report, "commit")
+        """One round of every running request, written to answers and report."""
+        batch = _Batch(self, running)
+        outcomes = play_round([batch], self.policy, watch)
+        with watch("commit"):
+            for one, outcome in zip(running, outcomes):
+                self._note(one, outcome, report)
         report.requests, report.padding = len(running), len(batch.layout.row) - report.verified
 
     def _random(self, running: list[_Running], count: int) -> PerRequestRandom:
         """The random numbers of a step, `count` for each request."""
         if self.temperature == 0:
             return PerRequestRandom(None)
-        return PerRequestRandom(torch.stack([one.uniforms(count) for one in running]).to(self.target.device))
+        return PerRequestRandom(torch.stack([one.uniforms(count) for one in running]).to(self.target.device), count // 2)
 
-    def _note(self, one: _Running, length: int, outcome: Outcome, report: StepReport) -> None:
-        """Writes a request's round, in which so many drafts were verified, to its answer and to the report."""
-        tokens = self._write(one, outcome)
-        one.answer.rounds.append(Round(length, outcome.accepted, len(tokens), outcome.drafts[:length], tokens,
+    def _note(self, one: _Running, outcome: Outcome, report: StepReport) -> None:
+        """Writes a request's round to its answer and to the report."""
+        tokens, length = self._write(one, outcome), len(outcome.drafts)
+        one.answer.rounds.append(Round(length, outcome.accepted, len(tokens), outcome.drafts, tokens,
                                        report.seconds["draft"], report.seconds["verify"]))
         report.verified += length + 1
         report.proposed += length
@@ -364,21 +351,23 @@ class Engine:
         if outcome.failed:
             self._release(one, "failed")
             return []
-        room = one.answer.request.max_new_tokens - len(one.answer.token_ids)
-        tokens = until_stop(outcome.tokens, self.stop)[:room]
+        tokens = until_stop(outcome.tokens, self.stop)
         one.write(tokens)
-        if tokens[-1] in self.stop or len(tokens) == room:
+        if tokens[-1] in self.stop or not one.lacking:
             self._release(one, "stop" if tokens[-1] in self.stop else "length")
         return tokens
 
 
 class _Watch:
-    """Splits a step's seconds into its parts."""
+    """Observes a step: what has passed since the last part ended counts as this one's. Accepting belongs to verifying."""
 
-    def __init__(self, device: torch.device):
-        self.device, self.last = device, clock(device)
+    def __init__(self, device: torch.device, seconds: dict[str, float]):
+        self.device, self.seconds, self.last = device, seconds, clock(device)
 
-    def lap(self, report: StepReport, part: str) -> None:
-        """Notes what has passed since the last lap as this part's."""
-        now = clock(self.device)
-        report.seconds[part], self.last = now - self.last, now
+    @contextmanager
+    def __call__(self, part: str):
+        yield
+        if part != "verify":  # the device is not waited for between the two
+            now = clock(self.device)
+            self.seconds["verify" if part == "accept" else part] += now - self.last
+            self.last = now

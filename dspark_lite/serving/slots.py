@@ -13,9 +13,10 @@ import torch
 from transformers import AttentionInterface
 
 from ..common.errors import RequestError
+from ..decoding.attention import attend, hiding
 from ..decoding.target import Step, Target, attending
 from ..drafters.autoregressive import Autoregressive, ChainState
-from ..drafters.backbone import Backbone, attend, block_sparse
+from ..drafters.backbone import Backbone, block_sparse
 
 RAGGED = "dspark_lite_ragged"  # the name of `ragged_attention` in transformers
 
@@ -115,17 +116,20 @@ class Layout:
     def stacked_mask(self, groups: int, dtype: torch.dtype) -> torch.Tensor:
         """The mask [R, 1, groups * L, S] as numbers to add to scores; made once per step, for all layers."""
         if self._stacked is None:
-            hidden = torch.zeros(self.mask.shape, dtype=dtype, device=self.device).masked_fill_(~self.mask, -torch.inf)
-            self._stacked = hidden[:, None].repeat(1, 1, groups, 1)
+            self._stacked = hiding(self.mask, dtype)[:, None].repeat(1, 1, groups, 1)
         return self._stacked
 
     def by_request(self, flat: torch.Tensor) -> torch.Tensor:
         """[N, ...] laid out by request, [R, L, ...], zeros after what a request brings."""
+        if self.counts.min() == self.max_count:
+            return flat.unflatten(0, (-1, self.max_count))
         laid = flat.new_zeros(len(self.counts) * self.max_count, *flat.shape[1:])
         return laid.index_copy_(0, self._at, flat).unflatten(0, (-1, self.max_count))
 
     def flat(self, by_request: torch.Tensor) -> torch.Tensor:
         """[R, L, ...] back in one sequence, [N, ...]."""
+        if self.counts.min() == self.max_count:
+            return by_request.flatten(0, 1)
         return by_request.flatten(0, 1).index_select(0, self._at)
 
     @cached_property

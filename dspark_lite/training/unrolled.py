@@ -9,6 +9,7 @@ its own passes. MTP is a chain of one pass. Shapes: B sequences of n tokens, K a
 import torch
 import torch.nn.functional as F
 
+from ..drafters.backbone import hiding
 from .anchors import TrainingBatch, block_targets
 from .recipe import LossWeights
 
@@ -22,8 +23,7 @@ def unrolled_hidden(drafter, features: torch.Tensor, ids: torch.Tensor, tokens: 
     _, inputs = drafter.enter(ids[:, 1:], hidden[:, :-1])
     positions = torch.arange(inputs.shape[1], device=ids.device)
     context = layer.self_attn.keys_values(inputs, drafter.rope(positions[None]))
-    hidden_from = torch.zeros(anchors.shape + positions.shape, device=ids.device)
-    hidden_from.masked_fill_(positions >= anchors[..., None], float("-inf"))  # [B, K, n - 1]
+    hidden_from = hiding(positions < anchors[..., None], torch.float32)  # [B, K, n - 1]
     hidden = hidden[torch.arange(len(ids), device=ids.device)[:, None], anchors - 1]
     own = []
     for k in range(tokens.shape[-1]):

@@ -10,9 +10,7 @@ import torch
 from tqdm import tqdm
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.decoding.sampling import Verdict
-from dspark_lite.decoding.target import Step
+from dspark_lite.decoding.sampling import Verdict, accept
 from dspark_lite.scheduling.policies import fixed
 from dspark_lite.serving.engine import STEP_PARTS, Engine, Request
 
@@ -20,29 +18,17 @@ ENGINE_LOADS = tuple(2**n for n in range(9))  # requests under way: 1 to 256
 WARM_STEPS = 3  # that are not counted: the first of a shape pays for memory, and for compiling
 
 
-class _ForcedBatch(Engine.batch_class):
-    """A step whose requests accept what the engine's pattern says, at most what is verified of each."""
+class ForcedSteps:
+    """An accept rule for a step's requests: it judges their blocks, and then each accepts what `pattern` says, one number
+    after the other, over and over, at most what is verified of it."""
 
-    def __init__(self, engine: "ForcedEngine", running):
-        super().__init__(engine, running)
-        self.forced = [next(engine.pattern) for _ in running]
-
-    def accept(self, proposal: Proposal, step: Step) -> Verdict:
-        """Judges the blocks, and says what the pattern says."""
-        accepted = [min(forced, length) for forced, length in zip(self.forced, self.lengths)]
-        verdict = super().accept(proposal, step)
-        return verdict._replace(accepted=torch.tensor(accepted, device=verdict.accepted.device))
-
-
-class ForcedEngine(Engine):
-    """An engine whose requests accept drafts as `pattern` says, one number after the other, over and over, and end by length
-    alone."""
-
-    batch_class = _ForcedBatch
-
-    def __init__(self, target, drafter, pattern: list[int], **options):
-        super().__init__(target, drafter, stop_token_ids=(), **options)
+    def __init__(self, pattern: list[int]):
         self.pattern = itertools.cycle(pattern)
+
+    def __call__(self, target_probs, draft_probs, draft_tokens, lengths, generator) -> Verdict:
+        verdict = accept(target_probs, draft_probs, draft_tokens, lengths, generator)
+        forced = torch.tensor([next(self.pattern) for _ in draft_tokens], device=draft_tokens.device)  # [R]
+        return verdict._replace(accepted=forced.clamp(max=draft_tokens.shape[1] if lengths is None else lengths))
 
 
 def measure_engine(target, drafters: dict, pattern: list[int], *, loads=ENGINE_LOADS, prompt: int = 256, steps: int = 16) -> list[dict]:
@@ -71,7 +57,8 @@ def _load_steps(target, drafter, pattern: list[int], length: int, load: int, pro
     """What `count` steps of so many requests give when `length` drafts of each are verified."""
     device, gamma = target.device, drafter.gamma if drafter else 0
     new = (WARM_STEPS + count) * (length + 1) + 2
-    engine = ForcedEngine(target, drafter, pattern, policy=fixed(length), slots=load, capacity=prompt + new + gamma + 1, temperature=1.0)
+    engine = Engine(target, drafter, policy=fixed(length), slots=load, capacity=prompt + new + gamma + 1, temperature=1.0,
+                    stop_token_ids=(), rule=ForcedSteps(pattern))
     generator = torch.Generator(device).manual_seed(0)
     for seed in range(load):
         engine.submit(Request(torch.randint(target.vocab_size, (1, prompt), generator=generator, device=device), new, seed))
