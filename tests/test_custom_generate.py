@@ -189,7 +189,7 @@ def test_a_streamer_gets_prompt_and_tokens_and_its_end(model, dspark):
 def test_a_policy_chooses_what_is_verified(pair, model):
     short = CustomGenerate(str(pair / "draft"), model, policy=scheduling.fixed(2))
     assert new(model, PROMPTS[2], custom_generate=short) == new(model, PROMPTS[2])
-    assert {r.proposed for r in short.answers[0].rounds} == {2} and GAMMA > 2
+    assert max(r.proposed for r in short.answers[0].rounds) == 2 < GAMMA
 
 
 @pytest.mark.parametrize(("options", "sentence"), [

@@ -186,7 +186,7 @@ def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsy
         assert inside["verify"] == pytest.approx(1) and inside["accept"] == pytest.approx(1) and row["round_milliseconds"] == pytest.approx(4)
         proposed = [r.proposed for run in toy_runs(row["drafter"]) for r in run.rounds]  # fewer, or none, where an answer's end is near
         drafting = {"plain": 0, "dspark": np.mean([count > 0 for count in proposed]), "small_lm": np.mean(proposed)}[row["drafter"]]
-        passes = [drafting, row["drafter"] == "dspark"]
+        passes = [float(drafting), float(row["drafter"] == "dspark")]
         assert [inside["draft"], inside["commit"]] == pytest.approx(passes)
     for row in eager:
         assert row["rounds"] == sum(len(run.rounds) for run in toy_runs(row["drafter"]))

@@ -109,7 +109,7 @@ def test_it_loads_drafts_and_is_asked_for_no_more_than_it_has(tmp_path):
     prompt = torch.tensor([[1, 2, 3]])
     asked = {"max_new_tokens": 12, "stop_token_ids": ()}
     drafted = generate(target, drafter, prompt, **asked)
-    assert drafted.token_ids == generate(target, None, prompt, **asked).token_ids and {r.proposed for r in drafted.rounds} == {3}
+    assert drafted.token_ids == generate(target, None, prompt, **asked).token_ids and max(r.proposed for r in drafted.rounds) == 3
     with pytest.raises(RequestError, match="gamma is 4; this drafter drafts between 1 and 3"):
         generate(target, drafter, prompt, gamma=4, **asked)
 

@@ -51,7 +51,7 @@ def test_its_feature_is_the_hidden_state_that_the_lm_head_reads():
 def test_it_drafts_one_token_a_round_and_is_lossless():
     plain = generate(TARGET, None, IDS, max_new_tokens=24, stop_token_ids=())
     drafted = generate(TARGET, MODULE, IDS, max_new_tokens=24, stop_token_ids=())
-    assert drafted.token_ids == plain.token_ids and {r.proposed for r in drafted.rounds} == {1}
+    assert drafted.token_ids == plain.token_ids and max(r.proposed for r in drafted.rounds) == 1
 
 
 @torch.no_grad()
