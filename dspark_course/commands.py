@@ -329,6 +329,9 @@ def _train(options) -> None:
 
     changes = read_changes(options.set)
     recipe = load_recipe(options.recipe, changes)
+    if not (options.estimate or options.search):  # what cannot be written is refused first
+        folder = options.folder or default_folder(recipe)
+        check_writable(folder / "config.json")
     main_process = processes().is_main_process
     if recipe["kind"] == "draft" and main_process:
         print(*estimate(recipe, training_device(options.device), processes().num_processes, options.minutes), sep="\n", flush=True)
@@ -339,8 +342,6 @@ def _train(options) -> None:
         for rate, loss in losses.items():
             print(f"rate {rate:g}: {loss:.4f} on the answers held out{', the best' if loss == min(losses.values()) else ''}")
         return
-    folder = options.folder or default_folder(recipe)
-    check_writable(folder / "config.json")
     written = train(options.recipe, changes=changes, device=options.device, out=folder, endpoint=options.endpoint, minutes=options.minutes)
     if main_process:
         print(f"written to {written}")

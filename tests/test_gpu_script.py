@@ -128,6 +128,6 @@ def test_the_speed_of_a_training_is_that_of_whole_updates(name, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
 
-    monkeypatch.setattr(training, "backward", full)
+    monkeypatch.setattr(training, "update", full)
     with pytest.raises(DSparkLiteError, match=f"the memory does not hold an update of {name} on 2 x 12 tokens .CUDA out of memory.."):
         training.training_speed(recipe, target, rows=2, tokens=12)
