@@ -86,7 +86,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
 
     folder = resolve(name)
     architecture = (read_config(folder).get("architectures") or ["?"])[0]
-    model_class = _target_class(name, architecture)
+    model_class = target_class(name, architecture)
     if sum(path.stat().st_size for path in weight_files(folder)) < 2**30:
         logging.disable_progress_bar()  # a small model is loaded before its bar could be read
     device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
@@ -115,7 +115,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     return Target(model, tokenizer, name)
 
 
-def _target_class(name: str, architecture: str):
+def target_class(name: str, architecture: str):
     """transformers' class of a target; raises CheckpointError for what is no language model, or none that this version has."""
     import transformers
 

@@ -1,7 +1,7 @@
 """The forms that drafts are published in, each read into DeepSpec's fields and tensor names: one reader a form.
 
 DeepSpec's own files name everything as the drafters here do. speculators (0.9) nests the fields of the layers, counts tapped
-layers as inputs of the next one, and leaves the target's embedding and LM head out; z-lab's DFlash folders leave both out too.
+layers as inputs of the next one, and leaves most targets' embedding and LM head out; z-lab's DFlash folders leave both out too.
 """
 
 from typing import NamedTuple
@@ -45,6 +45,46 @@ class PublishedDraft(NamedTuple):
     def tensor(self, name: str, stored: torch.Tensor) -> torch.Tensor:
         """A tensor of the drafter as it is stored: speculators' MTP reads embedding and feature in the other order."""
         return swapped_halves(stored) if self.form == SPECULATORS and name == "eh_proj.weight" else stored
+
+
+def as_speculators(kind: type, config: DraftConfig, max_positions: int | None, target: str) -> dict:
+    """The config.json of a draft of DeepSpec's form in that of speculators, for a verifier of this name."""
+    same = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "attention_bias")
+    layers = config.num_target_layers if kind is MTP else config.num_hidden_layers
+    layer = {name: getattr(config, name) for name in same} | {
+        "model_type": "qwen3", "num_hidden_layers": layers, "hidden_act": "silu", "tie_word_embeddings": False,
+        "max_position_embeddings": max_positions, "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta}}
+    taps = [layer + 1 for layer in config.target_layer_ids]
+    if kind is MTP:
+        model_type, architecture, drafted, own = "mtp", "MTPDraftModel", 1, {"num_nextn_predict_layers": 1}
+    elif kind is Eagle3:
+        model_type, architecture, drafted = "eagle3", "Eagle3Speculator", config.ttt_length
+        own = {"eagle_aux_hidden_state_layer_ids": taps, "norm_before_residual": config.norm_before_residual}
+    else:
+        model_type, architecture = ("dspark", "DSparkSpeculator") if config.markov_rank else ("dflash", "DFlashSpeculator")
+        drafted = config.block_size - (not config.sample_from_anchor)
+        heads = ("markov_rank", "markov_head_type", "enable_confidence_head", "confidence_head_with_markov") if config.markov_rank else ()
+        own = {"aux_hidden_state_layer_ids": taps} | {
+            name: getattr(config, name) for name in ("block_size", "mask_token_id", "sample_from_anchor", *heads)}
+    outputs = {} if kind is MTP else {"draft_vocab_size": config.draft_vocab_size or config.vocab_size}
+    method = {"proposal_type": "greedy", "speculative_tokens": drafted}
+    return {"architectures": [architecture], "speculators_model_type": model_type, "speculators_version": "0.9.0", "dtype": "bfloat16",
+            "transformer_layer_config": {name: value for name, value in layer.items() if value is not None}, **outputs, **own,
+            "speculators_config": {"algorithm": model_type, "default_proposal_method": "greedy", "proposal_methods": [method],
+                                   "verifier": {"name_or_path": target, "architectures": []}}}
+
+
+def speculators_tensors(kind: type, config: DraftConfig, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A drafter's tensors by speculators' names."""
+    if kind is MTP:
+        named = {next((theirs + name.removeprefix(ours) for theirs, ours in MTP_TENSORS.items() if name.startswith(ours)), name): value
+                 for name, value in tensors.items()}
+        return named | {"mtp_layers.0.input_proj.weight": swapped_halves(tensors["eh_proj.weight"])}
+    if config.draft_vocab_size is None:
+        return tensors
+    has = torch.zeros(config.vocab_size, dtype=torch.bool)
+    has[torch.arange(config.draft_vocab_size) + tensors["d2t"]] = True
+    return tensors | {"t2d": has}
 
 
 def swapped_halves(weight: torch.Tensor) -> torch.Tensor:
