@@ -186,17 +186,17 @@ def test_drafts_of_other_forms_are_not_exported(drafts, tmp_path, form, sentence
 
 # Vocabularies --------------------------------------------------------------------------------------------------------
 
-IDS = torch.tensor([3, 0, 4])  # of five, in an order of their own
+IDS = torch.tensor([2, 0])  # of three, in an order of their own
 
 
 def reduced(kind: str):
-    """A target of five tokens and a draft that knows three of them."""
-    target, drafters = toy_models(vocab_size=5, gamma=2)
+    """A target of three tokens and a draft that knows two of them."""
+    target, drafters = toy_models(vocab_size=3, gamma=2)
     config = drafters[kind].config
     shape = {name: getattr(config, name) for name in type(config).__dataclass_fields__}
-    drafter = type(drafters[kind])(type(config)(**shape | {"draft_vocab_size": 3})).requires_grad_(False).eval()
+    drafter = type(drafters[kind])(type(config)(**shape | {"draft_vocab_size": len(IDS)})).requires_grad_(False).eval()
     drafter.load_state_dict({name: value[IDS] if name.split(".")[-2] in ("lm_head", "markov_w2") else value
-                             for name, value in drafters[kind].state_dict().items()} | {"d2t": IDS - torch.arange(3)})
+                             for name, value in drafters[kind].state_dict().items()} | {"d2t": IDS - torch.arange(2)})
     return target, drafters[kind], drafter
 
 
@@ -214,7 +214,7 @@ def test_its_probabilities_are_the_whole_drafts_among_the_ids_that_it_has(kind):
     step, _ = target.prefill(torch.tensor([[1, 2, 0]]), whole.taps)
     anchor, draws = step.logits[:, -1].argmax(-1), {"gamma": 1, "temperature": 0.7, "generator": None}
     p, q = (one.propose(one.begin(torch.tensor([[1, 2, 0]]), step.features), anchor, **draws).probs[0, 0] for one in (whole, drafter))
-    wanted = torch.zeros(5).index_copy(0, IDS, p[IDS])
+    wanted = torch.zeros(3).index_copy(0, IDS, p[IDS])
     torch.testing.assert_close(q, wanted / wanted.sum())
 
 
@@ -224,20 +224,20 @@ def test_it_is_saved_and_read_in_both_forms_with_and_without_t2d(tmp_path, form)
     save_draft(tmp_path / "draft", drafter, target)
     if form == "speculators":
         export(str(tmp_path / "draft"), "speculators", tmp_path / "out")
-        assert load_file(tmp_path / "out" / "model.safetensors")["t2d"].tolist() == [True, False, False, True, True]
+        assert load_file(tmp_path / "out" / "model.safetensors")["t2d"].tolist() == [True, False, True]
     folder = tmp_path / ("draft" if form == "DeepSpec" else "out")
     loaded = load_drafter(str(folder), target)
-    assert (loaded.d2t + torch.arange(3)).equal(IDS) and loaded.lm_head.weight.shape[0] == loaded.markov_head.markov_w2.weight.shape[0] == 3
+    assert (loaded.d2t + torch.arange(2)).equal(IDS) and loaded.lm_head.weight.shape[0] == loaded.markov_head.markov_w2.weight.shape[0] == 2
     set_tensors(folder, lambda tensors: {name: value for name, value in tensors.items() if name not in ("t2d", "lm_head.weight")})
     assert load_drafter(str(folder), target).lm_head.weight.equal(target.model.get_output_embeddings().weight[IDS])
 
 
 @pytest.mark.parametrize(("changed", "sentence"), [
-    ({"d2t": torch.tensor([3, -1, 3])}, r"d2t of draft maps its id 2 to 5 \(2 \+ 3\); the target's ids are 0 to 4"),
-    ({"d2t": torch.tensor([3, -2, 2])}, r"d2t of draft maps its id 1 to -1 \(1 \+ -2\)"),
-    ({"d2t": torch.tensor([3, 2, 2])}, "maps two of its ids to one of the target's"),
-    ({"t2d": torch.tensor([True, True, True, False, False])}, "t2d and d2t of draft name different ids"),
-    ({"t2d": torch.ones(4, dtype=torch.bool)}, r"tensor t2d of draft has shape \(4,\); its config.json asks for \(5,\)"),
+    ({"d2t": torch.tensor([2, 2])}, r"d2t of draft maps its id 1 to 3 \(1 \+ 2\); the target's ids are 0 to 2"),
+    ({"d2t": torch.tensor([2, -2])}, r"d2t of draft maps its id 1 to -1 \(1 \+ -2\)"),
+    ({"d2t": torch.tensor([2, 1])}, "maps two of its ids to one of the target's"),
+    ({"t2d": torch.tensor([True, True, False])}, "t2d and d2t of draft name different ids"),
+    ({"t2d": torch.ones(4, dtype=torch.bool)}, r"tensor t2d of draft has shape \(4,\); its config.json asks for \(3,\)"),
 ])
 def test_a_map_that_is_none_is_refused(tmp_path, changed, sentence):
     target, _, drafter = reduced("dspark")
@@ -249,9 +249,9 @@ def test_a_map_that_is_none_is_refused(tmp_path, changed, sentence):
 def test_a_map_that_is_missing_and_a_vocabulary_that_is_larger_are_refused(tmp_path):
     target, _, drafter = reduced("dspark")
     save_draft(tmp_path / "draft", drafter, target)
-    set_config(tmp_path / "draft", draft_vocab_size=6)
-    assert_refused("draws from 6 ids of 5", load_drafter, str(tmp_path / "draft"), target)
-    set_config(tmp_path / "draft", draft_vocab_size=3)
+    set_config(tmp_path / "draft", draft_vocab_size=4)
+    assert_refused("draws from 4 ids of 3", load_drafter, str(tmp_path / "draft"), target)
+    set_config(tmp_path / "draft", draft_vocab_size=2)
     set_tensors(tmp_path / "draft", lambda tensors: {name: value for name, value in tensors.items() if name != "d2t"})
     assert_refused("tensor d2t of draft has shape none", load_drafter, str(tmp_path / "draft"), target)
 
@@ -268,7 +268,7 @@ def grown(target, rows: int) -> Target:
 @pytest.mark.parametrize("bare", [False, True])
 @pytest.mark.parametrize("kind", ["dspark", "dspark_rnn", "eagle3"])
 def test_a_target_whose_vocabulary_has_grown_is_served_as_it_is_and_nothing_is_drafted_from_the_padding(tmp_path, kind, bare):
-    small, drafters = toy_models(vocab_size=3, gamma=2)
+    small, drafters = toy_models(vocab_size=2, gamma=2)
     for parameter in small.model.parameters():
         parameter.copy_(parameter.bfloat16())
     for name, weight in of_target(small).items():
@@ -276,14 +276,14 @@ def test_a_target_whose_vocabulary_has_grown_is_served_as_it_is_and_nothing_is_d
     save_draft(tmp_path / "draft", drafters[kind], small)
     if bare:
         set_tensors(tmp_path / "draft", without_lent)
-    target = grown(small, 2)
+    target = grown(small, 1)
     drafter = load_drafter(str(tmp_path / "draft"), target)
     assert drafter.embed_tokens.weight.data_ptr() == target.model.get_input_embeddings().weight.data_ptr()
     plain, drafted = (output_distribution(target, one, None, 3) for one in (None, drafter))
-    assert total_variation(plain, drafted) < 1e-5 and any(max(text) > 2 for text, p in plain.items() if p > 1e-3)
-    step, _ = target.prefill(PROMPT % 3, drafter.taps)
-    proposal = drafter.propose(drafter.begin(PROMPT % 3, step.features), torch.tensor([4]), temperature=1.0, generator=None)
-    assert not proposal.probs[..., 3:].any() and torch.allclose(proposal.probs.sum(-1), torch.ones(1, 2))
+    assert total_variation(plain, drafted) < 1e-5 and any(max(text) > 1 for text, p in plain.items() if p > 1e-3)
+    step, _ = target.prefill(PROMPT % 2, drafter.taps)
+    proposal = drafter.propose(drafter.begin(PROMPT % 2, step.features), torch.tensor([2]), temperature=1.0, generator=None)
+    assert not proposal.probs[..., 2:].any() and torch.allclose(proposal.probs.sum(-1), torch.ones(1, 2))
 
 
 def test_a_vocabulary_that_differs_by_more_than_padding_is_another_one(drafts, target):

@@ -45,7 +45,7 @@ class Summary(NamedTuple):
                 f"kind        {kind.architecture}: {_kind(kind, config)}",
                 f"taps        layers {', '.join(map(str, config.target_layer_ids))}{of_layers} of the target, of hidden size {config.hidden_size:,}",
                 f"vocabulary  {reduced}{config.vocab_size:,} ids",
-                f"weights     {len(self.shapes)} tensors, {self.size / 1e9:.2f} GB" + (f"; {' and '.join(lacking)} of the target" if lacking else "")]
+                f"weights     {len(self.shapes)} tensors, {_size(self.size)}" + (f"; {' and '.join(lacking)} of the target" if lacking else "")]
 
     def fit(self, target: Target) -> Fit:
         """Whether the draft fits a target, of which shapes alone are needed."""
@@ -56,6 +56,10 @@ class Summary(NamedTuple):
         except CheckpointError as error:
             return Fit(target.name, False, str(error))
         return Fit(target.name, True, "; ".join(f"it {weakness}" for weakness in far_positions(self.draft, target)))
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.2f} MB"
 
 
 def _kind(kind: type, config) -> str:
