@@ -382,6 +382,19 @@ def _export(options) -> None:
     print(export(options.draft, options.engine, options.folder, options.target))
 
 
+def _inspect(options) -> dict:
+    from dspark_lite.models.draft_summary import summarise, target_shape
+
+    targets = [target_shape(name) for name in options.target or []]
+    summary = summarise(options.draft, targets[0].num_layers if targets else None)
+    print(*summary.lines(), sep="\n")
+    found = [summary.fit(target) for target in targets]
+    for fit in found:
+        print(f"target      {fit.target}: {'fits' if fit.fits else 'does not fit'}" + (f"; {fit.reason}" if fit.reason else ""))
+    return {"form": summary.draft.form, "kind": summary.draft.kind.architecture, "bytes": summary.size,
+            "targets": [fit._asdict() for fit in found], "fits": all(fit.fits for fit in found)}
+
+
 def _parity(options) -> dict:
     from dspark_lite.losslessness.parity import check_case
 
@@ -504,14 +517,18 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--minutes": {"type": float, "metavar": "N",
                       "help": "about how long all runs together may take; what was learned by then is saved, and a drafter evaluated, in any case"},
         "--estimate": _switch("only print what it would take: disk, memory, time")}),
-    "export": ("write a draft as vLLM, SGLang or llama.cpp loads it, and print how to serve with it", _export, {
+    "export": ("write a draft as vLLM, SGLang, llama.cpp or speculators loads it, and print how to serve with it", _export, {
         "draft": {"help": "embedded draft, folder or Hub id"},
-        "--for": {"dest": "engine", "required": True, "metavar": "ENGINE", "help": "vllm, sglang or llama.cpp"},
+        "--for": {"dest": "engine", "required": True, "metavar": "ENGINE", "help": "vllm, sglang, llama.cpp or speculators"},
         "--out": {"dest": "folder", "type": Path, "required": True, "metavar": "OUT", "help": "a new folder"},
         "--target": {"default": "TARGET", "help": "what its model card and the printed command call the target"}}),
     "judge": ("is the decoder in my_dspark.py lossless, and is it DSpark? Exit code 1 if not", _judge, {
         "file": {"nargs": "?", "type": Path, "metavar": "FILE", "help": "default: my_dspark.py in this folder"},
         "--json": JSON_OPTION, "--prompts": _count("a domain (default: %(default)s)", default=3)}),
+    "inspect": ("what a draft is and which target it fits, from config.json and the headers of its weights alone; exit code 1 if not", _inspect, {
+        "draft": {"help": "embedded draft, folder or Hub id"},
+        "--target": {**TARGET_OPTION, "nargs": "+", "metavar": "NAME", "help": "targets: embedded checkpoint, folder or Hub id"},
+        "--json": JSON_OPTION}),
     "parity": ("compare with folders of reference tensors", _parity, {
         "folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}}),
     "doctor": ("what this machine has, what fits, how long downloads take; nothing is downloaded", _doctor, {"--json": JSON_OPTION}),

@@ -51,6 +51,7 @@ class Hub:
     def __init__(self, models: dict[str, dict[str, Path]] | None = None):
         self.models = models or {}
         self.requests: list[Request] = []
+        self.bytes_sent = 0  # in bodies
         self.cuts: dict[str, list[int]] = {}  # bytes after which the next transfers of a file break off
         self.resets = False  # a transfer breaks off by a reset of the connection, not by its end
         self.outage = 0.0  # seconds for which no server is there after a transfer broke off
@@ -216,11 +217,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     @staticmethod
     def _part(reply: Reply, asked: str | None) -> Reply:
-        """What a Range header "bytes=N-" leaves of a reply."""
+        """What a Range header "bytes=N-" or "bytes=N-M" leaves of a reply."""
         if reply.status != 200 or not asked:
             return reply
-        start, size = int(re.fullmatch(r"bytes=(\d+)-", asked).group(1)), len(reply.body)
-        return reply._replace(status=206, body=reply.body[start:], headers={**reply.headers, "Content-Range": f"bytes {start}-{size - 1}/{size}"})
+        size, (first, last) = len(reply.body), re.fullmatch(r"bytes=(\d+)-(\d*)", asked).groups()
+        start, end = int(first), min(int(last or size), size - 1)
+        return reply._replace(status=206, body=reply.body[start:end + 1], headers={**reply.headers, "Content-Range": f"bytes {start}-{end}/{size}"})
 
     def _send(self, hub: Hub, request: Request, reply: Reply) -> None:
         self.send_response(reply.status)
@@ -229,6 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if request.method == "HEAD":
             return
+        self.server.hub.bytes_sent += len(reply.body)
         if not hub.cuts.get(reply.file):
             self.wfile.write(reply.body)
             return

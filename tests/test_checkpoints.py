@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from dspark_lite.common import files
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models import checkpoints
+from dspark_lite.models import checkpoints, draft_weights
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.models.weights import of_target
 from dspark_lite.training.drafts import new_draft
@@ -105,8 +105,8 @@ def test_no_tensor_is_held_twice_while_a_drafter_loads(copy, target, monkeypatch
             read.append(self.weights.get_tensor(name))
             return read[-1]
 
-    opener = checkpoints.safe_open
-    monkeypatch.setattr(checkpoints, "safe_open", lambda *arguments, **options: Counted(opener(*arguments, **options)))
+    opener = draft_weights.safe_open
+    monkeypatch.setattr(draft_weights, "safe_open", lambda *arguments, **options: Counted(opener(*arguments, **options)))
     load_drafter(str(copy / "draft"), target)
     assert sum(tensor.nbytes for tensor in read) == own
 
@@ -114,7 +114,7 @@ def test_no_tensor_is_held_twice_while_a_drafter_loads(copy, target, monkeypatch
 @pytest.mark.parametrize("rows", [1, 3, VOCAB, 4096])
 @pytest.mark.parametrize("different", [None, 0, VOCAB - 1])
 def test_a_copy_is_told_from_the_target_by_its_last_row_too(copy, target, monkeypatch, rows, different):
-    monkeypatch.setattr(checkpoints, "COMPARED", rows)
+    monkeypatch.setattr(draft_weights, "COMPARED", rows)
 
     def change(tensors):
         if different is not None:
@@ -218,7 +218,7 @@ def test_a_tokenizer_that_knows_more_tokens_than_the_model_is_refused(copy):
     assert_refused(f"tokenizer of .* knows [0-9]+ tokens, its model {VOCAB}; copy or download both", load_target, str(copy / "target"))
 
 
-@pytest.mark.parametrize("reader", ["transformers.Qwen3ForCausalLM.from_pretrained", "dspark_lite.models.checkpoints._same_rows"])
+@pytest.mark.parametrize("reader", ["transformers.Qwen3ForCausalLM.from_pretrained", "dspark_lite.models.draft_weights._same_rows"])
 def test_a_gpu_without_room_is_told_and_what_to_do(pair, target, monkeypatch, reader):
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")

@@ -80,9 +80,8 @@ def test_what_has_no_fast_path_is_refused_in_a_sentence():
     elsewhere = SimpleNamespace(**{**TARGET.__dict__, "device": torch.device("meta")})
     with pytest.raises(RequestError, match="is on meta; the fast path runs on a CPU or with CUDA: decode with fast=False"):
         fast.fast_parts(elsewhere, None, None, True)
-    config = SimpleNamespace(layer_types=["full_attention", "sliding_attention"])
-    sliding = SimpleNamespace(**{**TARGET.__dict__, "config": config, "fast_parts": {}})
-    with pytest.raises(RequestError, match="layers of full_attention, sliding_attention; the fast path holds full attention alone"):
+    sliding = SimpleNamespace(**{**TARGET.__dict__, "has_windows": True, "fast_parts": {}})
+    with pytest.raises(RequestError, match="layers with a sliding window or a recurrent state; the fast path holds full attention alone"):
         fast.fast_parts(sliding, None, None, "eager")
     drafter = SimpleNamespace(name="own", gamma=2, taps=())
     with pytest.raises(RequestError, match="a SimpleNamespace has no fast path; decode with fast=False"):

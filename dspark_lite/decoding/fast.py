@@ -87,10 +87,9 @@ class FastTarget(Target):
 
     def __init__(self, target: Target, slots: int, backend: str):
         self.__dict__.update(target.__dict__)
-        layers = set(getattr(target.config, "layer_types", None) or ["full_attention"])
-        if layers != {"full_attention"}:
-            raise RequestError(f"{target.name} has layers of {', '.join(sorted(layers))}; the fast path holds full attention alone: decode with "
-                               "fast=False")
+        if target.has_windows or target.has_states:
+            raise RequestError(f"{target.name} has layers with a sliding window or a recurrent state; the fast path holds full attention alone: "
+                               "decode with fast=False")
         column_major(self.model)
         self.slots, self.backend, self.context = slots, backend, None
         self.groups = target.config.num_attention_heads // target.config.num_key_value_heads

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 
 from ..common.errors import CheckpointError, DSparkLiteError
 
@@ -39,12 +39,28 @@ def attending(model, implementation: str):
         model.config._attn_implementation = usual
 
 
+def unwrapped(model):
+    """The model of transformers inside what PEFT, torch.compile or a module of one's own has put around it: what `generate`
+    runs, also when it is called on the wrapper."""
+    return next((module for module in model.modules() if isinstance(module, PreTrainedModel)), model)
+
+
 class Target:
-    """A causal language model of transformers, its tokenizer (None where there is none), and what drafters ask of it."""
+    """A causal language model of transformers, its tokenizer (None where there is none), and what drafters ask of it.
+
+    `has_windows` says whether some of its layers see a sliding window alone, `has_states` whether some keep a recurrent state
+    in the place of keys and values, from which no token can be taken back: such a target decodes without a drafter.
+    """
 
     def __init__(self, model, tokenizer=None, name: str = "target"):
+        model = unwrapped(model)
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.config = model.config
+        layers = DynamicCache(config=model.config).layers  # each of the kind that its layer of the model asks for
+        self.has_windows = any(getattr(layer, "is_sliding", False) for layer in layers)
+        # The caches of transformers 5.0 do not tell these.
+        self.has_states = any(hasattr(layer, "recurrent_states") for layer in layers) or "linear_attention" in (
+            getattr(model.config, "layer_types", None) or ())
         self.vocab_size = model.config.vocab_size
         self.hidden_size = model.config.hidden_size
         self.num_layers = model.config.num_hidden_layers
@@ -53,15 +69,16 @@ class Target:
         self.fast_parts: dict = {}  # what decoding/fast.py has made of it, by drafter
 
     @property
-    def has_windows(self) -> bool:
-        """Whether some of its layers see a sliding window alone (Gemma 4)."""
-        return "sliding_attention" in (getattr(self.config, "layer_types", None) or ())
-
-    @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """The ids that end an answer, from the generation config."""
         stop = self.model.generation_config.eos_token_id
         return () if stop is None else (stop,) if isinstance(stop, int) else tuple(stop)
+
+    def check_rollback(self) -> None:
+        """Raises CheckpointError for a target whose rejected drafts could not be forgotten."""
+        if self.has_states:
+            raise CheckpointError(f"{self.name} has layers with a recurrent state (linear attention), from which rejected drafts cannot be taken "
+                                  "back; decode it without a drafter, or take a target whose layers all attend to keys and values")
 
     def check_taps(self, taps, after_norm: bool = False) -> None:
         """Raises CheckpointError unless every tapped layer exists and is read before the final norm; a drafter made for the

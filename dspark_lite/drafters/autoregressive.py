@@ -14,7 +14,7 @@ from torch import nn
 from ..decoding.fast import FastDrafter
 from ..decoding.proposal import Context, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
-from .backbone import ContextCache, DraftConfig, Layer, StaticDraftContext, rotary
+from .backbone import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext, rotary
 
 
 @dataclass
@@ -56,16 +56,16 @@ class StaticChainState(ChainState):
         self.cache.commit(tokens)
 
 
-class Autoregressive(nn.Module):
+class Autoregressive(Draft):
     """A drafter of one layer, named as in the released files; `project` and `enter` are what its kinds differ in."""
 
     def __init__(self, config: DraftConfig, layer: Layer, gamma: int):
-        super().__init__()
-        self.config, self.gamma, self.taps = config, gamma, config.target_layer_ids
+        super().__init__(config)
+        self.gamma, self.taps = gamma, config.target_layer_ids
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList([layer])
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, self.outputs, bias=False)
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
         """Features [..., H] that the layer reads, of tapped hidden states [..., taps * H]."""
@@ -109,7 +109,7 @@ class Autoregressive(nn.Module):
         token, hidden, drawn = anchor, state.waiting, []
         for _ in range(length):
             hidden = self.next_hidden(state.cache, token, hidden)
-            logits = self.lm_head(self.norm(hidden[:, 0]))
+            logits = self.over_target(self.lm_head(self.norm(hidden[:, 0])))
             probs = probabilities(logits, temperature)
             token = draw(probs, generator)
             drawn.append((token, logits, probs))

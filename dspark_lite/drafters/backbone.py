@@ -30,8 +30,39 @@ class DraftConfig:
     rms_norm_eps: float
     rope_theta: float
     target_layer_ids: tuple[int, ...]
-    num_target_layers: int
+    num_target_layers: int | None = None  # None: the form that it was published in does not tell
     attention_bias: bool = False
+    qk_norm: bool = True  # whether queries and keys are normed, as Qwen3's are and Llama's are not
+    draft_vocab_size: int | None = None  # of the target's ids that it draws from (None: all of them)
+
+
+class Draft(nn.Module):
+    """What every trained draft has: a config, and the way from its LM head's logits to the target's vocabulary.
+
+    A draft of a reduced vocabulary has U outputs, and output i is the target's id i + `d2t`[i]. `logit_softcap` is that of a
+    target whose LM head the draft uses, `embedding_scale` that of a target whose scaled embedding it was trained with.
+    """
+
+    def __init__(self, config: DraftConfig):
+        super().__init__()
+        self.config, self.outputs = config, config.draft_vocab_size or config.vocab_size
+        self.logit_softcap: float | None = None
+        self.embedding_scale: torch.Tensor | None = None
+        self.register_buffer("d2t", torch.zeros(self.outputs, dtype=torch.long) if config.draft_vocab_size else None)
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Token embeddings [..., H] of ids."""
+        embedded = self.embed_tokens(ids)
+        return embedded if self.embedding_scale is None else embedded * self.embedding_scale
+
+    def over_target(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits [..., V] over the target's ids, of the draft's own logits [..., U]; an id that it does not have gets -inf."""
+        if self.logit_softcap is not None:
+            logits = self.logit_softcap * torch.tanh(logits / self.logit_softcap)
+        if self.d2t is None:
+            return logits
+        ids = torch.arange(self.outputs, device=logits.device) + self.d2t
+        return logits.new_full((*logits.shape[:-1], self.config.vocab_size), -torch.inf).index_copy(-1, ids, logits)
 
 
 def rotary(positions: torch.Tensor, head_dim: int, theta: float, turned: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -147,7 +178,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
         self.v_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
         self.o_proj = nn.Linear(self.heads * self.size, config.hidden_size, bias=bias)
-        self.q_norm, self.k_norm = nn.RMSNorm(self.size, eps=eps), nn.RMSNorm(self.size, eps=eps)
+        self.q_norm, self.k_norm = (nn.RMSNorm(self.size, eps=eps) if config.qk_norm else nn.Identity() for _ in range(2))
         self.scale = self.size**-0.5
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
@@ -204,26 +235,21 @@ class Layer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class Backbone(nn.Module):
+class Backbone(Draft):
     """Embedding, context projection, layers, final norm and LM head of a block drafter, named as in the released files."""
 
     layer_class = Layer
 
     def __init__(self, config):
-        super().__init__()
+        super().__init__(config)
         hidden = config.hidden_size
-        self.config = config
         self.first_slot = 0 if config.sample_from_anchor else 1  # of those that predict
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.fc = nn.Linear(len(config.target_layer_ids) * hidden, hidden, bias=False)
         self.hidden_norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
         self.layers = nn.ModuleList(self.layer_class(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(hidden, config.vocab_size, bias=False)
-
-    def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Token embeddings [..., H] of ids."""
-        return self.embed_tokens(ids)
+        self.lm_head = nn.Linear(hidden, self.outputs, bias=False)
 
     def reads_context(self, layer: int) -> bool:
         """Whether the block attends to the context in this layer; it does in every one."""

@@ -42,7 +42,7 @@ class DSpark(Backbone):
         self.markov_head = self.confidence_head = None
         if config.markov_rank:
             head = SEQUENTIAL_HEADS[config.markov_head_type]
-            self.markov_head = head(config.vocab_size, config.markov_rank, config.hidden_size)
+            self.markov_head = head(config.vocab_size, config.markov_rank, config.hidden_size, self.outputs)
         if config.enable_confidence_head:
             with_markov = config.markov_rank if config.confidence_head_with_markov else 0
             self.confidence_head = ConfidenceHead(config.hidden_size + with_markov)
@@ -84,12 +84,13 @@ class DSpark(Backbone):
         """
         base_logits = self.lm_head(hidden)
         if self.markov_head is None:
-            probs = probabilities(base_logits, temperature)
-            return draw(probs, generator), base_logits, probs
+            logits = self.over_target(base_logits)
+            probs = probabilities(logits, temperature)
+            return draw(probs, generator), logits, probs
         previous, state, drawn = anchor, self.markov_head.begin(hidden), []
         for k in range(hidden.shape[1]):
             bias, state = self.markov_head.step(previous, hidden[:, k], state)
-            logits = base_logits[:, k] + bias
+            logits = self.over_target(base_logits[:, k] + bias)
             probs = probabilities(logits, temperature)
             previous = draw(probs, generator)
             drawn.append((previous, logits, probs))

@@ -11,10 +11,12 @@ from .backbone import Attention, DraftConfig, Layer
 
 @dataclass(frozen=True, kw_only=True)
 class Eagle3Config(DraftConfig):
-    """Eagle3's own fields: the steps it is trained to unroll, and how much less each weighs than the one before."""
+    """Eagle3's own fields: the steps it is trained to unroll, how much less each weighs than the one before, and whether the
+    residual stream begins with the normed feature."""
 
     ttt_length: int
     step_loss_decay: float = 0.8
+    norm_before_residual: bool = False
 
 
 class Eagle3Attention(Attention):
@@ -48,4 +50,6 @@ class Eagle3(Autoregressive):
 
     def enter(self, token_ids, hidden):
         layer = self.layers[0]
-        return hidden, torch.cat([layer.input_layernorm(self.embed_tokens(token_ids)), layer.hidden_norm(hidden)], -1)
+        normed = layer.hidden_norm(hidden)
+        residual = normed if self.config.norm_before_residual else hidden
+        return residual, torch.cat([layer.input_layernorm(self.embed(token_ids)), normed], -1)

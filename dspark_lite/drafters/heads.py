@@ -8,12 +8,15 @@ from torch import nn
 
 
 class MarkovHead(nn.Module):
-    """The transition bias W2 W1[x] of the previous token x: a V x V bigram table of rank r."""
+    """The transition bias W2 W1[x] of the previous token x: a V x V bigram table of rank r.
 
-    def __init__(self, vocab_size: int, rank: int, hidden_size: int):
+    With a reduced vocabulary the next token is one of `outputs` and the table V x outputs.
+    """
+
+    def __init__(self, vocab_size: int, rank: int, hidden_size: int, outputs: int | None = None):
         super().__init__()
         self.markov_w1 = nn.Embedding(vocab_size, rank)
-        self.markov_w2 = nn.Linear(rank, vocab_size, bias=False)
+        self.markov_w2 = nn.Linear(rank, outputs or vocab_size, bias=False)
 
     def begin(self, hidden: torch.Tensor):
         """State before the first position of a block of hidden states [..., g, H]; the Markov head has none."""
@@ -27,8 +30,8 @@ class MarkovHead(nn.Module):
 class GatedHead(MarkovHead):
     """The Markov head behind a gate that looks at the hidden state: W2 (sigmoid(G [h; W1[x]]) * W1[x])."""
 
-    def __init__(self, vocab_size: int, rank: int, hidden_size: int):
-        super().__init__(vocab_size, rank, hidden_size)
+    def __init__(self, vocab_size: int, rank: int, hidden_size: int, outputs: int | None = None):
+        super().__init__(vocab_size, rank, hidden_size, outputs)
         self.gate_proj = nn.Linear(hidden_size + rank, rank)
 
     def step(self, previous, hidden, state):
@@ -40,8 +43,8 @@ class GatedHead(MarkovHead):
 class RNNHead(MarkovHead):
     """A recurrent head: it remembers the whole drafted prefix in a state [..., r] that starts at zero."""
 
-    def __init__(self, vocab_size: int, rank: int, hidden_size: int):
-        super().__init__(vocab_size, rank, hidden_size)
+    def __init__(self, vocab_size: int, rank: int, hidden_size: int, outputs: int | None = None):
+        super().__init__(vocab_size, rank, hidden_size, outputs)
         self.joint_proj = nn.Linear(2 * rank + hidden_size, 3 * rank)
 
     def begin(self, hidden):

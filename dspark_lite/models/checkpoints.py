@@ -16,15 +16,14 @@ from ..common.errors import CheckpointError
 from ..common.files import data_folder, read_object, write_atomically
 from ..decoding.target import Target
 from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
-from .draft_config import DRAFTS, parse_draft_config
+from .draft_forms import PublishedDraft, read_draft
+from .draft_weights import load_draft, within_vocabulary
 from .hub import download
-from .weights import of_target
 
 EMBEDDED = data_folder("checkpoints")
 LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
 TEXT_PARTS = {"Gemma4ForConditionalGeneration": "Gemma4ForCausalLM"}  # what of a model that also sees is a language model
 TEXT_NAMES = {r"^model\.language_model\.": "model."}  # what its tensors are called there, and alone
-COMPARED = 4096  # rows of a tensor that are read at a time to compare it
 
 
 def resolve(name: str, fetched=download) -> Path:
@@ -87,7 +86,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
 
     folder = resolve(name)
     architecture = (read_config(folder).get("architectures") or ["?"])[0]
-    model_class = _target_class(name, architecture)
+    model_class = target_class(name, architecture)
     if sum(path.stat().st_size for path in weight_files(folder)) < 2**30:
         logging.disable_progress_bar()  # a small model is loaded before its bar could be read
     device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
@@ -116,7 +115,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     return Target(model, tokenizer, name)
 
 
-def _target_class(name: str, architecture: str):
+def target_class(name: str, architecture: str):
     """transformers' class of a target; raises CheckpointError for what is no language model, or none that this version has."""
     import transformers
 
@@ -159,51 +158,63 @@ def default_dtype(device: torch.device) -> torch.dtype:
 
 
 def load_drafter(name: str, target):
-    """Loads the drafter `name` for `target`: a trained draft, a small language model, or "prompt_lookup".
+    """Loads the drafter `name` for `target`: a trained draft in any of the forms of models/draft_forms.py, a small language
+    model, or "prompt_lookup".
 
-    Raises CheckpointError for a drafter of another target or a layout that is not drafted here.
+    Warns of a draft that was made for fewer positions than the target has, or for none that are scaled. Raises
+    CheckpointError for a drafter of another target, or one that is not drafted here.
     """
+    target.check_rollback()
     if name == "prompt_lookup":
         return PromptLookup(target.vocab_size)
     folder = resolve(name)
     config = read_config(folder)
-    architecture = (config.get("architectures") or ["?"])[0]
-    if architecture in LANGUAGE_MODELS:
+    if (config.get("architectures") or ["?"])[0] in LANGUAGE_MODELS:
         small = load_target(name, device=target.device, dtype=target.dtype)
         _check_equal("a vocabulary of", small.vocab_size, target.vocab_size, "tokens")
         return SmallLM(small)
-    if architecture not in DRAFTS:
-        known = ", ".join([*DRAFTS, *LANGUAGE_MODELS])
-        raise CheckpointError(f"{name} is a {architecture}, which is not drafted here; drafters are {known}")
-    kind = DRAFTS[architecture]
-    parsed = parse_draft_config(kind, config)
-    check_pair(kind, parsed, target)
-    return _load_draft(folder, kind, parsed, target)
+    draft = read_draft(name, config, target.num_layers)
+    check_pair(draft.kind, draft.config, target)
+    for weakness in far_positions(draft, target):
+        warnings.warn(f"{name} {weakness}", stacklevel=2)
+    return _load_draft(folder, draft, target)
 
 
 def load_draft_alone(folder: Path):
     """Loads a trained draft without its target, in float32 on the CPU; it cannot decode, but its passes can be compared.
 
-    Raises CheckpointError for a folder that holds none.
+    Raises CheckpointError for a folder that holds none, or one that is not whole without a target.
     """
-    config = read_config(folder)
-    architecture = (config.get("architectures") or ["?"])[0]
-    if architecture not in DRAFTS:
-        raise CheckpointError(f"{folder} holds a {architecture}, which is not a draft; drafts are {', '.join(DRAFTS)}")
-    return _load_draft(folder, DRAFTS[architecture], parse_draft_config(DRAFTS[architecture], config), None)
+    return _load_draft(folder, read_draft(str(folder), read_config(folder)), None)
 
 
 def check_pair(kind: type, config: DraftConfig, target) -> None:
     """Raises CheckpointError unless a drafter of this config was made for a target of this shape."""
-    _check_equal("a vocabulary of", config.vocab_size, target.vocab_size, "tokens")
+    _check_equal("a vocabulary of", within_vocabulary(config, target).vocab_size, target.vocab_size, "tokens")
     _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
-    _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
+    if config.num_target_layers is not None:
+        _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
     target.check_taps(config.target_layer_ids, after_norm=kind is MTP)
-    positions = getattr(target.config, "rope_parameters", None) or {}
-    theta = positions.get("full_attention", positions).get("rope_theta", config.rope_theta)  # Gemma 4 has them by kind of layer
-    _check_equal("positions of rope_theta", config.rope_theta, theta, "")
+    _check_equal("positions of rope_theta", config.rope_theta, _positions(target).get("rope_theta", config.rope_theta), "")
     if issubclass(kind, DSpark) and not 0 <= config.mask_token_id < config.vocab_size:
         raise CheckpointError(f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens")
+
+
+def _positions(target) -> dict:
+    """The rotary parameters of a target; Gemma 4 has them by kind of layer."""
+    positions = getattr(target.config, "rope_parameters", None) or {}
+    return positions.get("full_attention", positions)
+
+
+def far_positions(draft: PublishedDraft, target) -> list[str]:
+    """What makes a draft weaker far into a text than the target is; the text stays the target's all the same."""
+    found, scaling = [], _positions(target).get("rope_type", "default")
+    if scaling not in ("default", "proportional"):
+        found.append(f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted far into it")
+    if draft.max_positions and draft.max_positions < target.max_positions:
+        found.append(f"was made for {draft.max_positions} positions, and {target.name} has {target.max_positions}: beyond them the text stays exact, "
+                     "and fewer drafts are accepted")
+    return found
 
 
 def _check_equal(what: str, drafter, target, unit: str) -> None:
@@ -212,50 +223,23 @@ def _check_equal(what: str, drafter, target, unit: str) -> None:
                               "drafter that belongs to it")
 
 
-def _load_draft(folder: Path, kind: type, config: DraftConfig, target):
-    device, dtype = (target.device, target.dtype) if target else (torch.device("cpu"), torch.float32)
-    with torch.device("meta"):
-        drafter = kind(config)
-    files, shared, tensors = weight_files(folder), of_target(target) if target else {}, {}
-    _check_shapes(folder, drafter, files)
+def _load_draft(folder: Path, draft: PublishedDraft, target):
     try:
-        for path in files:
-            with safe_open(path, "pt", device=str(device)) as weights:
-                for name in weights.keys():
-                    is_copy = name in shared and _same_rows(weights.get_slice(name), shared[name])
-                    tensors[name] = shared[name] if is_copy else weights.get_tensor(name).to(dtype)
+        return load_draft(folder.name, draft, weight_files(folder), target)
     except torch.OutOfMemoryError as error:
         raise _no_room(folder.name) from error
-    drafter.load_state_dict(tensors, assign=True)
-    return drafter.eval().requires_grad_(False)
-
-
-def _check_shapes(folder: Path, drafter, files: list[Path]) -> None:
-    """Raises CheckpointError unless the files hold exactly a drafter's tensors; nothing of them is read."""
-    expected, found = {name: tuple(value.shape) for name, value in drafter.state_dict().items()}, {}
-    for path in files:
-        with safe_open(path, "pt") as weights:
-            found.update({name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()})
-    if expected != found:
-        name = sorted(set(expected.items()) ^ set(found.items()))[0][0]
-        raise CheckpointError(f"tensor {name} of {folder.name} has shape {found.get(name, 'none')}; its config.json asks for "
-                              f"{expected.get(name, 'none')}")
-
-
-def _same_rows(stored, held: torch.Tensor) -> bool:
-    """Whether a stored tensor, of which a few rows are read at a time, is the one that is held (at 4B each is 0.8 GB)."""
-    return all(torch.equal(stored[start:start + COMPARED].to(held.dtype), held[start:start + COMPARED]) for start in range(0, len(held), COMPARED))
 
 
 def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
     """Writes a draft in the released format: config.json and bfloat16 model.safetensors, each moved into place."""
-    config = asdict(model.config)
+    config = {name: value for name, value in asdict(model.config).items() if value is not None}
     theta = config.pop("rope_theta")
     config |= {"architectures": [model.architecture], "model_type": "qwen3", "dtype": "bfloat16", "hidden_act": "silu",
                "layer_types": ["full_attention"] * model.config.num_hidden_layers, "tie_word_embeddings": False,
                "max_position_embeddings": target.max_positions, "rope_parameters": {"rope_type": "default", "rope_theta": theta},
                "target_layer_ids": list(model.config.target_layer_ids), **(extra or {})}
-    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous().clone() for name, value in model.state_dict().items()}
+    tensors = {name: value.detach().to("cpu", torch.bfloat16 if value.is_floating_point() else None).contiguous().clone()
+               for name, value in model.state_dict().items()}
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, path, metadata={"format": "pt"}))
     write_atomically(folder / "config.json", lambda path: path.write_text(json.dumps(config, indent=2) + "\n"))

@@ -25,6 +25,11 @@ def parse_draft_config(kind: type, config: dict) -> DraftConfig:
         _read_heads(flat)
     elif flat.get("num_hidden_layers", 1) != 1:
         raise CheckpointError(f"this draft has {flat['num_hidden_layers']} layers; a {kind.architecture} is drafted here with one")
+    outputs, vocabulary = flat.get("draft_vocab_size"), flat.get("vocab_size")
+    if outputs and vocabulary and outputs > vocabulary:
+        raise CheckpointError(f"this draft draws from {outputs} ids of {vocabulary}; draft_vocab_size is at most vocab_size")
+    if outputs == vocabulary:
+        flat["draft_vocab_size"] = None
     try:
         flat["target_layer_ids"] = tuple(flat["target_layer_ids"])
         return kind.config_class(**{name: flat[name] for name in kind.config_class.__dataclass_fields__ if flat.get(name) is not None})

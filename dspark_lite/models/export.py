@@ -1,6 +1,7 @@
-"""A trained draft in the form that an engine loads: vLLM 0.32, SGLang 0.5.23, llama.cpp as of November 2026.
+"""A trained draft in the form that an engine loads: vLLM 0.32, SGLang 0.5.23, llama.cpp as of November 2026; and in that of
+speculators 0.9.
 
-All three read a DSpark as it is saved. What they read differently: a DFlash of this layout, whose anchor slot predicts, is a
+All three engines read a DSpark as it is saved. What they read differently: a DFlash of this layout, whose anchor slot predicts, is a
 DSpark to them, and each wants a Markov head in it; vLLM has Eagle3 under names of its own.
 """
 
@@ -15,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from ..common.errors import CheckpointError, RequestError
 from ..common.files import write_atomically, write_text
 from ..drafters import DSpark, Eagle3, FirstLayerContext, Gemma4DSpark
-from .checkpoints import read_config, resolve, weight_files
-from .draft_config import DRAFTS, parse_draft_config
+from .checkpoints import LANGUAGE_MODELS, read_config, resolve, weight_files
+from .draft_forms import DEEPSPEC, PublishedDraft, as_speculators, read_draft, speculators_tensors
 
 
 class EngineFormat(NamedTuple):
@@ -38,33 +39,52 @@ ENGINES = {
                               "python convert_hf_to_gguf.py {folder} --target-model-dir {target} --outfile draft.gguf\n"
                               "llama-server -m target.gguf -md draft.gguf --spec-type draft-dspark --spec-draft-n-max {gamma}"),
 }
+SPECULATORS_COMMAND = "vllm serve {folder}"  # which reads from it what its target is
 ZERO_RANK = 8  # of a Markov head that adds nothing
 
 
 def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
     """Writes the draft `name` (embedded name, folder or Hub id) to `folder` as `engine` loads it, with a model card, and
-    returns the command that serves `target` with it.
+    returns the command that serves `target` with it. `engine` may be "speculators", whose form several trainers and engines read.
 
     Raises RequestError for an unknown engine or a folder that holds something, CheckpointError for a draft that the engine
     cannot run, with its reason.
     """
-    if engine not in ENGINES:
-        raise RequestError(f"there is no export for {engine!r}; engines are {', '.join(ENGINES)}")
+    if engine not in (*ENGINES, "speculators"):
+        raise RequestError(f"there is no export for {engine!r}; engines are {', '.join(ENGINES)}, and there is the form of speculators")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RequestError(f"{folder} is there already and is no empty folder; name another one")
     source = resolve(name)
     config = read_config(source)
-    architecture = (config.get("architectures") or ["?"])[0]
-    if architecture not in DRAFTS:
-        raise CheckpointError(f"{name} is a {architecture}, which needs no export: an engine loads a language model as it is")
-    kind = DRAFTS[architecture]
-    parsed = parse_draft_config(kind, config)
-    _check_runs(name, engine, kind, parsed)
-    method, gamma = ("eagle3", parsed.ttt_length) if kind is Eagle3 else ("dspark", parsed.block_size)
-    changed, added = _changes(kind, parsed)
+    if (config.get("architectures") or ["?"])[0] in LANGUAGE_MODELS:
+        raise CheckpointError(f"{name} is a {config['architectures'][0]}, which needs no export: an engine loads a language model as it is")
+    draft = read_draft(name, config)
+    if draft.form != DEEPSPEC:
+        raise CheckpointError(f"{name} is in the form of {draft.form}, and drafts are exported from DeepSpec's; vLLM and SGLang load it as it is")
+    if engine == "speculators":
+        return _export_speculators(name, source, draft, folder, target)
+    _check_runs(name, engine, draft.kind, draft.config)
+    method, gamma = ("eagle3", draft.config.ttt_length) if draft.kind is Eagle3 else ("dspark", draft.config.block_size)
+    changed, added = _changes(draft.kind, draft.config)
     _write_checkpoint(source, folder, config | changed, added)
     command = ENGINES[engine].command.format(target=target, folder=folder, method=method, gamma=gamma)
     write_text(folder / "README.md", model_card(config | changed, engine, command, target))
+    return command
+
+
+def _export_speculators(name: str, source: Path, draft: PublishedDraft, folder: Path, target: str) -> str:
+    """Writes a draft in the form of speculators; the command that serves with it."""
+    if draft.kind in (Gemma4DSpark, FirstLayerContext):
+        raise CheckpointError(f"{name} is a {draft.kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a DFlash, "
+                              "an Eagle3 or an MTP")
+    config = as_speculators(draft.kind, draft.config, draft.max_positions, target)
+    stored = {tensor: value for path in weight_files(source) for tensor, value in load_file(path).items()}
+    tensors = {tensor: value.contiguous() for tensor, value in speculators_tensors(draft.kind, draft.config, stored).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
+    command = SPECULATORS_COMMAND.format(folder=folder)
+    write_text(folder / "README.md", model_card(config, "speculators", command, target))
     return command
 
 
@@ -119,7 +139,7 @@ def _write_checkpoint(source: Path, folder: Path, config: dict, added: dict[str,
 def model_card(config: dict, engine: str, command: str, target: str) -> str:
     """A README.md for the Hub: what the draft is, for which target, and the fields that engines read."""
     read = ("architectures", "block_size", "ttt_length", "mask_token_id", "target_layer_ids", "num_hidden_layers", "markov_rank", "markov_head_type",
-            "enable_confidence_head")
+            "enable_confidence_head", "speculators_model_type", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
     fields = "\n".join(f"| `{name}` | `{json.dumps(config[name])}` |" for name in read if name in config)
     return (f"---\nbase_model: {target}\npipeline_tag: text-generation\ntags:\n- speculative-decoding\n- draft-model\n---\n\n"
             f"# A draft model for {target}\n\nIt proposes tokens that {target} verifies, so it changes the speed of an answer and not its "

@@ -72,6 +72,22 @@ def file_sizes(name: str) -> dict[str, int]:
     return {path: sizes[path] for path in filter_repo_objects(sizes, allow_patterns=FILES, ignore_patterns="*/*")}
 
 
+def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Shape and bytes of each tensor of a model on the Hub, from the headers of its files: no weights are fetched.
+
+    Raises CheckpointError with cause and cure where they cannot be had.
+    """
+    from huggingface_hub import HfApi
+
+    wanted = _wanted(name, FILES)
+    try:
+        files = HfApi().get_safetensors_metadata(wanted["repo_id"], revision=wanted["revision"]).files_metadata
+    except Exception as error:  # the client raises many kinds; the reader needs one sentence
+        cause, cure = _cause_and_cure(error)
+        raise CheckpointError(f"the header of {name!r} could not be fetched from the Hub ({cause}); {cure}") from error
+    return {tensor: (tuple(held.shape), held.data_offsets[1] - held.data_offsets[0]) for file in files.values() for tensor, held in file.tensors.items()}
+
+
 def transfer_rate(name: str, file: str, seconds: float) -> float:
     """Bytes a second in which the beginning of a file comes, given up after `seconds` or PROBED bytes; raises what the
     client raises."""

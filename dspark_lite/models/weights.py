@@ -11,9 +11,10 @@ def kv_bytes(config, item: int) -> int:
 
 
 def of_target(target) -> dict[str, torch.Tensor]:
-    """The embedding and the LM head of a target, by the names of a draft's copies of them."""
+    """The embedding and the LM head of a target, by the names of a draft's copies of them; without those that are quantised."""
     both = {"embed_tokens.weight": target.model.get_input_embeddings(), "lm_head.weight": target.model.get_output_embeddings()}
-    return {name: module.weight.detach() for name, module in both.items()}
+    weights = {name: getattr(module, "weight", None) for name, module in both.items()}
+    return {name: weight.detach() for name, weight in weights.items() if weight is not None and weight.is_floating_point()}
 
 
 def held(target, drafter, tokens: int) -> dict[str, int]:

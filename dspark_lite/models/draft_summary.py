@@ -1,0 +1,115 @@
+"""What a draft is and whether it fits a target, from config.json and the headers of its weights: no numbers are read or fetched."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import safe_open
+from transformers import AutoConfig
+
+from ..common.errors import CheckpointError
+from ..decoding.target import Target
+from ..drafters import MTP, Eagle3
+from .checkpoints import check_pair, far_positions, read_config, resolve, target_class, weight_files
+from .draft_forms import PublishedDraft, read_draft
+from .draft_weights import check_tensors
+from .hub import fetch, fetch_header
+
+LENT = ("embed_tokens.weight", "lm_head.weight")
+
+
+class Fit(NamedTuple):
+    """Whether a draft fits a target, and in one sentence why not, or where it is weaker (empty: nothing is to say)."""
+
+    target: str
+    fits: bool
+    reason: str
+
+
+class Summary(NamedTuple):
+    """A draft as its files describe it: the `shapes` of its tensors by their names in the drafter, and the `size` of all in bytes."""
+
+    name: str
+    draft: PublishedDraft
+    shapes: dict[str, tuple[int, ...]]
+    size: int
+
+    def lines(self) -> list[str]:
+        """Form, kind, taps, vocabulary and size, a line each."""
+        config, kind = self.draft.config, self.draft.kind
+        lacking = [tensor.removesuffix(".weight") for tensor in LENT if tensor not in self.shapes]
+        reduced = f"{config.draft_vocab_size:,} of " if config.draft_vocab_size else ""
+        of_layers = f" of {config.num_target_layers}" if config.num_target_layers else ""
+        return [self.name,
+                f"form        {self.draft.form}" + (f", for {self.draft.target}" if self.draft.target else ""),
+                f"kind        {kind.architecture}: {_kind(kind, config)}",
+                f"taps        layers {', '.join(map(str, config.target_layer_ids))}{of_layers} of the target, of hidden size {config.hidden_size:,}",
+                f"vocabulary  {reduced}{config.vocab_size:,} ids",
+                f"weights     {len(self.shapes)} tensors, {_size(self.size)}" + (f"; {' and '.join(lacking)} of the target" if lacking else "")]
+
+    def fit(self, target: Target) -> Fit:
+        """Whether the draft fits a target, of which shapes alone are needed."""
+        try:
+            target.check_rollback()
+            check_pair(self.draft.kind, self.draft.config, target)
+            check_tensors(self.name, self.draft, self.shapes, LENT)
+        except CheckpointError as error:
+            return Fit(target.name, False, str(error))
+        return Fit(target.name, True, "; ".join(f"it {weakness}" for weakness in far_positions(self.draft, target)))
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.2f} MB"
+
+
+def _kind(kind: type, config) -> str:
+    layers = f"{config.num_hidden_layers} layer{'s' * (config.num_hidden_layers > 1)}"
+    if kind is MTP:
+        return f"{layers}, 1 draft a round"
+    if kind is Eagle3:
+        return f"{layers}, {config.ttt_length} drafts a round, token by token"
+    head = f"{config.markov_head_type} head of rank {config.markov_rank}" if config.markov_rank else "no sequential head"
+    confidence = ", confidence head" if config.enable_confidence_head else ""
+    return (f"{layers}, {config.block_size - (not config.sample_from_anchor)} drafts a round from blocks of {config.block_size}, {head}{confidence}")
+
+
+def summarise(name: str, num_target_layers: int | None = None) -> Summary:
+    """The summary of a draft (embedded name, folder or Hub id); `num_target_layers` of the target it is for, where that is known.
+
+    Of a Hub id config.json and the headers of the weights are fetched. Raises CheckpointError for what is no draft.
+    """
+    folder = _config_folder(name)
+    draft = read_draft(name, read_config(folder), num_target_layers)
+    on_hub = resolve(name, lambda hub: None) is None
+    stored = fetch_header(name) if on_hub and not any(folder.glob("model*.safetensors")) else _local_header(folder)
+    shapes = {draft.tensor_name(tensor): shape for tensor, (shape, _) in stored.items()}
+    shapes.pop(None, None)
+    return Summary(name, draft, shapes, sum(size for _, size in stored.values()))
+
+
+def _config_folder(name: str) -> Path:
+    """A folder with a checkpoint's config.json; nothing else of a Hub id is fetched."""
+    return resolve(name, lambda hub: fetch(hub, ["config.json"]))
+
+
+def _local_header(folder: Path) -> dict[str, tuple[tuple[int, ...], int]]:
+    """Shape and bytes of each tensor in a folder's files."""
+    found = {}
+    for path in weight_files(folder):
+        with safe_open(path, "pt") as weights:
+            for tensor in weights.keys():
+                entry = weights.get_slice(tensor)
+                shape = tuple(entry.get_shape())
+                found[tensor] = shape, torch.Size(shape).numel() * entry[:0].dtype.itemsize
+    return found
+
+
+def target_shape(name: str) -> Target:
+    """A target (embedded name, folder or Hub id) from its config.json alone: on the meta device, without numbers.
+
+    Raises CheckpointError for what is no target.
+    """
+    folder = _config_folder(name)
+    model_class = target_class(name, (read_config(folder).get("architectures") or ["?"])[0])
+    with torch.device("meta"):
+        return Target(model_class(AutoConfig.from_pretrained(folder).get_text_config()), name=name)

@@ -1,0 +1,448 @@
+"""Drafts as others publish them: the weights of one drafter in every form, and the tokens of that drafter out of each."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import GAMMA, PROMPT, VOCAB, assert_refused, set_config, set_tensors
+from safetensors.torch import load_file
+from torch import nn
+from transformers import MistralConfig, MistralForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM
+
+from dspark_lite import CustomGenerate
+from dspark_lite.common.errors import CheckpointError
+from dspark_lite.decoding import generate
+from dspark_lite.decoding.target import Target
+from dspark_lite.drafters import Eagle3, Eagle3Config
+from dspark_lite.losslessness import output_distribution, total_variation
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target, save_draft
+from dspark_lite.models.draft_forms import SPECULATORS, read_draft
+from dspark_lite.models.export import export
+from dspark_lite.models.weights import of_target
+
+LENT = ("embed_tokens.weight", "lm_head.weight")
+KINDS = ("dspark", "dspark_gated", "dspark_rnn", "dflash", "eagle3", "mtp")
+
+
+@pytest.fixture(scope="module")
+def drafts(tmp_path_factory):
+    """A folder with a target and a draft of each kind, with copies of its embedding and LM head."""
+    folder = tmp_path_factory.mktemp("forms")
+    target, drafters = toy_models(vocab_size=VOCAB, gamma=GAMMA)
+    for parameter in target.model.parameters():
+        parameter.copy_(parameter.bfloat16())
+    for kind in KINDS:
+        for name, weight in of_target(target).items():
+            drafters[kind].get_parameter(name).copy_(weight)
+        save_draft(folder / kind, drafters[kind], target)
+    target.model.save_pretrained(folder / "target")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def target(drafts):
+    return load_target(str(drafts / "target"))
+
+
+def without_lent(tensors: dict) -> dict:
+    return {name: value for name, value in tensors.items() if name not in LENT}
+
+
+def rounds(target, drafter, temperature: float) -> list:
+    """Every draft and what became of it, of one answer."""
+    answer = generate(target, drafter, PROMPT, max_new_tokens=24, temperature=temperature, stop_token_ids=(),
+                      generator=torch.Generator().manual_seed(3))
+    return [(r.draft_tokens, r.accepted, r.tokens) for r in answer.rounds]
+
+
+def assert_same(target, folder: Path, other: Path) -> None:
+    """Two folders hold one draft: greedy and sampled, drafts and answers are equal."""
+    one, two = (load_drafter(str(name), target) for name in (folder, other))
+    for temperature in (0.0, 1.0):
+        assert rounds(target, one, temperature) == rounds(target, two, temperature)
+
+
+# Forms ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_draft_leaves_out_is_the_targets(drafts, target, tmp_path, kind):
+    shutil.copytree(drafts / kind, tmp_path / "bare")
+    set_tensors(tmp_path / "bare", without_lent)
+    assert_same(target, drafts / kind, tmp_path / "bare")
+    drafter = load_drafter(str(tmp_path / "bare"), target)
+    assert all(drafter.get_parameter(name).data_ptr() == weight.data_ptr() for name, weight in of_target(target).items())
+    assert_refused("tensor embed_tokens.weight of bare has shape none, and its target's cannot be taken: load it with a target", load_draft_alone,
+                   tmp_path / "bare")
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_written_in_the_form_of_speculators_it_is_the_same_draft(drafts, target, tmp_path, kind, bare):
+    command = export(str(drafts / kind), "speculators", tmp_path / "out", "org/target")
+    assert command == f"vllm serve {tmp_path / 'out'}" and command in (tmp_path / "out" / "README.md").read_text()
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    read = read_draft("out", config)
+    assert (read.form, read.target, read.max_positions) == (SPECULATORS, "org/target", target.max_positions)
+    taps = config.get("aux_hidden_state_layer_ids") or config.get("eagle_aux_hidden_state_layer_ids") or [3]
+    assert [layer - 1 for layer in taps] == list(read.config.target_layer_ids)
+    if bare:
+        set_tensors(tmp_path / "out", without_lent)
+    assert_same(target, drafts / kind, tmp_path / "out")
+
+
+def z_lab(source: Path, folder: Path) -> Path:
+    """A DFlash as z-lab publishes one: fields nested, neither embedding nor LM head."""
+    shutil.copytree(source, folder)
+    set_tensors(folder, without_lent)
+    nested = {"mask_token_id": VOCAB - 1, "target_layer_ids": [0, 1]}
+    set_config(folder, architectures=["DFlashDraftModel"], auto_map={"AutoModel": "dflash.DFlashDraftModel"}, dflash_config=nested,
+               **dict.fromkeys([*nested, "sample_from_anchor", "markov_rank", "markov_head_type", "enable_confidence_head"], ...))
+    return folder
+
+
+@pytest.mark.parametrize("form", ["z-lab", "speculators"])
+def test_a_block_that_fills_itself_in_is_read_from_both_forms_of_it(drafts, target, tmp_path, form):
+    shutil.copytree(drafts / "dflash", tmp_path / "own")
+    set_config(tmp_path / "own", sample_from_anchor=False)
+    if form == "z-lab":
+        z_lab(drafts / "dflash", tmp_path / "out")
+    else:
+        export(str(tmp_path / "own"), "speculators", tmp_path / "out")
+        set_config(tmp_path / "out", sample_from_anchor=...)  # as written before speculators had the field
+    assert_same(target, tmp_path / "own", tmp_path / "out")
+    assert load_drafter(str(tmp_path / "out"), target).gamma == GAMMA - 1
+
+
+REFUSALS = {
+    "another type": ("dspark", {"speculators_model_type": "peagle"}, "is a 'peagle' of speculators, which is not drafted here; its types here are dspark, "
+                                                                     "dflash, eagle3, mtp"),
+    "layers of another model": ("dspark", {"transformer_layer_config": {"model_type": "gpt2"}}, "has layers of type 'gpt2'; .* qwen3 or llama"),
+    "a bias": ("eagle3", {"transformer_layer_config": {"model_type": "llama", "mlp_bias": True}}, "has a bias in its feed-forward network"),
+    "no such field": ("dspark", {"transformer_layer_config": {"hidden_size": "wide"}}, "transformer_layer_config of .* is none of qwen3"),
+    "another hidden size": ("dspark", {"target_hidden_size": 32}, "is for a target of hidden size 32, its own is 16"),
+    "features normed elsewhere": ("eagle3", {"norm_before_fc": True}, "has norm_before_fc, which is not drafted here"),
+    "no draft length": ("eagle3", {"speculators_config": None}, "does not say how many tokens it drafts"),
+    "an anchor that cannot be told": ("dspark", {"sample_from_anchor": ...}, "does not say whether its anchor's slot predicts"),
+    "no taps": ("dspark", {"aux_hidden_state_layer_ids": None}, "names no aux_hidden_state_layer_ids"),
+    "the last layer": ("dspark", {"aux_hidden_state_layer_ids": [1, 3]}, "taps layer 2, but this target can be tapped"),
+    "a layer too many": ("eagle3", {"eagle_aux_hidden_state_layer_ids": [1, 9]}, "taps layer 8"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_be_told_of_a_speculators_draft_is_refused(drafts, target, tmp_path, case):
+    kind, fields, sentence = REFUSALS[case]
+    export(str(drafts / kind), "speculators", tmp_path / "out")
+    set_config(tmp_path / "out", **fields)
+    assert_refused(sentence, load_drafter, str(tmp_path / "out"), target)
+
+
+@pytest.mark.parametrize("fields", [{"layer_types": ["sliding_attention"], "use_sliding_window": True}, {"rope_parameters": {"rope_type": "llama3",
+                         "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}])
+def test_layers_of_speculators_that_are_not_drafted_here_are_refused(drafts, target, tmp_path, fields):
+    export(str(drafts / "dspark"), "speculators", tmp_path / "out")
+    layer = json.loads((tmp_path / "out" / "config.json").read_text())["transformer_layer_config"]
+    set_config(tmp_path / "out", transformer_layer_config=layer | fields)
+    assert_refused("only full_attention is drafted here|scales its positions", load_drafter, str(tmp_path / "out"), target)
+
+
+def test_an_eagle3_that_names_no_taps_has_those_that_speculators_takes(drafts, target, tmp_path):
+    export(str(drafts / "eagle3"), "speculators", tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text()) | {"eagle_aux_hidden_state_layer_ids": None}
+    assert read_draft("out", config, 36).config.target_layer_ids == (1, 17, 32)
+
+
+def test_an_eagle3_with_the_layer_of_llama_has_no_norms_of_queries_and_keys(target, tmp_path):
+    """Lossless whatever its numbers are; the norm before the residual changes what it drafts."""
+    shape = {name: getattr(toy_models(vocab_size=VOCAB, gamma=GAMMA)[1]["eagle3"].config, name) for name in Eagle3Config.__dataclass_fields__}
+    found = []
+    for first in (False, True):
+        torch.manual_seed(1)
+        drafter = Eagle3(Eagle3Config(**shape | {"qk_norm": False, "norm_before_residual": first})).requires_grad_(False).eval()
+        assert not any("q_norm" in name or "k_norm" in name for name in drafter.state_dict())
+        save_draft(tmp_path / f"own-{first}", drafter, target)
+        export(str(tmp_path / f"own-{first}"), "speculators", tmp_path / f"out-{first}")
+        layer = json.loads((tmp_path / f"out-{first}" / "config.json").read_text())["transformer_layer_config"] | {"model_type": "llama"}
+        set_config(tmp_path / f"out-{first}", transformer_layer_config=layer)
+        assert_same(target, tmp_path / f"own-{first}", tmp_path / f"out-{first}")
+        found.append(rounds(target, load_drafter(str(tmp_path / f"out-{first}"), target), 0.0))
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize(("form", "sentence"), [("z-lab", "is in the form of z-lab DFlash, and drafts are exported from DeepSpec's"),
+                                                ("speculators", "is in the form of speculators")])
+def test_drafts_of_other_forms_are_not_exported(drafts, tmp_path, form, sentence):
+    if form == "z-lab":
+        z_lab(drafts / "dflash", tmp_path / "in")
+    else:
+        export(str(drafts / "dspark"), "speculators", tmp_path / "in")
+    with pytest.raises(CheckpointError, match=sentence):
+        export(str(tmp_path / "in"), "vllm", tmp_path / "out")
+
+
+# Vocabularies --------------------------------------------------------------------------------------------------------
+
+IDS = torch.tensor([2, 0])  # of three, in an order of their own
+
+
+def reduced(kind: str):
+    """A target of three tokens and a draft that knows two of them."""
+    target, drafters = toy_models(vocab_size=3, gamma=2)
+    config = drafters[kind].config
+    shape = {name: getattr(config, name) for name in type(config).__dataclass_fields__}
+    drafter = type(drafters[kind])(type(config)(**shape | {"draft_vocab_size": len(IDS)})).requires_grad_(False).eval()
+    drafter.load_state_dict({name: value[IDS] if name.split(".")[-2] in ("lm_head", "markov_w2") else value
+                             for name, value in drafters[kind].state_dict().items()} | {"d2t": IDS - torch.arange(2)})
+    return target, drafters[kind], drafter
+
+
+@pytest.mark.parametrize("kind", ["dspark", "dspark_rnn", "dflash", "eagle3"])
+def test_a_reduced_vocabulary_is_lossless_by_enumeration(kind):
+    target, _, drafter = reduced(kind)
+    plain, drafted = (output_distribution(target, one, None, 3) for one in (None, drafter))
+    assert total_variation(plain, drafted) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["dspark", "eagle3"])
+@torch.inference_mode()
+def test_its_probabilities_are_the_whole_drafts_among_the_ids_that_it_has(kind):
+    target, whole, drafter = reduced(kind)
+    step, _ = target.prefill(torch.tensor([[1, 2, 0]]), whole.taps)
+    anchor, draws = step.logits[:, -1].argmax(-1), {"gamma": 1, "temperature": 0.7, "generator": None}
+    p, q = (one.propose(one.begin(torch.tensor([[1, 2, 0]]), step.features), anchor, **draws).probs[0, 0] for one in (whole, drafter))
+    wanted = torch.zeros(3).index_copy(0, IDS, p[IDS])
+    torch.testing.assert_close(q, wanted / wanted.sum())
+
+
+@pytest.mark.parametrize("form", ["DeepSpec", "speculators"])
+def test_it_is_saved_and_read_in_both_forms_with_and_without_t2d(tmp_path, form):
+    target, _, drafter = reduced("dspark")
+    save_draft(tmp_path / "draft", drafter, target)
+    if form == "speculators":
+        export(str(tmp_path / "draft"), "speculators", tmp_path / "out")
+        assert load_file(tmp_path / "out" / "model.safetensors")["t2d"].tolist() == [True, False, True]
+    folder = tmp_path / ("draft" if form == "DeepSpec" else "out")
+    loaded = load_drafter(str(folder), target)
+    assert (loaded.d2t + torch.arange(2)).equal(IDS) and loaded.lm_head.weight.shape[0] == loaded.markov_head.markov_w2.weight.shape[0] == 2
+    set_tensors(folder, lambda tensors: {name: value for name, value in tensors.items() if name not in ("t2d", "lm_head.weight")})
+    assert load_drafter(str(folder), target).lm_head.weight.equal(target.model.get_output_embeddings().weight[IDS])
+
+
+@pytest.mark.parametrize(("changed", "sentence"), [
+    ({"d2t": torch.tensor([2, 2])}, r"d2t of draft maps its id 1 to 3 \(1 \+ 2\); the target's ids are 0 to 2"),
+    ({"d2t": torch.tensor([2, -2])}, r"d2t of draft maps its id 1 to -1 \(1 \+ -2\)"),
+    ({"d2t": torch.tensor([2, 1])}, "maps two of its ids to one of the target's"),
+    ({"t2d": torch.tensor([True, True, False])}, "t2d and d2t of draft name different ids"),
+    ({"t2d": torch.ones(4, dtype=torch.bool)}, r"tensor t2d of draft has shape \(4,\); its config.json asks for \(3,\)"),
+])
+def test_a_map_that_is_none_is_refused(tmp_path, changed, sentence):
+    target, _, drafter = reduced("dspark")
+    save_draft(tmp_path / "draft", drafter, target)
+    set_tensors(tmp_path / "draft", lambda tensors: tensors | changed)
+    assert_refused(sentence, load_drafter, str(tmp_path / "draft"), target)
+
+
+def test_a_map_that_is_missing_and_a_vocabulary_that_is_larger_are_refused(tmp_path):
+    target, _, drafter = reduced("dspark")
+    save_draft(tmp_path / "draft", drafter, target)
+    set_config(tmp_path / "draft", draft_vocab_size=4)
+    assert_refused("draws from 4 ids of 3", load_drafter, str(tmp_path / "draft"), target)
+    set_config(tmp_path / "draft", draft_vocab_size=2)
+    set_tensors(tmp_path / "draft", lambda tensors: {name: value for name, value in tensors.items() if name != "d2t"})
+    assert_refused("tensor d2t of draft has shape none", load_drafter, str(tmp_path / "draft"), target)
+
+
+def grown(target, rows: int) -> Target:
+    """A copy of a target whose vocabulary has so many more ids, all of which it may write."""
+    model = type(target.model)(target.config.__class__(**target.config.to_dict() | {"vocab_size": target.vocab_size + rows}))
+    more = torch.randn(rows, target.hidden_size, generator=torch.Generator().manual_seed(2)) * 0.6
+    tensors = target.model.state_dict()
+    model.load_state_dict(tensors | {name: torch.cat([tensors[name], more]) for name in ("model.embed_tokens.weight", "lm_head.weight")})
+    return Target(model.requires_grad_(False))
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("kind", ["dspark", "dspark_rnn", "eagle3"])
+def test_a_target_whose_vocabulary_has_grown_is_served_as_it_is_and_nothing_is_drafted_from_the_padding(tmp_path, kind, bare):
+    small, drafters = toy_models(vocab_size=2, gamma=2)
+    for parameter in small.model.parameters():
+        parameter.copy_(parameter.bfloat16())
+    for name, weight in of_target(small).items():
+        drafters[kind].get_parameter(name).copy_(weight)
+    save_draft(tmp_path / "draft", drafters[kind], small)
+    if bare:
+        set_tensors(tmp_path / "draft", without_lent)
+    target = grown(small, 1)
+    drafter = load_drafter(str(tmp_path / "draft"), target)
+    assert drafter.embed_tokens.weight.data_ptr() == target.model.get_input_embeddings().weight.data_ptr()
+    plain, drafted = (output_distribution(target, one, None, 3) for one in (None, drafter))
+    assert total_variation(plain, drafted) < 1e-5 and any(max(text) > 1 for text, p in plain.items() if p > 1e-3)
+    step, _ = target.prefill(PROMPT % 2, drafter.taps)
+    proposal = drafter.propose(drafter.begin(PROMPT % 2, step.features), torch.tensor([2]), temperature=1.0, generator=None)
+    assert not proposal.probs[..., 2:].any() and torch.allclose(proposal.probs.sum(-1), torch.ones(1, 2))
+
+
+def test_a_vocabulary_that_differs_by_more_than_padding_is_another_one(drafts, target):
+    assert_refused(f"made for a vocabulary of {VOCAB} tokens, this target has {VOCAB + 1025}", load_drafter, str(drafts / "dspark"), grown(target, 1025))
+    assert load_drafter(str(drafts / "dspark"), grown(target, 1024)).gamma == GAMMA
+
+
+# Positions and caches ------------------------------------------------------------------------------------------------
+
+
+def test_a_draft_that_cannot_follow_far_says_so_once_and_changes_no_text(drafts, target, tmp_path):
+    shutil.copytree(drafts / "dspark", tmp_path / "short")
+    set_config(tmp_path / "short", max_position_embeddings=8)
+    with pytest.warns(UserWarning, match=f"was made for 8 positions, and .* has {target.max_positions}: beyond them the text stays exact") as found:
+        drafter = load_drafter(str(tmp_path / "short"), target)
+    assert len(found) == 1
+    texts = [generate(target, one, PROMPT, max_new_tokens=30, stop_token_ids=()).token_ids for one in (None, drafter)]
+    assert texts[0] == texts[1]
+
+
+def test_a_target_that_scales_its_positions_is_told_of(drafts, tmp_path):
+    shutil.copytree(drafts / "target", tmp_path / "target")
+    set_config(tmp_path / "target", rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16})
+    target = load_target(str(tmp_path / "target"))
+    with pytest.warns(UserWarning, match=r"does not scale its positions, and .* does \(yarn\): the text stays exact"):
+        drafter = load_drafter(str(drafts / "dspark"), target)
+    texts = [generate(target, one, PROMPT, max_new_tokens=30, stop_token_ids=()).token_ids for one in (None, drafter)]
+    assert texts[0] == texts[1]
+
+
+SMALL = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+         "max_position_embeddings": 256, "eos_token_id": None, "bos_token_id": None, "pad_token_id": 0}
+
+
+def randomised(model):
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.requires_grad_(False).parameters():
+        if parameter.dim() > 1:
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.6)
+    return model.eval()
+
+
+def test_windows_of_a_model_that_names_no_layer_types_are_rolled_back():
+    """Mistral: its cache knows, its config has `sliding_window` alone."""
+    model = randomised(MistralForCausalLM(MistralConfig(num_hidden_layers=2, sliding_window=16, **SMALL)))
+    ids = torch.tensor([[1, 2, 3, 4, 5, 6, 7] * 5])
+    drafter = CustomGenerate("prompt_lookup", model)
+    plain, drafted = (model.generate(ids, max_new_tokens=40, do_sample=False, **options) for options in ({}, {"custom_generate": drafter}))
+    assert drafter.target.has_windows and plain.equal(drafted)
+    assert any(r.accepted < r.proposed for r in drafter.answers[0].rounds), "nothing was rolled back"
+
+
+def test_a_recurrent_state_is_refused_before_the_first_token():
+    model = randomised(Qwen3NextForCausalLM(Qwen3NextConfig(
+        num_hidden_layers=4, moe_intermediate_size=16, shared_expert_intermediate_size=16, num_experts=2, num_experts_per_tok=1,
+        linear_num_value_heads=2, linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, **SMALL)))
+    assert_refused(r"has layers with a recurrent state \(linear attention\), from which rejected drafts cannot be taken back", CustomGenerate,
+                   "prompt_lookup", model)
+
+
+# Targets in wrappers -------------------------------------------------------------------------------------------------
+
+
+class Wrapper(nn.Module):
+    """What PEFT puts around a model: an outer object with its config, whose `generate` is the inner one's."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.base_model, self.config = nn.ModuleDict({"model": inner}), inner.config
+
+    def generate(self, *arguments, **options):
+        return self.base_model["model"].generate(*arguments, **options)
+
+
+class Quantised(nn.Module):
+    """A linear layer of 8-bit weights, one scale a row."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.scale = linear.weight.detach().abs().amax(1, keepdim=True) / 127
+        self.weight = nn.Parameter((linear.weight.detach() / self.scale).round().to(torch.int8), requires_grad=False)
+
+    def forward(self, x):
+        return x @ (self.weight * self.scale).T
+
+
+def quantise(model, parts) -> None:
+    for name, module in list(model.named_modules()):
+        if isinstance(module, nn.Linear) and name.startswith(parts):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, Quantised(module))
+
+
+@pytest.mark.parametrize("wrap", [Wrapper, lambda model: torch.compile(model, backend="eager")], ids=["as PEFT", "compiled"])
+@pytest.mark.parametrize("inner", [False, True], ids=["the wrapper generates", "what is inside generates"])
+def test_a_wrapped_model_is_the_one_that_generates(drafts, target, wrap, inner):
+    model = load_target(str(drafts / "target")).model
+    wrapped = wrap(model)
+    plain = model.generate(PROMPT, max_new_tokens=20, do_sample=False, pad_token_id=0)
+    drafter = CustomGenerate(str(drafts / "dspark"), wrapped)
+    generating = model if inner else wrapped
+    assert generating.generate(PROMPT, max_new_tokens=20, do_sample=False, pad_token_id=0, custom_generate=drafter).equal(plain)
+    assert drafter.answers[0].rounds
+
+
+def test_a_quantised_target_lends_what_is_not_quantised(drafts, tmp_path):
+    target = load_target(str(drafts / "target"))
+    quantise(target.model, "model.layers")
+    shutil.copytree(drafts / "dspark", tmp_path / "bare")
+    set_tensors(tmp_path / "bare", without_lent)
+    texts = [generate(target, one, PROMPT, max_new_tokens=20, stop_token_ids=()).token_ids
+             for one in (None, load_drafter(str(tmp_path / "bare"), target), load_drafter(str(drafts / "dspark"), target))]
+    assert texts[0] == texts[1] == texts[2]
+    quantise(target.model, "lm_head")
+    assert_refused("lm_head.weight of bare has shape none, and its target's cannot be taken: .* whose lm_head is not quantised", load_drafter,
+                   str(tmp_path / "bare"), target)
+    own = load_drafter(str(drafts / "dspark"), target)  # which has a head of its own
+    texts = [generate(target, one, PROMPT, max_new_tokens=20, stop_token_ids=()).token_ids for one in (None, own)]
+    assert texts[0] == texts[1]
+
+
+# Scale and soft cap --------------------------------------------------------------------------------------------------
+
+
+def gemma(folder: Path, soft_cap: float | None) -> Target:
+    """A small Gemma 4 text model whose sizes the toy drafts share."""
+    gemma4 = pytest.importorskip("transformers.models.gemma4", reason="transformers 5.0 has no Gemma 4")
+    text = {"vocab_size": VOCAB, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "head_dim": 8, "global_head_dim": 8, "sliding_window": 8, "hidden_size_per_layer_input": 0,
+            "layer_types": ["sliding_attention", "full_attention", "full_attention"], "vocab_size_per_layer_input": VOCAB,
+            "num_kv_shared_layers": 0, "max_position_embeddings": 64, "eos_token_id": None, "final_logit_softcapping": soft_cap,
+            "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}
+    model = randomised(gemma4.Gemma4ForCausalLM(gemma4.Gemma4TextConfig(**text)))
+    for parameter in model.parameters():
+        parameter.copy_(parameter.bfloat16())
+    return Target(model)
+
+
+def test_with_the_targets_head_come_its_soft_cap_and_in_z_labs_form_its_scale(drafts, tmp_path):
+    target = gemma(tmp_path, 2.0)
+    torch.testing.assert_close(target.model.get_input_embeddings().embed_scale, torch.tensor(4.0))
+    drafter = load_drafter(str(z_lab(drafts / "dflash", tmp_path / "z-lab")), target)
+    assert (drafter.logit_softcap, drafter.embedding_scale.item()) == (2.0, 4.0)
+    ids = torch.tensor([3, 5])
+    assert drafter.embed(ids).equal(target.model.get_input_embeddings()(ids))
+    hidden = torch.randn(1, 2, 16, generator=torch.Generator().manual_seed(0))
+    _, logits, _ = drafter.draw_block(hidden, torch.tensor([1]), 1.0, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(logits, 2.0 * torch.tanh(target.model.lm_head(hidden) / 2.0))
+    texts = [generate(target, one, PROMPT, max_new_tokens=20, stop_token_ids=()).token_ids for one in (None, drafter)]
+    assert texts[0] == texts[1]
+    own = load_drafter(str(drafts / "dflash"), target)  # its head is another model's
+    assert own.logit_softcap is None and own.embedding_scale is None
+
+
+def test_a_copy_of_a_capped_head_and_none_at_all_draft_the_same(drafts, tmp_path):
+    target = gemma(tmp_path, 2.0)
+    copies = {name: value.bfloat16() for name, value in of_target(target).items()}
+    for name, change in (("whole", lambda tensors: tensors | {key: value.clone() for key, value in copies.items()}), ("bare", without_lent)):
+        shutil.copytree(drafts / "dspark", tmp_path / name)
+        set_tensors(tmp_path / name, change)
+    assert_same(target, tmp_path / "whole", tmp_path / "bare")
+    assert load_drafter(str(tmp_path / "bare"), target).logit_softcap == 2.0
