@@ -118,7 +118,8 @@ def test_a_block_that_fills_itself_in_is_read_from_both_forms_of_it(drafts, targ
 
 
 REFUSALS = {
-    "another type": ("dspark", {"speculators_model_type": "peagle"}, "is a 'peagle' of speculators, .* its types here are dspark, dflash, eagle3, mtp"),
+    "another type": ("dspark", {"speculators_model_type": "peagle"},
+                     "is a 'peagle' of speculators, .* its types here are dspark, dflash, eagle3, mtp"),
     "layers of another model": ("dspark", {"transformer_layer_config": {"model_type": "gpt2"}}, "has layers of type 'gpt2'; .* qwen3 or llama"),
     "a bias": ("eagle3", {"transformer_layer_config": {"model_type": "llama", "mlp_bias": True}}, "has a bias in its feed-forward network"),
     "no such field": ("dspark", {"transformer_layer_config": {"hidden_size": "wide"}}, "transformer_layer_config of .* is none of qwen3"),

@@ -196,33 +196,8 @@ def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
     assert len({len(line) for line in lines}) == 1
 
 
-<<<<<<< ours
 PACKAGES = ("dspark_lite", "dspark_course")
-MAX_LINES = 7500  # of the system: what a reader reads in an afternoon
-=======
-# The rooms of the two packages from the ground up, and the rooms that each may import: always some that stand above it here.
-SYSTEM = {
-    "common": "",
-    "decoding": "common",
-    "drafters": "common decoding",
-    "scheduling": "common decoding",
-    "models": "common decoding drafters",
-    "serving": "common decoding drafters scheduling",
-    "training": "common drafters models",
-    "losslessness": "common decoding drafters scheduling models training",
-}
-COURSE = {
-    "world": "common",
-    "making": "common decoding drafters models training world",
-    "measure": "common decoding drafters scheduling models serving training world making",
-    "replication": "common scheduling models serving training losslessness making measure",
-    "figures": "common decoding scheduling measure replication",
-    "exercises": "common decoding drafters scheduling serving losslessness",
-}
-ROOMS = SYSTEM | COURSE
-PACKAGES = {"dspark_lite": (SYSTEM, {"__init__.py", "__main__.py"}), "dspark_course": (COURSE, {"__init__.py", "commands.py"})}
-MAX_LINES = 7800  # of the system: what a reader reads in an afternoon
->>>>>>> theirs
+MAX_LINES = 7850  # of the system, drafts of other forms included; 6,000 is the aim
 # Names that stand at the top of more than one file because one thing is asked of several, and the files they stand in. The
 # functions of an exercise bear the names that its notebook gives them: that room is left out.
 PROTOCOLS = {
