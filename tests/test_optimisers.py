@@ -14,6 +14,7 @@ from dspark_lite.training import loop
 from dspark_lite.training.initialisation import initialise
 from dspark_lite.training.loop import Plan, is_layer_matrix, make_optimisers
 from dspark_lite.training.losses import loss_factors
+from dspark_lite.training.muon import Muon, orthogonalised
 from dspark_lite.training.recipe import LossWeights
 
 WIDTH, VOCAB, LAYERS = 64, 96, 3
@@ -93,6 +94,36 @@ def test_muon_moves_the_layers_matrices_and_adamw_everything_else():
     assert {name.rpartition(".")[0].rpartition(".")[2] for name in moved[1]} == {
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "fc"}
     assert [group["lr"] for optimiser in (adamw, muon) for group in optimiser.param_groups] == [0.003, 0.02]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_muon_moves_matrices_as_torchs_does(dtype):
+    """Of tall, wide and square matrices, two of a shape, over three updates, but for what rounding to 8 bits in five iterations makes."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(24, 8), (8, 24), (24, 8), (12, 12)]
+    begun = [torch.randn(shape, generator=generator) for shape in shapes]
+    ours, theirs = ([nn.Parameter(matrix.clone()) for matrix in begun] for _ in range(2))
+    options = {"lr": 1.0, "momentum": 0.95, "weight_decay": 0.1}
+    optimisers = Muon(ours, dtype, **options), torch.optim.Muon(theirs, **options)
+    for _ in range(3):
+        for one, other in zip(ours, theirs):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        for optimiser in optimisers:
+            optimiser.step()
+    for one, other, start in zip(ours, theirs, begun):
+        assert (one - other).norm() < 0.06 * (other - start).norm()
+        torch.testing.assert_close(optimisers[0].state[one]["momentum_buffer"], optimisers[1].state[other]["momentum_buffer"])
+
+
+def test_a_matrix_without_a_gradient_stays_and_directions_become_orthogonal():
+    still, moved = (nn.Parameter(torch.ones(4, 4)) for _ in range(2))
+    moved.grad = torch.eye(4)
+    Muon([still, moved], torch.float32, lr=0.1).step()
+    assert torch.equal(still, torch.ones(4, 4)) and not torch.equal(moved, torch.ones(4, 4))
+    directions = torch.randn(3, 20, 7, generator=torch.Generator().manual_seed(0))
+    singular = torch.linalg.svdvals(orthogonalised(directions, (3.4445, -4.775, 2.0315), 5, 1e-7))
+    assert singular.shape == (3, 7) and 0.5 < singular.min() and singular.max() < 1.5
 
 
 def test_without_a_rate_of_its_own_a_matrix_is_adamws():

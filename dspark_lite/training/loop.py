@@ -26,6 +26,8 @@ from tqdm import tqdm
 
 from ..common.errors import CheckpointError, DSparkLiteError
 from ..common.files import write_atomically, write_json, write_text
+from .muon import Muon
+from .precision import precision_on
 
 MUON_MOMENTUM = 0.95
 VOCABULARY = ("embed_tokens", "lm_head", "markov_w1", "markov_w2")  # tables with a row a token: AdamW's, as vectors are
@@ -138,7 +140,9 @@ def make_optimisers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]
     others = [p for name, p in named.items() if name not in matrices]
     optimisers = [torch.optim.AdamW(others, lr=plan.learning_rate, betas=(0.9, 0.98), weight_decay=plan.weight_decay)] if others else []
     if matrices:
-        optimisers.append(torch.optim.Muon(matrices.values(), lr=plan.matrix_rate, momentum=MUON_MOMENTUM, weight_decay=plan.weight_decay))
+        device = next(iter(matrices.values())).device
+        dtype = torch.bfloat16 if precision_on(device, "bfloat16") == "bfloat16" else torch.float32
+        optimisers.append(Muon(matrices.values(), dtype, lr=plan.matrix_rate, momentum=MUON_MOMENTUM, weight_decay=plan.weight_decay))
     return optimisers
 
 
