@@ -210,7 +210,8 @@ def far_positions(draft: PublishedDraft, target) -> list[str]:
     """What makes a draft weaker far into a text than the target is; the text stays the target's all the same."""
     found, scaling = [], _positions(target).get("rope_type", "default")
     if scaling not in ("default", "proportional"):
-        found.append(f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted far into it")
+        found.append(f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted "
+                     "far into it")
     if draft.max_positions and draft.max_positions < target.max_positions:
         found.append(f"was made for {draft.max_positions} positions, and {target.name} has {target.max_positions}: beyond them the text stays exact, "
                      "and fewer drafts are accepted")

@@ -49,7 +49,8 @@ class PublishedDraft(NamedTuple):
 
 def as_speculators(kind: type, config: DraftConfig, max_positions: int | None, target: str) -> dict:
     """The config.json of a draft of DeepSpec's form in that of speculators, for a verifier of this name."""
-    same = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "attention_bias")
+    same = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps",
+            "attention_bias")
     layers = config.num_target_layers if kind is MTP else config.num_hidden_layers
     layer = {name: getattr(config, name) for name in same} | {
         "model_type": "qwen3", "num_hidden_layers": layers, "hidden_act": "silu", "tie_word_embeddings": False,
@@ -120,7 +121,8 @@ def _from_speculators(name: str, config: dict, num_target_layers: int | None) ->
     """DeepSpec's fields of a config of speculators."""
     model_type = config["speculators_model_type"]
     if model_type not in SPECULATORS_KINDS:
-        raise CheckpointError(f"{name} is a {model_type!r} of speculators, which is not drafted here; its types here are {', '.join(SPECULATORS_KINDS)}")
+        raise CheckpointError(f"{name} is a {model_type!r} of speculators, which is not drafted here; its types here are "
+                              f"{', '.join(SPECULATORS_KINDS)}")
     kind, layer = SPECULATORS_KINDS[model_type], _layer_fields(name, config)
     if config.get("target_hidden_size") not in (None, layer["hidden_size"]):
         raise CheckpointError(f"{name} is for a target of hidden size {config['target_hidden_size']}, its own is {layer['hidden_size']}; only drafts "
@@ -177,6 +179,6 @@ def _anchor(name: str, config: dict) -> dict:
     heads = {} if dspark else {"markov_rank": 0, "enable_confidence_head": False}
     drafted, block = _speculative_tokens(config), config.get("block_size")
     if "sample_from_anchor" not in config and drafted and drafted == block:
-        raise CheckpointError(f"{name} does not say whether its anchor's slot predicts (sample_from_anchor): by speculators' older layout it does not, "
-                              f"but {drafted} tokens of a block of {block} say that it does; add the field")
+        raise CheckpointError(f"{name} does not say whether its anchor's slot predicts (sample_from_anchor): by speculators' older layout it does "
+                              f"not, but {drafted} tokens of a block of {block} say that it does; add the field")
     return {"sample_from_anchor": config.get("sample_from_anchor", False), **heads}

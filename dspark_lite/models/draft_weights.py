@@ -52,7 +52,8 @@ def check_tensors(name: str, draft: PublishedDraft, found: dict[str, tuple], len
         if tensor in ("embed_tokens.weight", "lm_head.weight") and tensor not in found:
             raise CheckpointError(f"tensor {tensor} of {name} has shape none, and its target's cannot be taken: load it with a target, and one whose "
                                   f"{tensor.removesuffix('.weight')} is not quantised")
-        raise CheckpointError(f"tensor {tensor} of {name} has shape {found.get(tensor, 'none')}; its config.json asks for {wanted.get(tensor, 'none')}")
+        raise CheckpointError(f"tensor {tensor} of {name} has shape {found.get(tensor, 'none')}; its config.json asks for "
+                              f"{wanted.get(tensor, 'none')}")
 
 
 def load_draft(name: str, draft: PublishedDraft, files: list[Path], target):
@@ -133,4 +134,5 @@ def _scale_as_target(drafter, draft: PublishedDraft, target, lent: dict) -> None
     if "lm_head.weight" in lent and drafter.lm_head.weight.data_ptr() == lent["lm_head.weight"].data_ptr():
         drafter.logit_softcap = getattr(target.config, "final_logit_softcapping", None)
     if draft.form == Z_LAB:
-        drafter.embedding_scale = getattr(target.model.get_input_embeddings(), "embed_scale", None)
+        scale = getattr(target.model.get_input_embeddings(), "embed_scale", None)
+        drafter.embedding_scale = None if scale is None else scale.detach().to(target.device, target.dtype)

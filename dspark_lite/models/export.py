@@ -75,8 +75,8 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
 def _export_speculators(name: str, source: Path, draft: PublishedDraft, folder: Path, target: str) -> str:
     """Writes a draft in the form of speculators; the command that serves with it."""
     if draft.kind in (Gemma4DSpark, FirstLayerContext):
-        raise CheckpointError(f"{name} is a {draft.kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a DFlash, "
-                              "an Eagle3 or an MTP")
+        raise CheckpointError(f"{name} is a {draft.kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a "
+                              "DFlash, an Eagle3 or an MTP")
     config = as_speculators(draft.kind, draft.config, draft.max_positions, target)
     stored = {tensor: value for path in weight_files(source) for tensor, value in load_file(path).items()}
     tensors = {tensor: value.contiguous() for tensor, value in speculators_tensors(draft.kind, draft.config, stored).items()}

@@ -88,7 +88,8 @@ def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
     except Exception as error:  # the client raises many kinds; the reader needs one sentence
         cause, cure = _cause_and_cure(error)
         raise CheckpointError(f"the header of {name!r} could not be fetched from the Hub ({cause}); {cure}") from error
-    return {tensor: (tuple(held.shape), held.data_offsets[1] - held.data_offsets[0]) for file in files.values() for tensor, held in file.tensors.items()}
+    tensors = {tensor: entry for file in files.values() for tensor, entry in file.tensors.items()}
+    return {tensor: (tuple(entry.shape), entry.data_offsets[1] - entry.data_offsets[0]) for tensor, entry in tensors.items()}
 
 
 def transfer_rate(name: str, file: str, seconds: float) -> float:
