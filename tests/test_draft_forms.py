@@ -286,9 +286,9 @@ def test_a_target_whose_vocabulary_has_grown_is_served_as_it_is_and_nothing_is_d
 
 
 def test_a_vocabulary_that_differs_by_more_than_padding_is_another_one(drafts, target):
-    other = grown(target, 1025)
-    assert_refused(f"made for a vocabulary of {VOCAB} tokens, this target has {VOCAB + 1025}", load_drafter, str(drafts / "dspark"), other)
-    assert load_drafter(str(drafts / "dspark"), grown(target, 1024)).gamma == GAMMA
+    other = grown(target, VOCAB + 1)
+    assert_refused(f"made for a vocabulary of {VOCAB} tokens, this target has {2 * VOCAB + 1}", load_drafter, str(drafts / "dspark"), other)
+    assert load_drafter(str(drafts / "dspark"), grown(target, VOCAB)).gamma == GAMMA
 
 
 # Positions and caches ------------------------------------------------------------------------------------------------
