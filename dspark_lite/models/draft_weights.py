@@ -16,14 +16,14 @@ from .draft_forms import Z_LAB, PublishedDraft
 from .weights import of_target
 
 BY_TOKEN = ("embed_tokens.weight", "markov_head.markov_w1.weight")  # a row for each id that may come before a draft
-MOST_ADDED = 1024  # ids that a target's vocabulary may have more than its draft's: more are another vocabulary
+MOST_ADDED = 1024  # ids that a target's vocabulary may have more than its draft's, which it may at most double: more are another vocabulary
 COMPARED = 4096  # rows of a tensor that are read at a time to compare it
 
 
 def within_vocabulary(config: DraftConfig, target) -> DraftConfig:
     """The config of a draft on a target whose vocabulary has been resized or padded since: the draft's own ids stay its outputs,
     so that none of the others is drafted."""
-    if not 0 < target.vocab_size - config.vocab_size <= MOST_ADDED:
+    if not 0 < target.vocab_size - config.vocab_size <= min(MOST_ADDED, config.vocab_size):
         return config
     return replace(config, vocab_size=target.vocab_size, draft_vocab_size=config.draft_vocab_size or config.vocab_size)
 
