@@ -383,7 +383,7 @@ def _export(options) -> None:
 
 
 def _inspect(options) -> dict:
-    from dspark_lite.models.draft_summary import summarise, target_shape
+    from .measure.draft_summary import summarise, target_shape
 
     targets = [target_shape(name) for name in options.target or []]
     summary = summarise(options.draft, targets[0].num_layers if targets else None)

@@ -9,7 +9,7 @@ from hub_server import Hub
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.files import ROOT
-from dspark_lite.models.draft_summary import summarise, target_shape
+from dspark_course.measure.draft_summary import summarise, target_shape
 from dspark_lite.models.export import export
 
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())

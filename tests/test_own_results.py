@@ -54,7 +54,7 @@ def test_results_are_measured_once_for_the_same_weights(lab):
 
 def test_a_small_load_has_every_way_to_serve_at_each_load(lab, monkeypatch):
     monkeypatch.setattr(own_results, "is_recorded", lambda lab: False)
-    monkeypatch.setattr(own_results, "LOAD_TOKENS", 12)
+    monkeypatch.setattr(own_results, "LOAD_TOKENS", 40)
     monkeypatch.setattr(lab, "encode", lambda text: torch.tensor([[1, 2, 3]]))
     drafter = DRAFTERS["dspark"]
     table = CostTable(range(1, 33), np.linspace(2, 1, 32))

@@ -42,7 +42,7 @@ def test_fields_may_be_nested_as_other_publishers_do(nested):
     ({"num_kv_shared_layers": 2}, "has num_kv_shared_layers 2"),
     ({"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e6}}}, "scales its positions .yarn."),
     ({"layer_types": ["sliding_attention", "full_attention"]}, "only full_attention is drafted here"),
-    ({"architectures": ["Qwen3ForCausalLM"]}, "which is not a draft")])
+    ({"architectures": ["Qwen3ForCausalLM"]}, "which is not drafted here")])
 def test_a_gemma_4_draft_that_no_reference_pins_is_refused(tmp_path, change, sentence):
     config = json.loads((GEMMA4 / "draft" / "config.json").read_text()) | change
     (tmp_path / "config.json").write_text(json.dumps(config))

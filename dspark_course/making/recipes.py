@@ -46,12 +46,12 @@ def load_recipe(name: str, changes: dict | None = None) -> dict:
             if not isinstance(inside, dict):
                 raise DSparkLiteError(f"recipe {stem} has no inner fields in {part!r}, so {place} cannot be set")
         inside[last] = value
-    fields["name"] = "+".join([stem, *(f"{place}={_plain(value)}" for place, value in (changes or {}).items())])
+    fields["name"] = "+".join([stem, *(f"{place}={_in_a_name(value)}" for place, value in (changes or {}).items())])
     parse_recipe(fields, f"{stem}.json")
     return fields
 
 
-def _plain(value) -> str:
+def _in_a_name(value) -> str:
     """A value as a part of a folder's name."""
     return re.sub(r"[^\w.,=-]+", "_", value if isinstance(value, str) else json.dumps(value, separators=(",", "=")))
 

@@ -414,7 +414,7 @@ draws, drawn = 2500, {}
 for name, policy in choices.items():
     generator, zeros = torch.Generator().manual_seed(1), 0
     for _ in range(draws):
-        answer = generate(target_a, drafter_a, torch.tensor([[0]]), max_new_tokens=2, temperature=1.0, policy=policy,
+        answer = generate(target_a, drafter_a, torch.tensor([[0]]), max_new_tokens=4, temperature=1.0, policy=policy,
                           generator=generator)
         zeros += answer.token_ids[1] == 0
     interval = binomtest(zeros, draws).proportion_ci(0.999)

@@ -7,13 +7,13 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig
 
-from ..common.errors import CheckpointError
-from ..decoding.target import Target
-from ..drafters import MTP, Eagle3
-from .checkpoints import check_pair, far_positions, read_config, resolve, target_class, weight_files
-from .draft_forms import PublishedDraft, read_draft
-from .draft_weights import check_tensors
-from .hub import fetch, fetch_header
+from dspark_lite.common.errors import CheckpointError
+from dspark_lite.decoding.target import Target
+from dspark_lite.drafters import MTP, Eagle3
+from dspark_lite.models.checkpoints import check_pair, far_positions, read_config, resolve, target_class, weight_files
+from dspark_lite.models.draft_forms import PublishedDraft, read_draft
+from dspark_lite.models.draft_weights import check_tensors
+from dspark_lite.models.hub import fetch, fetch_header
 
 LENT = ("embed_tokens.weight", "lm_head.weight")
 
