@@ -49,7 +49,7 @@ def test_a_request_that_cannot_be_decoded(capfd, arguments, sentence):
 
 @pytest.mark.parametrize(("name", "sentence"), [
     ("empty", "has no config.json"), ("no_weights", "model.safetensors is missing"), ("truncated", "is not a whole safetensors file"),
-    ("pickle", "is not a whole safetensors file"), ("draft", "made for a hidden size of 16"),
+    ("pickle", "is not a whole safetensors file"), ("draft", "made for a vocabulary of 2 tokens"),
     ("vocabulary", "made for a vocabulary of 2048 tokens"), ("hidden", "made for a hidden size of 64"), ("tap", "taps layer 11"),
     ("target", "made for a vocabulary of 2 tokens"),
 ])

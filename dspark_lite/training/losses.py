@@ -28,8 +28,8 @@ class Losses(NamedTuple):
     confidence: torch.Tensor
     weight: torch.Tensor
 
-    def total(self, cross_entropy: float, l1: float, confidence: float) -> torch.Tensor:
-        """The training loss with these factors, normalised by the weights."""
+    def total(self, cross_entropy: float, l1: float, confidence: float, position_decay: float | None = None) -> torch.Tensor:
+        """The training loss with a recipe's factors, normalised by the weights, which its `position_decay` has shaped already."""
         return (cross_entropy * self.cross_entropy + l1 * self.l1 + confidence * self.confidence) / self.weight
 
 
