@@ -753,7 +753,7 @@ def test_a_digest_is_of_what_a_recipe_says_and_not_of_how():
 
 
 def test_a_changed_recipe_under_the_same_name_is_trained_anew_and_embedded_checkpoints_are_safe(mini, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(recipes, "EMBEDDED", tmp_path / "embedded")
+    monkeypatch.setattr(recipes, "CHECKPOINTS", tmp_path / "embedded")
     monkeypatch.setattr(recipes, "BUILD", tmp_path / "build")
     path, fields = tmp_path / "mine.json", {**SMALL, "target": str(mini / "mini")}
     path.write_text(json.dumps({**fields, "name": "tiny-dspark"}))
