@@ -56,9 +56,12 @@ def test_totals_of_turns_add_up(load):
         assert row["steps"] == [2, 2] and row["requests"] == [4, 4]
         assert np.array_equal(np.add(row["requests"], row["proposed"]), row["verified"])
         assert (np.array(row["verify_seconds"]) > 0).all()
-        if row["policy"].startswith("budget"):
-            assert row["verified"] == [4 * int(row["policy"][-1])] * 2
+        if row["policy"].startswith("budget"):  # the last block of an answer is clipped to its room
+            most = 4 * int(row["policy"][-1])
+            assert all(4 <= verified <= most for verified in row["verified"])
         assert (sum(row["padding"]) > 0) <= (row.get("kind") == "padded")
+    by_budget = [sum(row["verified"]) for row in load["deciding"]]
+    assert by_budget[0] == 8 and by_budget == sorted(set(by_budget))
 
 
 def test_budgets_and_mixes_are_as_named():
