@@ -730,12 +730,12 @@ picture = diagnose(with_mistakes(dspark))
 costs.beside("the accepted lengths above")
 
 # %% [markdown]
-# The wrong layout and the cache cost about as much (1.82 and 1.86 tokens per round are left), and by position they look
+# The wrong layout and the cache cost about as much (1.81 and 1.85 tokens per round are left), and by position they look
 # alike. The first round tells them apart. A cache that is never cleaned begins as well as the right one (5.50 tokens in the
 # first round, 1.73 in later ones), and the wrong layout is wrong from the start (1.00). (A point of the right panel has six
 # answers or fewer; in round 2 the draft as it is dips, too.)
 #
-# **In six answers of the tiny models, taps that are off by one do not show**: 5.44 tokens per round, against 5.29 of the draft as it is. Six
+# **In six answers of the tiny models, taps that are off by one do not show**: 5.35 tokens per round, against 5.29 of the draft as it is. Six
 # answers cannot rank two numbers so near: a small loss may hide here, and another draft may lose more (one of the reports
 # below did). So an accepted length that looks healthy does not prove that a draft is read as it was trained.
 #
