@@ -14,8 +14,10 @@ from safetensors.torch import save_file
 
 from ..common.errors import CheckpointError
 from ..common.files import data_folder, read_object, write_atomically
+from ..decoding.proposal import Drafter
 from ..decoding.target import Target
 from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
+from ..drafters.backbone import Draft
 from .draft_forms import PublishedDraft, read_draft
 from .draft_weights import load_draft, within_vocabulary
 from .hub import download
@@ -178,6 +180,21 @@ def load_drafter(name: str, target):
     for weakness in far_positions(draft, target):
         warnings.warn(f"{name} {weakness}", stacklevel=2)
     return _load_draft(folder, draft, target)
+
+
+def check_loaded(drafter, target):
+    """A drafter that has been loaded already, or None; raises CheckpointError unless it was loaded for a target like this one."""
+    if drafter is None:
+        return None
+    if not isinstance(drafter, Drafter):
+        raise CheckpointError(f"the drafter is a {type(drafter).__name__}; give the name of a drafter, or what load_drafter returned")
+    target.check_rollback()
+    if isinstance(drafter, SmallLM):
+        _check_equal("a vocabulary of", drafter.model.vocab_size, target.vocab_size, "tokens")
+    if isinstance(drafter, Draft):
+        check_pair(type(drafter), drafter.config, target)
+        _check_equal("a target in", drafter.lm_head.weight.dtype, target.dtype, "")
+    return drafter
 
 
 def load_draft_alone(folder: Path):
