@@ -27,7 +27,7 @@ from ..common.timing import clock
 from ..decoding.policy import Policy, started
 from ..decoding.proposal import Drafter, Proposal
 from ..decoding.rounds import NOT_FINITE, Generation, Round, Stopwatch, Text, check_request, draft_blocks
-from ..decoding.sampling import Randomness, RandomSource, accepted_prefix_length, draw, probabilities, residual, undefined
+from ..decoding.sampling import LEAST_TEMPERATURE, Randomness, RandomSource, accepted_prefix_length, draw, probabilities, residual, undefined
 from ..decoding.target import Target, within_memory
 from .checkpoints import check_loaded, load_drafter
 
@@ -96,6 +96,8 @@ class CustomGenerate:
         warpers, temperature = [one for one in processors if type(one) in STATELESS], 1.0
         while warpers and type(warpers[0]) is TemperatureLogitsWarper:
             temperature *= warpers.pop(0).temperature
+        if temperature < LEAST_TEMPERATURE:
+            raise RequestError(f"the temperature is {temperature}, and logits over it overflow float32; give do_sample=False for greedy text")
         return temperature, Warped(warpers, self.generator) if warpers else self.generator
 
     def _check(self, model, input_ids, config, model_kwargs, streamer, assistant_model) -> None:
