@@ -274,3 +274,16 @@ def test_nothing_of_a_checkpoint_is_executed(copy, tmp_path):
     (copy / "target" / "modeling.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
     load_target(str(copy / "target"))
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_progress_bars_of_transformers_are_as_they_were_after_a_load(enabled):
+    from transformers.utils import logging
+
+    before = logging.is_progress_bar_enabled()
+    try:
+        (logging.enable_progress_bar if enabled else logging.disable_progress_bar)()
+        load_target("tiny-target")
+        assert logging.is_progress_bar_enabled() == enabled
+    finally:
+        (logging.enable_progress_bar if before else logging.disable_progress_bar)()

@@ -114,6 +114,8 @@ class Text:
         self.target.roll_back(self.cache, self.entering.shape[1] - count)
         if self.drafter:
             features = None if self.features is None else self.features[:, :count]
+            if hasattr(self.drafter, "judged"):  # one that learns while it runs (scheduling/acceptance_estimator.py)
+                self.drafter.judged(self.state, self.entering.shape[1] - 1, count - 1)
             with within_memory(f"the context of {self.drafter.name}"):
                 self.drafter.extend(self.state, self.entering[:, :count], features)
         self.anchor = next_token

@@ -89,15 +89,16 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     folder = resolve(name)
     architecture = (read_config(folder).get("architectures") or ["?"])[0]
     model_class = target_class(name, architecture)
-    if sum(path.stat().st_size for path in weight_files(folder)) < 2**30:
-        logging.disable_progress_bar()  # a small model is loaded before its bar could be read
+    small = sum(path.stat().st_size for path in weight_files(folder)) < 2**30
     device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
     if device.type == "cuda" and not torch.cuda.is_available():
         raise CheckpointError(f"{name} cannot be loaded on a GPU, because torch finds none; load with device=\"cpu\"")
     dtype = dtype or default_dtype(device)
     _check_dtype(dtype, device)
-    verbosity = logging.get_verbosity()
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # what transformers would report of the weights is checked below
+    if small:
+        logging.disable_progress_bar()  # it is loaded before its bar could be read
     try:
         renamed = {"key_mapping": TEXT_NAMES} if architecture in TEXT_PARTS else {}
         model, report = model_class.from_pretrained(folder, dtype=dtype, device_map={"": device}, trust_remote_code=False, use_safetensors=True,
@@ -110,6 +111,8 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
         raise CheckpointError(f"{name} does not load as {architecture} ({reason}); copy or download it again") from error
     finally:
         logging.set_verbosity(verbosity)
+        if small and bars:
+            logging.enable_progress_bar()
     _check_filled(name, report)
     if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
         raise CheckpointError(f"the tokenizer of {name} knows {len(tokenizer)} tokens, its model {model.config.vocab_size}; copy or download "
