@@ -14,7 +14,8 @@ from dspark_lite.common.files import IN_CLONE, ROOT, write_json
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command; wrong input is answered by one sentence on stderr and exit code 2.
 
-    What a command measured is written to --json; the exit code is 1 where it says that something does not fit.
+    What a command measured is written to --json; the exit code is 1 where it says that something does not fit, and there is
+    nothing that it was to write to --out.
     """
     options = build_parser().parse_args(arguments)
     try:
@@ -22,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
         measured = options.run(options)
         if getattr(options, "json", None):
             write_json(options.json, measured)
-        return 0 if measured is None or measured.get("fits", True) else 1
+        return 0 if measured is None or measured.get("fits", True) or getattr(options, "out", None) else 1
     except DSparkLiteError as error:
         print(f"dspark_lite: {error}", file=sys.stderr)
         return 2
@@ -293,6 +294,7 @@ def _profile_additive(options, lab, context: int, text) -> dict:
 def _calibrate(options) -> dict:
     from dspark_lite.scheduling.calibration import STS
     from .measure.confidence import calibrate, check_stored
+    from .measure.journal import journal_path
 
     if (options.out is None) == (options.check is None):
         raise RequestError("give either --out FILE to fit a calibration or --check FILE to check one")
@@ -302,6 +304,7 @@ def _calibrate(options) -> dict:
     if stored is None:
         sts, measured = calibrate(lab, drafter, temperature=options.temperature, path=options.out)
         sts.save(options.out)
+        journal_path(options.out).unlink()
     else:
         measured = check_stored(lab, drafter, stored, temperature=options.temperature)
     for row in measured["rows"]:

@@ -45,7 +45,11 @@ def read_config(folder: Path) -> dict:
     """The parsed config.json of a checkpoint folder."""
     if not (folder / "config.json").exists():
         raise CheckpointError(f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors")
-    return read_object(folder / "config.json")
+    config = read_object(folder / "config.json")
+    named = config.get("architectures") or []
+    if not (isinstance(named, list) and all(isinstance(one, str) for one in named)):
+        raise CheckpointError(f"architectures in {folder / 'config.json'} is {named!r}; it is a list of names")
+    return config
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -53,8 +57,8 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
         shards = read_object(index).get("weight_map")
-        if not shards:
-            raise CheckpointError(f"{index} has no weight_map; copy or download it again")
+        if not (isinstance(shards, dict) and shards and all(isinstance(one, str) and Path(one).name == one for one in shards.values())):
+            raise CheckpointError(f"{index} has no weight_map from tensors to files beside it; copy or download it again")
         files = [folder / shard for shard in sorted(set(shards.values()))]
     else:
         files = [folder / "model.safetensors"]

@@ -10,17 +10,7 @@ from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
-from transformers import DynamicCache, LogitsProcessorList
-from transformers.generation import (
-    EpsilonLogitsWarper,
-    EtaLogitsWarper,
-    GenerateDecoderOnlyOutput,
-    MinPLogitsWarper,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-    TypicalLogitsWarper,
-)
+from transformers import DynamicCache, LogitsProcessorList, generation
 
 from ..common.errors import RequestError
 from ..common.timing import clock
@@ -38,8 +28,7 @@ REFUSED = {"num_beams": (None, 1), "output_attentions": (None, False), "output_h
            "cache_implementation": (None, "dynamic"), "token_healing": (None, False), "force_words_ids": (None,), "constraints": (None,),
            "penalty_alpha": (None,), "dola_layers": (None,), "prompt_lookup_num_tokens": (None,), "assistant_early_exit": (None,)}
 # Processors that look at the scores alone: drafts can pass through them as well.
-STATELESS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper, MinPLogitsWarper, TypicalLogitsWarper, EpsilonLogitsWarper,
-             EtaLogitsWarper)
+STATELESS = tuple(getattr(generation, f"{name}LogitsWarper") for name in ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta"))
 
 
 class CustomGenerate:
@@ -87,14 +76,14 @@ class CustomGenerate:
         self.answers = [row.answer for row in rows]
         if not generation_config.return_dict_in_generate:
             return batch.ids
-        return GenerateDecoderOnlyOutput(sequences=batch.ids, scores=batch.scores, logits=batch.logits)
+        return generation.GenerateDecoderOnlyOutput(sequences=batch.ids, scores=batch.scores, logits=batch.logits)
 
     def _drafting(self, processors) -> tuple[float, Randomness]:
         """The temperature of the drafts (0 without processors: greedy), and what draws them."""
         if processors is None:
             return 0.0, self.generator
         warpers, temperature = [one for one in processors if type(one) in STATELESS], 1.0
-        while warpers and type(warpers[0]) is TemperatureLogitsWarper:
+        while warpers and type(warpers[0]) is STATELESS[0]:
             temperature *= warpers.pop(0).temperature
         if temperature < LEAST_TEMPERATURE:
             raise RequestError(f"the temperature is {temperature}, and logits over it overflow float32; give do_sample=False for greedy text")

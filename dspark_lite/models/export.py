@@ -17,7 +17,9 @@ from ..common.errors import CheckpointError, RequestError
 from ..common.files import write_atomically, write_text
 from ..drafters import DSpark, Eagle3, FirstLayerContext, Gemma4DSpark
 from .checkpoints import LANGUAGE_MODELS, read_config, resolve, weight_files
+from .draft_config import flattened
 from .draft_forms import DEEPSPEC, PublishedDraft, as_speculators, read_draft, speculators_tensors
+from .draft_weights import check_tensors, stored_shapes
 
 
 class EngineFormat(NamedTuple):
@@ -40,6 +42,7 @@ ENGINES = {
                               "llama-server -m target.gguf -md draft.gguf --spec-type draft-dspark --spec-draft-n-max {gamma}"),
 }
 SPECULATORS_COMMAND = "vllm serve {folder}"  # which reads from it what its target is
+BY_TARGET = ("embed_tokens.weight", "lm_head.weight")  # which a draft may leave out
 ZERO_RANK = 8  # of a Markov head that adds nothing
 
 
@@ -65,7 +68,8 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
         return _export_speculators(name, source, draft, folder, target)
     _check_runs(name, engine, draft.kind, draft.config)
     method, gamma = ("eagle3", draft.config.ttt_length) if draft.kind is Eagle3 else ("dspark", draft.config.block_size)
-    changed, added = _changes(draft.kind, draft.config)
+    check_tensors(name, draft, stored_shapes(draft, weight_files(source)), BY_TARGET)
+    config, (changed, added) = flattened(config), _changes(draft.kind, draft.config)
     _write_checkpoint(source, folder, config | changed, added)
     command = ENGINES[engine].command.format(target=target, folder=folder, method=method, gamma=gamma)
     write_text(folder / "README.md", model_card(config | changed, engine, command, target))
