@@ -143,7 +143,7 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
 def _device(asked: str | None, profile: str) -> torch.device:
     """The device that is asked for (None: that of the profile)."""
     if asked not in (None, "cpu", "cuda"):
-        raise RequestError(f"the device is {asked!r}; it must be cpu or cuda")
+        raise RequestError(f"the device is {asked!r}; it must be cpu or cuda" + ', and on a Mac it is "cpu"' * (asked == "mps"))
     return torch.device(asked or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
 
 

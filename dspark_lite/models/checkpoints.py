@@ -21,6 +21,7 @@ from ..drafters.backbone import Draft
 from .draft_forms import PublishedDraft, read_draft
 from .draft_weights import load_draft, within_vocabulary
 from .hub import download
+from .weights import of_target
 
 EMBEDDED = data_folder("checkpoints")
 LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
@@ -170,7 +171,7 @@ def load_drafter(name: str, target):
     """Loads the drafter `name` for `target`: a trained draft in any of the forms of models/draft_forms.py, a small language
     model, or "prompt_lookup".
 
-    Warns of a draft that was made for fewer positions than the target has, or for none that are scaled. Raises
+    Warns of a draft that was made for fewer positions than the target has, for none that are scaled, or for other weights. Raises
     CheckpointError for a drafter of another target, or one that is not drafted here.
     """
     target.check_rollback()
@@ -184,9 +185,10 @@ def load_drafter(name: str, target):
         return SmallLM(small)
     draft = read_draft(name, config, target.num_layers)
     check_pair(draft.kind, draft.config, target)
-    for weakness in far_positions(draft, target):
+    drafter = _load_draft(folder, draft, target)
+    for weakness in far_positions(draft, target) + other_head(drafter, target):
         warnings.warn(f"{name} {weakness}", stacklevel=2)
-    return _load_draft(folder, draft, target)
+    return drafter
 
 
 def check_loaded(drafter, target):
@@ -240,6 +242,16 @@ def far_positions(draft: PublishedDraft, target) -> list[str]:
         found.append(f"was made for {draft.max_positions} positions, and {target.name} has {target.max_positions}: beyond them the text stays exact, "
                      "and fewer drafts are accepted")
     return found
+
+
+def other_head(drafter, target) -> list[str]:
+    """Whether a block draft's LM head, in training its target's, is that of other weights."""
+    theirs = of_target(target).get("lm_head.weight")
+    if theirs is None or not isinstance(drafter, DSpark) or drafter.d2t is not None:
+        return []
+    ours, theirs = drafter.lm_head.weight[:4096].float(), theirs[:4096].float()
+    return [f"has an LM head of other weights than {target.name}: the text stays exact, and few drafts are accepted if it was made for another "
+            "target"] * bool((ours - theirs).norm() > 0.05 * theirs.norm())
 
 
 def _check_equal(what: str, drafter, target, unit: str) -> None:
