@@ -4,6 +4,7 @@ On the tiny models with two prompts a domain; with twenty where DSPARK_THOROUGH=
 """
 
 import os
+import threading
 
 import pytest
 import torch
@@ -18,9 +19,9 @@ from transformers import (
     StopStringCriteria,
     SynthIDTextWatermarkingConfig,
     TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
+    TextIteratorStreamer,
     WatermarkingConfig,
+    pipeline,
 )
 from transformers.generation.streamers import BaseStreamer
 
@@ -31,7 +32,7 @@ from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness import total_variation
 from dspark_lite.losslessness.enumeration import outcomes, summed
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models.checkpoints import load_target
+from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.custom_generate import STATELESS, Warped
 
 PROMPTS = [torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(10)]
@@ -381,3 +382,127 @@ def test_an_answer_may_fill_the_last_learned_position(seed):
     target = Target(gpt2)
     for gamma in (1, 3, 7):  # the drafter has the same table
         assert generate(target, SmallLM(target, gamma), prompt, max_new_tokens=4, stop_token_ids=()).token_ids == plain
+
+
+# Ends ----------------------------------------------------------------------------------------------------------------
+
+
+class RowsEndApart(StoppingCriteria):
+    """Ends the rows of a batch after so many tokens each."""
+
+    def __call__(self, input_ids, scores, **_):
+        return input_ids.shape[1] - 12 >= torch.tensor([3, 6])
+
+
+@pytest.mark.parametrize("options", [{"eos_token_id": [4, 8]}, {"eos_token_id": torch.tensor(8)}, {"eos_token_id": 8, "pad_token_id": None}, {}],
+                         ids=["two EOS tokens", "a tensor", "no padding", "no EOS token"])
+def test_a_criterion_is_asked_once_for_all_rows_and_each_ends_where_it_says(model, dspark, options):
+    plain, drafted = both(model, dspark, options, do_sample=False, stopping_criteria=[RowsEndApart()])
+    assert torch.equal(plain, drafted)
+    if not options:
+        assert [len(answer.token_ids) for answer in dspark.answers] == [3, 6]
+
+
+def test_an_answer_counts_what_stands_before_its_end(model, dspark):
+    """A block of which a criterion lets the first tokens count: the rounds say no more than the text."""
+    inside = 0
+    for prompt in PROMPTS:
+        text = new(model, prompt, custom_generate=dspark)
+        for length in range(2, NEW):
+            ended = new(model, prompt, custom_generate=dspark, stopping_criteria=[lambda ids, _: torch.tensor([ids.shape[1] >= prompt.shape[1] + length])])
+            (answer,) = dspark.answers
+            assert ended == text[:length] == answer.token_ids and 1 + sum(r.committed for r in answer.rounds) == length
+            assert sum((r.tokens for r in answer.rounds), answer.token_ids[:1]) == ended
+            inside += answer.rounds[-1].accepted == answer.rounds[-1].committed
+    assert inside, "no answer ended inside a block"
+
+
+@pytest.mark.parametrize("stops", [lambda text: text[6], lambda text: [text[4], text[7]]], ids=["one", "two"])
+def test_a_streamer_is_shown_nothing_after_an_eos_token(model, dspark, stops):
+    ends = set()
+    for prompt in PROMPTS:
+        stop, streamer = stops(new(model, prompt)), Collected()
+        out = new(model, prompt, eos_token_id=stop)
+        assert new(model, prompt, custom_generate=dspark, eos_token_id=stop, streamer=streamer) == out
+        assert streamer.tokens == prompt[0].tolist() + out and streamer.ended
+        ends.add(dspark.answers[0].rounds[-1].accepted if dspark.answers[0].rounds else 0)
+    assert len(ends) > 1
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """The embedded pair with its tokenizer."""
+    lab = setup("tiny", prompts=4)
+    return lab, CustomGenerate("tiny-dspark", lab.target.model)
+
+
+@pytest.mark.parametrize("stops", [["a"], ["is", ","], ["e t"], ["."]])
+def test_a_stop_string_ends_the_answer_where_it_ends_the_plain_one(tiny, stops):
+    lab, dspark = tiny
+    for text in lab.prompts["chat"]:
+        prompt, criteria = lab.encode(text), [StopStringCriteria(lab.tokenizer, stops)]
+        plain = new(lab.target.model, prompt, stopping_criteria=criteria, max_new_tokens=40)
+        assert new(lab.target.model, prompt, stopping_criteria=criteria, max_new_tokens=40, custom_generate=dspark) == plain
+
+
+# Models and drafters -------------------------------------------------------------------------------------------------
+
+
+def test_the_model_keeps_its_modes_also_where_it_fails(pair):
+    """Every module its own; in training mode it decodes as in the other one."""
+    model = load_target(str(pair / "target")).model.train()
+    model.lm_head.eval()
+    modes = [module.training for module in model.modules()]
+    dspark = CustomGenerate(str(pair / "draft"), model)
+    assert new(model, PROMPTS[0], custom_generate=dspark) and [module.training for module in model.modules()] == modes
+    with pytest.raises(RequestError, match="has positions for at most"):
+        new(model, PROMPTS[0], custom_generate=dspark, max_new_tokens=90)
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_a_model_that_has_changed_is_answered_in_a_sentence(pair):
+    model = load_target(str(pair / "target")).model
+    dspark = CustomGenerate(str(pair / "draft"), model)
+    model.to(torch.bfloat16)
+    with pytest.raises(RequestError, match="loaded for a model of torch.float32 .* one of torch.bfloat16 .* make a CustomGenerate anew"):
+        new(model, PROMPTS[0], custom_generate=dspark)
+    assert new(model, PROMPTS[0], custom_generate=CustomGenerate(str(pair / "draft"), model)) == new(model, PROMPTS[0])
+    model.to(torch.float32).resize_token_embeddings(VOCAB + 3)
+    with pytest.raises(RequestError, match=f"with {VOCAB} tokens, and the model is one of .* with {VOCAB + 3} tokens"):
+        new(model, PROMPTS[0], custom_generate=dspark)
+
+
+def test_a_loaded_drafter_is_taken_and_a_wrong_one_refused(pair, model, dspark):
+    loaded = CustomGenerate(dspark.drafter, model)
+    assert loaded.drafter is dspark.drafter and new(model, PROMPTS[0], custom_generate=loaded) == new(model, PROMPTS[0])
+    assert new(model, PROMPTS[0], custom_generate=CustomGenerate(SmallLM(dspark.target), model)) == new(model, PROMPTS[0])
+    target, drafters = toy_models(vocab_size=5)
+    for wrong, sentence in ((drafters["dspark"], "made for a vocabulary of 5"), (drafters["small_lm"], "made for a vocabulary of 5"),
+                            (load_target(str(pair / "target"), dtype=torch.bfloat16), "the drafter is a Target; give the name")):
+        with pytest.raises(CheckpointError, match=sentence):
+            CustomGenerate(wrong, model)
+    half = load_target(str(pair / "target"), dtype=torch.bfloat16)
+    with pytest.raises(CheckpointError, match="made for a target in torch.bfloat16"):
+        CustomGenerate(load_drafter(str(pair / "draft"), half), model)
+
+
+def test_a_pipeline_writes_the_same_text_in_batches(tiny):
+    lab, dspark = tiny
+    writer = pipeline("text-generation", model=lab.target.model, tokenizer=lab.tokenizer)
+    lab.tokenizer.padding_side = "left"
+    options = {"max_new_tokens": 24, "do_sample": False, "batch_size": 2}
+    texts = lab.prompts["math"][:2] + lab.prompts["chat"][:1]
+    assert writer(texts, **options, custom_generate=dspark) == writer(texts, **options)
+    assert len(dspark.answers) == 1 and dspark.answers[0].rounds  # of the last batch
+
+
+def test_a_streamer_in_a_thread_shows_the_plain_text(tiny):
+    lab, dspark = tiny
+    prompt = lab.encode(lab.prompts["code"][0])
+    plain = lab.decode(new(lab.target.model, prompt, max_new_tokens=40))
+    streamer = TextIteratorStreamer(lab.tokenizer, skip_prompt=True, skip_special_tokens=True, timeout=600)
+    thread = threading.Thread(target=new, args=(lab.target.model, prompt), kwargs={"max_new_tokens": 40, "custom_generate": dspark, "streamer": streamer})
+    thread.start()
+    shown = "".join(streamer)
+    thread.join()
+    assert shown == plain and dspark.answers[0].rounds

@@ -78,9 +78,8 @@ def _compiled(method, backend: str):
 
 
 def column_major(model: torch.nn.Module) -> torch.nn.Module:
-    """On a CPU, a second model whose linear layers hold copies of the weights, laid out column by column: in that order few rows are
-    multiplied faster. An LM head that is also the embedding stays, all other tensors are the model's own, and it is left as it was.
-    Elsewhere the model itself."""
+    """On a CPU, a second model whose linear layers hold copies of the weights, laid out column by column, in which order few rows are
+    multiplied faster; an LM head that is also the embedding stays, and so do all other tensors. Elsewhere the model itself."""
     tensors = [*model.parameters(), *model.buffers()]
     if not tensors or tensors[0].device.type != "cpu":
         return model

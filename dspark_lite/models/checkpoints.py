@@ -192,9 +192,7 @@ def load_drafter(name: str, target):
 
 
 def check_loaded(drafter, target):
-    """A drafter that has been loaded already, or None; raises CheckpointError unless it was loaded for a target like this one."""
-    if drafter is None:
-        return None
+    """A drafter that has been loaded already; raises CheckpointError unless it was loaded for a target like this one."""
     if not isinstance(drafter, Drafter):
         raise CheckpointError(f"the drafter is a {type(drafter).__name__}; give the name of a drafter, or what load_drafter returned")
     target.check_rollback()
@@ -245,7 +243,7 @@ def far_positions(draft: PublishedDraft, target) -> list[str]:
 
 
 def other_head(drafter, target) -> list[str]:
-    """Whether a block draft's LM head, in training its target's, is that of other weights."""
+    """What is said of a block draft whose LM head, in training its target's, is that of other weights."""
     theirs = of_target(target).get("lm_head.weight")
     if theirs is None or not isinstance(drafter, DSpark) or drafter.d2t is not None:
         return []

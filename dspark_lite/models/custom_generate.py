@@ -1,8 +1,7 @@
 """DSpark in transformers' own `generate`: `model.generate(**inputs, custom_generate=CustomGenerate("tiny-dspark", model))`.
 
-transformers prepares everything as for its own loops and hands over the loop. The rows of a batch go on in step, a token of each
-at a time: processors, criteria and a streamer are handed what they are handed there, in the same order, and never a draft that was
-not accepted. What a row's block has verified ahead waits for its turn.
+transformers hands over the loop alone. The rows of a batch go on in step, a token of each at a time, so processors, criteria and a
+streamer are handed what its own loop hands them, in the same order, and never a draft that was not accepted.
 """
 
 import inspect
@@ -27,30 +26,28 @@ PREPARED = {"attention_mask", "position_ids", "past_key_values", "cache_position
 REFUSED = {"num_beams": (None, 1), "output_attentions": (None, False), "output_hidden_states": (None, False), "use_cache": (None, True),
            "cache_implementation": (None, "dynamic"), "token_healing": (None, False), "force_words_ids": (None,), "constraints": (None,),
            "penalty_alpha": (None,), "dola_layers": (None,), "prompt_lookup_num_tokens": (None,), "assistant_early_exit": (None,)}
-# Processors that look at the scores alone: drafts can pass through them as well.
+# Processors of the scores alone, which drafts can pass through as well.
 STATELESS = tuple(getattr(generation, f"{name}LogitsWarper") for name in ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta"))
 
 
 class CustomGenerate:
     """A drafter for a model of transformers, as its `generate` takes it: `custom_generate=` this object.
 
-    `drafter` is a name that load_drafter takes, or a drafter that has been loaded for this model (None: plain decoding); `policy`
-    chooses what of a block is verified; draws come from `generator` (None: torch's own). `answers` are the generations of the last
-    call, a row each.
+    `drafter` is a name, or has been loaded for this model (None: plain decoding); `policy` chooses what of a block is verified;
+    draws come from `generator` (None: torch's own). `answers` are the generations of the last call, a row each.
 
     Honoured are lengths, `do_sample`, whatever transformers makes a logits processor of, `eos_token_id`, `stopping_criteria`,
-    `streamer`, `num_return_sequences`, `output_scores` and `output_logits`, and batches padded on the left, whose rows are
-    verified one by one. Drafts are drawn through the request's temperature, top-k, top-p and the like, as the text is.
-    Raises RequestError for what is not honoured, CheckpointError for a drafter of another model. (`stop_strings` transformers
-    itself refuses where the loop is not its own: give a StopStringCriteria among `stopping_criteria`.)
+    `streamer`, `num_return_sequences`, `output_scores` and `output_logits`, and batches padded on the left, whose rows are verified
+    one by one. Drafts pass through temperature, top-k, top-p and the like as the text does. Raises RequestError for what is not
+    honoured, CheckpointError for a drafter of another model. (`stop_strings` transformers itself refuses where the loop is not its
+    own: give a StopStringCriteria among `stopping_criteria`.)
     """
 
     def __init__(self, drafter: str | Drafter | None, model, policy: Policy | None = None, generator: Randomness = None):
         with in_its_modes(model):
             self.target = Target(model)
         self.policy, self.generator = policy, generator
-        self.drafter = load_drafter(drafter, self.target) if isinstance(drafter, str) else check_loaded(drafter, self.target)
-        self.loaded_for = _shape(self.target.model)
+        self.drafter = load_drafter(drafter, self.target) if isinstance(drafter, str) else drafter and check_loaded(drafter, self.target)
         self.answers: list[Generation] = []
 
     def __call__(self, model, input_ids, *, logits_processor, stopping_criteria, generation_config, **model_kwargs):
@@ -65,7 +62,7 @@ class CustomGenerate:
         with in_its_modes(model):
             model.eval()
             rows = [_Row(self.target, self.drafter, prompt.to(self.target.device), most, temperature, source) for prompt in prompts]
-            batch = _Batch(rows, input_ids, logits_processor, stopping_criteria, generation_config, self.generator)
+            batch = _Rows(rows, input_ids, logits_processor, stopping_criteria, generation_config, self.generator)
             policy = started(self.policy)
             while not all(row.ended for row in rows):
                 tokens = batch.step(policy)
@@ -74,9 +71,8 @@ class CustomGenerate:
         if streamer is not None:
             streamer.end()
         self.answers = [row.answer for row in rows]
-        if not generation_config.return_dict_in_generate:
-            return batch.ids
-        return generation.GenerateDecoderOnlyOutput(sequences=batch.ids, scores=batch.scores, logits=batch.logits)
+        result = generation.GenerateDecoderOnlyOutput(sequences=batch.ids, scores=batch.scores, logits=batch.logits)
+        return result if generation_config.return_dict_in_generate else batch.ids
 
     def _drafting(self, processors) -> tuple[float, Randomness]:
         """The temperature of the drafts (0 without processors: greedy), and what draws them."""
@@ -93,9 +89,11 @@ class CustomGenerate:
         """Raises RequestError for what is asked for and cannot be given."""
         if model is not self.target.model:
             raise RequestError("this drafter was loaded for another model object; make a CustomGenerate for the one that generates")
-        if _shape(model) != self.loaded_for:
-            raise RequestError(f"this drafter was loaded for a model of {self.loaded_for}, and the model is one of {_shape(model)} now; make a "
-                               "CustomGenerate anew after changing its number format, device or vocabulary")
+        then, now = (f"{one.dtype} on {one.device} with {size} tokens"
+                     for one, size in ((self.target, self.target.vocab_size), (model, model.config.vocab_size)))
+        if then != now:
+            raise RequestError(f"this drafter was loaded for a model of {then}, and the model is one of {now} now; make a CustomGenerate anew after "
+                               "changing its number format, device or vocabulary")
         if assistant_model is not None:
             raise RequestError("assistant_model and custom_generate both draft; give one of them")
         for name, allowed in REFUSED.items():
@@ -108,11 +106,6 @@ class CustomGenerate:
             raise RequestError("past_key_values holds tokens that the drafter has not read, or is no DynamicCache; give the prompt and no cache")
         if streamer is not None and len(input_ids) > 1:
             raise RequestError(f"a streamer takes one answer, and {len(input_ids)} are asked for; stream one prompt at a time")
-
-
-def _shape(model) -> str:
-    """What of a model a drafter is made for and may change under it."""
-    return f"{model.dtype} on {model.device} with {model.config.vocab_size} tokens"
 
 
 @contextmanager
@@ -167,8 +160,8 @@ class _Row(Text):
         """A verified block, with a coin [k] for each draft; what stands behind the drafts is kept by no coin."""
         self.logits, self.at, self.spent, self.drafted = logits, 0, False, len(block.tokens[0])
         self.drafts, self.probs = F.pad(block.tokens, (0, 1))[0], F.pad(block.probs, (0, 0, 0, 1))[0]  # [k+1], [k+1, V]
-        source = None if isinstance(generator, RandomSource) else generator
-        self.coins = F.pad(torch.rand(self.drafted, generator=source, device=logits.device), (0, 1), value=1.0)
+        coins = torch.rand(self.drafted, generator=None if isinstance(generator, RandomSource) else generator, device=logits.device)
+        self.coins = F.pad(coins, (0, 1), value=1.0)
 
     def take(self, token: int, kept: bool, ended: bool) -> None:
         """Adds a token to the row, and to the answer where that has not ended before; `ended` says whether it ends now."""
@@ -183,20 +176,17 @@ class _Row(Text):
             self.answer.decode_seconds = clock(self.target.device) - self.begun
 
 
-class _Batch:
-    """Rows whose texts, ids [B, n], grow by a token each at every step, as in transformers' own loop.
-
-    A row that has met an EOS token goes on with padding. Its logits then are those of its last token, but where the caller wants
-    scores or logits: there it reads its padding, as every row does in that loop.
-    """
+class _Rows:
+    """Rows whose texts, ids [B, n], grow by a token each at every step. As in transformers' own loop, one that has met an EOS token
+    goes on with padding; it reads that, as it does there, only where the caller wants scores or logits."""
 
     def __init__(self, rows: list[_Row], ids, processors, criteria, config, generator: Randomness):
         self.rows, self.ids, self.processors, self.criteria, self.generator = rows, ids, processors, criteria, generator
         self.sampled = config.do_sample
         # As in transformers' loop: without a criterion of EOS tokens an ended row goes on as before.
         self.padding = config._pad_token_tensor if any(hasattr(one, "eos_token_id") for one in criteria) else None
-        wanted = config.return_dict_in_generate
-        self.scores, self.logits = (() if wanted and asked else None for asked in (config.output_scores, config.output_logits))
+        wanted = (config.return_dict_in_generate and asked for asked in (config.output_scores, config.output_logits))
+        self.scores, self.logits = (() if one else None for one in wanted)
 
     def step(self, policy: Policy | None) -> torch.Tensor:
         """Adds a token [B] to every row, and returns them; the host waits twice, and for each block that is drafted."""
@@ -223,18 +213,15 @@ class _Batch:
         """The next blocks of the rows at these places, drafted and verified; of a padded row its padding."""
         rows = [self.rows[index] for index in spent]
         for index, row in zip(spent, rows):
-            anchor = self.ids[index, -1:].to(row.anchor)
-            if row.entering is None:  # the prompt's own pass has nothing to take back
-                row.anchor = anchor
-            else:
-                row.commit([row.at + 1], anchor)
+            row.anchor = self.ids[index, -1:].to(row.anchor)
+            if row.entering is not None:  # the prompt's own pass has nothing to take back
+                row.commit([row.at + 1], row.anchor)
         watch, drafting = Stopwatch(rows[0].target.device), [row for row in rows if not row.ended or self.padding is None]
         watch("draft")
         blocks = [(row, block) for row, block, _ in draft_blocks(drafting, policy, watch)] if drafting else []
-        for row in rows:
-            if row not in drafting:
-                tokens = self.padding.to(row.anchor).expand(1, min(row.block, *row.room))
-                blocks.append((row, Proposal(tokens, torch.zeros(*tokens.shape, row.target.vocab_size, device=tokens.device))))
+        for row in (row for row in rows if row not in drafting):
+            tokens = self.padding.to(row.anchor).expand(1, min(row.block, *row.room))
+            blocks.append((row, Proposal(tokens, torch.zeros(*tokens.shape, row.target.vocab_size, device=tokens.device))))
         watch("verify")
         for row, block in blocks:
             if isinstance(row.generator, Warped):
@@ -255,9 +242,8 @@ class _Batch:
             if any(one and not ended for one, ended in zip(fails, padded)):
                 raise RequestError(NOT_FINITE.format(name))
         kept = [row.at < row.drafted if ended else toss for row, toss, ended in zip(self.rows, tossed, padded)]
-        drawn = [index for index, keeps in enumerate(kept) if not keeps]
         tokens = drafts.clone()
-        if drawn:
+        if drawn := [index for index, keeps in enumerate(kept) if not keeps]:
             tokens[drawn] = draw(residual(probs[drawn], drafted[drawn]), self.generator)
         if any(padded):
             tokens[torch.tensor(padded, device=tokens.device)] = self.padding.to(tokens)
