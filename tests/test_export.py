@@ -1,6 +1,7 @@
 """Drafts as engines load them: names, shapes and fields of each, the same drafts from our own loader, a reason for each refusal."""
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -135,3 +136,11 @@ def test_weights_that_do_not_fit_their_config_are_not_exported(drafts, tmp_path)
     with pytest.raises(CheckpointError, match="its config.json asks for"):
         export(str(tmp_path / "wrong"), "vllm", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "speculators"])
+def test_a_command_of_names_with_spaces_has_as_many_words(drafts, tmp_path, engine):
+    _, folder = drafts
+    plain, spaced = (shlex.split(export(str(folder / "dspark"), engine, tmp_path / name, target))
+                     for name, target in (("out", "target"), ("out two", "a target")))
+    assert len(plain) == len(spaced) and ("a target" in spaced or engine == "speculators")

@@ -83,8 +83,7 @@ def column_major(model: torch.nn.Module) -> torch.nn.Module:
     tensors = [*model.parameters(), *model.buffers()]
     if not tensors or tensors[0].device.type != "cpu":
         return model
-    made = vars(model).get("fast_parts", {})  # is not copied
-    second = copy.deepcopy(model, {id(one): one for one in tensors} | {id(made): {}})
+    second = copy.deepcopy(model, {id(one): one for one in tensors} | {id(vars(model).get("fast_parts", tensors)): {}})  # compiled parts are not
     embeddings = {module.weight.data_ptr() for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     for module in second.modules():
         if isinstance(module, torch.nn.Linear) and module.weight.data_ptr() not in embeddings:
