@@ -228,7 +228,8 @@ def test_a_disk_that_takes_nothing_more_is_a_sentence(capfd, tmp_path, monkeypat
         raise OSError(28, "No space left on device", str(tmp_path / "out"))
 
     monkeypatch.setattr("dspark_lite.models.export.export", full)
-    assert "out cannot be read or written (No space left on device)" in refused(capfd, "export", "tiny-dspark", "--for", "vllm", "--out", tmp_path / "out")
+    assert "out cannot be read or written (No space left on device)" in refused(
+        capfd, "export", "tiny-dspark", "--for", "vllm", "--out", tmp_path / "out")
 
 
 def test_a_console_that_lacks_a_character_shows_the_others(monkeypatch):

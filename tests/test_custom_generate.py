@@ -142,7 +142,7 @@ class ByRow(LogitsProcessor):
 PROCESSORS = {
     "repetition_penalty": {"repetition_penalty": 1.6}, "encoder_repetition_penalty": {"encoder_repetition_penalty": 1.6},
     "no_repeat_ngram_size": {"no_repeat_ngram_size": 2}, "encoder_no_repeat_ngram_size": {"encoder_no_repeat_ngram_size": 2},
-    "min_new_tokens": {"min_new_tokens": 9, "eos_token_id": list(range(0, VOCAB, 4))}, "min_length": {"min_length": 14, "eos_token_id": list(range(0, VOCAB, 4))},
+    "min_new_tokens": {"min_new_tokens": 9, "eos_token_id": [0, 4, 8]}, "min_length": {"min_length": 14, "eos_token_id": [0, 4, 8]},
     "bad_words_ids": {"bad_words_ids": [[4], [7, 3]]}, "sequence_bias": {"sequence_bias": [[[3], 4.0], [[3, 9], 8.0]]},
     "forced_eos_token_id": {"forced_eos_token_id": 7}, "forced_bos_token_id": {"forced_bos_token_id": 7},
     "suppress_tokens": {"suppress_tokens": list(range(0, VOCAB, 3))}, "begin_suppress_tokens": {"begin_suppress_tokens": list(range(0, VOCAB, 2))},
@@ -151,11 +151,12 @@ PROCESSORS = {
     "guidance_scale": {"guidance_scale": 1.5}, "watermark": {"watermarking_config": WatermarkingConfig(bias=3.0)},
     "synthid": {"watermarking_config": SynthIDTextWatermarkingConfig(ngram_len=3, keys=[3, 5, 7], context_history_size=8)},
     "prefix by row": {"prefix_allowed_tokens_fn": lambda row, _: [[1, 2, 3], [4, 5, 6]][row]},
-    "prefix by trie": {"prefix_allowed_tokens_fn": lambda _, ids: TRIE.get(tuple(ids[12:].tolist()), [0] if 2 in ids[12:] else []), "eos_token_id": 2},
+    "prefix by trie": {"prefix_allowed_tokens_fn": lambda _, ids: TRIE.get(tuple(ids[12:].tolist()), [0] if 2 in ids[12:] else []),
+                       "eos_token_id": 2},
     "by row": {"logits_processor": lambda: [ByRow()]}, "with memory": {"logits_processor": lambda: [Remembering()]},
 }
-WARPERS = {"temperature": {"temperature": 0.6}, "the caller's temperature": {"logits_processor": lambda: [TemperatureLogitsWarper(0.3)]}, "top_k": {"top_k": 5},
-           "top_p": {"top_p": 0.7}, "min_p": {"min_p": 0.1}, "typical_p": {"typical_p": 0.6}, "epsilon_cutoff": {"epsilon_cutoff": 0.01},
+WARPERS = {"temperature": {"temperature": 0.6}, "the caller's temperature": {"logits_processor": lambda: [TemperatureLogitsWarper(0.3)]},
+           "top_k": {"top_k": 5}, "top_p": {"top_p": 0.7}, "min_p": {"min_p": 0.1}, "typical_p": {"typical_p": 0.6}, "epsilon_cutoff": {"epsilon_cutoff": 0.01},
            "eta_cutoff": {"eta_cutoff": 0.01}, "all": {"temperature": 0.8, "top_k": 9, "top_p": 0.9}}
 
 
@@ -409,7 +410,8 @@ def test_an_answer_counts_what_stands_before_its_end(model, dspark):
     for prompt in PROMPTS:
         text = new(model, prompt, custom_generate=dspark)
         for length in range(2, NEW):
-            ended = new(model, prompt, custom_generate=dspark, stopping_criteria=[lambda ids, _: torch.tensor([ids.shape[1] >= prompt.shape[1] + length])])
+            criteria = [lambda ids, _: torch.tensor([ids.shape[1] >= prompt.shape[1] + length])]
+            ended = new(model, prompt, custom_generate=dspark, stopping_criteria=criteria)
             (answer,) = dspark.answers
             assert ended == text[:length] == answer.token_ids and 1 + sum(r.committed for r in answer.rounds) == length
             assert sum((r.tokens for r in answer.rounds), answer.token_ids[:1]) == ended
@@ -501,7 +503,8 @@ def test_a_streamer_in_a_thread_shows_the_plain_text(tiny):
     prompt = lab.encode(lab.prompts["code"][0])
     plain = lab.decode(new(lab.target.model, prompt, max_new_tokens=40))
     streamer = TextIteratorStreamer(lab.tokenizer, skip_prompt=True, skip_special_tokens=True, timeout=600)
-    thread = threading.Thread(target=new, args=(lab.target.model, prompt), kwargs={"max_new_tokens": 40, "custom_generate": dspark, "streamer": streamer})
+    options = {"max_new_tokens": 40, "custom_generate": dspark, "streamer": streamer}
+    thread = threading.Thread(target=new, args=(lab.target.model, prompt), kwargs=options)
     thread.start()
     shown = "".join(streamer)
     thread.join()

@@ -60,8 +60,8 @@ def _check_numbers(config: DraftConfig) -> None:
     if any(type(layer) is not int for layer in config.target_layer_ids) or not config.target_layer_ids:
         raise CheckpointError(f"target_layer_ids of the draft is {list(config.target_layer_ids)}; it must be a list of whole numbers")
     if config.head_dim % 2 or config.num_attention_heads % config.num_key_value_heads:
-        raise CheckpointError(f"the draft has heads of size {config.head_dim}, {config.num_attention_heads} of queries and {config.num_key_value_heads} "
-                              "of keys; sizes are even, and the heads of keys divide those of queries")
+        raise CheckpointError(f"the draft has heads of size {config.head_dim}, {config.num_attention_heads} of queries and "
+                              f"{config.num_key_value_heads} of keys; sizes are even, and the heads of keys divide those of queries")
 
 
 def _check_plain(flat: dict, rope: dict) -> None:

@@ -43,7 +43,6 @@ ENGINES = {
                               "llama-server -m target.gguf -md draft.gguf --spec-type draft-dspark --spec-draft-n-max {gamma}"),
 }
 SPECULATORS_COMMAND = "vllm serve {folder}"  # which reads from it what its target is
-BY_TARGET = ("embed_tokens.weight", "lm_head.weight")  # which a draft may leave out
 ZERO_RANK = 8  # of a Markov head that adds nothing
 
 
@@ -69,10 +68,11 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
         return _export_speculators(name, source, draft, folder, target)
     _check_runs(name, engine, draft.kind, draft.config)
     method, gamma = ("eagle3", draft.config.ttt_length) if draft.kind is Eagle3 else ("dspark", draft.config.block_size)
-    check_tensors(name, draft, stored_shapes(draft, weight_files(source)), BY_TARGET)
+    check_tensors(name, draft, stored_shapes(draft, weight_files(source)), ("embed_tokens.weight", "lm_head.weight"))  # or the target's
     config, (changed, added) = flattened(config), _changes(draft.kind, draft.config)
     _write_checkpoint(source, folder, config | changed, added)
-    command = ENGINES[engine].command.format(target=quote(target), folder=folder if engine == "vllm" else quote(str(folder)), method=method, gamma=gamma)
+    command = ENGINES[engine].command.format(target=quote(target), folder=folder if engine == "vllm" else quote(str(folder)),
+                                             method=method, gamma=gamma)
     write_text(folder / "README.md", model_card(config | changed, engine, command, target))
     return command
 
