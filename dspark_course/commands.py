@@ -14,17 +14,24 @@ from dspark_lite.common.files import IN_CLONE, ROOT, write_json
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command; wrong input is answered by one sentence on stderr and exit code 2.
 
-    What a command measured is written to --json; the exit code is 1 where it says that something does not fit.
+    What a command measured is written to --json; the exit code is 1 where it says that something does not fit, and there is
+    nothing that it was to write to --out.
     """
     options = build_parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a console that cannot show every character shows the others
+            stream.reconfigure(errors="replace")
     try:
         _check_results(options)
         measured = options.run(options)
         if getattr(options, "json", None):
             write_json(options.json, measured)
-        return 0 if measured is None or measured.get("fits", True) else 1
+        return 0 if measured is None or measured.get("fits", True) or getattr(options, "out", None) else 1
     except DSparkLiteError as error:
         print(f"dspark_lite: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a full disk, a folder that cannot be written to
+        print(f"dspark_lite: {error.filename or 'a file'} cannot be read or written ({error.strerror or error}); what was saved is kept", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dspark_lite: stopped; what was saved is kept", file=sys.stderr)
@@ -71,6 +78,8 @@ def _demo(options) -> None:
     prompt = lab.prompts["math"][0] if options.prompt is None else options.prompt
     if not prompt.strip():
         raise RequestError("the prompt is empty; give at least one word")
+    if any("\ud800" <= letter <= "\udfff" for letter in prompt):
+        raise RequestError("the prompt holds bytes that are no UTF-8; give it as UTF-8 text")
     decode = partial(generate, lab.target, input_ids=lab.encode(prompt), max_new_tokens=lab.max_new_tokens, temperature=options.temperature)
     result = decode(drafter=drafter, generator=lab.generator(), gamma=options.gamma)
     print(f"{prompt}\n\n{lab.decode(result.token_ids)}\n")
@@ -131,6 +140,9 @@ def _evaluate(options) -> dict:
     seed = benchmarks.BENCHMARK_SEED if names and options.seed is None else options.seed
     lab = _lab(200 if options.prompts is None else options.prompts, seed, options.target)
     prompts = {name: benchmarks.load_benchmark(name, options.benchmark_dir, options.prompts) for name in names}
+    for name, texts in prompts.items():
+        if options.prompts is not None and len(texts) < options.prompts:
+            print(f"{name} has {len(texts)} prompts, fewer than the {options.prompts} asked for; all are taken", file=sys.stderr)
     longest = benchmarks.MAX_NEW_TOKENS if names and options.max_new_tokens is None else options.max_new_tokens
     measured = evaluate(lab, options.drafters or lab.drafters, prompts or lab.prompts, temperature=options.temperature,
                         max_new_tokens=longest, slots=options.slots, path=options.json)
@@ -293,6 +305,7 @@ def _profile_additive(options, lab, context: int, text) -> dict:
 def _calibrate(options) -> dict:
     from dspark_lite.scheduling.calibration import STS
     from .measure.confidence import calibrate, check_stored
+    from .measure.journal import journal_path
 
     if (options.out is None) == (options.check is None):
         raise RequestError("give either --out FILE to fit a calibration or --check FILE to check one")
@@ -302,6 +315,7 @@ def _calibrate(options) -> dict:
     if stored is None:
         sts, measured = calibrate(lab, drafter, temperature=options.temperature, path=options.out)
         sts.save(options.out)
+        journal_path(options.out).unlink()
     else:
         measured = check_stored(lab, drafter, stored, temperature=options.temperature)
     for row in measured["rows"]:
@@ -327,6 +341,7 @@ def _train(options) -> None:
     from .making.estimate import estimate
     from .making.recipes import BUILD, default_folder, load_recipe, read_changes, search, train
 
+    _check_device(options.device)
     changes = read_changes(options.set)
     recipe = load_recipe(options.recipe, changes)
     if not (options.estimate or options.search):  # what cannot be written is refused first
@@ -349,6 +364,18 @@ def _train(options) -> None:
             print(f"loss curves: {_draw_losses(log)}")
         if recipe.get("evaluate"):
             _evaluate_trained(recipe, folder, BUILD / recipe["name"] / "evaluation.json")
+
+
+def _check_device(name: str | None) -> None:
+    """Raises RequestError for a device that torch does not know or does not find (None: the one that is there)."""
+    import torch
+
+    try:
+        missing = name is not None and torch.device(name).type == "cuda" and not torch.cuda.is_available()
+    except RuntimeError:
+        raise RequestError(f"--device is {name!r}; it must be cpu or cuda") from None
+    if missing:
+        raise RequestError(f"--device is {name!r}, and torch finds no GPU; leave it out, or give cpu")
 
 
 def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
@@ -439,6 +466,22 @@ def _count(says: str, **settings) -> dict:
     return {"type": int, "metavar": "N", "help": says, **settings}
 
 
+def _seed(says: str, **settings) -> dict:
+    def seed(text: str) -> int:
+        if not 0 <= (value := int(text)) < 2**63:
+            raise argparse.ArgumentTypeError(f"{text} is no seed; seeds are 0 to 2^63 - 1")
+        return value
+
+    return {"type": seed, "metavar": "N", "help": says, **settings}
+
+
+def _share(text: str) -> float:
+    """A confidence, from 0 to 1."""
+    if not 0 <= (value := float(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no confidence; give a number from 0 to 1")
+    return value
+
+
 def _switch(says: str) -> dict:
     return {"action": "store_true", "help": says}
 
@@ -450,7 +493,7 @@ BENCHMARK_OPTIONS = {
     "--benchmark-dir": {"type": Path, "metavar": "DIR",
                         "help": "folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)"}}
 PROMPTED_OPTIONS = {
-    **BENCHMARK_OPTIONS, "--temperature": {"type": float, "default": 1.0}, "--seed": _count("default: 0, on benchmarks the paper's"),
+    **BENCHMARK_OPTIONS, "--temperature": {"type": float, "default": 1.0}, "--seed": _seed("default: 0, on benchmarks the paper's"),
     "--max-new-tokens": _count("longest answer (default: 2048 on benchmarks, else that of the profile)")}
 # What a cost table of this package is of, said wherever one is written.
 OWN_STEPS = "steps of eager transformers, not of a serving engine, whose own costs its own profiler measures"
@@ -462,7 +505,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "prompt": {"nargs": "?", "help": "what to ask (default: a held-out math prompt)"},
         "--drafter": {**DRAFTER_OPTION, "help": "embedded drafter, folder or Hub id; 'plain' for none"},
         "--target": TARGET_OPTION, "--temperature": {"type": float, "default": 0.0},
-        "--gamma": _count("drafts a round (default: the whole block)"), "--seed": {"type": int, "default": 0}}),
+        "--gamma": _count("drafts a round (default: the whole block)"), "--seed": _seed("default: 0", default=0)}),
     "evaluate": ("accepted length by domain or benchmark, with intervals", _evaluate, {
         **PROMPTED_OPTIONS, "--target": TARGET_OPTION, "--json": JSON_OPTION,
         "--prompts": _count("default: 200 a domain, the paper's count a benchmark"),
@@ -475,7 +518,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--breakdown": _switch("only where a round's time goes on the eager and on the fast path, and how far both are from their bound"),
         "--fast": _switch("decode on the fast path, plain decoding too: fixed shapes, compiled; the first answers take a minute longer"),
         "--json": JSON_OPTION, "--prompts": _count("default: 20 a domain, 3 with --breakdown"), "--drafters": DRAFTERS_OPTION,
-        "--temperature": {"type": float, "default": 1.0}, "--seed": _count("default: 0")}),
+        "--temperature": {"type": float, "default": 1.0}, "--seed": _seed("default: 0")}),
     "quality": ("is the target right, and how uncertain is it?", _quality, {
         "--json": JSON_OPTION, "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=200)}),
     "world": ("is the tiny world like the real one? Its gates, each beside the real figure", _world, {
@@ -500,7 +543,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--target": TARGET_OPTION, **PROMPTED_OPTIONS}),
     "sweep": ("what a static confidence threshold saves and costs (Figure 5)", _sweep, {
         "--json": JSON_OPTION, "--drafter": DRAFTER_OPTION, "--target": TARGET_OPTION, **PROMPTED_OPTIONS,
-        "--thresholds": {"nargs": "+", "type": float, "metavar": "C", "help": "default: 0 to 0.9 by tenths"},
+        "--thresholds": {"nargs": "+", "type": _share, "metavar": "C", "help": "default: 0 to 0.9 by tenths"},
         "--prompts": _count("a domain or benchmark (default: 60)", default=60)}),
     "train": ("train what a recipe describes; a stopped run resumes", _train, {
         "recipe": {"help": "a name in recipes/ or a JSON file, whose name is the recipe's"},

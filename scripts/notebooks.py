@@ -75,6 +75,7 @@ def badge(path):
 CLONE = REPOSITORY.split("/")[1]
 SETUP = f'''#@title Find the course: clones it on Colab, looks upwards from here elsewhere
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,9 +87,26 @@ def course_folder():
     return next((folder for folder in folders if (folder / "dspark_lite" / "__init__.py").is_file()), None)
 
 
+def clone_course(folder, part):
+    """Clones the course into `part` and moves it to `folder` when it is whole; what a stopped clone has left is removed."""
+    address = "{repository_url()}"
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        if (folder / ".git").exists():  # of a fork, perhaps
+            told = subprocess.run(["git", "-C", str(folder), "remote", "get-url", "origin"], capture_output=True, text=True)
+            address = told.stdout.strip() or address
+        subprocess.run(["git", "clone", "--quiet", "--depth", "1", address, str(part)], check=True)
+    except FileNotFoundError:
+        raise RuntimeError("There is no git here to clone the course with: install it, and run this cell again") from None
+    except subprocess.CalledProcessError:
+        raise RuntimeError(f"git cannot clone {{address}}: see to the network, and run this cell again") from None
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
+
+
 if course_folder() is None and "google.colab" in sys.modules:
-    if not Path("{CLONE}").is_dir():
-        subprocess.run(["git", "clone", "--quiet", "--depth", "1", "{repository_url()}"], check=True)
+    if not Path("{CLONE}", "dspark_lite", "__init__.py").is_file():
+        clone_course(Path("{CLONE}"), Path("{CLONE}.part"))
     os.chdir(Path("{CLONE}") / "notebooks")
 if course_folder() is None:
     raise FileNotFoundError("This notebook must be opened inside a clone of {repository_url()}")

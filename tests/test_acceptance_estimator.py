@@ -1,5 +1,8 @@
 """Confidence without a head: margins, the fit as blocks come, and that nothing about the text changes."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -60,7 +63,7 @@ def test_decoding_is_that_of_the_drafter_inside_and_each_round_is_learnt_from(po
     estimated = WithEstimate(drafter, Noting(drafter.gamma))
     options = {"max_new_tokens": 20, "temperature": 1.0, "stop_token_ids": ()}
     plain = generate(TARGET, drafter, PROMPTS[0], policy=policy, generator=torch.Generator().manual_seed(0), **options)
-    found = generate(TARGET, estimated, PROMPTS[0], policy=estimated.policy(policy), generator=torch.Generator().manual_seed(0), **options)
+    found = generate(TARGET, estimated, PROMPTS[0], policy=policy, generator=torch.Generator().manual_seed(0), **options)
     assert found.token_ids == plain.token_ids
     assert estimated.estimator.told == [(r.proposed, r.accepted) for r in found.rounds]
 
@@ -68,7 +71,7 @@ def test_decoding_is_that_of_the_drafter_inside_and_each_round_is_learnt_from(po
 def test_requests_that_share_steps_are_told_apart():
     estimated = WithEstimate(DRAFTERS["small_lm"], Noting(DRAFTERS["small_lm"].gamma))
     runs = generate_together(TARGET, estimated, PROMPTS, max_new_tokens=10, temperature=1.0, stop_token_ids=(),
-                             policy=estimated.policy(lambda proposal: torch.arange(len(proposal.tokens))), generator=torch.Generator().manual_seed(1))
+                             policy=lambda proposal: torch.arange(len(proposal.tokens)), generator=torch.Generator().manual_seed(1))
     shared = min(len(run.rounds) for run in runs)
     in_turn = [(run.rounds[number].proposed, run.rounds[number].accepted) for number in range(shared) for run in runs]
     assert estimated.estimator.told[:2 * shared] == in_turn and {verified for verified, _ in in_turn} == {0, 1}
@@ -85,10 +88,23 @@ def test_a_cut_by_the_estimate_is_lossless_by_enumeration():
         return cut(proposal)
 
     exact = output_distribution(TARGET, None, None, 4, prompt=(0, 1))
-    assert total_variation(output_distribution(TARGET, estimated, estimated.policy(noting), 4, prompt=(0, 1)), exact) < 1e-5
+    assert total_variation(output_distribution(TARGET, estimated, noting, 4, prompt=(0, 1)), exact) < 1e-5
     assert len(lengths) > 1, "every block was treated alike, so nothing was tested"
 
 
 def test_greedy_drafts_have_no_margin():
     with pytest.raises(RequestError, match="certain of its token, so its margin says nothing"):
         generate(TARGET, WithEstimate(DRAFTERS["dflash"]), PROMPTS[0], max_new_tokens=4)
+
+
+def test_nothing_of_an_answer_outlives_it():
+    """With a policy and without one; the caches of an answer are large."""
+    estimated = WithEstimate(DRAFTERS["dflash"])
+    states, begin = [], estimated.begin
+    estimated.begin = lambda *given: states.append(begin(*given)) or states[-1]
+    for policy in (None, scheduling.fixed(1)):
+        generate(TARGET, estimated, PROMPTS[0], max_new_tokens=8, temperature=1.0, stop_token_ids=(), policy=policy)
+    alive = [weakref.ref(state) for state in states]
+    states.clear()
+    gc.collect()
+    assert len(alive) == 2 and [ref() for ref in alive] == [None, None]

@@ -39,7 +39,9 @@ def test_nothing_is_known_beyond_the_last_probes(requests, tokens):
     ((1.0, [], [], [1], [0.0]), "0 probes of requests"), ((1.0, [1], [0.0], [1, 2], [0.0]), "2 probes of tokens and 1 times"),
     ((1.0, [2, 1], [0.0, 0.0], [1], [0.0]), "probes of requests do not increase"),
     ((1.0, [1], [0.0], [0], [0.0]), "probes of tokens do not increase"),
-    ((1.0, [1], [float("inf")], [1], [0.0]), "not a finite number")])
+    ((1.0, [1], [float("inf")], [1], [0.0]), "not a finite number"),
+    ((0.01, [1], [-0.02], [1], [0.0]), "the shortest step of the additive costs -0.01 s"),
+    ((0.01, [1], [0.0], [1, 2], [0.0, -0.01]), "the shortest step of the additive costs 0 s")])
 def test_tables_that_make_no_sense_are_refused(fields, sentence):
     with pytest.raises(RequestError, match=sentence):
         AdditiveCosts(*fields)

@@ -257,6 +257,18 @@ def test_a_draft_is_no_target(pair):
     ({"rope_parameters": ...}, "lacks a field .*rope_theta"),
     ({"architectures": ["Gemma4Eagle3Model"]}, "is a Gemma4Eagle3Model, which is not drafted here; drafters are .*Qwen3Eagle3Model"),
     ({"architectures": ...}, r"is a \?, which is not drafted here"),
+    ({"architectures": "Qwen3DSparkModel"}, "is 'Qwen3DSparkModel'; it is a list of names"),
+    ({"architectures": [None]}, "it is a list of names"),
+    ({"rope_parameters": [1]}, "has a field of another kind than its form has"),
+    ({"dflash_config": 3}, "has a field of another kind than its form has"),
+    ({"target_layer_ids": 3}, "lacks a field"),
+    ({"target_layer_ids": ["0", "1"]}, "it must be a list of whole numbers"),
+    ({"block_size": 0}, "block_size of the draft is 0; it must be a whole number, 1 or more"),
+    ({"num_hidden_layers": "1"}, "num_hidden_layers of the draft is '1'; it must be a whole number"),
+    ({"vocab_size": 11.0}, "vocab_size of the draft is 11.0"),
+    ({"rms_norm_eps": "tiny"}, "rms_norm_eps of the draft is 'tiny'; it must be a positive number"),
+    ({"markov_rank": -1}, "markov_rank of the draft is -1; it must be a whole number, 0 or more"),
+    ({"head_dim": 7}, "heads of size 7, .* sizes are even"),
 ])
 def test_a_drafter_that_does_not_fit_is_refused(copy, target, fields, sentence):
     set_config(copy / "draft", **fields)
@@ -274,3 +286,22 @@ def test_nothing_of_a_checkpoint_is_executed(copy, tmp_path):
     (copy / "target" / "modeling.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
     load_target(str(copy / "target"))
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_progress_bars_of_transformers_are_as_they_were_after_a_load(enabled):
+    from transformers.utils import logging
+
+    before = logging.is_progress_bar_enabled()
+    try:
+        (logging.enable_progress_bar if enabled else logging.disable_progress_bar)()
+        load_target("tiny-target")
+        assert logging.is_progress_bar_enabled() == enabled
+    finally:
+        (logging.enable_progress_bar if before else logging.disable_progress_bar)()
+
+
+@pytest.mark.parametrize("weight_map", [["a"], {}, {"x": 3}, {"x": "../../elsewhere.safetensors"}])
+def test_an_index_that_names_no_files_is_refused(copy, target, weight_map):
+    (copy / "draft" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert_refused("has no weight_map from tensors to files beside it", load_drafter, str(copy / "draft"), target)

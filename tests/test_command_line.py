@@ -1,8 +1,12 @@
 """Wrong input on the command line: one sentence on stderr, nothing else, and exit code 2."""
 
+import io
 import json
+import os
+import sys
 
 import pytest
+import torch
 from helpers import refused
 
 from dspark_lite.__main__ import main
@@ -113,11 +117,10 @@ def test_calibration_sweep_and_profile_take_the_prompts_of_benchmarks(capfd, tmp
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"turns": [text]}) for text in prompts))
     given = ["--benchmark", "humaneval", "mt-bench", "--benchmark-dir", str(tmp_path), "--max-new-tokens", "24"]
     fitting = ["calibrate", "--prompts", "2", "--out", str(tmp_path / "sts.json"), "--json", str(tmp_path / "c.json")]
-    assert main([*fitting, *given]) != 2  # of so few blocks nobody expects a fit
+    assert main([*fitting, *given]) == 0
     measured = json.loads((tmp_path / "c.json").read_text())
-    kept = (tmp_path / "sts.journal.jsonl").read_text()
-    assert main([*fitting, *given]) != 2 and (tmp_path / "sts.journal.jsonl").read_text() == kept, "what was observed before is not observed again"
-    assert json.loads((tmp_path / "c.json").read_text())["rows"] == measured["rows"]
+    assert measured["fits"] or "any more" not in measured["verdict"], "it has only just been fitted"
+    assert not (tmp_path / "sts.journal.jsonl").exists() and main([*fitting, *given, "--temperature", "0.7"]) == 0
     assert list(measured["observations"]) == ["humaneval", "mt-bench"] and measured["seed"] == 980406 and measured["num_samples"] > 0
     sweep = ["sweep", "--prompts", "1", "--json", str(tmp_path / "s.json"), *given, "--thresholds"]
     assert main([*sweep, "0"]) == 0
@@ -129,6 +132,8 @@ def test_calibration_sweep_and_profile_take_the_prompts_of_benchmarks(capfd, tmp
     given = given[:-2]
     assert main(["profile", "--sizes", "1", "2", "--context", "8", "--out", str(tmp_path / "sps.json"), *given]) == 0
     assert "steps of eager transformers, not of a serving engine" in capfd.readouterr().out
+    for words in ([], ["--format", "additive"]):
+        assert "the context has 0 tokens" in refused(capfd, "profile", "--context", "0", "--out", tmp_path / "no.json", *words)
     (tmp_path / "gsm8k.jsonl").write_text(json.dumps({"turns": ["One?"]}))
     assert "gsm8k has fewer than two prompts" in refused(
         capfd, "calibrate", "--out", tmp_path / "never.json", "--benchmark", "gsm8k", "--benchmark-dir", tmp_path)
@@ -201,3 +206,36 @@ def test_doctor_and_demo_answer(capfd):
     assert main(["demo", "--temperature", "1"]) == 0
     out = capfd.readouterr().out
     assert out.count("accepted length") == 2 and "round  1: " in out
+
+
+@pytest.mark.parametrize("words", [["demo", "--seed", "1" + 23 * "0"], ["demo", "--seed", "-1"], ["sweep", "--thresholds", "nan"],
+                                   ["sweep", "--thresholds", "2"], ["evaluate", "--seed", "x"]])
+def test_numbers_that_make_no_sense_are_refused_by_their_option(capfd, words):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2 and f"argument {words[1]}" in capfd.readouterr().err
+
+
+def test_a_device_that_is_not_there_and_bytes_that_are_no_text_are_refused(capfd, tmp_path):
+    if not torch.cuda.is_available():
+        assert "torch finds no GPU" in refused(capfd, "train", "tiny-dspark", "--device", "cuda", "--out", tmp_path / "x")
+    assert "it must be cpu or cuda" in refused(capfd, "train", "tiny-dspark", "--device", "cudaa", "--out", tmp_path / "x")
+    assert "no UTF-8" in refused(capfd, "demo", "\udce4")
+
+
+def test_a_disk_that_takes_nothing_more_is_a_sentence(capfd, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", str(tmp_path / "out"))
+
+    monkeypatch.setattr("dspark_lite.models.export.export", full)
+    assert "out cannot be read or written (No space left on device)" in refused(
+        capfd, "export", "tiny-dspark", "--for", "vllm", "--out", tmp_path / "out")
+
+
+def test_a_console_that_lacks_a_character_shows_the_others(monkeypatch):
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", narrow)
+    monkeypatch.setattr("dspark_lite.models.export.export", lambda *_: "caf\u00e9 \u2192 \U0001f600")
+    assert main(["export", "tiny-dspark", "--for", "vllm", "--out", "never"]) == 0
+    narrow.flush()
+    assert narrow.buffer.getvalue().decode("cp1252") == f"caf\u00e9 ? ?{os.linesep}"

@@ -4,6 +4,7 @@ On the tiny models with two prompts a domain; with twenty where DSPARK_THOROUGH=
 """
 
 import os
+import threading
 
 import pytest
 import torch
@@ -12,10 +13,15 @@ from transformers import (
     GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    LogitsProcessor,
     LogitsProcessorList,
-    RepetitionPenaltyLogitsProcessor,
     StoppingCriteria,
-    TopKLogitsWarper,
+    StopStringCriteria,
+    SynthIDTextWatermarkingConfig,
+    TemperatureLogitsWarper,
+    TextIteratorStreamer,
+    WatermarkingConfig,
+    pipeline,
 )
 from transformers.generation.streamers import BaseStreamer
 
@@ -23,10 +29,11 @@ from dspark_lite import CustomGenerate, generate, scheduling, setup, stream
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import SmallLM
-from dspark_lite.losslessness import output_distribution, total_variation
+from dspark_lite.losslessness import total_variation
+from dspark_lite.losslessness.enumeration import outcomes, summed
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models.checkpoints import load_target
-from dspark_lite.models.custom_generate import Processed
+from dspark_lite.models.checkpoints import load_drafter, load_target
+from dspark_lite.models.custom_generate import STATELESS, Warped
 
 PROMPTS = [torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(10)]
 NEW = 20
@@ -91,17 +98,6 @@ def test_processors_see_the_text_before_each_position(model, dspark):
     assert penalised != new(model, prompt) and 4 not in penalised
 
 
-def test_processed_logits_stay_lossless_by_enumeration():
-    """The distribution with a drafter is that of the processed target alone; the cases differ from the bare target."""
-    target, drafters = toy_models(vocab_size=3)
-    processors = LogitsProcessorList([TopKLogitsWarper(2), RepetitionPenaltyLogitsProcessor(3.0)])
-    processed = Processed(target.model, processors, 0.7)
-    plain = output_distribution(processed, None, None, 3, prompt=(0, 1), temperature=0.7)
-    found = output_distribution(processed, drafters["dspark"], None, 3, prompt=(0, 1), temperature=0.7)
-    assert total_variation(found, plain) < 1e-5
-    assert total_variation(plain, output_distribution(target, None, None, 3, prompt=(0, 1), temperature=0.7)) > 0.01
-
-
 def test_the_temperature_among_processors_counts_once(model, dspark):
     """With a top-k that cuts nothing the tokens are those of plain sampling."""
     for seed, prompt in enumerate(PROMPTS):
@@ -117,6 +113,144 @@ def padded(prompts, fill=0):
     rows = [(torch.cat([torch.full((1, longest - p.shape[1]), fill), p], 1),
              torch.cat([torch.zeros(1, longest - p.shape[1], dtype=torch.long), torch.ones_like(p)], 1)) for p in prompts]
     return {"input_ids": torch.cat([ids for ids, _ in rows]), "attention_mask": torch.cat([mask for _, mask in rows])}
+
+
+TRIE = {(): [5], (5,): [6, 8], (5, 6): [7], (5, 8): [9, 10], (5, 6, 7): [2], (5, 8, 9): [2], (5, 8, 10): [1], (5, 8, 10, 1): [2]}
+
+
+class Remembering(LogitsProcessor):
+    """Allows what it has counted its calls to; every text it sees is the last one and a token."""
+
+    def __init__(self):
+        self.calls, self.length = 0, None
+
+    def __call__(self, input_ids, scores):
+        assert self.length in (None, input_ids.shape[1] - 1)
+        self.length, self.calls = input_ids.shape[1], self.calls + 1
+        allowed = torch.full_like(scores, -torch.inf)
+        allowed[:, [[1, 2], [3, 4, 5]][self.calls % 2]] = 0
+        return scores + allowed
+
+
+class ByRow(LogitsProcessor):
+    """Has a bias for each row of the batch that it was made for."""
+
+    def __call__(self, input_ids, scores):
+        return scores + torch.arange(len(scores))[:, None] * torch.arange(VOCAB).remainder(7)
+
+
+PROCESSORS = {
+    "repetition_penalty": {"repetition_penalty": 1.6}, "encoder_repetition_penalty": {"encoder_repetition_penalty": 1.6},
+    "no_repeat_ngram_size": {"no_repeat_ngram_size": 2}, "encoder_no_repeat_ngram_size": {"encoder_no_repeat_ngram_size": 2},
+    "min_new_tokens": {"min_new_tokens": 9, "eos_token_id": [0, 4, 8]}, "min_length": {"min_length": 14, "eos_token_id": [0, 4, 8]},
+    "bad_words_ids": {"bad_words_ids": [[4], [7, 3]]}, "sequence_bias": {"sequence_bias": [[[3], 4.0], [[3, 9], 8.0]]},
+    "forced_eos_token_id": {"forced_eos_token_id": 7}, "forced_bos_token_id": {"forced_bos_token_id": 7},
+    "suppress_tokens": {"suppress_tokens": list(range(0, VOCAB, 3))}, "begin_suppress_tokens": {"begin_suppress_tokens": list(range(0, VOCAB, 2))},
+    "exponential_decay_length_penalty": {"exponential_decay_length_penalty": (3, 1.5), "eos_token_id": 7},
+    "remove_invalid_values": {"remove_invalid_values": True}, "renormalize_logits": {"renormalize_logits": True},
+    "guidance_scale": {"guidance_scale": 1.5}, "watermark": {"watermarking_config": WatermarkingConfig(bias=3.0)},
+    "synthid": {"watermarking_config": SynthIDTextWatermarkingConfig(ngram_len=3, keys=[3, 5, 7], context_history_size=8)},
+    "prefix by row": {"prefix_allowed_tokens_fn": lambda row, _: [[1, 2, 3], [4, 5, 6]][row]},
+    "prefix by trie": {"prefix_allowed_tokens_fn": lambda _, ids: TRIE.get(tuple(ids[12:].tolist()), [0] if 2 in ids[12:] else []),
+                       "eos_token_id": 2},
+    "by row": {"logits_processor": lambda: [ByRow()]}, "with memory": {"logits_processor": lambda: [Remembering()]},
+}
+WARPERS = {"temperature": {"temperature": 0.6}, "the caller's temperature": {"logits_processor": lambda: [TemperatureLogitsWarper(0.3)]},
+           "top_k": {"top_k": 5}, "top_p": {"top_p": 0.7}, "min_p": {"min_p": 0.1}, "typical_p": {"typical_p": 0.6}, "epsilon_cutoff": {"epsilon_cutoff": 0.01},
+           "eta_cutoff": {"eta_cutoff": 0.01}, "all": {"temperature": 0.8, "top_k": 9, "top_p": 0.9}}
+
+
+def both(model, custom, options, seed=0, **more):
+    """What transformers' loop and a CustomGenerate make of two prompts of 12 and 3 tokens, padded on the left."""
+    options = {"max_new_tokens": NEW, "pad_token_id": 0, **options, **more}
+    for generating in (None, custom):
+        torch.manual_seed(seed)
+        fresh = {name: LogitsProcessorList(value()) if name == "logits_processor" else value for name, value in options.items()}
+        yield model.generate(**padded([PROMPTS[9], PROMPTS[0]]), **fresh, custom_generate=generating)
+
+
+@pytest.mark.parametrize("options", PROCESSORS.values(), ids=PROCESSORS)
+def test_processors_are_handed_what_transformers_own_loop_hands_them(model, dspark, options):
+    """In two rows, one of them padded; greedy text with a drafter, and sampled text in the same loop without one."""
+    plain, drafted = both(model, dspark, options, do_sample=False)
+    assert torch.equal(plain, drafted) and dspark.answers[0].rounds
+    plain, sampled = both(model, CustomGenerate(None, model), options, do_sample=True, top_k=0)
+    assert torch.equal(plain, sampled)
+
+
+@pytest.mark.parametrize("options", WARPERS.values(), ids=WARPERS)
+def test_sampling_without_a_drafter_is_that_of_transformers_own_loop(model, options):
+    plain, sampled = both(model, CustomGenerate(None, model), {"top_k": 0, **options}, do_sample=True)
+    assert torch.equal(plain, sampled)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_scores_and_logits_are_those_of_transformers_own_loop(model, dspark, sampled):
+    """Of every row at every step, after its end too."""
+    options = {"repetition_penalty": 1.3, "return_dict_in_generate": True, "output_scores": True, "output_logits": True, "eos_token_id": [4, 8, 12]}
+    custom = CustomGenerate(None, model) if sampled else dspark
+    plain, drafted = both(model, custom, options, do_sample=sampled, top_k=20)
+    assert torch.equal(plain.sequences, drafted.sequences) and (drafted.sequences[:, 12:] == 0).any(), "no row ended early"
+    for part in ("scores", "logits"):
+        torch.testing.assert_close(torch.stack(getattr(drafted, part)), torch.stack(getattr(plain, part)), atol=1e-5, rtol=1e-5)
+
+
+def test_every_answer_to_a_prompt_has_its_own_place_in_the_batch(model, dspark):
+    options = {"max_new_tokens": 6, "num_return_sequences": 2, "do_sample": True, "pad_token_id": 0}
+    out = model.generate(**padded([PROMPTS[9], PROMPTS[0]]), **options, prefix_allowed_tokens_fn=lambda row, _: [[1, 2], [3, 4], [5, 6], [7, 8]][row],
+                         custom_generate=dspark)
+    assert [set(row.tolist()) <= {2 * place + 1, 2 * place + 2} for place, row in enumerate(out[:, 12:])] == [True] * 4
+
+
+# Distributions -------------------------------------------------------------------------------------------------------
+
+STEPS = 4
+
+
+def exact(model, processors, prompt):
+    """The probability of each answer of STEPS tokens, token by token from the model and the processors alone."""
+    found = {(): 1.0}
+    for _ in range(STEPS):
+        longer = {}
+        for answer, probability in found.items():
+            ids = torch.tensor([[*prompt, *answer]])
+            probs = processors(ids, model(ids).logits[:, -1]).softmax(-1)[0]
+            longer |= {(*answer, token): probability * share for token, share in enumerate(probs.tolist()) if share > 0}
+        found = longer
+    return found
+
+
+@pytest.mark.parametrize("name", ["small_lm", "prompt_lookup", "dflash", "dspark", "dspark_rnn", "eagle3", "mtp"])
+@pytest.mark.parametrize("options", [{"top_k": 2}, {"top_k": 0, "top_p": 0.8, "temperature": 0.7}, {"top_k": 2, "repetition_penalty": 3.0}],
+                         ids=["top-k", "top-p and temperature", "top-k and repetition"])
+def test_drafts_through_warpers_are_lossless_by_enumeration(name, options):
+    """Every path of choices of the whole call, against a product of the processed model's own probabilities."""
+    target, drafters = toy_models(vocab_size=3)
+    prompt, custom, built = (0, 1), CustomGenerate(drafters[name], target.model), []
+
+    def call(path):
+        custom.generator = path
+        out = target.model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, 2), max_new_tokens=STEPS, do_sample=True, **options,
+                                    logits_processor=LogitsProcessorList([lambda input_ids, scores: scores]), custom_generate=custom)
+        return tuple(out[0, 2:].tolist())
+
+    config = GenerationConfig(do_sample=True, **options)
+    processors = target.model._get_logits_processor(config, input_ids_seq_length=2, device="cpu")
+    assert total_variation(summed(outcomes(call)), exact(target.model, processors, prompt)) < 1e-5
+
+
+def test_drafts_lie_within_the_requests_top_k_and_are_accepted_as_greedy_ones_are(model, dspark):
+    """Top-k 1 is greedy decoding: the same text in the same rounds."""
+    for prompt in PROMPTS:
+        greedy = new(model, prompt, custom_generate=dspark), [r.accepted for r in dspark.answers[0].rounds]
+        assert (new(model, prompt, do_sample=True, top_k=1, custom_generate=dspark), [r.accepted for r in dspark.answers[0].rounds]) == greedy
+
+
+@pytest.mark.parametrize("warper", STATELESS, ids=lambda warper: warper.__name__)
+def test_a_certain_draft_stays_certain(warper):
+    certain = torch.eye(VOCAB)[None, :3]
+    arguments = {"TopKLogitsWarper": 3}.get(warper.__name__, 0.5)
+    assert torch.equal(Warped([warper(arguments)], None).warp(certain), certain)
 
 
 def test_a_batch_padded_on_the_left_is_what_its_rows_are_alone(model, dspark):
@@ -194,11 +328,11 @@ def test_a_policy_chooses_what_is_verified(pair, model):
 
 @pytest.mark.parametrize(("options", "sentence"), [
     ({"num_beams": 2}, "num_beams is 2, which is not honoured with a drafter"),
-    ({"return_dict_in_generate": True}, "return_dict_in_generate is True"),
-    ({"output_scores": True, "return_dict_in_generate": True}, "return_dict_in_generate is True"),
+    ({"output_hidden_states": True, "return_dict_in_generate": True}, "output_hidden_states is True"),
+    ({"position_ids": torch.tensor([[0, 1, 7]])}, "position_ids do not count each prompt's tokens from 0"),
+    ({"force_words_ids": [[5]]}, "force_words_ids is"),
     ({"use_cache": False}, "use_cache is False"),
     ({"cache_implementation": "static"}, "cache_implementation is 'static'"),
-    ({"guidance_scale": 1.5}, "guidance_scale is 1.5"),
     ({"assistant_model": "self"}, "both draft; give one of them"),
     ({"streamer": Collected(), "num_return_sequences": 2, "do_sample": True}, "a streamer takes one answer, and 2 are asked for"),
     ({"attention_mask": torch.tensor([[1, 0, 1]])}, "hides tokens inside or at the end of a prompt"),
@@ -249,3 +383,129 @@ def test_an_answer_may_fill_the_last_learned_position(seed):
     target = Target(gpt2)
     for gamma in (1, 3, 7):  # the drafter has the same table
         assert generate(target, SmallLM(target, gamma), prompt, max_new_tokens=4, stop_token_ids=()).token_ids == plain
+
+
+# Ends ----------------------------------------------------------------------------------------------------------------
+
+
+class RowsEndApart(StoppingCriteria):
+    """Ends the rows of a batch after so many tokens each."""
+
+    def __call__(self, input_ids, scores, **_):
+        return input_ids.shape[1] - 12 >= torch.tensor([3, 6])
+
+
+@pytest.mark.parametrize("options", [{"eos_token_id": [4, 8]}, {"eos_token_id": torch.tensor(8)}, {"eos_token_id": 8, "pad_token_id": None}, {}],
+                         ids=["two EOS tokens", "a tensor", "no padding", "no EOS token"])
+def test_a_criterion_is_asked_once_for_all_rows_and_each_ends_where_it_says(model, dspark, options):
+    plain, drafted = both(model, dspark, options, do_sample=False, stopping_criteria=[RowsEndApart()])
+    assert torch.equal(plain, drafted)
+    if not options:
+        assert [len(answer.token_ids) for answer in dspark.answers] == [3, 6]
+
+
+def test_an_answer_counts_what_stands_before_its_end(model, dspark):
+    """A block of which a criterion lets the first tokens count: the rounds say no more than the text."""
+    inside = 0
+    for prompt in PROMPTS:
+        text = new(model, prompt, custom_generate=dspark)
+        for length in range(2, NEW):
+            criteria = [lambda ids, _: torch.tensor([ids.shape[1] >= prompt.shape[1] + length])]
+            ended = new(model, prompt, custom_generate=dspark, stopping_criteria=criteria)
+            (answer,) = dspark.answers
+            assert ended == text[:length] == answer.token_ids and 1 + sum(r.committed for r in answer.rounds) == length
+            assert sum((r.tokens for r in answer.rounds), answer.token_ids[:1]) == ended
+            inside += answer.rounds[-1].accepted == answer.rounds[-1].committed
+    assert inside, "no answer ended inside a block"
+
+
+@pytest.mark.parametrize("stops", [lambda text: text[6], lambda text: [text[4], text[7]]], ids=["one", "two"])
+def test_a_streamer_is_shown_nothing_after_an_eos_token(model, dspark, stops):
+    ends = set()
+    for prompt in PROMPTS:
+        stop, streamer = stops(new(model, prompt)), Collected()
+        out = new(model, prompt, eos_token_id=stop)
+        assert new(model, prompt, custom_generate=dspark, eos_token_id=stop, streamer=streamer) == out
+        assert streamer.tokens == prompt[0].tolist() + out and streamer.ended
+        ends.add(dspark.answers[0].rounds[-1].accepted if dspark.answers[0].rounds else 0)
+    assert len(ends) > 1
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """The embedded pair with its tokenizer."""
+    lab = setup("tiny", prompts=4)
+    return lab, CustomGenerate("tiny-dspark", lab.target.model)
+
+
+@pytest.mark.parametrize("stops", [["a"], ["is", ","], ["e t"], ["."]])
+def test_a_stop_string_ends_the_answer_where_it_ends_the_plain_one(tiny, stops):
+    lab, dspark = tiny
+    for text in lab.prompts["chat"]:
+        prompt, criteria = lab.encode(text), [StopStringCriteria(lab.tokenizer, stops)]
+        plain = new(lab.target.model, prompt, stopping_criteria=criteria, max_new_tokens=40)
+        assert new(lab.target.model, prompt, stopping_criteria=criteria, max_new_tokens=40, custom_generate=dspark) == plain
+
+
+# Models and drafters -------------------------------------------------------------------------------------------------
+
+
+def test_the_model_keeps_its_modes_also_where_it_fails(pair):
+    """Every module its own; in training mode it decodes as in the other one."""
+    model = load_target(str(pair / "target")).model.train()
+    model.lm_head.eval()
+    modes = [module.training for module in model.modules()]
+    dspark = CustomGenerate(str(pair / "draft"), model)
+    assert new(model, PROMPTS[0], custom_generate=dspark) and [module.training for module in model.modules()] == modes
+    with pytest.raises(RequestError, match="has positions for at most"):
+        new(model, PROMPTS[0], custom_generate=dspark, max_new_tokens=90)
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_a_model_that_has_changed_is_answered_in_a_sentence(pair):
+    model = load_target(str(pair / "target")).model
+    dspark = CustomGenerate(str(pair / "draft"), model)
+    model.to(torch.bfloat16)
+    with pytest.raises(RequestError, match="loaded for a model of torch.float32 .* one of torch.bfloat16 .* make a CustomGenerate anew"):
+        new(model, PROMPTS[0], custom_generate=dspark)
+    assert new(model, PROMPTS[0], custom_generate=CustomGenerate(str(pair / "draft"), model)) == new(model, PROMPTS[0])
+    model.to(torch.float32).resize_token_embeddings(VOCAB + 3)
+    with pytest.raises(RequestError, match=f"with {VOCAB} tokens, and the model is one of .* with {VOCAB + 3} tokens"):
+        new(model, PROMPTS[0], custom_generate=dspark)
+
+
+def test_a_loaded_drafter_is_taken_and_a_wrong_one_refused(pair, model, dspark):
+    loaded = CustomGenerate(dspark.drafter, model)
+    assert loaded.drafter is dspark.drafter and new(model, PROMPTS[0], custom_generate=loaded) == new(model, PROMPTS[0])
+    assert new(model, PROMPTS[0], custom_generate=CustomGenerate(SmallLM(dspark.target), model)) == new(model, PROMPTS[0])
+    target, drafters = toy_models(vocab_size=5)
+    for wrong, sentence in ((drafters["dspark"], "made for a vocabulary of 5"), (drafters["small_lm"], "made for a vocabulary of 5"),
+                            (load_target(str(pair / "target"), dtype=torch.bfloat16), "the drafter is a Target; give the name")):
+        with pytest.raises(CheckpointError, match=sentence):
+            CustomGenerate(wrong, model)
+    half = load_target(str(pair / "target"), dtype=torch.bfloat16)
+    with pytest.raises(CheckpointError, match="made for a target in torch.bfloat16"):
+        CustomGenerate(load_drafter(str(pair / "draft"), half), model)
+
+
+def test_a_pipeline_writes_the_same_text_in_batches(tiny):
+    lab, dspark = tiny
+    writer = pipeline("text-generation", model=lab.target.model, tokenizer=lab.tokenizer)
+    lab.tokenizer.padding_side = "left"
+    options = {"max_new_tokens": 24, "do_sample": False, "batch_size": 2}
+    texts = lab.prompts["math"][:2] + lab.prompts["chat"][:1]
+    assert writer(texts, **options, custom_generate=dspark) == writer(texts, **options)
+    assert len(dspark.answers) == 1 and dspark.answers[0].rounds  # of the last batch
+
+
+def test_a_streamer_in_a_thread_shows_the_plain_text(tiny):
+    lab, dspark = tiny
+    prompt = lab.encode(lab.prompts["code"][0])
+    plain = lab.decode(new(lab.target.model, prompt, max_new_tokens=40))
+    streamer = TextIteratorStreamer(lab.tokenizer, skip_prompt=True, skip_special_tokens=True, timeout=600)
+    options = {"max_new_tokens": 40, "custom_generate": dspark, "streamer": streamer}
+    thread = threading.Thread(target=new, args=(lab.target.model, prompt), kwargs=options)
+    thread.start()
+    shown = "".join(streamer)
+    thread.join()
+    assert shown == plain and dspark.answers[0].rounds

@@ -268,14 +268,16 @@ def test_a_drafter_that_is_let_go_leaves_the_memory(names, fast, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.enable_grad])
-def test_weights_stay_what_they_are_when_the_fast_path_lays_them_out(mode):
+def test_weights_stay_what_they_are_where_the_fast_path_lays_out_its_own(mode):
     with mode():
         lab = setup(prompts=1)
         drafter = lab.drafter("dspark")
     weight = drafter.layers[0].mlp.down_proj.weight
     was = weight.is_inference()
     generate(lab.target, drafter, lab.encode(lab.prompts["math"][0]), max_new_tokens=4, fast="eager")
-    assert weight.stride(0) == 1 and weight.is_inference() is was is (mode is torch.inference_mode)
+    (made,) = drafter.fast_parts.values()
+    assert weight.stride(1) == 1 and weight.is_inference() is was is (mode is torch.inference_mode)
+    assert made.drafter.layers[0].mlp.down_proj.weight.stride(0) == 1
 
 
 # Resuming --------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Drafts as engines load them: names, shapes and fields of each, the same drafts from our own loader, a reason for each refusal."""
 
 import json
+import shlex
+import shutil
 
 import pytest
 import torch
@@ -112,3 +114,33 @@ def test_the_command_prints_how_to_serve_and_writes_a_card(drafts, tmp_path, cap
     card = (tmp_path / "out" / "README.md").read_text()
     assert card.startswith("---\nbase_model: org/model\n") and printed in card and "| `block_size` | `4` |" in card
     assert main(words) == 2 and "is no empty folder" in capfd.readouterr().err
+
+
+def test_a_nested_config_is_exported_flat_and_loads_again(drafts, tmp_path):
+    """z-lab and DeepSpec nest the fields of a block; an engine and our loader read what is written beside the others."""
+    target, folder = drafts
+    shutil.copytree(folder / "dflash", tmp_path / "nested")
+    config = json.loads((folder / "dflash" / "config.json").read_text())
+    nested = {name: config.pop(name) for name in ("mask_token_id", "target_layer_ids")} | {"markov_rank": 0}
+    (tmp_path / "nested" / "config.json").write_text(json.dumps(config | {"dflash_config": nested}))
+    export(str(tmp_path / "nested"), "sglang", tmp_path / "out")
+    assert held(tmp_path / "out")[0]["markov_rank"] == ZERO_RANK
+    assert load_drafter(str(tmp_path / "out"), target).config.target_layer_ids == (0, 1)
+
+
+def test_weights_that_do_not_fit_their_config_are_not_exported(drafts, tmp_path):
+    _, folder = drafts
+    shutil.copytree(folder / "dspark", tmp_path / "wrong")
+    config = json.loads((folder / "dspark" / "config.json").read_text())
+    (tmp_path / "wrong" / "config.json").write_text(json.dumps(config | {"markov_rank": 32}))
+    with pytest.raises(CheckpointError, match="its config.json asks for"):
+        export(str(tmp_path / "wrong"), "vllm", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "speculators"])
+def test_a_command_of_names_with_spaces_has_as_many_words(drafts, tmp_path, engine):
+    _, folder = drafts
+    plain, spaced = (shlex.split(export(str(folder / "dspark"), engine, tmp_path / name, target))
+                     for name, target in (("out", "target"), ("out two", "a target")))
+    assert len(plain) == len(spaced) and ("a target" in spaced or engine == "speculators")

@@ -1,10 +1,13 @@
 """The fast path writes what the eager path writes, token for token and round for round."""
 
+import gc
 import os
+import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
@@ -65,6 +68,31 @@ def test_nothing_is_compiled_twice(monkeypatch):
     run(DRAFTERS["dflash"], PROMPTS[0], "eager")
     monkeypatch.setattr(torch, "compile", None)
     run(DRAFTERS["dflash"], PROMPTS[1], "eager")
+
+
+def test_models_are_left_as_they_were(tmp_path):
+    """The layout of their weights, what they share, and that they can be saved."""
+    target, drafters = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
+    target.model.lm_head.weight, drafter = target.model.model.embed_tokens.weight, drafters["dspark"]
+    drafter.embed_tokens.weight, drafter.lm_head.weight = target.model.lm_head.weight, drafters["dflash"].lm_head.weight
+    models = (target.model, drafter)
+    before = [[(name, value.data_ptr(), value.stride()) for name, value in model.state_dict().items()] for model in models]
+    assert_equal_paths(drafter, PROMPTS[:1], "eager", target=target)
+    assert [[(name, value.data_ptr(), value.stride()) for name, value in model.state_dict().items()] for model in models] == before
+    save_file(drafter.state_dict(), tmp_path / "drafter.safetensors")
+
+
+def test_compiled_parts_go_with_their_drafter_and_few_temperatures_stay():
+    target, drafters = toy_models(seed=4, vocab_size=VOCAB, gamma=GAMMA)
+    drafter = drafters["dflash"]
+    for temperature in (0.0, 0.5, 0.6, 0.7, 0.8, 0.9):
+        assert_equal_paths(drafter, PROMPTS[:1], "eager", target=target, new=6, temperature=temperature)
+    (part,) = drafter.fast_parts.values()
+    assert len(part.drafting) == fast.KEPT_TEMPERATURES
+    alive = weakref.ref(drafter), weakref.ref(part)
+    del drafter, drafters, part
+    gc.collect()
+    assert [one() for one in alive] == [None, None]
 
 
 def test_two_texts_at_once_are_refused():

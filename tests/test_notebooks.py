@@ -243,21 +243,56 @@ def test_setup_cell_says_what_is_missing_outside_a_clone(tmp_path):
     assert f"inside a clone of {notebooks.repository_url()}" in finished.stderr
 
 
-def test_setup_cell_clones_on_colab(tmp_path):
-    git = tmp_path / "bin" / "git"
-    git.parent.mkdir()
-    name = notebooks.CLONE
-    git.write_text(
-        f"#!/bin/sh\necho called >&2\nmkdir -p {name}/dspark_lite {name}/notebooks\ntouch {name}/dspark_lite/__init__.py\n"
-    )
-    git.chmod(0o755)
-    colab = "import sys; sys.modules['google.colab'] = sys"
-    content = tmp_path / "content"
-    content.mkdir()
-    for _ in range(2):  # the second run is a restarted kernel: nothing is cloned again
-        finished = run_setup_cell(content, before=colab, PATH=f"{git.parent}:{os.environ['PATH']}")
-        assert finished.stdout.split() == ["notebooks", str(content / name)], finished.stderr
-    assert finished.stderr == ""
+COLAB = "import sys; sys.modules['google.colab'] = sys"
+
+
+@pytest.fixture
+def origin(tmp_path):
+    """A repository like the course's, and the environment in which git finds it at the course's address."""
+    folder = tmp_path / "origin"
+    for name in ("dspark_lite/__init__.py", "notebooks/lesson.ipynb"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", "-C", folder, *words], check=True)
+    (tmp_path / "content").mkdir()
+    return folder, {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{folder}.insteadOf", "GIT_CONFIG_VALUE_0": notebooks.repository_url()}
+
+
+def assert_cloned(tmp_path, **environment):
+    finished = run_setup_cell(tmp_path / "content", before=COLAB, **environment)
+    assert finished.stdout.split() == ["notebooks", str(tmp_path / "content" / notebooks.CLONE)], finished.stderr
+    assert [path.name for path in (tmp_path / "content").iterdir()] == [notebooks.CLONE]
+
+
+def test_setup_cell_clones_on_colab_and_only_once(tmp_path, origin):
+    _, environment = origin
+    assert_cloned(tmp_path, **environment)
+    assert_cloned(tmp_path)  # a restarted kernel, and no network any more
+
+
+def test_setup_cell_removes_what_a_stopped_clone_has_left(tmp_path, origin):
+    _, environment = origin
+    for name in (notebooks.CLONE, f"{notebooks.CLONE}.part"):
+        (tmp_path / "content" / name / ".git").mkdir(parents=True)
+    assert_cloned(tmp_path, **environment)
+
+
+def test_setup_cell_in_a_fork_clones_from_where_the_broken_clone_came(tmp_path, origin):
+    fork, _ = origin
+    broken = tmp_path / "content" / notebooks.CLONE
+    subprocess.run(["git", "clone", "-q", fork, broken], check=True)
+    (broken / "dspark_lite" / "__init__.py").unlink()
+    assert_cloned(tmp_path)
+
+
+@pytest.mark.parametrize(("environment", "sentence"), [
+    ({"PATH": ""}, "RuntimeError: There is no git here"),
+    ({"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "url./nowhere.insteadOf", "GIT_CONFIG_VALUE_0": notebooks.repository_url()}, "RuntimeError: git cannot clone")])
+def test_setup_cell_says_in_a_sentence_what_keeps_it_from_cloning(tmp_path, environment, sentence):
+    finished = run_setup_cell(tmp_path, before=COLAB, **environment)
+    assert finished.returncode != 0 and finished.stderr.splitlines()[-1].startswith(sentence) and not list(tmp_path.iterdir())
 
 
 def test_pictures_of_a_built_notebook_have_a_palette(tmp_path):

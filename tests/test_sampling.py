@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.sampling import (accept, accepted_prefix_length, check_temperature, draw, probabilities,
                                            residual)
+from dspark_lite.decoding import generate
 from dspark_lite.losslessness.enumeration import Path
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.serving.engine import Engine, Request
 
 VOCAB, GAMMA = 3, 2
 # Weights of 0 make tokens that only one of the two models can produce.
@@ -164,3 +167,20 @@ def test_the_accepted_prefix_ends_at_the_first_failure():
 def test_a_temperature_below_zero_is_refused(temperature):
     with pytest.raises(RequestError, match="must be 0"):
         check_temperature(temperature)
+
+
+@pytest.mark.parametrize("temperature", [1e-37, 1e-38, 1e-40, 1e-320])
+def test_a_temperature_that_overflows_is_greedy(temperature):
+    logits = torch.tensor([[-3.0, 1.0, 0.5], [40.0, 7.0, 39.9]])
+    assert torch.equal(probabilities(logits, temperature), probabilities(logits, 0.0))
+    target, drafters = toy_models(vocab_size=5)
+    prompt = torch.tensor([[0, 1, 3]])
+    greedy = generate(target, None, prompt, max_new_tokens=8).token_ids
+    for drafter in (None, drafters["dspark"], drafters["small_lm"]):
+        assert generate(target, drafter, prompt, max_new_tokens=8, temperature=temperature).token_ids == greedy
+    engine = Engine(target, drafters["dspark"], temperature=temperature, capacity=64)
+    engine.submit(Request(prompt, 8))
+    answers = []
+    while not engine.idle:
+        answers += engine.step().answers
+    assert answers[0].token_ids == greedy

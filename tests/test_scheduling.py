@@ -13,7 +13,9 @@ from dspark_course.measure import speed
 from dspark_course.measure.speed import bench_scheduler
 from dspark_lite.scheduling import (LaggedTopK, algorithm1, global_optimum, literal_schedule, retrospective,
                                     schedule, survival, threshold, throughput, top_k)
+from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.cost_table import CostTable
+from dspark_lite.scheduling.step_costs import StepCosts
 
 LOSSLESS = {"all": lambda table: None, "threshold": lambda table: threshold(0.5), "algorithm 1": algorithm1,
             "lagged top-K": lambda table: LaggedTopK(table, lag=1)}
@@ -239,3 +241,12 @@ def test_the_benchmark_compares_equal_results(monkeypatch):
     monkeypatch.setattr(speed, "literal_schedule", lambda survival, table: torch.zeros(len(survival), dtype=torch.long))
     with pytest.raises(RuntimeError, match="the vectorised scheduler and the literal one disagree on 3 requests"):
         bench_scheduler(requests=(3,), gamma=4)
+
+
+@pytest.mark.parametrize("costs", [CostTable([1, 2, 4], [3.0, 2.0, 1.5]), AdditiveCosts(0.01, [1, 2], [0.0, 0.001], [1, 4], [0.0, 0.002]),
+                                   StepCosts([1, 2], [1, 2], [[0.01, 0.011], [0.012, 0.013]])], ids=lambda costs: type(costs).__name__)
+@pytest.mark.parametrize("choose", [schedule, global_optimum])
+def test_more_requests_than_the_costs_cover_are_not_verified(costs, choose):
+    """In every form of costs alike; as many as they cover are."""
+    assert choose(torch.full((2, 1), 0.99), costs).sum() > 0
+    assert choose(torch.full((5, 1), 0.99), costs).tolist() == [0] * 5

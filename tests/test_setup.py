@@ -51,7 +51,8 @@ def test_a_local_or_early_build_of_the_oldest_version_is_no_older(monkeypatch):
 
 
 @pytest.mark.parametrize(("option", "sentence"), [
-    ({"device": "tpu"}, "the device is 'tpu'; it must be cpu or cuda"), ({"dtype": "int8"}, "the number format is 'int8'; it must be one of"),
+    ({"device": "tpu"}, "the device is 'tpu'; it must be cpu or cuda$"), ({"device": "mps"}, "is 'mps'; .* on a Mac it is \"cpu\""),
+    ({"dtype": "int8"}, "the number format is 'int8'; it must be one of"),
     ({"memory_gb": "much"}, "the memory cap is 'much' GB; it must be a number above 0"), ({"memory_gb": -1.0}, "memory cap is -1.0 GB")])
 def test_an_option_that_makes_no_sense_is_refused(option, sentence):
     with pytest.raises(RequestError, match=sentence):

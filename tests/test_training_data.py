@@ -14,6 +14,7 @@ from helpers import DRAFT, LANGUAGE_MODEL
 from dspark_lite.__main__ import main
 from dspark_lite.common import formats
 from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_course.making import answers, endpoint, estimate, recipes
@@ -139,7 +140,7 @@ WORLD = {"prompts": {"math": 4, "chat": 6}, "seed": 7, "max_new_tokens": 12}
 @pytest.fixture
 def target(tokenizer):
     """What the answers of a server need of a target."""
-    return SimpleNamespace(tokenizer=tokenizer, name="org/model@main")
+    return SimpleNamespace(tokenizer=tokenizer, name="org/model@main", stop_token_ids=(tokenizer.eos_token_id, 3))
 
 
 def test_a_server_writes_the_answers_to_the_tokenised_prompts(server, target, tmp_path):
@@ -155,7 +156,43 @@ def test_a_server_writes_the_answers_to_the_tokenised_prompts(server, target, tm
     assert {(r["model"], r["max_tokens"]) for r in sent} == {("org/model", 12)}
     assert {(r["temperature"], r["top_p"], r["top_k"]) for r in sent} == {(1.0, 1.0, -1)}
     assert sorted(r["seed"] for r in sent) == list(range(7, 17))
+    neutral = {"repetition_penalty": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    assert all({name: r[name] for name in neutral} == neutral for r in sent)  # the server's defaults would be the model's own
     assert answers.answered_rows(target, WORLD, path, server.url + "/v1/") == rows and len(server.requests) == 10
+
+
+@pytest.mark.parametrize(("choice", "sentence"), [
+    ({"text": "x", "finish_reason": "abort"}, "ended by 'abort'"), ({"text": "x", "finish_reason": None}, "ended by None"),
+    ({"text": None, "finish_reason": "stop"}, "its text is None"), ({"text": "", "finish_reason": "length"}, "its answer is empty"),
+    ({"token_ids": [], "finish_reason": "length"}, "its answer is empty"),
+    ({"token_ids": [99999], "finish_reason": "length"}, r"token_ids \[99999\] are not all ids of the target"),
+    ({"token_ids": ["5"], "finish_reason": "length"}, "are not all ids of the target"),
+    ({"token_ids": [5], "finish_reason": "stop", "stop_reason": "\n\n"}, "ended by the text"),
+])
+def test_replies_that_are_no_answer_of_the_target_are_refused(server, target, tmp_path, choice, sentence):
+    """After as many tries as for a server that is busy; nothing is written down."""
+    server.reply = lambda _: (200, json.dumps({"choices": [choice]}))
+    with pytest.raises(DSparkLiteError, match=f"no completion in its reply, ValueError: .*{sentence}"):
+        answers.answered_rows(target, {**WORLD, "prompts": {"math": 1}}, tmp_path / "answers.jsonl", server.url)
+    assert len(server.requests) == endpoint.TRIES and (tmp_path / "answers.jsonl").read_text() == ""
+
+
+def test_an_answer_that_another_stop_token_ended_keeps_it(server, target, tmp_path):
+    choices = iter([{"token_ids": [40, 41, 3]}, {"token_ids": [40, 41], "stop_reason": 3}, {"token_ids": [40, 41]}])
+    server.reply = lambda _: (200, json.dumps({"choices": [{**next(choices), "finish_reason": "stop"}]}))
+    rows = answers.answered_rows(target, {**WORLD, "prompts": {"math": 3}}, tmp_path / "answers.jsonl", server.url)
+    assert sorted(ids[length:] for ids, length in rows) == sorted([[40, 41, 3], [40, 41, 3], [40, 41, target.tokenizer.eos_token_id]])
+
+
+def test_answers_are_the_targets_whatever_its_generation_config_asks_for():
+    """Greedy ones are those of `generate`; the config is back afterwards."""
+    target = load_target("tiny-target")
+    texts = [chat_ids(target.tokenizer, text) for text in ("What is 3 * 4 + 5?", "Tell me of a fox.")]
+    greedy = [generate(target, None, torch.tensor([ids]), max_new_tokens=30).token_ids for ids in texts]
+    sampled = answers.write_answers(target, texts, 1.0, 30, 0)
+    target.model.generation_config.update(repetition_penalty=1.6, no_repeat_ngram_size=2, bad_words_ids=[[11]], min_p=0.9, min_new_tokens=25)
+    assert answers.write_answers(target, texts, 0.0, 30, 0) == greedy and answers.write_answers(target, texts, 1.0, 30, 0) == sampled
+    assert target.model.generation_config.repetition_penalty == 1.6
 
 
 def test_a_servers_own_token_ids_are_taken_and_a_cut_answer_has_no_stop_token(server, target, tmp_path):

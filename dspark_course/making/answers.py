@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
+from transformers import GenerationConfig
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_text
@@ -44,6 +46,18 @@ def batch_size_that_fits(target, tokens: int) -> int:
     return max(1, min(PARALLEL, torch.cuda.mem_get_info(target.device)[0] // (2 * row)))
 
 
+@contextmanager
+def nothing_else_set(model):
+    """Has transformers generate by what a call says alone: whatever else the model's generation_config asks for (a repetition
+    penalty, min_p, ...) would make a distribution that no drafter is verified against."""
+    usual = model.generation_config
+    model.generation_config = GenerationConfig(eos_token_id=usual.eos_token_id, pad_token_id=usual.pad_token_id, bos_token_id=usual.bos_token_id)
+    try:
+        yield
+    finally:
+        model.generation_config = usual
+
+
 @torch.inference_mode()
 def write_answers(target, prompts: list[list[int]], temperature: float, max_new_tokens: int, seed: int, *, top_k: int = 0,
                   top_p: float = 1.0) -> list[list[int]]:
@@ -58,8 +72,9 @@ def write_answers(target, prompts: list[list[int]], temperature: float, max_new_
         sampling = {"do_sample": False}
         if temperature:
             sampling = {"do_sample": True, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-        out = target.model.generate(**padded.to(target.device), max_new_tokens=max_new_tokens,
-                                    pad_token_id=target.tokenizer.pad_token_id, **sampling)
+        with nothing_else_set(target.model):
+            out = target.model.generate(**padded.to(target.device), max_new_tokens=max_new_tokens,
+                                        pad_token_id=target.tokenizer.pad_token_id, **sampling)
         for row, tokens in zip(rows, out[:, padded["input_ids"].shape[1]:].tolist()):
             stops = [at for at, token in enumerate(tokens) if token in target.stop_token_ids]
             answers[row] = tokens[:stops[0] + 1] if stops else tokens
@@ -89,7 +104,7 @@ def answered_rows(target, data: dict, path: Path, endpoint: str | None = None, a
 def _answers_to_missing(target, data: dict, prompts: list, rows: dict, endpoint: str | None, allowance) -> Iterator[tuple[int, list[int]]]:
     """Yields (index, answer) of the prompts that `rows` has no answer to, and perhaps of others."""
     size = data.get("chunk", CHUNK)
-    server, sampling = endpoint and Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer), Sampling.of(data)
+    server, sampling = endpoint and Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer, target.stop_token_ids), Sampling.of(data)
     for start in range(0, len(prompts), size):
         if allowance is not None and rows and allowance.spent() >= ANSWERING:
             return

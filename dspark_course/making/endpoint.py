@@ -1,6 +1,7 @@
 """Answers from an OpenAI-compatible server (vLLM, SGLang, ...): POST /v1/completions with token ids, many at once."""
 
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -22,13 +23,15 @@ def cancel(asked) -> None:
 
 
 class Endpoint:
-    """A server that has the target under the name `model`; `tokenizer` is the target's.
+    """A server that has the target under the name `model`; `tokenizer` and `stop_token_ids`, the ids that end an answer, are the
+    target's.
 
     The prompts are sent as token ids with the chat template applied (thinking off), so the server's own template and
     its defaults of sampling play no part.
     """
 
-    def __init__(self, url: str, model: str, tokenizer):
+    def __init__(self, url: str, model: str, tokenizer, stop_token_ids):
+        self.stop_token_ids, self.retokenised = tuple(stop_token_ids), 0
         base = url.rstrip("/")
         self.url = (base if base.endswith("/v1") else f"{base}/v1") + "/completions"
         self.model, self.tokenizer = model, tokenizer
@@ -54,12 +57,17 @@ class Endpoint:
                         yield asked[done], done.result()
             finally:
                 cancel(asked)
+        if self.retokenised:
+            warnings.warn(f"{self.url} tells the text of its answers and not their token ids; {self.retokenised} texts were tokenised again, "
+                          "which may give other ids than the target wrote", stacklevel=2)
         if failed:
             raise failed
 
     def _answer(self, client: httpx.Client, ids: list[int], max_new_tokens: int, seed: int, sampling) -> list[int]:
         request = {"model": self.model, "prompt": ids, "max_tokens": max_new_tokens, "temperature": sampling.temperature,
-                   "top_p": sampling.top_p, "top_k": sampling.top_k or -1, "seed": seed, "return_token_ids": True}
+                   "top_p": sampling.top_p, "top_k": sampling.top_k or -1, "seed": seed, "return_token_ids": True,
+                   # What a server would take from the model's generation_config otherwise.
+                   "repetition_penalty": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
         for tried in range(TRIES):
             if tried:
                 time.sleep(FIRST_PAUSE * 2 ** (tried - 1))
@@ -78,9 +86,23 @@ class Endpoint:
                               "start the server and train again")
 
     def _tokens(self, choice: dict) -> list[int]:
-        """Token ids of a choice: the server's own where it tells them, else its text tokenised again."""
-        ids, stop = choice.get("token_ids"), self.tokenizer.eos_token_id
+        """Token ids of a choice: the server's own where it tells them, else its text tokenised again; with the stop token that
+        ended it. Raises ValueError for what is no answer of the target."""
+        ids, reason = choice.get("token_ids"), choice["finish_reason"]
+        if reason not in ("stop", "length"):
+            raise ValueError(f"its answer ended by {reason!r}, not by a stop token or its length")
+        if isinstance(choice.get("stop_reason"), str):
+            raise ValueError(f"its answer was ended by the text {choice['stop_reason']!r}, which was not asked for")
         if ids is None:
+            if not isinstance(choice["text"], str):
+                raise ValueError(f"its text is {choice['text']!r}")
             ids = self.tokenizer(choice["text"], add_special_tokens=False)["input_ids"]
-        stopped = choice["finish_reason"] == "stop"
-        return ids + [stop] if stopped and ids[-1:] != [stop] else ids
+            self.retokenised += 1
+        if not all(type(token) is int and 0 <= token < len(self.tokenizer) for token in ids):
+            raise ValueError(f"its token_ids {ids} are not all ids of the target, 0 to {len(self.tokenizer) - 1}")
+        if reason == "stop" and not (ids and ids[-1] in self.stop_token_ids):
+            told = choice.get("stop_reason")
+            ids = [*ids, told if told in self.stop_token_ids else self.tokenizer.eos_token_id]
+        if not ids:
+            raise ValueError("its answer is empty")
+        return ids

@@ -12,7 +12,7 @@ from dspark_lite.common.origin import Origin
 from dspark_lite.common.timing import time_interleaved
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.step_costs import StepCosts
-from .step_time import PROFILE_CONTEXT, PROFILE_REPEATS, profiled_tokens
+from .step_time import PROFILE_CONTEXT, PROFILE_REPEATS, check_context, profiled_tokens
 
 PROFILE_REQUESTS = (1, 2, 4, 8, 16)  # requests in a step unless others are asked for
 BLOCK_TOKENS = range(1, 9)  # tokens that each verifies: the anchor alone to a whole block of seven
@@ -30,6 +30,7 @@ def profile_steps(target, requests=PROFILE_REQUESTS, tokens=BLOCK_TOKENS, *, con
     requests, tokens = sorted(set(requests)), sorted(set(tokens))
     if not requests or requests[0] < 1 or tokens[0] < 1:
         raise RequestError("a step has fewer than one request or token; name numbers from 1 up")
+    check_context(context)
     if context + tokens[-1] > target.max_positions:
         raise RequestError(f"{context} context tokens and {tokens[-1]} more exceed the {target.max_positions} positions of this target; "
                            "ask for a shorter context")

@@ -94,7 +94,8 @@ def calibrate(lab: Lab, drafter, *, temperature: float = 1.0, path: Path | None 
     count = sum(len(fitted_half(texts)) for texts in lab.prompts.values())
     name = f"{lab.target.name}, {', '.join(lab.prompts)}, {count} prompts, temperature {temperature}"
     sts = fit_sts(fitted_on.logits, fitted_on.accepted, dataset=name, draft=fingerprint(drafter))
-    measured = calibration_report(lab, drafter, sts, observe_domains(lab, drafter, reported_half, temperature=temperature, journal=journal))
+    measured = calibration_report(lab, drafter, sts, observe_domains(lab, drafter, reported_half, temperature=temperature, journal=journal),
+                                  "is not as good on this half as on the one that it was fitted on: give more prompts")
     return sts, measured | {"temperature": temperature, "num_samples": sts.num_samples}
 
 
@@ -108,14 +109,16 @@ def check_stored(lab: Lab, drafter, sts: STS, *, temperature: float = 1.0) -> di
     return calibration_report(lab, drafter, sts, found) | {"temperature": temperature}
 
 
-def calibration_report(lab: Lab, drafter, sts: STS, observations: dict[str, Observations]) -> dict:
-    """ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits."""
+def calibration_report(lab: Lab, drafter, sts: STS, observations: dict[str, Observations],
+                       otherwise: str = "does not fit any more: calibrate again") -> dict:
+    """ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits, or what else
+    is said of it."""
     if empty := [domain for domain, found in observations.items() if not len(found.accepted)]:
         raise RequestError(f"no prompt of {', '.join(empty)} gave a whole block; take shorter prompts, or more of them")
     together = pooled(observations)
     rows = [row for domain, found in {"all": together, **observations}.items() for row in _report_rows(domain, found, sts)]
     found = check(sts, together.logits, together.accepted)
-    says = "fits" if found.fits else "does not fit any more: calibrate again"
+    says = "fits" if found.fits else otherwise
     kept = {domain: {"logits": found.logits.round(3).tolist(), "accepted": found.accepted.tolist(), "prompts": found.prompts.tolist()}
             for domain, found in observations.items()}
     return {**header(lab), "drafter": drafter.name, "blocks": len(together.logits), "temperatures": sts.temperatures, "rows": rows,

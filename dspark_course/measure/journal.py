@@ -48,7 +48,7 @@ def journal_path(path: Path) -> Path:
 class Journal:
     """Finished pieces of a long measurement, a JSON line each, appended as they finish.
 
-    The first line holds the settings; a journal of other settings is refused with DSparkLiteError. A last line that was
+    The first line holds the settings; a journal of other settings in which something is kept is refused with DSparkLiteError. A last line that was
     half written is dropped. Without a path nothing is kept beyond this object.
     """
 
@@ -89,6 +89,9 @@ class Journal:
         except (ValueError, TypeError, KeyError) as error:
             raise DSparkLiteError(f"{self.path} is not the journal of a measurement ({error}); move it away") from None
         for name, wanted in settings.items():
+            if kept.get(name) != wanted and not self._done:  # a call that was refused, or stopped at once: nothing is lost
+                self.path.unlink()
+                return False
             if kept.get(name) != wanted:
                 raise DSparkLiteError(f"{self.path} was begun with {name} {kept.get(name)}, not {wanted}; write to "
                                       "another file, or delete that one to begin again")

@@ -53,13 +53,9 @@ class Lab:
         return self._held[1]
 
     def _let_go(self) -> None:
-        """Drops the drafter that is held, and what the fast path made of it."""
-        held, self._held = self._held, None
-        compiled = [key for key in self.target.fast_parts if held and isinstance(key[0], tuple) and key[0][0] is held[1]]
-        for key in compiled:  # in place: a fast target knows the same parts
-            del self.target.fast_parts[key]
+        """Drops the drafter that is held, and with it what the fast path made of it."""
+        compiled, self._held = self._held and hasattr(self._held[1], "fast_parts"), None
         if compiled:
-            held = key = compiled = None
             gc.collect()  # a compiled pass and its drafter hold each other
 
     def check_drafter(self, name: str) -> None:
@@ -147,7 +143,7 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
 def _device(asked: str | None, profile: str) -> torch.device:
     """The device that is asked for (None: that of the profile)."""
     if asked not in (None, "cpu", "cuda"):
-        raise RequestError(f"the device is {asked!r}; it must be cpu or cuda")
+        raise RequestError(f"the device is {asked!r}; it must be cpu or cuda" + ', and on a Mac it is "cpu"' * (asked == "mps"))
     return torch.device(asked or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
 
 

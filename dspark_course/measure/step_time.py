@@ -29,6 +29,7 @@ def profile(target, sizes=PROFILE_SIZES, *, context: int = PROFILE_CONTEXT, repe
     sizes = sorted(set(sizes))
     if not sizes or sizes[0] < 1:
         raise RequestError("a batch size is below 1; a step carries at least one token")
+    check_context(context)
     if context + sizes[-1] > target.max_positions:
         raise RequestError(f"{context} context tokens and a batch of {sizes[-1]} exceed the {target.max_positions} "
                            "positions of this target; ask for smaller batches")
@@ -48,6 +49,12 @@ def profile(target, sizes=PROFILE_SIZES, *, context: int = PROFILE_CONTEXT, repe
     with bar:
         spent = time_interleaved({size: partial(counted, size) for size in sizes}, target.device, repeats)
     return CostTable(sizes, [1e3 / float(np.median(spent[size])) for size in sizes], origin=Origin.of(target)), spent
+
+
+def check_context(context: int) -> None:
+    """Raises RequestError for a context of no token: a step goes on with something."""
+    if context < 1:
+        raise RequestError(f"the context has {context} tokens; a step goes on with a text of at least one")
 
 
 def profiled_tokens(target, shape: tuple[int, int], text: torch.Tensor | None) -> torch.Tensor:

@@ -7,6 +7,7 @@ it. The target's and the drafter's own code is what is compiled. Both paths draw
 order, so they write the same tokens, up to ties that rounding decides.
 """
 
+import copy
 import types
 
 import torch
@@ -29,6 +30,9 @@ def compile_backend(device: torch.device) -> str:
         return "inductor" if get_cpp_compiler() else "eager"
     except Exception:  # each platform has its own way to say that there is none
         return "eager"
+
+
+KEPT_TEMPERATURES = 4  # of which a drafter's compiled passes are kept: each is a compilation of its own
 
 
 class Pass:
@@ -73,13 +77,19 @@ def _compiled(method, backend: str):
     return torch.compile(types.MethodType(own, method.__self__), fullgraph=True, backend=backend, options=options)
 
 
-def column_major(model: torch.nn.Module) -> None:
-    """On a CPU, lays the weights of linear layers out column by column, in which order few rows are multiplied faster. Names,
-    shapes and numbers stay."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear) and module.weight.device.type == "cpu" and module.weight.stride(0) != 1:
-            with torch.inference_mode(module.weight.is_inference()):  # it outlives this decoding, and stays fit for training if it was
-                module.weight.data = module.weight.data.t().contiguous().t()
+def column_major(model: torch.nn.Module) -> torch.nn.Module:
+    """On a CPU, a second model whose linear layers hold copies of the weights, laid out column by column, in which order few rows are
+    multiplied faster; an LM head that is also the embedding stays, and so do all other tensors. Elsewhere the model itself."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if not tensors or tensors[0].device.type != "cpu":
+        return model
+    second = copy.deepcopy(model, {id(one): one for one in tensors} | {id(vars(model).get("fast_parts", tensors)): {}})  # compiled parts are not
+    embeddings = {module.weight.data_ptr() for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    for module in second.modules():
+        if isinstance(module, torch.nn.Linear) and module.weight.data_ptr() not in embeddings:
+            with torch.inference_mode(module.weight.is_inference()):
+                module.weight = torch.nn.Parameter(module.weight.detach().t().contiguous().t(), requires_grad=False)
+    return second
 
 
 class FastTarget(Target):
@@ -90,7 +100,7 @@ class FastTarget(Target):
         if target.has_windows or target.has_states:
             raise RequestError(f"{target.name} has layers with a sliding window or a recurrent state; the fast path holds full attention alone: "
                                "decode with fast=False")
-        column_major(self.model)
+        self.model = column_major(self.model)
         self.slots, self.backend, self.context = slots, backend, None
         self.groups = target.config.num_attention_heads // target.config.num_key_value_heads
         self.token_ids = torch.zeros(1, slots, dtype=torch.long, device=target.device)
@@ -176,8 +186,7 @@ class FastDrafter:
     StaticContext."""
 
     def __init__(self, drafter, hold, gamma: int, backend: str):
-        column_major(drafter)
-        self.drafter, self.hold, self.backend = drafter, hold, backend
+        self.drafter, self.hold, self.backend = column_major(drafter), hold, backend
         self.name, self.gamma, self.taps = drafter.name, gamma, drafter.taps
         self.room, self.state, self.drafting = drafter.gamma + 1, None, {}
 
@@ -202,6 +211,8 @@ class FastDrafter:
         self.anchor.copy_(anchor)
         limit = state.enter(self.room)
         if temperature not in self.drafting:
+            if len(self.drafting) == KEPT_TEMPERATURES:
+                del self.drafting[next(iter(self.drafting))]
             self.drafting[temperature] = Drafting(self, temperature, anchor.device)
         return self.drafting[temperature](limit, draft_length(gamma, self.gamma), generator)
 
@@ -264,7 +275,8 @@ class FastAccept:
 
 
 def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) -> tuple[FastTarget, object, FastAccept]:
-    """Target, drafter and accept rule of the fast path. They stay with the target, so that nothing is compiled twice.
+    """Target, drafter and accept rule of the fast path. They stay with the target and the drafter that they are made of, so that
+    nothing is compiled twice, and go with them.
 
     `backend` is one of torch.compile's, or True for the best that is there. Raises RequestError where there is no fast path.
     """
@@ -276,10 +288,12 @@ def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) 
     length = draft_length(gamma, drafter.gamma) if drafter else 0
     backend = compile_backend(target.device) if backend is True else backend
 
-    def held(key, make, *arguments):
-        if (key, backend) not in target.fast_parts:
-            target.fast_parts[key, backend] = make(*arguments, backend)
-        return target.fast_parts[key, backend]
+    def held(owner, key, make, *arguments):
+        parts = vars(owner).setdefault("fast_parts", {})
+        if (key, backend) not in parts:
+            parts[key, backend] = make(*arguments, backend)
+        return parts[key, backend]
 
-    return (held((length, drafter.taps if drafter else ()), FastTarget, target, length + 1),
-            drafter and held((drafter, length), drafter.fast, length), held(length, FastAccept, length, target.vocab_size, target.device))
+    return (held(target, (length, drafter.taps if drafter else ()), FastTarget, target, length + 1),
+            drafter and held(drafter, length, drafter.fast, length),
+            held(target, length, FastAccept, length, target.vocab_size, target.device))

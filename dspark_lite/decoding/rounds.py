@@ -114,6 +114,8 @@ class Text:
         self.target.roll_back(self.cache, self.entering.shape[1] - count)
         if self.drafter:
             features = None if self.features is None else self.features[:, :count]
+            if hasattr(self.drafter, "judged"):  # one that learns while it runs (scheduling/acceptance_estimator.py)
+                self.drafter.judged(self.state, self.entering.shape[1] - 1, count - 1)
             with within_memory(f"the context of {self.drafter.name}"):
                 self.drafter.extend(self.state, self.entering[:, :count], features)
         self.anchor = next_token
@@ -131,14 +133,8 @@ def play_round(texts: list[Text], policy: Policy | None = None,
     "accept" and "commit". Raises RequestError for a policy's wrong lengths and for draft probabilities that are not
     finite; nothing of that text is committed then.
     """
-    with observe("draft"):
-        proposals = [_drafted(text) for text in texts]
-    with observe("schedule"):
-        chosen = iter(chosen_lengths(policy, stack_proposals(proposals), max(text.block for text in texts)))
     outcomes = []
-    for text, proposal in zip(texts, proposals):
-        lengths = [min(room, proposal.tokens.shape[1], next(chosen)) for room in text.room]
-        proposal = proposal.cut(max(lengths))  # k drafts
+    for text, proposal, lengths in draft_blocks(texts, policy, observe):  # k drafts
         with observe("verify"):
             logits = text.verify(proposal.tokens, lengths)  # [B, k+1, V]
         with observe("accept"):
@@ -151,6 +147,20 @@ def play_round(texts: list[Text], policy: Policy | None = None,
                          for (accepted, next_token, failed, *drafts), length in zip(rows, lengths)]
             text.commit([accepted + 1 for accepted, *_ in rows], verdict.next_token)
     return outcomes
+
+
+def draft_blocks(texts: list[Text], policy: Policy | None = None,
+                 observe: Callable[[str], AbstractContextManager] = nullcontext) -> list[tuple[Text, Proposal, list[int]]]:
+    """Each text with the block to verify of it, cut to the longest of its rows' verification lengths, and these."""
+    with observe("draft"):
+        proposals = [_drafted(text) for text in texts]
+    with observe("schedule"):
+        chosen = iter(chosen_lengths(policy, stack_proposals(proposals), max(text.block for text in texts)))
+    blocks = []
+    for text, proposal in zip(texts, proposals):
+        lengths = [min(room, proposal.tokens.shape[1], next(chosen)) for room in text.room]
+        blocks.append((text, proposal.cut(max(lengths)), lengths))
+    return blocks
 
 
 def _drafted(text: Text) -> Proposal:
@@ -269,7 +279,7 @@ class _Request(Text):
         self.answer.decode_seconds = time.perf_counter() - self.begun
 
 
-class _Stopwatch:
+class Stopwatch:
     """Observes a round: the moments at which drafting and verification began."""
 
     def __init__(self, device: torch.device):
@@ -339,6 +349,6 @@ def begin_together(target, drafter, prompts: list[torch.Tensor], **options) -> l
 
 def step_together(requests: list[_Request], policy: Policy | None = None) -> None:
     """One round of requests that are not finished, written to their answers with its seconds."""
-    watch = _Stopwatch(requests[0].target.device)
+    watch = Stopwatch(requests[0].target.device)
     for request, outcome in zip(requests, play_round(requests, policy, watch)):
         request.write(outcome, *watch.seconds())

@@ -21,9 +21,12 @@ def check_temperature(temperature: float) -> None:
         raise RequestError(f"the temperature is {temperature}; it must be 0 (greedy) or more")
 
 
+LEAST_TEMPERATURE = 1e-30  # below, logits over it overflow float32, and only the largest one has any mass
+
+
 def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Float32 probabilities [..., V] of logits [..., V]; at temperature 0 all mass is on the largest logit."""
-    if temperature == 0:
+    """Float32 probabilities [..., V] of logits [..., V]; below LEAST_TEMPERATURE all mass is on the largest one."""
+    if temperature < LEAST_TEMPERATURE:
         return F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
     return torch.softmax(logits.float() / temperature, -1)
 

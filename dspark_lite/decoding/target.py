@@ -66,7 +66,7 @@ class Target:
         self.num_layers = model.config.num_hidden_layers
         self.max_positions = model.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
-        self.fast_parts: dict = {}  # what decoding/fast.py has made of it, by drafter
+        self.fast_parts: dict = {}  # what decoding/fast.py has made of it
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:

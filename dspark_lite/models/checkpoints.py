@@ -14,11 +14,14 @@ from safetensors.torch import save_file
 
 from ..common.errors import CheckpointError
 from ..common.files import data_folder, read_object, write_atomically
+from ..decoding.proposal import Drafter
 from ..decoding.target import Target
 from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
+from ..drafters.backbone import Draft
 from .draft_forms import PublishedDraft, read_draft
 from .draft_weights import load_draft, within_vocabulary
 from .hub import download
+from .weights import of_target
 
 EMBEDDED = data_folder("checkpoints")
 LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
@@ -43,7 +46,11 @@ def read_config(folder: Path) -> dict:
     """The parsed config.json of a checkpoint folder."""
     if not (folder / "config.json").exists():
         raise CheckpointError(f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors")
-    return read_object(folder / "config.json")
+    config = read_object(folder / "config.json")
+    named = config.get("architectures") or []
+    if not (isinstance(named, list) and all(isinstance(one, str) for one in named)):
+        raise CheckpointError(f"architectures in {folder / 'config.json'} is {named!r}; it is a list of names")
+    return config
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -51,8 +58,8 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
         shards = read_object(index).get("weight_map")
-        if not shards:
-            raise CheckpointError(f"{index} has no weight_map; copy or download it again")
+        if not (isinstance(shards, dict) and shards and all(isinstance(one, str) and Path(one).name == one for one in shards.values())):
+            raise CheckpointError(f"{index} has no weight_map from tensors to files beside it; copy or download it again")
         files = [folder / shard for shard in sorted(set(shards.values()))]
     else:
         files = [folder / "model.safetensors"]
@@ -87,15 +94,16 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     folder = resolve(name)
     architecture = (read_config(folder).get("architectures") or ["?"])[0]
     model_class = target_class(name, architecture)
-    if sum(path.stat().st_size for path in weight_files(folder)) < 2**30:
-        logging.disable_progress_bar()  # a small model is loaded before its bar could be read
+    small = sum(path.stat().st_size for path in weight_files(folder)) < 2**30
     device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
     if device.type == "cuda" and not torch.cuda.is_available():
         raise CheckpointError(f"{name} cannot be loaded on a GPU, because torch finds none; load with device=\"cpu\"")
     dtype = dtype or default_dtype(device)
     _check_dtype(dtype, device)
-    verbosity = logging.get_verbosity()
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # what transformers would report of the weights is checked below
+    if small:
+        logging.disable_progress_bar()  # it is loaded before its bar could be read
     try:
         renamed = {"key_mapping": TEXT_NAMES} if architecture in TEXT_PARTS else {}
         model, report = model_class.from_pretrained(folder, dtype=dtype, device_map={"": device}, trust_remote_code=False, use_safetensors=True,
@@ -108,6 +116,8 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
         raise CheckpointError(f"{name} does not load as {architecture} ({reason}); copy or download it again") from error
     finally:
         logging.set_verbosity(verbosity)
+        if small and bars:
+            logging.enable_progress_bar()
     _check_filled(name, report)
     if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
         raise CheckpointError(f"the tokenizer of {name} knows {len(tokenizer)} tokens, its model {model.config.vocab_size}; copy or download "
@@ -161,7 +171,7 @@ def load_drafter(name: str, target):
     """Loads the drafter `name` for `target`: a trained draft in any of the forms of models/draft_forms.py, a small language
     model, or "prompt_lookup".
 
-    Warns of a draft that was made for fewer positions than the target has, or for none that are scaled. Raises
+    Warns of a draft that was made for fewer positions than the target has, for none that are scaled, or for other weights. Raises
     CheckpointError for a drafter of another target, or one that is not drafted here.
     """
     target.check_rollback()
@@ -175,9 +185,23 @@ def load_drafter(name: str, target):
         return SmallLM(small)
     draft = read_draft(name, config, target.num_layers)
     check_pair(draft.kind, draft.config, target)
-    for weakness in far_positions(draft, target):
+    drafter = _load_draft(folder, draft, target)
+    for weakness in far_positions(draft, target) + other_head(drafter, target):
         warnings.warn(f"{name} {weakness}", stacklevel=2)
-    return _load_draft(folder, draft, target)
+    return drafter
+
+
+def check_loaded(drafter, target):
+    """A drafter that has been loaded already; raises CheckpointError unless it was loaded for a target like this one."""
+    if not isinstance(drafter, Drafter):
+        raise CheckpointError(f"the drafter is a {type(drafter).__name__}; give the name of a drafter, or what load_drafter returned")
+    target.check_rollback()
+    if isinstance(drafter, SmallLM):
+        _check_equal("a vocabulary of", drafter.model.vocab_size, target.vocab_size, "tokens")
+    if isinstance(drafter, Draft):
+        check_pair(type(drafter), drafter.config, target)
+        _check_equal("a target in", drafter.lm_head.weight.dtype, target.dtype, "")
+    return drafter
 
 
 def load_draft_alone(folder: Path):
@@ -216,6 +240,16 @@ def far_positions(draft: PublishedDraft, target) -> list[str]:
         found.append(f"was made for {draft.max_positions} positions, and {target.name} has {target.max_positions}: beyond them the text stays exact, "
                      "and fewer drafts are accepted")
     return found
+
+
+def other_head(drafter, target) -> list[str]:
+    """What is said of a block draft whose LM head, in training its target's, is that of other weights."""
+    theirs = of_target(target).get("lm_head.weight")
+    if theirs is None or not isinstance(drafter, DSpark) or drafter.d2t is not None:
+        return []
+    ours, theirs = drafter.lm_head.weight[:4096].float(), theirs[:4096].float()
+    return [f"has an LM head of other weights than {target.name}: the text stays exact, and few drafts are accepted if it was made for another "
+            "target"] * bool((ours - theirs).norm() > 0.05 * theirs.norm())
 
 
 def _check_equal(what: str, drafter, target, unit: str) -> None:

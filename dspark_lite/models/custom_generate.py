@@ -1,80 +1,99 @@
 """DSpark in transformers' own `generate`: `model.generate(**inputs, custom_generate=CustomGenerate("tiny-dspark", model))`.
 
-transformers prepares everything as for its own loops and hands over the loop. What it asks for beyond tokens is refused.
+transformers hands over the loop alone. The rows of a batch go on in step, a token of each at a time, so processors, criteria and a
+streamer are handed what its own loop hands them, in the same order, and never a draft that was not accepted.
 """
 
 import inspect
+from contextlib import contextmanager
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache
+import torch.nn.functional as F
+from transformers import DynamicCache, LogitsProcessorList, generation
 
 from ..common.errors import RequestError
+from ..common.timing import clock
 from ..decoding.policy import Policy, started
-from ..decoding.rounds import Generation, begin_together, step_together
-from ..decoding.target import Step, Target
-from .checkpoints import load_drafter
+from ..decoding.proposal import Drafter, Proposal
+from ..decoding.rounds import NOT_FINITE, Generation, Round, Stopwatch, Text, check_request, draft_blocks
+from ..decoding.sampling import LEAST_TEMPERATURE, Randomness, RandomSource, accepted_prefix_length, draw, probabilities, residual, undefined
+from ..decoding.target import Target, within_memory
+from .checkpoints import check_loaded, load_drafter
 
 # What transformers prepares for its own loops, made here anew.
 PREPARED = {"attention_mask", "position_ids", "past_key_values", "cache_position", "logits_to_keep", "use_cache"}
 # Settings of a GenerationConfig that this loop cannot honour, and what they would have to be.
-REFUSED = {"num_beams": (None, 1), "return_dict_in_generate": (None, False), "output_scores": (None, False), "output_logits": (None, False),
-           "output_attentions": (None, False), "output_hidden_states": (None, False), "use_cache": (None, True),
-           "cache_implementation": (None, "dynamic"), "guidance_scale": (None, 1), "watermarking_config": (None,), "token_healing": (None, False),
+REFUSED = {"num_beams": (None, 1), "output_attentions": (None, False), "output_hidden_states": (None, False), "use_cache": (None, True),
+           "cache_implementation": (None, "dynamic"), "token_healing": (None, False), "force_words_ids": (None,), "constraints": (None,),
            "penalty_alpha": (None,), "dola_layers": (None,), "prompt_lookup_num_tokens": (None,), "assistant_early_exit": (None,)}
+# Processors of the scores alone, which drafts can pass through as well.
+STATELESS = tuple(getattr(generation, f"{name}LogitsWarper") for name in ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta"))
 
 
 class CustomGenerate:
-    """A drafter, loaded by name for a model of transformers, as its `generate` takes it: `custom_generate=` this object.
+    """A drafter for a model of transformers, as its `generate` takes it: `custom_generate=` this object.
 
-    Honoured: `max_new_tokens`, `max_length`, `do_sample`, `temperature`, `top_k`, `top_p` and whatever else transformers
-    makes a logits processor of, `eos_token_id`, `stopping_criteria` (asked after each token, with scores None),
-    `streamer`, `num_return_sequences`, and batches padded on the left, whose rows are verified one by one. Raises
-    RequestError for what is not, CheckpointError for a drafter of another model. (`stop_strings` transformers itself
-    refuses where the loop is not its own: give a StopStringCriteria among `stopping_criteria`.)
+    `drafter` is a name, or has been loaded for this model (None: plain decoding); `policy` chooses what of a block is verified;
+    draws come from `generator` (None: torch's own). `answers` are the generations of the last call, a row each.
 
-    `policy` chooses what of a block is verified; `answers` are the generations of the last call, a row each.
+    Honoured are lengths, `do_sample`, whatever transformers makes a logits processor of, `eos_token_id`, `stopping_criteria`,
+    `streamer`, `num_return_sequences`, `output_scores` and `output_logits`, and batches padded on the left, whose rows are verified
+    one by one. Drafts pass through temperature, top-k, top-p and the like as the text does. Raises RequestError for what is not
+    honoured, CheckpointError for a drafter of another model. (`stop_strings` transformers itself refuses where the loop is not its
+    own: give a StopStringCriteria among `stopping_criteria`.)
     """
 
-    def __init__(self, drafter: str, model, policy: Policy | None = None):
-        self.target, self.policy = Target(model), policy
-        self.drafter = load_drafter(drafter, self.target)
+    def __init__(self, drafter: str | Drafter | None, model, policy: Policy | None = None, generator: Randomness = None):
+        with in_its_modes(model):
+            self.target = Target(model)
+        self.policy, self.generator = policy, generator
+        self.drafter = load_drafter(drafter, self.target) if isinstance(drafter, str) else drafter and check_loaded(drafter, self.target)
         self.answers: list[Generation] = []
 
-    def __call__(self, model, input_ids, *, logits_processor, stopping_criteria, generation_config, **model_kwargs) -> torch.Tensor:
-        """Prompts with their answers, ids [B, n + m], the shorter ones padded on the right."""
+    def __call__(self, model, input_ids, *, logits_processor, stopping_criteria, generation_config, **model_kwargs):
+        """Prompts with their answers, ids [B, n + m], as transformers' own loop returns them."""
         # transformers (5.23) hands a callable neither of these two: without a look at its frame a streamer would wait forever.
         given = inspect.currentframe().f_back.f_locals
         streamer = given.get("streamer")
         self._check(model, input_ids, generation_config, model_kwargs, streamer, given.get("assistant_model"))
-        sampled = generation_config.do_sample
-        temperature = float(generation_config.temperature or 1.0) if sampled else 0.0
-        prompts = unpadded(input_ids, model_kwargs.get("attention_mask"))
-        target = Processed(model, logits_processor, temperature) if _reshapes(logits_processor) else self.target
-        requests = begin_together(target, self.drafter, [prompt.to(target.device) for prompt in prompts], temperature=temperature,
-                                  max_new_tokens=generation_config.max_length - input_ids.shape[1],
-                                  stop_token_ids=_ids(generation_config.eos_token_id))
-        rows = [_Row(row, request, stopping_criteria, streamer) for row, request in zip(input_ids, requests)]
-        self._play(rows)
+        prompts = unpadded(input_ids, model_kwargs.get("attention_mask"), model_kwargs.get("position_ids"))
+        most = (stopping_criteria.max_length or generation_config.max_length) - input_ids.shape[1]
+        temperature, source = self._drafting(logits_processor if generation_config.do_sample else None)
+        with in_its_modes(model):
+            model.eval()
+            rows = [_Row(self.target, self.drafter, prompt.to(self.target.device), most, temperature, source) for prompt in prompts]
+            batch = _Rows(rows, input_ids, logits_processor, stopping_criteria, generation_config, self.generator)
+            policy = started(self.policy)
+            while not all(row.ended for row in rows):
+                tokens = batch.step(policy)
+                if streamer is not None:
+                    streamer.put(tokens.cpu())
         if streamer is not None:
             streamer.end()
-        self.answers = [row.request.answer for row in rows]
-        padding, *_ = *_ids(generation_config.pad_token_id), 0
-        answers = pad_sequence([input_ids.new_tensor(row.tokens) for row in rows], batch_first=True, padding_value=padding)
-        return torch.cat([input_ids, answers], 1)
+        self.answers = [row.answer for row in rows]
+        result = generation.GenerateDecoderOnlyOutput(sequences=batch.ids, scores=batch.scores, logits=batch.logits)
+        return result if generation_config.return_dict_in_generate else batch.ids
 
-    def _play(self, rows: list["_Row"]) -> None:
-        """Rounds of all rows until each is at its end."""
-        policy = started(self.policy)
-        while active := [row for row in rows if not row.ended]:
-            step_together([row.request for row in active], policy)
-            for row in active:
-                row.take(row.request.answer.rounds[-1].tokens)
+    def _drafting(self, processors) -> tuple[float, Randomness]:
+        """The temperature of the drafts (0 without processors: greedy), and what draws them."""
+        if processors is None:
+            return 0.0, self.generator
+        warpers, temperature = [one for one in processors if type(one) in STATELESS], 1.0
+        while warpers and type(warpers[0]) is STATELESS[0]:
+            temperature *= warpers.pop(0).temperature
+        if temperature < LEAST_TEMPERATURE:
+            raise RequestError(f"the temperature is {temperature}, and logits over it overflow float32; give do_sample=False for greedy text")
+        return temperature, Warped(warpers, self.generator) if warpers else self.generator
 
     def _check(self, model, input_ids, config, model_kwargs, streamer, assistant_model) -> None:
         """Raises RequestError for what is asked for and cannot be given."""
         if model is not self.target.model:
             raise RequestError("this drafter was loaded for another model object; make a CustomGenerate for the one that generates")
+        then, now = (f"{one.dtype} on {one.device} with {size} tokens"
+                     for one, size in ((self.target, self.target.vocab_size), (model, model.config.vocab_size)))
+        if then != now:
+            raise RequestError(f"this drafter was loaded for a model of {then}, and the model is one of {now} now; make a CustomGenerate anew after "
+                               "changing its number format, device or vocabulary")
         if assistant_model is not None:
             raise RequestError("assistant_model and custom_generate both draft; give one of them")
         for name, allowed in REFUSED.items():
@@ -89,74 +108,156 @@ class CustomGenerate:
             raise RequestError(f"a streamer takes one answer, and {len(input_ids)} are asked for; stream one prompt at a time")
 
 
-class Processed(Target):
-    """A target whose logits pass through transformers' processors, each position's with the text before it, which lies
-    with the cache. The processors divide by the temperature, and so does the round: it is multiplied in between."""
-
-    def __init__(self, model, processors, temperature: float):
-        super().__init__(model)
-        self.processors, self.scale = processors, temperature or 1.0
-
-    def prefill(self, input_ids, taps=()):
-        """The prompt [1, n] is the beginning of the text."""
-        step, cache = super().prefill(input_ids, taps)
-        cache.text = input_ids
-        return Step(self._processed(step.logits, input_ids), step.features), cache
-
-    def verify(self, token_ids, cache, taps=()):
-        """What the cache holds of the text stays, the tokens [1, k] are read after it."""
-        cache.text = torch.cat([cache.text[:, :cache.get_seq_length()], token_ids], 1)
-        step = super().verify(token_ids, cache, taps)
-        return Step(self._processed(step.logits, cache.text), step.features)
-
-    def _processed(self, logits, text) -> torch.Tensor:
-        """Logits [1, k, V] after the last k tokens of a text [1, n], processed."""
-        count = logits.shape[1]
-        ends = range(text.shape[1] - count + 1, text.shape[1] + 1)
-        return torch.stack([self.processors(text[:, :end], logits[:, k].clone()) for k, end in enumerate(ends)], 1) * self.scale
+@contextmanager
+def in_its_modes(model):
+    """Leaves every module of a model in the mode, training or not, that it was in before."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
-def _ids(given) -> list[int]:
-    """The ids of a setting that holds none, one, or several."""
-    return [] if given is None else [given] if isinstance(given, int) else list(given)
+class Warped(RandomSource):
+    """Draws from distributions that have passed through warpers, so that drafts lie within the request's top-k, top-p and so on."""
+
+    def __init__(self, warpers: list, generator: Randomness):
+        self.warpers, self.generator = LogitsProcessorList(warpers), generator
+
+    def warp(self, probs: torch.Tensor) -> torch.Tensor:
+        """Distributions [..., V] as the warpers leave them; one at a time, so that rounding is the same for one and for many."""
+        rows = [self.warpers(None, row[None].log()).softmax(-1) for row in probs.flatten(0, -2)]
+        return torch.cat(rows).view_as(probs) if rows else probs
+
+    def draw(self, probs: torch.Tensor) -> torch.Tensor:
+        """Chooses tokens [...] for distributions [..., V] before warping."""
+        return draw(self.warp(probs), self.generator)
 
 
-def _reshapes(processors) -> bool:
-    """Whether processors do more than divide by the temperature, which a round does itself."""
-    from transformers import TemperatureLogitsWarper
+class _Row(Text):
+    """A row of a batch: its text, and what the target has said of the block that it is in. `logits` [1, k+1, V] stand after the
+    anchor and each of the `drafts` [1, k], of which `at` are kept so far; it is `spent` once a token was drawn after them."""
 
-    return any(type(one) is not TemperatureLogitsWarper for one in processors)
+    def __init__(self, target, drafter, prompt, most: int, temperature: float, source: Randomness):
+        check_request(target, prompt, most, temperature)
+        self.most, self.count, self.answer, self.ended = most, 0, Generation(), False
+        begun = clock(target.device)
+        with torch.inference_mode(), within_memory("the prompt's context"):
+            step, cache = target.prefill(prompt, drafter.taps if drafter else ())
+            self.answer.prefill_seconds, self.begun = clock(target.device) - begun, clock(target.device)
+            state = drafter.begin(prompt, step.features) if drafter else None
+        super().__init__(target, drafter, cache, state, prompt[:, -1], temperature, source)
+        self.entering, self.seconds = None, (0.0, 0.0)
+        self.hold(step.logits, Proposal(prompt[:, :0], step.logits[:, :0]), None)
 
+    @property
+    def room(self) -> list[int]:
+        """One token less than the answer lacks: the last one is drawn."""
+        return [max(0, self.most - self.count - 1)]
 
-class _Row:
-    """A row of a batch: its prompt [n] as it came, its request, and the tokens that count, up to what ended it."""
+    def hold(self, logits: torch.Tensor, block: Proposal, generator: Randomness) -> None:
+        """A verified block, with a coin [k] for each draft; what stands behind the drafts is kept by no coin."""
+        self.logits, self.at, self.spent, self.drafted = logits, 0, False, len(block.tokens[0])
+        self.drafts, self.probs = F.pad(block.tokens, (0, 1))[0], F.pad(block.probs, (0, 0, 0, 1))[0]  # [k+1], [k+1, V]
+        coins = torch.rand(self.drafted, generator=None if isinstance(generator, RandomSource) else generator, device=logits.device)
+        self.coins = F.pad(coins, (0, 1), value=1.0)
 
-    def __init__(self, prompt, request, criteria, streamer):
-        self.prompt, self.request, self.criteria, self.streamer = prompt, request, criteria, streamer
-        self.tokens, self.ended = [], False
-        self.take(request.answer.token_ids)
-
-    def take(self, tokens: list[int]) -> None:
-        """Adds committed tokens until a criterion says that the answer ends, and shows them to the streamer."""
-        for token in tokens:
-            self.tokens.append(token)
-            if self.streamer is not None:
-                self.streamer.put(torch.tensor([token]))
-            text = torch.cat([self.prompt, self.prompt.new_tensor(self.tokens)])[None]
-            self.ended = bool(self.criteria(text, None).all())
-            if self.ended:
-                break
-        self.ended = self.ended or self.request.finished  # also where the caller's own criterion of length is longer than what was prepared
+    def take(self, token: int, kept: bool, ended: bool) -> None:
+        """Adds a token to the row, and to the answer where that has not ended before; `ended` says whether it ends now."""
+        self.count += 1
+        self.at, self.spent = self.at + kept, not kept
         if self.ended:
-            self.request.answer.token_ids = list(self.tokens)
+            return
+        self.ended, self.answer.token_ids = ended, [*self.answer.token_ids, token]
+        if self.entering is not None and (self.spent or ended):
+            tokens = self.answer.token_ids[-self.at - self.spent:]
+            self.answer.rounds.append(Round(self.drafted, self.at, len(tokens), self.drafts[:-1].tolist(), tokens, *self.seconds))
+            self.answer.decode_seconds = clock(self.target.device) - self.begun
 
 
-def unpadded(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> list[torch.Tensor]:
-    """The prompts [1, n] of a batch [B, N] that is padded on the left; raises RequestError for another mask."""
-    if attention_mask is None:
-        return list(input_ids.split(1))
-    kept = attention_mask.sum(1).tolist()
-    from_left = torch.arange(input_ids.shape[1], device=attention_mask.device) >= input_ids.shape[1] - attention_mask.sum(1, keepdim=True)
-    if not torch.equal(from_left.to(attention_mask.dtype), attention_mask):
+class _Rows:
+    """Rows whose texts, ids [B, n], grow by a token each at every step. As in transformers' own loop, one that has met an EOS token
+    goes on with padding; it reads that, as it does there, only where the caller wants scores or logits."""
+
+    def __init__(self, rows: list[_Row], ids, processors, criteria, config, generator: Randomness):
+        self.rows, self.ids, self.processors, self.criteria, self.generator = rows, ids, processors, criteria, generator
+        self.sampled = config.do_sample
+        # As in transformers' loop: without a criterion of EOS tokens an ended row goes on as before.
+        self.padding = config._pad_token_tensor if any(hasattr(one, "eos_token_id") for one in criteria) else None
+        wanted = (config.return_dict_in_generate and asked for asked in (config.output_scores, config.output_logits))
+        self.scores, self.logits = (() if one else None for one in wanted)
+
+    def step(self, policy: Policy | None) -> torch.Tensor:
+        """Adds a token [B] to every row, and returns them; the host waits twice, and for each block that is drafted."""
+        padded = [row.ended and self.padding is not None for row in self.rows]
+        idle = padded if self.scores is None and self.logits is None else [False] * len(padded)
+        spent = [index for index, row in enumerate(self.rows) if row.spent and not idle[index]]
+        watch = self._verify(spent, policy) if spent else None
+        logits = torch.cat([row.logits[:, row.at] for row in self.rows]).to(self.ids.device)  # [B, V]
+        scores = self.processors(self.ids, logits.clone())
+        tokens, kept = self._choose(scores, padded)
+        for index in spent:
+            self.rows[index].seconds = watch.seconds()
+        self.scores = None if self.scores is None else (*self.scores, scores)
+        self.logits = None if self.logits is None else (*self.logits, logits)
+        self.ids = torch.cat([self.ids, tokens[:, None]], 1)
+        ended = self.criteria(self.ids, self.scores)
+        for row, waits, keeps, token, ends in zip(self.rows, idle, kept, *torch.stack([tokens, ended.to(tokens)]).tolist()):
+            if not waits:
+                row.take(token, keeps, bool(ends))
+        return tokens
+
+    @torch.inference_mode()
+    def _verify(self, spent: list[int], policy: Policy | None) -> Stopwatch:
+        """The next blocks of the rows at these places, drafted and verified; of a padded row its padding."""
+        rows = [self.rows[index] for index in spent]
+        for index, row in zip(spent, rows):
+            row.anchor = self.ids[index, -1:].to(row.anchor)
+            if row.entering is not None:  # the prompt's own pass has nothing to take back
+                row.commit([row.at + 1], row.anchor)
+        watch, drafting = Stopwatch(rows[0].target.device), [row for row in rows if not row.ended or self.padding is None]
+        watch("draft")
+        blocks = [(row, block) for row, block, _ in draft_blocks(drafting, policy, watch)] if drafting else []
+        for row in (row for row in rows if row not in drafting):
+            tokens = self.padding.to(row.anchor).expand(1, min(row.block, *row.room))
+            blocks.append((row, Proposal(tokens, torch.zeros(*tokens.shape, row.target.vocab_size, device=tokens.device))))
+        watch("verify")
+        for row, block in blocks:
+            if isinstance(row.generator, Warped):
+                block.probs = row.generator.warp(block.probs)
+            row.hold(row.verify(block.tokens, [block.tokens.shape[1]]), block, self.generator)
+        return watch
+
+    def _choose(self, scores, padded: list[bool]) -> tuple[torch.Tensor, list[bool]]:
+        """The next token [B] of each row by the accept rule on scores [B, V], and whether it is a draft that was kept."""
+        drafts, drafted, coins = (torch.stack([getattr(row, part)[row.at] for row in self.rows]).to(scores.device)
+                                  for part in ("drafts", "probs", "coins"))  # [B], [B, V], [B]
+        probs, at = probabilities(scores, float(self.sampled)), drafts[:, None]
+        keep = torch.where(coins < 1, (probs.gather(1, at) / drafted.gather(1, at))[:, 0].clamp(max=1), 0)
+        tossed = accepted_prefix_length(keep[:, None], self.generator) > 0 if isinstance(self.generator, RandomSource) else coins < keep
+        failed = undefined(scores) if self.sampled else scores.isnan().any(1)
+        tossed, broken, failed = torch.stack([tossed, keep.isnan(), failed]).tolist()
+        for fails, name in ((failed, "target's logits, as the request's processors leave them,"), (broken, "drafter's probabilities")):
+            if any(one and not ended for one, ended in zip(fails, padded)):
+                raise RequestError(NOT_FINITE.format(name))
+        kept = [row.at < row.drafted if ended else toss for row, toss, ended in zip(self.rows, tossed, padded)]
+        tokens = drafts.clone()
+        if drawn := [index for index, keeps in enumerate(kept) if not keeps]:
+            tokens[drawn] = draw(residual(probs[drawn], drafted[drawn]), self.generator)
+        if any(padded):
+            tokens[torch.tensor(padded, device=tokens.device)] = self.padding.to(tokens)
+        return tokens.to(self.ids), kept
+
+
+def unpadded(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None = None) -> list[torch.Tensor]:
+    """The prompts [1, n] of a batch [B, N] that is padded on the left; raises RequestError for another mask, and for positions
+    that do not count a prompt's tokens from 0."""
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.to(input_ids)
+    kept = mask.sum(1, keepdim=True)
+    if not torch.equal((torch.arange(mask.shape[1], device=mask.device) >= mask.shape[1] - kept).to(mask), mask):
         raise RequestError("the attention mask hides tokens inside or at the end of a prompt; pad on the left, with zeros before the prompt alone")
-    return [row[None, len(row) - count:] for row, count in zip(input_ids, kept)]
+    counted = mask.cumsum(1) - 1
+    if position_ids is not None and not torch.equal(position_ids.expand_as(mask)[mask > 0], counted[mask > 0]):
+        raise RequestError("position_ids do not count each prompt's tokens from 0, as the drafter does; leave them out")
+    return [row[None, len(row) - count:] for row, count in zip(input_ids, kept[:, 0].tolist())]

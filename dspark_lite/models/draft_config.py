@@ -7,12 +7,22 @@ from ..drafters.heads import SEQUENTIAL_HEADS
 DRAFTS = {kind.architecture: kind for kind in (DSpark, Gemma4DSpark, FirstLayerContext, Eagle3, MTP)}
 
 
+NESTED = ("dflash_config", "dspark_config")
+LEAST = {"mask_token_id": 0, "markov_rank": 0}  # of whole numbers; of the others 1
+
+
+def flattened(config: dict) -> dict:
+    """A config.json with the fields that a publisher nests beside the others."""
+    nested = [config.get(name) or {} for name in NESTED]
+    return {name: value for part in (config, *nested) for name, value in part.items() if name not in NESTED}
+
+
 def parse_draft_config(kind: type, config: dict) -> DraftConfig:
     """The fields of a config.json that a drafter class `kind` needs, also where a publisher nests them.
 
     Raises CheckpointError for layouts that are not drafted here.
     """
-    flat = {**config, **(config.get("dflash_config") or {}), **(config.get("dspark_config") or {})}
+    flat = flattened(config)
     if any(kind != "full_attention" for kind in flat.get("layer_types") or []):
         raise CheckpointError(f"this draft has layers of type {sorted(set(flat['layer_types']))}; only full_attention is drafted here")
     rope = flat.get("rope_parameters") or {}
@@ -32,9 +42,26 @@ def parse_draft_config(kind: type, config: dict) -> DraftConfig:
         flat["draft_vocab_size"] = None
     try:
         flat["target_layer_ids"] = tuple(flat["target_layer_ids"])
-        return kind.config_class(**{name: flat[name] for name in kind.config_class.__dataclass_fields__ if flat.get(name) is not None})
+        made = kind.config_class(**{name: flat[name] for name in kind.config_class.__dataclass_fields__ if flat.get(name) is not None})
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"config.json of the draft lacks a field ({error}); the released layout names all of them") from None
+    _check_numbers(made)
+    return made
+
+
+def _check_numbers(config: DraftConfig) -> None:
+    """Raises CheckpointError for fields that are none of the numbers they have to be."""
+    for name, of in {**DraftConfig.__annotations__, **type(config).__annotations__}.items():
+        value, least = getattr(config, name), LEAST.get(name, 1)
+        if of in (int, int | None) and value is not None and (type(value) is not int or value < least):
+            raise CheckpointError(f"{name} of the draft is {value!r}; it must be a whole number, {least} or more")
+        if of is float and (type(value) not in (int, float) or not value > 0):
+            raise CheckpointError(f"{name} of the draft is {value!r}; it must be a positive number")
+    if any(type(layer) is not int for layer in config.target_layer_ids) or not config.target_layer_ids:
+        raise CheckpointError(f"target_layer_ids of the draft is {list(config.target_layer_ids)}; it must be a list of whole numbers")
+    if config.head_dim % 2 or config.num_attention_heads % config.num_key_value_heads:
+        raise CheckpointError(f"the draft has heads of size {config.head_dim}, {config.num_attention_heads} of queries and "
+                              f"{config.num_key_value_heads} of keys; sizes are even, and the heads of keys divide those of queries")
 
 
 def _check_plain(flat: dict, rope: dict) -> None:

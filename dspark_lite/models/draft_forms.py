@@ -98,6 +98,13 @@ def read_draft(name: str, config: dict, num_target_layers: int | None = None) ->
 
     Raises CheckpointError for what is no draft, or none that is drafted here.
     """
+    try:
+        return _described(name, config, num_target_layers)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # a list for an object, a text for a number
+        raise CheckpointError(f"config.json of {name} has a field of another kind than its form has ({error}); copy or download it again") from error
+
+
+def _described(name: str, config: dict, num_target_layers: int | None) -> PublishedDraft:
     architecture = (config.get("architectures") or ["?"])[0]
     if "speculators_model_type" in config:
         form, flat = SPECULATORS, _from_speculators(name, config, num_target_layers)

@@ -8,6 +8,7 @@ DSpark to them, and each wants a Markov head in it; vLLM has Eagle3 under names 
 import json
 import shutil
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,9 @@ from ..common.errors import CheckpointError, RequestError
 from ..common.files import write_atomically, write_text
 from ..drafters import DSpark, Eagle3, FirstLayerContext, Gemma4DSpark
 from .checkpoints import LANGUAGE_MODELS, read_config, resolve, weight_files
+from .draft_config import flattened
 from .draft_forms import DEEPSPEC, PublishedDraft, as_speculators, read_draft, speculators_tensors
+from .draft_weights import check_tensors, stored_shapes
 
 
 class EngineFormat(NamedTuple):
@@ -65,9 +68,11 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
         return _export_speculators(name, source, draft, folder, target)
     _check_runs(name, engine, draft.kind, draft.config)
     method, gamma = ("eagle3", draft.config.ttt_length) if draft.kind is Eagle3 else ("dspark", draft.config.block_size)
-    changed, added = _changes(draft.kind, draft.config)
+    check_tensors(name, draft, stored_shapes(draft, weight_files(source)), ("embed_tokens.weight", "lm_head.weight"))  # or the target's
+    config, (changed, added) = flattened(config), _changes(draft.kind, draft.config)
     _write_checkpoint(source, folder, config | changed, added)
-    command = ENGINES[engine].command.format(target=target, folder=folder, method=method, gamma=gamma)
+    command = ENGINES[engine].command.format(target=quote(target), folder=folder if engine == "vllm" else quote(str(folder)),
+                                             method=method, gamma=gamma)
     write_text(folder / "README.md", model_card(config | changed, engine, command, target))
     return command
 
@@ -83,7 +88,7 @@ def _export_speculators(name: str, source: Path, draft: PublishedDraft, folder: 
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, path, metadata={"format": "pt"}))
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
-    command = SPECULATORS_COMMAND.format(folder=folder)
+    command = SPECULATORS_COMMAND.format(folder=quote(str(folder)))
     write_text(folder / "README.md", model_card(config, "speculators", command, target))
     return command
 

@@ -10,8 +10,8 @@ drafters without a head by such an estimate).
 import torch
 
 from ..common.errors import RequestError
-from ..decoding.policy import chosen_lengths, started
 from ..decoding.proposal import Proposal
+from ..decoding.sampling import LEAST_TEMPERATURE
 
 LARGEST_MARGIN = 40.0  # of a distribution that is all on one token
 SLOPE, INTERCEPT = 0.5, 0.0  # before anything was observed
@@ -67,23 +67,22 @@ class AcceptanceEstimator:
 
 
 class _Watched:
-    """A drafter's state, the margins [g] of the block drafted last, and how much of that block was verified."""
+    """A drafter's state, and the margins [g] of the block drafted last."""
 
     def __init__(self, state):
-        self.state, self.margins, self.verified = state, torch.empty(0), 0
+        self.state, self.margins = state, torch.empty(0)
 
 
 class WithEstimate:
     """A drafter whose proposals carry an estimated confidence, which learns from each of its own rounds.
 
-    Decoding is that of the drafter inside. A policy is given as `estimated.policy(policy)`, so that what it cuts is not
-    mistaken for rejected. One request at a time, or several that share steps; not in the serving engine.
+    Decoding is that of the drafter inside, with whatever policy. One request at a time, or several that share steps; not in the
+    serving engine.
     """
 
     def __init__(self, drafter, estimator: AcceptanceEstimator | None = None):
         self.drafter, self.name, self.gamma, self.taps = drafter, drafter.name, drafter.gamma, drafter.taps
         self.estimator = estimator or AcceptanceEstimator(drafter.gamma)
-        self._drafted: list[_Watched] = []  # since the policy was last asked
 
     def begin(self, prompt_ids, features) -> _Watched:
         """The state after prompts [1, n]."""
@@ -92,45 +91,18 @@ class WithEstimate:
     def propose(self, state: _Watched, anchor, *, gamma=None, temperature, generator) -> Proposal:
         """The block of the drafter inside, with estimated confidence; raises RequestError for greedy drafts, whose
         distributions are certain of every token."""
-        if temperature == 0:
+        if temperature < LEAST_TEMPERATURE:
             raise RequestError("a greedy draft's distribution is certain of its token, so its margin says nothing; estimate acceptance at a "
                                "temperature above 0, or use a drafter with a confidence head")
         proposal = self.drafter.propose(state.state, anchor, gamma=gamma, temperature=temperature, generator=generator)
         found = margins(proposal.probs)
-        state.margins, state.verified = found[0], found.shape[1]
-        if state.verified:
-            self._drafted.append(state)
+        state.margins = found[0]
         return Proposal(proposal.tokens, proposal.probs, self.estimator.logits(found))
 
+    def judged(self, state: _Watched, verified: int, accepted: int) -> None:
+        """Learns from a round, which calls this before `extend`: of the block drafted last so many were verified, and so many kept."""
+        self.estimator.learn(state.margins, verified, accepted)
+
     def extend(self, state: _Watched, token_ids, features) -> None:
-        """Takes in the anchor and the accepted drafts, and learns from how many they are."""
-        self.estimator.learn(state.margins, state.verified, token_ids.shape[1] - 1)
-        state.margins, state.verified = state.margins[:0], 0  # the next round may have no block
+        """Takes in the anchor and the accepted drafts."""
         self.drafter.extend(state.state, token_ids, features)
-
-    def policy(self, policy) -> "_Noting":
-        """A policy that tells the estimator what it cuts."""
-        return _Noting(self, policy)
-
-
-class _Noting:
-    """A policy whose lengths are noted in the states of the blocks that it cuts."""
-
-    def __init__(self, drafter: WithEstimate, policy):
-        self.drafter, self.inner = drafter, policy
-
-    def begin(self) -> None:
-        """Forgets earlier steps."""
-        self.inner = started(self.inner)
-        self.drafter._drafted.clear()
-
-    def __call__(self, proposal: Proposal) -> torch.Tensor:
-        """The lengths of the policy inside."""
-        lengths = chosen_lengths(self.inner, proposal)
-        # A request without a draft, in its answer's last round, has no state here.
-        drafted = (proposal.confidence_logits > -torch.inf).sum(1).tolist()
-        verified = [min(length, count) for length, count in zip(lengths, drafted) if count]
-        for state, length in zip(self.drafter._drafted, verified):
-            state.verified = length
-        self.drafter._drafted.clear()
-        return torch.tensor(lengths, device=proposal.tokens.device)

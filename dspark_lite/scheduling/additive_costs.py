@@ -23,8 +23,8 @@ class AdditiveCosts:
     """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included); stands for a CostTable in a policy.
 
     alpha and theta are linear between their probes and constant outside; `origin` says where it was measured (None: not
-    told). Raises RequestError for probes that do not increase, seconds that are not numbers, a bias that is not positive,
-    lists of different lengths.
+    told). Raises RequestError for probes that do not increase, seconds that are not numbers, a bias or a sum that is not
+    positive, lists of different lengths.
     """
 
     def __init__(self, bias_seconds: float, bs_probes, alpha_seconds, m_probes, theta_seconds, origin: Origin | None = None):
@@ -44,8 +44,14 @@ class AdditiveCosts:
                 raise RequestError(f"the probes of {what} do not increase from 1 or more; sort them and drop repeats")
             if not np.isfinite(seconds).all():
                 raise RequestError(f"a time of the probes of {what} is not a finite number of seconds; measure it again")
-        if not (np.isfinite(self.bias_seconds) and self.bias_seconds > 0):
-            raise RequestError(f"bias_seconds is {self.bias_seconds}; a step takes a positive number of seconds")
+        shortest = self.bias_seconds + self.alpha_seconds.min() + self.theta_seconds.min()
+        if not (np.isfinite(self.bias_seconds) and self.bias_seconds > 0 and shortest > 0):
+            raise RequestError(f"bias_seconds is {self.bias_seconds} and the shortest step of the additive costs {shortest:g} s; a step takes a "
+                               "positive number of seconds")
+
+    def most_tokens(self, requests: int) -> int:
+        """The last probe of tokens; 0 beyond the last probe of requests."""
+        return self.max_batch_tokens if requests <= self.bs_probes[-1] else 0
 
     def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
         """Seconds of a step; float64 [n] for a range of n. Raises RequestError beyond the last probes."""

@@ -22,6 +22,9 @@ class Costs(Protocol):
 
     max_batch_tokens: int
 
+    def most_tokens(self, requests: int) -> int:
+        """The largest batch of so many requests of which the costs are known; 0 where there is none: nothing is verified then."""
+
     def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
         """Seconds of a step; float64 [n] for a range of n."""
 
@@ -60,6 +63,10 @@ class CostTable:
             raise RequestError("the sizes of the cost table do not increase from 1 or more; sort them and drop repeats")
         if not (speeds.isfinite() & (speeds > 0)).all():
             raise RequestError("a speed of the cost table is not a positive number of steps a second; measure it again")
+
+    def most_tokens(self, requests: int) -> int:
+        """`max_batch_tokens`, however many requests there are."""
+        return self.max_batch_tokens
 
     def sps(self, requests: int, tokens: int | range) -> float | torch.Tensor:
         """SPS(tokens); float64 [n] for a range of n. Raises RequestError beyond `max_batch_tokens`."""

@@ -132,9 +132,10 @@ def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor,
     """
     order, ranked = _by_survival(survival)
     requests, drafted = survival.shape
-    covered = min(requests * drafted, max(cost_table.max_batch_tokens - requests, 0))
+    most = cost_table.most_tokens(requests)
+    covered = min(requests * drafted, max(most - requests, 0))
     expected = torch.cat([ranked.new_tensor([requests]), ranked[:covered]]).cumsum(0)
-    if requests > cost_table.max_batch_tokens:
+    if requests > most:
         return order, expected
     return order, expected * cost_table.sps(requests, range(requests, requests + covered + 1)).to(survival.device)
 

@@ -38,6 +38,10 @@ class StepCosts:
         if not (np.isfinite(self.step_seconds) & (self.step_seconds > 0)).all():
             raise RequestError("a step of the cost grid does not take a positive number of seconds; measure it again")
 
+    def most_tokens(self, requests: int) -> int:
+        """As many tokens a request as were measured; 0 beyond the most requests."""
+        return int(requests * self.tokens_per_request[-1]) if requests <= self.requests[-1] else 0
+
     def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
         """Seconds of a step of so many requests that verifies `tokens`; float64 [n] for a range of n.
 
