@@ -77,6 +77,25 @@ def test_requests_that_share_steps_are_told_apart():
     assert estimated.estimator.told[:2 * shared] == in_turn and {verified for verified, _ in in_turn} == {0, 1}
 
 
+def test_an_answer_without_the_policy_leaves_nothing_for_the_next_one():
+    drafter, rounds = DRAFTERS["eagle3"], []
+    estimated = WithEstimate(drafter, Noting(drafter.gamma))
+    for policy in (None, estimated.policy(scheduling.fixed(1))):
+        rounds += generate(TARGET, estimated, PROMPTS[0], max_new_tokens=9, temperature=1.0, stop_token_ids=(),
+                           policy=policy, generator=torch.Generator().manual_seed(0)).rounds
+    assert estimated.estimator.told == [(r.proposed, r.accepted) for r in rounds]
+
+
+def test_a_position_that_was_seldom_judged_is_not_moved_far_by_one_block():
+    """However long ago the others were: what the first coefficients weigh stays."""
+    estimator = AcceptanceEstimator(2, refit=1)
+    for turn in range(600):
+        estimator.learn(torch.ones(2), 1, turn % 2)
+    before = estimator.coefficients[2].item()
+    estimator.learn(torch.ones(2), 2, 2)
+    assert 0 < estimator.coefficients[2] - before < 0.5
+
+
 def test_a_cut_by_the_estimate_is_lossless_by_enumeration():
     drafter, lengths = DRAFTERS["dflash"], set()
     estimated = WithEstimate(drafter, AcceptanceEstimator(drafter.gamma, refit=10**9))  # what it says stays the same on every path

@@ -38,6 +38,13 @@ def made(count=2000, gamma=GAMMA, heat=2.0, seed=0):
     return true * heat, accepted
 
 
+@pytest.mark.parametrize("count", range(2, 8))
+def test_no_prompt_is_both_fitted_on_and_reported(count):
+    texts = [str(number) for number in range(count)]
+    halves = confidence.reported_half(texts), confidence.fitted_half(texts)
+    assert sum(halves, []) == texts and abs(len(halves[0]) - len(halves[1])) <= 1
+
+
 @pytest.mark.parametrize("case", REFERENCE, ids=lambda case: f"gamma {case['gamma']}")
 def test_the_fit_equals_the_reference(case):
     found = fit_sts(case["logits"], case["accepted"], bins=case["num_bins"])

@@ -6,6 +6,7 @@ import torch
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_lite.losslessness.chi_square import after_anchor, chi_square, next_token_counts, pooled_cells, up_to_a_fork
+from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 from dspark_course.measure.lab import setup
 
 OTHERS = ("dflash", "eagle3", "mtp", "small_lm", "prompt_lookup")
@@ -26,6 +27,13 @@ def prompt_ids(lab):
     _, probs = after_anchor(lab.target, found, TEMPERATURE)
     assert probs.max() < 0.7 and (probs > 0.01).sum() >= 3
     return found
+
+
+def test_a_fork_is_where_the_drafter_errs_and_not_where_both_hesitate():
+    after = {0: [0.0, 1.0, 0.0, 0.0], 1: [0.25, 0.2, 0.3, 0.25], 2: [0.2, 0.0, 0.0, 0.8], 3: [0.0, 0.0, 0.0, 1.0]}
+    target = ToyTarget(list(after.values()))
+    drafter = ToyDrafter(list((after | {2: [0.8, 0.0, 0.0, 0.2]}).values()), 0.5, [0.5] * 4, gamma=1)  # agrees after 1
+    assert up_to_a_fork(target, drafter, torch.tensor([[0]]), max_new_tokens=3).tolist() == [[0, 1]]  # the anchor is 2
 
 
 def corrects_from_the_target(target_probs, draft_probs, draft_tokens, lengths, generator):

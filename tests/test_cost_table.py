@@ -13,6 +13,7 @@ from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.origin import Origin, check_origin, stale
 from dspark_lite.losslessness.toys import toy_models
+from dspark_course.measure import step_time
 from dspark_course.measure.lab import setup
 from dspark_course.measure.step_time import profile, profiled_tokens
 from dspark_course.replication import recorded_confidence
@@ -76,6 +77,15 @@ def test_a_profile_measures_every_size_and_leaves_the_cache_alone(monkeypatch):
     assert table.batch_tokens.tolist() == [1, 2, 3] and sizes == [(1, 8), (2, 8), (3, 8)] * 3
     assert {size: len(times) for size, times in spent.items()} == {1: 2, 2: 2, 3: 2}
     assert table.sps(1, 2) == pytest.approx(2e3 / sum(spent[2]))
+
+
+def test_a_busy_moment_does_not_make_a_size_slow(monkeypatch):
+    target, _ = toy_models()
+    times = [2.0, 50.0, 1.0, 2.0, 3.0]  # milliseconds
+    monkeypatch.setattr(step_time, "time_interleaved", lambda functions, *rest: {
+        size: [size * time for time in times] for size in functions})
+    table, _ = profile(target, [1, 2], context=8)
+    assert table.steps_per_second.tolist() == [500.0, 250.0]
 
 
 def test_sizes_that_cannot_be_profiled_are_refused():

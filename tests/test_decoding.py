@@ -232,12 +232,13 @@ class HostQuestions(TorchFunctionMode):
 
 @pytest.mark.parametrize(("name", "policy", "questions"), [
     (None, None, 1), ("dspark", None, 1), ("dspark_rnn", None, 1), ("dflash", None, 1), ("small_lm", None, 1),
-    ("dspark", scheduling.threshold(0.5), 2)])
+    ("prompt_lookup", None, 1), ("dspark", scheduling.threshold(0.5), 2)])
 def test_the_host_is_asked_once_a_round_and_once_more_by_a_policy(name, policy, questions):
     with HostQuestions() as host:
         run = text(DRAFTERS.get(name), PROMPTS[0], policy=policy)
     of_policies = (questions - 1) * sum(room > 0 for room in rooms(run, 20))
-    assert len(host.asked) == 2 + len(run.rounds) + of_policies, host.asked  # one for the prompt's ids, one for the first token
+    of_prompt = 3 if name == "prompt_lookup" else 2  # its ids are checked; the first token; a lookup's copy
+    assert len(host.asked) == of_prompt + len(run.rounds) + of_policies, host.asked
 
 
 # Errors --------------------------------------------------------------------------------------------------------------

@@ -279,7 +279,7 @@ def test_dflash_draws_every_position_by_itself():
 ])
 def test_prompt_lookup_copies_what_followed_the_longest_latest_match(text, anchor, draft):
     drafter = PromptLookup(VOCAB, gamma=4)
-    proposal = proposal_of(drafter, [list(text)], torch.tensor([anchor]))
+    proposal = proposal_of(drafter, drafter.begin(torch.tensor([text], dtype=torch.long)), torch.tensor([anchor]))
     assert proposal.tokens.tolist() == [draft]
     assert proposal.probs.shape == (1, len(draft), VOCAB)
     assert proposal.probs.sum(-1).tolist() == [[1.0] * len(draft)]
@@ -291,11 +291,27 @@ def test_prompt_lookup_reads_what_was_committed():
     state = drafter.begin(torch.tensor([[1, 2]]))
     drafter.extend(state, torch.tensor([[3, 1]]))
     assert proposal_of(drafter, state, torch.tensor([2])).tokens.tolist() == [[3, 1, 2]]
+    assert proposal_of(drafter, state, torch.tensor([3])).tokens.tolist() == [[1, 3]], "another anchor, another ending"
+
+
+def test_what_the_host_notes_drafts_as_what_is_read():
+    """Rounds in which the host says what was committed, or does not, in any order."""
+    drafter, tokens = PromptLookup(VOCAB, gamma=4), [1, 2, 3, 1, 2, 3, 4, 1, 2, 3, 1, 2, 4, 1]
+    read, noted = (drafter.begin(torch.tensor([[1, 2]])) for _ in range(2))
+    drafter.note(noted, [[3]])
+    for turn, end in enumerate(range(3, len(tokens))):
+        anchor = torch.tensor(tokens[end - 1:end])
+        blocks = [proposal_of(drafter, state, anchor).tokens.tolist() for state in (read, noted)]
+        assert blocks == [[drafter.continuation(tokens[:end], 4)]] * 2
+        for state in (read, noted):
+            drafter.extend(state, anchor[None])
+        if turn % 3 < 2:
+            drafter.note(noted, [tokens[end - 1:end + 1]])
 
 
 def test_the_shortest_copy_of_a_batch_sets_the_length():
     drafter = PromptLookup(VOCAB, gamma=4)
-    proposal = proposal_of(drafter, [[1, 2, 3, 1], [5, 6, 7, 8]], torch.tensor([2, 8]))
+    proposal = proposal_of(drafter, drafter.begin(torch.tensor([[1, 2, 3, 1], [5, 6, 7, 8]])), torch.tensor([2, 8]))
     assert proposal.tokens.tolist() == [[3], [8]]
 
 

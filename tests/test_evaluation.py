@@ -105,6 +105,15 @@ def test_entropy_of_answer_tokens_is_in_nats():
     assert token_entropies(target, [[1, 2], [3]], [[4, 0, 1], [2]]).tolist() == pytest.approx([math.log(5)] * 4)
 
 
+def test_entropy_of_an_answer_token_is_that_of_the_distribution_it_was_drawn_from():
+    target, _ = toy_models(vocab_size=5)
+    prompt, answer = [1, 2], [4, 0, 1]
+    drawn_from = [target.prefill(torch.tensor([prompt + answer[:k]]))[0].logits[0, -1].softmax(-1) for k in range(3)]
+    wanted = [torch.special.entr(probs).sum().item() for probs in drawn_from]
+    assert token_entropies(target, [prompt], [answer]).tolist() == pytest.approx(wanted, rel=1e-4)
+    assert len(set(wanted)) == 3
+
+
 # On the tiny profile -------------------------------------------------------------------------------------------------
 
 HEADER = {"device", "versions", "commit", "seed", "profile", "target", "temperature", "prompts", "rows"}
@@ -340,6 +349,20 @@ def test_side_by_side_draws_do_not_depend_on_the_neighbours(lab):
 
     two, six = committed(2, 2), committed(6, 4)
     assert six["rounds"][:2] == two["rounds"] and len(two["conditional_acceptance"]) == 3
+
+
+def test_side_by_side_a_resumed_evaluation_draws_what_an_uninterrupted_one_draws(lab, tmp_path):
+    def rows(count, **options):
+        return evaluate(lab, ["dflash"], {"chat": lab.prompts["chat"][:count]}, **SHORT, slots=2, **options)["rows"]
+
+    rows(1, path=tmp_path / "e.json")
+    assert rows(3, path=tmp_path / "e.json") == rows(3)
+
+
+def test_the_same_prompt_in_two_places_is_answered_by_other_draws(lab):
+    prompt = lab.prompts["chat"][0]
+    first, second = rollouts(lab, lab.drafter("dflash"), [prompt, prompt], temperature=1.0)
+    assert first.token_ids != second.token_ids
 
 
 def test_more_prompts_and_other_texts_are_decoded_and_the_rest_is_not(lab, tmp_path, decoded):

@@ -1,5 +1,6 @@
 """Drafts as engines load them: names, shapes and fields of each, the same drafts from our own loader, a reason for each refusal."""
 
+import dataclasses
 import json
 import shlex
 import shutil
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.decoding import generate
-from dspark_lite.drafters import FirstLayerContext
+from dspark_lite.drafters import Eagle3, FirstLayerContext
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, save_draft
 from dspark_lite.models.export import ENGINES, ZERO_RANK, export
@@ -75,6 +76,15 @@ def test_an_eagle3_gets_the_names_that_vllm_knows(drafts, tmp_path):
     assert tensors["layers.0.self_attn.q_proj.weight"].shape[1] == 2 * config["hidden_size"]
     assert {"layers.0.self_attn.q_norm.weight", "layers.0.hidden_norm.weight", "norm.weight", "lm_head.weight"} <= tensors.keys()
     assert '"method": "eagle3"' in command and '"num_speculative_tokens": 4' in command
+
+
+def test_an_eagle3_that_taps_the_embedding_keeps_that_tap(drafts, tmp_path):
+    """Layer -1 here is layer 0 there: one id for each tap that the projection reads."""
+    target, folder = drafts
+    config = dataclasses.replace(load_drafter(str(folder / "eagle3"), target).config, target_layer_ids=(-1, 1))
+    save_draft(tmp_path / "draft", Eagle3(config), target)
+    export(str(tmp_path / "draft"), "vllm", tmp_path / "out")
+    assert held(tmp_path / "out")[0]["eagle_aux_hidden_state_layer_ids"] == [0, 2]
 
 
 @pytest.mark.parametrize(("name", "engine", "sentence"), [

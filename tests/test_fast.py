@@ -145,6 +145,16 @@ def test_static_storage_is_written_and_read_where_the_growing_one_is():
     assert (causal[0, 0] == 0).sum(-1).tolist() == [6, 7, 6, 7]
 
 
+def test_storage_that_grows_keeps_its_text():
+    static = StaticContext([(torch.zeros(1, 1, 0, 2),) * 2])
+    held = torch.randn(2, 1, 1, static_context.MIN_CAPACITY - 3, 2)
+    static.take_over([tuple(held)], held.shape[3])
+    entering = torch.randn(2, 1, 1, 7, 2)
+    assert static.enter(7) > static_context.MIN_CAPACITY
+    for stored, old, new in zip(static.append(0, *entering), held, entering, strict=True):
+        assert torch.equal(stored[:, :, :held.shape[3] + 7], torch.cat([old, new], 2))
+
+
 @pytest.mark.parametrize(("capability", "serves"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
 def test_one_rule_says_where_flex_attention_serves(monkeypatch, capability, serves):
     from dspark_lite.serving.slots import SlotStore

@@ -11,7 +11,7 @@ from helpers import assert_refused
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.decoding import generate
-from dspark_lite.models.checkpoints import load_drafter, load_target
+from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target
 from dspark_lite.serving.engine import Engine
 
 gemma4 = pytest.importorskip("transformers.models.gemma4", reason="transformers 5.0 has no Gemma 4; tests/test_checkpoints.py has its sentence")
@@ -50,6 +50,17 @@ def target(whole):
 def test_the_text_part_computes_what_the_whole_model_does(whole, target):
     torch.testing.assert_close(target.model(PROMPT).logits, whole[1](input_ids=PROMPT).logits)
     assert (target.num_layers, target.hidden_size, target.vocab_size) == (6, 32, 67) and target.has_windows
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_draft_scales_its_embeddings_as_the_target_does_in_every_number_format(dtype):
+    drafter, ids = load_draft_alone(DRAFT).to(dtype), torch.arange(67)
+    size, scale = drafter.config.hidden_size, drafter.config.hidden_size**0.5
+    theirs = gemma4.modeling_gemma4.Gemma4TextScaledWordEmbedding(67, size, None, embed_scale=scale)
+    theirs.weight.copy_(drafter.embed_tokens.weight)
+    assert scale % 1, "a root that every format holds shows no difference"
+    assert torch.equal(drafter.embed(ids), theirs.to(dtype)(ids))
 
 
 @pytest.mark.parametrize("name", ["prompt_lookup", str(DRAFT)])

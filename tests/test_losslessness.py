@@ -46,6 +46,22 @@ def test_blocks_that_an_answers_end_cuts_are_lossless_too(plain, name, policy):
     assert total_variation(distribution(DRAFTERS[name], policy, max_new_tokens=LENGTH), plain) < 1e-5
 
 
+class Remembering:
+    """A policy that knows how many rounds there were, and what was drafted in the round before."""
+
+    def begin(self):
+        self.rounds = 0
+
+    def __call__(self, proposal):
+        self.rounds += 1
+        assert self.rounds < LENGTH, "the rounds of other paths are remembered as well"
+        return torch.tensor([1 + self.rounds % 2]).clamp(max=proposal.tokens.shape[1])
+
+
+def test_a_policy_remembers_its_own_path_alone(plain):
+    assert total_variation(distribution(DRAFTERS["dspark"], Remembering()), plain) < 1e-5
+
+
 @pytest.mark.parametrize("name", WITH_CONFIDENCE)
 def test_a_threshold_on_confidence_changes_nothing(plain, name):
     seen, lengths = [], set()

@@ -14,7 +14,8 @@ from dspark_course.figures import lesson_09, lesson_11, paper_figures
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure.lab import Lab, setup
 from dspark_course.replication import own_results
-from dspark_course.replication.own_results import OwnConfidence, is_recorded, kept, own_confidence, own_folder, own_lengths, own_load
+from dspark_course.replication.own_results import (OwnConfidence, is_recorded, kept, own_confidence, own_folder,
+                                                   own_lengths, own_load, with_prompts)
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 
@@ -50,6 +51,19 @@ def test_results_are_measured_once_for_the_same_weights(lab):
     assert kept(path, lab, DRAFTERS["dflash"], measure, anew=True)["number"] == 3
     path.write_text(json.dumps({**read_object(path), "made_of": {**made_of, "torch": "1.0"}}))
     assert kept(path, lab, DRAFTERS["dflash"], measure)["number"] == 4
+
+
+def test_another_draft_of_the_same_name_is_measured_anew(lab):
+    path, drafter = own_folder(lab) / "it.json", DRAFTERS["dspark"]
+    _, others = toy_models(seed=1, vocab_size=11, gamma=4)
+    assert kept(path, lab, drafter, lambda: {"number": 1})["number"] == 1 and drafter.name == others["dspark"].name
+    assert kept(path, lab, others["dspark"], lambda: {"number": 2})["number"] == 2
+
+
+def test_fewer_prompts_are_answered_at_the_same_length(lab):
+    lab.max_new_tokens = 7
+    few = with_prompts(lab, 1)
+    assert few.prompts == {"math": ["one"]} and few.max_new_tokens == 7 and lab.prompts == {"math": ["one", "two"]}
 
 
 def test_a_small_load_has_every_way_to_serve_at_each_load(lab, monkeypatch):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.proposal import Proposal, stack_proposals
 from dspark_lite.losslessness import find_violation, joint_distribution, marginal, output_distribution, total_variation
 from dspark_lite.losslessness.toys import appendix_a
 from dspark_course.measure import speed
@@ -19,6 +19,14 @@ from dspark_lite.scheduling.step_costs import StepCosts
 
 LOSSLESS = {"all": lambda table: None, "threshold": lambda table: threshold(0.5), "algorithm 1": algorithm1,
             "lagged top-K": lambda table: LaggedTopK(table, lag=1)}
+
+
+@pytest.mark.parametrize("name", ["threshold", "algorithm 1"])
+def test_no_policy_verifies_what_a_shorter_block_does_not_have(name):
+    blocks = [Proposal(torch.zeros(1, length, dtype=torch.long), torch.ones(1, length, 1), torch.full((1, length), 4.0))
+              for length in (4, 1, 0)]
+    table = CostTable(range(1, 13), [1 / (20 + size) for size in range(1, 13)])
+    assert LOSSLESS[name](table)(stack_proposals(blocks)).tolist() == [4, 1, 0]
 
 
 @st.composite

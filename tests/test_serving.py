@@ -494,6 +494,43 @@ def test_a_request_with_logits_that_are_not_finite_fails_alone(plain, monkeypatc
     assert all(answer.token_ids == wanted[answer.id] for answer in answers if answer is not failed)
 
 
+@pytest.mark.parametrize("name", ["dspark", "dflash", "eagle3", "mtp"])
+def test_a_drafter_forgets_what_a_failed_request_left_behind_the_text_of_the_next(monkeypatch, name):
+    """A long request fails, and a short one takes its slot beside one that is as long: all slots are read as far."""
+    served, honest, passes = engine(name, slots=2), ragged_step, []
+
+    def poisoned(target, token_ids, layout, *rest, **options):
+        step = honest(target, token_ids, layout, *rest, **options)
+        passes.append(1)
+        if len(passes) == 2:  # the first round
+            step.logits[0, layout.row == 1] = torch.nan
+            step.features[0, layout.row == 1] = torch.nan
+        return step
+
+    monkeypatch.setattr(serving, "ragged_step", poisoned)
+    asked = [Request(PROMPTS[number], NEW) for number in (7, 6, 0)]
+    answers, _ = serve(served, asked)
+    wanted = [generate(TARGET, None, one.input_ids, max_new_tokens=NEW, stop_token_ids=()).token_ids for one in asked]
+    assert [answer.reason for answer in answers] == ["length", "failed", "length"]
+    assert [texts(answers)[number] for number in (0, 2)] == [wanted[0], wanted[2]]
+
+
+@pytest.mark.parametrize("position", [0, 1, -1])
+def test_logits_that_are_not_finite_at_a_single_position_fail_the_request(monkeypatch, position):
+    served, honest, passes = engine(slots=2), ragged_step, []
+
+    def poisoned(target, token_ids, layout, *rest, **options):
+        step = honest(target, token_ids, layout, *rest, **options)
+        passes.append(1)
+        if len(passes) == 2:  # the first round: whole blocks
+            step.logits[0, (layout.row == 1).nonzero()[position]] = torch.nan
+        return step
+
+    monkeypatch.setattr(serving, "ragged_step", poisoned)
+    answers, _ = serve(served, [Request(prompt, NEW) for prompt in PROMPTS[:2]])
+    assert [answer.reason for answer in answers] == ["length", "failed"]
+
+
 def test_a_broken_drafter_raises_as_in_generate_and_the_engine_stays_usable(monkeypatch):
     drafter, honest = DRAFTERS["dspark"], DRAFTERS["dspark"].propose
     wanted, _ = serve(engine(temperature=1.0), requests())

@@ -171,6 +171,22 @@ def test_a_vocabulary_that_the_tokenizer_exceeds(copy):
     assert_refused("knows [0-9]+ tokens, its model 11", load_target, str(copy / "target"))
 
 
+@pytest.mark.parametrize("position", [0, 1, -1])
+def test_one_overflowed_position_of_a_block_is_enough(copy, target, monkeypatch, position):
+    drafter, sound, passes = load_drafter(draft(copy), target), target.verify, []
+
+    def overflowed(*given, **options):
+        step = sound(*given, **options)
+        passes.append(1)
+        if len(passes) == 1:
+            step.logits[:, position] = torch.nan
+        return step
+
+    monkeypatch.setattr(target, "verify", overflowed)
+    with pytest.raises(RequestError, match="the target's logits are not finite"):
+        answer(target, drafter)
+
+
 @pytest.mark.parametrize(("broken", "sentence"), [("target", "the target's logits are not finite"),
                                                   ("draft", "the drafter's probabilities are not finite")])
 @pytest.mark.parametrize("reads_prompt", [True, False])

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspark_lite.common.names import DOMAINS
-from dspark_course.world import chat_text, math_text
+from dspark_course.world import chat_text, judging, math_text
+from dspark_course.world.example import Example
 from dspark_course.world.examples import MAKERS, examples
 from dspark_course.world.facts import encyclopedia
 from dspark_course.world.judging import is_right, recalled
@@ -64,6 +65,18 @@ def test_a_function_that_does_something_else_is_wrong():
     example = next(e for e in drawn("code") if e.check[1][0][1])
     spoiled = re.sub(r"    return \w+", "    return 0", example.answer)
     assert not is_right(example, spoiled) and not is_right(example, "no code at all")
+
+
+def test_a_number_that_contains_the_result_is_not_the_result():
+    example = Example("math", "", "", 12)
+    said = [is_right(example, f"So\nthe answer is {number}.") for number in (12, 112, 120, 3)]
+    assert said == [True, False, False, False]
+
+
+def test_a_function_that_does_not_end_is_wrong(monkeypatch):
+    monkeypatch.setattr(judging, "RUN_SECONDS", 0.5)
+    answer = "```python\ndef f(x):\n    while True:\n        pass\n```\nf(1) gives 1"
+    assert not is_right(Example("code", "", "", ["f", [[1, 1]], 1]), answer)
 
 
 def test_two_hops_are_asked_for_by_the_person_and_answered_by_the_town():

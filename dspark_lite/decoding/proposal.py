@@ -72,7 +72,8 @@ def draft_length(gamma: int | None, longest: int) -> int:
 @runtime_checkable
 class Drafter(Protocol):
     """Guesses what the target will write. Its state holds the committed text up to the anchor, the newest token, and
-    nothing that was drafted: whatever is rejected leaves no trace."""
+    nothing that was drafted: whatever is rejected leaves no trace. One that works on the host may have a `note` as
+    drafters/prompt_lookup.py has: `generate` tells it what was committed, so that it need not read the device."""
 
     name: str
     gamma: int  # drafts of a whole block

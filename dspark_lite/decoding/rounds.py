@@ -257,6 +257,7 @@ class _Request(Text):
             with within_memory(f"the context of {drafter.name}"):
                 state = drafter.begin(input_ids, step.features)
         super().__init__(target, drafter, cache, state, anchor, temperature, generator, gamma, rule)
+        self._note([token])
 
     @property
     def finished(self) -> bool:
@@ -272,11 +273,17 @@ class _Request(Text):
         """Adds a round's tokens to the answer, up to a stop token; raises RequestError for a round that failed."""
         if outcome.failed:
             raise RequestError(NOT_FINITE.format("target's logits"))
+        self._note([self.answer.token_ids[-1], *outcome.tokens])
         tokens = until_stop(outcome.tokens, self.stop)
         self.answer.token_ids += tokens
         self.answer.rounds.append(Round(len(outcome.drafts), outcome.accepted, len(tokens), outcome.drafts, tokens,
                                         draft_seconds, verify_seconds))
         self.answer.decode_seconds = time.perf_counter() - self.begun
+
+    def _note(self, tokens: list[int]) -> None:
+        """Spares a drafter that works on the host a second reading of committed tokens."""
+        if hasattr(self.drafter, "note"):
+            self.drafter.note(self.state, [tokens])
 
 
 class Stopwatch:

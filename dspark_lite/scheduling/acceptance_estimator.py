@@ -8,6 +8,7 @@ drafters without a head by such an estimate).
 """
 
 import torch
+import torch.nn.functional as F
 
 from ..common.errors import RequestError
 from ..decoding.proposal import Proposal
@@ -32,9 +33,8 @@ class AcceptanceEstimator:
     def __init__(self, gamma: int, refit: int = REFIT):
         self.refit = refit
         self.coefficients = torch.tensor([SLOPE, *[INTERCEPT] * gamma], dtype=torch.float64)  # slope, intercepts
-        size = len(self.coefficients)
-        self._blocks, self._gradient = 0, torch.zeros(size, dtype=torch.float64)
-        self._information = RIDGE * torch.eye(size, dtype=torch.float64)
+        self._seen: list[tuple[torch.Tensor, int, int]] = []  # since the last fit: margins [g], how many observed, kept
+        self._information = RIDGE * torch.eye(1 + gamma, dtype=torch.float64)
 
     def logits(self, found: torch.Tensor) -> torch.Tensor:
         """Float32 confidence logits [..., g] of margins [..., g]."""
@@ -46,24 +46,25 @@ class AcceptanceEstimator:
 
         The kept ones and the first that was not are observed; what stands after it was never judged.
         """
-        observed = min(accepted + 1, verified)
-        found = found[:observed].double().cpu()
-        label = (torch.arange(observed) < accepted).double()
-        chance = torch.sigmoid(self.logits(found).double())
-        design = torch.cat([found[:, None], torch.eye(len(self.coefficients) - 1, dtype=torch.float64)[:observed]], 1)
-        self._gradient = self._gradient + design.T @ (label - chance)
-        self._information = self._information + design.T @ (design * (chance * (1 - chance))[:, None])
-        self._blocks += 1
-        if self._blocks >= self.refit:
+        self._seen.append((found, min(accepted + 1, verified), accepted))
+        if len(self._seen) >= self.refit:
             self._fit()
 
     def _fit(self) -> None:
         """One step of Newton's method: the gradient of the blocks since the last one, by the information of all that are
         remembered, so that steps grow smaller as it grows. The slope never falls below zero."""
-        slope, intercepts = (self.coefficients + torch.linalg.solve(self._information, self._gradient)).split([1, len(self.coefficients) - 1])
+        # Margins [n] of all observed drafts: the device is read once a fit.
+        found = torch.cat([found[:observed] for found, observed, _ in self._seen]).double().cpu()
+        position = torch.cat([torch.arange(observed) for _, observed, _ in self._seen])
+        label = torch.cat([torch.arange(observed) < accepted for _, observed, accepted in self._seen]).double()
+        design = torch.cat([found[:, None], F.one_hot(position, len(self.coefficients) - 1)], 1)  # [n, 1 + gamma]
+        chance = torch.sigmoid(design @ self.coefficients)
+        self._information = self._information + design.T @ (design * (chance * (1 - chance))[:, None])
+        step = torch.linalg.solve(self._information, design.T @ (label - chance))
+        slope, intercepts = (self.coefficients + step).split([1, len(step) - 1])
         self.coefficients = torch.cat([slope.clamp(min=0), intercepts])
-        self._information = KEPT * self._information + (1 - KEPT) * RIDGE * torch.eye(len(self.coefficients), dtype=torch.float64)
-        self._blocks, self._gradient = 0, torch.zeros_like(self._gradient)
+        self._information = KEPT * self._information + (1 - KEPT) * RIDGE * torch.eye(len(step), dtype=torch.float64)
+        self._seen = []
 
 
 class _Watched:

@@ -24,7 +24,7 @@ def fixed(length: int) -> Policy:
 
     def policy(proposal: Proposal) -> torch.Tensor:
         batch, drafted = proposal.tokens.shape
-        return torch.full((batch,), min(length, drafted), device=proposal.tokens.device)
+        return torch.full((batch,), min(length, drafted))
 
     return Memoryless(policy)
 
@@ -77,7 +77,7 @@ class LaggedTopK:
         self._past: deque[torch.Tensor] = deque(maxlen=self.lag)
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
-        current = survival(_confidence(proposal))
+        current = survival(_confidence(proposal)).cpu()
         old = self._past[0] if len(self._past) == self.lag else torch.ones_like(current)
         self._past.append(current)
         return top_k(current, global_optimum(as_many(old, len(current)), self.cost_table).sum())
@@ -103,6 +103,7 @@ def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     A batch never grows beyond what the table covers; where it does not even cover the anchors, nothing is verified.
     Raises RequestError for survivals that are not probabilities or grow along a block.
     """
+    survival = survival.cpu()
     order, theta = throughput(survival, cost_table)
     fails = torch.ones_like(theta, dtype=torch.uint8)  # whatever is admitted last, after it is the end
     torch.le(theta[1:], theta[:-1], out=fails[:-1])
@@ -137,16 +138,18 @@ def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor,
     expected = torch.cat([ranked.new_tensor([requests]), ranked[:covered]]).cumsum(0)
     if requests > most:
         return order, expected
-    return order, expected * cost_table.sps(requests, range(requests, requests + covered + 1)).to(survival.device)
+    return order, expected * cost_table.sps(requests, range(requests, requests + covered + 1))
 
 
 def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions-first indices and float64 survivals, highest first; ties by position, so a prefix never has holes.
 
-    Raises RequestError unless survival [R, g] holds probabilities that never grow along a block.
+    Both are on the host, which reads the survivals [R, g] once. Raises RequestError unless they are probabilities that
+    never grow along a block.
     """
     if survival.ndim != 2:
         raise RequestError(f"survival has shape {tuple(survival.shape)}; it must be [requests, positions]")
+    survival = survival.cpu()
     ranked, order = survival.t().flatten().sort(descending=True, stable=True)  # nan comes first
     ranked = ranked.double()
     falling = (survival[:, 1:] <= survival[:, :-1]).all()

@@ -223,10 +223,6 @@ class ChainStore(SlotStore):
     def appending(self, slots: list[int], starts, counts) -> "ChainAppendView":
         return ChainAppendView(self, slots, np.asarray(starts), np.asarray(counts))
 
-    def clear(self, slot: int) -> None:
-        super().clear(slot)
-        self.waiting[slot] = 0
-
 
 class ChainAppendView:
     """Takes the place of ChainState for extending."""
