@@ -17,7 +17,7 @@ from ..common.files import data_folder, read_object, write_atomically
 from ..decoding.target import Target
 from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
 from .draft_forms import PublishedDraft, read_draft
-from .draft_weights import load_draft, within_vocabulary
+from .draft_weights import added_ids, load_draft, widen_embedding, within_vocabulary
 from .hub import download
 
 EMBEDDED = data_folder("checkpoints")
@@ -171,12 +171,15 @@ def load_drafter(name: str, target):
     config = read_config(folder)
     if (config.get("architectures") or ["?"])[0] in LANGUAGE_MODELS:
         small = load_target(name, device=target.device, dtype=target.dtype)
-        _check_equal("a vocabulary of", small.vocab_size, target.vocab_size, "tokens")
-        return SmallLM(small)
+        added = added_ids(small.vocab_size, target)
+        _check_equal("a vocabulary of", small.vocab_size + added, target.vocab_size, "tokens")
+        if added:
+            widen_embedding(small.model, small.vocab_size, added)
+        _warn_of_far_positions(name, small, target)
+        return SmallLM(small, added=added)
     draft = read_draft(name, config, target.num_layers)
     check_pair(draft.kind, draft.config, target)
-    for weakness in far_positions(draft, target):
-        warnings.warn(f"{name} {weakness}", stacklevel=2)
+    _warn_of_far_positions(name, draft, target)
     return _load_draft(folder, draft, target)
 
 
@@ -206,16 +209,22 @@ def _positions(target) -> dict:
     return positions.get("full_attention", positions)
 
 
-def far_positions(draft: PublishedDraft, target) -> list[str]:
-    """What makes a draft weaker far into a text than the target is; the text stays the target's all the same."""
+def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
+    """What makes a draft, a trained one or a small language model, weaker far into a text than the target is; the text stays the
+    target's all the same."""
     found, scaling = [], _positions(target).get("rope_type", "default")
-    if scaling not in ("default", "proportional"):
+    if scaling not in ("default", "proportional", _positions(draft).get("rope_type") if isinstance(draft, Target) else None):
         found.append(f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted "
                      "far into it")
     if draft.max_positions and draft.max_positions < target.max_positions:
         found.append(f"was made for {draft.max_positions} positions, and {target.name} has {target.max_positions}: beyond them the text stays exact, "
                      "and fewer drafts are accepted")
     return found
+
+
+def _warn_of_far_positions(name: str, draft: PublishedDraft | Target, target) -> None:
+    for weakness in far_positions(draft, target):
+        warnings.warn(f"{name} {weakness}", stacklevel=3)
 
 
 def _check_equal(what: str, drafter, target, unit: str) -> None:
