@@ -5,6 +5,7 @@ import re
 import shutil
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -434,6 +435,16 @@ def test_a_wrapped_model_is_the_one_that_generates(drafts, target, wrap, inner):
     generating = model if inner else wrapped
     assert generating.generate(PROMPT, max_new_tokens=20, do_sample=False, pad_token_id=0, custom_generate=drafter).equal(plain)
     assert drafter.answers[0].rounds
+
+
+def test_tokens_that_peft_puts_before_a_prompt_are_not_drafted_around(drafts):
+    wrapped = Wrapper(load_target(str(drafts / "target")).model)
+    for learned in (False, True):
+        wrapped.active_peft_config = SimpleNamespace(is_prompt_learning=learned)
+        if learned:
+            assert_refused("PEFT puts learned tokens before each prompt", CustomGenerate, str(drafts / "dspark"), wrapped)
+        else:
+            assert CustomGenerate(str(drafts / "dspark"), wrapped).target.model is wrapped.base_model["model"]
 
 
 def test_a_quantised_target_lends_what_is_not_quantised(drafts, tmp_path):
