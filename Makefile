@@ -11,7 +11,7 @@ PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
 NBMAKE := --nbmake --nbmake-timeout 900 notebooks
 SETS := oldest middle colab newest
 
-.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges engine
+.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges drafts engine
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -71,6 +71,12 @@ gpu: .venv/tests.stamp
 # Programs that nobody here wrote, asked whether they agree; each in an environment of its own in build/environments.
 judges: .venv/course.stamp
 	$(BIN)/python -m tools.judges.judges $(ARGS); told=$$?; $(BIN)/python scripts/readme.py; exit $$told
+
+# Every form of draft loaded and compared with the drafter it holds, and what inspect fetches of released ones: minutes, and a
+# stopped run goes on.
+drafts: .venv/tests.stamp
+	$(BIN)/python -m tools.drafts $(ARGS)
+	$(BIN)/python scripts/readme.py
 
 # vLLM's server on this machine, asked by the ordinary OpenAI client. No GPU is needed, minutes are.
 engine: .venv/course.stamp

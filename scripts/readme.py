@@ -1,4 +1,5 @@
-"""Write tables between comment markers: the drafters as measured and the lessons into README.md, the judges into docs/judges.md."""
+"""Write tables between comment markers: the drafters as measured and the lessons into README.md, the judges into docs/judges.md, the
+forms of drafts and what was inspected into docs/drafts.md."""
 
 import json
 import sys
@@ -6,12 +7,16 @@ import sys
 from notebooks import ROOT, LessonError, badge, effort, lesson_sources, minutes, read_cells, title
 
 from dspark_lite.common.files import write_text
+from dspark_lite.common.formats import markdown
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
 from dspark_course.figures.scoreboard import benchmark, benchmark_rows
 
 README = ROOT / "README.md"
 JUDGES_PAGE = ROOT / "docs" / "judges.md"
 JUDGES = ROOT / "assets" / "measurements" / "judges.json"
+DRAFTS_PAGE = ROOT / "docs" / "drafts.md"
+DRAFTS = ROOT / "assets" / "measurements" / "drafts.json"
+NOT_MEASURED = "Not measured yet: `make drafts` does."
 
 
 def lessons():
@@ -48,10 +53,37 @@ def judges():
     return "\n".join(lines)
 
 
+def forms():
+    """Return the forms of drafts that were loaded, as recorded, as a markdown table: a line a form."""
+    if not DRAFTS.exists():
+        return NOT_MEASURED
+    rows, said = json.loads(DRAFTS.read_text(encoding="utf-8"))["forms"], json.loads(JUDGES.read_text(encoding="utf-8"))["rows"]
+    asked = {row["compared"].partition(",")[0] for row in said if row["judge"] == "speculators" and "not_run" not in row}
+    lines = []
+    for row in rows:
+        judge = "the drafter itself" + (", speculators" if row["form"].startswith("speculators") and row["drafter"] in asked else "")
+        lines.append([row["drafter"], row["form"], f"{row['greedy']} of {row['of']}", f"{row['sampled']} of {row['of']}", judge])
+    return markdown(["drafter", "form", "greedy, drafts and tokens equal", "sampled", "judge"], lines)
+
+
+def inspected():
+    """Return what `inspect` said of each released draft, as recorded, as a markdown table."""
+    if not DRAFTS.exists():
+        return NOT_MEASURED
+    rows, lines = json.loads(DRAFTS.read_text(encoding="utf-8"))["inspected"], []
+    for row in rows:
+        fits = "fits" if row["fits"] else f"does not fit: {row['reason'].partition(': load')[0]}"
+        lines.append([row["draft"], row["target"], f"{row['kind']}, {row['layers']}", f"{', '.join(map(str, row['taps']))} of {row['of_layers']}",
+                      f"{row['vocabulary']:,}", f"{row['bytes'] / 1e9:.2f} GB", f"{row['fetched'] / 1e3:.0f} kB", fits])
+    return markdown(["draft", "made for", "kind, layers", "taps", "ids", "weights", "fetched", rows[0]["asked"]], lines)
+
+
 TABLES = {  # by page: (begin, end): what stands between them
     README: {("<!-- drafters: written by make notebooks -->", "<!-- end of drafters -->"): drafters,
              ("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): lessons},
-    JUDGES_PAGE: {("<!-- judges: written by make judges -->", "<!-- end of judges -->"): judges}}
+    JUDGES_PAGE: {("<!-- judges: written by make judges -->", "<!-- end of judges -->"): judges},
+    DRAFTS_PAGE: {("<!-- forms: written by make drafts -->", "<!-- end of forms -->"): forms,
+                  ("<!-- inspected: written by make drafts -->", "<!-- end of inspected -->"): inspected}}
 
 
 def render(page, text):

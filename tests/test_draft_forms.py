@@ -1,8 +1,11 @@
 """Drafts as others publish them: the weights of one drafter in every form, and the tokens of that drafter out of each."""
 
 import json
+import re
 import shutil
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -264,8 +267,19 @@ def grown(target, rows: int) -> Target:
     return Target(model.requires_grad_(False))
 
 
+def assert_lossless_without_the_added_ids(target, drafter, known: int, gamma: int) -> None:
+    """By enumeration the text is the target's, the ids from `known` on included, of which none is ever drafted, also where one of
+    them was written last."""
+    plain, drafted = (output_distribution(target, one, None, 3) for one in (None, drafter))
+    assert total_variation(plain, drafted) < 1e-5 and any(max(text) >= known for text, p in plain.items() if p > 1e-3)
+    step, _ = target.prefill(PROMPT % known, drafter.taps)
+    for anchor in range(target.vocab_size):
+        proposal = drafter.propose(drafter.begin(PROMPT % known, step.features), torch.tensor([anchor]), temperature=1.0, generator=None)
+        assert not proposal.probs[..., known:].any() and torch.allclose(proposal.probs.sum(-1), torch.ones(1, gamma))
+
+
 @pytest.mark.parametrize("bare", [False, True])
-@pytest.mark.parametrize("kind", ["dspark", "dspark_rnn", "eagle3"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_target_whose_vocabulary_has_grown_is_served_as_it_is_and_nothing_is_drafted_from_the_padding(tmp_path, kind, bare):
     small, drafters = toy_models(vocab_size=2, gamma=2)
     for parameter in small.model.parameters():
@@ -278,11 +292,24 @@ def test_a_target_whose_vocabulary_has_grown_is_served_as_it_is_and_nothing_is_d
     target = grown(small, 1)
     drafter = load_drafter(str(tmp_path / "draft"), target)
     assert drafter.embed_tokens.weight.data_ptr() == target.model.get_input_embeddings().weight.data_ptr()
-    plain, drafted = (output_distribution(target, one, None, 3) for one in (None, drafter))
-    assert total_variation(plain, drafted) < 1e-5 and any(max(text) > 1 for text, p in plain.items() if p > 1e-3)
-    step, _ = target.prefill(PROMPT % 2, drafter.taps)
-    proposal = drafter.propose(drafter.begin(PROMPT % 2, step.features), torch.tensor([2]), temperature=1.0, generator=None)
-    assert not proposal.probs[..., 2:].any() and torch.allclose(proposal.probs.sum(-1), torch.ones(1, 2))
+    assert_lossless_without_the_added_ids(target, drafter, 2, drafter.gamma)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_small_language_model_reads_the_added_ids_as_nothing_and_drafts_none(tmp_path, tied):
+    small, drafters = toy_models(vocab_size=2, gamma=2)
+    model = drafters["small_lm"].model.model
+    if tied:
+        model.config.tie_word_embeddings = True
+        model.lm_head.weight = model.get_input_embeddings().weight
+    model.save_pretrained(tmp_path / "small")
+    target = grown(small, 1)
+    drafter = load_drafter(str(tmp_path / "small"), target)
+    drafter.gamma = 2
+    assert drafter.model.model.get_input_embeddings().weight[2:].count_nonzero() == 0 and len(drafter.model.model.lm_head.weight) == 2
+    assert_lossless_without_the_added_ids(target, drafter, 2, 2)
+    texts = [generate(target, drafter, PROMPT % 3, max_new_tokens=12, stop_token_ids=(), fast=fast).token_ids for fast in (False, True)]
+    assert texts[0] == texts[1]
 
 
 def test_a_vocabulary_that_differs_by_more_than_padding_is_another_one(drafts, target):
@@ -304,9 +331,12 @@ def test_a_draft_that_cannot_follow_far_says_so_once_and_changes_no_text(drafts,
     assert texts[0] == texts[1]
 
 
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
+
+
 def test_a_target_that_scales_its_positions_is_told_of(drafts, tmp_path):
     shutil.copytree(drafts / "target", tmp_path / "target")
-    set_config(tmp_path / "target", rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16})
+    set_config(tmp_path / "target", rope_parameters=YARN)
     target = load_target(str(tmp_path / "target"))
     with pytest.warns(UserWarning, match=r"does not scale its positions, and .* does \(yarn\): the text stays exact"):
         drafter = load_drafter(str(drafts / "dspark"), target)
@@ -323,6 +353,24 @@ def test_an_lm_head_of_other_weights_is_told_of(drafts, target, tmp_path, recwar
         set_tensors(tmp_path / "dspark", lambda tensors: tensors | {"lm_head.weight": weight.clone()})
         load_drafter(str(tmp_path / "dspark"), target)
         assert sum("has an LM head of other weights" in str(one.message) for one in recwarn) == told
+
+
+@pytest.mark.parametrize(("positions", "told"), [({}, "was made for 64 positions, and .* has 256"),
+                                                 ({"max_position_embeddings": 256}, r"does not scale its positions, and .* does \(yarn\)"),
+                                                 ({"max_position_embeddings": 256, "rope_parameters": YARN}, None)])
+def test_a_small_language_model_that_cannot_follow_far_says_so(drafts, tmp_path, positions, told):
+    """One that scales its positions as the target does says nothing."""
+    scaled = {} if told and "made for" in told else {"rope_parameters": YARN}
+    for name, fields in (("target", {"max_position_embeddings": 256} | scaled), ("small", positions)):
+        shutil.copytree(drafts / "target", tmp_path / name)
+        set_config(tmp_path / name, **fields)
+    target = load_target(str(tmp_path / "target"))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        drafter = load_drafter(str(tmp_path / "small"), target)
+    assert [bool(re.search(told, str(one.message))) for one in found] == [True] if told else not found
+    texts = [generate(target, one, PROMPT, max_new_tokens=30, stop_token_ids=()).token_ids for one in (None, drafter)]
+    assert texts[0] == texts[1]
 
 
 SMALL = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
@@ -398,6 +446,16 @@ def test_a_wrapped_model_is_the_one_that_generates(drafts, target, wrap, inner):
     generating = model if inner else wrapped
     assert generating.generate(PROMPT, max_new_tokens=20, do_sample=False, pad_token_id=0, custom_generate=drafter).equal(plain)
     assert drafter.answers[0].rounds
+
+
+def test_tokens_that_peft_puts_before_a_prompt_are_not_drafted_around(drafts):
+    wrapped = Wrapper(load_target(str(drafts / "target")).model)
+    for learned in (False, True):
+        wrapped.active_peft_config = SimpleNamespace(is_prompt_learning=learned)
+        if learned:
+            assert_refused("PEFT puts learned tokens before each prompt", CustomGenerate, str(drafts / "dspark"), wrapped)
+        else:
+            assert CustomGenerate(str(drafts / "dspark"), wrapped).target.model is wrapped.base_model["model"]
 
 
 def test_a_quantised_target_lends_what_is_not_quantised(drafts, tmp_path):

@@ -1,11 +1,9 @@
 """`inspect`: what a draft is and which target it fits, from a config and the headers of the weights; nothing else is fetched."""
 
 import json
-import struct
-from math import prod
 
 import pytest
-from hub_server import Hub
+from hub_server import FETCHED, Hub, write_headers
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.files import ROOT
@@ -14,22 +12,8 @@ from dspark_lite.models.export import export
 
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())
 TARGETS = json.loads((ROOT / "assets" / "reference" / "released_targets.json").read_text())
-FETCHED = 100_001  # bytes of a file that the client fetches at first, as its header is mostly shorter
 WHOLE = {"dspark": "5 layers, 7 drafts a round from blocks of 7, vanilla head of rank 256, confidence head",
          "dflash": "5 layers, 7 drafts a round from blocks of 7, no sequential head", "eagle3": "1 layer, 7 drafts a round, token by token"}
-
-
-def write_headers(folder, config: dict, tensors: dict[str, list[int]]) -> int:
-    """Writes a config and a safetensors file of the real shapes, whose numbers are not there; their bytes if they were."""
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    header, at = {}, 0
-    for name, shape in tensors.items():
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 2 * prod(shape)]}
-        at = header[name]["data_offsets"][1]
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(2 * FETCHED))
-    return at
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The table of outside judges: who agrees, who does not, who could not be asked; and that a planted error turns its line red."""
 
 import json
+import shutil
 import subprocess
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,14 +12,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
+from helpers import set_tensors
 from packaging.version import Version
+from safetensors.torch import save_file
 
 from dspark_lite.decoding.block_verification import accept_block
 from dspark_lite.decoding.sampling import Verdict, draw, residual
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from tools import environments
-from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers, judges
+from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers, judges, speculators_cases
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
 PROMPTS = [torch.randint(13, (1, 4 + n), generator=torch.Generator().manual_seed(n)) for n in range(3)]
@@ -144,6 +147,25 @@ def test_the_recorded_judges_agree_and_their_page_says_so():
     assert all(row["agreed"] == row["of"] for row in asked)
     table = text[text.index("| judge | asked | agreed |"):]
     assert all(f"{row['agreed']} of {row['of']}" in table and f"{row['judge']} {row['version']}" in table for row in asked)
+
+
+def test_speculators_answers_are_compared_slot_by_slot_and_its_drafts_tensor_by_tensor(monkeypatch, tmp_path):
+    """Our own answers and exports in the place of its: all agree, until one number of each is another."""
+    monkeypatch.setattr(speculators_cases, "TINY", {"dspark": "tiny-dspark", "dflash": "tiny-dflash", "mtp": "tiny-mtp"})
+    target = load_target("tiny-target")
+    asked, drafted, ours = speculators_cases.cases(target, [torch.tensor([[5, 6, 7]])], tmp_path)
+    assert list(drafted) == ["dspark", "dflash", "mtp", speculators_cases.FILLING, speculators_cases.REDUCED]
+    assert ours[f"{speculators_cases.REDUCED}/0/logits"].shape == (7, target.vocab_size // 2) and len(ours["mtp/0/logits"]) == 1
+    for folders in asked["drafts"].values():
+        shutil.copytree(folders["read"], folders["write"])
+    save_file({name: value.clone().contiguous() for name, value in ours.items()}, asked["found"])
+    rows = speculators_cases.compared(target, asked, drafted, ours)
+    assert all(all(agreed) for agreed in rows.values()) and len(rows["dspark, logits by slot"]) == len(rows["dspark, confidence by slot"]) == 7
+    set_tensors(Path(asked["drafts"]["dspark"]["write"]), lambda tensors: tensors | {"norm.weight": tensors["norm.weight"] * 2})
+    ours["dspark/0/logits"] = ours["dspark/0/logits"] + 0.1 * torch.eye(7, target.vocab_size)[[3] * 7] * (torch.arange(7) == 3)[:, None]
+    rows = speculators_cases.compared(target, asked, drafted, ours)
+    assert rows["dspark, logits by slot"] == [True, True, True, False, True, True, True]
+    assert rows["dspark, tensors of the draft that it writes"].count(False) == 1
 
 
 class Completions(BaseHTTPRequestHandler):

@@ -15,7 +15,7 @@ from dspark_lite.common.names import DOMAINS
 from dspark_course.figures import paper_figures
 from dspark_course.measure import studies
 from dspark_course.measure.evaluation import mean_accepted_length
-from dspark_course.replication import our_results
+from dspark_course.replication import our_results, paper_tables
 from dspark_course.replication.our_results import full_round, overhead, round_times
 from dspark_course.making.recipes import load_recipe
 
@@ -107,6 +107,15 @@ def test_the_paper_by_figure():
     assert paper.overhead("dspark")[16] == pytest.approx(0.0131)
     with pytest.raises(DSparkLiteError, match="no claim 'speed of light'"):
         paper.claim("speed of light")
+
+
+def test_the_papers_benchmarks_stand_beside_the_means_of_their_domains():
+    head, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in paper_tables.paper_benchmarks_table().splitlines()]
+    rows = {(row[0], row[1]): dict(zip(head, row)) for row in lines}
+    assert len(rows) == 12 and len(head) == 2 + 9 + 3 + 1
+    found = rows["Eagle3", "Gemma4-12B"]
+    shown = [found[name] for name in ("GSM8K", "Arena-Hard v2", "math, mean", "chat, mean", "mean")]
+    assert shown == ["5.87", "2.72", "5.39", "2.99", "4.38"]
 
 
 def test_tables_escape_and_align():

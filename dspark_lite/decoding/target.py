@@ -41,7 +41,10 @@ def attending(model, implementation: str):
 
 def unwrapped(model):
     """The model of transformers inside what PEFT, torch.compile or a module of one's own has put around it: what `generate`
-    runs, also when it is called on the wrapper."""
+    runs, also when it is called on the wrapper. Raises CheckpointError for a wrapper of PEFT that is more than layers inside."""
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        raise CheckpointError("PEFT puts learned tokens before each prompt of this model (prompt or prefix tuning), which the model inside never "
+                              "sees; drafting needs an adapter inside the layers, such as LoRA")
     return next((module for module in model.modules() if isinstance(module, PreTrainedModel)), model)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 from ..decoding.fast import FastTarget
 from ..decoding.proposal import Proposal, draft_length
@@ -20,17 +21,21 @@ class SmallLMState:
 
 
 class SmallLM:
-    """Drafts with another causal language model over the same vocabulary; it needs no hidden states of the target."""
+    """Drafts with another causal language model over the same vocabulary; it needs no hidden states of the target.
+
+    `added` counts the ids that the target has besides, because its vocabulary was padded or resized: the model must be able to
+    read them, and they are never drafted.
+    """
 
     name = "small_lm"
     taps = ()
 
-    def __init__(self, model: Target, gamma: int = 7):
-        self.model, self.gamma = model, gamma
+    def __init__(self, model: Target, gamma: int = 7, added: int = 0):
+        self.model, self.gamma, self.added = model, gamma, added
 
     def fast(self, gamma: int, backend: str) -> "SmallLM":
         """This drafter on the fast path: a pass reads the anchor, and before it a token of a block that was accepted whole."""
-        return SmallLM(FastTarget(self.model, 2, backend), gamma)
+        return SmallLM(FastTarget(self.model, 2, backend), gamma, self.added)
 
     def begin(self, prompt_ids: torch.Tensor, features=None) -> SmallLMState:
         """Reads the prompt [B, n]."""
@@ -51,7 +56,8 @@ class SmallLM:
         entering = torch.cat([state.unread, anchor[:, None]], 1)
         drawn = []
         for _ in range(draft_length(gamma, self.gamma)):
-            probs = probabilities(self.model.verify(entering, state.cache).logits[:, -1], temperature)
+            logits = self.model.verify(entering, state.cache).logits[:, -1]
+            probs = F.pad(probabilities(logits, temperature), (0, self.added))
             token = draw(probs, generator)
             drawn.append((token, probs))
             entering = token[:, None]

@@ -19,7 +19,7 @@ from ..decoding.target import Target
 from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
 from ..drafters.backbone import Draft
 from .draft_forms import PublishedDraft, read_draft
-from .draft_weights import load_draft, within_vocabulary
+from .draft_weights import added_ids, load_draft, widen_embedding, within_vocabulary
 from .hub import download
 from .weights import of_target
 
@@ -181,13 +181,16 @@ def load_drafter(name: str, target):
     config = read_config(folder)
     if (config.get("architectures") or ["?"])[0] in LANGUAGE_MODELS:
         small = load_target(name, device=target.device, dtype=target.dtype)
-        _check_equal("a vocabulary of", small.vocab_size, target.vocab_size, "tokens")
-        return SmallLM(small)
+        added = added_ids(small.vocab_size, target)
+        _check_equal("a vocabulary of", small.vocab_size + added, target.vocab_size, "tokens")
+        if added:
+            widen_embedding(small.model, small.vocab_size, added)
+        _warn(name, far_positions(small, target))
+        return SmallLM(small, added=added)
     draft = read_draft(name, config, target.num_layers)
     check_pair(draft.kind, draft.config, target)
     drafter = _load_draft(folder, draft, target)
-    for weakness in far_positions(draft, target) + other_head(drafter, target):
-        warnings.warn(f"{name} {weakness}", stacklevel=2)
+    _warn(name, far_positions(draft, target) + other_head(drafter, target))
     return drafter
 
 
@@ -197,7 +200,7 @@ def check_loaded(drafter, target):
         raise CheckpointError(f"the drafter is a {type(drafter).__name__}; give the name of a drafter, or what load_drafter returned")
     target.check_rollback()
     if isinstance(drafter, SmallLM):
-        _check_equal("a vocabulary of", drafter.model.vocab_size, target.vocab_size, "tokens")
+        _check_equal("a vocabulary of", drafter.model.vocab_size + drafter.added, target.vocab_size, "tokens")
     if isinstance(drafter, Draft):
         check_pair(type(drafter), drafter.config, target)
         _check_equal("a target in", drafter.lm_head.weight.dtype, target.dtype, "")
@@ -230,10 +233,11 @@ def _positions(target) -> dict:
     return positions.get("full_attention", positions)
 
 
-def far_positions(draft: PublishedDraft, target) -> list[str]:
-    """What makes a draft weaker far into a text than the target is; the text stays the target's all the same."""
+def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
+    """What makes a draft, a trained one or a small language model, weaker far into a text than the target is; the text stays the
+    target's all the same."""
     found, scaling = [], _positions(target).get("rope_type", "default")
-    if scaling not in ("default", "proportional"):
+    if scaling not in ("default", "proportional", _positions(draft).get("rope_type") if isinstance(draft, Target) else None):
         found.append(f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted "
                      "far into it")
     if draft.max_positions and draft.max_positions < target.max_positions:
@@ -250,6 +254,12 @@ def other_head(drafter, target) -> list[str]:
     ours, theirs = drafter.lm_head.weight[:4096].float(), theirs[:4096].float()
     return [f"has an LM head of other weights than {target.name}: the text stays exact, and few drafts are accepted if it was made for another "
             "target"] * bool((ours - theirs).norm() > 0.05 * theirs.norm())
+
+
+def _warn(name: str, weaknesses: list[str]) -> None:
+    """One warning each, at the line that loads."""
+    for weakness in weaknesses:
+        warnings.warn(f"{name} {weakness}", stacklevel=3)
 
 
 def _check_equal(what: str, drafter, target, unit: str) -> None:

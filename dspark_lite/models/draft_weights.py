@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
+from torch import nn
 
 from ..common.errors import CheckpointError
 from ..drafters import DraftConfig
@@ -20,12 +21,27 @@ MOST_ADDED = 1024  # ids that a target's vocabulary may have more than its draft
 COMPARED = 4096  # rows of a tensor that are read at a time to compare it
 
 
+def added_ids(vocab_size: int, target) -> int:
+    """How many ids a target has that a draft of this vocabulary lacks, because it was padded or resized since; 0 where it has the
+    same vocabulary, or another one."""
+    added = target.vocab_size - vocab_size
+    return added if 0 < added <= min(MOST_ADDED, vocab_size) else 0
+
+
 def within_vocabulary(config: DraftConfig, target) -> DraftConfig:
     """The config of a draft on a target whose vocabulary has been resized or padded since: the draft's own ids stay its outputs,
     so that none of the others is drafted."""
-    if not 0 < target.vocab_size - config.vocab_size <= min(MOST_ADDED, config.vocab_size):
+    if not added_ids(config.vocab_size, target):
         return config
     return replace(config, vocab_size=target.vocab_size, draft_vocab_size=config.draft_vocab_size or config.vocab_size)
+
+
+def widen_embedding(model, vocab_size: int, added: int) -> None:
+    """Gives a language model of transformers so many ids more to read, each as nothing; its LM head stays as it is, tied or not."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and module.num_embeddings == vocab_size:
+            module.weight = nn.Parameter(F.pad(module.weight.detach(), (0, 0, 0, added)), requires_grad=False)
+            module.num_embeddings += added
 
 
 def stored_shapes(draft: PublishedDraft, files: list[Path]) -> dict[str, tuple[int, ...]]:

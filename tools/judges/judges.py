@@ -24,7 +24,7 @@ from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
 from dspark_lite.scheduling.policies import survival, top_k
 from tools import environments
 from tools.asking import DRAFTERS, exported, lab_of, prompts_of
-from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers
+from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers, speculators_cases
 
 MEASURED = ROOT / "assets" / "measurements" / "judges.json"
 SCRATCH = ROOT / "build" / "judges"
@@ -126,6 +126,17 @@ def with_vllm(lab, options):
                     "agreed": sum(agreed), "of": len(agreed)}]
 
 
+def with_speculators(lab, options):
+    prompts = [lab.encode(prompt) for prompt in prompts_of(lab)]
+    shutil.rmtree(SCRATCH / "speculators", ignore_errors=True)
+    asked, drafted, ours = speculators_cases.cases(lab.target, prompts, SCRATCH / "speculators")
+    if options.planted == "tap":
+        move_taps(Path(asked["drafts"]["dspark"]["read"]), "aux_hidden_state_layer_ids")
+    found = asked_of("judge_speculators.py", environments.speculators_environment(), asked)
+    return [{"judge": "speculators", "version": found["version"], "compared": what, "agreed": sum(agreed), "of": len(agreed)}
+            for what, agreed in speculators_cases.compared(lab.target, asked, drafted, ours).items()]
+
+
 def asked_of_vllm(lab, options):
     """What vLLM is asked: every drafter with its kernel called layer by layer, and as it is, beside ours with its mistake."""
     drafters = loaded(lab)
@@ -173,9 +184,14 @@ def planted(asked, options):
         return asked
     folder = SCRATCH / "planted"
     shutil.copytree(EMBEDDED / DRAFTERS["dspark"], folder, dirs_exist_ok=True)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"target_layer_ids": [layer - 1 for layer in config["target_layer_ids"]]}))
+    move_taps(folder, "target_layer_ids")
     return asked | {"drafters": asked["drafters"] | {"dspark": str(folder)}}
+
+
+def move_taps(folder, field):
+    """Has the draft in a folder, which names its taps in a field of its config, read them one layer early."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {field: [layer - 1 for layer in config[field]]}))
 
 
 def warmer():
@@ -190,7 +206,8 @@ def warmer():
     return patch.object(judge_sglang, "fit_sts", wrong)
 
 
-JUDGES = {"transformers": with_transformers, "SGLang": with_sglang, "mlx-dspark": with_mlx, "llama.cpp": with_llama_cpp, "vLLM": with_vllm}
+JUDGES = {"transformers": with_transformers, "SGLang": with_sglang, "mlx-dspark": with_mlx, "llama.cpp": with_llama_cpp, "vLLM": with_vllm,
+          "speculators": with_speculators}
 
 
 def heard(name, lab, options):
