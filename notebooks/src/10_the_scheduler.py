@@ -16,7 +16,7 @@
 #
 # **What you need**: lesson 02 (the lossless rule), lesson 09 (survival).
 #
-# **Sources**: the [DSpark paper](references.md#dspark), section 3.2.2 with Algorithm 1 and equations 9 to 12, section 5.2 for the
+# **Sources**: the [DSpark paper](references.md#dspark), section 3.2.2 with Algorithm 1, section 5.2 for the
 # lagged budget, Appendix A for the reason to stop. [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
@@ -29,11 +29,9 @@ import torch
 import dspark_lite
 from dspark_course.exercises import lesson_10 as exercises
 from dspark_course.exercises.keep import keep
-from dspark_course.exercises.predictions import predict
 from dspark_course.figures import lesson_10 as figures
-from dspark_course.figures import style
 from dspark_course.figures.strip import strip
-from dspark_course.glue import glue
+from dspark_course.glue import claims, glue
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -52,6 +50,8 @@ picture = strip("schedule")
 # request has five drafts, which survive with 0.9, 0.75, 0.6, 0.4 and 0.2. Each request gets the same number of drafts.
 
 # %%
+from dspark_course.exercises.predictions import predict
+
 guess = predict("The best number of drafts, 0 to 5, with 4, with 32 and with 256 requests?", ...)
 
 # %%
@@ -93,7 +93,9 @@ picture = figures.steps_per_second(here, {size: list(times) for size, times in s
 # The $R$ in $\tau$ are the tokens that the target adds itself, one per request. The $R$ in $B$ are the anchors. And $\theta$ is
 # what we are after: expected tokens per second, for all requests together (the paper's $\Theta$).
 #
-# ### Exercise 1 · Expected throughput (code, 5 minutes, easy)
+# ### Exercise 1 · Expected throughput (code)
+# *5 minutes · easy · core.*
+#
 # `cost_table.sps(requests, B)` is SPS at one size.
 
 
@@ -137,7 +139,9 @@ print("SPS(2..8):", *(f"{speed:.0f}" for speed in by_hand.sps(2, range(2, 9)).to
 # Admit the likeliest draft, if it raises $\theta$. Then the next likeliest, and so on. The first one that does not raise $\theta$
 # ends it.
 #
-# ### Exercise 2 · Algorithm 1 (code, 25 minutes, medium). If you do only one, do this
+# ### Exercise 2 · Algorithm 1 (code)
+# *25 minutes · medium · core. If you do only one, do this.*
+#
 # Return how many drafts of each request are verified. `survivals` is a tensor [R, gamma], `sps(B)` a function. You keep this one:
 # it goes into your `my_dspark.py`.
 #
@@ -258,14 +262,14 @@ tempting.beside(f"{exact['retrospective']:.2f}", "exactly")
 picture = figures.appendix(curves, exact, drawn)
 
 # %% tags=["claim"]
-from dspark_course.glue import claims
-
 claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) < 1e-6,
         "taking the top gives 0.85": abs(exact["retrospective"] - 0.85) < 1e-6,
         "both are seen in draws": drawn["retrospective"][1] > 0.7 and drawn["algorithm1"][1] < 0.7 < drawn["algorithm1"][2]})
 
 # %% [markdown]
-# ### Exercise 3 · Why is Algorithm 1 allowed? (think, 10 minutes, hard)
+# ### Exercise 3 · Why is Algorithm 1 allowed? (think)
+# *10 minutes · hard · core.*
+#
 # Lesson 02 says: what decides about position $k$ must be known before token $k$ is drawn. Algorithm 1 sorts *all* survivals of
 # the step, and those were computed from drawn tokens. Why does it keep the rule all the same? Where does the argument need the
 # order, and where the stop?
@@ -405,7 +409,9 @@ picture = figures.lag_timeline()
 # This is what runs: [SGLang](references.md#sglang) and [vLLM](references.md#vllm) both take the best budget of lagged confidences,
 # and neither has Algorithm 1's stop.
 #
-# ### Exercise 4 · A lagged budget (code, 10 minutes, easy)
+# ### Exercise 4 · A lagged budget (code)
+# *10 minutes · easy · core.*
+#
 # `global_optimum(survival, cost_table)` gives the lengths [R] with the highest $\theta$ of all. `top_k(survival, budget)` hands a
 # budget of drafts to the highest survivals.
 #
@@ -498,7 +504,7 @@ claims({"alone, no policy gains over whole blocks": max(values[1].value for by_p
 # and step through the record.
 
 # %%
-from dspark_course.figures import widgets
+from dspark_course.figures import style, widgets
 from dspark_lite.scheduling import fixed
 
 choices = {"algorithm1": algorithm1, "convex": lambda table: algorithm1(table.lower_hull()), "lagged": LaggedTopK,
@@ -520,7 +526,9 @@ panel = widgets.explore(
     step=widgets.slider("step of the record", 20, LAG, 60))
 
 # %% [markdown]
-# ### Exercise 5 · A policy of your own (open, 40 minutes, for those who want more)
+# ### Exercise 5 · A policy of your own (open)
+# *40 minutes · for those who want more.*
+#
 # Write a policy (a function of a proposal that returns lengths [R]) that you expect to beat the string on tiles of 16 with 16
 # requests. Say first why it is lossless. Choose among your ideas by the even steps of `recorded_steps(16)`, and report the odd
 # ones. Then let `find_violation` try to refute you: it has one request and three tokens at most, so make the tile an argument and
