@@ -11,7 +11,6 @@ from dspark_lite import scheduling
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness import find_violation
 from dspark_course.figures import lesson_10 as figures
-from dspark_course.figures import style
 from dspark_course.replication.recorded_steps import (
     recorded_blocks, recorded_steps, replay, tokens_and_seconds, tokens_per_second)
 from dspark_lite.scheduling import global_optimum, schedule, survival

@@ -46,7 +46,7 @@ def lag_timeline():
     """Who decides what, and when: the lagged budget of step t from the confidences of step t - 2 (section 5.2)."""
     fig, axes = figure(width=8.6, height=2.7)
     parts = (("draft", 1.0, BLUE), ("verify", 2.0, GREEN))
-    for row, (title, start) in enumerate((("step t-2", 0.0), ("step t-1", 3.2), ("step t", 6.4))):
+    for title, start in (("step t-2", 0.0), ("step t-1", 3.2), ("step t", 6.4)):
         axes.text(start + 1.5, 0.62, title, ha="center", fontsize=10, weight="bold")
         left = start
         for name, length, colour in parts:

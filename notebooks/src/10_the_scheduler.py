@@ -161,7 +161,6 @@ print("SPS(2..8):", *(f"{speed:.0f}" for speed in by_hand.sps(2, range(2, 9)).to
 # %% tags=["exercise"]
 def algorithm_1(survivals, sps):
     """Verification lengths, a list, for survivals [R, gamma]; sps(B) is steps per second with B tokens in the batch."""
-    lengths = [0] * len(survivals)
     ...
 
 
@@ -206,8 +205,8 @@ generator = torch.Generator().manual_seed(0)
 for _ in range(300):
     R, gamma = torch.randint(1, 9, (2,), generator=generator).tolist()
     alive = (torch.randint(0, 6, (R, gamma), generator=generator) / 5).cumprod(1)
-    table = CostTable(range(1, R * (gamma + 1) + 1), 0.1 + torch.rand(R * (gamma + 1), generator=generator).sort(descending=True).values)
-    assert scheduler(alive, lambda batch: table.sps(R, batch)) == schedule(alive, table).tolist()
+    speeds = 0.1 + torch.rand(R * (gamma + 1) + 1, generator=generator, dtype=torch.float64).sort(descending=True).values
+    assert scheduler(alive, speeds.__getitem__) == schedule(alive, CostTable(range(1, len(speeds)), speeds[1:])).tolist()
 print("300 random cases: yours and the package's agree")
 
 # %% [markdown]
