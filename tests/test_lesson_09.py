@@ -26,9 +26,3 @@ def test_the_gaps_are_drawn_and_weighted_by_blocks(closing):
     assert np.allclose(drawn[0], [[-10, 10, 0]]) and drawn[1] == [[10, 30, 60]]
     assert fig.axes[0].get_title() == "The first 3 drafts survive as predicted, within 10.0 points"
     assert "weighted by blocks they are 4.0 points" in fig.axes[1].get_title()
-
-
-def test_a_panel_of_aucs_names_whole_blocks_of_both(closing):
-    fig = figures.survival_auc({"math": {"confidence head": [0.9, 0.8], "estimator": [0.9, 0.7]},
-                                "chat": {"confidence head": [0.9, 0.6], "estimator": [0.9, 0.5]}}, "a device")
-    assert [axes.get_title() for axes in fig.axes] == ["math, whole blocks: 0.80 against 0.70", "chat, whole blocks: 0.60 against 0.50"]

@@ -1,22 +1,19 @@
 """Lesson 10: the board says why it stopped."""
 
 import math
-import re
 
 import matplotlib.pyplot as plt
-import notebooks
 import numpy as np
 import pytest
 import torch
 
 from dspark_lite import scheduling
-from dspark_lite.common.estimates import Estimate, bootstrap
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness import find_violation
 from dspark_course.exercises import lesson_10
 from dspark_course.figures import lesson_10 as figures
-from dspark_course.figures import style
-from dspark_course.replication import recorded_confidence
+from dspark_course.replication.recorded_steps import (
+    recorded_blocks, recorded_steps, replay, tokens_and_seconds, tokens_per_second)
 from dspark_lite.scheduling import global_optimum, schedule, survival
 from dspark_lite.scheduling.cost_table import CostTable
 
@@ -47,26 +44,6 @@ def test_the_board_says_why_it_stopped(name, says):
     figure = figures.board(proposals(2), 2, name, POLICIES[name], FALLING, "two requests")
     assert says in figure.axes[1].get_title()
     plt.close(figure)
-
-
-def test_titles_say_what_the_stop_costs_and_how_low_algorithm_1_falls(closing):
-    curves = ("smooth", "jagged")
-    lost = {curve: {view: {1: 0.0, 32: worst} for view, worst in (("raw", 0.5), ("monotone", 0.4), ("convex", 0.1))} for curve in curves}
-    assert [axes.get_title() for axes in figures.prices(lost, "CPU").axes] == [f"{curve}: raw up to 50%, convex 10%" for curve in curves]
-    found = {curve: {"algorithm1": {1: Estimate(1.0, 0.9, 1.1), 32: Estimate(0.4, 0.3, 0.5)}} for curve in curves}
-    assert [axes.get_title() for axes in figures.ratios(found, "CPU").axes] == [f"{curve}: Algorithm 1 down to 0.40" for curve in curves]
-
-
-def test_the_swapped_half_is_drawn_pale_and_counts_in_the_titles(closing):
-    loads = {1: 0.0, 32: 0.5}
-    fig = figures.prices({curve: {"raw": loads, "convex": loads} for curve in ("smooth", "measured")}, "CPU",
-                         {"raw": {1: 0.0, 32: 0.7}, "convex": {1: 0.0, 32: 0.1}})
-    assert [axes.get_title() for axes in fig.axes] == ["smooth: raw up to 50%, convex 50%", "measured: raw up to 70%, convex 50%"]
-    assert [sum(line.get_alpha() is not None for line in axes.lines) for axes in fig.axes] == [0, 2]
-    one = {"algorithm1": {1: Estimate(1.0, 0.9, 1.1), 32: Estimate(0.4, 0.3, 0.5)}}
-    swapped = {"algorithm1": {1: Estimate(1.0, 0.9, 1.1), 32: Estimate(0.3, 0.2, 0.4)}}
-    fig = figures.ratios({curve: one for curve in ("smooth", "measured")}, "CPU", swapped)
-    assert [axes.get_title() for axes in fig.axes] == ["smooth: Algorithm 1 down to 0.40", "measured: Algorithm 1 down to 0.30"]
 
 
 def test_the_board_names_the_end_of_the_table_and_of_the_drafts():
@@ -118,23 +95,23 @@ def test_the_search_refutes_the_nearest_end_of_a_tile_of_five(tile, whole, refut
     assert (find_violation(rounded_to_a_tile(tile, whole), cases=12) is not None) == refuted
 
 
-@pytest.fixture(scope="module")
-def lesson():
-    """The names of the lesson's cells that replay recorded steps, run from its source."""
-    scope = {"np": np, "torch": torch, "CostTable": CostTable, "figures": figures, "style": style, **vars(scheduling),
-             "recorded_confidence": recorded_confidence, "stored": recorded_confidence.stored_cost_table(),
-             "measured": recorded_confidence.steps(), "bootstrap": bootstrap}
-    code = [cell.source for cell in notebooks.read_cells(*notebooks.lesson_sources("10")) if cell.cell_type == "code"]
-    for beginning in ("temperatures =", "def record(", "def smooth_seconds(", "def convex(", "loads =", "def ratio(", "def looks_ahead("):
-        (cell,) = (cell for cell in code if re.search(rf"^{re.escape(beginning)}", cell, re.M))
-        for lead, stop in (("loads =", "\n\n\nfor curve"), ("def ratio(", "\n\n\nagainst_all"), ("def looks_ahead(", "\nrivals =")):
-            cell = cell.partition(stop)[0] if beginning == lead else cell
-        exec(cell, scope)
-    plt.close("all")
-    return scope
+def test_a_replay_begins_without_a_memory_and_pays_by_the_batch():
+    steps, accepted = recorded_steps(4, most=6)
+    table = CostTable(range(1, 33), [100.0 / (10 + batch) for batch in range(1, 33)])
+    lagged = scheduling.LaggedTopK(table)
+    first = replay(lagged, steps)
+    assert torch.equal(first, replay(lagged, steps))  # the second replay has forgotten the first
+    rows = tokens_and_seconds(torch.full_like(accepted, 2), accepted, table)
+    assert rows[:, 0].tolist() == (accepted.clamp(max=2).sum(1) + 4).tolist()
+    assert np.allclose(rows[:, 1], (10 + 12) / 100)
+    assert np.isclose(tokens_per_second(rows), rows[:, 0].sum() / rows[:, 1].sum())
 
 
-@pytest.mark.parametrize(("whole", "sees"), [(nearest, True), (lambda tiles: math.floor(tiles + 0.5), True), (math.ceil, False)])
-def test_looking_ahead_is_seen_on_recorded_steps_with_tiles_of_sixteen(lesson, whole, sees):
-    policy = rounded_to_a_tile(16, whole)(lesson["jagged"])
-    assert (lesson["looks_ahead"](policy) is not None) == sees
+def test_recorded_steps_are_the_blocks_of_several_prompts_side_by_side():
+    logits, accepted = recorded_blocks()
+    steps, kept = recorded_steps(3, most=5)
+    apart = len(logits) // 3
+    for step, proposal in enumerate(steps):
+        places = [step, step + apart, step + 2 * apart]
+        assert torch.equal(proposal.confidence_logits, logits[places]) and torch.equal(kept[step], accepted[places])
+    assert len(recorded_steps(64)[0]) == min(240, len(logits) // 64)

@@ -1,6 +1,5 @@
 """Predictions for the released models: bytes and operations counted by hand, launches counted, arithmetic exact; what fits."""
 
-import math
 
 import pytest
 import torch
@@ -8,7 +7,6 @@ import torch
 from dspark_lite.common import paper, recorded
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.rounds import ROUND_PARTS
-from dspark_course.figures import lesson_08
 from dspark_course.measure import roofline
 from dspark_course.measure.roofline import DEVICES, Device, Launches, Prediction, Work
 from dspark_course.measure import shapes
@@ -155,21 +153,3 @@ def test_what_does_not_fit_is_said(monkeypatch):
 def test_an_unknown_device_or_drafter_is_told(asked):
     with pytest.raises(DSparkLiteError, match="there is no prediction of .* devices T4, L4, A100, H200"):
         roofline.predict(*asked)
-
-
-# The figure ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_figure_draws_predictions_hollow_and_measurements_filled():
-    import matplotlib.pyplot as plt
-
-    rows = [Prediction(device, name, 10.0, 40.0, 30.0, 25.0, 10**10, True) for device in ("T4", "L4") for name in ("plain", "small_lm", "dspark")]
-    fig = lesson_08.predicted_speed(rows, {"dspark": 4.0}, [{"drafter": "dspark", "tokens_per_second": 70.0}], "a GPU")
-    speed, parts = fig.axes
-    hollow = [line for line in speed.lines if line.get_markerfacecolor() == "none"]
-    assert [list(line.get_ydata()) for line in hollow] == [[1e3 / 50] * 2, [80.0] * 2]  # the small LM has no accepted length
-    measured, = [line for line in speed.lines if line.get_markerfacecolor() != "none"]
-    assert list(measured.get_ydata()) == [70.0]
-    assert "prediction" in fig.get_suptitle() and parts.get_xlabel() == "milliseconds per round on T4"
-    assert math.isclose(max(bar.get_width() for bar in parts.patches), 40.0)
-    plt.close(fig)

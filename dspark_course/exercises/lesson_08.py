@@ -1,8 +1,11 @@
-"""Checkers of lesson 08: placing tensors, what a draft adds to the memory, ties of logits, causes of failures."""
+"""Checkers of lesson 08: placing tensors, ties of logits, the first difference of two programs, causes of failures."""
+
+import copy
 
 import numpy as np
 import torch
 
+from dspark_lite.drafters import DSpark
 from .checking import Exercise, Mistake, Step, checker, finished
 
 
@@ -29,11 +32,6 @@ def place(asked, found):
 def third(names):
     """An answer with the right first two sets and the third of `names(asked, found)`."""
     return lambda asked, found: (missing(asked, found), unexpected(asked, found), names(asked, found))
-
-
-def numel(shape):
-    """How many numbers a tensor of this shape has."""
-    return torch.Size(shape).numel()
 
 
 def differing(part):
@@ -65,7 +63,7 @@ check_place = Exercise(place, Step([(ASKED, FOUND)], {
     "a tensor of another shape went unnoticed: equal names are not enough, compare their shapes.":
         third(lambda a, f: set()),
     "compare whole shapes: two of them may agree in one dimension, or in how many numbers they hold.": (
-        differing(lambda shape: shape[0]), differing(lambda shape: shape[-1]), differing(numel)),
+        differing(lambda shape: shape[0]), differing(lambda shape: shape[-1]), differing(lambda shape: torch.Size(shape).numel())),
     "you listed the tensors that fit; the third set holds those whose shapes differ.":
         third(lambda a, f: {name for name in a if a[name] == f.get(name)}),
     "the third set holds all names that both know; only those whose shapes differ are misshapen.":
@@ -84,48 +82,103 @@ check_place = Exercise(place, Step([(ASKED, FOUND)], {
     three_sets))
 
 
-def counting(numbers_of=numel, counted=lambda name, copies: name not in copies, factor=lambda size: size):
-    """The bytes of tensors that are `counted`, of `numbers_of(shape)` numbers with `factor(bytes_per_number)` bytes."""
-    return lambda shapes, copies, size: factor(size) * sum(
-        numbers_of(shape) for name, shape in shapes.items() if counted(name, copies))
+def first_difference(ours, theirs, allowed):
+    """The name of the first tensor that two programs compute differently, by more than `allowed`, or "nowhere"."""
+    for name, tensor in ours.items():
+        if (tensor - theirs[name]).abs().max() > allowed:
+            return name
+    return "nowhere"
 
 
-def added_bytes(shapes, copies, size):
-    """Bytes that a draft adds to the target that lies in memory."""
-    return counting()(shapes, copies, size)
+def named(name):
+    """A name, or "nowhere"."""
+    if not isinstance(name, str):
+        raise Mistake('return the name of a tensor, or "nowhere" where no two differ.')
+    return {name}
 
 
-def whole(answer):
-    """A whole number of bytes."""
-    if isinstance(answer, float) and answer.is_integer():
-        raise Mistake("bytes are counted in whole numbers; yours is a float.")
-    return answer
+def _traced(*tensors):
+    return dict(zip(("features", "layer 1: values", "layer 1: keys", "layer 2: keys", "logits"), tensors))
 
 
-SHAPES = {"embed_tokens.weight": (50, 8), "lm_head.weight": (50, 8), "fc.weight": (8, 24), "norm.weight": (8,)}
-COPIES = {"embed_tokens.weight", "lm_head.weight"}
-OWN_HEAD = {"embed_tokens.weight": (50, 8), "lm_head.weight": (20, 8), "markov_head.markov_w1.weight": (50, 2)}
-check_added_bytes = Exercise(added_bytes, Step([(SHAPES, COPIES, 2), (SHAPES, COPIES, 4), (OWN_HEAD, {"embed_tokens.weight"}, 2)], {
-    "the copies are counted too. The draft uses the target's own tensors in their place; they are held once.":
-        counting(counted=lambda name, copies: True),
-    "those are the copies alone, which add nothing; count everything else.":
-        counting(counted=lambda name, copies: name in copies),
-    "one of the two copies is still counted; both the embedding and the LM head are shared.":
-        counting(counted=lambda name, copies: name != "embed_tokens.weight"),
-    "a name does not say whether its tensor is a copy, `copies` does: a draft may have an LM head of its own.": (
-        counting(counted=lambda name, copies: name not in COPIES),
-        counting(counted=lambda name, copies: "embed" not in name and "head" not in name)),
-    "those are numbers; each takes `bytes_per_number` bytes.":
-        counting(factor=lambda size: 1),
-    "every number is taken for 2 bytes; how many it takes is `bytes_per_number`.":
-        counting(factor=lambda size: 2),
-    "a matrix holds rows times columns numbers, not rows plus columns.":
-        counting(sum),
-    "those are bits; a number of 16 bits takes 2 bytes.":
-        counting(factor=lambda size: 8 * size),
-    "a norm's weight has one dimension, so there is no `shape[1]`; multiply as many dimensions as a shape has.":
-        counting(lambda shape: shape[0] * shape[1]),
-}, "add up the numbers of all tensors that are no copies, times the bytes of a number.", whole))
+A, B = torch.tensor([1.0, -2.0, 3.0]), torch.tensor([[0.5, 4.0]])
+TRACES = [(_traced(A, B, A, B, A), _traced(A, B + 1e-6, A, B - 0.5, A + 3.0), 1e-4),
+          (_traced(A, B, A, B, A), _traced(A - 0.2, B, A + 5.0, B, A), 1e-4),
+          (_traced(A, B, A, B, A), _traced(A, B, A + 1e-5, B, A), 1e-4),
+          (_traced(A, B, A, B, A), _traced(A, B, A + torch.tensor([0.9, -0.9, 0.0]), B, A + 0.1), 1e-4)]
+
+
+def by(error, choose=lambda errors, allowed: next((name for name, value in errors.items() if value > allowed), "nowhere")):
+    """An answer that chooses from {name: error}."""
+    return lambda ours, theirs, allowed: choose({name: error(ours[name], theirs[name]) for name in ours}, allowed)
+
+
+def largest(ours, theirs):
+    """The largest absolute error."""
+    return (ours - theirs).abs().max()
+
+
+check_first_difference = Exercise(first_difference, Step(TRACES, {
+    "that is the tensor with the largest error. Errors grow on their way; the first one names the place.":
+        by(largest, lambda errors, allowed: max(errors, key=errors.get) if max(errors.values()) > allowed else "nowhere"),
+    "that is the last one that differs, and all after the first only pass its error on.":
+        by(largest, lambda errors, allowed: next((name for name, value in reversed(errors.items()) if value > allowed), "nowhere")),
+    "rounding is not excused: compare with `allowed`.":
+        by(largest, lambda errors, allowed: next((name for name, value in errors.items() if value > 0), "nowhere")),
+    "a difference below zero counts as well; take absolute values first.":
+        by(lambda ours, theirs: (ours - theirs).max()),
+    "differences of opposite sign cancel in a sum or a mean; take the largest absolute one.":
+        (by(lambda ours, theirs: (ours - theirs).sum().abs()), by(lambda ours, theirs: (ours - theirs).mean().abs())),
+    "you return the first name whether it differs or not.":
+        lambda ours, theirs, allowed: next(iter(ours)),
+    "those are all names that differ; return the first.":
+        lambda ours, theirs, allowed: ",".join(name for name in ours if largest(ours[name], theirs[name]) > allowed),
+}, "go through the tensors in order and return the name of the first whose largest absolute difference is above `allowed`.", named))
+
+
+class FirstNorm(DSpark):
+    """A DSpark with the mistake that stood in an engine: the context's keys of every layer are normed with the first layer's weight."""
+
+    def extend_context(self, cache, features):
+        """Appends the context's keys and values, as the engine did."""
+        norms = [layer.self_attn.k_norm for layer in self.layers]
+        for layer in self.layers:
+            layer.self_attn.k_norm = norms[0]
+        super().extend_context(cache, features)
+        for layer, norm in zip(self.layers, norms):
+            layer.self_attn.k_norm = norm
+
+
+def as_in_the_engine(drafter):
+    """The drafter with the engine's mistake; it shares the weights."""
+    mistaken = copy.copy(drafter)
+    mistaken.__class__ = FirstNorm
+    return mistaken
+
+
+@torch.inference_mode()
+def trace(target, drafter, ids):
+    """What a DSpark computes up to the logits of its first block after ids [1, n], {name: tensor} in the order of computation."""
+    step, _ = target.prefill(ids, drafter.taps)
+    found = {"taps of the target": step.features, "taps, projected": drafter.fc(step.features), "taps, normed": drafter.context(step.features)}
+    normed, hooks = [], []
+    for norm in {layer.self_attn.k_norm for layer in drafter.layers}:
+        hooks.append(norm.register_forward_hook(lambda module, given, output: normed.append(output)))
+    cache, anchor = drafter.begin(ids, step.features), step.logits[:, -1].argmax(-1)
+    for hook in hooks:
+        hook.remove()
+    for number, layer in enumerate(drafter.layers):
+        attention = layer.self_attn
+        found |= {f"layer {number + 1}: values": cache.values[number][:, :, :cache.length].clone(),
+                  f"layer {number + 1}: keys, projected": attention.split(attention.k_proj(found["taps, normed"])),
+                  f"layer {number + 1}: keys, normed": normed[number],
+                  f"layer {number + 1}: keys, rotated": cache.keys[number][:, :, :cache.length].clone()}
+    return found | {"logits of the block": drafter.draw_block(drafter.block_hidden(cache, anchor), anchor, 0.0, None)[1]}
+
+
+def two_programs(target, drafter, ids):
+    """The traces of a DSpark after ids [1, n]: ours, and that of the program with the mistake."""
+    return trace(target, drafter, ids), trace(target, as_in_the_engine(drafter), ids)
 
 
 def is_tie(logits, ours, theirs, allowed):

@@ -1,92 +1,58 @@
-"""Checkers of lesson 09: survival and its outcome, ECE from bins, sequential temperature scaling, a block cut short."""
+"""Checkers of lesson 09: survival, ECE from bins, sequential temperature scaling."""
 
 import numpy as np
+import torch
 from scipy.special import expit
 
 from dspark_lite.scheduling.calibration import ece, survived
 from .checking import Exercise, Mistake, Step
 
 
-def at_least(accepted, k):
-    """Whether a prefix of k drafts survived in blocks that accepted so many."""
-    return accepted >= k
+class SmallDraft:
+    """A draft as `my_dspark.Draft` holds it, with the three tensors that the confidence head reads: `w` by their names."""
+
+    def __init__(self, seed: int, vocab_size: int = 6, rank: int = 3, hidden_size: int = 4):
+        generator = torch.Generator().manual_seed(seed)
+        self.w = {"markov_head.markov_w1.weight": torch.randn(vocab_size, rank, generator=generator),
+                  "confidence_head.proj.weight": torch.randn(1, hidden_size + rank, generator=generator),
+                  "confidence_head.proj.bias": torch.randn(1, generator=generator)}
 
 
-def predicting(forecast):
-    """An answer whose outcome is right; `forecast(confidence)` is its prediction."""
-    return observing(at_least, forecast)
+def head(draft, hidden, tokens, order=lambda hidden, before: torch.cat([hidden, before], -1), bias=1.0):
+    """Confidence logits [g] from hidden states [g, H] and one token per slot."""
+    inputs = order(hidden, draft.w["markov_head.markov_w1.weight"][list(tokens)])
+    return inputs @ draft.w["confidence_head.proj.weight"][0] + bias * draft.w["confidence_head.proj.bias"][0]
 
 
-def observing(happened, forecast=lambda confidence: confidence.cumprod(1)):
-    """An answer whose outcome is `happened(accepted, position)`, and whose prediction is right."""
-    return lambda confidence, accepted: (
-        forecast(confidence), happened(accepted[:, None], np.arange(1, confidence.shape[1] + 1)))
+def survival(draft, hidden, anchor, drafts):
+    """The chance [g] that the block survives up to each position: the product of the confidences."""
+    return torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]])).cumprod(0)
 
 
-def prediction_and_outcome(confidence, accepted):
-    """Predicted survival, and whether it survived, [N, g] each."""
-    return observing(at_least)(confidence, accepted)
-
-
-def pair(answer):
-    """Two arrays."""
-    if len(answer) != 2:
-        raise Mistake("return two arrays: the prediction, then the outcome.")
-    prediction, outcome = answer
-    return prediction, outcome
-
-
-CONFIDENCE = np.array([[0.9, 0.8, 0.5], [0.6, 0.7, 0.9], [0.95, 0.4, 0.3], [0.8, 0.9, 0.75]])
-BLOCKS = [(CONFIDENCE, np.array([3, 0, 1, 2]))]
-PREDICTION = Step(BLOCKS, {
+BLOCKS = [(SmallDraft(seed), torch.randn(4, 4, generator=torch.Generator().manual_seed(seed)), 2, [1, 5, 0, 3]) for seed in (0, 1)]
+check_survival = Exercise(survival, Step(BLOCKS, {
     "that is the confidence of each position by itself. It holds given that all before survived; a prefix survives only "
     "if each of its tokens does, so multiply along the block.":
-        predicting(lambda c: c),
-    "that is the chance that the tokens before it survive; its own confidence belongs to the prefix too.":
-        predicting(lambda c: np.insert(c.cumprod(1), 0, 1, 1)[:, :-1]),
-    "you multiplied over the blocks; blocks have nothing to do with one another, positions of a block have.":
-        predicting(lambda c: c.cumprod(0)),
-    "cumprod without an axis runs through all blocks as one long row; give it the axis of the positions, 1.":
-        predicting(lambda c: c.cumprod()),
-    "you added; the chance that all of them happen is a product.":
-        predicting(lambda c: c.cumsum(1)),
-    "you averaged along the block; the chance that all of them happen is a product.":
-        predicting(lambda c: c.cumsum(1) / np.arange(1, 4)),
-    "you took the lowest confidence so far; the prefix is less likely than that, for each token can be rejected.":
-        predicting(lambda c: np.minimum.accumulate(c, 1)),
-    "those are averages over the blocks; every block has its own row.":
-        predicting(lambda c: c.cumprod(1).mean(0)),
-    "the order is the other way round: the prediction comes first, then the outcome.":
-        lambda confidence, accepted: prediction_and_outcome(confidence, accepted)[::-1],
-    "counts [N] do not line up with positions [g]: give them a second axis, accepted[:, None].":
-        (lambda confidence, accepted: (confidence.cumprod(1), accepted >= np.arange(1, confidence.shape[1] + 1)),
-         lambda confidence, accepted: (confidence.cumprod(1), np.arange(1, confidence.shape[1] + 1) <= accepted)),
-    "return two arrays: the prediction, then the outcome.":
-        lambda confidence, accepted: confidence.cumprod(1),
-}, "the predicted survival is the running product of the confidences along a block.", lambda answer: pair(answer)[0])
-OUTCOME = Step(BLOCKS, {
-    "off by one: a prefix of k drafts survived where at least k were accepted; you ask for more than k.":
-        observing(lambda accepted, k: accepted > k),
-    "off by one: positions count from 1, so with 0 accepted drafts no prefix survived.":
-        observing(lambda accepted, k: accepted >= k - 1),
-    "you ask for exactly k; a block that accepted more has kept the prefix of k as well.":
-        observing(lambda accepted, k: accepted == k),
-    "that is where the prefix did not survive.":
-        observing(lambda accepted, k: accepted < k),
-    "that is the position where the block ended, the first refused one.":
-        observing(lambda accepted, k: accepted == k - 1),
-}, "the prefix of k drafts survived where at least k drafts were accepted.", lambda answer: pair(answer)[1])
-
-
-def leaves_its_arguments(function) -> None:
-    """Raises Mistake where `function` writes into the confidences that it is given."""
-    confidence, accepted = (values.copy() for values in BLOCKS[0])
-    function(confidence, accepted)
-    if not np.array_equal(confidence, CONFIDENCE):
-        raise Mistake("both arrays are right, but your function changes `confidence` itself; put the survivals into a new array.")
-
-
-check_outcome = Exercise(prediction_and_outcome, PREDICTION, OUTCOME, manner=leaves_its_arguments)
+        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]])),
+    "the head read x_k, the token that it judges. It reads x_(k-1): the anchor for the first slot, then each draft but the last.":
+        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, drafts)).cumprod(0),
+    "those are confidence logits; the chance is their sigmoid.":
+        (lambda draft, hidden, anchor, drafts: head(draft, hidden, [anchor, *drafts[:-1]]),
+         lambda draft, hidden, anchor, drafts: head(draft, hidden, [anchor, *drafts[:-1]]).cumprod(0)),
+    "you multiplied the logits; take the sigmoid first, then the product.":
+        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]]).cumprod(0)),
+    "the bias of the confidence head is missing.":
+        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]], bias=0.0)).cumprod(0),
+    "the hidden state comes first, then the row of W1: the weights are stored in that order.":
+        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(
+            draft, hidden, [anchor, *drafts[:-1]], order=lambda h, before: torch.cat([before, h], -1))).cumprod(0),
+    "you added; the chance that all of them survive is a product.":
+        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]])).cumsum(0),
+    "that is the survival before each position; its own confidence belongs to it.":
+        lambda draft, hidden, anchor, drafts: torch.cat([torch.ones(1), survival(draft, hidden, anchor, drafts)[:-1]]),
+    "the anchor was read in every slot; from the second slot on the token before is a draft.":
+        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor] * len(drafts))).cumprod(0),
+}, "c_k is the sigmoid of w [h_k ; W1[x_(k-1)]] + bias, and survival is the running product of the c_k."))
 
 
 def of_gaps(rule):
@@ -239,92 +205,3 @@ check_sequential = Exercise(sequential, Step([(*miscalibrated(), grid, ece) for 
         lambda z, outcome, grid, error: one_for_all(z, outcome, grid, error)[:1],
 }, "for each position try every temperature on its logits, multiply by the survival that the earlier temperatures give, "
    "and keep the one with the least error.", three_temperatures))
-
-
-def prefix(confidence, least):
-    """How many positions [N] stand before the first below the threshold."""
-    return (confidence >= least).cumprod(1).sum(1)
-
-
-def cutting(length_of=prefix, kept_of=np.minimum, count=lambda kept, length: (kept.mean() + 1, (length - kept).mean())):
-    """An answer that counts the drafts `kept_of(accepted, length)` of blocks cut to `length_of(confidence, least)`."""
-    def cut(confidence, accepted, least):
-        length = length_of(confidence, least)
-        return count(kept_of(accepted, length), length)
-
-    return cut
-
-
-def cut(confidence, accepted, least):
-    """Tokens (accepted with bonus, rejected) per round of blocks cut at `least`."""
-    return cutting()(confidence, accepted, least)
-
-
-def two_means(answer):
-    """Accepted and rejected per round."""
-    if isinstance(answer, (int, float)):  # np.float64 among them
-        raise Mistake("return two numbers: tokens accepted per round, then drafts rejected per round.")
-    accepted, rejected = answer
-    if np.ndim(accepted):
-        raise Mistake("those are values of single blocks; return the means over all blocks.")
-    return accepted, rejected
-
-
-def first_below(confidence, least):
-    """The place [N] of the first confidence below the threshold, as argmax gives it: 0 where there is none."""
-    return (confidence < least).argmax(1)
-
-
-CUT_CONFIDENCE = np.array([[0.9, 0.8, 0.3, 0.95], [0.4, 0.9, 0.9, 0.9], [0.9, 0.6, 0.85, 0.8], [0.75, 0.7, 0.9, 0.2],
-                           [0.95, 0.2, 0.9, 0.9]])  # one of them is the threshold itself
-check_cut = Exercise(cut, Step([(CUT_CONFIDENCE, np.array([4, 2, 3, 0, 1]), 0.6)], {
-    "a confidence that equals the threshold reaches it: cut what is below `least`, and keep `>=`.":
-        cutting(lambda c, least: (c > least).cumprod(1).sum(1)),
-    "you verified the first position below the threshold too; cut before it.":
-        cutting(lambda c, least: np.minimum(prefix(c, least) + 1, 4)),
-    "your length is one too large: it counts the drafts before the first one below the threshold, and neither that one nor the "
-    "anchor.":
-        cutting(lambda c, least: prefix(c, least) + 1),
-    "a block with no confidence below the threshold came out with length 0: `argmax` of a row that is all False is 0. It is "
-    "not cut at all.":
-        cutting(first_below),
-    "the order is the other way round: accepted first, then rejected.":
-        lambda *case: cut(*case)[::-1],
-    "that is the acceptance rate and what it leaves; return tokens per round.":
-        cutting(count=lambda kept, length: ((kept + 1).sum() / (length + 1).sum(), 1 - (kept + 1).sum() / (length + 1).sum())),
-    "return two numbers: tokens accepted per round, then drafts rejected per round.":
-        cutting(count=lambda kept, length: (kept + 1).sum() / (length + 1).sum()),
-    "those are values of single blocks; return the means over all blocks.":
-        cutting(count=lambda kept, length: (kept + 1, length - kept)),
-    "you kept every position above the threshold, with holes between them. What stands after a gap cannot be verified: "
-    "cut at the first position below.":
-        cutting(lambda c, least: (c >= least).sum(1)),
-    "you cut where the survival, the product, falls below the threshold; a threshold looks at each confidence by itself.":
-        cutting(lambda c, least: (c.cumprod(1) >= least).sum(1)),
-    "drafts after the cut are not verified, so they cannot be accepted: at most the length of the cut block is.":
-        (cutting(kept_of=lambda accepted, length: accepted),
-         lambda confidence, accepted, least: (accepted.mean() + 1, cut(confidence, accepted, least)[1])),
-    "the bonus is missing: every round commits one token of the target's own.":
-        cutting(count=lambda kept, length: (kept.mean(), (length - kept).mean())),
-    "every round commits one token of the target's own, after a refusal as well; here it always counts as the bonus.":
-        (cutting(count=lambda kept, length: ((kept + (kept == length)).mean(), (length - kept).mean())),
-         lambda *case: (cut(*case)[0] - (case[1] < 4).mean(), cut(*case)[1])),
-    "a block that is cut before its first refusal has no rejected draft; length - accepted is below 0 there.":
-        lambda *case: (cut(*case)[0], (prefix(case[0], case[2]) - case[1]).mean()),
-    "a block may be cut to nothing: the target then verifies the anchor alone.":
-        cutting(lambda c, least: np.maximum(prefix(c, least), 1)),
-    "all drafts from the refused one on were verified in vain, so all of them are rejected: the refused one and those after it.":
-        (cutting(count=lambda kept, length: (kept.mean() + 1, (kept < length).mean())),
-         cutting(count=lambda kept, length: (kept.mean() + 1, np.maximum(length - kept - 1, 0).mean()))),
-    "rejected are drafts that were verified and refused; those after the cut were never verified.":
-        cutting(count=lambda kept, length: (kept.mean() + 1, (4 - kept).mean())),
-    "those are sums over all blocks; tokens per round are means.":
-        cutting(count=lambda kept, length: (kept.sum() + len(kept), (length - kept).sum())),
-    "the bonus is not a draft and is never rejected.":
-        (cutting(count=lambda kept, length: (kept.mean() + 1, (length - kept - 1).mean())),
-         cutting(count=lambda kept, length: (kept.mean() + 1, (length + 1 - kept).mean())),
-         cutting(count=lambda kept, length: (kept.mean(), (length + 1 - kept).mean()))),
-    "you verified what lies below the threshold and cut what lies above.":
-        cutting(lambda c, least: (c < least).cumprod(1).sum(1)),
-}, "cut each block at the first confidence below the threshold; accepted is at most that length, rejected the rest of it.",
-    two_means))

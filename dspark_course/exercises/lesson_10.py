@@ -1,51 +1,10 @@
-"""Checkers of lesson 10: the order of admission, expected throughput, where Algorithm 1 stops, a lagged budget."""
+"""Checkers of lesson 10: expected throughput, Algorithm 1, a lagged budget."""
 
 import torch
 
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.policies import global_optimum, schedule, survival, top_k
+from dspark_lite.scheduling.policies import global_optimum, schedule, top_k
 from .checking import Exercise, Step
-
-
-def by_position(confidence):
-    """All pairs (request, position), position by position."""
-    requests, gamma = confidence.shape
-    return [(r, k) for k in range(gamma) for r in range(requests)]
-
-
-def ranked(value, pairs, sign=-1):
-    """Pairs by their value, the highest first, ties as they come."""
-    return sorted(pairs, key=lambda pair: sign * value[pair].item())
-
-
-def admission_order(confidence):
-    """Pairs (request, position), both from 0, in the order of their admission."""
-    return ranked(survival(confidence), by_position(confidence))
-
-
-check_order = Exercise(admission_order, Step([
-    (torch.tensor([[0.9, 0.8, 0.5], [0.6, 0.95, 1.0]]),), (torch.tensor([[0.9, 0.0], [0.7, 0.8]]),)], {
-    "you sorted by confidence. That of a late position can exceed that of an early one, so prefixes get holes; sort by "
-    "survival, the product of confidences up to the position.":
-        lambda c: ranked(c, by_position(c)),
-    "of two equal survivals of one block the later position came first, which leaves a hole; break ties by position.":
-        lambda c: ranked(survival(c), by_position(c)[::-1]),
-    "the lowest survival came first; begin with the highest.":
-        lambda c: ranked(survival(c), by_position(c), sign=1),
-    "you went request by request; all tokens of the batch compete, so sort them together.":
-        lambda c: sorted(by_position(c)),
-    "you went position by position; a sure second draft comes before another request's doubtful first.":
-        by_position,
-    "tokens of survival 0 are missing; list all, those come last.":
-        lambda c: [(r, k) for r, k in admission_order(c) if survival(c)[r, k] > 0],
-    "the pairs are (position, request); write (request, position).":
-        lambda c: [(k, r) for r, k in admission_order(c)],
-    "requests and positions count from 0.":
-        (lambda c: [(r, k + 1) for r, k in admission_order(c)],
-         lambda c: [(r + 1, k + 1) for r, k in admission_order(c)]),
-    "the product runs over the requests; survival is the product along a block.":
-        lambda c: ranked(c.cumprod(0), by_position(c)),
-}, "sort the pairs (request, position) by survival, the highest first, ties by position."))
 
 
 def expected_throughput(admitted, requests, cost_table):
@@ -81,42 +40,99 @@ check_theta = Exercise(expected_throughput, Step(
     }, "theta = (requests + sum of admitted survivals) * SPS(requests + number admitted)."))
 
 
-def leading(keeps):
-    """An answer that counts the leading tokens for which `keeps(theta)` [n] holds."""
-    return lambda theta: int(keeps(theta).long().cumprod(0).sum())
+class Speeds:
+    """SPS as a function of the tokens in the batch: the first number is that of an empty batch, which nobody should ask for."""
+
+    def __init__(self, *steps_per_second):
+        self.steps_per_second = steps_per_second
+
+    def __call__(self, batch) -> float:
+        return self.steps_per_second[int(batch)]
 
 
-def admitted(theta):
-    """How many tokens Algorithm 1 admits, from theta [n + 1] after 0, 1, ... n of them."""
-    return leading(lambda theta: theta.diff() > 0)(theta)
+def admitting(survivals, sps, *, order=sorted, anchors=None, committed=None, admit=lambda after, before: after > before,
+              over=0):
+    """Lengths by Algorithm 1, or by one of its misreadings: another order of the triples (-survival, position, request), other
+    numbers of anchors in the batch or of tokens that they commit, another rule to admit, some tokens too many."""
+    lengths = [0] * len(survivals)
+    batch = len(survivals) if anchors is None else anchors
+    expected = float(len(survivals) if committed is None else committed)
+    tokens = order((-chance, k, r) for r, row in enumerate(survivals.tolist()) for k, chance in enumerate(row))
+    for minus_chance, _, request in tokens:
+        if not admit((expected - minus_chance) * sps(batch + 1), expected * sps(batch)):
+            lengths[request] += over
+            break
+        expected, batch, lengths[request] = expected - minus_chance, batch + 1, lengths[request] + 1
+    return lengths
 
 
-THETAS = [[2.0, 2.5, 2.4, 2.7, 3.0, 2.9], [3.0, 2.9, 3.2], [1.0, 1.5, 1.5, 1.8], [1.0, 1.1, 1.2],
-          [2.0, 2.6, 2.2, 2.3, 1.9, 2.8], [1.0]]
-check_stop = Exercise(admitted, Step([(torch.tensor(theta, dtype=torch.double),) for theta in THETAS], {
-    "that is the highest theta of all. A place after the first fall is reached because of survivals that were computed "
-    "from drafts already drawn: lossy. Stop at the first token that does not raise theta.":
-        lambda theta: theta.argmax(),
-    "you went on after a token failed and admitted whatever beats the best so far; the first failure ends it.":
-        lambda theta: sum(theta[k] > theta[:k].max() for k in range(1, len(theta))),
-    "you counted every rise, those after the first fall too; the first failure ends it.":
-        lambda theta: (theta.diff() > 0).sum(),
+def algorithm_1(survivals, sps):
+    """Verification lengths, a list, for survivals [R, g]; sps(B) is steps per second with B tokens in the batch."""
+    return admitting(survivals, sps)
+
+
+def by_request(tokens):
+    """The triples request by request."""
+    return sorted(tokens, key=lambda token: (token[2], token[1]))
+
+
+def columns(tokens):
+    """The triples position by position."""
+    return sorted(tokens, key=lambda token: token[1:])
+
+
+def highest(survivals, sps):
+    """The lengths with the highest theta of all."""
+    table = CostTable(range(1, survivals.numel() + len(survivals) + 1),
+                      [sps(batch) for batch in range(1, survivals.numel() + len(survivals) + 1)])
+    return global_optimum(survivals, table).tolist()
+
+
+def every_rise(survivals, sps):
+    """Lengths that count each token at which theta of the whole order rises."""
+    lengths, expected = [0] * len(survivals), float(len(survivals))
+    for batch, (minus_chance, _, request) in enumerate(
+            sorted((-chance, k, r) for r, row in enumerate(survivals.tolist()) for k, chance in enumerate(row)), len(survivals)):
+        lengths[request] += (expected - minus_chance) * sps(batch + 1) > expected * sps(batch)
+        expected -= minus_chance
+    return lengths
+
+
+SURVIVALS = torch.tensor([[0.9, 0.72, 0.36], [0.6, 0.54, 0.48]])
+SCHEDULES = [(SURVIVALS, Speeds(120, 115, 110, 100, 95, 90, 85, 70, 68)), (SURVIVALS, Speeds(130, 120, 110, 100, 85, 84, 83, 82, 81)),
+             (torch.tensor([[0.5], [0.5]]), Speeds(12, 11, 10, 7.9, 7)), (torch.tensor([[0.5], [0.5]]), Speeds(12, 11, 10, 8, 5)),
+             (torch.tensor([[0.8, 0.8, 0.1]]), Speeds(9, 8, 7, 6, 5.5)),
+             (torch.tensor([[0.6, 0.3], [0.5, 0.1]]), Speeds(21, 20, 19, 12, 11.5, 11.4, 11.3)),
+             (torch.tensor([[0.9, 0.1, 0.05], [0.8, 0.7, 0.6]]), Speeds(40, 39, 38, 37, 36, 35, 33, 20, 10))]
+check_algorithm_1 = Exercise(algorithm_1, Step(SCHEDULES, {
+    "those are the lengths with the highest theta of all. A place after the first fall is reached because of survivals that were "
+    "computed from drafts already drawn: lossy. Stop at the first token that does not raise theta.": highest,
+    "you counted every rise of theta, those after the first fall too; the first failure ends the search.": every_rise,
     "a token that leaves theta as it is was admitted; it must raise theta.":
-        leading(lambda theta: theta.diff() >= 0),
-    "the token that failed is counted too; it is not admitted.":
-        (lambda theta: min(admitted(theta) + 1, len(theta) - 1), lambda theta: admitted(theta) + 1),
-    "each theta is compared with the first one, that of no drafts; compare it with the one before it.":
-        leading(lambda theta: theta[1:] > theta[0]),
-    "that is off by one: theta[0] stands for no drafts.":
-        lambda theta: admitted(theta) - 1,
-    "you looked for the first token that fails, and where none fails found none; then all are admitted.":
-        (lambda theta: next((k for k, rise in enumerate(theta.diff()) if rise <= 0), 0),
-         lambda theta: (theta.diff() <= 0).int().argmax(),
-         lambda theta: (theta.diff() <= 0).nonzero()[0],
-         lambda theta: int((theta.diff() <= 0).nonzero()[0])),
-    "that is a theta; return the number of tokens.":
-        lambda theta: theta[admitted(theta)],
-}, "count the rises of theta before the first value that is not above the one before it."))
+        lambda s, sps: admitting(s, sps, admit=lambda after, before: after >= before),
+    "the token that failed is counted too; it is not admitted.": lambda s, sps: admitting(s, sps, over=1),
+    "the anchors are missing from the batch: each request sends one token into the pass besides its drafts.":
+        lambda s, sps: admitting(s, sps, anchors=0),
+    "the anchors are missing from tau: each request commits one token of the target's own besides its drafts.":
+        lambda s, sps: admitting(s, sps, committed=0),
+    "the anchors are missing, from the batch and from tau: each request verifies and commits one token besides its drafts.":
+        lambda s, sps: admitting(s, sps, anchors=0, committed=0),
+    "you counted one anchor for the whole batch; there is one per request.":
+        lambda s, sps: admitting(s, sps, anchors=1, committed=1),
+    "you went request by request; all tokens of the batch compete, so sort them together.":
+        lambda s, sps: admitting(s, sps, order=by_request),
+    "you went position by position; a sure second draft comes before another request's doubtful first.":
+        lambda s, sps: admitting(s, sps, order=columns),
+    "the lowest survival came first; begin with the highest.":
+        lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, reverse=True)),
+    "every admitted draft is counted as accepted; it commits a token only with its survival's chance.":
+        lambda s, sps: admitting((s > 0).double(), sps, order=sorted),
+    "that is the number of admitted tokens; return a length for each request.":
+        lambda s, sps: sum(algorithm_1(s, sps)),
+    "every token is admitted; compare theta with and without the next one.":
+        lambda s, sps: [s.shape[1]] * len(s),
+}, "sort all tokens by survival, the highest first, and admit them as long as each raises (R + survivals admitted) * "
+   "sps(R + tokens admitted)."))
 
 
 def lagged_lengths(old, current, cost_table):
@@ -127,7 +143,10 @@ def lagged_lengths(old, current, cost_table):
 STAIRS = CostTable(range(1, 13), [98, 97, 96, 95, 94, 80, 79, 66, 66, 63, 50, 50])
 OLD = torch.tensor([[0.75, 0.74, 0.73], [0.73, 0.72, 0.71], [0.72, 0.71, 0.70]])
 CURRENT = torch.tensor([[0.3, 0.1, 0.02], [0.95, 0.92, 0.9], [0.9, 0.85, 0.7]])
-check_lagged = Exercise(lagged_lengths, Step([(OLD, CURRENT, STAIRS)], {
+OLD_4 = torch.tensor([[0.5, 0.2], [0.9, 0.1], [0.4, 0.1], [0.3, 0.1]])
+CURRENT_4 = torch.tensor([[0.1, 0.05], [0.2, 0.1], [0.95, 0.9], [0.9, 0.2]])
+STEEP = CostTable(range(1, 13), [100, 98, 96, 94, 90, 82, 70, 60, 50, 45, 40, 35])
+check_lagged = Exercise(lagged_lengths, Step([(OLD, CURRENT, STAIRS), (OLD_4, CURRENT_4, STEEP)], {
     "the budget comes from the current survivals, which know what was drawn: that is the retrospective choice. Take it "
     "from the old ones.":
         (lambda old, now, table: global_optimum(now, table),

@@ -16,7 +16,7 @@ from dspark_lite.scheduling.cost_table import CostTable
 from ..measure.confidence import cut_lengths, pooled, replay
 from ..replication import recorded_confidence
 from ..replication.own_results import OwnConfidence
-from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, draw_estimates, drafter_style, figure, label_ends, measured_on
+from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, draw_estimates, figure, measured_on
 from .token_boxes import along_block
 
 FIGURE_6_BINS = 20  # of the paper's Figure 6
@@ -37,19 +37,6 @@ def block(texts: list[str], said, label, accepted: int):
              label="chance of being kept, 1 − TV(p, q)")
     along_block(fig, axes, texts, said, accepted)
     axes.set_title("What the head said before the target read the block, and the label afterwards", fontsize=10)
-    return fig
-
-
-def confidence_scatter(found: dict[str, tuple]):
-    """Confidence against the label it was trained on, a dot a slot, a panel a domain; `found` has (said, label) [M]."""
-    fig, panels = figure(len(found), width=2.6, height=2.6, sharey=True)
-    for axes, (domain, (said, label)) in zip(panels, found.items()):
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
-        axes.plot(said, label, alpha=0.5, **{**domain_style(domain), "linestyle": ""})
-        axes.set(xlabel="confidence c", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-        axes.set_title(f"{domain}: off by {np.abs(np.subtract(said, label)).mean():.2f}", fontsize=10)
-    panels[0].set_ylabel("label: 1 − TV(p, q)")
-    fig.suptitle("On the diagonal the head is right", fontsize=10)
     return fig
 
 
@@ -98,22 +85,50 @@ def gaps(curve: list, drafts: int):
     return fig
 
 
-def temperature_search(grid, curves: dict[str, np.ndarray], floor: float):
-    """ECE at each temperature of `grid` by name, on a logarithmic axis, the least of each marked, and the floor of a perfect
-    forecast; a dotted line at 1, where nothing is scaled."""
-    fig, axes = figure(width=5.4, height=3.0)
-    for (name, errors), colour, marker in zip(curves.items(), (BLUE, REJECTED), ("o", "X")):
-        best = int(np.argmin(errors))
-        axes.plot(grid, 100 * errors, color=colour, label=f"{name}: least at {grid[best]:.2f}")
-        axes.plot(grid[best], 100 * errors[best], color=colour, marker=marker, markersize=7)
-    axes.axvline(1, color=BLACK, linestyle=":", linewidth=1)
-    axes.axhline(100 * floor, color=GREY, linestyle="--", label="floor: a perfect forecast")
-    axes.set(xscale="log", yscale="log", xlabel="temperature of position 1", ylabel="ECE of survival to position 1\n(%, logarithmic)", ylim=(0.2, 50))
-    axes.set_xticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
-    axes.set_yticks([0.3, 1, 3, 10, 30], ["0.3", "1", "3", "10", "30"])
-    axes.set_title("Doubled logits move the valley to twice the temperature", fontsize=10)
-    axes.minorticks_off()
-    axes.legend(fontsize=8)
+def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: float, search: tuple):
+    """A head that is too sure, and one temperature for it: reliability before and after, {label: [(predicted, observed, count)]}, with
+    the ECE of each; beside it `search`, (temperatures, ECE at each)."""
+    fig, (left, right) = figure(2, width=4.1, height=3.2)
+    left.plot([0, 1], [0, 1], color=GREY, linewidth=1)
+    for (label, curve), colour, marker in zip(curves.items(), (REJECTED, BLUE), "Xo"):
+        said, true, _ = np.array(curve).T
+        left.plot(said, true, color=colour, marker=marker, markersize=4, label=f"{label}: ECE {errors[label]:.1%}")
+    left.fill_between([0, 1], [0, 1], 0, color=GREY, alpha=0.1, lw=0)
+    left.text(0.97, 0.05, "too sure", ha="right", fontsize=9, color=GREY)
+    left.set(xlabel="predicted survival", ylabel="share that survived", xlim=(0, 1), ylim=(0, 1))
+    left.set_title("Below the diagonal a head is too sure", fontsize=10)
+    left.legend(fontsize=8, loc="upper left")
+    temperatures, found = search
+    right.plot(temperatures, 100 * np.asarray(found), color=BLUE)
+    best = int(np.argmin(found))
+    right.plot(temperatures[best], 100 * found[best], color=BLUE, marker="o", label=f"least at T = {temperatures[best]:.2f}")
+    right.axhline(100 * floor, color=GREY, linestyle="--", label="a perfect forecast")
+    right.axvline(1, color=BLACK, linestyle=":", linewidth=1)
+    right.set(xscale="log", xlabel="temperature", ylabel="ECE (%)", ylim=(0, None))
+    right.set_xticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
+    right.minorticks_off()
+    right.set_title("One number mends most of it", fontsize=10)
+    right.legend(fontsize=8)
+    return fig
+
+
+def threshold_rates(device: str, rows: list[dict]):
+    """Figure 5's rate and what it leaves out, a panel a domain: the share of verified tokens that were accepted, ours filled with
+    intervals and the paper's hollow; and, thin, how many of the tokens accepted without a threshold are left."""
+    domains = list(dict.fromkeys(row["domain"] for row in rows))
+    fig, panels = figure(len(domains), width=3.0, height=2.9, sharey=True)
+    for axes, domain in zip(panels, domains):
+        swept = {row["threshold"]: row["accepted"] for row in rows if row["domain"] == domain}
+        x, theirs, style = list(swept), paper.threshold_sweep(domain), {**domain_style(domain), "label": "acceptance rate"}
+        draw_estimates(axes, x, [recorded_confidence.rate(domain, least).scaled(100) for least in x], style)
+        axes.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "label": "the paper's", "markerfacecolor": "none", "linewidth": 1})
+        axes.plot(x, [100 * accepted / swept[x[0]] for accepted in swept.values()], color=GREY, linewidth=1, label="tokens left per round")
+        axes.set(xlabel="confidence threshold", xticks=x[::3], ylim=(40, 102))
+        axes.set_title(domain, fontsize=10)
+    panels[0].set_ylabel("percent")
+    panels[0].legend(fontsize=7.5, loc="lower left")
+    fig.suptitle("A threshold makes what is verified purer, and each round shorter", fontsize=10)
+    measured_on(panels[-1], device)
     return fig
 
 
@@ -257,20 +272,4 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     for axes in (left, right):
         axes.axvline(least, color=BLACK, linestyle=":")
     measured_on(right, table.origin.device if table.origin else recorded_confidence.steps()["device"])
-    return fig
-
-
-def survival_auc(found: dict[str, dict[str, list[float]]], device: str):
-    """How well a confidence tells prefixes that survive, by their length: {domain: {"confidence head" or "estimator": AUC}}."""
-    styles = {"confidence head": {**drafter_style("dspark"), "label": "head"}, "estimator": {"color": GREY, "marker": "s", "label": "estimator"}}
-    fig, panels = figure(len(found), width=3.6, height=2.9, sharey=True)
-    for axes, (domain, by_name) in zip(panels, found.items()):
-        for name, values in by_name.items():
-            axes.plot(range(1, len(values) + 1), values, **styles[name])
-        head, estimator = (by_name[name][-1] for name in styles)
-        axes.set(xlabel="length of the prefix (drafts)", ylim=(0.5, 1.0), xticks=range(1, len(values) + 1))
-        axes.set_title(f"{domain}, whole blocks: {head:.2f} against {estimator:.2f}", fontsize=10)
-        label_ends(axes, [(len(values), by_name[name][-1], style["label"], style["color"]) for name, style in styles.items()])
-    panels[0].set_ylabel("AUC of survival (0.5: by chance)")
-    measured_on(panels[-1], device)
     return fig

@@ -8,31 +8,62 @@ from dspark_lite.common.estimates import Estimate
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import LAG, schedule, survival, throughput
-from .style import BLACK, GREY, ORANGE, POLICY_STYLES, SKY, draw_estimates, figure, measured_on, policy_style
+from .style import (
+    BLACK, BLUE, GREEN, GREY, ORANGE, POLICY_STYLES, PURPLE, RED, draw_estimates, figure, measured_on, policy_style)
 
-VIEWS = {"raw": (BLACK, "o", "-"), "monotone": (ORANGE, "s", "--"), "convex": (SKY, "v", ":")}
 THETA = "expected throughput θ\n(tokens/s)"
 
 
-def views(panels: dict[str, dict[str, CostTable]], spent: dict[str, list], devices: dict[str, str]):
-    """A panel a measured table, title to {view: table}: raw sizes as dots, the other views as lines; the middle half of
-    its repeats, milliseconds by size in `spent`, and its device."""
-    fig, axes_of = figure(len(panels), width=4.0, height=2.9)
-    fig.suptitle("The larger the batch, the fewer steps per second, but not at every token", fontsize=10)
-    for axes, (title, tables) in zip(np.atleast_1d(axes_of), panels.items()):
-        for name, table in tables.items():
-            colour, marker, line = VIEWS[name]
-            dots = {"marker": marker, "markersize": 3, "linewidth": 0.5} if name == "raw" else {"linestyle": line}
-            axes.plot(table.batch_tokens.numpy(), table.steps_per_second.numpy(), color=colour, label=name, **dots)
-        slow, fast = (1e3 / np.quantile(spent[title], part, axis=1) for part in (0.75, 0.25))
-        axes.vlines(tables["raw"].batch_tokens.numpy(), slow, fast, color=GREY, linewidth=1, label="middle half of repeats")
-        axes.set(xlabel="batch B (tokens)", ylabel="SPS(B) (steps/s)", ylim=(0, None), xscale="log")
-        axes.set_title(title, fontsize=10)
-        ticks = 4 ** np.arange(int(np.log2(tables["raw"].max_batch_tokens)) // 2 + 1)
-        axes.set_xticks(ticks, ticks)
-        axes.minorticks_off()
-        measured_on(axes, devices[title])
-        axes.legend(fontsize=8)
+def best_lengths(curves: dict[str, np.ndarray]):
+    """Tokens per second by drafts per request, relative to no drafts, {label: [0, 1, ... drafts]}, the best of each marked."""
+    fig, axes = figure(width=5.2, height=3.1)
+    for (label, values), colour, marker in zip(curves.items(), (BLUE, ORANGE, RED), "osD"):
+        best = int(np.argmax(values))
+        axes.plot(range(len(values)), values, color=colour, marker=marker, label=f"{label}: best with {best}")
+        axes.plot(best, values[best], marker="o", markersize=14, markerfacecolor="none", color=colour)
+    axes.axhline(1, color=GREY, linewidth=1)
+    axes.set(xlabel="drafts verified per request", ylabel="tokens per second,\nrelative to no drafts", xticks=range(len(values)))
+    axes.set_title("The same drafts: worth it on an idle machine, a burden on a full one", fontsize=10)
+    axes.legend(fontsize=8)
+    return fig
+
+
+def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: str):
+    """A measured cost table: SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey lines."""
+    fig, axes = figure(width=5.2, height=3.1)
+    slow, fast = (1e3 / np.quantile(list(spent.values()), part, axis=1) for part in (0.75, 0.25))
+    axes.vlines(list(spent), slow, fast, color=GREY, linewidth=1, label="middle half of the repeats")
+    axes.plot(table.batch_tokens.numpy(), table.steps_per_second.numpy(), color=BLACK, marker="o", markersize=3, linewidth=0.7,
+              label="median: SPS(B)")
+    axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
+    axes.set_title("The larger the batch, the fewer steps per second", fontsize=10)
+    axes.legend(fontsize=8)
+    measured_on(axes, device)
+    return fig
+
+
+def lag_timeline():
+    """Who decides what, and when: the lagged budget of step t from the confidences of step t - 2 (section 5.2)."""
+    fig, axes = figure(width=8.6, height=2.7)
+    parts = (("draft", 1.0, BLUE), ("verify", 2.0, GREEN))
+    for title, start in (("step t-2", 0.0), ("step t-1", 3.2), ("step t", 6.4)):
+        axes.text(start + 1.5, 0.62, title, ha="center", fontsize=10, weight="bold")
+        left = start
+        for name, length, colour in parts:
+            axes.add_patch(Rectangle((left, -0.1), length - 0.05, 0.55, facecolor=colour, edgecolor="none", alpha=0.85))
+            axes.text(left + length / 2, 0.17, name, ha="center", va="center", color="white", fontsize=9)
+            left += length
+    axes.add_patch(Rectangle((3.0, -1.0), 3.3, 0.5, facecolor=PURPLE, edgecolor="none", alpha=0.85))
+    axes.text(4.65, -0.75, "host: best budget of the old survivals", ha="center", va="center", color="white", fontsize=9)
+    arrow = {"arrowstyle": "-|>", "color": BLACK, "lw": 1.2}
+    axes.annotate("", (3.05, -0.5), (1.0, -0.12), arrowprops=arrow)
+    axes.text(0.55, -0.55, "confidences of t-2", fontsize=8.5, ha="center")
+    axes.annotate("", (7.4, -0.12), (6.3, -0.75), arrowprops=arrow)
+    axes.text(7.75, -0.62, "how many drafts\nare verified in step t", fontsize=8.5, ha="left", va="center")
+    axes.annotate("", (7.43, 0.47), (6.9, 0.47), arrowprops={**arrow, "connectionstyle": "arc3,rad=-0.6"})
+    axes.text(7.15, 0.95, "which ones: confidences of t", fontsize=8.5, ha="center")
+    axes.set(xlim=(-0.3, 9.8), ylim=(-1.1, 1.1))
+    axes.axis("off")
     return fig
 
 
@@ -114,58 +145,22 @@ def hills(curves: dict[str, list[float]], title: str, device: str):
     return fig
 
 
-PALE = {"alpha": 0.35, "zorder": 1}
-PALE_NOTE = "pale: halves swapped"
-
-
-def prices(lost: dict[str, dict[str, dict[int, float]]], device: str, swapped: dict[str, dict[int, float]] | None = None):
-    """Throughput that Algorithm 1 loses against the search without a stop by the raw table, {curve: {view: {requests:
-    fraction}}}: a panel a curve, a line a view. The last curve was measured on `device`; `swapped`, its other half as
-    {view: {requests: fraction}}, is drawn pale."""
-    fig, panels = figure(len(lost), width=3.1, height=2.8, sharey=True)
-    for axes, (curve, by_view) in zip(panels, lost.items()):
-        for view, values in by_view.items():
-            colour, marker, line = VIEWS[view]
-            axes.plot(list(values), [100 * value for value in values.values()], color=colour, marker=marker,
-                      linestyle=line, label=f"{view} table")
-        axes.axhline(0, color=GREY, linewidth=0.8)
-        worst = {view: max(values.values()) for view, values in by_view.items()}
-        for view, values in (swapped or {}).items() if axes is panels[-1] else ():
-            colour, marker, line = VIEWS[view]
-            axes.plot(list(values), [100 * value for value in values.values()], color=colour, marker=marker, linestyle=line, **PALE)
-            worst[view] = max(worst[view], *values.values())
-        axes.set(xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
-        axes.set_title(f"{curve}: raw up to {worst['raw']:.0%}, convex {worst['convex']:.0%}", fontsize=10)
-        axes.minorticks_off()
-    fig.suptitle("What the stop costs depends on the table that it decides by", fontsize=10)
-    measured_on(panels[-1], f"{device}; {PALE_NOTE}" if swapped else device)
-    panels[0].set_ylabel("lost against the search\nwithout a stop (%)")
-    panels[0].legend(fontsize=8)
-    return fig
-
-
-def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str, swapped: dict[str, dict[int, Estimate]] | None = None):
-    """Throughput over that of verifying whole blocks, {curve: {policy: {requests: Estimate}}}, with intervals; the last
-    curve was measured on `device`; `swapped`, its other half as {policy: {requests: Estimate}}, is drawn pale."""
-    base = "verifying whole blocks"
-    fig, panels = figure(len(found), width=3.1, height=4.4, sharey=True)
-    for axes, (curve, by_policy) in zip(panels, found.items()):
+def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str):
+    """Throughput over that of verifying whole blocks, {table: {policy: {requests: Estimate}}}, with intervals; the last table was
+    measured on `device`."""
+    fig, panels = figure(len(found), width=4.1, height=3.6, sharey=True)
+    for axes, (title, by_policy) in zip(panels, found.items()):
         for index, (policy, values) in enumerate(by_policy.items()):
             x = [requests * 1.07 ** (index - (len(by_policy) - 1) / 2) for requests in values]
             draw_estimates(axes, x, values.values(), policy_style(policy))
-            if swapped and axes is panels[-1]:
-                draw_estimates(axes, x, swapped[policy].values(), {**policy_style(policy), **PALE, "label": "_"})
-        axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label=base)
-        halves = [by_policy, swapped] if swapped and axes is panels[-1] else [by_policy]
-        least = min(estimate.value for half in halves for estimate in half["algorithm1"].values())
-        axes.set_title(f"{curve}: Algorithm 1 down to {least:.2f}", fontsize=9.5)
-        axes.set(xlabel="requests", xscale="log", xticks=list(values), xticklabels=list(values))
+        axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label="whole blocks")
+        axes.set(xlabel="requests that share a step", xscale="log", xticks=list(values), xticklabels=list(values))
+        axes.set_title(title, fontsize=10)
         axes.minorticks_off()
-    measured_on(panels[-1], f"{device}; {PALE_NOTE}" if swapped else device)
-    panels[0].set_ylabel(f"throughput over that of\n{base}")
-    fig.suptitle("On a jagged table Algorithm 1 needs a convex view or a lag; a threshold does not see the load", fontsize=10)
+    measured_on(panels[-1], device)
+    panels[0].set_ylabel("throughput over that of\nverifying whole blocks")
     handles, labels = panels[0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7.5)
+    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
     return fig
 
 

@@ -13,7 +13,7 @@ from dspark_lite.common import paper
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.decoding.rounds import Round
 from dspark_lite.scheduling.step_costs import StepCosts
-from .style import (BLACK, BLUE, GREEN, GREY, ORANGE, RED, SKY, drafter_style, draw_estimates, figure, hollow,
+from .style import (BLACK, BLUE, GREEN, GREY, RED, SKY, drafter_style, draw_estimates, figure, hollow,
                     measured_on, policy_style)
 
 SERIES = {"MTP-1": "mtp", "DSpark-5": "lagged"}  # the paper's name in Figures 7 and 8: the style that it has here
@@ -171,30 +171,25 @@ def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, t
     return fig
 
 
-def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str, gamma: int = 7,
-             modelled: dict[str, dict[int, float]] | None = None):
-    """The share of each block that is verified, its anchor included (left; budgets are tokens, blocks of DSpark have `gamma`
-    drafts), and throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits.
-    Marks of one load stand a little apart, so that none hides another. Hollow ones are budgets `modelled`, {name: {load: tokens}}."""
+def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str, gamma: int = 7):
+    """Tokens that a request gets verified in a step, its anchor included (left; at most 2 with MTP-1, `gamma` + 1 with DSpark, 6 in the
+    paper), and throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits. Marks of
+    one load stand a little apart, so that none hides another."""
     fig, (left, right) = figure(2, width=4.0, height=3.3)
-    shares = {name: {load: found.scaled(100 / (2 if name == "mtp" else gamma + 1)) for load, found in values.items()}
-              for name, values in budgets.items()}
-    for axes, drawn in ((left, shares), (right, over_mtp)):
+    for axes, drawn in ((left, budgets), (right, over_mtp)):
         for index, (name, values) in enumerate(drawn.items()):
             apart = 1.13 ** (index - (len(drawn) - 1) / 2)
             draw_estimates(axes, [load * apart for load in values], list(values.values()), {**style(name), "markersize": 5})
         load_axis(axes, (1, 4, 16, 64, 200))
-        axes.set_xlabel(f"{UNDER_WAY} (paper: per GPU)")
-    for name, values in (modelled or {}).items():
-        look = {**hollow(style(name), "-."), "color": BLUE, "markersize": 5, "label": f"{style(name)['label']}, the model"}
-        left.plot(list(values), [100 * tokens / (gamma + 1) for tokens in values.values()], **look)
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         for series, ours in SERIES.items():
-            requests, tokens = paper_line(model, "verification_budget", series)
-            left.plot(requests, 100 * tokens / (1 + int(series[-1])), **_thin(ours, line))
+            left.plot(*paper_line(model, "verification_budget", series), **_thin(ours, line))
         requests, ours = paper_line(model, "throughput", "DSpark-5")[:, 1:]  # the first point is 0 of both
         right.plot(requests, ours / np.interp(requests, *paper_line(model, "throughput", "MTP-1")), **_thin("lagged", line))
-    left.set(ylabel="share of the block verified,\nanchor included (%)", ylim=(50, 104))
+    left.set(ylabel="tokens verified per request and step,\nanchor included", ylim=(0, gamma + 1.5))
+    for most, whose in ((gamma + 1, "whole block here"), (6, "in the paper"), (2, "MTP-1")):
+        left.axhline(most, color=GREY, linewidth=0.6, linestyle=(0, (1, 3)))
+        left.text(0.99, most, whose, transform=left.get_yaxis_transform(), ha="right", va="bottom", fontsize=7, color=GREY)
     left.set_title("A busy server verifies less of a block", fontsize=10)
     right.set(ylabel="throughput over that of\nMTP-1 at the same load")
     right.set_title("and gains less over MTP-1", fontsize=10)
@@ -259,53 +254,6 @@ def _draw_anchor(axes, anchor: dict, side: int) -> None:
     axes.annotate(f"{anchor['annotated_tps_gain_pct']:+.0f} %", (ours if side > 0 else theirs, level), (4 * side, 2), fontsize=8,
                   textcoords="offset points", va="bottom" if side > 0 else "center", ha="left" if side > 0 else "right",
                   bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8})
-
-
-def against_engine(rows: list[dict], device: str):
-    """The model's throughput over the engine's, by load; `rows` hold "name", "concurrency", and "ratio", an Estimate."""
-    fig, axes = figure(width=6.0, height=3.3)
-    names = list(dict.fromkeys(row["name"] for row in rows))
-    axes.axhspan(0.9, 1.1, color=GREY, alpha=0.2, lw=0, label="within 10 %")
-    axes.axhline(1, color=GREY, linewidth=1)
-    for index, name in enumerate(names):
-        own = [row for row in rows if row["name"] == name]
-        x = [row["concurrency"] * 1.06 ** (index - (len(names) - 1) / 2) for row in own]
-        draw_estimates(axes, x, [row["ratio"] for row in own], {**style(name), "linestyle": ""})
-    load_axis(axes, sorted({row["concurrency"] for row in rows}))
-    axes.set_ylabel("throughput, model over engine")
-    axes.set_title(f"The model is at most {max(abs(row['ratio'].value - 1) for row in rows):.0%} away from the engine", fontsize=10)
-    legend_under(fig, axes, columns=3)
-    measured_on(axes, device)
-    return fig
-
-
-def arrivals(waits: dict[str, dict[float, float]], device: str):
-    """Simulated seconds before the first token by requests arriving a second, {name: {rate: seconds}}; the costs of steps and
-    prompts were measured on `device`."""
-    fig, axes = figure(width=5.4, height=3.0)
-    for name, by_rate in waits.items():
-        axes.plot(list(by_rate), [1e3 * wait for wait in by_rate.values()], **style(name))
-    axes.set(xlabel="requests arriving per second", yscale="log", ylabel="time to the first token (ms),\n95th percentile")
-    axes.set_title("A better drafter moves the point where the queue grows", fontsize=10)
-    axes.legend(fontsize=8)
-    measured_on(axes, f"{device}: steps and prompts; the queue is simulated")
-    return fig
-
-
-def budgets_by_device(found: dict[str, dict[int, float]], block: int):
-    """Tokens verified per request by load for predicted devices {name: {load: budget}}; whole blocks are `block` tokens."""
-    fig, axes = figure(width=5.6, height=3.0)
-    for (name, values), colour, marker in zip(found.items(), (BLUE, ORANGE, GREEN, RED), "os^D"):
-        axes.plot(list(values), list(values.values()), color=colour, marker=marker, label=name)
-    axes.axhline(block, color=GREY, linewidth=1, linestyle=":")
-    load_axis(axes, max(found.values(), key=len))
-    axes.set(ylabel="tokens verified per request,\nanchor included", ylim=(1, block + 0.4))
-    axes.set_title("A GPU verifies whole blocks for free until its arithmetic is busy", fontsize=10)
-    axes.legend(fontsize=8)
-    return fig
-
-
-# The widget.
 
 
 def operating_point(curves: dict[str, np.ndarray], measured: dict[str, np.ndarray], name: str, point: tuple[float, float], lengths,

@@ -11,8 +11,7 @@ glennklockwood.com/garden/processors/A100) and H200 SXM (dense). A launch takes 
 depending on the host (jiahuanglin.xyz, "From PyTorch op to kernel launch"); LAUNCH is in between, and
 `python -m dspark_lite bench --shapes released` measures the least.
 
-For a notebook: `table()` is the predicted table as markdown, `predictions()` its rows, and
-`lesson_08.predicted_speed(predictions())` draws them.
+For a notebook: `table()` is the predicted table as markdown, `predictions()` its rows.
 """
 
 from dataclasses import dataclass
