@@ -108,7 +108,7 @@ def colours(fig) -> dict[str, list[str]]:
 def test_one_pass_judges_the_guesses_up_to_the_first_wrong_one(closing):
     fig = figures.one_pass_figure(list("abcde"), list("bcxef"))
     assert colours(fig)[ACCEPTED.lower()] == ["b", "c"] and colours(fig)[NEXT.lower()] == ["x"]
-    assert [text for text in written(fig) if text in "✓✗–"] == ["✓", "✓", "✗", "–"]
+    assert [text for text in written(fig) if text in set("✓✗–")] == ["✓", "✓", "✗", "–"]
     whole = figures.one_pass_figure(list("abc"), list("bcx"))
     assert colours(whole)[NEXT.lower()] == ["x"] and "no guess:\na bonus" in written(whole)
     plain = figures.one_pass_figure(list("abc"), list("bcx"), guesses=False)

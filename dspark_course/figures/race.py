@@ -59,7 +59,7 @@ def _panel(pen: ImageDraw.ImageDraw, top: int, name: str, passes: int, tokens: l
             shown = piece.rstrip("\n")
             if x + letter * len(shown) > WIDTH - MARGIN:
                 x, y = MARGIN, y + LINE
-            if kind != "text":
+            if shown and kind != "text":
                 pen.rectangle((x, y - 1, x + letter * len(shown) - 1, y + LINE - 4), fill={"kept": ACCEPTED, "added": NEXT}[kind])
             pen.text((x, y), shown, fill=BLACK if kind == "text" else "white", font=race_font())
             x += letter * len(shown)
