@@ -1,4 +1,4 @@
-"""Lesson 00: its map and its figures."""
+"""Lesson 00: its map, its checker's own cases, its figures and its race."""
 
 import re
 from types import SimpleNamespace
@@ -6,12 +6,20 @@ from types import SimpleNamespace
 import notebooks
 import pytest
 import torch
-from helpers import bars, drawn, written
+from helpers import bars, written
+from matplotlib.colors import to_hex
+from matplotlib.patches import FancyBboxPatch
+from PIL import Image
 
 from dspark_lite.decoding import Round, generate
 from dspark_lite.decoding.target import Step
+from dspark_lite.common.files import ROOT
+from dspark_lite.common.recorded import read
+from dspark_course.exercises import lesson_00 as exercises
 from dspark_course.figures import lesson_00 as figures
-from dspark_course.figures import token_boxes
+from dspark_course.figures import race, token_boxes
+from dspark_course.figures.strip import STEPS, strip
+from dspark_course.figures.style import ACCEPTED, NEXT
 from dspark_lite.losslessness.ties import parting, same_or_tied
 from dspark_lite.losslessness.toys import toy_models
 
@@ -88,12 +96,74 @@ def test_a_refused_draft_that_is_not_among_the_likeliest_gets_its_probability_to
     assert "target's p" not in written(figures.round_figure(Letters, generation, 2, "?", probs)), "the end, no refusal"
 
 
-def test_a_figure_of_a_block_shows_what_each_model_gave_its_tokens(closing):
-    fig = figures.block_figure(["a", "b"], [0.5, 0.2], [0.6, 0.9], [0.8, 0.4], 1)
-    (axes,) = fig.axes
-    assert bars(axes) == [[0.6, 0.9], [0.5, 0.2]] and drawn(axes) == {"confidence": [0.8, 0.4]}
-    assert written(fig) == ["kept with\nchance 0.83", "kept with\nchance 0.22", "refused"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1\na", "2\nb"]
+def colours(fig) -> dict[str, list[str]]:
+    """The words of a figure by the colour of their boxes."""
+    found = {}
+    for text in fig.axes[0].texts:
+        if box := text.get_bbox_patch():
+            found.setdefault(to_hex(box.get_facecolor()), []).append(text.get_text())
+    return found
+
+
+def test_one_pass_judges_the_guesses_up_to_the_first_wrong_one(closing):
+    fig = figures.one_pass_figure(list("abcde"), list("bcxef"))
+    assert colours(fig)[ACCEPTED.lower()] == ["b", "c"] and colours(fig)[NEXT.lower()] == ["x"]
+    assert [text for text in written(fig) if text in set("✓✗–")] == ["✓", "✓", "✗", "–"]
+    whole = figures.one_pass_figure(list("abc"), list("bcx"))
+    assert colours(whole)[NEXT.lower()] == ["x"] and "no guess:\na bonus" in written(whole)
+    plain = figures.one_pass_figure(list("abc"), list("bcx"), guesses=False)
+    assert colours(plain)[NEXT.lower()] == ["x"] and ACCEPTED.lower() not in colours(plain) and "✓" not in written(plain)
+
+
+RUN = {"tokens": ["a", " b", "\n", "c", " d", ""], "rounds": [[2, 3], [1, 2]], "plain_ms": 10.0, "round_ms": 20.0}
+
+
+def test_the_race_begins_with_its_end_and_plays_at_the_recorded_pace(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(race, "race_frame", lambda run, passes, rounds: seen.append((passes, rounds)) or (passes, rounds))
+    frames = race.race_frames(RUN)
+    assert frames[0] == frames[-1] == (5, 2) and seen == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2)]
+
+
+def test_the_race_is_written_and_moves(tmp_path):
+    race.save_race(RUN, tmp_path / "race.gif")
+    with Image.open(tmp_path / "race.gif") as picture:
+        assert picture.is_animated and picture.n_frames == 7 and picture.size == (race.WIDTH, 2 * race.PANEL)
+    with Image.open(ROOT / "assets" / "figures" / "race.gif") as picture:
+        assert picture.is_animated and (ROOT / "assets" / "figures" / "race.gif").stat().st_size < 400_000
+
+
+def test_the_recorded_race_adds_up():
+    run = read(ROOT / "assets" / "measurements" / "race.json", "python scripts/race.py")
+    assert 1 + sum(committed for _, committed in run["rounds"]) == len(run["tokens"])
+    assert all(0 <= kept <= committed for kept, committed in run["rounds"])
+
+
+def test_holes_are_a_reminder_and_a_loop_without_end_is_stopped(capsys):
+    def with_holes(big, little, ids, count, gamma=7):
+        while ids.shape[1] < count:
+            want, ids = ..., ...
+        return want[:, :count]
+
+    assert not exercises.check_speculate(with_holes)
+    assert capsys.readouterr().out.startswith("Not done yet")
+    assert not exercises.check_speculate(exercises.decoding(added=lambda guess, want, right: guess[:right]))
+    assert capsys.readouterr().out.startswith("Not yet: your loop does not end")
+    assert not exercises.check_speculate(lambda big, little, ids, count, gamma=7: big(ids[0]))
+    assert capsys.readouterr().out.startswith("Not yet: `big` and `little` read ids of shape [1, n]")
+
+
+@pytest.mark.parametrize("here", ["draft", ("verify", "accept")])
+def test_the_strip_fills_the_steps_of_its_lesson(here, closing):
+    fig = strip(here)
+    filled = [patch for patch in fig.axes[0].patches if isinstance(patch, FancyBboxPatch) and to_hex(patch.get_facecolor()) == "#000000"]
+    assert len(filled) == (1 if isinstance(here, str) else len(here))
+    assert [text for text in written(fig) if text in STEPS] == ["draft", "schedule", "verify", "accept"]
+
+
+def test_a_step_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="guess is no step of a round; the steps are draft, schedule, verify, accept"):
+        strip("guess")
 
 
 def test_the_picture_of_a_round_names_its_steps(closing):

@@ -55,7 +55,7 @@ def test_the_map_of_lesson_00_links_every_lesson_that_is_there_and_no_other():
     rows = re.findall(r"^# \| (\d\d) \| (.*) \|$", SOURCES[0].read_text(), re.M)
     linked = {number: re.search(r"\]\((.*?)\.ipynb\)", row) for number, row in rows}
     assert {number: link[1] for number, link in linked.items() if link} == {source.name[:2]: source.stem for source in SOURCES[1:]}
-    assert all(row.endswith("| ready" if linked[number] else ("| you are here", "| planned")) for number, row in rows)
+    assert [number for number, row in rows if row.endswith("you are here")] == ["00"]
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=names)
@@ -140,6 +140,19 @@ def test_a_notebook_too_large_to_commit_is_refused(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_picture_that_moves_keeps_moving():
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("white", "black")]
+    frames[0].save(moving := io.BytesIO(), "GIF", save_all=True, append_images=frames[1:])
+    still = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(still).save(large := io.BytesIO(), "PNG")
+    pictures = [base64.b64encode(file.getvalue()).decode() for file in (moving, large)]
+    outputs = [nbformat.v4.new_output("display_data", {"image/png": picture}) for picture in pictures]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("draw()", outputs=outputs)])
+    notebooks.lighten(notebook)
+    after = [output.data["image/png"] for output in notebook.cells[0].outputs]
+    assert after[0] == pictures[0] and len(after[1]) < len(pictures[1])
+
+
 def saved_by_colab(notebook):
     """A copy of a notebook as Colab saves it after a run: its own metadata, widgets and outputs, one of them an error."""
     saved = nbformat.from_dict(notebook)
@@ -188,6 +201,16 @@ def test_a_notebook_saved_by_colab_runs_as_it_is(clone):
     notebooks.execute(notebook, "07", clone[0].parent)
     assert [cell.outputs for cell in notebooks.code_cells(notebook)][-1] == [nbformat.v4.new_output("stream", text="42\n")]
     assert notebook.metadata == notebooks.NOTEBOOK_METADATA
+
+
+def test_what_a_solution_keeps_is_not_in_the_readers_file(clone, monkeypatch):
+    """The reader's file stands beside the notebook, where the build and `make run` execute it, too."""
+    monkeypatch.delenv("DSPARK_MINE", raising=False)
+    (clone[0].parent / "my_dspark.py").write_text("mine")
+    source = "import os\nfrom pathlib import Path\nPath(os.environ.get('DSPARK_MINE', 'my_dspark.py')).write_text('the solution')"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    notebooks.execute(notebook, "07", clone[0].parent)
+    assert (clone[0].parent / "my_dspark.py").read_text() == "mine"
 
 
 WIDGET_ERROR = """import ipywidgets

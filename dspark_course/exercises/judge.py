@@ -118,7 +118,7 @@ class _Visited:
         self.mine, self.usual = mine, (mine.toss, mine.draw)
 
     def __enter__(self):
-        self.mine.toss, self.mine.draw = verifying.toss, verifying.draw_token
+        self.mine.toss, self.mine.draw = verifying.toss, verifying.draw
 
     def __exit__(self, *_):
         self.mine.toss, self.mine.draw = self.usual

@@ -1,7 +1,126 @@
-"""Checkers of lesson 00: accepted length and speed-up."""
+"""Checkers of lesson 00: a greedy speculative decoder in twelve lines, and the accepted length."""
+
+from dataclasses import dataclass
+
+import torch
 
 from dspark_lite.decoding.rounds import Generation, Round
-from .checking import Exercise, Step
+from .checking import Exercise, Mistake, Step, Unfinished, finished
+
+VOCABULARY = 7
+MOST_PASSES = 60  # of the big model, for at most 12 tokens
+
+
+class WatchedModel:
+    """A language model made of a random table: ids [1, n] -> logits [1, n, V] that depend on all tokens so far. It counts its passes."""
+
+    def __init__(self, table: torch.Tensor):
+        self.table, self.passes = table, 0
+
+    def __call__(self, ids):
+        self.passes += 1
+        if self.passes > MOST_PASSES:
+            raise Mistake("your loop does not end: a round must add at least one token to `ids`, big's own, also where no guess is right")
+        if getattr(ids, "ndim", None) != 2:
+            raise Mistake("`big` and `little` read ids of shape [1, n]; pass on `draft` as it is")
+        return self.table[ids.long().cumsum(1) % VOCABULARY]
+
+
+@dataclass(frozen=True)
+class DecodingStep(Step):
+    """A step of functions like `speculate`: compared are the ids that they return and how often the big model has run."""
+
+    def result(self, function, case: tuple):
+        """The ids and the number of the big model's passes; a hole that is still there is unfinished work."""
+        def watched(seed, start, count, gamma):
+            big, little = models(seed)
+            try:
+                answer = finished(function(big, little, torch.tensor([start]), count, gamma))
+            except (AttributeError, TypeError, IndexError) as error:
+                if "ellipsis" in str(error):
+                    raise Unfinished from None
+                raise
+            return [read_ids(answer, self.otherwise), [big.passes]]
+
+        return super().result(watched, case)
+
+
+def models(seed: int) -> tuple[WatchedModel, WatchedModel]:
+    """A big model and a little one that often agrees with it."""
+    generator = torch.Generator().manual_seed(seed)
+    big, noise = torch.rand(2, VOCABULARY, VOCABULARY, generator=generator)
+    return WatchedModel(big), WatchedModel(big + 0.25 * noise)
+
+
+def read_ids(answer, otherwise: str) -> list[float]:
+    """The ids of an answer [1, n] as a list; raises Mistake for anything else."""
+    if not isinstance(answer, torch.Tensor):
+        raise Mistake(f"a value of type {type(answer).__name__} cannot be read as the answer here; {otherwise}")
+    return answer.flatten().tolist()
+
+
+def decoding(judge=lambda guess, want: int((guess == want[:-1]).cumprod(0).sum()),
+             added=lambda guess, want, right: torch.cat([guess[:right], want[right:right + 1]]),
+             rows=lambda big, draft, n: big(draft)[0, n - 1:], cut=True):
+    """A decoder like `speculate` with one of its decisions taken in another way."""
+    def wrong(big, little, ids, count, gamma=7):
+        end = ids.shape[1] + count
+        while ids.shape[1] < end:
+            draft = ids
+            for _ in range(gamma):
+                draft = torch.cat([draft, little(draft)[:, -1:].argmax(-1)], 1)
+            want = rows(big, draft, ids.shape[1]).argmax(-1)
+            guess = draft[0, ids.shape[1]:]
+            ids = torch.cat([ids, added(guess, want, judge(guess, want))[None]], 1)
+        return ids[:, :end] if cut else ids
+    return wrong
+
+
+def speculate(big, little, ids, count, gamma=7):
+    """`count` new tokens after ids [1, n]: the big model's own greedy text."""
+    return decoding()(big, little, ids, count, gamma)
+
+
+def one_pass_per_guess(big, draft, n):
+    """The same rows from a pass of the big model for each of them."""
+    return torch.stack([big(draft[:, :end])[0, -1] for end in range(n, draft.shape[1] + 1)])
+
+
+def matching(guess, want):
+    """All guesses that match, the first wrong one or not."""
+    return int((guess == want[:-1]).sum())
+
+
+check_speculate = Exercise(speculate, DecodingStep([(seed, [seed % 7, 3, 1], 12, 2 + seed % 3) for seed in range(6)], {
+    "you counted all the guesses that match. After the first wrong one the others follow a text that does not exist: count up to "
+    "the first difference":
+        decoding(judge=matching),
+    "the text is right, but `big` runs once for each guess. One pass over the whole draft predicts after every one of its tokens":
+        decoding(rows=one_pass_per_guess),
+    "`want` begins one row too late: the prediction that judges the first guess stands at the last known token, row n - 1":
+        (decoding(rows=lambda big, draft, n: big(draft)[0, n:]),
+         decoding(judge=lambda guess, want: int((guess == want).cumprod(0).sum()), rows=lambda big, draft, n: big(draft)[0, n:])),
+    "`big` must read the whole text, the known tokens too, or it predicts without them":
+        decoding(rows=lambda big, draft, n: big(draft[:, n - 1:])[0]),
+    "you kept every guess; keep those up to the first wrong one":
+        (decoding(judge=lambda guess, want: len(guess)), decoding(added=lambda guess, want, right: torch.cat([guess, want[right:right + 1]]))),
+    "you kept no guess: the text is right, but every round adds one token only, and that is plain decoding with extra work":
+        (decoding(judge=lambda guess, want: 0), decoding(added=lambda guess, want, right: want[:1])),
+    "you kept the first wrong guess, too; the big model's own token takes its place":
+        (decoding(added=lambda guess, want, right: torch.cat([guess[:right + 1], want[right:right + 1]])),
+         decoding(added=lambda guess, want, right: guess[:right + 1])),
+    "the token that you add is the little model's; after the right guesses comes the big model's own, want[right]":
+        decoding(added=lambda guess, want, right: torch.cat([guess[:right], guess[right:right + 1] if right < len(guess) else want[right:]])),
+    "the token that you add stands one row too early: `want[right]` is what the big model writes after the right guesses":
+        decoding(added=lambda guess, want, right: torch.cat([guess[:right], want[max(right - 1, 0)][None]])),
+    "the token that you add comes from the last row; after a wrong guess that row follows a text that does not exist: want[right]":
+        decoding(added=lambda guess, want, right: torch.cat([guess[:right], want[-1:]])),
+    "you added all that the big model wrote from there on; only its next token is sure, for the rest follows wrong guesses":
+        decoding(added=lambda guess, want, right: torch.cat([guess[:right], want[right:]])),
+    "the last round may write past the end; return ids[:, :end]":
+        decoding(cut=False),
+}, "hole 1: the likeliest token in each of the big model's last gamma + 1 rows; hole 2: how many guesses are right before the first "
+   "wrong one; hole 3: those guesses and the big model's next token, joined to `ids`"))
 
 
 def example_answers() -> list[Generation]:
@@ -68,59 +187,3 @@ check_accepted_length = Exercise(accepted_length, Step([(example_answers(),)], {
     "that is rounds per token; turn the fraction over":
         lambda answers: len(_rounds(answers)) / sum(r.committed for r in _rounds(answers)),
 }, "this is not tau, the tokens that rounds added to the answers, per round"))
-
-
-def speedup(tau, draft, verify, plain):
-    """How many times as fast as plain decoding speculation is."""
-    return tau * plain / (draft + verify)
-
-
-check_speedup = Exercise(speedup, Step([(4.0, 2.0, 6.0, 5.0), (3.0, 7.0, 4.0, 6.0), (1.5, 4.0, 6.0, 5.0)], {
-    "speculation can also lose: leave a result below 1 as it is":
-        lambda tau, draft, verify, plain: max(1.0, speedup(tau, draft, verify, plain)),
-    "do not round the result: return all its digits":
-        (lambda tau, draft, verify, plain: round(speedup(tau, draft, verify, plain), 1),
-         lambda tau, draft, verify, plain: round(speedup(tau, draft, verify, plain), 2)),
-    "the drafter and the target work one after the other: add their times, the longer one is not enough":
-        lambda tau, draft, verify, plain: tau * plain / max(draft, verify),
-    "you left out the time of drafting; a round costs draft and verify":
-        lambda tau, draft, verify, plain: tau * plain / verify,
-    "you left out the time of verifying; a round costs draft and verify":
-        lambda tau, draft, verify, plain: tau * plain / draft,
-    "`draft_seconds` is the time of the whole block, not of one draft":
-        (lambda tau, draft, verify, plain: tau * plain / (tau * draft + verify),
-         lambda tau, draft, verify, plain: tau * plain / (7 * draft + verify)),
-    "one verification checks the whole block, so it is paid once per round, not once per token":
-        lambda tau, draft, verify, plain: tau * plain / (draft + tau * verify),
-    "a round has no plain pass besides: it costs draft and verify":
-        lambda tau, draft, verify, plain: tau * plain / (draft + verify + plain),
-    "verifying has a time of its own, `verify_seconds`: it reads more tokens than a plain pass":
-        lambda tau, draft, verify, plain: tau * plain / (draft + plain),
-    "a round gives tau tokens, not one":
-        lambda tau, draft, verify, plain: plain / (draft + verify),
-    "a round gives tau tokens: multiply by tau, do not divide":
-        lambda tau, draft, verify, plain: plain / (draft + verify) / tau,
-    "tau already counts the token that the target adds: do not add one":
-        lambda tau, draft, verify, plain: (tau + 1) * plain / (draft + verify),
-    "tau counts the token that the target adds; all of tau is gained, not tau - 1":
-        lambda tau, draft, verify, plain: (tau - 1) * plain / (draft + verify),
-    "how many times as fast is asked for, not how much faster: 1 means no gain":
-        (lambda tau, draft, verify, plain: tau * plain / (draft + verify) - 1,
-         lambda tau, draft, verify, plain: 100 * (tau * plain / (draft + verify) - 1)),
-    "that is the time saved per token; divide the two times":
-        lambda tau, draft, verify, plain: plain - (draft + verify) / tau,
-    "that is the time saved per round; divide the two times":
-        lambda tau, draft, verify, plain: tau * plain - (draft + verify),
-    "that is tokens per second with speculation; divide it by plain decoding's, one token per `plain_seconds`":
-        lambda tau, draft, verify, plain: tau / (draft + verify),
-    "that is a round in plain passes; it brings tau tokens, for which plain decoding needs tau passes":
-        lambda tau, draft, verify, plain: (draft + verify) / plain,
-    "tau alone is the gain only if a round takes as long as a plain pass; it takes draft and verify":
-        lambda tau, draft, verify, plain: tau,
-    "put the sum of draft and verify into brackets: `/` binds more closely than `+`":
-        lambda tau, draft, verify, plain: tau * plain / draft + verify,
-    "that is the time of one token; the speed-up is plain decoding's time of one token over it":
-        lambda tau, draft, verify, plain: (draft + verify) / tau,
-    "that is how many times slower; turn the fraction over":
-        lambda tau, draft, verify, plain: (draft + verify) / (tau * plain),
-}, "write the seconds of one token with plain decoding over those with speculation"))

@@ -1,9 +1,9 @@
-"""Checkers of lesson 02: keeping a draft, the residual, the next token of a block, the whole verifier, lossy policies."""
+"""Checkers of lesson 02: keeping a draft, the residual, the next token of a block, the whole verifier."""
 
 import torch
 
 from dspark_lite.decoding.sampling import residual
-from .checking import Exercise, Mistake, Step, checker, finished
+from .checking import Exercise, Mistake, Step
 from .verifying import check_verify as check_verify
 from .verifying import in_use as in_use
 
@@ -119,25 +119,3 @@ CORRECTION = Step([(TARGET, DRAFT, 1), (TARGET, DRAFT, 0), (TARGET, DRAFT, 2)], 
         lambda p, q, k: p[-1],
 }, "after a refusal the next token comes from the residual of the row that refused")
 check_next_distribution = Exercise(next_distribution, BONUS, CORRECTION)
-
-POLICIES = set("ABCDE")
-LOSSY = {"C", "D"}
-# No letter is named: of two choices, the one that is wrong gives the other away.
-TOO_MANY = ("a policy in your set is lossless. Whatever was known before a token was drawn (a fixed length, earlier "
-            "rounds, the drafts before it) may decide whether it is verified")
-TOO_FEW = ("a policy outside your set is lossy. Follow what each one looks at: does a token that has been drawn, "
-           "itself or by what is computed from it, help to decide whether that token is verified?")
-
-
-@checker
-def check_lossy_policies(answer):
-    """Checks a set of the letters A to E."""
-    if not isinstance(finished(answer), (set, frozenset, list, tuple, str)):
-        name = type(answer).__name__
-        raise Mistake(f'write a set of letters from A to E, as {{"A", "B"}}, not a value of type {name}')
-    letters = {str(letter).strip().upper() for letter in answer}
-    if letters - POLICIES:
-        raise Mistake('write a set of letters from A to E, as {"A", "B"}')
-    hints = [hint for hint, wrong in ((TOO_MANY, letters - LOSSY), (TOO_FEW, LOSSY - letters)) if wrong]
-    if hints:
-        raise Mistake("; ".join(hints))

@@ -5,7 +5,8 @@ Lessons 02 and 03 ask for it; 03, 05 and 11 run it in a loop and in an engine of
 
 import torch
 
-from dspark_lite.decoding.sampling import Randomness, Verdict, accepted_prefix_length, draw, residual
+from dspark_lite.decoding import sampling
+from dspark_lite.decoding.sampling import Randomness, Verdict, accepted_prefix_length, residual
 from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from .checking import Mistake, checker, finished
 
@@ -25,9 +26,12 @@ def toss(chance, generator: Randomness) -> bool:
     return bool(accepted_prefix_length(keep.view(1, 1), generator))
 
 
-def draw_token(probs: torch.Tensor, generator: Randomness) -> int:
+def draw(probs: torch.Tensor, generator: Randomness) -> int:
     """One token from the distribution probs [V]."""
-    return draw(probs[None], generator).item()
+    return sampling.draw(probs[None], generator).item()
+
+
+draw_token = draw  # its name in lessons that are not written anew yet
 
 
 def verify(p, q, drafts, generator):
@@ -37,8 +41,8 @@ def verify(p, q, drafts, generator):
     """
     for k, x in enumerate(drafts):
         if not toss(p[k, x] / q[k, x], generator):
-            return [*drafts[:k], draw_token(residual(p[k], q[k]), generator)]
-    return [*drafts, draw_token(p[len(drafts)], generator)]
+            return [*drafts[:k], draw(residual(p[k], q[k]), generator)]
+    return [*drafts, draw(p[len(drafts)], generator)]
 
 
 def as_accept(verify):
@@ -64,8 +68,8 @@ def variant(coin=lambda p, q, k, x: p[k, x] / q[k, x], correction=lambda p, q, k
     def wrong(p, q, drafts, generator):
         for k in judged(drafts):
             if not toss(coin(p, q, k, drafts[k]), generator):
-                return [*drafts[:k], draw_token(correction(p, q, k), generator)]
-        return [*drafts, draw_token(bonus(p, q), generator)]
+                return [*drafts[:k], draw(correction(p, q, k), generator)]
+        return [*drafts, draw(bonus(p, q), generator)]
     return wrong
 
 
@@ -79,7 +83,7 @@ def skipping(row):
     """Goes on after a refusal: keeps each draft whose coin came up true, then draws from row `row(kept, g)` of p."""
     def wrong(p, q, drafts, generator):
         kept = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
-        return [*kept, draw_token(p[row(len(kept), len(drafts))], generator)]
+        return [*kept, draw(p[row(len(kept), len(drafts))], generator)]
     return wrong
 
 
@@ -87,21 +91,21 @@ def counting(p, q, drafts, generator):
     """Counts all coins that came up true, those after a refusal too."""
     kept = sum(toss(p[k, x] / q[k, x], generator) for k, x in enumerate(drafts))
     after = p[kept] if kept == len(drafts) else residual(p[kept], q[kept])
-    return [*drafts[:kept], draw_token(after, generator)]
+    return [*drafts[:kept], draw(after, generator)]
 
 
 def replacing(p, q, drafts, generator):
     """Puts a replacement in the place of each refused draft and goes on with the next."""
-    tokens = [x if toss(p[k, x] / q[k, x], generator) else draw_token(residual(p[k], q[k]), generator) for k, x in enumerate(drafts)]
-    return [*tokens, draw_token(p[len(drafts)], generator)]
+    tokens = [x if toss(p[k, x] / q[k, x], generator) else draw(residual(p[k], q[k]), generator) for k, x in enumerate(drafts)]
+    return [*tokens, draw(p[len(drafts)], generator)]
 
 
 def keeping_the_refused(p, q, drafts, generator):
     """Commits the refused draft, too, before its replacement."""
     for k, x in enumerate(drafts):
         if not toss(p[k, x] / q[k, x], generator):
-            return [*drafts[:k + 1], draw_token(residual(p[k], q[k]), generator)]
-    return [*drafts, draw_token(p[len(drafts)], generator)]
+            return [*drafts[:k + 1], draw(residual(p[k], q[k]), generator)]
+    return [*drafts, draw(p[len(drafts)], generator)]
 
 
 def keeping_the_whole_block(p, q, drafts, generator):
@@ -128,7 +132,7 @@ def always_a_bonus(row):
         tokens = verify(p, q, drafts, generator)
         if len(tokens) > len(drafts):
             return tokens
-        return [*tokens, draw_token(p[row(len(tokens) - 1, len(drafts))], generator)]
+        return [*tokens, draw(p[row(len(tokens) - 1, len(drafts))], generator)]
     return wrong
 
 
@@ -202,9 +206,9 @@ MISTAKES = {
     "after the replacement you draw from row k + 1, which stands after the refused draft; the replacement is the last token "
     "of the round":
         always_a_bonus(lambda k, g: k + 1),
-    "the bonus is the most probable token of the last row; draw it with draw_token":
+    "the bonus is the most probable token of the last row; draw it with `draw`":
         variant(bonus=lambda p, q: certain(p[len(q)])),
-    "the replacement is the most probable token of the residual; draw it with draw_token":
+    "the replacement is the most probable token of the residual; draw it with `draw`":
         variant(correction=lambda p, q, k: certain(residual(p[k], q[k]))),
 }
 
@@ -213,7 +217,7 @@ def committed(verify, path, block: int) -> list[int]:
     """The tokens of one round of `verify` on `block` drafts from the tables above; every draw follows `path`."""
     drafts, last = [], ANCHOR
     for _ in range(block):
-        last = draw_token(DRAFTER[last], path)
+        last = draw(DRAFTER[last], path)
         drafts.append(last)
     return judged(verify, drafts, path)
 
@@ -238,7 +242,7 @@ def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
     except (TypeError, ValueError):
         raise Mistake("the list holds token ids, whole numbers, and nothing else") from None
     if not decided:
-        raise Mistake("nothing was decided with `generator`; use toss(chance, generator) and draw_token(probs, generator), "
+        raise Mistake("nothing was decided with `generator`; use toss(chance, generator) and draw(probs, generator), "
                       "so that every outcome can be visited")
     if len(tokens) > len(drafts) + 1:
         raise Mistake(f"{len(tokens)} tokens from a block of {len(drafts)}; a round commits the kept drafts and one more")
@@ -312,7 +316,7 @@ def visited(distributions, learners):
         return distributions(learners)
     except TypeError as error:
         if "generator" in str(error):
-            raise Mistake("toss coins with toss(chance, generator) and draw tokens with draw_token(probs, generator): "
+            raise Mistake("toss coins with toss(chance, generator) and draw tokens with draw(probs, generator): "
                           "here every outcome is visited, none is drawn") from None
         raise
 
@@ -321,7 +325,7 @@ def visit_again(distributions, learners, found: list[dict], visits: int = 8):
     """Raises Mistake where further visits give others than the first distributions, `found`: then not every draw follows the path."""
     if any(total_variation(again, before) > EXACT for _ in range(visits) for again, before in zip(distributions(learners), found)):
         raise Mistake("visited again, your function commits other texts: something is drawn at random without `generator`; "
-                      "use toss(chance, generator) and draw_token(probs, generator)")
+                      "use toss(chance, generator) and draw(probs, generator)")
 
 
 def like(found: dict, mistakes: dict, distribution) -> str:

@@ -1,12 +1,12 @@
-"""Figures of lesson 00: one round, as a corridor, in columns and in numbers; speed."""
+"""Figures of lesson 00: one causal pass and its predictions, one round in columns and as a corridor, speed."""
 
 from textwrap import wrap
 
 from matplotlib.patches import FancyBboxPatch
 
 from dspark_lite.common.names import DRAFTER_LABELS
-from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, REJECTED, domain_axes, figure
-from .token_boxes import LETTERS, along_block, box_width, draw_box, inch_canvas, judged_tokens, visible_text
+from .style import ACCEPTED, BLACK, DRAFTER_STYLES, GREY, NEXT, REJECTED, domain_axes, figure
+from .token_boxes import KINDS, LETTERS, box_width, draw_box, inch_canvas, judged_tokens, visible_text
 
 # The picture in inches: x, y and width of every step, what it does, who does it.
 ROUND_STEPS = [
@@ -90,24 +90,43 @@ def _target_there(axes, lab, r, x: float, y: float, target_probs) -> None:
         x += 0.5
 
 
-def block_figure(texts: list[str], target_probs: list[float], draft_probs: list[float], confidence: list[float],
-                 accepted: int):
-    """Each drafted token with the drafter's and the target's probability of it, the confidence it was given, and, as far
-    as drafts were judged, the chance min(1, p/q) of keeping it.
+def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True):
+    """One causal pass: the words that go in and, under each, the word that the model predicts after it.
 
-    All lists have one entry per position; the first `accepted` tokens were kept.
+    With `guesses` all words after the first are a drafter's: a third row lays each beside the prediction that judges it. Without,
+    they are text that stands already, and every prediction but the last is thrown away.
     """
-    fig, axes = figure(width=8.2, height=3.1)
-    position = range(len(texts))
-    axes.bar([k - 0.2 for k in position], draft_probs, 0.38, color=BLUE, alpha=0.55, label="drafter's probability q")
-    axes.bar([k + 0.2 for k in position], target_probs, 0.38, color="white", edgecolor=BLACK, hatch="///",
-             label="target's probability p")
-    for k, (p, q) in enumerate(zip(target_probs[:accepted + 1], draft_probs)):
-        axes.text(k, max(p, q, confidence[k]) + 0.05, f"kept with\nchance {min(1, p / q):.2f}", ha="center", va="bottom", fontsize=8)
-    along_block(fig, axes, texts, confidence, accepted)
-    axes.set(ylim=(0, 1.26), yticks=[0, 0.25, 0.5, 0.75, 1])
-    axes.set_title(f"{accepted} of {len(texts)} drafts are kept", fontsize=10)
+    right = next((k for k, (word, next_word) in enumerate(zip(predicted, read[1:])) if word != next_word), len(read) - 1)
+    column, label = 1.0, 1.25
+    fig, axes = inch_canvas(label + column * len(read) + 0.1, 2.55 if guesses else 1.85)
+    rows = [("goes in", 0.3), ("the model\npredicts", 1.5), *([("the guess\nthere was", 2.15)] if guesses else [])]
+    for name, y in rows:
+        axes.text(0.02, -y, name, fontsize=LETTERS, va="center", color=GREY)
+    axes.add_patch(FancyBboxPatch((label + 0.05, -1.05), column * len(read) - 0.1, 0.3, boxstyle="round,pad=0,rounding_size=0.08",
+                                  facecolor=BLACK))
+    axes.text(label + column * len(read) / 2, -0.9, "one pass of the target", color="white", fontsize=LETTERS, ha="center", va="center")
+    for k, (word, prediction) in enumerate(zip(read, predicted, strict=True)):
+        middle = label + column * (k + 0.5)
+        used = "kept" if k < right else "added" if k == right else "unread"
+        _centred(axes, middle, -0.3, word, "anchor" if k == 0 or not guesses else "drafted")
+        _centred(axes, middle, -1.5, prediction, used if guesses else "added" if k == len(read) - 1 else "unread")
+        for top, bottom in ((-0.45, -0.72), (-1.08, -1.33)):
+            axes.annotate("", (middle, bottom), (middle, top), arrowprops={"arrowstyle": "-|>", "lw": 1, "color": GREY, "shrinkA": 0, "shrinkB": 0})
+        if guesses and k < len(read) - 1:
+            mark, colour = ("✓", ACCEPTED) if k < right else ("✗", REJECTED) if k == right else ("–", GREY)
+            _centred(axes, middle, -2.15, read[k + 1], "drafted")
+            axes.text(middle, -1.83, mark, fontsize=12, color=colour, ha="center", va="center", family="DejaVu Sans")
+    if guesses and right == len(read) - 1:
+        axes.text(label + column * (right + 0.5), -2.15, "no guess:\na bonus", fontsize=LETTERS - 1, color=NEXT, ha="center", va="center")
     return fig
+
+
+def _centred(axes, x: float, y: float, word: str, kind: str) -> None:
+    """A word in a box around x, y."""
+    colour, filled, _ = KINDS[kind]
+    axes.text(x, y, word, family="DejaVu Sans Mono", fontsize=LETTERS, ha="center", va="center", color="white" if filled else colour,
+              bbox={"boxstyle": "round,pad=0.3", "facecolor": colour if filled else "white", "edgecolor": colour,
+                    "linestyle": ":" if kind == "unread" else "-"})
 
 
 def speed_bars(speeds: dict[str, dict[str, float]], device: str):

@@ -1,70 +1,37 @@
-"""Figures of lesson 01: what a pass costs by context and by the positions that it carries."""
+"""Figures of lesson 01: what a pass costs by the positions that it carries, and what a round costs."""
 
-from matplotlib.ticker import LogLocator, NullFormatter
-
-from .style import BLACK, BLUE, GREY, ORANGE, RED, figure, measured_on
-
-
-def context_cost_figure(contexts, without_cache, with_cache, device: str):
-    """Milliseconds of the next token by tokens of context, reading everything again and reading one token."""
-    fig, axes = figure()
-    axes.plot(contexts, without_cache, color=RED, marker="X", linestyle="--", label="without cache: the whole text")
-    axes.plot(contexts, with_cache, color=BLUE, marker="o", label="with cache: the new token")
-    axes.set_xscale("log", base=2)
-    axes.set(xticks=contexts, xticklabels=contexts, yscale="log", xlabel="context (tokens), both scales logarithmic",
-             ylabel="time of the next token (ms)")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    longer, slower, held = (series[-1] / series[0] for series in (contexts, without_cache, with_cache))
-    axes.set_title(f"context × {longer:.0f}: time × {slower:.0f} without the cache, × {held:.1f} with it", fontsize=10)
-    axes.legend()
-    measured_on(axes, device)
-    return fig
+from .style import BLACK, BLUE, GREY, ORANGE, figure, measured_on
 
 
 def pass_cost_figure(positions, milliseconds, device: str):
-    """Two panels: milliseconds of one target pass by the positions it carries, and the same divided by them."""
-    fig, (whole, each) = figure(2)
+    """Milliseconds of one target pass by the positions it carries, beside what they would take one by one."""
+    fig, axes = figure()
     last, top = positions[-1], 1.5 * max(milliseconds)
-    whole.plot(positions, milliseconds, color=BLUE, marker="o")
-    whole.text(last, milliseconds[-1] + 0.04 * top, "measured", color=BLUE, ha="right")
-    whole.plot([0, last], [0, milliseconds[0] * last], color=GREY, linestyle=":")
-    whole.text(0.93 * top / milliseconds[0] + 0.03 * last, 0.93 * top, "if every position\nwere paid in full", color=GREY, va="top")
-    whole.set(xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(0, top), xticks=positions)
-    whole.set_title(f"{last} positions cost {milliseconds[-1] / milliseconds[0]:.1f} times as much as one", fontsize=10)
-    each.plot(positions, [time / k for time, k in zip(milliseconds, positions)], color=BLUE, marker="o")
-    each.set(xlabel="positions in the pass", ylabel="time of the pass / positions (ms)", ylim=(0, None), xticks=positions)
-    each.set_title(f"each of {last} positions costs {milliseconds[-1] / last / milliseconds[0]:.0%} of a pass over one", fontsize=10)
-    measured_on(each, device)
+    axes.plot(positions, milliseconds, color=BLUE, marker="o")
+    axes.text(last, milliseconds[-1] + 0.04 * top, "measured", color=BLUE, ha="right")
+    axes.plot([0, last], [0, milliseconds[0] * last], color=GREY, linestyle=":")
+    axes.text(0.93 * top / milliseconds[0] + 0.03 * last, 0.93 * top, "if every position\nwere paid in full", color=GREY, va="top")
+    axes.set(xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(0, top), xticks=positions)
+    axes.set_title(f"{last} positions cost {milliseconds[-1] / milliseconds[0]:.1f} times as much as one", fontsize=10)
+    measured_on(axes, device)
     return fig
 
 
-def roofline_figure(bandwidth, peak, intensity, many, speed, positions, pass_speed, device: str):
-    """Billions of multiply-adds a second by multiply-adds a byte, under the roof min(bandwidth * intensity, peak).
-
-    `intensity` is that of one position; `speed` was measured at `many` positions with matrix products alone and
-    `pass_speed` at `positions` with whole passes.
-    """
-    fig, axes = figure(width=6.4, height=3.8)
-    bend, ends = peak / bandwidth, (intensity * many[0] / 1.5, intensity * many[-1] * 1.5)
-    axes.plot([ends[0], bend, ends[1]], [bandwidth * ends[0], peak, peak], color=BLACK, linewidth=1, label="roof")
-    axes.plot([intensity * k for k in many], speed, color=BLUE, marker="o", linestyle="", label="matrix products alone")
-    axes.plot([intensity * k for k in positions], pass_speed, color=ORANGE, marker="s", linestyle="",
-              label="whole pass")
-    for k, height in zip(many, speed):
-        axes.annotate(k, (intensity * k, height), (4, -2), textcoords="offset points", fontsize=7, va="top")
-    for k, height in zip(positions, pass_speed):
-        axes.annotate(k, (intensity * k, height), (0, -5), textcoords="offset points", fontsize=7, ha="center", va="top")
-    axes.axvline(bend, color=GREY, linestyle=":", linewidth=1)
-    axes.set(xscale="log", yscale="log", ylim=(min(pass_speed) / 2, None),
-             xlabel="arithmetic intensity (multiply-adds per byte); numbers: positions in the pass",
-             ylabel="billion multiply-adds per second")
-    for side, text in (("right", "waits for weights ← "), ("left", " → multiplies")):
-        axes.text(bend, axes.get_ylim()[0] * 1.15, text, fontsize=8, color=GREY, ha=side)
-    axes.set_title(f"the roof bends at about {bend / intensity:.0f} positions", fontsize=10)
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.08))
-    measured_on(axes, device)
+def envelope_figure(positions, reading: float, multiplying: float, device: str):
+    """Milliseconds of a pass by its positions, as a data sheet has them: `reading` the weights, or `multiplying` for each position,
+    whichever takes longer."""
+    fig, axes = figure(width=6.2)
+    room = reading / multiplying
+    axes.plot(positions, [max(reading, k * multiplying) for k in positions], color=BLACK, linewidth=3, label="the pass: the longer of both")
+    axes.axhline(reading, color=BLUE, linestyle="--", label="reading the weights, once")
+    axes.plot(positions, [k * multiplying for k in positions], color=ORANGE, linestyle=":", label="multiplying, for each position")
+    for k in (1, 8):
+        axes.plot(k, reading, color=BLACK, marker="o")
+        axes.annotate(f"{k} position{'s' * (k > 1)}", (k, reading), (0, 8), textcoords="offset points", ha="center", fontsize=9)
+    axes.axvline(room, color=GREY, linewidth=1, linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(multiplying, 10 * reading))
+    axes.set_title(f"predicted for {device}: up to {room:.0f} positions for the price of one", fontsize=10)
+    axes.legend(loc="lower right", fontsize=9)
     return fig
 
 

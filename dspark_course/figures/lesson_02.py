@@ -1,6 +1,7 @@
-"""Figures of lesson 02: where target and drafter overlap, which rules are exact, counts of draws."""
+"""Figures of lesson 02: where target and drafter overlap, simulated draws, the ways to a text, which rules are exact."""
 
 import numpy as np
+from matplotlib.patches import Rectangle
 
 from .style import ACCEPTED, BLACK, GREY, NEXT, REJECTED, figure
 
@@ -53,22 +54,42 @@ def total_variation_figure(distances: dict[str, float], limit: float = 1e-5):
     return fig
 
 
-def counts_figure(tokens, probs, draws: int, counts: dict[str, list[int]]):
-    """Expected counts of tokens in `draws` draws with two standard deviations, and observed ones by verifier; the last
-    bar holds all tokens that are not named."""
-    fig, axes = figure(width=8.5, height=3.2)
-    probs = np.append(probs, max(1 - sum(probs), 0))
-    counts = {label: np.append(observed, draws - sum(observed)) for label, observed in counts.items()}
-    x, names = np.arange(len(probs)), [*(token.replace(" ", "·") for token in tokens), "all others"]
-    deviation = np.sqrt(draws * probs * (1 - probs))
-    axes.bar(x, draws * probs, color="white", edgecolor=GREY, yerr=2 * deviation, ecolor=GREY, capsize=6,
-             label="target, ± 2 standard deviations")
-    looks = ((ACCEPTED, "o"), (REJECTED, "X"))
-    for (label, observed), (colour, marker), shift in zip(counts.items(), looks, (-0.15, 0.15)):
-        axes.plot(x + shift, observed, color=colour, marker=marker, linestyle="", label=label, clip_on=False, zorder=5)
-    axes.set(xticks=x, xticklabels=names, xlabel="token after the anchor (· is a space)", ylabel=f"count in {draws:,} draws",
-             ylim=(0, None))
-    axes.legend(loc="upper center")
-    inside = [f"{int((abs(observed - draws * probs) <= 2 * deviation).sum())} of {len(names)} ({label})" for label, observed in counts.items()]
-    axes.set_title("counts within the bars: " + ", ".join(inside), fontsize=10)
+def simulation_figure(tokens, wanted, simulated: dict[str, list[float]]):
+    """The probabilities that are wanted as bars, and the shares of simulated draws by rule as markers on top of them."""
+    fig, axes = figure(width=6.2, height=3.2)
+    x = np.arange(len(tokens))
+    axes.bar(x, wanted, color="white", edgecolor=GREY, label="p, target")
+    for (label, shares), (colour, marker), shift in zip(simulated.items(), ((ACCEPTED, "o"), (REJECTED, "X")), (-0.12, 0.12)):
+        axes.plot(x + shift, shares, color=colour, marker=marker, linestyle="", label=label)
+    axes.set(xticks=x, xticklabels=tokens, xlabel="token", ylabel="share of the draws")
+    axes.legend(fontsize=9)
+    axes.set_title("largest distance from p: " + ", ".join(
+        f"{max(abs(np.asarray(shares) - np.asarray(wanted))):.3f} ({label})" for label, shares in simulated.items()), fontsize=10)
+    return fig
+
+
+def two_tokens_figure(first: tuple[float, float], second: tuple[float, float], words: tuple[str, str]):
+    """The ways to a text of two tokens as areas: across, the first token kept or replaced, upwards the second given the first.
+
+    `first` and `second` are (p, q) of the two words of the text, the second after the first. All ways together fill a rectangle that is
+    p wide and p high.
+    """
+    (p1, q1), (p2, q2) = first, second
+    kept1, kept2 = min(p1, q1), min(p2, q2)
+    fig, axes = figure(width=6.6, height=4.0)
+    names = ["both kept", f"“{words[0]}” kept,\n“{words[1]}” replaced",
+             f"“{words[0]}” replaced; the round\nends, and the next one\nbrings “{words[1]}”, with chance {p2:.2f}"]
+    ways = [((0, 0), kept1, kept2, ACCEPTED, None, names[0]), ((0, kept2), kept1, p2 - kept2, NEXT, "///", names[1]),
+            ((kept1, 0), p1 - kept1, p2, NEXT, "///", names[2])]
+    for (x, y), width, height, colour, hatch, name in ways:
+        axes.add_patch(Rectangle((x, y), width, height, facecolor=colour if hatch is None else "white", edgecolor=colour, hatch=hatch, linewidth=1.5))
+        axes.text(x + width / 2, y + height / 2, f"{name}\n{width * height:.3f}", ha="center", va="center", fontsize=9,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 2})
+    axes.add_patch(Rectangle((0, 0), p1, p2, fill=False, edgecolor=BLACK, linewidth=2.5))
+    axes.set(xlim=(0, 1.25 * p1), ylim=(0, 1.25 * p2), xticks=[0, kept1, p1], yticks=[0, kept2, p2],
+             xlabel=f"first token “{words[0]}”: kept up to {kept1:.2f}, with replacements {p1:.2f} = p",
+             ylabel=f"then “{words[1]}”: kept up to {kept2:.2f},\nwith replacements {p2:.2f} = p")
+    areas = [width * height for _, width, height, *_ in ways]
+    axes.set_title(" + ".join(f"{area:.3f}" for area in areas) + f" = {sum(areas):.3f} = {p1:.2f} × {p2:.2f}", fontsize=10)
+    axes.grid(False)
     return fig

@@ -1,0 +1,75 @@
+"""The race of lesson 00 as an animation: one recorded answer, written token by token and block by block."""
+
+from functools import cache
+
+from matplotlib.font_manager import findfont
+from PIL import Image, ImageDraw, ImageFont
+
+from .style import ACCEPTED, BLACK, GREY, NEXT
+
+WIDTH, PANEL, MARGIN, LINE, LETTERS = 760, 138, 14, 19, 13  # pixels
+TICK, PAUSE = 110, 3500  # milliseconds of a frame: while they run, and of the finished race
+
+
+@cache
+def race_font(bold: bool = False) -> ImageFont.FreeTypeFont:
+    """The monospace face of the house."""
+    return ImageFont.truetype(findfont("DejaVu Sans Mono:bold" if bold else "DejaVu Sans Mono"), LETTERS)
+
+
+def race_frames(run: dict) -> list[Image.Image]:
+    """The frames of a race; the first is the finished one, so that a viewer that does not animate shows how it ends.
+
+    `run` has the `tokens` of an answer as texts, the first of which comes from the prompt's own pass, the `rounds` as pairs (drafts
+    kept, tokens committed), and the mean milliseconds of a plain pass and of a round, `plain_ms` and `round_ms`. A frame is a plain pass.
+    """
+    passes = len(run["tokens"]) - 1
+    done = [min(int(tick * run["plain_ms"] / run["round_ms"]), len(run["rounds"])) for tick in range(passes + 1)]
+    frames = [race_frame(run, tick, rounds) for tick, rounds in enumerate(done)]
+    return [frames[-1], *frames]
+
+
+def race_frame(run: dict, passes: int, rounds: int) -> Image.Image:
+    """Both answers after so many plain passes and so many rounds."""
+    image = Image.new("RGB", (WIDTH, 2 * PANEL), "white")
+    pen = ImageDraw.Draw(image)
+    last = len(run["tokens"]) - 1
+    plain = [(text, "added" if k == passes > 0 and passes < last else "text") for k, text in enumerate(run["tokens"][:passes + 1])]
+    drafted, at = [(run["tokens"][0], "text")], 1
+    for number, (kept, committed) in enumerate(run["rounds"][:rounds], start=1):
+        for place in range(committed):
+            kind = "text" if number < rounds and passes < last else "kept" if place < kept else "added"
+            drafted.append((run["tokens"][at], kind))
+            at += 1
+    ended = rounds == len(run["rounds"])
+    _panel(pen, 0, "the target alone: one token per pass", passes, plain, passes == last)
+    _panel(pen, PANEL, "a drafter guesses, the target checks: a block per pass", rounds, drafted, ended)
+    return image
+
+
+def _panel(pen: ImageDraw.ImageDraw, top: int, name: str, passes: int, tokens: list[tuple[str, str]], ended: bool) -> None:
+    """One side of the race: its name, how many passes of the target it has taken, and its text; a token may be marked."""
+    pen.rectangle((4, top + 4, WIDTH - 5, top + PANEL - 5), outline=GREY)
+    pen.text((MARGIN, top + 11), name, fill=BLACK, font=race_font(bold=True))
+    count = f"{passes} passes of the target" + (", done" if ended else "")
+    pen.text((WIDTH - MARGIN - pen.textlength(count, race_font()), top + 11), count, fill=ACCEPTED if ended else GREY, font=race_font())
+    x, y, letter = MARGIN, top + 38, pen.textlength("m", race_font())
+    for text, kind in tokens:
+        for piece in text.splitlines(keepends=True):
+            shown = piece.rstrip("\n")
+            if x + letter * len(shown) > WIDTH - MARGIN:
+                x, y = MARGIN, y + LINE
+            if shown and kind != "text":
+                pen.rectangle((x, y - 1, x + letter * len(shown) - 1, y + LINE - 4), fill={"kept": ACCEPTED, "added": NEXT}[kind])
+            pen.text((x, y), shown, fill=BLACK if kind == "text" else "white", font=race_font())
+            x += letter * len(shown)
+            if piece.endswith("\n"):
+                x, y = MARGIN, y + LINE
+
+
+def save_race(run: dict, file) -> None:
+    """Writes the animation as a GIF that runs for ever."""
+    palette = race_frame(run, 1, 1).quantize(24)  # has every colour; one palette for all frames makes the file small
+    frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in race_frames(run)]
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], loop=0, optimize=False, disposal=1,
+                   duration=[1200, *[TICK] * (len(frames) - 2), PAUSE])

@@ -1,0 +1,50 @@
+"""Record the race of lesson 00 on the tiny models and draw it: assets/measurements/race.json, assets/figures/race.gif.
+
+`python scripts/race.py` records and draws, `python scripts/race.py --draw` draws what was recorded.
+"""
+
+import argparse
+
+from notebooks import KERNEL_SETTINGS
+
+from dspark_lite.common.files import ROOT, write_atomically, write_json
+from dspark_lite.common.recorded import read
+from dspark_course.figures.race import save_race
+
+RECORDED = ROOT / "assets" / "measurements" / "race.json"
+PICTURE = ROOT / "assets" / "figures" / "race.gif"
+TURNS = 5  # of each, in turn, so that a slow moment of the machine meets both
+
+
+def record():
+    """Decode one prompt plainly and with DSpark, greedily; returns the race."""
+    from dspark_lite import generate
+    from dspark_course.measure.lab import setup
+    lab = setup(KERNEL_SETTINGS["DSPARK_PROFILE"], prompts=1)
+    drafter, prompt = lab.drafter("dspark"), lab.prompts["math"][0]
+    ids, runs = lab.encode(prompt), {"plain": [], "dspark": []}
+    for _ in range(TURNS):
+        for name, used in (("plain", None), ("dspark", drafter)):
+            runs[name].append(generate(lab.target, used, ids, max_new_tokens=lab.max_new_tokens))
+    plain, drafted = runs["plain"][0], runs["dspark"][0]
+    if plain.token_ids != drafted.token_ids:
+        raise SystemExit("The two answers differ; nothing was written.")
+    return {"prompt": prompt, "device": lab.device_name, "versions": lab.versions,
+            "tokens": [lab.tokenizer.decode([token], skip_special_tokens=True) for token in plain.token_ids],
+            "rounds": [[min(r.accepted, r.committed), r.committed] for r in drafted.rounds],
+            **{f"{unit}_ms": 1e3 * min(one.decode_seconds / len(one.rounds) for one in runs[name])
+               for unit, name in (("plain", "plain"), ("round", "dspark"))}}
+
+
+def main(arguments=None):
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draw", action="store_true", help="draw what was recorded")
+    if not parser.parse_args(arguments).draw:
+        write_json(RECORDED, record())
+    run = read(RECORDED, "python scripts/race.py")
+    write_atomically(PICTURE, lambda temporary: save_race(run, temporary))
+
+
+if __name__ == "__main__":
+    main()
