@@ -15,6 +15,7 @@ import math
 import os
 import re
 import sys
+import tempfile
 from itertools import zip_longest
 
 import jupytext
@@ -257,7 +258,9 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
         on_cell_executed=lambda **_: on_cell(),
     )
     try:
-        client.execute(env=environment or {**os.environ, **KERNEL_SETTINGS})
+        with tempfile.TemporaryDirectory() as kept:  # what the solutions keep does not go into the reader's own file
+            mine = {"DSPARK_MINE": os.path.join(kept, "my_dspark.py")}
+            client.execute(env=environment or {**os.environ, **KERNEL_SETTINGS, **mine})
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise LessonError(f"{lesson}, {describe_failure(notebook, error)}") from error
     finally:
@@ -295,10 +298,12 @@ def execute_with_claims(notebook, lesson, on_cell):
 
 
 def lighten(notebook):
-    """Give every picture a palette of 256 colours: a third of the bytes, and nobody sees the difference."""
+    """Give every picture that stands still a palette of 256 colours: a third of the bytes, and nobody sees the difference."""
     for output in (output for cell in code_cells(notebook) for output in cell.outputs if PICTURE in output.get("data", {})):
-        picture = Image.open(io.BytesIO(base64.b64decode(output.data[PICTURE]))).convert("RGB")
-        reduced = picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        picture = Image.open(io.BytesIO(base64.b64decode(output.data[PICTURE])))
+        if getattr(picture, "is_animated", False):
+            continue
+        reduced = picture.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         reduced.save(written := io.BytesIO(), "PNG", optimize=True)
         output.data[PICTURE] = base64.b64encode(written.getvalue()).decode()
 

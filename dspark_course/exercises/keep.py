@@ -74,7 +74,7 @@ def keep(*functions, path: Path | None = None) -> bool:
             shown = place.lesson if place else shown
     write_text(path, text + "\n")
     written = [name for name in edition if name not in GIVEN]
-    print(f"Kept in {path}: {sum(name in sources for name in written)} of {len(written)} pieces.")
+    print(f"Kept in {path.name}: {sum(name in sources for name in written)} of {len(written)} pieces.")
     return True
 
 
