@@ -11,7 +11,7 @@ import torch
 from scipy.special import expit
 
 from dspark_lite.decoding.sampling import residual
-from dspark_course.exercises import lesson_02, lesson_03, lesson_06, lesson_08, lesson_09, lossy_policies, verifying
+from dspark_course.exercises import lesson_02, lesson_06, lesson_08, lesson_09, lossy_policies, verifying
 from dspark_course.exercises.checking import Exercise, Step, as_values, same
 from dspark_lite.scheduling import policies
 
@@ -37,7 +37,7 @@ def run_cells(number, tag):
     """Runs the cells of a lesson with this tag and those that call a checker, with the names that they use at hand."""
     scope = {"np": np, "torch": torch, "F": torch.nn.functional, "expit": expit, "residual": residual,
              "verify": verifying.verify, "toss": verifying.toss, "draw": verifying.draw, "draw_token": verifying.draw,
-             "keep": lambda *functions: True, "exercises": MODULES[number], "expected_tau": lesson_03.expected_tau,
+             "keep": lambda *functions: True, "exercises": MODULES[number],
              **vars(policies), **OF_LESSON[number]}
     has_checker = True
     for cell in notebooks.read_cells(SOURCES[number]):
@@ -92,8 +92,7 @@ def test_a_wrong_answer_that_nobody_foresaw_is_told_what_is_right(check, capsys)
 
 
 @pytest.mark.parametrize(("check", "stray"), [
-    (lesson_02.check_next_distribution, lesson_02.after_refusal(lambda p, q, k: 0 * p[k])),
-    (lesson_03.check_expected_tau, lambda a, gamma: 7 if a == 1 else lesson_03.expected_tau(a, gamma))])
+    (lesson_02.check_next_distribution, lesson_02.after_refusal(lambda p, q, k: 0 * p[k]))])
 def test_so_is_one_that_goes_astray_in_the_second_step(check, stray, capsys):
     assert refusal(check, stray, capsys) == f"Not yet: {check.steps[1].otherwise}"
 
@@ -225,55 +224,6 @@ def test_the_lossy_policies_are_not_given_away(letters, capsys):
 @pytest.mark.parametrize("answer", [{"F"}, {"A", "CD"}, 3, {"A": 1}, object()])
 def test_lossy_policies_are_letters(answer, capsys):
     assert "letters from A to E" in refusal(lossy_policies.check_lossy_policies, answer, capsys)
-
-
-def step_by_step(a, gamma):
-    """The series added up in a loop."""
-    total, term = 0.0, 1.0
-    for _ in range(gamma + 1):
-        total, term = total + term, term * a
-    return total
-
-
-def while_terms_are_left(a, gamma):
-    """The same with `while`."""
-    total = 0.0
-    while gamma >= 0:
-        total, gamma = total + a**gamma, gamma - 1
-    return total
-
-
-def backwards(a, gamma):
-    """Horner's scheme, by recursion."""
-    return 1 + a * backwards(a, gamma - 1) if gamma else 1
-
-
-@pytest.mark.parametrize("function", [
-    step_by_step, while_terms_are_left, backwards,
-    lambda a, gamma: sum(a**k for k in range(gamma + 1)),
-    lambda a, gamma: sum([a**k for k in range(gamma + 1)]),
-    lambda a, gamma: (a ** np.arange(gamma + 1)).sum(),
-    lambda a, gamma: np.sum(a ** np.arange(gamma + 1)),
-    lambda a, gamma: step_by_step(a, gamma),
-])
-def test_a_loop_or_a_sum_is_no_closed_form(function, capsys):
-    assert "loop or a sum" in refusal(lesson_03.check_expected_tau, function, capsys)
-
-
-def mended_afterwards(a, gamma):
-    """A closed form whose exception is handled."""
-    try:
-        tau = (1 - a ** (gamma + 1)) / (1 - a)
-    except ZeroDivisionError:
-        tau = gamma + 1
-    return tau
-
-
-@pytest.mark.parametrize("function", [
-    lesson_03.expected_tau, mended_afterwards, lambda a, gamma: mended_afterwards(a, gamma),
-    lambda a, gamma: float(gamma + 1 if a == 1 else np.divide(a ** (gamma + 1) - 1, a - 1))])
-def test_a_closed_form_may_be_written_in_many_ways(function):
-    assert lesson_03.check_expected_tau(function)
 
 
 def causes(**changed):

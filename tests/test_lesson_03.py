@@ -9,44 +9,36 @@ from dspark_course.exercises.verifying import verify
 from dspark_course.figures import lesson_03 as figures
 
 
-def test_bars_of_latency_divide_a_rounds_seconds_by_its_tokens(closing):
-    fig = figures.latency_bars({("plain", "math"): (1.0, 0.0, 0.004), ("small_lm", "math"): (4.0, 0.01, 0.006)}, "a made device")
-    verify, draft, of_small, of_its_drafts, _ = bars(fig.axes[0])
-    assert [verify, draft, of_small, of_its_drafts] == [[4.0], [0.0], [pytest.approx(1.5)], [pytest.approx(2.5)]]
-    assert written(fig) == ["τ 1.00", "τ 4.00", "measured on a made device"]
-    assert fig.axes[0].get_title() == "drafting is 62% of a round of the small LM\nslower than plain decoding: none"
+def test_the_bars_of_passes_say_how_much_is_read_again(closing):
+    fig = figures.reading_again({"target": [(10, 0), (12, 8)], "small LM": [(4, 0), (5, 4), (6, 5)]})
+    before, new = bars(fig.axes[0])
+    assert [axes.get_title() for axes in fig.axes] == ["target: 36% of what it reads, it has read before",
+                                                       "small LM: 60% of what it reads, it has read before"]
+    assert before == [0, 8] and new == [10, 4]
 
 
-def test_the_title_of_the_latencies_names_what_loses(closing):
-    costs = {("plain", "chat"): (1.0, 0.0, 0.004), ("prompt_lookup", "chat"): (1.1, 0.0, 0.005),
-             ("plain", "code"): (1.0, 0.0, 0.004), ("prompt_lookup", "code"): (1.0, 0.0, 0.00404)}  # no more than a measurement varies
-    assert figures.latency_bars(costs, "CPU").axes[0].get_title().endswith("\nslower than plain decoding: prompt lookup on chat")
-    costs |= {("plain", "math"): (1.0, 0.0, 0.004), ("prompt_lookup", "math"): (1.1, 0.0, 0.005), ("prompt_lookup", "code"): (1.0, 0.0, 0.005)}
-    assert figures.latency_bars(costs, "CPU").axes[0].get_title().endswith(": prompt lookup on chat, code and math")
+@pytest.mark.parametrize(("accepted", "target", "small"), [(3, "kkkkffffn", "kkkkfffnn"), (7, "kkkkkkkkn", "kkkkkkknn"), (0, "kfffffffn", "kffffffnn")])
+def test_two_caches_keep_the_accepted_and_have_not_read_the_same(accepted, target, small, closing):
+    words = {"keeps": "k", "forgets": "f", "not read": "n"}
+    states = "".join(words[text] for text in written(figures.two_caches(7, accepted)) if text in words)
+    assert states == target + small
+    assert (target.count("f"), small.count("f")) == exercises.forget(7, accepted)
+
+
+def test_the_figure_of_when_it_pays_marks_the_best_length_and_what_was_measured(closing):
+    (axes,) = figures.when_it_pays(0.8, 0.1, 1.0, {"small LM": (7, 1.5, {"color": "g", "marker": "D"})}).axes
+    tau = (1 - 0.8**7) / 0.2  # with 6 drafts, in a round of 1.6 plain passes
+    lines = drawn(axes)
+    assert lines["best: γ = 6"] == [pytest.approx(tau / 1.6)] == [pytest.approx(lines["formula"][5])] and lines["measured: small LM"] == [1.5]
+    assert axes.get_title() == "best at γ = 6: 2.5 times plain decoding" and axes.get_ylim() == (0, 3)
+    (axes,) = figures.when_it_pays(0.3, 1.0, 1.0, {}).axes
+    assert axes.get_title() == "no draft length pays" and axes.get_ylim() == (0, 3), "settings can be compared"
 
 
 def test_the_sweep_of_draft_lengths_shows_measurement_and_formula(closing):
-    sweep = {("math", 7): (4.0, 0.8), ("math", 1): (1.7, 1.1)}
-    sweep |= {("chat", length): (2.0, 0.5 * length) for length in (1, 7)}
-    model = {key: (tau + 0.1, speedup + 0.2) for key, (tau, speedup) in sweep.items()}
-    fig = figures.draft_length_sweep(sweep, model, "CPU")
-    math, chat, math_speed, chat_speed = fig.axes
-    assert drawn(math) == {"measured": [1.7, 4.0], "formula": [1.8, 4.1]}
-    assert drawn(math_speed) == {"measured": [1.1, 0.8], "formula": [1.3, 1.0]}
-    assert drawn(chat) == {"measured": [2.0, 2.0], "formula": [2.1, 2.1]}
-    assert [math.get_title(), chat.get_title()] == ["math: fastest at γ = 1", "chat: fastest at γ = 7"]
-    assert written(fig).count("slower than plain") == 2 and chat_speed.get_ylim()[1] == pytest.approx(1.2 * 3.7)
-
-
-def test_the_figure_of_when_it_pays_marks_the_best_length_and_where_it_breaks_even(closing):
-    left, right = figures.when_it_pays(0.8, 7, 0.1, 1.0).axes
-    tokens = {gamma: (1 - 0.8 ** (gamma + 1)) / 0.2 for gamma in (6, 7)}  # in rounds of 1.6 and 1.7 plain passes
-    assert drawn(left) == {"best": [pytest.approx(tokens[6] / 1.6)], "here: 2.45": [pytest.approx(tokens[7] / 1.7)]}
-    assert drawn(right) == {"breaks even": [1], "here: 2.45": [pytest.approx(tokens[7] / 1.7)]}
-    assert [left.get_title(), right.get_title()] == ["best γ = 6, 2.47 times plain decoding", "γ = 7 breaks even at a = 0.41"]
-    _, never = figures.when_it_pays(0.05, 16, 1.0, 3.0).axes
-    assert list(drawn(never)) == ["here: 0.06"] and never.get_title() == "γ = 16 never breaks even"
-    assert [left.get_ylim(), never.get_ylim()] == [(0, 3)] * 2, "settings can be compared"
+    tau, speed = figures.draft_length_sweep({1: (1.7, 1.1), 7: (4.0, 0.8)}, {1: (1.8, 1.3), 2: (2.5, 1.2), 7: (4.1, 1.0)}, "chat", "CPU").axes
+    assert drawn(tau) == {"measured, chat": [1.7, 4.0], "formula": [1.8, 2.5, 4.1]}
+    assert drawn(speed) == {"measured, chat": [1.1, 0.8], "formula": [1.3, 1.2, 1.0]}
 
 
 # The checker of a round ----------------------------------------------------------------------------------------------
@@ -97,7 +89,7 @@ def settle_with(verify):
     def settle(models, caches, p, q, drafts, generator):
         tokens = verify(p, q, drafts, generator)
         gamma, accepted = len(drafts), len(tokens) - 1
-        for model, cache, dropped in zip(models, caches, exercises.forget(gamma, gamma, accepted)):
+        for model, cache, dropped in zip(models, caches, exercises.forget(gamma, accepted)):
             model.roll_back(cache, dropped)
         return tokens, drafts[-1:] * (accepted == gamma) + tokens[-1:]
     return settle

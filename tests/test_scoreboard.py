@@ -1,6 +1,7 @@
 """The scoreboard shows what the stored benchmark holds, and a round's cost in plain passes."""
 
 import pytest
+from helpers import bars
 
 from dspark_course.figures import scoreboard as board
 
@@ -30,3 +31,10 @@ def test_a_benchmark_without_the_parts_of_a_round_has_its_cost(stored):
     for row in stored:
         del row["draft_milliseconds"], row["verify_milliseconds"]
     assert board.scoreboard("dflash").splitlines()[-2].split() == ["DFlash", "6.00", "5.00", "3.00", "2.00", "-", "-", "3.00", "2.50", "1.50"]
+
+
+def test_the_bars_hold_the_same_numbers_and_the_device_stands_once(stored, closing):
+    tau, speed = board.scoreboard_figure("dflash").axes
+    assert sum(bars(tau), []) == [6.0, 5.0, 3.0] and sum(bars(speed), [])[:3] == [3.0, 2.5, 1.5]
+    said = [text.get_text() for axes in (tau, speed) for text in axes.texts]
+    assert said.count("measured on a made device, 3 prompts per domain") == 1

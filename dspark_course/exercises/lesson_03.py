@@ -1,6 +1,4 @@
-"""Checkers of lesson 03: what two caches forget, the end of a round, the expected accepted length."""
-
-import sys
+"""Checkers of lesson 03: what two caches forget, `verify` from memory, the end of a round."""
 
 import torch
 
@@ -8,8 +6,6 @@ from .checking import Exercise, Mistake, Step, checker, finished
 from .verifying import check_verify as check_verify
 from .verifying import in_use as decides
 from .verifying import verify
-
-SUMS = {"sum", "fsum", "cumsum"}
 
 
 def in_use(learners, done: bool):
@@ -21,48 +17,44 @@ def in_use(learners, done: bool):
     return lambda p, q, drafts, generator: [int(token) for token in chosen(p, q, list(drafts), generator)]
 
 
-def forget(gamma, length, accepted):
-    """Positions that the target's and the small LM's cache must forget."""
-    return length - accepted, max(0, gamma - 1 - accepted)
+def forget(gamma, accepted):
+    """How many tokens the target's cache and the small LM's must forget after a round of `gamma` drafts."""
+    return gamma - accepted, max(0, gamma - 1 - accepted)
 
 
-check_forget = Exercise(forget, Step([(7, 7, 3), (7, 4, 4), (7, 7, 7), (7, 4, 0), (7, 4, 2), (5, 3, 1)], {
-    "the target has read only the drafts that were verified, `length` of them, not all gamma": (
-        lambda g, n, a: (g - a, max(0, g - 1 - a)),
-        lambda g, n, a: (g - a, g - 1 - a),
-    ),
+check_forget = Exercise(forget, Step([(7, 3), (7, 7), (7, 0), (5, 1), (7, 6)], {
     "the small LM never read its own last draft; it has one position less to forget":
-        lambda g, n, a: (n - a, g - a),
+        lambda g, a: (g - a, g - a),
     "when all drafts were accepted the small LM has nothing to forget; the number must not fall below 0":
-        lambda g, n, a: (n - a, g - 1 - a),
-    "the small LM read its drafts whatever was verified; start from gamma, not from `length`":
-        lambda g, n, a: (n - a, max(0, n - 1 - a)),
+        lambda g, a: (g - a, g - 1 - a),
     "that leaves the first refused draft in the target's cache":
-        lambda g, n, a: (max(0, n - a - 1), max(0, g - 1 - a)),
+        lambda g, a: (max(0, g - a - 1), max(0, g - 1 - a)),
     "that forgets the last accepted draft (or the anchor) as well":
-        lambda g, n, a: (n - a + 1, max(0, g - a)),
+        lambda g, a: (g - a + 1, max(0, g - a)),
     "you forget what was accepted and keep what was refused; it is the other way round":
-        lambda g, n, a: (a, a),
-    "that is what stays, the anchor included; return what goes":
-        lambda g, n, a: (a + 1, a + 1),
-    "the two numbers are right and stand in the other order; the target's comes first":
-        lambda g, n, a: (max(0, g - 1 - a), n - a),
-    "right for gamma = 7 only; write `gamma` in place of a number":
-        lambda g, n, a: (n - a, max(0, 6 - a)),
-    "that is one number; return two, the target's and the small LM's": (
-        lambda g, n, a: n - a,
-        lambda g, n, a: max(0, g - 1 - a),
+        lambda g, a: (a, a),
+    "that is what stays, the anchor included; return what goes": (
+        lambda g, a: (a + 1, a + 1),
+        lambda g, a: (a + 1, min(a + 1, g)),
     ),
-    "where all that was verified is accepted, the small LM may still have drafts to forget: it wrote gamma of them":
-        lambda g, n, a: (n - a, 0 if a == n else g - 1 - a),
-}, "for gamma = 7, length = 4, accepted = 2 write down what each cache has read, and strike out what does not stay"))
+    "the two numbers are right and stand in the other order; the target's comes first":
+        lambda g, a: (max(0, g - 1 - a), g - a),
+    "right for gamma = 7 only; write `gamma` in place of a number":
+        lambda g, a: (7 - a, max(0, 6 - a)),
+    "the token that the target adds has been read by nobody; there is nothing of it to forget":
+        lambda g, a: (g - a + 1, max(0, g - 1 - a)),
+    "that is one number; return two, the target's and the small LM's": (
+        lambda g, a: g - a,
+        lambda g, a: max(0, g - 1 - a),
+    ),
+}, "for gamma = 7, accepted = 3 write down what each cache has read, and strike out what does not stay"))
 
 
 def settle(models, caches, p, q, drafts, generator):
     """Ends a round of the drafts: the tokens that it commits, and those that the small LM has still to read."""
     tokens = verify(p, q, drafts, generator)
     gamma, accepted = len(drafts), len(tokens) - 1
-    for model, cache, dropped in zip(models, caches, forget(gamma, gamma, accepted)):
+    for model, cache, dropped in zip(models, caches, forget(gamma, accepted)):
         model.roll_back(cache, dropped)
     return tokens, drafts[-1:] * (accepted == gamma) + tokens[-1:]
 
@@ -131,64 +123,3 @@ def judge_round(where: str, accepted: int, tokens: list[int], unread: list[int],
     if unread != [*DRAFTS[-1:] * whole, OWN]:
         lacking = "its own last draft, which it never read, and then the target's token" if whole else "the target's own token and nothing else"
         raise Mistake(f"{where}the small LM has still to read {lacking}")
-
-
-def expected_tau(a, gamma):
-    """Expected tokens per round if a draft after kept ones is kept with chance a."""
-    return gamma + 1 if a == 1 else (1 - a ** (gamma + 1)) / (1 - a)
-
-
-def instructions(function, *arguments) -> int:
-    """How many byte-code instructions of Python `function` runs for these arguments, in itself and in what it calls."""
-    count, before = 0, sys.gettrace()
-
-    def trace(frame, event, _):
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    sys.settrace(trace)
-    try:
-        function(*arguments)
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def names_used(code) -> set[str]:
-    """Global names and attributes that a code object and the functions written inside it use."""
-    inner = [names_used(constant) for constant in code.co_consts if hasattr(constant, "co_names")]
-    return set(code.co_names).union(*inner)
-
-
-def closed_form(function):
-    """Raises Mistake if `function(a, gamma)` works more for a longer block, or leaves it to a function that sums."""
-    code = getattr(function, "__code__", None)
-    summing = code is not None and SUMS & names_used(code)
-    if summing or instructions(function, 0.5, 3) != instructions(function, 0.5, 30):
-        raise Mistake("the numbers are right, but they come from a loop or a sum; "
-                      "a geometric series has a closed form. Which terms are left of tau - a * tau?")
-
-
-check_expected_tau = Exercise(
-    expected_tau,
-    Step([(0.8, 4), (0.5, 1), (0.3, 6), (0.0, 5)], {
-        "the sum runs to a ** gamma, so the closed form has the exponent gamma + 1":
-            lambda a, g: (1 - a**g) / (1 - a),
-        "you counted the drafts only; the target adds a token to every round":
-            lambda a, g: expected_tau(a, g) - 1,
-        "a draft counts only if all before it were kept: its chance is a ** k, not a":
-            lambda a, g: 1 + g * a,
-        "that is the limit of an endless block; this one ends with a ** gamma":
-            lambda a, g: 1 / (1 - a),
-        "that is the chance that the whole block is kept, not a number of tokens":
-            lambda a, g: a**g,
-    }, "add up 1 + a + a ** 2 + ... + a ** gamma"),
-    Step([(1.0, 3)], {
-        "right for a < 1; at a = 1 the fraction is 0 / 0, but every draft is kept: return gamma + 1 there": (
-            lambda a, g: (1 - a ** (g + 1)) / (1 - a),
-            lambda a, g: 1 if a == 1 else (1 - a ** (g + 1)) / (1 - a),
-        ),
-    }, "right for a < 1; at a = 1 every draft is kept: return gamma + 1 there"),
-    manner=closed_form)

@@ -67,10 +67,9 @@ def read(model, token_ids, cache, taps=()):
     return out.logits[0].float(), features
 
 
-def forget(cache, count):
-    """Drops the last `count` tokens from the target's cache."""
-    if count:
-        cache.crop(-count)
+def forget(gamma, accepted):
+    """How many tokens the target's cache and a small LM's must forget after a round."""
+    return gamma - accepted, max(0, gamma - 1 - accepted)
 
 
 # Lesson 04: a drafter that writes a block in one pass.
@@ -192,7 +191,8 @@ def generate(model, draft, ids, count, temperature=0.0, generator=None, sps=None
         drafts = drafts[:min(worth, count - len(text) - 1)]  # what is past the end cannot count
         logits, features = read(model, [text[-1], *drafts], cache, draft.taps)
         new = verify(probabilities(logits, temperature), q, drafts, generator)
-        forget(cache, len(drafts) + 1 - len(new))
+        if refused := forget(len(drafts), len(new) - 1)[0]:  # the target's; the draft has no cache of drafts
+            cache.crop(-refused)
         draft.extend(features[:len(new)])
         ends = [k for k, token in enumerate(new, 1) if token in stop]
         text += new[:ends[0]] if ends else new

@@ -1,10 +1,12 @@
-"""The scoreboard of lessons 03 to 06: what the drafters so far accept, cost and gain, from the stored benchmark."""
+"""The scoreboard of lessons 03 to 06, a figure or a table: what the drafters so far accept, cost and gain, from the stored
+benchmark."""
 
 import numpy as np
 
 from dspark_lite.common.files import ROOT
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
 from dspark_lite.common.recorded import read
+from .style import DRAFTER_STYLES, RED, domain_axes, figure
 
 BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"
 
@@ -32,6 +34,24 @@ def scoreboard(*drafters: str) -> str:
         lines.append(f"{DRAFTER_LABELS[name]:15}" + "   ".join(["".join(f"{x:7.2f}" for x in tau), cells,
                                                                "".join(f"{x:7.2f}" for x in speed)]))
     return "\n".join([*lines, f"measured on {benchmark()['device']}, {benchmark()['prompts']} prompts per domain"])
+
+
+def scoreboard_figure(*drafters: str):
+    """These drafters by domain as groups of bars: tokens per round (left) and times plain decoding (right)."""
+    fig, panels = figure(2, width=4.6, height=3.0)
+    width = 0.8 / len(drafters)
+    for axes, column, title in zip(panels, ("accepted_length", "speedup"), ("what a round brings", "what that is worth")):
+        for index, name in enumerate(drafters):
+            places = np.arange(len(DOMAINS)) + (index - (len(drafters) - 1) / 2) * width
+            bars = axes.bar(places, by_domain(name, column), width * 0.92, color=DRAFTER_STYLES[name][0], label=DRAFTER_LABELS[name])
+            axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
+        axes.set_title(title, fontsize=10)
+    for axes, label in zip(panels, ("tokens per round, τ", "times plain decoding")):
+        domain_axes(axes, DOMAINS, label, f"{benchmark()['device']}, {benchmark()['prompts']} prompts per domain")
+    panels[0].get_legend().remove()
+    panels[0].texts[-1].remove()  # the device stands under the other panel
+    panels[1].axhspan(0, 1, color=RED, alpha=0.08, lw=0, zorder=0)
+    return fig
 
 
 def by_domain(drafter: str, column: str):
