@@ -18,7 +18,7 @@ from dspark_lite.common.recorded import read
 from dspark_course.exercises import lesson_00 as exercises
 from dspark_course.figures import lesson_00 as figures
 from dspark_course.figures import race, token_boxes
-from dspark_course.figures.strip import STEPS, strip
+from dspark_course.figures.strip import STRIP_STEPS, strip
 from dspark_course.figures.style import ACCEPTED, NEXT
 from dspark_lite.losslessness.ties import parting, same_or_tied
 from dspark_lite.losslessness.toys import toy_models
@@ -128,7 +128,7 @@ def test_the_race_begins_with_its_end_and_plays_at_the_recorded_pace(monkeypatch
 def test_the_race_is_written_and_moves(tmp_path):
     race.save_race(RUN, tmp_path / "race.gif")
     with Image.open(tmp_path / "race.gif") as picture:
-        assert picture.is_animated and picture.n_frames == 7 and picture.size == (race.WIDTH, 2 * race.PANEL)
+        assert picture.is_animated and picture.n_frames == 7 and picture.size == (race.RACE_WIDTH, 2 * race.PANEL)
     with Image.open(ROOT / "assets" / "figures" / "race.gif") as picture:
         assert picture.is_animated and (ROOT / "assets" / "figures" / "race.gif").stat().st_size < 400_000
 
@@ -158,7 +158,7 @@ def test_the_strip_fills_the_steps_of_its_lesson(here, closing):
     fig = strip(here)
     filled = [patch for patch in fig.axes[0].patches if isinstance(patch, FancyBboxPatch) and to_hex(patch.get_facecolor()) == "#000000"]
     assert len(filled) == (1 if isinstance(here, str) else len(here))
-    assert [text for text in written(fig) if text in STEPS] == ["draft", "schedule", "verify", "accept"]
+    assert [text for text in written(fig) if text in STRIP_STEPS] == ["draft", "schedule", "verify", "accept"]
 
 
 def test_a_step_that_is_none_is_refused():

@@ -19,7 +19,7 @@ def test_the_cost_of_a_pass_is_said_in_the_title(closing):
 def test_a_pass_takes_the_longer_of_reading_and_multiplying(closing):
     (axes,) = figures.envelope_figure([1, 8, 64], 4.0, 0.125, "a made GPU").axes
     assert axes.get_title() == "predicted for a made GPU: up to 32 positions for the price of one"
-    assert list(axes.lines[0].get_ydata()) == [4.0, 4.0, 8.0] and list(axes.lines[2].get_ydata()) == [0.125, 1.0, 8.0]
+    assert list(axes.lines[0].get_ydata()) == [4.0, 4.0, 4.0, 8.0] and list(axes.lines[2].get_ydata()) == [0.125, 1.0, 4.0, 8.0]
 
 
 @pytest.mark.parametrize(("k", "milliseconds"), [(1, 2.388), (8, 2.388), (296, 2.392), (592, 4.784)])

@@ -1,5 +1,7 @@
 """Figures of lesson 01: what a pass costs by the positions that it carries, and what a round costs."""
 
+from matplotlib.ticker import NullLocator
+
 from .style import BLACK, BLUE, GREY, ORANGE, figure, measured_on
 
 
@@ -22,16 +24,20 @@ def envelope_figure(positions, reading: float, multiplying: float, device: str):
     whichever takes longer."""
     fig, axes = figure(width=6.2)
     room = reading / multiplying
-    axes.plot(positions, [max(reading, k * multiplying) for k in positions], color=BLACK, linewidth=3, label="the pass: the longer of both")
+    at = sorted({*positions, room})
+    axes.plot(at, [max(reading, k * multiplying) for k in at], color=BLACK, linewidth=3, label="the pass: the longer of both")
     axes.axhline(reading, color=BLUE, linestyle="--", label="reading the weights, once")
-    axes.plot(positions, [k * multiplying for k in positions], color=ORANGE, linestyle=":", label="multiplying, for each position")
-    for k in (1, 8):
+    axes.plot(at, [k * multiplying for k in at], color=ORANGE, linestyle=":", label="multiplying, for each position")
+    for k, side in ((1, "left"), (8, "center")):
         axes.plot(k, reading, color=BLACK, marker="o")
-        axes.annotate(f"{k} position{'s' * (k > 1)}", (k, reading), (0, 8), textcoords="offset points", ha="center", fontsize=9)
-    axes.axvline(room, color=GREY, linewidth=1, linestyle=":")
-    axes.set(xscale="log", yscale="log", xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(multiplying, 10 * reading))
+        axes.annotate(f"{k} position{'s' * (k > 1)}", (k, reading), (0, -8), textcoords="offset points", ha=side, va="top", fontsize=9)
+    axes.plot([room, room], [multiplying, reading], color=GREY, linewidth=1, linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="positions in the pass", ylabel="time of one pass (ms)", ylim=(multiplying, 40 * reading))
+    axes.set_xticks(positions, labels=positions)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.legend(loc="upper left", fontsize=9)
     axes.set_title(f"predicted for {device}: up to {room:.0f} positions for the price of one", fontsize=10)
-    axes.legend(loc="lower right", fontsize=9)
     return fig
 
 

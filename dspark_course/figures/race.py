@@ -7,14 +7,14 @@ from PIL import Image, ImageDraw, ImageFont
 
 from .style import ACCEPTED, BLACK, GREY, NEXT
 
-WIDTH, PANEL, MARGIN, LINE, LETTERS = 760, 138, 14, 19, 13  # pixels
+RACE_WIDTH, PANEL, MARGIN, RACE_LINE, RACE_LETTERS = 760, 138, 14, 19, 13  # pixels
 TICK, PAUSE = 110, 3500  # milliseconds of a frame: while they run, and of the finished race
 
 
 @cache
 def race_font(bold: bool = False) -> ImageFont.FreeTypeFont:
     """The monospace face of the house."""
-    return ImageFont.truetype(findfont("DejaVu Sans Mono:bold" if bold else "DejaVu Sans Mono"), LETTERS)
+    return ImageFont.truetype(findfont("DejaVu Sans Mono:bold" if bold else "DejaVu Sans Mono"), RACE_LETTERS)
 
 
 def race_frames(run: dict) -> list[Image.Image]:
@@ -31,7 +31,7 @@ def race_frames(run: dict) -> list[Image.Image]:
 
 def race_frame(run: dict, passes: int, rounds: int) -> Image.Image:
     """Both answers after so many plain passes and so many rounds."""
-    image = Image.new("RGB", (WIDTH, 2 * PANEL), "white")
+    image = Image.new("RGB", (RACE_WIDTH, 2 * PANEL), "white")
     pen = ImageDraw.Draw(image)
     last = len(run["tokens"]) - 1
     plain = [(text, "added" if k == passes > 0 and passes < last else "text") for k, text in enumerate(run["tokens"][:passes + 1])]
@@ -49,22 +49,22 @@ def race_frame(run: dict, passes: int, rounds: int) -> Image.Image:
 
 def _panel(pen: ImageDraw.ImageDraw, top: int, name: str, passes: int, tokens: list[tuple[str, str]], ended: bool) -> None:
     """One side of the race: its name, how many passes of the target it has taken, and its text; a token may be marked."""
-    pen.rectangle((4, top + 4, WIDTH - 5, top + PANEL - 5), outline=GREY)
+    pen.rectangle((4, top + 4, RACE_WIDTH - 5, top + PANEL - 5), outline=GREY)
     pen.text((MARGIN, top + 11), name, fill=BLACK, font=race_font(bold=True))
     count = f"{passes} passes of the target" + (", done" if ended else "")
-    pen.text((WIDTH - MARGIN - pen.textlength(count, race_font()), top + 11), count, fill=ACCEPTED if ended else GREY, font=race_font())
+    pen.text((RACE_WIDTH - MARGIN - pen.textlength(count, race_font()), top + 11), count, fill=ACCEPTED if ended else GREY, font=race_font())
     x, y, letter = MARGIN, top + 38, pen.textlength("m", race_font())
     for text, kind in tokens:
         for piece in text.splitlines(keepends=True):
             shown = piece.rstrip("\n")
-            if x + letter * len(shown) > WIDTH - MARGIN:
-                x, y = MARGIN, y + LINE
+            if x + letter * len(shown) > RACE_WIDTH - MARGIN:
+                x, y = MARGIN, y + RACE_LINE
             if shown and kind != "text":
-                pen.rectangle((x, y - 1, x + letter * len(shown) - 1, y + LINE - 4), fill={"kept": ACCEPTED, "added": NEXT}[kind])
+                pen.rectangle((x, y - 1, x + letter * len(shown) - 1, y + RACE_LINE - 4), fill={"kept": ACCEPTED, "added": NEXT}[kind])
             pen.text((x, y), shown, fill=BLACK if kind == "text" else "white", font=race_font())
             x += letter * len(shown)
             if piece.endswith("\n"):
-                x, y = MARGIN, y + LINE
+                x, y = MARGIN, y + RACE_LINE
 
 
 def save_race(run: dict, file) -> None:
