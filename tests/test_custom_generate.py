@@ -504,8 +504,8 @@ def test_a_pipeline_writes_the_same_text_in_batches(tiny):
     writer = pipeline("text-generation", model=lab.target.model, tokenizer=lab.tokenizer)
     lab.tokenizer.padding_side = "left"
     options = {"max_new_tokens": 24, "do_sample": False, "batch_size": 2}
-    texts = lab.prompts["math"][:3]
-    assert writer(texts, **options, custom_generate=dspark) == writer(texts, **options)
+    chats = [[{"role": "user", "content": text}] for text in lab.prompts["math"][:2] + lab.prompts["chat"][:1]]
+    assert writer(chats, **options, custom_generate=dspark) == writer(chats, **options)
     assert len(dspark.answers) == 1 and dspark.answers[0].rounds  # of the last batch
 
 
