@@ -31,7 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"dspark_lite: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # a full disk, a folder that cannot be written to
-        print(f"dspark_lite: {error.filename or 'a file'} cannot be read or written ({error.strerror or error}); what was saved is kept", file=sys.stderr)
+        print(f"dspark_lite: {error.filename or 'a file'} cannot be read or written ({error.strerror or error}); what was saved is kept",
+              file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dspark_lite: stopped; what was saved is kept", file=sys.stderr)

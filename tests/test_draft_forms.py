@@ -350,7 +350,7 @@ def test_an_lm_head_of_other_weights_is_told_of(drafts, target, tmp_path, recwar
     head = target.model.get_output_embeddings().weight.detach()
     for weight, told in ((head, 0), (head.bfloat16(), 0), (head.flip(0), 1)):
         recwarn.clear()
-        set_tensors(tmp_path / "dspark", lambda tensors: tensors | {"lm_head.weight": weight.clone()})
+        set_tensors(tmp_path / "dspark", lambda tensors, weight=weight: tensors | {"lm_head.weight": weight.clone()})
         load_drafter(str(tmp_path / "dspark"), target)
         assert sum("has an LM head of other weights" in str(one.message) for one in recwarn) == told
 

@@ -312,7 +312,8 @@ def test_setup_cell_in_a_fork_clones_from_where_the_broken_clone_came(tmp_path, 
 
 @pytest.mark.parametrize(("environment", "sentence"), [
     ({"PATH": ""}, "RuntimeError: There is no git here"),
-    ({"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "url./nowhere.insteadOf", "GIT_CONFIG_VALUE_0": notebooks.repository_url()}, "RuntimeError: git cannot clone")])
+    ({"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "url./nowhere.insteadOf", "GIT_CONFIG_VALUE_0": notebooks.repository_url()},
+     "RuntimeError: git cannot clone")])
 def test_setup_cell_says_in_a_sentence_what_keeps_it_from_cloning(tmp_path, environment, sentence):
     finished = run_setup_cell(tmp_path, before=COLAB, **environment)
     assert finished.returncode != 0 and finished.stderr.splitlines()[-1].startswith(sentence) and not list(tmp_path.iterdir())
