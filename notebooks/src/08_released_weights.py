@@ -277,7 +277,7 @@ done = exercises.check_is_tie(is_tie)
 # %%
 from dspark_course.exercises.predictions import predict
 
-parting_ways = predict("Twelve short greedy answers of the tiny models, by plain decoding and by DSpark: how many differ in float32, in bfloat16?", ...)
+parting_ways = predict("Six short greedy answers of the tiny models, by plain decoding and by DSpark: how many differ in float32, in bfloat16?", ...)
 
 # %%
 from dspark_course.world.tokenizer import chat_ids
@@ -285,16 +285,16 @@ from dspark_lite.losslessness.ties import parted
 from dspark_lite.models.checkpoints import load_drafter, load_target
 
 tiny = dspark_lite.setup("tiny") if lab.profile != "tiny" else lab
-twelve, differ, ties = [text for texts in tiny.prompts.values() for text in texts[:4]], {}, {}
+six, differ, ties = [text for texts in tiny.prompts.values() for text in texts[:2]], {}, {}
 for name in ("float32", "bfloat16"):
     rounded = load_target("tiny-target", device="cpu", dtype=types[name])
     rounded_draft, partings = load_drafter("tiny-dspark", rounded), []
-    for text in twelve:
+    for text in six:
         question = torch.tensor([chat_ids(rounded.tokenizer, text)])
-        drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=48).token_ids for chosen in (rounded_draft, None))
+        drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=40).token_ids for chosen in (rounded_draft, None))
         partings.append(parted(rounded, question, drafted, plain))
     differ[name], ties[name] = sum(one is not None for one in partings), sum(one is not None and one.tied for one in partings)
-    print(f"{name:9} {differ[name]} of {len(twelve)} answers differ from plain decoding's; {ties[name]} of these are ties")
+    print(f"{name:9} {differ[name]} of {len(six)} answers differ from plain decoding's; {ties[name]} of these are ties")
 parting_ways.beside(", ".join(f"{name} {count}" for name, count in differ.items()))
 
 # %% tags=["claim"]
@@ -460,10 +460,11 @@ for name in ("dspark", "dflash"):
 
 # %%
 tiny_dspark = dspark if tiny is lab else load_drafter("tiny-dspark", tiny.target)
-request = tiny.encode(next(iter(served["prompts"].values()))[0])
+asked = [text for texts in tiny.prompts.values() for text in texts[:served["prompts"]]]
+request = tiny.encode(asked[0])
 ours, theirs = exercises.two_programs(tiny.target, tiny_dspark, request)
 part = (first_difference if done else exercises.first_difference)(ours, theirs, 1e-3)
-print("computed in this order:", ", ".join(ours))
+print("computed in this order:", " · ".join(ours))
 print("the first that differs:", part)
 
 # %% [markdown]
@@ -485,7 +486,7 @@ print("the first that differs:", part)
 counted = {}
 for name, drafter in (("dspark", tiny_dspark), ("dflash", load_drafter("tiny-dflash", tiny.target))):
     mistaken, kept = exercises.as_in_the_engine(drafter), [0] * drafter.gamma
-    for text in (text for texts in served["prompts"].values() for text in texts):
+    for text in asked:
         played = dspark_lite.generate(tiny.target, mistaken, tiny.encode(text), max_new_tokens=served["tokens"] + drafter.gamma)
         written = 1  # the engine drafts whole blocks to the end, so only rounds that begin before its answer is full count
         for one in played.rounds:
