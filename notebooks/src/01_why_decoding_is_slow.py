@@ -160,8 +160,8 @@ claims({"the H200 and the T4 have about the same room": abs(rooms["H200"] / room
         "no room is below a hundred": min(rooms.values()) > 100})
 
 # %% [markdown]
-# The H200 of 2024 reads about ⟦faster:.0f⟧ times as fast as the small T4 of 2018, and yet both have room for some two hundred tokens: reading and
-# multiplying have grown together. For six years of GPUs, one token at a time has been a waste of the same size. (The size of the model
+# The H200 of 2024 reads about ⟦faster:.0f⟧ times as fast as the small T4 of 2018, and yet the two have about the same room, ⟦h200:.0f⟧ and ⟦t4:.0f⟧
+# tokens: reading and multiplying have grown together. For six years of GPUs, one token at a time has been a waste of the same size. (The size of the model
 # cancels, too. Why? Look at the ratio of the two times.)
 #
 # ## On this machine
