@@ -17,7 +17,8 @@ def test_the_bars_of_passes_say_how_much_is_read_again(closing):
     assert before == [0, 8] and new == [10, 4]
 
 
-@pytest.mark.parametrize(("accepted", "target", "small"), [(3, "kkkkffffn", "kkkkfffnn"), (7, "kkkkkkkkn", "kkkkkkknn"), (0, "kfffffffn", "kffffffnn")])
+@pytest.mark.parametrize(("accepted", "target", "small"), [
+    (3, "kkkkffffn", "kkkkfffnn"), (7, "kkkkkkkkn", "kkkkkkknn"), (0, "kfffffffn", "kffffffnn")])
 def test_two_caches_keep_the_accepted_and_have_not_read_the_same(accepted, target, small, closing):
     words = {"keeps": "k", "forgets": "f", "not read": "n"}
     states = "".join(words[text] for text in written(figures.two_caches(7, accepted)) if text in words)

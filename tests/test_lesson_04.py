@@ -1,43 +1,85 @@
-"""Lesson 04: the pieces that the lesson leans on hold, and its figures show what they are given."""
-
-from types import SimpleNamespace
+"""Lesson 04: its checker knows a block's pass, and its figures show what they are given."""
 
 import pytest
 import torch
-from helpers import drawn
+from helpers import written
 
 from dspark_course.exercises import lesson_04 as exercises
+from dspark_course.exercises import my_dspark
 from dspark_course.figures import lesson_04 as figures
-from dspark_course.figures import style
 from dspark_course.measure import multimodality
+from dspark_lite.common.estimates import Estimate
 
 
-def test_mutual_information_of_tables_known_by_hand():
-    assert multimodality.mutual_information(torch.full((2, 2), 0.25)) == pytest.approx(0, abs=1e-6)
-    assert multimodality.mutual_information(torch.eye(2)) == pytest.approx(0.6931, abs=1e-4)
+def test_the_checkers_pass_is_the_editions_and_needs_no_mask_where_nothing_is_hidden(capsys):
+    draft = exercises.SmallDraft(4, 6)
+    torch.testing.assert_close(exercises.passing()(draft, 3), my_dspark.block_pass(draft, 3))
+    assert exercises.check_block_pass(exercises.passing()) is True
 
 
-@pytest.mark.parametrize(("check", "answer", "sentence"), [
-    (exercises.check_block_ids, lambda *case: exercises.block_ids(*case).float(), "an embedding reads a tensor of integers"),
-    (exercises.check_block_ids, lambda *case: exercises.block_ids(*case).tolist(), "an embedding reads a tensor of integers"),
-    (exercises.check_block_mask, lambda *case: exercises.block_mask(*case).float(), "must be a Boolean tensor"),
-    (exercises.check_block_mask, lambda *case: exercises.block_mask(*case).tolist(), "must be a Boolean tensor"),
-    (exercises.check_features, lambda states, taps: exercises.features_of(states, [i + 2 for i in taps]), "take the layers from `taps`"),
-    (exercises.check_features, lambda states, taps: [states[i + 1] for i in taps], "in a list or along an axis of their own"),
-    (exercises.check_features, lambda *case: exercises.features_of(*case).numpy(), "reads a tensor; this is of type ndarray"),
-    (exercises.check_features, lambda states, taps: exercises.features_of(states, sorted(taps)), "in the order of the list"),
-])
-def test_right_numbers_of_a_kind_that_the_model_refuses_and_indices_beyond_the_list_are_named(check, answer, sentence, capsys):
-    assert check(answer) is False
-    assert sentence in capsys.readouterr().out
+@pytest.mark.parametrize("hole", ["ids", "start", "mask"])
+def test_a_hole_that_is_left_is_not_taken_for_a_mistake(hole, capsys):
+    def left(draft, anchor):
+        values = {"ids": exercises.block_ids(draft, anchor), "start": draft.length, "mask": exercises.open_mask(draft).bool()} | {hole: ...}
+        x = draft.w["embed_tokens.weight"][values["ids"]]
+        heads = draft.rotate(draft.heads(x, "layers.0.self_attn.q_proj"), values["start"])
+        return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, values["mask"])
+
+    assert exercises.check_block_pass(left) is False
+    assert "Not done yet" in (said := capsys.readouterr().out) or "ellipsis" in said
 
 
-def test_torchs_own_attention_is_a_right_answer():
-    def attend(queries, context_keys, context_values, block_keys, block_values, mask):
-        keys, values = torch.cat([context_keys, block_keys], 2), torch.cat([context_values, block_values], 2)
-        return torch.nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
+def test_what_two_slots_keep_is_what_the_toy_says():
+    even = torch.tensor([[0.5, 0.0], [0.0, 0.5]])
+    assert exercises.kept(even, even.sum(1), even.sum(0)) == 1.5
+    uneven = torch.diag(torch.tensor([0.6, 0.4]))
+    answers = [exercises.kept(uneven, torch.tensor(q1), torch.tensor(q2)).item() for q1, q2 in (
+        ([0.6, 0.4], [0.6, 0.4]), ([1.0, 0.0], [1.0, 0.0]), ([0.6, 0.4], [1.0, 0.0]))]
+    assert answers == pytest.approx([1.52, 1.2, 1.6])
 
-    assert exercises.check_attend(attend) is True
+
+def test_the_waste_of_two_slots_is_what_the_target_hardly_writes():
+    assert multimodality.wasted(torch.eye(2)) == pytest.approx(0.5) and multimodality.wasted(torch.ones(2, 2)) == 0
+
+
+def test_a_place_where_whole_words_collide_goes_before_a_worse_one_of_parts(monkeypatch):
+    texts = [" of", " no", " course", "es", "ab"]
+
+    class Lab:
+        class target:
+            vocab_size = len(texts)
+
+        class tokenizer:
+            decode = staticmethod(lambda ids: texts[ids[0]])
+        device = "cpu"
+
+    def reading(runner_up):
+        probs = torch.zeros(1, 4, 5)
+        probs[0, :, 0], probs[0, :, 1] = 0.6, torch.tensor(runner_up)
+        return multimodality.Reading(torch.zeros(1, 4, dtype=torch.long), None, probs, 1)
+
+    of_words = torch.tensor([[0.0, 0.2, 0.3, 0, 0], [0.4, 0.1, 0.0, 0, 0]])
+    of_parts = torch.tensor([[0.0, 0.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0, 0.5]])
+    tables = {2: of_words, 3: of_parts}
+    monkeypatch.setattr(multimodality, "target_pairs", lambda target, ids: (torch.tensor([0, 1]), tables[ids.shape[1]]))
+    found = [reading([0.1, 0.3, 0.4, 0.1])]
+    assert multimodality.wasted(of_parts) > multimodality.wasted(of_words)
+    assert multimodality.colliding(Lab, found)[1] == 1
+    tables[2] = of_parts
+    assert multimodality.colliding(Lab, found, places=1)[1] == 2, "the likeliest runner-up is looked at first"
+
+
+def test_dflash_is_drawn_with_its_taps_its_layers_and_its_slots(closing):
+    said = written(figures.dflash_picture(12, (1, 4, 7, 10), 3, 5))
+    assert [text for text in said if text.startswith("layer ")] == ["layer 1", "layer 4", "layer 7", "layer 10"]
+    assert said.count("anchor") == 1 and said.count("mask") == 4 and sum(text.startswith("draft layer") for text in said) == 3
+    assert [text for text in said if text[:-1] == "draft "] == [f"draft {k}" for k in range(1, 6)]
+
+
+def test_the_fall_along_a_block_is_said_in_the_title(closing):
+    line = [Estimate(0.9, 0.8, 0.95), Estimate(0.4, 0.3, 0.5), None]
+    fig = figures.falling_acceptance({domain: {"dflash": line, "small_lm": line} for domain in ("math", "chat")})
+    assert [axes.get_title() for axes in fig.axes] == ["math: DFlash from 90% to 40%", "chat: DFlash from 90% to 40%"]
 
 
 def test_who_sees_what_has_a_row_for_every_token_that_is_judged(closing):
@@ -69,34 +111,3 @@ def test_the_maps_of_pairs_say_how_much_lies_where_the_target_hardly_writes(clos
     fig = figures.pair_maps(tables, ["of", "no"], ["course", "problem"])
     assert [axes.get_title() for axes in fig.axes] == [
         "target\n0.0% on pairs that the target hardly writes", "product\n50.0% on pairs that the target hardly writes"]
-
-
-def test_the_time_of_a_draft_is_said_in_the_title(closing):
-    (axes,) = figures.draft_time_figure({100: 4.0, 400: 5.0}, {100: 4.0, 400: 27.0}, "CPU").axes
-    assert axes.get_title() == "context × 4: time × 1.2 with the cache, × 4.0 without"
-    assert drawn(axes) == {"DFlash": [4.0, 5.0], "without the cache (projection added)": [8.0, 32.0]}
-
-
-def rounds(*accepted):
-    """Five generations whose rounds accept so many of two drafts."""
-    return [SimpleNamespace(rounds=[SimpleNamespace(proposed=2, accepted=kept, committed=kept + 1) for kept in accepted])] * 5
-
-
-def test_mistakes_that_show_are_counted_and_wear_no_drafters_colour(closing):
-    (axes,) = figures.mistakes({"as trained": rounds(2, 2), "one": rounds(1, 0), "other": rounds(2, 1)}, 2, "dflash").axes
-    assert axes.get_title() == "1 of 2 mistakes cost 50% or more of the first drafts"
-    assert drawn(axes) == {"as trained": [1.0, 1.0], "one": [0.5, 0.0], "other": [1.0, 0.5]}
-    (harmless,) = figures.mistakes({"as trained": rounds(2, 2), "one": rounds(2, 1)}, 2, "dflash").axes
-    assert harmless.get_title() == "no mistake shows at the first draft"
-    own, *mistaken = (line.get_color() for line in axes.lines)
-    colours = {colour for colour, _ in style.DRAFTER_STYLES.values()}
-    assert own == style.DRAFTER_STYLES["dflash"][0] and not colours & set(mistaken)
-
-
-def test_the_collision_is_laid_beside_a_drafter_that_reads_its_drafts(closing):
-    left, right = figures.collision_by_position({"math": rounds(2, 2), "chat": rounds(0, 1, 2)}, rounds(2, 2, 2), 2).axes
-    assert left.get_title() == "DFlash: acceptance falls most on chat"
-    lines = {container.get_label(): list(container[0].get_ydata()) for axes in (left, right) for container in axes.containers}
-    assert lines["math"] == [1.0, 1.0] and lines["DFlash"] == lines["chat"] == [pytest.approx(2 / 3), 0.5] and lines["small LM"] == [1.0, 1.0]
-    worn = {container.get_label(): container[0].get_color() for axes in (left, right) for container in axes.containers}
-    assert worn["math"] == worn["chat"] == worn["DFlash"] != worn["small LM"]

@@ -119,17 +119,17 @@ class Draft:
 
 
 def block_pass(draft, anchor):
-    """Hidden states [g, H] of one pass over [anchor, mask, ..., mask] after the context; slots see each other."""
-    ids = torch.full((draft.gamma,), draft.config["mask_token_id"])
-    ids[0] = anchor
+    """Hidden states [g, H] of one pass over the block, `draft.gamma` slots that begin with the anchor, a token id."""
+    ids = torch.tensor([anchor, *[draft.config["mask_token_id"]] * (draft.gamma - 1)])  # the block's tokens [g]
+    start = draft.length  # where its first slot stands
+    mask = torch.ones(draft.gamma, draft.length + draft.gamma, dtype=torch.bool)  # which keys (columns) a slot (row) may see
     x = draft.w["embed_tokens.weight"][ids]
     for n, context in enumerate(draft.context):
-        layer, start = f"layers.{n}", draft.length
+        layer = f"layers.{n}"
         y = draft.norm(x, f"{layer}.input_layernorm")
         queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")
         keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))
-        mixed = F.scaled_dot_product_attention(draft.rotate(queries, start)[None], keys[None], values[None],
-                                               enable_gqa=True)[0]  # no mask: a slot sees the context and all slots
+        mixed = F.scaled_dot_product_attention(draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True)[0]
         x = x + F.linear(mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"])
         y = draft.norm(x, f"{layer}.post_attention_layernorm")
         gate, up = (F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))

@@ -1,13 +1,15 @@
-"""Figures of lesson 04: who sees what, marginals of a block, pairs of tokens, planted mistakes."""
+"""Figures of lesson 04: DFlash drawn, who sees what, marginals of a block, pairs of tokens, acceptance by position."""
 
 import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
-from matplotlib.patches import Patch
+from matplotlib.patches import FancyBboxPatch, Patch
 
-from ..measure.evaluation import acceptance_by_position, position_estimates
-from .style import ALTERED, BLACK, DRAFTER_STYLES, GREY, domain_style, draw_positions, drafter_style, figure, measured_on
-from .token_boxes import shown, token_labels
+from .positions import position_panels
+from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, drafter_style, figure
+from .token_boxes import inch_canvas, shown, token_labels
+
+CONTEXT, BLOCK = BLUE, DRAFTER_STYLES["dflash"][0]  # what comes from the target, and what DFlash computes
 
 
 def attention_picture(context: int, gamma: int):
@@ -83,59 +85,59 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
     return fig
 
 
-def mistakes(runs: dict, gamma: int, drafter: str):
-    """Share of rounds that accept at least k drafts, one line a variant {label: generations}; the first is `drafter`
-    as it should be and looks as in every figure. The title counts the mistakes that show at the first draft (a fifth of them
-    lost) and says what the mildest of these costs."""
-    fig, axes = figure(width=6.2)
-    own_colour, own_marker = DRAFTER_STYLES[drafter]
-    looks = ((own_colour, own_marker, "-"), (ALTERED, "s", "--"), (ALTERED, "X", ":"), (ALTERED, "D", "-."))
-    firsts = []
-    for (label, generations), (colour, marker, line) in zip(runs.items(), looks):
-        accepted = np.array([r.accepted for g in generations for r in g.rounds])
-        shares = [(accepted >= k).mean() for k in range(1, gamma + 1)]
-        firsts.append(shares[0])
-        axes.plot(range(1, gamma + 1), shares, label=label, color=colour, marker=marker, linestyle=line)
-    own, *mistaken = firsts
-    axes.set(xlabel="draft position", ylabel="share of rounds that keep it and all before", xticks=range(1, gamma + 1), ylim=(0, 1.02))
-    costly = [1 - first / own for first in mistaken if first < 0.8 * own]
-    axes.set_title(f"{len(costly)} of {len(mistaken)} mistakes cost {min(costly):.0%} or more of the first drafts" if costly
-                   else "no mistake shows at the first draft", fontsize=10)
-    axes.legend(fontsize=8, handlelength=3.5)
+def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
+    """DFlash beside its target: tapped layers of the target become context vectors, which are keys and values in every layer of
+    the draft; the block goes in below and comes out above, all slots at once."""
+    fig, axes = inch_canvas(9.7, 4.9)
+    bottom, height = -4.15, 2.9  # of both towers, inches
+    for layer in range(layers):  # the target, its first layer below
+        y, high = bottom + height * (layer + 0.5) / layers, height / layers
+        tapped = layer in taps
+        _box(axes, 1.25, y, 1.9, 0.8 * high, CONTEXT if tapped else "#E4E4E4", size=7.5, letters="white",
+             text=f"layer {layer}" if tapped else "")
+        if tapped:
+            _arrow(axes, (2.22, y), (3.1, -2.7 + 0.25 * (2 * list(taps).index(layer) / max(1, len(taps) - 1) - 1)), CONTEXT)
+    _box(axes, 1.25, -0.95, 1.9, 0.3, "#E4E4E4", "LM head", letters=BLACK)
+    _box(axes, 1.25, -4.5, 1.9, 0.3, "white", "committed tokens", letters=BLACK)
+    _box(axes, 3.95, -2.7, 1.65, 0.85, CONTEXT, "side by side,\nmixed by $W_c$,\nnormed", letters="white")
+    axes.text(3.95, -3.3, "context vectors, one per token:\nread, never asked", ha="center", va="top", fontsize=8, color=CONTEXT)
+    wide = 3.9 / gamma
+    for layer in range(draft_layers):
+        y = bottom + height * (layer + 0.5) / draft_layers
+        _box(axes, 7.6, y, 3.9, 0.62 * height / draft_layers, BLOCK, f"draft layer {layer}: every slot sees the context and all slots", letters=BLACK)
+        _arrow(axes, (4.8, -2.7), (5.62, y), CONTEXT)
+        _arrow(axes, (7.6, y + 0.31 * height / draft_layers), (7.6, y + (0.67 if layer < draft_layers - 1 else 0.58) * height / draft_layers), GREY)
+    axes.text(5.2, -1.55, "keys and\nvalues", ha="center", fontsize=8, color=CONTEXT)
+    for slot in range(gamma):
+        x = 5.65 + wide * (slot + 0.5)
+        _box(axes, x, -4.5, wide - 0.06, 0.3, BLACK if slot == 0 else "white", "anchor" if slot == 0 else "mask", size=min(8, 13.5 * wide),
+             letters="white" if slot == 0 else GREY)
+        _box(axes, x, -0.5, wide - 0.06, 0.3, "white", f"draft {slot + 1}", edge=BLOCK, size=min(8, 13.5 * wide), letters=BLACK)
+        for start in (-4.33, -0.8):
+            _arrow(axes, (x, start), (x, start + 0.16), GREY)
+    _box(axes, 7.6, -0.95, 3.9, 0.3, "#E4E4E4", "LM head, the target's", letters=BLACK)
+    for x, title in ((1.25, "target"), (7.6, "DFlash: one pass")):
+        axes.text(x, -0.15, title, ha="center", va="center", fontsize=10.5, weight="bold")
     return fig
 
 
-def draft_time_figure(cached: dict[int, float], projecting: dict[int, float], device: str):
-    """Milliseconds of a round's draft work by tokens of context: with the context's keys and values cached, and with the
-    time of projecting them anew added."""
-    contexts = list(cached)
-    anew = [cached[count] + projecting[count] for count in contexts]
-    fig, axes = figure()
-    axes.plot(contexts, list(cached.values()), **drafter_style("dflash"))
-    axes.plot(contexts, anew, color=ALTERED, marker="s", linestyle="--", label="without the cache (projection added)")
-    axes.set(xlabel="context (tokens)", ylabel="draft time per round (ms)", ylim=(0, None))
-    longer, ours, theirs = contexts[-1] / contexts[0], cached[contexts[-1]] / cached[contexts[0]], anew[-1] / anew[0]
-    axes.set_title(f"context × {longer:.0f}: time × {ours:.1f} with the cache, × {theirs:.1f} without", fontsize=10)
-    axes.legend()
-    measured_on(axes, device)
-    return fig
+def _box(axes, x: float, y: float, width: float, height: float, face: str, text: str, letters: str, size: float = 8, edge: str = GREY) -> None:
+    """A rounded box around x, y with a text in it."""
+    axes.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.05", facecolor=face,
+                                  edgecolor=edge, lw=1))
+    axes.text(x, y, text, ha="center", va="center", fontsize=size, color=letters)
 
 
-def collision_by_position(runs: dict, small_runs: list, gamma: int):
-    """Conditional acceptance by position: DFlash in each domain {name: generations} (left), and on chat beside the small LM
-    (right). The colour is the drafter's in both panels, the line style the domain's."""
-    fig, (left, right) = figure(2, width=4.6, sharey=True)
-    for index, (domain, generations) in enumerate(runs.items()):
-        style = domain_style(domain) | {"color": DRAFTER_STYLES["dflash"][0]}
-        draw_positions(left, position_estimates(generations, gamma), style, shift=0.08 * (index - 1))
-    for name, generations, shift in (("dflash", runs["chat"], -0.05), ("small_lm", small_runs, 0.05)):
-        draw_positions(right, position_estimates(generations, gamma), drafter_style(name) | {"linestyle": ":"}, shift=shift)
-    firsts_and_least = {domain: (rates[0], min(rate for rate in rates if rate is not None))
-                        for domain, rates in ((name, acceptance_by_position(found, gamma)) for name, found in runs.items())}
-    falling = max(firsts_and_least, key=lambda domain: firsts_and_least[domain][0] - firsts_and_least[domain][1])
-    left.set_title(f"DFlash: acceptance falls most on {falling}", fontsize=10)
-    right.set_title("chat: a drafter that reads its own drafts stays flat", fontsize=10)
-    right.set_ylabel("")
-    for axes in (left, right):
-        axes.legend(loc="lower left", handlelength=3.5)
-    return fig
+def _arrow(axes, start: tuple, end: tuple, colour: str) -> None:
+    """A thin arrow."""
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "lw": 1.1, "color": colour, "shrinkA": 0, "shrinkB": 0})
+
+
+def falling_acceptance(found: dict[str, dict[str, list]]):
+    """Conditional acceptance by draft position, a panel per domain, {domain: {drafter: estimates}}; a title says what the last of
+    DFlash's drafts is kept beside the first."""
+    titles = {}
+    for domain, by_name in found.items():
+        first, *_, last = (estimate.value for estimate in by_name["dflash"] if estimate is not None)
+        titles[domain] = f"{domain}: DFlash from {first:.0%} to {last:.0%}"
+    return position_panels(found, {name: drafter_style(name) for by_name in found.values() for name in by_name}, titles)

@@ -56,6 +56,35 @@ def block_verdict(drafted: torch.Tensor, first: torch.Tensor, joint: torch.Tenso
     return "fits" if together >= 0.01 else "mixed" if together < 0.01 and alone > 0.02 else "neither"
 
 
+def wasted(joint: torch.Tensor) -> float:
+    """The share of two independent slots' pairs, each slot with the right chances, that the target hardly writes (below
+    0.5 %): for a joint [rows, columns] of any sum."""
+    joint = joint / joint.sum()
+    return (joint.sum(1, keepdim=True) * joint.sum(0))[joint < 0.005].sum().item()
+
+
+def colliding(lab, readings: list[Reading], places: int = 8) -> tuple[Reading, int]:
+    """The reading and the place of an anchor in it after which two independent slots waste most; a place where whole words
+    collide goes before one where parts of words do.
+
+    Candidates are those of `strongest`.
+    """
+    def begins_word(token: int) -> bool:
+        text = lab.tokenizer.decode([token])
+        return text[:1] == " " and text[1:].isalpha() or not any(letter.isalnum() for letter in text)
+
+    whole = torch.tensor([begins_word(token) for token in range(lab.target.vocab_size)], device=lab.device)
+    tried = []
+    for number, reading in enumerate(readings):
+        second_best = reading.probs[0, reading.start:-1].topk(2, -1).values[:, 1]
+        for place in (reading.start + second_best.topk(min(places, len(second_best))).indices).tolist():
+            first, joint = target_pairs(lab.target, reading.ids[:, :place + 1])
+            of_words = (joint[whole[first]][:, whole].sum() / joint.sum()).item()
+            tried.append((of_words > 0.95, wasted(joint), number, place))
+    *_, number, place = max(tried)
+    return readings[number], place
+
+
 def strongest(target, readings: list[Reading], places: int = 4) -> tuple[Reading, int]:
     """The reading and the place of an anchor in it after which the next two tokens depend most on each other.
 
