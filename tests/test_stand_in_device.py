@@ -37,8 +37,8 @@ def test_on_the_card(name):
     assert finished.returncode == 0, finished.stdout[-8000:] + finished.stderr[-2000:]
 
 
-@pytest.mark.skipif(not THOROUGH, reason="DSPARK_THOROUGH=1: every lesson, minutes each")
-@pytest.mark.parametrize("number", [source.name[:2] for source in notebooks.lesson_sources()])
+@pytest.mark.skipif(not THOROUGH, reason="DSPARK_THOROUGH=1: minutes each")
+@pytest.mark.parametrize("number", ["00", "01", "02", "03"])  # ten to twenty times as slow: the later ones take hours
 def test_a_lesson_on_the_card(number, tmp_path):
     printed = play(number, SWITCH_ON, notebooks.KERNEL_SETTINGS | {"DSPARK_MEASUREMENTS": str(tmp_path)})
     assert "Not yet" not in printed and printed.count("Correct.") >= 2
