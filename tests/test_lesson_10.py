@@ -13,7 +13,7 @@ from dspark_lite.losslessness import find_violation
 from dspark_course.exercises import lesson_10
 from dspark_course.figures import lesson_10 as figures
 from dspark_course.replication.recorded_steps import (
-    recorded_blocks, recorded_steps, replay, tokens_and_seconds, tokens_per_second)
+    lengths_by, recorded_blocks, recorded_steps, tokens_and_seconds, replayed_speed)
 from dspark_lite.scheduling import global_optimum, schedule, survival
 from dspark_lite.scheduling.cost_table import CostTable
 
@@ -99,12 +99,12 @@ def test_a_replay_begins_without_a_memory_and_pays_by_the_batch():
     steps, accepted = recorded_steps(4, most=6)
     table = CostTable(range(1, 33), [100.0 / (10 + batch) for batch in range(1, 33)])
     lagged = scheduling.LaggedTopK(table)
-    first = replay(lagged, steps)
-    assert torch.equal(first, replay(lagged, steps))  # the second replay has forgotten the first
+    first = lengths_by(lagged, steps)
+    assert torch.equal(first, lengths_by(lagged, steps))  # the second replay has forgotten the first
     rows = tokens_and_seconds(torch.full_like(accepted, 2), accepted, table)
     assert rows[:, 0].tolist() == (accepted.clamp(max=2).sum(1) + 4).tolist()
     assert np.allclose(rows[:, 1], (10 + 12) / 100)
-    assert np.isclose(tokens_per_second(rows), rows[:, 0].sum() / rows[:, 1].sum())
+    assert np.isclose(replayed_speed(rows), rows[:, 0].sum() / rows[:, 1].sum())
 
 
 def test_recorded_steps_are_the_blocks_of_several_prompts_side_by_side():

@@ -5,8 +5,8 @@ from matplotlib.patches import FancyBboxPatch
 from .style import ACCEPTED, ALTERED, BLACK, GREY, NEXT, RED, REJECTED, domain_style, figure, measured_on
 from .token_boxes import inch_canvas
 
-LENGTHS = range(1, 17)
-KEPT, FORGOTTEN, NOT_READ = (ACCEPTED, "-", "white"), (REJECTED, "-", "white"), (GREY, ":", GREY)  # edge, line, letters
+DRAFT_LENGTHS = range(1, 17)
+KEEPS, FORGETS, NOT_READ = (ACCEPTED, "-", "white"), (REJECTED, "-", "white"), (GREY, ":", GREY)  # edge, line, letters
 
 
 def reading_again(passes: dict[str, list[tuple[int, int]]]):
@@ -37,17 +37,17 @@ def two_caches(gamma: int, accepted: int):
         y = -0.72 - 0.55 * number
         axes.text(0.05, y, name, va="center", fontsize=10)
         for k in range(len(tokens)):
-            state, word = ((KEPT, "keeps") if k <= accepted else (FORGOTTEN, "forgets")) if k < read else (NOT_READ, "not read")
+            state, word = ((KEEPS, "keeps") if k <= accepted else (FORGETS, "forgets")) if k < read else (NOT_READ, "not read")
             edge, line, letters = state
             left = label + wide * k + 0.04
-            axes.add_patch(_box(left, y, wide - 0.08, high, "white" if state is NOT_READ else edge, edge, line))
+            axes.add_patch(_cache_box(left, y, wide - 0.08, high, "white" if state is NOT_READ else edge, edge, line))
             axes.text(left + wide / 2 - 0.04, y, word, ha="center", va="center", fontsize=8.5, color=letters)
     axes.text(label + 0.04, -1.75, f"one round with γ = {gamma}: {accepted} drafts are accepted, the target adds its own token, "
               "and that is the next anchor", fontsize=9, color=BLACK)
     return fig
 
 
-def _box(left: float, y: float, width: float, height: float, face: str, edge: str, line: str):
+def _cache_box(left: float, y: float, width: float, height: float, face: str, edge: str, line: str):
     """A rounded box whose left side is at `left` and whose middle is at the height y."""
     return FancyBboxPatch((left, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.06", facecolor=face, edgecolor=edge,
                           linestyle=line, lw=1.2)
@@ -60,7 +60,7 @@ def expected_tau(a: float, gamma: int) -> float:
 
 def best_length(a: float, cost: float, verify: float) -> int:
     """The draft length with the largest expected speed-up, up to 16."""
-    return max(LENGTHS, key=lambda gamma: expected_tau(a, gamma) / (gamma * cost + verify))
+    return max(DRAFT_LENGTHS, key=lambda gamma: expected_tau(a, gamma) / (gamma * cost + verify))
 
 
 def when_it_pays(acceptance: float, cost: float, verify: float, ours: dict[str, tuple[int, float, dict]]):
@@ -69,16 +69,16 @@ def when_it_pays(acceptance: float, cost: float, verify: float, ours: dict[str, 
     `ours` are measured drafters, {label: (draft length, speed-up, style)}, drawn beside the curve.
     """
     fig, axes = figure(width=6.4, height=3.3)
-    curve = [expected_tau(acceptance, length) / (length * cost + verify) for length in LENGTHS]
+    curve = [expected_tau(acceptance, length) / (length * cost + verify) for length in DRAFT_LENGTHS]
     best = best_length(acceptance, cost, verify)
     axes.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
     axes.text(0.98, 0.03, "slower than plain decoding", transform=axes.transAxes, ha="right", fontsize=8, color=RED)
-    axes.plot(LENGTHS, curve, color=ALTERED, marker=".", label="formula")
+    axes.plot(DRAFT_LENGTHS, curve, color=ALTERED, marker=".", label="formula")
     axes.plot(best, max(curve), linestyle="", marker="*", markersize=15, color=BLACK, markerfacecolor="white", label=f"best: γ = {best}")
     for label, (length, speedup, style) in ours.items():
         axes.plot(length, speedup, linestyle="", markersize=9, label=f"measured: {label}", **style)
     top = next(top for top in (3, 6, 12, 24) if top > max(curve))  # few scales, so that most settings can be compared
-    axes.set(xlabel="draft length γ", ylabel="times plain decoding", ylim=(0, top), xticks=LENGTHS[::3])
+    axes.set(xlabel="draft length γ", ylabel="times plain decoding", ylim=(0, top), xticks=DRAFT_LENGTHS[::3])
     pays = f"best at γ = {best}: {max(curve):.1f} times plain decoding" if max(curve) > 1 else "no draft length pays"
     axes.set_title(pays, fontsize=10)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))

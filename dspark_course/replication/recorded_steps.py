@@ -43,7 +43,7 @@ def recorded_steps(requests: int, most: int = 240) -> tuple[list[Proposal], torc
     return [Proposal(tokens, torch.empty(requests, gamma, 0), logits[at]) for at in places], accepted[places]
 
 
-def replay(policy, steps: list[Proposal]) -> torch.Tensor:
+def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:
     """Verification lengths [steps, R] that a policy gives; one that remembers begins without a memory."""
     policy = started(policy)
     return torch.stack([policy(proposal) for proposal in steps])
@@ -57,6 +57,6 @@ def tokens_and_seconds(lengths: torch.Tensor, accepted: torch.Tensor, cost_table
     return torch.stack([torch.minimum(lengths, accepted).sum(1) + requests, seconds], 1).numpy()
 
 
-def tokens_per_second(rows: np.ndarray) -> np.ndarray:
+def replayed_speed(rows: np.ndarray) -> np.ndarray:
     """Tokens per second [...] of rows [..., steps, 2]."""
     return rows[..., 0].sum(-1) / rows[..., 1].sum(-1)

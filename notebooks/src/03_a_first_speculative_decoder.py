@@ -147,7 +147,9 @@ picture = figures.two_caches(gamma=7, accepted=3)
 # to write the next one, so it reads the anchor and every draft *but its own last*. Neither has read the token that the
 # target adds: it is the next anchor.
 #
-# ### Exercise 1 · Rub out the right number (code, 6 min, easy)
+# ### Exercise 1 · Rub out the right number (code)
+# *6 minutes · easy · core.*
+#
 # A block of `gamma` drafts was verified, and `accepted` of them are kept. How many positions must the target's cache
 # forget, and how many the small LM's? Return both numbers.
 #
@@ -182,7 +184,9 @@ forget = forget if done else exercises.forget  # until yours is right, the packa
 # The twelve lines compare tokens, so they work for greedy text alone. Lesson 02's rule works at every temperature, and
 # greedy is its special case. It is the one function of this course worth knowing by heart.
 #
-# ### Exercise 2 · `verify` (code, 8 min, medium)
+# ### Exercise 2 · `verify` (code)
+# *8 minutes · medium · core.*
+#
 # Write it without looking. `toss(chance, generator)` is true with probability `chance`, `draw_token(probs, generator)`
 # draws from a distribution [V], `residual(p, q)` is $\max(p - q, 0)$, renormalised.
 #
@@ -220,7 +224,9 @@ done = exercises.check_verify(verify)
 verify = exercises.in_use(verify, done)
 
 # %% [markdown]
-# ### Exercise 3 · End a round (code, 12 min, hard) · if you do only one, do this
+# ### Exercise 3 · End a round (code)
+# *12 minutes · hard · core. If you do only one, do this.*
+#
 # Put the two together. `models` and `caches` are pairs, the target's first; the target has read the anchor and all
 # drafts. `model.roll_back(cache, n)` forgets the last `n` positions. Return two lists: the tokens that the round commits,
 # and those that the small LM must still read before it drafts again.
@@ -519,7 +525,9 @@ mirrored.beside(f"{speedups['mirror']:.2f}; the formula gives {8 / (7 + v):.2f}"
 # The formula has three ways to lose: drafts that are wrong too often, drafts that cost too much, and drafts that cost more
 # to verify than they bring. The last one catches even free drafts.
 #
-# ### Exercise 4 · When does it lose? (think, 8 min, medium)
+# ### Exercise 4 · When does it lose? (think)
+# *8 minutes · medium · core.*
+#
 # A small LM costs a tenth of a plain pass per token, its drafts are accepted with chance 0.8, and verifying costs one
 # plain pass. (a) What is the speed-up at $\gamma = 5$? (b) How low may the acceptance fall before nothing is gained? (c) What if
 # the small LM cost half a pass? (d) Show that no draft length helps when $a < c$.

@@ -97,7 +97,9 @@ picture = figures.pair_maps({"the target": joint, "two slots, each one right": s
 # A table of pairs has to be a product, row times column, if two slots draw apart. The target's table is a diagonal, and no
 # product is a diagonal.
 #
-# ### Exercise 1 · What two slots are worth (code, 10 min, medium)
+# ### Exercise 1 · What two slots are worth (code)
+# *10 minutes · medium · core.*
+#
 # The target writes pairs with the chances `joint` [m, n]: a row for each first word, a column for each second. Two slots draw
 # apart, from `q1` [m] and `q2` [n]. Return how many of the two drafts are kept on average. The second counts only where the first was
 # kept.
@@ -128,7 +130,9 @@ def kept(joint, q1, q2):
 done = exercises.check_kept(kept)
 
 # %% [markdown]
-# ### Exercise 2 · The best that two slots can do (think, 10 min, hard)
+# ### Exercise 2 · The best that two slots can do (think)
+# *10 minutes · hard · core.*
+#
 # Now "of course" has 0.6 and "no problem" 0.4. Three drafters: (A) each slot has the target's own shares; (B) each slot always
 # drafts its likeliest word; (C) slot 1 has the target's shares, slot 2 always drafts "course". How many drafts are kept by
 # each, and how many of their blocks are nonsense? Is any of them the best possible? Your `kept` can check you:
@@ -264,7 +268,9 @@ print(f"{n} context tokens; taps {dflash.taps} of {lab.target.num_layers} layers
       f"-> context {tuple(context.shape)} -> keys {tuple(keys.shape)}")
 
 # %% [markdown]
-# ### Exercise 3 · The pass (code, 20 min, hard) · if you do only one, do this
+# ### Exercise 3 · The pass (code)
+# *20 minutes · hard · core. If you do only one, do this.*
+#
 # Here is DFlash's whole pass, and you know every line of it from any transformer. Three holes are left, and each of them is a
 # decision about blocks. Slots are counted from 0; the context stands at positions 0 to n - 1.
 #

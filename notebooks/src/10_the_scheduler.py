@@ -340,7 +340,7 @@ print(f"greedy, taking the top: {sum(same)} of {len(same)} texts are those of pl
 # of 16 tokens; and the same smooth machine that somebody measured at every 16th size only.
 
 # %%
-from dspark_course.replication.recorded_steps import recorded_steps, replay, tokens_and_seconds, tokens_per_second
+from dspark_course.replication.recorded_steps import lengths_by, recorded_steps, tokens_and_seconds, replayed_speed
 
 sizes = np.arange(1, 513)
 
@@ -372,9 +372,9 @@ pays = {"smooth": tables["smooth"], "tiles of 16": tables["tiles of 16"], "coars
 for name, table in tables.items():
     for R in (4, 32):
         steps, accepted = recorded_steps(R)
-        speeds = {view: tokens_per_second(tokens_and_seconds(replay(policy, steps), accepted, pays[name]))
+        speeds = {view: replayed_speed(tokens_and_seconds(lengths_by(policy, steps), accepted, pays[name]))
                   for view, policy in (("raw", algorithm1(table)), ("string", algorithm1(table.lower_hull())))}
-        top = tokens_per_second(tokens_and_seconds(replay(retrospective(pays[name]), steps), accepted, pays[name]))
+        top = replayed_speed(tokens_and_seconds(lengths_by(retrospective(pays[name]), steps), accepted, pays[name]))
         lost[name, R] = {view: 1 - speed / top for view, speed in speeds.items()}
         print(f"{name:13} {R:2} requests: Algorithm 1 loses {lost[name, R]['raw']:6.1%} by the table as it is, "
               f"{lost[name, R]['string']:5.1%} by the string below it")
@@ -448,7 +448,7 @@ lengths_of = lagged_lengths if done else exercises.lagged_lengths  # yours once 
 steps, _ = recorded_steps(8)
 alive = [survival(proposal.confidence) for proposal in steps]
 ours = torch.stack([torch.as_tensor(lengths_of(alive[t - LAG], alive[t], tables["tiles of 16"])) for t in range(LAG, len(steps))])
-assert torch.equal(ours, replay(LaggedTopK(tables["tiles of 16"]), steps)[LAG:])
+assert torch.equal(ours, lengths_by(LaggedTopK(tables["tiles of 16"]), steps)[LAG:])
 print(f"{len(ours)} steps of 8 requests: yours = LaggedTopK, with a lag of {LAG} steps")
 
 # %% [markdown]
@@ -474,9 +474,9 @@ for name, table in priced.items():
         steps, accepted = recorded_steps(R)
         whole = tokens_and_seconds(torch.full_like(accepted, steps[0].tokens.shape[1]), accepted, table)
         for policy, choose in policies.items():
-            pair = np.concatenate([tokens_and_seconds(replay(choose, steps), accepted, table), whole], 1)
+            pair = np.concatenate([tokens_and_seconds(lengths_by(choose, steps), accepted, table), whole], 1)
             gains.setdefault(name, {}).setdefault(policy, {})[R] = bootstrap(
-                lambda groups: tokens_per_second(groups[0][..., :2]) / tokens_per_second(groups[0][..., 2:]), [pair])
+                lambda groups: replayed_speed(groups[0][..., :2]) / replayed_speed(groups[0][..., 2:]), [pair])
 picture = figures.ratios(gains, recorded_confidence.steps()["device"])
 smooth = gains["a smooth machine"]
 glue(gain_full=100 * (smooth["convex"][32].value - 1), threshold_full=100 * (smooth["threshold"][32].value - 1))
