@@ -83,7 +83,7 @@ def test_an_estimated_confidence_is_read_when_it_is_fitted_and_not_in_every_roun
     def estimated(place, device):
         drafter = WithEstimate(place[1]["dflash"], AcceptanceEstimator(GAMMA, refit=4))
         return text((place[0], {"estimated": drafter}), device, "estimated", temperature=1.0,
-                    policy=drafter.policy(scheduling.threshold(0.5)))
+                    policy=scheduling.threshold(0.5))
 
     with host_reads() as reads:
         answer = estimated(ON_CARD, CARD)

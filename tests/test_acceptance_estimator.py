@@ -80,7 +80,7 @@ def test_requests_that_share_steps_are_told_apart():
 def test_an_answer_without_the_policy_leaves_nothing_for_the_next_one():
     drafter, rounds = DRAFTERS["eagle3"], []
     estimated = WithEstimate(drafter, Noting(drafter.gamma))
-    for policy in (None, estimated.policy(scheduling.fixed(1))):
+    for policy in (None, scheduling.fixed(1)):
         rounds += generate(TARGET, estimated, PROMPTS[0], max_new_tokens=9, temperature=1.0, stop_token_ids=(),
                            policy=policy, generator=torch.Generator().manual_seed(0)).rounds
     assert estimated.estimator.told == [(r.proposed, r.accepted) for r in rounds]

@@ -10,18 +10,11 @@ import torch
 from dspark_lite import scheduling
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness import find_violation
-from dspark_course.exercises import lesson_10
 from dspark_course.figures import lesson_10 as figures
 from dspark_course.replication.recorded_steps import (
     lengths_by, recorded_blocks, recorded_steps, tokens_and_seconds, replayed_speed)
 from dspark_lite.scheduling import global_optimum, schedule, survival
 from dspark_lite.scheduling.cost_table import CostTable
-
-
-def test_a_block_of_no_drafts_is_a_case_of_the_exercise(capsys):
-    """An answer that looks at the first draft before it knows that there is one is not right."""
-    assert lesson_10.check_stop(lambda theta: 0 if theta[1] <= theta[0] else lesson_10.admitted(theta)) is False
-    assert "IndexError" in capsys.readouterr().out and lesson_10.check_stop(lesson_10.admitted)
 
 
 def proposals(requests):

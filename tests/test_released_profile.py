@@ -21,6 +21,6 @@ def test_the_small_shapes_have_the_released_files_and_fields(hub):  # noqa: F811
     assert len(list(target.glob("model-*.safetensors"))) > 1 and (target / "model.safetensors.index.json").exists()
 
 
-@pytest.mark.parametrize("number", ["00", "01", "02", "03"])
+@pytest.mark.parametrize("number", ["00", "01", "03"])  # 02 needs no large model
 def test_a_lesson_runs_on_the_released_profile(hub, number, tmp_path):  # noqa: F811
     run_lesson(hub, number, tmp_path)

@@ -103,7 +103,7 @@ def _traced(*tensors):
 
 A, B = torch.tensor([1.0, -2.0, 3.0]), torch.tensor([[0.5, 4.0]])
 TRACES = [(_traced(A, B, A, B, A), _traced(A, B + 1e-6, A, B - 0.5, A + 3.0), 1e-4),
-          (_traced(A, B, A, B, A), _traced(A - 0.2, B, A + 5.0, B, A), 1e-4),
+          (_traced(A, B, A, B, A), _traced(A + 0.2, B, A - 5.0, B, A), 1e-4),
           (_traced(A, B, A, B, A), _traced(A, B, A + 1e-5, B, A), 1e-4),
           (_traced(A, B, A, B, A), _traced(A, B, A + torch.tensor([0.9, -0.9, 0.0]), B, A + 0.1), 1e-4)]
 

@@ -124,8 +124,8 @@ def block_pass(draft, anchor):
     start = draft.length  # where its first slot stands
     mask = torch.ones(draft.gamma, draft.length + draft.gamma, dtype=torch.bool)  # which keys (columns) a slot (row) may see
     x = draft.w["embed_tokens.weight"][ids]
-    for n, context in enumerate(draft.context):
-        layer = f"layers.{n}"
+    for number, context in enumerate(draft.context):
+        layer = f"layers.{number}"
         y = draft.norm(x, f"{layer}.input_layernorm")
         queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")
         keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))

@@ -102,7 +102,7 @@ def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: fl
     right.plot(temperatures, 100 * np.asarray(found), color=BLUE)
     best = int(np.argmin(found))
     right.plot(temperatures[best], 100 * found[best], color=BLUE, marker="o", label=f"least at T = {temperatures[best]:.2f}")
-    right.axhline(100 * floor, color=GREY, linestyle="--", label="a perfect forecast")
+    right.axhline(100 * floor, color=GREY, linestyle="--", label="floor: chance alone")
     right.axvline(1, color=BLACK, linestyle=":", linewidth=1)
     right.set(xscale="log", xlabel="temperature", ylabel="ECE (%)", ylim=(0, None))
     right.set_xticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
@@ -122,7 +122,8 @@ def threshold_rates(device: str, rows: list[dict]):
         x, theirs, style = list(swept), paper.threshold_sweep(domain), {**domain_style(domain), "label": "acceptance rate"}
         draw_estimates(axes, x, [recorded_confidence.rate(domain, least).scaled(100) for least in x], style)
         axes.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "label": "the paper's", "markerfacecolor": "none", "linewidth": 1})
-        axes.plot(x, [100 * accepted / swept[x[0]] for accepted in swept.values()], color=GREY, linewidth=1, label="tokens left per round")
+        axes.plot(x, [100 * accepted / swept[x[0]] for accepted in swept.values()], color=GREY, linewidth=1,
+                  label="tokens per round,\n% of no threshold")
         axes.set(xlabel="confidence threshold", xticks=x[::3], ylim=(40, 102))
         axes.set_title(domain, fontsize=10)
     panels[0].set_ylabel("percent")

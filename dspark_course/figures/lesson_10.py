@@ -127,21 +127,25 @@ def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict
     return fig
 
 
-def hills(curves: dict[str, list[float]], title: str, device: str):
-    """θ along the order of admission for the same survivals on several cost tables, each with its stop and its top; the
-    last table was measured on `device`."""
-    fig, panels = figure(len(curves), width=3.1, height=2.8)
-    for axes, (name, theta) in zip(panels, curves.items()):
-        draw_theta(axes, theta)
-        stop, top = stopping_place(theta), int(np.argmax(theta))
-        mark(axes, top, theta[top], "retrospective", "highest of all")
-        mark(axes, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
-        axes.set(ylabel=THETA if axes is panels[0] else "")
-        axes.set_title(f"{name}: stops at {theta[stop] / theta[top]:.0%} of the top", fontsize=10)
-        axes.set_ylim(0, 1.1 * theta[top])
-    panels[0].legend(fontsize=8)
-    measured_on(panels[-1], device)
-    fig.suptitle(title, fontsize=10)
+def stairs(tables: dict[str, CostTable], string: CostTable, theta: dict[str, list[float]]):
+    """Left, the milliseconds of a step by batch size at two price lists, and the string below the second; then θ along the order of
+    admission at each, with where Algorithm 1 stops and the top."""
+    fig, (time, *hills) = figure(3, width=3.5, height=3.1)
+    sizes = range(1, 130)
+    for (name, table), colour, line in zip(tables.items(), (BLUE, ORANGE), ("-", "-")):
+        time.plot(sizes, [1e3 * table.seconds(1, size) for size in sizes], color=colour, linestyle=line, label=name)
+    time.plot(sizes, [1e3 * string.seconds(1, size) for size in sizes], color=BLACK, linestyle=":", label="string below the stairs")
+    time.set(xlabel="tokens in the batch, B", ylabel="time of a step, 1/SPS(B) (ms)", ylim=(9, None))
+    time.set_title("What a step costs", fontsize=10)
+    time.legend(fontsize=8)
+    for axes, (name, values) in zip(hills, theta.items()):
+        draw_theta(axes, values)
+        stop, top = stopping_place(values), int(np.argmax(values))
+        mark(axes, top, values[top], "retrospective", "highest of all")
+        mark(axes, stop, values[stop], "algorithm1", "Algorithm 1 stops")
+        axes.set_title(f"{name}: stops at {values[stop] / values[top]:.0%} of the top", fontsize=10)
+        axes.set_ylim(0, 1.1 * values[top])
+    hills[0].legend(fontsize=8)
     return fig
 
 

@@ -244,6 +244,7 @@ class _Rows:
         kept = [row.at < row.drafted if ended else toss for row, toss, ended in zip(self.rows, tossed, padded)]
         tokens = drafts.clone()
         if drawn := [index for index, keeps in enumerate(kept) if not keeps]:
+            drawn = torch.tensor(drawn, device=tokens.device)
             tokens[drawn] = draw(residual(probs[drawn], drafted[drawn]), self.generator)
         if any(padded):
             tokens[torch.tensor(padded, device=tokens.device)] = self.padding.to(tokens)

@@ -9,6 +9,7 @@ DRAFTS = {kind.architecture: kind for kind in (DSpark, Gemma4DSpark, FirstLayerC
 
 NESTED = ("dflash_config", "dspark_config")
 LEAST = {"mask_token_id": 0, "markov_rank": 0}  # of whole numbers; of the others 1
+MAY_BE_ZERO = {"step_loss_decay"}
 
 
 def flattened(config: dict) -> dict:
@@ -55,7 +56,7 @@ def _check_numbers(config: DraftConfig) -> None:
         value, least = getattr(config, name), LEAST.get(name, 1)
         if of in (int, int | None) and value is not None and (type(value) is not int or value < least):
             raise CheckpointError(f"{name} of the draft is {value!r}; it must be a whole number, {least} or more")
-        if of is float and (type(value) not in (int, float) or not value > 0):
+        if of is float and (type(value) not in (int, float) or not (value > 0 or value == 0 and name in MAY_BE_ZERO)):
             raise CheckpointError(f"{name} of the draft is {value!r}; it must be a positive number")
     if any(type(layer) is not int for layer in config.target_layer_ids) or not config.target_layer_ids:
         raise CheckpointError(f"target_layer_ids of the draft is {list(config.target_layer_ids)}; it must be a list of whole numbers")

@@ -127,6 +127,8 @@ print(f"\n{ids.shape[1]} tokens; logits of one pass over them: {tuple(big(ids).s
 #
 # For the second hole: `guess == want[:-1]` is a row of true and false. `cumprod(0)` of it stays 1 up to the first false.
 #
+# For the third: `want[right:right + 1]` keeps its dimension, and `[None]` puts a batch dimension in front.
+#
 # </details>
 
 
@@ -262,7 +264,8 @@ picture = token_boxes.rounds_figure(lab, answers["math"], count=10)
 
 # %% [markdown]
 # A row is a round. Green boxes are guesses that were right. The blue box with a plus is the target's own token: it replaces the first
-# wrong guess (the red box with a cross), or follows a block that was right to its end. A dot is a blank, a bent arrow a line end.
+# wrong guess (the red box with a cross), or follows a block that was right to its end. Where the answer itself ends inside a block
+# there is neither. A dot is a blank, a bent arrow a line end.
 # The filled boxes, read row by row, are the answer without its first token, which came from the prompt's own pass.
 #
 # ### Exercise 3 · Accepted length (code)
@@ -345,8 +348,8 @@ assert same_or_tied(lab.target, chat_ids, [anchor.item(), *committed], answers["
 
 # %% [markdown]
 # These are the lines of your loop. What DSpark adds is in the drafter, which reads the target's mind: `features` are hidden states of a
-# few of its layers. And it is in the fourth step, *schedule*: DSpark also says how sure it is of each guess, so that a busy server need
-# not check the doubtful ones. Lessons 04 to 11 build all of that.
+# few of its layers. And it is in the fourth step, *schedule*: DSpark also says how sure it is of each guess, so that a busy server can
+# throw the doubtful ones away unread. Lessons 04 to 11 build all of that.
 #
 # ## Watch any block
 #

@@ -161,7 +161,7 @@ claims({"the H200 and the T4 have about the same room": abs(rooms["H200"] / room
 
 # %% [markdown]
 # The H200 of 2024 reads about ⟦faster:.0f⟧ times as fast as the small T4 of 2018, and yet the two have about the same room, ⟦h200:.0f⟧ and ⟦t4:.0f⟧
-# tokens: reading and multiplying have grown together. For six years of GPUs, one token at a time has been a waste of the same size. (The size of the model
+# tokens: reading and multiplying have both grown. On each of these GPUs a pass over one token leaves more than nine tenths of the machine idle. (The size of the model
 # cancels, too. Why? Look at the ratio of the two times.)
 #
 # ## On this machine
@@ -313,7 +313,7 @@ panel = widgets.explore(
 # *10 minutes · hard · core.*
 #
 # A public notebook measured the released DSpark with Qwen3-4B on a GB200, on the prompt "In one short paragraph, explain why the sky is
-# blue." It prints a speed-up of 3.66. These are its own numbers, and the last column is the formula's. One of the two decoders cannot have
+# blue." It prints a speed-up of 3.66. These are its own numbers. One of the two decoders cannot have
 # been measured at its best. Which, and how do you know? And there is a second, smaller slip: compare the lengths of the two answers.
 
 # %%

@@ -267,7 +267,7 @@ assert torch.allclose(torch.tensor([sum(ways[word].values()) for word in words])
 glue(paths=paths)
 
 # %% [markdown]
-# ⟦paths:Words⟧ paths, no noise, and the sums are $p$. This is our proof from now on, and it tests the code itself, not a formula about it.
+# ⟦paths:Words⟧ paths, no noise, and the sums are $p$. The algebra above proves the rule; this checks the code, every path of it, and it is our test from now on.
 #
 # ## A block
 #
@@ -332,7 +332,7 @@ picture = figures.two_tokens_figure((0.40, 0.20), (0.60, 0.35), ("the", "cat"))
 #
 # ## Your verifier
 #
-# You have the three pieces: which coin, which replacement, which row. Put them together.
+# You know the three pieces: which coin, which replacement, which row. Write them anew in one function, a line each.
 #
 # ### Exercise 5 · `verify` (code)
 # *20 minutes · hard · core. If you do only one, do this.*
@@ -382,7 +382,7 @@ def verify(p, q, drafts, generator):
 done = exercises.check_verify(verify) and keep(verify)
 
 # %% [markdown]
-# If it says "Correct.", you have written the function that makes speculative decoding exact, and proved it. Everything else in this course is
+# If it says "Correct.", you have written the function that makes speculative decoding exact, and checked every path of it. Everything else in this course is
 # about speed.
 #
 # ## Your `verify` inside `generate`
@@ -415,8 +415,8 @@ assert max(distances.values()) < 1e-5
 #
 # Two conditions hide in the rule, and real systems have broken both. First, $q$ must be the distribution that the token was *really* drawn from:
 # a drafter that draws in 16 bits and reports probabilities in 32 is already lossy. Second, **the drawn token must never decide whether it is
-# checked.** "Skip the check where the draft looks doubtful" withdraws just the offers that the arithmetic counts on. Lesson 10 shows an
-# honest-looking scheduler that does it.
+# checked.** If it may, the words that the drafter doubts are offered less often than $q$ says, and the arithmetic no longer adds up. A block may be
+# cut by what stands *before* a token (lesson 09 does), never by the token itself. Lesson 10 shows an honest-looking scheduler that breaks this.
 #
 # ### Exercise 6 · Break it (open)
 # *15 minutes · medium · optional.*

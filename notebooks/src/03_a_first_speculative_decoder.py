@@ -406,7 +406,8 @@ print("\nwith phantoms in the target's cache:\n" + lab.decode(broken[worst]))
 # %% [markdown]
 # ### ★ Two other slips (try it)
 # What becomes of text and speed (a) if the target forgets one position too *many*, (b) if `settle` names the target's token
-# alone as unread, even after a whole block? Think first, then run this.
+# alone as unread, even after a whole block? Think first, then write the call: (a) is `write((Careless(target, 1), small))`, and for (b) define
+# another `settle`.
 
 # %% tags=["exercise"]
 ...

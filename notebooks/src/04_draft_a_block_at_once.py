@@ -206,7 +206,8 @@ claims({"on chat DFlash falls, and further than the small LM": fall > max(0.1, c
 # %% [markdown]
 # On chat, where there are many ways to go on, ⟦first_draft:.0 %⟧ of DFlash's first drafts are kept, and ⟦late_draft:.0 %⟧ at
 # its worst position. The small LM hardly falls: it reads each draft before it writes the next. DFlash's first slot has
-# nothing to collide with. So the first slot says how good the *network* is, and the fall says what *drawing apart* costs.
+# nothing to collide with. So the first slot says how good the *network* is, and the fall says what *drawing apart*
+# costs at most.
 # Lesson 05 keeps the one and mends the other; here we build the network.
 #
 # ## How one pass fills seven slots
@@ -288,10 +289,10 @@ def block_pass(draft, anchor):
     """Hidden states [g, H] of one pass over the block, `draft.gamma` slots that begin with the anchor, a token id."""
     ids = ...  # hole 1: the block's tokens [g]; draft.config["mask_token_id"] says "unknown"
     start = ...  # hole 2: the position of its first slot; the context has draft.length tokens
-    mask = ...  # hole 3: Boolean [g, n + g], True where a slot (row) may see a key (column), the context's keys first
+    mask = ...  # hole 3: Boolean [g, draft.length + g], True where a slot (row) may see a key (column), the context's keys first
     x = draft.w["embed_tokens.weight"][ids]
-    for n, context in enumerate(draft.context):
-        layer = f"layers.{n}"
+    for number, context in enumerate(draft.context):
+        layer = f"layers.{number}"
         y = draft.norm(x, f"{layer}.input_layernorm")
         queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")
         keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))
@@ -310,8 +311,8 @@ def block_pass(draft, anchor):
     start = draft.length  # where its first slot stands
     mask = torch.ones(draft.gamma, draft.length + draft.gamma, dtype=torch.bool)  # which keys (columns) a slot (row) may see
     x = draft.w["embed_tokens.weight"][ids]
-    for n, context in enumerate(draft.context):
-        layer = f"layers.{n}"
+    for number, context in enumerate(draft.context):
+        layer = f"layers.{number}"
         y = draft.norm(x, f"{layer}.input_layernorm")
         queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")
         keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))
@@ -360,7 +361,7 @@ print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(to
 
 # %% [markdown]
 # See the slots of a block at any place of an answer: each column is one slot, all of them from one pass. Where a column
-# is sure of its token nothing can go wrong. Where two neighbouring columns both have several, they collide.
+# is sure of its token nothing can collide. Where two neighbouring columns both have several, they may.
 
 
 # %%
@@ -399,8 +400,8 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
 
 # %% [markdown]
 # Drafting has become about ⟦cheaper:words⟧ times as cheap. Where there is one way to go on, as in a sum, nothing collides,
-# and nearly all of that is gain. On chat many phrasings compete: there a round of DFlash brings the fewest tokens, and
-# part of the gain is lost again.
+# and nearly all of that is gain. On chat many phrasings compete: there a round of DFlash brings so few tokens
+# that the cheaper draft does not make up for them (the bars on the right). Lesson 05 mends just that.
 #
 # > **How sure are we?** Acceptance is measured on 200 prompts per domain, its intervals are drawn; speed on twenty, on
 # > one CPU thread. The fall along a block has a second cause besides the collision: a late slot is further from what it knows.

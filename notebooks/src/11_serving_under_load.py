@@ -320,12 +320,22 @@ glue(light=steeper[idle], heavy=steeper[busy])
 # %% tags=["claim"]
 claims({"alone whole blocks are nearly free, on the full server they are not": steeper[idle] < 1.4 and steeper[busy] > 1.7})
 
+# %%
+from dspark_lite.serving.engine import STEP_PARTS
+
+for name, policy in (("mtp", "all"), ("dspark", "lagged")):
+    for load in (idle, busy):
+        row = measured_row(policy, load, name)
+        parts = {part: 1e3 * recorded_serving.value(f"{part}_seconds", row) for part in STEP_PARTS if part != "prefill"}
+        print(f"{name:6} {load:2} under way: {recorded_serving.value('accepted_length', row):.1f} tokens per request and step; milliseconds",
+              ", ".join(f"{part} {spent:.0f}" for part, spent in parts.items()))
+
 # %% [markdown]
 # Eight tokens per request instead of one make a step ⟦light:.1f⟧ times as long when it carries one request, and ⟦heavy:.1f⟧ times when it
-# carries ⟦busy⟧. **That is where the gain goes**: tokens per step stay what they are, but the step grows. (Padding would cost on top:
-# the engine can do it, and each token of padding is paid like a draft.)
+# carries ⟦busy⟧. **That is where the gain goes**: a request's tokens per step stay what they are, but the step grows, and drafting seven
+# tokens for everybody grows with it. (Padding would cost on top: each token of padding is paid like a draft.)
 #
-# ## One length for all is a bet
+# ## One length for all
 #
 # Suppose that everybody gets the same number of drafts verified.
 
@@ -354,12 +364,19 @@ too_long.beside(", ".join(str(length) for length, found in static.items() if fou
 
 # %% tags=["claim"]
 claims({"a short block of DSpark is worse than MTP-1 on the full server": static[2].high < 1,
-        "a whole block cannot be told apart from MTP-1 there": static[whole].low < 1 < static[whole].high})
+        "a whole block cannot be told apart from MTP-1 there": static[whole].low < 1 < static[whole].high,
+        "the scheduler and the whole block are told apart at no load": all(
+            one.low < 1 < one.high for load in loads for one in [recorded_serving.gain(
+                "throughput", measured_row("algorithm1", load), measured_row(f"fixed {whole}", load))])})
 
 # %% [markdown]
 # The paper says that a static draft of several tokens costs throughput on a full server, which is why one draft was the production
 # system's choice before. Here the *short* lengths of DSpark lose: the block of seven has been drafted and paid for, so verifying two
 # of it is the worst of both. **The scheduler shortens what is verified, after the draft has been paid for.**
+#
+# And it does not beat the whole block here: at no load are the two told apart. On this engine a request costs nearly four verified tokens
+# however much of it is verified, so a long block loses little. Lesson 10's replay charged a pass of the target alone, and there a draft made
+# the step longer by a larger share. Where verified tokens are dear, on a GPU whose arithmetic is full, the scheduler is worth its name.
 #
 # ## The budget shrinks: Figure 8
 #
@@ -378,8 +395,9 @@ glue(budget_light=budgets["lagged"][idle].value, budget_full=budgets["lagged"][b
 claims({"from the lightest to the heaviest load the budget falls": budgets["lagged"][busy].high < budgets["lagged"][idle].low})
 
 # %% [markdown]
-# From one request under way to ⟦busy⟧ the budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧ tokens per request, anchor included. The
-# paper's blocks have five drafts, and its budgets fall from nearly six tokens to about three and a half. (Its axis counts concurrent
+# From one request under way to ⟦busy⟧ the budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧ tokens per request, anchor included,
+# nearly all of it between 4 and 8. The paper's blocks have five drafts, and its fitted budgets fall from about five tokens to three and
+# a half. (Its axis counts concurrent
 # requests; that they are those of one GPU is our reading.)
 #
 # ## Throughput against speed: Figure 7
@@ -431,11 +449,19 @@ done = exercises.check_throughput_at(throughput_at)
 from dspark_lite.common import paper
 
 promise = throughput_at if done else exercises.throughput_at  # yours once it is right
-fastest = frontiers["mtp"][0, 0]  # MTP-1's only user alone
+
+
+def without_bends(curve):
+    """The frontier with speeds that never rise with the load: where noise made a heavier load look faster, that speed counts for both."""
+    return np.stack([np.maximum.accumulate(curve[::-1, 0])[::-1], curve[:, 1]], 1)
+
+
+clean = {name: without_bends(frontiers[name]) for name in ("mtp", "lagged")}
+fastest = clean["mtp"][0, 0]  # MTP-1's only user alone
 gain_at = {}
 print("promised speed      MTP-1's throughput   DSpark's   more by")
-for share in (0.3, 0.5, 0.7, 0.9):
-    theirs, ours = (promise(frontiers[name], share * fastest) for name in ("mtp", "lagged"))
+for share in (0.4, 0.6, 0.75, 0.9):
+    theirs, ours = (promise(clean[name], share * fastest) for name in ("mtp", "lagged"))
     gain_at[share] = ours / theirs - 1
     print(f"{share * fastest:6.0f} tokens/s {theirs:20.0f} {ours:13.0f} {gain_at[share]:9.0%}")
 print("in the paper:")
@@ -443,11 +469,11 @@ for model in figures.PAPER_MODELS:
     for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]:
         print(f"  {model}, {anchor['sla_tps']:.0f} tokens/s promised: {anchor['annotated_throughput_gain_pct']:+.0f} % throughput; at MTP-1's "
               f"throughput users are {anchor['annotated_tps_gain_pct']:+.0f} % faster")
-glue(slow_promise=100 * gain_at[0.3], fast_promise=100 * gain_at[0.9])
+glue(slow_promise=100 * gain_at[0.4], fast_promise=100 * gain_at[0.9])
 
 # %% tags=["claim"]
 claims({"the faster the promise, the larger the gain in throughput": list(gain_at.values()) == sorted(gain_at.values()),
-        "near MTP-1's reach it is several times that of a slow promise": gain_at[0.9] > 3 * gain_at[0.3]})
+        "near MTP-1's reach it is several times that of a slow promise": gain_at[0.9] > 3 * gain_at[0.4]})
 
 # %% [markdown]
 # The same two servers, and the gain is ⟦slow_promise:.0f⟧ % or ⟦fast_promise:.0f⟧ %, depending on the promise. **Near the reach of a rival
@@ -461,7 +487,6 @@ claims({"the faster the promise, the larger the gain in throughput": list(gain_a
 #   prepares a step while the one before runs, so the budget must be known early: that is why it is two steps old. That the search may
 #   then go on without a stop is what follows from it (lesson 10).
 # - **Recorded steps.** GPU engines replay a recorded step of a fixed size. A budget that is known early lets them choose the recording.
-# - **Fair comparisons** hold the latency of a step equal, not the depth of the drafter.
 #
 # ## Move the load
 #
@@ -521,6 +546,7 @@ if lab_own:
     there = {"fixed": {load: found[whole].value for load, found in against_plain.items()},
              "algorithm1": {load: found.value for load, (_, found) in scheduled.items()}}
     picture = figures.draw_own_load(own_load(lab, drafter, lab_own.table), there, f"{report['target']} on {device}")
+    print("orange:", lab_own.label)
 
 # %% [markdown]
 # ### Exercise 5 · When is one length right? (think)
