@@ -1,8 +1,6 @@
 """The checkers of all lessons: right functions pass, planted mistakes are named, stubs and wrong types are answered."""
 
 import importlib
-import re
-from itertools import combinations
 
 import notebooks
 import numpy as np
@@ -11,7 +9,7 @@ import torch
 from scipy.special import expit
 
 from dspark_lite.decoding.sampling import residual
-from dspark_course.exercises import lesson_02, lesson_06, lesson_08, lesson_09, lossy_policies, verifying
+from dspark_course.exercises import lesson_02, lesson_06, lesson_08, lesson_09, verifying
 from dspark_course.exercises.checking import Exercise, Step, as_values, same
 from dspark_lite.scheduling import policies
 
@@ -36,7 +34,7 @@ def refusal(check, answer, capsys) -> str:
 def run_cells(number, tag):
     """Runs the cells of a lesson with this tag and those that call a checker, with the names that they use at hand."""
     scope = {"np": np, "torch": torch, "F": torch.nn.functional, "expit": expit, "residual": residual,
-             "verify": verifying.verify, "toss": verifying.toss, "draw": verifying.draw, "draw_token": verifying.draw,
+             "verify": verifying.verify, "toss": verifying.toss, "draw": verifying.draw, "draw_token": verifying.draw,  # its name in lesson 05
              "keep": lambda *functions: True, "exercises": MODULES[number],
              **vars(policies), **OF_LESSON[number]}
     has_checker = True
@@ -208,22 +206,6 @@ def test_one_token_is_no_distribution(one, capsys):
 def test_a_row_of_draft_probs_that_does_not_exist_is_a_named_mistake(capsys):
     line = refusal(lesson_02.check_next_distribution, lambda t, d, a: residual(t[a], d[a]), capsys)
     assert "after a whole block there is none" in line and "IndexError" not in line
-
-
-@pytest.mark.parametrize("letters", [letters for n in range(6) for letters in combinations("ABCDE", n)])
-def test_the_lossy_policies_are_not_given_away(letters, capsys):
-    if set(letters) == lossy_policies.LOSSY:
-        assert lossy_policies.check_lossy_policies(set(letters)) is True
-        return
-    line = refusal(lossy_policies.check_lossy_policies, set(letters), capsys)
-    assert not re.search(r"\b[A-E]\b", line)
-    assert ("in your set is lossless" in line) == bool(set(letters) - lossy_policies.LOSSY)
-    assert ("outside your set is lossy" in line) == bool(lossy_policies.LOSSY - set(letters))
-
-
-@pytest.mark.parametrize("answer", [{"F"}, {"A", "CD"}, 3, {"A": 1}, object()])
-def test_lossy_policies_are_letters(answer, capsys):
-    assert "letters from A to E" in refusal(lossy_policies.check_lossy_policies, answer, capsys)
 
 
 def causes(**changed):

@@ -20,6 +20,7 @@ from dspark_lite.decoding.block_verification import accept_block
 from dspark_lite.decoding.sampling import Verdict, draw, residual
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
+from dspark_course.exercises.lesson_08 import as_in_the_engine
 from tools import environments
 from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers, judges, speculators_cases
 
@@ -122,7 +123,7 @@ def test_the_first_layers_norm_serves_all_layers_of_a_drafter_with_vllms_mistake
     drafter = load_drafter("tiny-dspark", target)
     ids = torch.tensor([[5, 6, 7]])
     features = target.prefill(ids, drafter.taps)[0].features
-    right, wrong = drafter.begin(ids, features), judges.mistaken(drafter).begin(ids, features)
+    right, wrong = drafter.begin(ids, features), as_in_the_engine(drafter).begin(ids, features)
     assert torch.equal(right.keys[0], wrong.keys[0]) and not torch.equal(right.keys[1], wrong.keys[1])
     assert all(torch.equal(a, b) for a, b in zip(right.values, wrong.values))
     assert torch.equal(drafter.begin(ids, features).keys[2], right.keys[2])  # its own norms are back in their places

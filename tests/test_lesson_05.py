@@ -11,7 +11,7 @@ from dspark_lite.common.estimates import Estimate
 from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.losslessness import total_variation
 from dspark_course.exercises import lesson_05 as exercises
-from dspark_course.exercises.verifying import EXACT, draw_token, target_texts, toss, verify
+from dspark_course.exercises.verifying import EXACT, draw, target_texts, toss, verify
 from dspark_course.figures import lesson_05 as figures
 from dspark_course.figures import style
 from dspark_course.figures.positions import last_point, position_panels
@@ -95,10 +95,10 @@ def test_the_cut_table_is_the_best():
     (exercises.check_transition_bias, lambda w1, w2, x: (w1 @ w2.T)[:, x], "W1 and W2 are swapped"),
     (exercises.check_cut, lambda w1, w2, rank: (exercises.alone(w1, rank)[0], exercises.alone(w2, rank)[0]), "you cut each factor alone"),
     (exercises.check_round, lambda base, anchor, bias, p_of, path: p_of([anchor, 0, 1]), "without the anchor; it got 3 tokens"),
-    (exercises.check_round, lambda base, anchor, bias, p_of, path: [draw_token(p_of([0, 1])[0], path)], "not drawn left to right"),
-    (exercises.check_round, lambda base, anchor, bias, p_of, path: [draw_token(base[0].softmax(0), path)], "nobody asked the target"),
+    (exercises.check_round, lambda base, anchor, bias, p_of, path: [draw(p_of([0, 1])[0], path)], "not drawn left to right"),
+    (exercises.check_round, lambda base, anchor, bias, p_of, path: [draw(base[0].softmax(0), path)], "nobody asked the target"),
     (exercises.check_round, exercises.round_of(rule=lambda p, q, drafts, path: verify(p, q, drafts, path)[:2]), "a whole block gets one more"),
-    (exercises.check_round, exercises.round_of(rule=lambda p, q, drafts, path: [draw_token(p[0], path)]), "commits 1.00 tokens on average"),
+    (exercises.check_round, exercises.round_of(rule=lambda p, q, drafts, path: [draw(p[0], path)]), "commits 1.00 tokens on average"),
     (exercises.check_round, exercises.round_of(exercises.drafting_round(pick=lambda probs, path: int(torch.multinomial(probs, 1)))),
      "something is drawn at random without `generator`"),
     (exercises.check_round, 3, "takes the function itself"), (exercises.check_round, None, "Not done yet"),
@@ -116,12 +116,12 @@ def in_another_way(base, anchor, bias, p_of, path):
     drafts, logits = [], base.clone()
     for k in range(len(base)):
         logits[k] += bias(drafts[-1] if drafts else anchor)
-        drafts.append(draw_token(logits[k].softmax(0), path))
+        drafts.append(draw(logits[k].softmax(0), path))
     p, q, kept = p_of(torch.tensor(drafts)), logits.softmax(-1), 0
     while kept < len(drafts) and toss(p[kept, drafts[kept]] / q[kept, drafts[kept]], path):
         kept += 1
     owed = (p[kept] - q[kept]).clamp(min=0) if kept < len(drafts) else p[kept]
-    return torch.tensor([*drafts[:kept], draw_token(owed / owed.sum(), path)])
+    return torch.tensor([*drafts[:kept], draw(owed / owed.sum(), path)])
 
 
 @pytest.mark.parametrize("right", [exercises.one_round, in_another_way])

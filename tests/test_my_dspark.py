@@ -1,8 +1,11 @@
 """The reader's own file: it grows in order, its judge passes the course's edition and finds what is wrong with another."""
 
+import ast
 import importlib.util
+import re
 from pathlib import Path
 
+import notebooks
 import pytest
 import torch
 
@@ -22,6 +25,27 @@ def lab():
 @pytest.fixture
 def edition():
     return judge.load(keep.EDITION)
+
+
+def computed(source: str) -> dict[str, str]:
+    """What the functions of a source compute, by name: their code without comments and docstrings."""
+    functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+    for node in functions.values():
+        node.body = node.body[ast.get_docstring(node) is not None:]
+    return {name: ast.dump(node) for name, node in functions.items()}
+
+
+def test_what_the_lessons_solutions_keep_is_the_edition():
+    """A lesson shows the function in its place, the edition in the file; one is read, the other collected."""
+    kept = {}
+    for source in notebooks.lesson_sources():
+        code = [cell for cell in notebooks.read_cells(source) if cell.cell_type == "code"]
+        names = {name for cell in code for name in re.findall(r"\bkeep\((\w+)\)", cell.source)}
+        for cell in code:
+            if "solution" in notebooks.tags(cell):
+                kept |= {name: one for name, one in computed(cell.source).items() if name in names & PIECES.keys()}
+    assert {"speculate", "verify", "residual", "forget", "block_pass", "survival", "algorithm_1"} <= kept.keys()
+    assert {name: computed(PIECES[name].source)[name] for name in kept} == kept
 
 
 def test_the_edition_is_short_and_passes_its_judge(lab):

@@ -5,7 +5,7 @@ import torch
 
 from dspark_course.exercises import small_engine
 from dspark_course.exercises.small_engine import SmallEngine, check_engine, step
-from dspark_course.exercises.verifying import draw_token, verify
+from dspark_course.exercises.verifying import draw, verify
 from dspark_lite.losslessness import outcomes, output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 
@@ -23,7 +23,7 @@ def test_the_reference_is_right_and_twenty_lines_are_enough(capsys):
             number, prompt = engine.waiting.pop(0)
             rows = engine.read({number: prompt})[number]
             engine.keep(number, len(prompt))
-            engine.running[number] = [draw_token(rows[-1], engine.generator)]
+            engine.running[number] = [draw(rows[-1], engine.generator)]
         blocks = {number: engine.draft(number) for number in engine.running}
         rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, _) in blocks.items()})
         for number, (drafts, q) in blocks.items():
@@ -89,7 +89,7 @@ def admitting_and_leaving(engine):
         if len(engine.running) < engine.slots:
             rows = engine.read({number: prompt})[number]
             engine.keep(number, len(prompt))
-            engine.running[number] = [draw_token(rows[-1], engine.generator)]
+            engine.running[number] = [draw(rows[-1], engine.generator)]
     small_engine.commit(engine)
 
 
@@ -99,7 +99,7 @@ def admitting_the_first_again(engine):
         number, prompt = engine.waiting[0]
         rows = engine.read({number: prompt})[number]
         engine.keep(number, len(prompt))
-        engine.running[number] = [draw_token(rows[-1], engine.generator)]
+        engine.running[number] = [draw(rows[-1], engine.generator)]
     small_engine.commit(engine)
 
 
@@ -126,7 +126,7 @@ def test_a_request_may_be_taken_off_at_the_end_of_its_step(capsys):
         for number, prompt in admitted:
             rows = engine.read({number: prompt})[number]
             engine.keep(number, len(prompt))
-            engine.running[number] = [draw_token(rows[-1], engine.generator)]
+            engine.running[number] = [draw(rows[-1], engine.generator)]
         small_engine.commit(engine)
         engine.waiting = engine.waiting[len(admitted):]
 

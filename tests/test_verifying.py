@@ -11,7 +11,7 @@ from dspark_lite.decoding import rounds
 from dspark_lite.decoding.sampling import residual
 from dspark_course.exercises import verifying
 from dspark_course.exercises.predictions import predict
-from dspark_course.exercises.verifying import MISTAKES, OFFERED, WHICH_OFFERED, as_accept, check_verify, draw_token, toss, verify
+from dspark_course.exercises.verifying import MISTAKES, OFFERED, WHICH_OFFERED, as_accept, check_verify, draw, toss, verify
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 
@@ -31,30 +31,30 @@ def composed(p, q, drafts, generator):
     while kept < len(drafts) and toss(min(1.0, (p[kept] / q[kept])[drafts[kept]].item()), generator):
         kept += 1
     owed = (p - torch.cat([q, torch.zeros_like(q[:1])]))[kept].clamp(min=0)
-    return torch.tensor([*drafts[:kept], draw_token(owed / owed.sum(), generator)])
+    return torch.tensor([*drafts[:kept], draw(owed / owed.sum(), generator)])
 
 
 def from_the_back(p, q, drafts, generator):
     """Judges the last draft first: an error that a block of one does not show."""
     for k in reversed(range(len(drafts))):
         if toss(p[k, drafts[k]] / q[k, drafts[k]], generator):
-            return [*drafts[:k + 1], draw_token(p[k + 1], generator)]
-    return [draw_token(residual(p[0], q[0]), generator)]
+            return [*drafts[:k + 1], draw(p[k + 1], generator)]
+    return [draw(residual(p[0], q[0]), generator)]
 
 
 def first_alone(p, q, drafts, generator):
     """Judges the first draft and draws the token after it from row 1: exact, and draft 2 is wasted."""
     if toss(p[0, drafts[0]] / q[0, drafts[0]], generator):
-        return [drafts[0], draw_token(p[1], generator)]
-    return [draw_token(residual(p[0], q[0]), generator)]
+        return [drafts[0], draw(p[1], generator)]
+    return [draw(residual(p[0], q[0]), generator)]
 
 
 def two_drafts_only(p, q, drafts, generator):
     """Right, but the bonus is read from row 2 whatever the block's length."""
     for k, x in enumerate(drafts):
         if not toss(p[k, x] / q[k, x], generator):
-            return [*drafts[:k], draw_token(residual(p[k], q[k]), generator)]
-    return [*drafts, draw_token(p[2], generator)]
+            return [*drafts[:k], draw(residual(p[k], q[k]), generator)]
+    return [*drafts, draw(p[2], generator)]
 
 
 @pytest.mark.parametrize("right", [verify, composed])
@@ -80,13 +80,13 @@ def in_a_loop(refused, after):
                 out.append(x)
             elif refused(out, p, q, k, x, generator):
                 break
-        return [*out, draw_token(after(out, p, drafts), generator)]
+        return [*out, draw(after(out, p, drafts), generator)]
     return rule
 
 
 def replaced(out, p, q, k, x, generator) -> bool:
     """Appends the replacement, as is right, and ends the loop."""
-    out.append(draw_token(residual(p[k], q[k]), generator))
+    out.append(draw(residual(p[k], q[k]), generator))
     return True
 
 
@@ -126,13 +126,13 @@ def test_a_small_distance_is_not_shown_as_none(coin, capsys):
     assert re.search(r"total variation is 0\.00\d+\. So little comes from a number that is almost right", line)
 
 
-def tossed_with(toss, draw_token=draw_token):
+def tossed_with(toss, draw=draw):
     """The rule with another coin or another draw of the replacement, which do not follow the path."""
     def rule(p, q, drafts, generator):
         for k, x in enumerate(drafts):
             if not toss(p[k, x] / q[k, x], generator):
-                return [*drafts[:k], draw_token(residual(p[k], q[k]), generator)]
-        return [*drafts, verifying.draw_token(p[len(drafts)], generator)]
+                return [*drafts[:k], draw(residual(p[k], q[k]), generator)]
+        return [*drafts, verifying.draw(p[len(drafts)], generator)]
     return rule
 
 
@@ -148,16 +148,16 @@ def test_what_is_drawn_outside_the_path_is_noticed(rule, capsys):
 @pytest.mark.parametrize(("answer", "said"), [
     (verifying.without_bonus, "a round commits 1.70 tokens on average where 2.17 are possible: after a whole block one more"),
     (first_alone, "a round commits 1.70 tokens on average where 2.17 are possible: you never judge draft 2"),
-    (lambda p, q, drafts, generator: [draw_token(p[0], generator)], "1.00 tokens on average where 2.17 are possible: keep a draft"),
+    (lambda p, q, drafts, generator: [draw(p[0], generator)], "1.00 tokens on average where 2.17 are possible: keep a draft"),
     (lambda p, q, drafts, generator: [*drafts, 0], "nothing was decided with `generator`"),
     (lambda p, q, drafts, generator: [torch.multinomial(p[0], 1).item()], "nothing was decided with `generator`"),
     (lambda p, q, drafts, generator: [torch.multinomial(p[0], 1, generator=generator)], "toss coins with toss(chance, generator)"),
-    (lambda p, q, drafts, generator: [draw_token(p[len(drafts)] - 0 * q[len(drafts)], generator)], "you read a row that does not exist"),
+    (lambda p, q, drafts, generator: [draw(p[len(drafts)] - 0 * q[len(drafts)], generator)], "you read a row that does not exist"),
     (lambda p, q, drafts, generator: 5, "return the list of tokens"),
     (lambda p, q, drafts, generator: [], "you returned an empty list; a round commits at least one token"),
     (lambda p, q, drafts, generator: ["a"], "the list holds token ids"),
-    (lambda p, q, drafts, generator: [*drafts, draw_token(p[2], generator), 0], "4 tokens from a block of 2"),
-    (lambda p, q, drafts, generator: [draw_token(p[0] ** 2 / (p[0] ** 2).sum(), generator)], "Take one draft alone first"),
+    (lambda p, q, drafts, generator: [*drafts, draw(p[2], generator), 0], "4 tokens from a block of 2"),
+    (lambda p, q, drafts, generator: [draw(p[0] ** 2 / (p[0] ** 2).sum(), generator)], "Take one draft alone first"),
     (from_the_back, "With a block of one draft it is exact, so the error is in the block"),
     (two_drafts_only, "right for a block of two drafts, wrong for a block of one"),
     (3, "takes the function itself, not a value of type int"),

@@ -7,7 +7,7 @@ from torch import sigmoid, tanh
 from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from . import verifying
 from .checking import Exercise, Mistake, Step, checker, finished
-from .verifying import ANCHOR, DRAFTS, EXACT, TARGET, draw_token, target_texts, verify
+from .verifying import ANCHOR, DRAFTS, EXACT, TARGET, draw, target_texts, verify
 
 
 def _random(*shape, seed=0):
@@ -305,7 +305,7 @@ def corrected(logits, bias_row):
     return torch.softmax(logits + bias_row, -1)
 
 
-def drafting_round(before=lambda k, anchor, drafts, base: drafts[-1] if k else anchor, pick=draw_token,
+def drafting_round(before=lambda k, anchor, drafts, base: drafts[-1] if k else anchor, pick=draw,
                    kept=lambda k, anchor, drafts, base, bias, drawn_from: drawn_from):
     """Draws a block in a way that may be wrong: slot k is biased by the token `before` (None: not at all), and `kept` is the row
     of q that is kept for it, once the block has been drawn."""

@@ -50,15 +50,19 @@ class Speeds:
         return self.steps_per_second[int(batch)]
 
 
+def tokens_of(survivals):
+    """The triples (-survival, position, request) of all drafts [R, g]; sorted, they are in the order of admission."""
+    return [(-chance, k, r) for r, row in enumerate(survivals.tolist()) for k, chance in enumerate(row)]
+
+
 def admitting(survivals, sps, *, order=sorted, anchors=None, committed=None, admit=lambda after, before: after > before,
               over=0):
-    """Lengths by Algorithm 1, or by one of its misreadings: another order of the triples (-survival, position, request), other
+    """Lengths by Algorithm 1, or by one of its misreadings: another order of `tokens_of`, other
     numbers of anchors in the batch or of tokens that they commit, another rule to admit, some tokens too many."""
     lengths = [0] * len(survivals)
     batch = len(survivals) if anchors is None else anchors
     expected = float(len(survivals) if committed is None else committed)
-    tokens = order((-chance, k, r) for r, row in enumerate(survivals.tolist()) for k, chance in enumerate(row))
-    for minus_chance, _, request in tokens:
+    for minus_chance, _, request in order(tokens_of(survivals)):
         if not admit((expected - minus_chance) * sps(batch + 1), expected * sps(batch)):
             lengths[request] += over
             break
@@ -83,16 +87,14 @@ def columns(tokens):
 
 def highest(survivals, sps):
     """The lengths with the highest theta of all."""
-    table = CostTable(range(1, survivals.numel() + len(survivals) + 1),
-                      [sps(batch) for batch in range(1, survivals.numel() + len(survivals) + 1)])
-    return global_optimum(survivals, table).tolist()
+    sizes = range(1, survivals.numel() + len(survivals) + 1)
+    return global_optimum(survivals, CostTable(sizes, list(map(sps, sizes)))).tolist()
 
 
 def every_rise(survivals, sps):
     """Lengths that count each token at which theta of the whole order rises."""
     lengths, expected = [0] * len(survivals), float(len(survivals))
-    for batch, (minus_chance, _, request) in enumerate(
-            sorted((-chance, k, r) for r, row in enumerate(survivals.tolist()) for k, chance in enumerate(row)), len(survivals)):
+    for batch, (minus_chance, _, request) in enumerate(sorted(tokens_of(survivals)), len(survivals)):
         lengths[request] += (expected - minus_chance) * sps(batch + 1) > expected * sps(batch)
         expected -= minus_chance
     return lengths
@@ -126,7 +128,7 @@ check_algorithm_1 = Exercise(algorithm_1, Step(SCHEDULES, {
     "the lowest survival came first; begin with the highest.":
         lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, reverse=True)),
     "every admitted draft is counted as accepted; it commits a token only with its survival's chance.":
-        lambda s, sps: admitting((s > 0).double(), sps, order=sorted),
+        lambda s, sps: admitting((s > 0).double(), sps),
     "that is the number of admitted tokens; return a length for each request.":
         lambda s, sps: sum(algorithm_1(s, sps)),
     "every token is admitted; compare theta with and without the next one.":

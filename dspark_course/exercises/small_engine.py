@@ -9,7 +9,7 @@ from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models
 from .checking import Mistake, Unfinished, checker, finished
 from .ragged import index_tensors, may_see
-from .verifying import draw_token, verify
+from .verifying import draw, verify
 
 
 class SmallEngine:
@@ -126,7 +126,7 @@ def admit(engine, row=-1):
     number, prompt = engine.waiting.pop(0)
     rows = engine.read({number: prompt})[number]
     engine.keep(number, len(prompt))
-    engine.running[number] = [draw_token(rows[row], engine.generator)]
+    engine.running[number] = [draw(rows[row], engine.generator)]
 
 
 def commit(engine, kept=lambda tokens, drafts: len(tokens), written=lambda tokens: tokens, judge=verify):
@@ -219,7 +219,7 @@ WRONG_TEXT = {
     "the first token is drawn from the prompt's first row; the last row is what comes after the prompt":
         variant(row=0),
     "all drafts are committed, as if none had been refused; commit what verify returns":
-        variant(judge=lambda p, q, drafts, generator: [*drafts, draw_token(p[-1], generator)]),
+        variant(judge=lambda p, q, drafts, generator: [*drafts, draw(p[-1], generator)]),
 }
 TOO_SLOW = {
     "you fill the slots only when all are free; a waiting request takes a slot as soon as one is":
@@ -233,7 +233,7 @@ TOO_SLOW = {
     "one request is admitted per step; as many as there are free slots":
         lambda engine: (engine.waiting and len(engine.running) < engine.slots and admit(engine), commit(engine)),
     "one token per request is committed in a step; commit all that verify returns":
-        variant(judge=lambda p, q, drafts, generator: [draw_token(p[0], generator)]),
+        variant(judge=lambda p, q, drafts, generator: [draw(p[0], generator)]),
     "the last token that verify returns is thrown away; commit all of them":
         variant(judge=lambda *block: verify(*block)[:-1] or verify(*block)),
 }
@@ -317,7 +317,7 @@ def judge_draws(step) -> None:
         answers.add(tuple(engine.answers[0]))
     firsts = {first for first, _ in answers}
     if len(firsts) == 1:
-        raise Mistake("the greedy answers are right, but at temperature 1 the first token is always the same; draw it with draw_token")
+        raise Mistake("the greedy answers are right, but at temperature 1 the first token is always the same; draw it with draw")
     if len(answers) == len(firsts):
         raise Mistake("the greedy answers are right, but at temperature 1 nothing after the first token is drawn; verify draws it")
 

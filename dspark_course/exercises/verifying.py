@@ -31,9 +31,6 @@ def draw(probs: torch.Tensor, generator: Randomness) -> int:
     return sampling.draw(probs[None], generator).item()
 
 
-draw_token = draw  # its name in lessons that are not written anew yet
-
-
 def verify(p, q, drafts, generator):
     """The tokens that a round commits: the drafts that are kept, and one more.
 

@@ -132,9 +132,9 @@ def stairs(tables: dict[str, CostTable], string: CostTable, theta: dict[str, lis
     admission at each, with where Algorithm 1 stops and the top."""
     fig, (time, *hills) = figure(3, width=3.5, height=3.1)
     sizes = range(1, 130)
-    for (name, table), colour, line in zip(tables.items(), (BLUE, ORANGE), ("-", "-")):
-        time.plot(sizes, [1e3 * table.seconds(1, size) for size in sizes], color=colour, linestyle=line, label=name)
-    time.plot(sizes, [1e3 * string.seconds(1, size) for size in sizes], color=BLACK, linestyle=":", label="string below the stairs")
+    lines = (*zip(tables.items(), (BLUE, ORANGE), ("-", "-")), (("string below the stairs", string), BLACK, ":"))
+    for (name, table), colour, line in lines:
+        time.plot(sizes, 1e3 * table.seconds(1, sizes).numpy(), color=colour, linestyle=line, label=name)
     time.set(xlabel="tokens in the batch, B", ylabel="time of a step, 1/SPS(B) (ms)", ylim=(9, None))
     time.set_title("What a step costs", fontsize=10)
     time.legend(fontsize=8)

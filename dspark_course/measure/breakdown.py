@@ -8,9 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from tqdm import tqdm
 
-from dspark_lite.common import recorded
 from dspark_lite.common.errors import RequestError
-from dspark_lite.common.files import ROOT
 from dspark_lite.common.timing import WallSeconds, bytes_a_second, clock, wall_seconds
 from dspark_lite.decoding.fast import Pass
 from dspark_lite.decoding.rounds import ROUND_PARTS, begin_together
@@ -19,7 +17,6 @@ from .forced_rounds import measure_parts
 from .journal import header
 from .lab import Lab
 
-RECORDED = "assets/measurements/round_breakdown.json"
 bandwidth = functools.cache(bytes_a_second)
 PRODUCTS = {"aten.mm", "aten.addmm", "aten.bmm", "aten.linear", "aten.matmul", "aten.scaled_dot_product_attention",
             "aten._scaled_dot_product_flash_attention_for_cpu", "aten._scaled_dot_product_flash_attention",
@@ -149,8 +146,3 @@ def breakdown_lines(measured: dict) -> list[str]:
         lines.append(f"{row['drafter']:14} {row['path']:5} {total:6.2f} ms a round: {parts}; Python {python:.2f} ({python / total:.0%}) of it; "
                      f"{ratio}{total / bound:.2f} x the bound of {bound:.2f}")
     return lines + [f"{name:14} fast path: {why}" for name, why in measured["refused"].items()]
-
-
-def recorded_breakdown() -> dict:
-    """The `breakdown` of DSpark on the tiny models that this repository holds."""
-    return recorded.read(ROOT / RECORDED, f"python -m dspark_lite bench --breakdown --drafters dspark --json {RECORDED}")

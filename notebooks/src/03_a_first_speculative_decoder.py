@@ -187,7 +187,7 @@ forget = forget if done else exercises.forget  # until yours is right, the packa
 # ### Exercise 2 · `verify` (code)
 # *8 minutes · medium · core.*
 #
-# Write it without looking. `toss(chance, generator)` is true with probability `chance`, `draw_token(probs, generator)`
+# Write it without looking. `toss(chance, generator)` is true with probability `chance`, `draw(probs, generator)`
 # draws from a distribution [V], `residual(p, q)` is $\max(p - q, 0)$, renormalised.
 #
 # <details><summary>Hint</summary>
@@ -199,7 +199,7 @@ forget = forget if done else exercises.forget  # until yours is right, the packa
 
 # %%
 from dspark_lite.decoding.sampling import probabilities, residual
-from dspark_course.exercises.verifying import draw_token, toss
+from dspark_course.exercises.verifying import draw, toss
 
 
 # %% tags=["exercise"]
@@ -213,8 +213,8 @@ def verify(p, q, drafts, generator):
     """The tokens that a round commits; p [g+1, V], q [g, V], `drafts` a list of g tokens drawn from q."""
     for k, draft in enumerate(drafts):
         if not toss(p[k, draft] / q[k, draft], generator):
-            return [*drafts[:k], draw_token(residual(p[k], q[k]), generator)]
-    return [*drafts, draw_token(p[len(drafts)], generator)]
+            return [*drafts[:k], draw(residual(p[k], q[k]), generator)]
+    return [*drafts, draw(p[len(drafts)], generator)]
 
 
 # %%
@@ -276,7 +276,7 @@ def propose(small, unread, cache, gamma, temperature, generator):
     drafts, q, entering = [], [], unread
     for _ in range(gamma):
         q.append(probabilities(read(small, entering, cache)[-1], temperature))
-        drafts.append(draw_token(q[-1], generator))
+        drafts.append(draw(q[-1], generator))
         entering = drafts[-1:]
     return drafts, torch.stack(q)
 
@@ -285,7 +285,7 @@ def decode(models, ids, gamma, longest, temperature=0.0, generator=None, stop=()
     """The answer of models (target, small) to ids [1, n], and the number of drafts accepted in each round."""
     target, small = models
     (step, cache), (_, small_cache) = target.prefill(ids), small.prefill(ids)
-    answer, accepted_by_round = [draw_token(probabilities(step.logits[0, -1], temperature), generator)], []
+    answer, accepted_by_round = [draw(probabilities(step.logits[0, -1], temperature), generator)], []
     unread = answer[:]  # what the small LM has still to read of the answer
     while answer[-1] not in stop and len(answer) < longest:
         drafts, q = propose(small, unread, small_cache, gamma, temperature, generator)

@@ -802,7 +802,7 @@ claims({"the whole interval of the gain lies below the paper's": by_domain["all"
 
 # %%
 from dspark_lite.decoding.sampling import residual
-from dspark_course.exercises.verifying import draw_token, toss
+from dspark_course.exercises.verifying import draw as draw_token, toss
 
 
 # %% tags=["exercise"]

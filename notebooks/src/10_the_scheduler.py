@@ -76,7 +76,7 @@ picture = figures.best_lengths({f"{R} requests": values / values[0] for R, value
 from dspark_course.measure.step_time import profile
 
 here, spent = profile(target, [*range(1, 25), 32, 40, 48, 56, 64], repeats=5)
-picture = figures.steps_per_second(here, {size: list(times) for size, times in spent.items()}, lab.device_name)
+picture = figures.steps_per_second(here, spent, lab.device_name)
 
 # %% [markdown]
 # The curve falls, and it falls in jags. Some are chance, as the grey lines show. Others are real: kernels compute in tiles, and

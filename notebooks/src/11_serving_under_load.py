@@ -193,7 +193,7 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
 # %%
 import inspect
 
-from dspark_course.exercises.verifying import draw_token, verify
+from dspark_course.exercises.verifying import draw, verify
 
 print(inspect.getsource(exercises.SmallEngine))
 
@@ -202,7 +202,7 @@ print(inspect.getsource(exercises.SmallEngine))
 # *25 minutes · hard · core. If you do only one, do this.*
 #
 # 1. **Admit** while a request waits and fewer than `engine.slots` run: read the prompt, keep all of it, draw the first token with
-#    `draw_token(probs, engine.generator)`.
+#    `draw(probs, engine.generator)`.
 # 2. **Draft** a block for every running request.
 # 3. **Verify**: one `engine.read` takes the newest token and the drafts of all of them.
 # 4. **Commit** what `verify(p, q, drafts, generator)` returns, and keep in the cache what belongs to the text.
@@ -239,7 +239,7 @@ def step(engine):
         number, prompt = engine.waiting.pop(0)
         rows = engine.read({number: prompt})[number]
         engine.keep(number, len(prompt))
-        engine.running[number] = [draw_token(rows[-1], engine.generator)]
+        engine.running[number] = [draw(rows[-1], engine.generator)]
     blocks = {number: engine.draft(number) for number in engine.running}
     rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, q) in blocks.items()})
     for number, (drafts, q) in blocks.items():
@@ -575,7 +575,7 @@ if lab_own:
 #
 # <details><summary>Hint</summary>
 #
-# `arrivals` are seconds in rising order; each answer of `step.answers` knows when it `arrived`, had its `first_token` and `ended`.
+# `arrivals` are seconds in rising order (`poisson` of `dspark_lite.serving.traffic` draws those of a steady rate); each answer of `step.answers` knows when it `arrived`, had its `first_token` and `ended`.
 #
 # </details>
 #

@@ -5,7 +5,6 @@ for number. What is installed for it stands in build/environments. To assets/mea
 """
 
 import argparse
-import copy
 import json
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ import torch
 
 from dspark_lite.common.files import ROOT, write_json
 from dspark_lite.decoding.rounds import generate
+from dspark_course.exercises.lesson_08 import as_in_the_engine
 from dspark_course.measure.journal import header
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
 from dspark_lite.scheduling.policies import survival, top_k
@@ -140,7 +140,7 @@ def with_speculators(lab, options):
 def asked_of_vllm(lab, options):
     """What vLLM is asked: every drafter with its kernel called layer by layer, and as it is, beside ours with its mistake."""
     drafters = loaded(lab)
-    asked = ours(lab, options.tokens, drafters | {f"{name}{MISTAKEN}": mistaken(drafter) for name, drafter in drafters.items() if drafter})
+    asked = ours(lab, options.tokens, drafters | {f"{name}{MISTAKEN}": as_in_the_engine(drafter) for name, drafter in drafters.items() if drafter})
     asked["drafters"]["dflash"] = str(exported("dflash", "vllm", SCRATCH))
     asked = planted(asked, options)
     asked["mended"] = [name for name, folder in asked["drafters"].items() if folder]
@@ -159,23 +159,6 @@ def shares(file, gamma=7, most=8):
         assign(confidence, torch.arange(requests), lengths, budget, gamma)  # in place
         agreed.append(lengths.tolist() == top_k(survival(confidence), budget).tolist())
     return agreed
-
-
-def mistaken(drafter):
-    """The drafter as vLLM 0.32 runs it on a CPU: the first layer's weight norms the context's keys of all layers (lesson 08)."""
-
-    class FirstNorm(type(drafter)):
-        def extend_context(self, cache, features):
-            norms = [layer.self_attn.k_norm for layer in self.layers]
-            for layer in self.layers:
-                layer.self_attn.k_norm = norms[0]
-            super().extend_context(cache, features)
-            for layer, norm in zip(self.layers, norms):
-                layer.self_attn.k_norm = norm
-
-    other = copy.copy(drafter)
-    other.__class__ = FirstNorm
-    return other
 
 
 def planted(asked, options):
