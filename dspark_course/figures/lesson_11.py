@@ -186,10 +186,10 @@ def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[i
             left.plot(*paper_line(model, "verification_budget", series), **_thin(ours, line))
         requests, ours = paper_line(model, "throughput", "DSpark-5")[:, 1:]  # the first point is 0 of both
         right.plot(requests, ours / np.interp(requests, *paper_line(model, "throughput", "MTP-1")), **_thin("lagged", line))
-    left.set(ylabel="tokens verified per request and step,\nanchor included", ylim=(0, gamma + 1.5))
-    for most, whose in ((gamma + 1, "whole block here"), (6, "whole block in the paper"), (2, "MTP-1")):
+    left.set(ylabel="tokens verified per request\nand step, anchor included", ylim=(0, gamma + 1.5))
+    for most, whose, va in ((gamma + 1, "whole block here", "bottom"), (6, "whole block in the paper", "top"), (2, "MTP-1", "bottom")):
         left.hlines(most, 0, 1, color=GREY, linewidth=0.6, linestyle=":", transform=left.get_yaxis_transform())
-        left.text(0.99, most, whose, transform=left.get_yaxis_transform(), ha="right", va="bottom", fontsize=7, color=GREY)
+        left.text(0.99, most, whose, transform=left.get_yaxis_transform(), ha="right", va=va, fontsize=7, color=GREY)
     left.set_title("A busy server verifies less of a block", fontsize=10)
     right.set(ylabel="throughput over that of\nMTP-1 at the same load")
     right.set_title("and gains less over MTP-1", fontsize=10)

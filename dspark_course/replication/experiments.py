@@ -143,9 +143,9 @@ def rnn_over_markov() -> dict[str, str]:
     return {**gained, f"after lesson 07's cure ({CURE})": f"{anew[CURE + '-rnn'] / anew[CURE] - 1:+.1%}"}
 
 
-DEPTH = Varied("Depth, first drafts accepted in the mean over the domains", lambda: {
-    **{f"{layers} layers ({recipe})": f"{first_position(recipe):.2f}" for layers, recipe in DEPTHS.items()},
-    "Eagle3's one": f"{first_position(TABLE_1['eagle3']):.2f}"})
+DEPTH = Varied("Depth in layers, first drafts accepted in the mean over the domains", lambda: {
+    **{f"{layers} ({recipe})": f"{first_position(recipe):.2f}" for layers, recipe in DEPTHS.items()},
+    "Eagle3's 1": f"{first_position(TABLE_1['eagle3']):.2f}"})
 MEMORY = Varied("The head's memory, mean gain over Eagle3", lambda: {
     DRAFTER_LABELS[head]: percent(gains(HEADS[head], TABLE_1["eagle3"])["all"]) for head in ("dspark", "dspark_rnn")})
 LAYER_AND_CHOICE = Varied("Head and loss together, then the third layer taken away; what each had brought, and the answers' entropy", lambda: {
@@ -182,7 +182,7 @@ GREEDY_EXCESS = Varied("Greedy decoding, for which the head was not trained, pro
     "by": f"{greedy_excesses().min():+.1%} to {greedy_excesses().max():+.1%} over the positions"})
 ONE_AGAINST_SEVEN = Varied("The load, in a fit of the measured costs, throughput of 7 drafts over that of 1", lambda: {
     f"with {MANY:,} requests under way": f"{seven_over_one()[0]:.2f}",
-    "with a verified token this many times as costly no more": f"{seven_over_one()[1]:.1f}"})
+    "no gain once verifying a token costs more than here by a factor of": f"{seven_over_one()[1]:.1f}"})
 
 
 def overhead_by_context() -> str:
