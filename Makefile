@@ -39,7 +39,7 @@ notebooks: .venv/course.stamp
 record: .venv/course.stamp
 	$(BIN)/python scripts/run_course.py --record
 
-# Every figure and table of the paper in lessons 06, 09 and 11 to 13, from assets/measurements, in a minute or two.
+# Every figure and table of the paper in lessons 06, 09, 11 and 12, from assets/measurements, in a minute or two.
 figures: .venv/course.stamp
 	$(BIN)/python scripts/figures.py
 

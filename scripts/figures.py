@@ -1,4 +1,4 @@
-"""Write every figure and table of lessons 06, 09 and 11 to 13 from the measurements, and the README's picture: `make figures`.
+"""Write every figure and table of lessons 06, 09, 11 and 12 from the measurements, and the README's picture: `make figures`.
 
 Figures go to assets/figures as PNG, tables and the ledger to assets/figures/tables.md. Nothing is measured here: what
 was not measured is named in one sentence, on the screen and in tables.md.
@@ -85,7 +85,7 @@ def draw(folder):
 
 def table_page():
     """Return the markdown of all tables; one that lacks a measurement is a sentence."""
-    parts = ["# Tables of lessons 06, 12 and 13", "Written by `make figures` from assets/measurements/. Brackets hold 95 % "
+    parts = ["# Tables of lessons 06 and 12", "Written by `make figures` from assets/measurements/. Brackets hold 95 % "
              "bootstrap intervals over prompts, or over turns where rounds were timed."]
     for title, table in TABLES.items():
         parts.append(f"## {title}")

@@ -238,7 +238,7 @@ def test_the_deep_world_judges_the_claims_that_it_names_by_the_same_rule(made):
         assert (here, there) == (entry.verdict, f"**{ledger.verdict(judged[says])}**" + (f": {why_not}" if why_not else ""))
         assert len(shown.split("<br>")) == len(judged[says])
         outcome = "it replicates" if there == f"**{ledger.REPLICATES}**" else f"it does not, either ({why_not})"
-        assert not entry.why or f"    - In the deep world (lesson 13) {outcome}: " in ledger.notes()
+        assert not entry.why or f"    - In the deep world {outcome}: " in ledger.notes()
     changed = [row for row in rows if row.split("|")[3].strip() != row.split("**")[1]]
     assert ledger.deep_table(only_changed=True).splitlines()[2:] == changed
 

@@ -130,7 +130,7 @@ def notes(*numbers: int) -> str:
         if entry.why and (not numbers or noted()[entry.claim.says] in numbers):
             short, *tested = re.split(r"\. (?=[A-Z])", entry.why)
             deep = _in_the_deep_world(entry)
-            tested += [f"In the deep world (lesson 13) {deep}"] if deep else []
+            tested += [f"In the deep world {deep}"] if deep else []
             lines += [f"{noted()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
                       f"{short}.", *(f"    - {sentence}." for sentence in tested)]
     return "\n".join(lines)

@@ -458,7 +458,6 @@ picture = figures.speed_bars(speeds, lab.device_name)
 # | 10 | [The scheduler](10_the_scheduler.ipynb) |
 # | 11 | [Serving under load](11_serving_under_load.ipynb) |
 # | 12 | [The paper in miniature](12_the_paper_in_miniature.ipynb) |
-# | 13 | [Is it the world?](13_is_it_the_world.ipynb) |
 #
 # ## Recap
 #

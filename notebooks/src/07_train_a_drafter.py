@@ -1061,7 +1061,7 @@ picture = figures.after_def([by_name[name] for name in ("tiny-dflash", "tiny-dsp
 #   and still guess the first, 0.224.) Cross-entropy first, our suspect, brings the name nothing when it is added (0.124).
 #   Nor do more data and updates alone: the lab's drafter had them and guesses.
 # - *What lowered the loss*: each of the four when it was added, Muon with its rates most, from 0.465 to 0.184.
-# - *What stays open*: which parts the cure needs. More answers may not be one: a drafter of lesson 13 has read only the
+# - *What stays open*: which parts the cure needs. More answers may not be one: another of our drafters has read only the
 #   ladder's 4,050, with more updates and twice Muon's rate. Of its first drafts on code 0.97 are accepted, of the lab's 0.89.
 #   And each training was made once, with one seed.
 #

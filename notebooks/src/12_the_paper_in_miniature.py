@@ -16,7 +16,7 @@
 # - which of the paper's claims hold here, which do not, and which cannot be tested: a [ledger](glossary.md#ledger)
 #
 # **What you need**: lessons 05 to 07, and 09 to 11 for the rows on load and confidence. The measurements are files of
-# this repository. What goes against the paper is taken further in lesson 13, with a world and trainings of its own.
+# this repository.
 #
 # **Sources**: the [DSpark paper](references.md#dspark), section 4 with Table 1 and Figures 2 to 4; intervals are
 # [bootstraps](references.md#bootstrap). [Notation](notation.md) · [glossary](glossary.md)
@@ -251,8 +251,6 @@ Markdown(ledger.table_1_gains())
 # - *The text*: on code and chat Eagle3's one layer, or a small LM, has its first draft accepted more than nine times in
 #   ten, so more layers have little left to win there. That does not say why Eagle3 is *ahead*.
 # - *The training*: no learning rate was searched.
-#
-# [Lesson 13](13_is_it_the_world.ipynb) gives each an experiment.
 #
 # DFlash, in the paper ahead of Eagle3 on Qwen3-4B, is far below it here. Over DFlash, which has as many layers, no head
 # and another loss, DSpark's mean gain of 14.1 % [12.6, 15.5] is a little below the paper's range. But it is made on chat (+47.5 %) and hardly on code (+2.4 %). Figure 2 shows where code is lost.
@@ -732,7 +730,7 @@ picture = ledger_forest.forest()
 # Each claim that does not hold has a note, with the experiments on its cause, and so has the one that cannot be tested
 # here, note 3. Here are four of the thirteen. The others are in `assets/figures/tables.md`, with every number of the
 # ledger, the paper's settings beside ours, and nine places in which the paper contradicts itself or needs care. The
-# [deep world](glossary.md#deep-world) is lesson 13's: it has another target, text, rates, layers and passes.
+# [deep world](glossary.md#deep-world) has another target, text, rates, layers and passes.
 
 # %%
 Markdown(ledger.notes(1, 5, 9, 11))
@@ -756,7 +754,7 @@ Markdown(ledger.notes(1, 5, 9, 11))
 # shows that the result can change, and not why. But within it passes alone were varied: the second turns the order.
 #
 # To ask for: in note 9, a DFlash with one layer: if its first draft is accepted as often as with three, depth is
-# acquitted. (What note 5 leaves open, head or loss, was tried in the deep world: its lines on that are lesson 13's.) All
+# acquitted. (What note 5 leaves open, head or loss, was tried in the deep world, in the tables beside the figures.) All
 # notes by cause:
 #
 # | note | suspected cause | evidence |
@@ -826,16 +824,14 @@ print(f"{margin.value:+.2f} tokens per round [{margin.low:+.2f}, {margin.high:+.
 # ## Recap
 # - 11 of 23 claims replicate. Of the twelve that do not, seven come out the other way round, and of five we cannot tell.
 # - DSpark's gain over DFlash replicates in the mean, and not in every domain; its lead over Eagle3 does not. On code most of
-#   the cause is a name that was not copied; lesson 13 looks for the rest.
+#   the cause is a name that was not copied.
 # - A comparison needs the same data, epochs, prompts and temperature; the files say so and the cells check it.
 # - Depth pays. DSpark's loop costs far less than DSpark gains, though at length 16 more than in the paper; two layers of DSpark
 #   are worth more than three of DFlash on chat, and through chat in the mean. DSpark's gain over DFlash is that of
-#   head *and* loss; lesson 13 parts the two.
+#   head *and* loss.
 # - Tokens over rounds within a domain, then the mean over domains, each with the same weight.
 # - Two drafters on the same prompts: redraw the same prompts for both.
 # - A failure has a cause, and a cause is a guess until an experiment has taken it away. Compute beforehand what the
 #   cause would explain.
 # - A claim becomes testable as an inequality. Its sign and its size are two questions, and "we cannot tell" is an
 #   answer.
-#
-# **Next**: [lesson 13](13_is_it_the_world.ipynb) takes the largest failure apart: is it the text, or the training?
