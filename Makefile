@@ -8,7 +8,7 @@ PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
 .PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges drafts engine \
-  release grade slides project fork
+  release grade slides exam project fork
 .DELETE_ON_ERROR:
 
 run:
@@ -80,9 +80,9 @@ engine: .venv/course.stamp
 	$(BIN)/python -m tools.engine.engine $(ARGS)
 
 # For instructors, see teaching/README.md. make release writes the student edition, make slides the lessons' figures as slides; make grade
-# ARGS="FOLDER --csv marks.csv" marks what was handed in, make project ARGS="policy FILE" judges a project; make fork OWNER/NAME gives
-# badges, links and setup cells another repository.
-release grade slides project:
+# ARGS="FOLDER --csv marks.csv" marks what was handed in, make exam ARGS="--seed N" writes an exam, make project ARGS="policy FILE" judges a
+# project; make fork OWNER/NAME gives badges, links and setup cells another repository.
+release grade slides exam project:
 	$(PYTHON) course.py $@ $(ARGS)
 
 fork:

@@ -21,11 +21,12 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     "run": ("execute every lesson and measure the drafters", "scripts", "course", ["scripts/run_course.py"]),
     "test": ("run all tests and execute the committed notebooks", "tests", "tests", TESTS),
     "notebooks": ("build the lessons from their sources", "scripts", "course", ["scripts/notebooks.py", "build"]),
-    "release": ("the student edition, without answers", "tools", "course", ["-m", "tools.kit.release"]),
-    "grade": ("mark what was handed in", "tools", "course", ["-m", "tools.kit.grade"]),
-    "slides": ("each lesson's figures as slides", "tools", "course", ["-m", "tools.kit.slides"]),
-    "project": ("judge a project", "tools", "course", ["-m", "tools.kit.project"]),
-    "fork": ("give the course another repository, OWNER/NAME", "tools", "course", ["-m", "tools.kit.fork"]),
+    "project": ("judge a project", "tools/kit/project.py", "course", ["-m", "tools.kit.project"]),
+    "release": ("the student edition, without answers", "tools/kit/release.py", "course", ["-m", "tools.kit.release"]),
+    "grade": ("mark what was handed in", "tools/kit/grade.py", "course", ["-m", "tools.kit.grade"]),
+    "exam": ("an exam and its key", "tools/kit/exam.py", "course", ["-m", "tools.kit.exam"]),
+    "slides": ("each lesson's figures as slides", "tools/kit/slides.py", "course", ["-m", "tools.kit.slides"]),
+    "fork": ("give the course another repository, OWNER/NAME", "tools/kit/fork.py", "course", ["-m", "tools.kit.fork"]),
 }
 STAMPS = {"course": (["pyproject.toml", "requirements.txt", "constraints.txt"], ["-e", "."]),
           "tests": (["requirements-dev.txt"], ["-r", "requirements-dev.txt"])}

@@ -56,8 +56,9 @@ def test_no_answer_comes_along(student):
 
 def test_neither_solutions_nor_sources_nor_git_nor_tools_come_along(student):
     there = {path.relative_to(student).as_posix() for path in student.rglob("*")}
-    assert not there & {"notebooks/solutions", "notebooks/src", ".git", "tests", "tools", "scripts", "teaching", "Makefile"}
-    assert {f"notebooks/{path.name}" for path in lessons.lesson_paths()} < there
+    assert not there & {"notebooks/solutions", "notebooks/src", ".git", "tests", "scripts", "teaching/hidden", "teaching/projects/solutions",
+                        "tools/kit/grade.py", "Makefile"}
+    assert {*(f"notebooks/{path.name}" for path in lessons.lesson_paths()), "teaching/projects", "tools/kit/project.py"} < there
 
 
 def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercises_only_hints(student):
