@@ -18,6 +18,7 @@ JUDGES = ROOT / "assets" / "measurements" / "judges.json"
 DRAFTS_PAGE = ROOT / "docs" / "drafts.md"
 DRAFTS = ROOT / "assets" / "measurements" / "drafts.json"
 TEACHING = ROOT / "teaching"
+SYLLABUS = TEACHING / "syllabus.md"
 NOT_MEASURED = "Not measured yet: `make drafts` does."
 
 
@@ -86,6 +87,7 @@ TABLES = {  # by page: (begin, end): what stands between them
     JUDGES_PAGE: {("<!-- judges: written by make judges -->", "<!-- end of judges -->"): judges},
     DRAFTS_PAGE: {("<!-- forms: written by make drafts -->", "<!-- end of forms -->"): forms,
                   ("<!-- inspected: written by make drafts -->", "<!-- end of inspected -->"): inspected},
+    SYLLABUS: {("<!-- term: written by make notebooks -->", "<!-- end of term -->"): teaching.term},
     TEACHING / "lessons.md": {("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): teaching.lessons}}
 
 
@@ -105,8 +107,7 @@ def main():
     try:
         for page in TABLES:
             write_text(page, render(page, page.read_text(encoding="utf-8")))
-        syllabus = TEACHING / "syllabus.md"
-        write_text(syllabus, teaching.with_minutes(syllabus.read_text(encoding="utf-8")))
+        write_text(SYLLABUS, teaching.with_minutes(SYLLABUS.read_text(encoding="utf-8")))
     except LessonError as error:
         print(error, file=sys.stderr)
         return 1

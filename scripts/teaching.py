@@ -3,7 +3,7 @@
 import importlib
 import re
 
-from notebooks import SOURCES, LessonError, effort, read_cells, tags, title
+from notebooks import effort, lesson_sources, read_cells, tags, title
 
 from dspark_course.exercises.checking import Exercise
 
@@ -12,33 +12,42 @@ GOALS = re.compile(r"^- .+(?:\n {2,}.+)*", re.M)
 NEEDS = re.compile(r"\*\*What you need:?\*\*:? *((?:.+\n?)+)")
 LINK = re.compile(r"\]\((?!https?:)")
 TOTAL = "| **in all** |"
+WEEK = 90  # minutes of a term's week
 
 
 def minutes(number: str) -> int | None:
     """A person's minutes for the lesson with these two digits, as its header states them, None where it does not."""
-    found = sorted(SOURCES.glob(f"{number}_*.py"))
-    if not found:
-        raise LessonError(f"a plan names lesson {number}, and there is none")
-    return read_cells(found[0])[0].metadata.get("minutes")
+    (source,) = lesson_sources(number)
+    return read_cells(source)[0].metadata.get("minutes")
 
 
 def with_minutes(page: str) -> str:
     """A page of plans in which the last cell of each row has the minutes of the lessons that the row links to, and the last row of each
-    table their sum."""
-    lines, summed, unknown = [], 0, 0
+    table their sum; "?" stands for a lesson that states none."""
+    lines, summed = [], []
     for line in page.splitlines():
         numbers = re.findall(r"notebooks/(\d\d)_", line) if line.startswith("|") else []
-        if numbers:
-            stated = list(map(minutes, numbers))
-            known, lacking = sum(filter(None, stated)), stated.count(None)
-            summed, unknown = summed + known, unknown + lacking
-        if numbers or line.startswith(TOTAL):
-            said = (known, lacking) if numbers else (summed, unknown)
-            line = line[:line.rstrip("| ").rfind("|")] + f"| {said[0]}{' + ?' * said[1]} |"
-        if line.startswith(TOTAL):
-            summed = unknown = 0
+        stated = summed if line.startswith(TOTAL) else list(map(minutes, numbers))
+        if stated:
+            cells = line.strip("|").split("|")[:-1]
+            said = f"{sum(filter(None, stated))}{' + ?' if None in stated else ''}"
+            summed = [] if stated is summed else summed + stated
+            line = f"|{'|'.join(cells)}| {said} |"
         lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def term() -> str:
+    """A table of all lessons in order, as many in a week as fit into its minutes."""
+    weeks, spent = [], WEEK
+    for source in lesson_sources():
+        stated = minutes(source.name[:2]) or WEEK
+        if spent + stated > WEEK:
+            weeks, spent = [*weeks, []], 0
+        weeks[-1].append(f"[{source.name[:2]}](../notebooks/{source.stem}.ipynb) {title(source)}")
+        spent += stated
+    rows = [f"| {week} | {', '.join(lessons)} | |" for week, lessons in enumerate(weeks, 1)]
+    return with_minutes("\n".join(["| week | lessons | minutes |", "|---|---|---|", *rows, f"{TOTAL} | |"])).rstrip("\n")
 
 
 def mistakes(check) -> list[str]:
@@ -71,4 +80,4 @@ def lesson(source) -> str:
 
 def lessons() -> str:
     """What a teacher reads of all lessons."""
-    return "\n\n".join(lesson(source) for source in sorted(SOURCES.glob("[0-9][0-9]_*.py")))
+    return "\n\n".join(lesson(source) for source in lesson_sources())

@@ -154,17 +154,8 @@ def trained(head, blocks: Blocks, seed: int):
     return head.eval()
 
 
-def is_causal(head, vocab_size: int, hidden_size: int) -> bool:
-    """Whether no bias depends on a token that is drawn after it."""
-    generator = torch.Generator().manual_seed(0)
-    tokens, hidden = torch.randint(vocab_size, (4, 6), generator=generator), torch.randn(4, 6, hidden_size, generator=generator)
-    changed = torch.cat([tokens[:, :3], torch.randint(vocab_size, (4, 3), generator=generator)], 1)
-    with torch.no_grad():
-        return torch.equal(transition_biases(head, tokens, hidden)[:, :3], transition_biases(head, changed, hidden)[:, :3])
-
-
 def judge_head(module, seed: int) -> list[Finding]:
-    """Causal, lossless in a toy drafter, and after a short training on a frozen DFlash better than none and near the Markov head."""
+    """Lossless in a toy drafter, and after a short training on a frozen DFlash better than none and near the Markov head."""
     target, drafters = toy_models()
     toy = drafters["dspark"]
     torch.manual_seed(seed)
@@ -183,7 +174,6 @@ def judge_head(module, seed: int) -> list[Finding]:
         head = trained(kind(size, RANK, width), learn, seed)
         with torch.no_grad():
             found[name] = tokens_per_round(transition_biases(head, judged.tokens[:, :-1], judged.hidden), judged)
-    findings.append(Finding("no bias depends on a later token", is_causal(head, size, width), "six positions, the last three exchanged"))
     findings.append(Finding("more tokens per round than without a head", found["yours"] > found["no head"],
                             ", ".join(f"{name} {value:.2f}" for name, value in found.items())))
     findings.append(Finding("at least 0.98 of the Markov head's", found["yours"] >= 0.98 * found["the Markov head"],

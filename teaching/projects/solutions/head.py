@@ -1,6 +1,5 @@
 """A head that sees two tokens: the transition bias of the token before, moved by the one before that."""
 
-import torch
 from torch import nn
 
 
