@@ -13,6 +13,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
 from dspark_course.exercises.keep import EDITION, GIVEN, split
 from tools.kit import fork, lessons, release
+from test_pages import broken
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,13 @@ def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercise
         hints += len(folds)
         assert text.count("<details>") == text.count("</details>")
     assert hints > 20
+
+
+def test_no_link_was_broken(student):
+    for path in [*student.rglob("*.md"), *student.rglob("*.ipynb")]:
+        kept, whole = ("\n".join(cell.source for cell in lessons.read_notebook(file).cells if cell.cell_type == "markdown")
+                       if file.suffix == ".ipynb" else file.read_text(encoding="utf-8") for file in (path, ROOT / path.relative_to(student)))
+        assert path.name == "README.md" or set(broken(path, kept)) <= set(broken(ROOT / path.relative_to(student), whole)), path
 
 
 def test_folds_go_by_where_they_stand():

@@ -29,7 +29,7 @@ from .lessons import EXERCISE, answer_names, lesson_paths, read_notebook, tagged
 OUT = ROOT / "build" / "student"
 PARTS = ("LICENSE", "CITATION.cff", "course.py", "pyproject.toml", "requirements.txt", "constraints.txt", "assets/", "docs/", "dspark_course/",
          "dspark_lite/", "notebooks/", "recipes/", "teaching/projects/", "tools/__init__.py", "tools/kit/__init__.py", "tools/kit/project.py")
-WITHHELD = ("notebooks/solutions/", "notebooks/src/", "teaching/projects/solutions/")
+WITHHELD = ("docs/house.md", "notebooks/solutions/", "notebooks/src/", "teaching/projects/solutions/")
 EXERCISES = "dspark_course/exercises/"
 FOLD = re.compile(r"<details><summary>(.*?)</summary>.*?</details>\n?", re.S)
 SECTION = re.compile(r"^#{1,6} [^\n]*$", re.M)
