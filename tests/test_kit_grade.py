@@ -3,11 +3,13 @@
 import csv
 import importlib
 import json
+import sys
 
 import nbformat
 import pytest
 import torch
 
+import dspark_course.exercises
 from dspark_course.exercises import lesson_10
 from dspark_course.exercises.checking import Exercise, Step
 from dspark_lite.common.errors import RequestError
@@ -41,6 +43,23 @@ def test_right_functions_pass_hidden_cases_and_one_answer_to_everything_does_not
     plain = type(check.steps[0]) is Step
     same = check.reference(*check.steps[0].cases[0]) if plain else torch.zeros(1, 1)
     assert not asked(lambda *case: same)
+
+
+@pytest.mark.parametrize("path", lessons.lesson_paths(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("solved", [True, False], ids=["solutions", "stubs"])
+def test_a_lessons_solutions_have_all_points_and_its_stubs_none(path, solved, monkeypatch):
+    """In this process; what the grader's own process does to the modules is undone."""
+    module = importlib.import_module(f"dspark_course.exercises.lesson_{path.name[:2]}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(dspark_course.exercises, module.__name__.rpartition(".")[2], module)
+    notebook = lessons.read_notebook(path.parent / "solutions" / path.name if solved else path)
+    cells = [(cell.source, lessons.tagged(cell, "exercise")) for cell in notebook.cells if cell.cell_type == "code"]
+    sent = []
+    grading.mark({"lesson": path, "cells": cells, "skipped": [], "judged": [], "seed": 1, "hidden": [grade.HIDDEN]},
+                 lambda *told: sent.append(told))
+    verdicts = {told[1]: told[2:] for told in sent if told[0] == "verdict"}
+    assert len(verdicts) == len(lessons.code_exercises(lessons.read_notebook(path))) and sent[-1] == ("finished",)
+    assert {name: said for name, (right, said) in verdicts.items() if right is not solved} == {}
 
 
 def test_hidden_cases_change_with_the_seed():

@@ -115,12 +115,14 @@ def asked(check, answers: tuple) -> tuple[bool, str]:
 
 
 def serve(pipe, task: str) -> None:
-    """Marks one submission and sends what it finds, as JSON: ["begun", step], ["verdict", checker, right, said], ["finished"]."""
-    def send(*told):
-        pipe.send_bytes(json.dumps(told).encode())
-
-    task = json.loads(task)
+    """Marks one submission and sends what it finds through the pipe, as JSON."""
     sys.stdin = open(os.devnull)
+    torch.set_num_threads(1)
+    mark(json.loads(task), lambda *told: pipe.send_bytes(json.dumps(told).encode()))
+
+
+def mark(task: dict, send) -> None:
+    """Marks one submission; what is found is sent: "begun", step; "verdict", checker, right, said; "finished"."""
     lesson = Path(task["lesson"])
     number, exercises = lesson.name[:2], {exercise.checker: exercise for exercise in code_exercises(read_notebook(lesson))}
     module = importlib.import_module(f"dspark_course.exercises.lesson_{number}")
@@ -129,7 +131,6 @@ def serve(pipe, task: str) -> None:
     setattr(sys.modules["dspark_course.exercises"], f"lesson_{number}", shown)
     hidden = [hidden_cases(Path(folder), number) for folder in task["hidden"]]
     scope, failed, left = {"__name__": "submission"}, "", [name for name in exercises if name not in task["judged"]]
-    torch.set_num_threads(1)
 
     def judge(name: str) -> None:
         send("begun", name)
