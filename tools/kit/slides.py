@@ -1,7 +1,8 @@
 """Slides of each lesson's figures, by nbconvert and reveal.js: `python -m tools.kit.slides` writes build/slides/NN_name.html.
 
-A deck is made from the committed notebook: what the lesson teaches, then every figure under the heading of its section, with the
-sentence in bold type that comes next, if there is one; the text after the figure is its note, which is printed. A deck is one file.
+A deck is made from the committed notebook: what the lesson teaches, then the figures of its sections, each under the section's heading
+and with the sentence in bold type that comes next, if there is one; the text after the figure is its note, which is printed. A deck is
+one file.
 """
 
 import re
@@ -17,7 +18,6 @@ from .lessons import lesson_paths, read_notebook, tagged
 OUT = ROOT / "build" / "slides"
 DECK = Path(__file__).with_name("deck")
 HEADING = re.compile(r"^#{2,3} (.+)$", re.M)
-BOLD = re.compile(r"\*\*([^*]{20,}?)\*\*")
 FOLD = re.compile(r"<details>.*?</details>", re.S)
 
 
@@ -49,9 +49,9 @@ def deck(notebook):
             heading = plain((HEADING.findall(cell.source) or [heading])[-1])
             continue
         told = plain(HEADING.split(after.source)[0]) if after is not None and after.cell_type == "markdown" and not tagged(after, "claim") else ""
-        for picture in pictures(cell):
-            said = BOLD.search(told)
-            cells.append(slide(f'## {heading}\n\n<img alt="A figure of the section: {heading}" src="{picture}">\n\n{said[1] if said else ""}'))
+        said = next((bold for bold in told.split("**")[1::2] if len(bold) > 20), "")
+        for picture in pictures(cell) if heading != title else []:  # what stands before the first section is the strip "you are here"
+            cells.append(slide(f'## {heading}\n\n<img alt="A figure of the section: {heading}" src="{picture}">\n\n{said}'))
             cells.append(slide(told, "notes"))
     return nbformat.v4.new_notebook(cells=cells, metadata={"title": title})
 
