@@ -1,27 +1,24 @@
-# make run, make test: everything from a bare clone. make lab opens the lessons.
+# make run, make test: everything from a bare clone. make lab opens the lessons. Without make: python course.py run, test, lab.
 PYTHON ?= python3
 BIN := .venv/bin
 # Byte code is written when a module is first imported, most of what is installed never is; whoever has told Python not to write
 # any would wait for the compiler in every kernel of a lesson.
 unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
-# A file's tests stay on one worker, which then loads its models once; the files run in their order, so that no long one is the last.
-PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
-# The committed notebooks, both editions, executed by nbmake; a cell may take as long as a busy machine needs.
-NBMAKE := --nbmake --nbmake-timeout 900 notebooks
 SETS := oldest middle colab newest
 
-.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges drafts engine
+.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges drafts engine \
+  release grade slides exam project fork
 .DELETE_ON_ERROR:
 
-run: .venv/course.stamp
-	$(BIN)/python scripts/run_course.py $(ARGS)
+run:
+	$(PYTHON) course.py run $(ARGS)
 
-lab: .venv/course.stamp
-	$(BIN)/dspark-lite lab -- $(ARGS)
+lab:
+	$(PYTHON) course.py lab $(ARGS)
 
-test: .venv/tests.stamp
-	$(BIN)/python $(PYTEST) $(NBMAKE)
+test:
+	$(PYTHON) course.py test
 
 # What somebody gets who installs this: `pip install .` into an empty environment, then the demo, away from the repository.
 wheel:
@@ -82,6 +79,20 @@ drafts: .venv/tests.stamp
 engine: .venv/course.stamp
 	$(BIN)/python -m tools.engine.engine $(ARGS)
 
+# For instructors, see teaching/README.md. make release writes the student edition, make slides the lessons' figures as slides; make grade
+# ARGS="FOLDER --csv marks.csv" marks what was handed in, make exam ARGS="--seed N" writes an exam, make project ARGS="policy FILE" judges a
+# project; make fork OWNER/NAME gives badges, links and setup cells another repository.
+release grade slides exam project:
+	$(PYTHON) course.py $@ $(ARGS)
+
+fork:
+	$(PYTHON) course.py fork $(filter-out fork,$(MAKECMDGOALS))
+
+ifeq (fork,$(firstword $(MAKECMDGOALS)))
+.PHONY: $(filter-out fork,$(MAKECMDGOALS))
+$(filter-out fork,$(MAKECMDGOALS)): ; @:
+endif
+
 # The sets of versions that readers have: Colab's pinned runtimes (the oldest and the middle), its current one, and the
 # newest that the package index has. `make test-colab PYTHON=python3.13` has Colab's Python, too.
 test-matrix: $(SETS:%=test-%)
@@ -89,18 +100,13 @@ test-matrix: $(SETS:%=test-%)
 $(SETS:%=test-%): test-%: .venv-%/tests.stamp
 	$(if $(filter newest,$*),.venv-$*/bin/python $(PIP_INSTALL) --upgrade transformers datasets -c .venv-$*/constraints.txt)
 	.venv-$*/bin/python -m pip list 2>/dev/null | grep -E '^(torch|transformers|huggingface_hub|datasets|numpy|matplotlib|ipywidgets) '
-	.venv-$*/bin/python $(PYTEST) $(NBMAKE)
+	.venv-$*/bin/python course.py test
 
 .venv/course.stamp: pyproject.toml requirements.txt constraints.txt
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("Python 3.10 or newer is needed: make PYTHON=python3.11 ...")'
-	@echo "Installing dspark-lite and what it needs into .venv (about 1.5 GB on disk)"
-	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP_INSTALL) -e . -c constraints.txt
-	touch $@
+	$(PYTHON) course.py install
 
 .venv/tests.stamp: requirements-dev.txt .venv/course.stamp
-	$(BIN)/python $(PIP_INSTALL) -r requirements-dev.txt -c constraints.txt
-	touch $@
+	$(PYTHON) course.py install tests
 
 # What constraints-SET.txt names goes before the pins of constraints.txt.
 .venv-%/tests.stamp: pyproject.toml requirements.txt requirements-dev.txt constraints.txt constraints-%.txt

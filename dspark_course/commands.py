@@ -2,13 +2,14 @@
 
 import argparse
 import os
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.about import REPOSITORY
-from dspark_lite.common.files import IN_CLONE, ROOT, write_json
+from dspark_lite.common.files import IN_CLONE, ROOT, write_json, write_text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -434,11 +435,27 @@ def _parity(options) -> dict:
 def _judge(options) -> dict:
     from .exercises.judge import judge, report
     from .exercises.keep import own_file
+    from .exercises.progress import completion_page
     from .measure.lab import setup
 
-    findings = judge(options.file or own_file(), setup("tiny", prompts=options.prompts), options.prompts)
+    lab, file = setup("tiny", prompts=options.prompts), options.file or own_file()
+    findings = judge(file, lab, options.prompts)
     print(report(findings))
+    page = options.page or (file.with_suffix(".html") if options.file is None else None)
+    if page and all(finding.right for finding in findings):
+        write_text(page, completion_page(file, findings, lab.device_name))
+        print(f"A page to keep or to hand in: {page}")
     return {"fits": all(finding.right for finding in findings), "findings": [finding._asdict() for finding in findings]}
+
+
+def _progress(options) -> dict:
+    from .exercises.progress import progress, progress_file
+
+    found = progress()
+    print(*(f"lesson {lesson}  {right:2} of {count:2}  {'#' * right}{'.' * (count - right)}" for lesson, right, count in found), sep="\n")
+    done, exercises = sum(right for _, right, _ in found), sum(count for *_, count in found)
+    print(f"{done} of {exercises} exercises that have a checker, from {progress_file()}")
+    return {"lessons": {lesson: {"passed": right, "of": count} for lesson, right, count in found}}
 
 
 def _doctor(options) -> dict:
@@ -455,8 +472,10 @@ def _lessons(options) -> None:
         raise DSparkLiteError("the lessons are notebooks in the repository, which this installed copy is not; run `git clone "
                               f"https://github.com/{REPOSITORY}` and `make lab` in it, or open them in Colab from its README")
     os.chdir(ROOT)
-    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb",
-                              *options.arguments])
+    lab = [sys.executable, "-m", "jupyterlab", "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb", *options.arguments]
+    if os.name == "nt":  # there execv would give the console back while JupyterLab still writes to it
+        sys.exit(subprocess.call(lab))
+    os.execv(sys.executable, lab)
 
 
 def _file(says: str, **settings) -> dict:
@@ -568,7 +587,9 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--target": {"default": "TARGET", "help": "what its model card and the printed command call the target"}}),
     "judge": ("is the decoder in my_dspark.py lossless, and is it DSpark? Exit code 1 if not", _judge, {
         "file": {"nargs": "?", "type": Path, "metavar": "FILE", "help": "default: my_dspark.py in this folder"},
+        "--page": _file("where the page of a right one is written (default, without FILE: my_dspark.html in this folder)"),
         "--json": JSON_OPTION, "--prompts": _count("a domain (default: %(default)s)", default=3)}),
+    "progress": ("which exercises were passed in the notebooks of this folder", _progress, {"--json": JSON_OPTION}),
     "inspect": ("what a draft is and which target it fits, from config.json and the headers of its weights alone; exit code 1 if not", _inspect, {
         "draft": {"help": "embedded draft, folder or Hub id"},
         "--target": {**TARGET_OPTION, "nargs": "+", "metavar": "NAME", "help": "targets: embedded checkpoint, folder or Hub id"},

@@ -1,9 +1,10 @@
 """Write tables between comment markers: the drafters as measured and the lessons into README.md, the judges into docs/judges.md, the
-forms of drafts and what was inspected into docs/drafts.md."""
+forms of drafts and what was inspected into docs/drafts.md, what teachers read of the lessons into teaching/."""
 
 import json
 import sys
 
+import teaching
 from notebooks import ROOT, LessonError, badge, effort, lesson_sources, minutes, read_cells, title
 
 from dspark_lite.common.files import write_text
@@ -16,6 +17,8 @@ JUDGES_PAGE = ROOT / "docs" / "judges.md"
 JUDGES = ROOT / "assets" / "measurements" / "judges.json"
 DRAFTS_PAGE = ROOT / "docs" / "drafts.md"
 DRAFTS = ROOT / "assets" / "measurements" / "drafts.json"
+TEACHING = ROOT / "teaching"
+SYLLABUS = TEACHING / "syllabus.md"
 NOT_MEASURED = "Not measured yet: `make drafts` does."
 
 
@@ -83,7 +86,9 @@ TABLES = {  # by page: (begin, end): what stands between them
              ("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): lessons},
     JUDGES_PAGE: {("<!-- judges: written by make judges -->", "<!-- end of judges -->"): judges},
     DRAFTS_PAGE: {("<!-- forms: written by make drafts -->", "<!-- end of forms -->"): forms,
-                  ("<!-- inspected: written by make drafts -->", "<!-- end of inspected -->"): inspected}}
+                  ("<!-- inspected: written by make drafts -->", "<!-- end of inspected -->"): inspected},
+    SYLLABUS: {("<!-- term: written by make notebooks -->", "<!-- end of term -->"): teaching.term},
+    TEACHING / "lessons.md": {("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): teaching.lessons}}
 
 
 def render(page, text):
@@ -102,6 +107,7 @@ def main():
     try:
         for page in TABLES:
             write_text(page, render(page, page.read_text(encoding="utf-8")))
+        write_text(SYLLABUS, teaching.with_minutes(SYLLABUS.read_text(encoding="utf-8")))
     except LessonError as error:
         print(error, file=sys.stderr)
         return 1

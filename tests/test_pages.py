@@ -9,7 +9,7 @@ import pytest
 
 ROOT = notebooks.ROOT
 SOURCES = notebooks.lesson_sources()
-PAGES = sorted([*(ROOT / "notebooks").glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "notebooks").glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "teaching").rglob("*.md")])
 COMMITTED = sorted([*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks/solutions").glob("*.ipynb")])
 EXERCISE = re.compile(r"^### Exercise (\d+) · (.+) \((code|think|open)\)$", re.M)
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")

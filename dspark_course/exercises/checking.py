@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from .progress import note
+
 
 class Mistake(Exception):
     """The learner's answer is wrong in the way the message says."""
@@ -21,7 +23,7 @@ class Unfinished(Exception):
 
 
 def checker(check):
-    """Makes a checker of a function that raises Mistake: it prints one line and returns whether the answer is right."""
+    """Makes a checker of a function that raises Mistake: it prints one line and returns whether the answer is right, which it notes."""
 
     @functools.wraps(check)
     def run(*answers) -> bool:
@@ -35,6 +37,7 @@ def checker(check):
             print(f"Not yet: your code raised {type(error).__name__}: {error}")
         else:
             print("Correct.")
+            note(answers[0] if answers and isinstance(answers[0], Exercise) else run)
             return True
         return False
 

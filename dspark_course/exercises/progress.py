@@ -1,0 +1,88 @@
+"""How far a reader is: passed exercises are noted in my_progress.json beside my_dspark.py; a page says what its judge has measured."""
+
+import hashlib
+import html
+import importlib
+import json
+import platform
+import sys
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+from dspark_lite.common.about import VERSION
+from dspark_lite.common.files import write_json
+from .keep import own_file
+
+LESSON = "lesson_"
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>my_dspark.py</title>
+<style>body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 46em; margin: 3em auto; padding: 0 1em }}
+table {{ border-collapse: collapse }} td {{ border-top: 1px solid #bbb; padding: .3em 1em .3em 0; vertical-align: top }}</style></head>
+<body><h1>A speculative decoder of my own</h1>
+<p>Name: ______________________________</p>
+<p>The judge of dspark-lite {version} has asked this of {file} and found all of it right, on {day}:</p>
+<table>{findings}</table>
+<h2>Exercises passed</h2>
+<table>{exercises}</table>
+<p>{machine}. SHA-256 of {file}: <code>{digest}</code></p></body></html>
+"""
+
+
+def progress_file() -> Path:
+    """Where the passed exercises are noted: beside the reader's my_dspark.py."""
+    return own_file().with_name("my_progress.json")
+
+
+def passed() -> dict[str, list[str]]:
+    """The checkers that were passed, by lesson; a file that cannot be read counts as none."""
+    try:
+        known = json.loads(progress_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's kernel: elsewhere nobody's progress is noted."""
+    ipython = sys.modules.get("IPython")
+    return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
+
+
+def note(check) -> None:
+    """Notes a checker that was passed in a notebook, under the lessons that have imported it; a folder that cannot be written to is let be."""
+    if not in_notebook():
+        return
+    known = passed()
+    for module in [name for name in list(sys.modules) if name.startswith(f"{__package__}.{LESSON}")]:
+        names = [name for name, value in vars(sys.modules[module]).items() if value is check]
+        known[module[-2:]] = sorted({*known.get(module[-2:], []), *names})
+    try:
+        write_json(progress_file(), known)
+    except OSError:
+        pass
+
+
+def exercises() -> dict[str, list[str]]:
+    """The checkers of all lessons, by lesson."""
+    modules = {path.stem[-2:]: importlib.import_module(f"{__package__}.{path.stem}")
+               for path in sorted(Path(__file__).parent.glob(f"{LESSON}[0-9][0-9].py"))}
+    return {lesson: [name for name in vars(module) if name.startswith("check_")] for lesson, module in modules.items()}
+
+
+def progress() -> list[tuple[str, int, int]]:
+    """(lesson, exercises passed, exercises with a checker)."""
+    done = passed()
+    return [(lesson, len({*done.get(lesson, [])} & {*names}), len(names)) for lesson, names in exercises().items()]
+
+
+def completion_page(path: Path, findings, device: str) -> str:
+    """The page of a judged my_dspark.py at `path`: what was asked and what was seen, as HTML."""
+    def rows(pairs):
+        return "".join("<tr>" + "".join(f"<td>{html.escape(str(part))}</td>" for part in pair) + "</tr>" for pair in pairs)
+
+    machine = f"{device}, {platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
+    return PAGE.format(version=VERSION, file=html.escape(path.name), day=date.today().isoformat(),
+                       findings=rows((finding.asked, finding.said) for finding in findings), machine=html.escape(machine),
+                       exercises=rows((f"lesson {lesson}", f"{right} of {count}") for lesson, right, count in progress()),
+                       digest=hashlib.sha256(path.read_bytes()).hexdigest())

@@ -1,0 +1,36 @@
+"""Hidden cases of lesson 02."""
+
+import torch
+
+
+def distributions(generator, *shape: int) -> torch.Tensor:
+    """Distributions [..., V] without a zero."""
+    values = 0.05 + torch.rand(shape, generator=generator)
+    return values / values.sum(-1, keepdim=True)
+
+
+def pairs(generator):
+    """Twenty pairs of distributions over three to nine tokens."""
+    sizes = torch.randint(3, 10, (20,), generator=generator).tolist()
+    return [tuple(distributions(generator, 2, size)) for size in sizes]
+
+
+def check_keep(generator):
+    """Pairs of distributions."""
+    return [pairs(generator)]
+
+
+def check_residual(generator):
+    """Pairs of distributions."""
+    return [pairs(generator)]
+
+
+def check_next_distribution(generator):
+    """Whole blocks first, then refusals at any place."""
+    whole, refused = [], []
+    for _ in range(12):
+        gamma, size = torch.randint(2, 7, (2,), generator=generator).tolist()
+        p, q = distributions(generator, gamma + 1, size), distributions(generator, gamma, size)
+        whole.append((p, q, gamma))
+        refused.append((p, q, int(torch.randint(gamma, (), generator=generator))))
+    return [whole, refused]

@@ -1,0 +1,203 @@
+"""`make grade`: four submissions and what is made of them; hidden cases, cheats, files that are no submission."""
+
+import csv
+import importlib
+import json
+import sys
+
+import nbformat
+import pytest
+import torch
+
+import dspark_course.exercises
+from dspark_course.exercises import lesson_10
+from dspark_course.exercises.checking import Exercise, Step
+from dspark_lite.common.errors import RequestError
+from tools.kit import grade, grading, lessons
+
+HIDDEN = {path.stem[-2:]: grading.hidden_cases(grade.HIDDEN, path.stem[-2:]) for path in sorted(grade.HIDDEN.glob("lesson_*.py"))}
+GENERATORS = [pytest.param(number, name, draw, id=f"{number} {name}") for number, found in HIDDEN.items() for name, draw in found.items()]
+LESSON = next(path for path in lessons.lesson_paths() if path.name.startswith("10"))
+SOLVED = LESSON.parent / "solutions" / LESSON.name
+COUNT = len(lessons.code_exercises(lessons.read_notebook(LESSON)))
+
+
+def exercise(number, name):
+    """A lesson's checker."""
+    return getattr(importlib.import_module(f"dspark_course.exercises.lesson_{number}"), name)
+
+
+@pytest.mark.parametrize("path", lessons.lesson_paths(), ids=lambda path: path.stem)
+def test_every_exercise_with_a_checker_is_found(path):
+    found = lessons.code_exercises(lessons.read_notebook(path))
+    assert {one.checker for one in found} == {name for name in vars(importlib.import_module(f"dspark_course.exercises.lesson_{path.name[:2]}"))
+                                              if name.startswith("check_")}
+    assert all(lessons.EXERCISE.fullmatch(f"### {one.heading}") for one in found)
+
+
+@pytest.mark.parametrize(("number", "name", "draw"), GENERATORS)
+def test_right_functions_pass_hidden_cases_and_one_answer_to_everything_does_not(number, name, draw, capsys):
+    check = exercise(number, name)
+    asked = grading.with_cases(check, draw(torch.Generator().manual_seed(5)))
+    assert asked(check.reference), capsys.readouterr().out
+    plain = type(check.steps[0]) is Step
+    same = check.reference(*check.steps[0].cases[0]) if plain else torch.zeros(1, 1)
+    assert not asked(lambda *case: same)
+
+
+@pytest.mark.parametrize("path", lessons.lesson_paths(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("solved", [True, False], ids=["solutions", "stubs"])
+def test_a_lessons_solutions_have_all_points_and_its_stubs_none(path, solved, monkeypatch):
+    """In this process; what the grader's own process does to the modules is undone."""
+    module = importlib.import_module(f"dspark_course.exercises.lesson_{path.name[:2]}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(dspark_course.exercises, module.__name__.rpartition(".")[2], module)
+    notebook = lessons.read_notebook(path.parent / "solutions" / path.name if solved else path)
+    cells = [(cell.source, lessons.tagged(cell, "exercise")) for cell in notebook.cells if cell.cell_type == "code"]
+    sent = []
+    grading.mark({"lesson": path, "cells": cells, "skipped": [], "judged": [], "seed": 1, "hidden": [grade.HIDDEN]},
+                 lambda *told: sent.append(told))
+    verdicts = {told[1]: told[2:] for told in sent if told[0] == "verdict"}
+    assert len(verdicts) == len(lessons.code_exercises(lessons.read_notebook(path))) and sent[-1] == ("finished",)
+    assert {name: said for name, (right, said) in verdicts.items() if right is not solved} == {}
+
+
+def test_hidden_cases_change_with_the_seed():
+    drawn = [HIDDEN["10"]["check_theta"](torch.Generator().manual_seed(seed))[0] for seed in (1, 2, 1)]
+    assert [case[:2] for case in drawn[0]] == [case[:2] for case in drawn[2]] != [case[:2] for case in drawn[1]]
+
+
+WRONG = """def algorithm_1(survivals, sps):
+    return [survivals.shape[1]] * len(survivals)
+"""
+HANGING = """def algorithm_1(survivals, sps):
+    while True:
+        try:
+            pass
+        except BaseException:
+            pass
+"""
+
+
+def handed_in(folder, student, changed=None, path=SOLVED):
+    """A submission of lesson 10 in the folder of a student: the notebook at `path`, with another `algorithm_1`."""
+    notebook = lessons.read_notebook(path)
+    for cell in notebook.cells:
+        if changed and "def algorithm_1" in cell.source:
+            cell.source = changed + cell.source[cell.source.index("\n\n\ndone"):]
+    (folder / student).mkdir(parents=True)
+    nbformat.write(notebook, folder / student / path.name)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """What is made of a right, a wrong, an empty and a hanging submission, and of a file that is none, by student."""
+    folder = tmp_path_factory.mktemp("handed in")
+    handed_in(folder, "right")
+    handed_in(folder, "wrong", WRONG)
+    handed_in(folder, "empty", path=LESSON)
+    handed_in(folder, "hanging", HANGING)
+    (folder / "broken").mkdir()
+    (folder / "broken" / LESSON.name).write_text("")
+    assert grade.main([str(folder), "--csv", str(folder / "marks.csv"), "--seconds", "25", "--seed", "3"]) == 0
+    found = {}
+    for row in csv.DictReader((folder / "marks.csv").open(encoding="utf-8")):
+        found.setdefault(row["student"], {})[row["checker"]] = row
+    return found
+
+
+def points(rows, student):
+    """The points of a student, by checker."""
+    return {name: int(row["points"]) for name, row in rows[student].items()}
+
+
+def test_a_right_submission_has_all_points(rows):
+    assert set(points(rows, "right").values()) == {1} and len(rows["right"]) == COUNT
+
+
+def test_a_wrong_submission_loses_one_and_is_told_why(rows):
+    assert {name for name, got in points(rows, "wrong").items() if not got} == {"check_algorithm_1"}
+    assert "every token is admitted" in rows["wrong"]["check_algorithm_1"]["said"]
+
+
+def test_an_empty_submission_has_none(rows):
+    assert set(points(rows, "empty").values()) == {0} and len(rows["empty"]) == COUNT
+    assert all(row["said"].startswith("Not done yet") for row in rows["empty"].values())
+
+
+def test_a_hanging_submission_loses_what_hangs(rows):
+    assert {name for name, got in points(rows, "hanging").items() if not got} == {"check_algorithm_1"}
+    assert "longer than 25 seconds" in rows["hanging"]["check_algorithm_1"]["said"]
+
+
+def test_a_file_that_cannot_be_read_is_a_row(rows):
+    (row,) = rows["broken"].values()
+    assert row["points"] == "0" and "cannot be read" in row["said"]
+
+
+def test_the_courses_own_function_is_refused_and_hidden_cases_are_asked():
+    assert grading.verdict(lesson_10.check_theta, (lesson_10.expected_throughput,), [], 0) == (False, "this is the course's own function")
+    found = {tuple(case[0]): lesson_10.expected_throughput(*case) for case in lesson_10.check_theta.steps[0].cases}
+    remembering = lambda admitted, requests, table: found.get(tuple(admitted), 0.0)  # noqa: E731
+    assert grading.verdict(lesson_10.check_theta, (remembering,), [], 0) == (True, "Correct.")
+    right, said = grading.verdict(lesson_10.check_theta, (remembering,), [HIDDEN["10"]["check_theta"]], 0)
+    assert not right and said.startswith("on hidden cases: Not yet")
+
+
+def test_a_readers_code_sees_no_reference():
+    shown = grading.without_references(lesson_10, {"expected_throughput"})
+    assert not hasattr(shown, "expected_throughput") and shown.check_theta(lesson_10.expected_throughput) is False
+    assert isinstance(lesson_10.check_theta, Exercise) and shown.Speeds is lesson_10.Speeds
+
+
+def test_of_a_readers_cells_only_definitions_and_exercises_are_executed():
+    scope, checkers = {}, {"check_theta"}
+    cells = [("import math\nmath.wrong\nx = 1\ndef f():\n    return math.pi", False), ("%time\ny = 2", True), ("def g(:", False),
+             ("z = 3\ndone = exercises.check_theta(f)", False)]
+    read = [grading.read_cell(at, *cell, checkers) for at, cell in enumerate(cells, 1)]
+    assert [grading.execute(cell, scope) for cell in read] == ["", "cell 2 raised NameError: name 'get_ipython' is not defined", "", ""]
+    assert scope["f"]() > 3 and scope["y"] == 2 and scope["z"] == 3 and not {"x", "done"} & scope.keys()
+    assert read[3].checkers == ["check_theta"]
+
+
+def test_an_exercise_that_is_no_python_says_so():
+    cell = grading.read_cell(1, "def f(:\ndone = exercises.check_theta(f)", False, {"check_theta"})
+    assert cell.checkers == ["check_theta"] and "raised SyntaxError: line 1" in grading.execute(cell, {})
+
+
+@pytest.mark.parametrize(("names", "students"), [
+    (["ann/10_the_scheduler.ipynb", "bob/more/10_the_scheduler.ipynb"], ["ann", "bob"]),
+    (["ann_10_the_scheduler.ipynb", "bob-10_the_scheduler (1).ipynb", "mine.ipynb"], ["ann", "bob", "mine"])])
+def test_who_handed_in_what(tmp_path, names, students):
+    for name in [*names, ".ipynb_checkpoints/10_the_scheduler.ipynb"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert [student for student, _ in grade.submissions([tmp_path])] == students
+
+
+def test_nothing_to_mark_is_a_sentence(tmp_path, capsys):
+    assert grade.main([str(tmp_path)]) == 2 and "there is no notebook in" in capsys.readouterr().err
+    assert grade.main([str(tmp_path / "none.ipynb")]) == 2
+
+
+def test_the_lesson_is_told_by_the_name_or_by_the_imports(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("from dspark_course.exercises import lesson_10 as exercises")])
+    assert grade.lesson_of(tmp_path / "mine.ipynb", notebook) == LESSON
+    empty = nbformat.v4.new_notebook()
+    assert grade.lesson_of(tmp_path / f"mine {LESSON.name}", empty) == LESSON
+    with pytest.raises(RequestError, match="none of the lessons"):
+        grade.lesson_of(tmp_path / "mine.ipynb", empty)
+
+
+def test_what_a_process_sends_is_json(monkeypatch):
+    class Pipe:
+        sent = [["begun", "cell 1"], ["verdict", "check_a", True, "Correct."], ["begun", "check_b"]]
+
+        def poll(self, _):
+            return bool(self.sent)
+
+        def recv_bytes(self):
+            return json.dumps(self.sent.pop(0)).encode()
+
+    verdicts = {}
+    assert grade.listen(Pipe(), verdicts, 0.1) == "check_b" and verdicts == {"check_a": (True, "Correct.")}

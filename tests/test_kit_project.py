@@ -1,0 +1,88 @@
+"""`make project`: the reference solutions pass, and what is wrong with another is said."""
+
+import textwrap
+
+import pytest
+
+from dspark_lite.common.errors import RequestError
+from dspark_lite.common.files import ROOT
+from tools.kit import project
+
+SOLUTIONS = ROOT / "teaching" / "projects" / "solutions"
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """A head is trained and judged by less than by the command."""
+    monkeypatch.setattr(project, "BLOCKS", {"to learn from": 4, "to be judged by": 2})
+    monkeypatch.setattr(project, "UPDATES", 120)
+
+
+def failing(kind, path, seed=0):
+    """The questions that a project's file does not pass."""
+    return [finding.asked for finding in project.judge(kind, path, seed) if not finding.passes]
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes a project's file."""
+    def write(text):
+        (tmp_path / "mine.py").write_text(textwrap.dedent(text))
+        return tmp_path / "mine.py"
+    return write
+
+
+@pytest.mark.parametrize("kind", project.JUDGES)
+def test_the_reference_solution_passes(kind, light, capsys):
+    assert project.main([kind, str(SOLUTIONS / f"{kind}.py"), "--seed", "5"]) == 0
+    assert all(line.startswith("ok ") for line in capsys.readouterr().out.splitlines())
+
+
+def test_a_lossy_policy_is_caught(written):
+    path = written("from dspark_lite.scheduling import retrospective as policy")
+    assert "lossless with 1 request in a step" in failing("policy", path)
+
+
+def test_the_papers_policy_is_no_new_one(written):
+    path = written("from dspark_lite.scheduling import algorithm1 as policy")
+    assert failing("policy", path) == [f"{table}: at least 1.01 of Algorithm 1's throughput" for table in ("tiles of 16", "jagged")]
+
+
+HEAD = """
+    import torch
+    from torch import nn
+
+    class Head(nn.Module):
+        def __init__(self, vocab_size, rank, hidden_size):
+            super().__init__()
+            self.table = nn.Parameter(torch.zeros(vocab_size))
+
+        def begin(self, hidden):
+            return {begin}
+
+        def step(self, previous, hidden, state):
+            return {bias}, state
+    """
+
+
+def test_a_head_that_sees_nothing_brings_too_little(written, light):
+    path = written(HEAD.format(begin="None", bias="(0 * self.table).expand(*previous.shape, -1)"))
+    assert failing("head", path) == ["more tokens per round than without a head", "at least 0.98 of the Markov head's"]
+
+
+@pytest.mark.parametrize(("text", "failed"), [
+    ("def example(rng): return 'Say one.', 'one two three four five.', 1", 3),
+    ("import random\ndef example(rng): return str(random.random()), str(random.random()), 1", 2)])
+def test_a_world_that_is_none_is_told_why(written, text, failed):
+    found = failing("world", written(f"{text}\ndef is_right(check, answer): return True"))
+    assert len(found) >= failed and "another example's answer is right in at most 10 %" in found
+
+
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("", "has no example and no is_right"), ("def (", "cannot be run: SyntaxError"),
+    ("def example(rng): return 1\ndef is_right(*_): return True", "your world raised TypeError")])
+def test_a_file_that_cannot_be_judged_is_a_sentence(written, capsys, text, sentence):
+    path = written(text)
+    assert project.main(["world", str(path)]) == 2 and sentence in capsys.readouterr().err
+    with pytest.raises(RequestError, match="there is no"):
+        project.judge("world", path.with_name("none.py"), 0)

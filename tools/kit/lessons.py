@@ -1,0 +1,67 @@
+"""The lessons as they are committed, for an instructor's tools: their notebooks, exercises and answers, found by what they hold."""
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+
+from dspark_lite.common.files import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+EXERCISE = re.compile(r"^### (Exercise \d+ · .+ \((?:code|think|open)\))$", re.M)
+
+
+@dataclass(frozen=True)
+class CodeExercise:
+    """An exercise with a checker: its heading, the checker's name, and what the lesson gives the checker, as an expression."""
+
+    heading: str
+    checker: str
+    arguments: str
+
+
+def lesson_paths() -> list[Path]:
+    """The lessons' notebooks, in order."""
+    return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+
+
+def read_notebook(path: Path):
+    """A notebook of format 4."""
+    return nbformat.read(path, as_version=4)
+
+
+def tagged(cell, tag: str) -> bool:
+    """Whether a cell has a tag."""
+    return tag in cell.metadata.get("tags", [])
+
+
+def checker_calls(node) -> list[ast.Call]:
+    """The calls of checkers in a piece of code: check_NAME(...), of a module or by itself."""
+    calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
+    return [call for call in calls if getattr(call.func, "attr", getattr(call.func, "id", "")).startswith("check_")]
+
+
+def code_exercises(notebook) -> list[CodeExercise]:
+    """The exercises of a lesson that have a checker, in their order."""
+    heading, found = "", {}
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            heading = (EXERCISE.findall(cell.source) or [heading])[-1]
+        elif cell.cell_type == "code":
+            for call in checker_calls(ast.parse(cell.source)):
+                name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+                arguments = ast.unparse(ast.Tuple([*call.args], ast.Load()))
+                found.setdefault(name, CodeExercise(heading, name, arguments))
+    return list(found.values())
+
+
+def answer_names(path: Path) -> set[str]:
+    """The functions and values that a lesson's solutions define."""
+    names = set()
+    for cell in read_notebook(path.parent / "solutions" / path.name).cells:
+        for node in ast.parse(cell.source).body if tagged(cell, "solution") else []:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                names.add(node.name)
+    return names
