@@ -11,7 +11,7 @@ PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
 NBMAKE := --nbmake --nbmake-timeout 900 notebooks
 SETS := oldest middle colab newest
 
-.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges drafts engine
+.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges drafts engine site test-site
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -82,6 +82,10 @@ drafts: .venv/tests.stamp
 engine: .venv/course.stamp
 	$(BIN)/python -m tools.engine.engine $(ARGS)
 
+# The web edition, from the committed notebooks to build/site/html, offline: a minute or two.
+site: .venv/site.stamp
+	$(BIN)/python -m tools.site.build
+
 # The sets of versions that readers have: Colab's pinned runtimes (the oldest and the middle), its current one, and the
 # newest that the package index has. `make test-colab PYTHON=python3.13` has Colab's Python, too.
 test-matrix: $(SETS:%=test-%)
@@ -100,6 +104,10 @@ $(SETS:%=test-%): test-%: .venv-%/tests.stamp
 
 .venv/tests.stamp: requirements-dev.txt .venv/course.stamp
 	$(BIN)/python $(PIP_INSTALL) -r requirements-dev.txt -c constraints.txt
+	touch $@
+
+.venv/site.stamp: requirements-site.txt .venv/course.stamp
+	$(BIN)/python $(PIP_INSTALL) -r requirements-site.txt -c constraints.txt
 	touch $@
 
 # What constraints-SET.txt names goes before the pins of constraints.txt.
