@@ -86,6 +86,12 @@ engine: .venv/course.stamp
 site: .venv/site.stamp
 	$(BIN)/python -m tools.site.build
 
+# Every page of it in a real Chromium, which Debian's or Ubuntu's package brings where there is none; pictures of all to
+# build/site/screenshots.
+test-site: site
+	@which chromium chromium-browser google-chrome | grep -q . || (apt-get update -qq && apt-get install -y -qq chromium)
+	$(BIN)/python -m pytest tests/site_in_browser.py $(ARGS)
+
 # The sets of versions that readers have: Colab's pinned runtimes (the oldest and the middle), its current one, and the
 # newest that the package index has. `make test-colab PYTHON=python3.13` has Colab's Python, too.
 test-matrix: $(SETS:%=test-%)

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 
 import matplotlib.pyplot as plt
 import pytest
@@ -14,7 +15,8 @@ from dspark_course.figures import style, widgets
 def shown(monkeypatch):
     """What is displayed, and every sheet of stills that is closed."""
     found = {"bundles": [], "figures": []}
-    monkeypatch.setattr(widgets, "display", lambda data, raw=False: raw and found["bundles"].append(data))
+    monkeypatch.setattr(widgets, "display", lambda data, raw=False, metadata=None: raw and found["bundles"].append(
+        {**data, **metadata}))
     close = plt.close
     monkeypatch.setattr(plt, "close", lambda figure: (found["figures"].append(figure), close(figure)))
     return found
@@ -66,3 +68,17 @@ def test_each_still_says_what_differs_and_shows_it(shown):
 def test_a_still_of_a_control_that_is_not_there_is_refused(shown):
     with pytest.raises(RequestError, match="A still sets depth; the controls are height, shape, share"):
         widgets.explore(draw, {"depth": 3}, **controls())
+
+
+def test_the_web_edition_is_given_numbers_and_controls_where_the_course_is_built(shown, monkeypatch):
+    def numbers():
+        return {"heights": [1, 2], "controls": {"height": widgets.slider("height", 2, 1, 2)}}
+
+    widgets.explore(draw, web=("heights", numbers), **controls())
+    given = json.loads(shown["bundles"][-1][widgets.WEB])
+    assert given["drawing"] == "heights" and given["numbers"] == {"heights": [1, 2]} and list(given["controls"]) == list(controls())
+    assert given["controls"]["height"] == {"label": "height", "value": 2, "min": 1, "max": 2, "step": 1}
+    assert given["controls"]["shape"] == {"label": "shape", "value": "o", "options": [["round", "o"], ["square", "s"]]}
+    monkeypatch.setenv("DSPARK_PROFILE", "released")
+    widgets.explore(draw, web=("heights", numbers), **controls())
+    assert widgets.WEB not in shown["bundles"][-1]

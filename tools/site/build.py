@@ -33,6 +33,8 @@ def write_sources(folder: Path) -> None:
         else:
             write_text(folder / path, pages.linked((ROOT / path).read_text(encoding="utf-8"), path, set(files)))
     write_text(folder / "reference" / "index.md", pages.reference_index())
+    for page in folder.glob("*.md"):
+        write_text(page, pages.linked(page.read_text(encoding="utf-8"), page.name, set(files)))
     for room in pages.rooms():
         write_text(folder / "reference" / f"{room}.md", pages.reference_page(room))
 

@@ -15,7 +15,7 @@ project_copyright = "the dspark-lite authors, MIT licence"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx.ext.mathjax"]
 mathjax_path = "mathjax/tex-chtml.js"
 html_theme = "sphinx_book_theme"
-html_title = "dspark-lite"
+html_title, html_favicon = "dspark-lite", "static/favicon.svg"
 html_static_path = ["static"]
 html_css_files = ["course.css"]
 html_js_files = [("page.js", {"type": "module"})]
@@ -25,9 +25,12 @@ html_theme_options = {
     "repository_url": f"https://github.com/{REPOSITORY}",
     "use_repository_button": True,
     "show_toc_level": 2,
+    "navbar_persistent": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
+
+html_context = {"default_mode": "auto"}
 
 nb_execution_mode = "off"  # the committed outputs are shown
 nb_mime_priority_overrides = [("html", "text/html", 0)]
@@ -35,6 +38,7 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 suppress_warnings = ["mystnb.mime_priority", "misc.highlighting_failure"]
 
 default_role = "literal"  # docstrings write `name`
+toc_object_entries = False  # every page carries the table of contents
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 

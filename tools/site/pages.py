@@ -8,8 +8,11 @@ import posixpath
 import re
 from urllib.parse import quote
 
+import nbformat
+
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
+from dspark_course.figures.widgets import WEB
 
 GITHUB = f"https://github.com/{REPOSITORY}/blob/main"
 COLAB = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main"
@@ -62,8 +65,18 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
             cell.source = linked(cell.source, path, pages)
             continue
         cell.outputs = [output for output in cell.outputs if output.get("data", True)]  # without data: numbers for the text
+        cell.outputs = [shown for output in cell.outputs for shown in with_widget(output)]
         if pictures := [output for output in cell.outputs if PICTURE in output.get("data", {})]:
             cell.metadata["mystnb"] = {"image": {"alt": description(cell.source, pictures[0], names[cell.id], heading)}}
+
+
+def with_widget(output) -> list:
+    """An output, and before it, where the lesson has computed what the web edition draws, the place for that drawing."""
+    if WEB not in output.get("metadata", {}):
+        return [output]
+    given = output.metadata.pop(WEB).replace("</", "<\\/")
+    place = f'<div class="course-widget" hidden><script type="application/json">{given}</script></div>'
+    return [nbformat.v4.new_output("display_data", {"text/html": place}), output]
 
 
 def with_doors(header: str, path: str) -> str:
