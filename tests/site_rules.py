@@ -1,4 +1,4 @@
-"""Random cases for the rules of the web edition's playground, with the package's own answers; they are put to tools/site/static/rules.js."""
+"""Random cases for the rules of the web edition's playground (tools/site/static/rules.js), with the package's answers."""
 
 import torch
 
@@ -58,7 +58,10 @@ def accept_case(generator):
     coins, last = torch.rand(gamma, generator=generator), torch.rand((), generator=generator).double() * 0.999
     verdict = accept(targets[None], drafts[None], tokens[None], None, Given(coins, last))
     case = {"targets": targets, "drafts": drafts, "tokens": tokens, "coins": coins, "last": last}
-    return {name: tensor.tolist() for name, tensor in case.items()}, {"accepted": verdict.accepted.item(), "next": verdict.next_token.item()}
+    return {name: tensor.tolist() for name, tensor in case.items()}, {
+        "accepted": verdict.accepted.item(),
+        "next": verdict.next_token.item(),
+    }
 
 
 def schedule_case(generator):
@@ -69,23 +72,45 @@ def schedule_case(generator):
     last = requests + int(torch.randint(0, requests * gamma + 1, (), generator=generator))
     sizes = sorted({1, last, *torch.randint(1, last + 1, (4,), generator=generator).tolist()})
     speeds = (100 * torch.rand(len(sizes), generator=generator).sort(descending=True).values + 20).double()
-    table, budget, least = CostTable(sizes, speeds), int(torch.randint(0, requests * gamma + 1, (), generator=generator)), 0.45
-    answer = {"survival": alive, "theta": throughput(alive, table)[1], "schedule": schedule(alive, table), "optimum": global_optimum(alive, table),
-              "topK": top_k(alive, budget), "threshold": (confidence >= least).long().cumprod(-1).sum(-1)}
-    case = {"confidences": confidence.tolist(), "alive": alive.tolist(), "sizes": sizes, "speeds": speeds.tolist(), "budget": budget, "least": least}
+    table, budget, least = (
+        CostTable(sizes, speeds),
+        int(torch.randint(0, requests * gamma + 1, (), generator=generator)),
+        0.45,
+    )
+    answer = {
+        "survival": alive,
+        "theta": throughput(alive, table)[1],
+        "schedule": schedule(alive, table),
+        "optimum": global_optimum(alive, table),
+        "topK": top_k(alive, budget),
+        "threshold": (confidence >= least).long().cumprod(-1).sum(-1),
+    }
+    case = {
+        "confidences": confidence.tolist(),
+        "alive": alive.tolist(),
+        "sizes": sizes,
+        "speeds": speeds.tolist(),
+        "budget": budget,
+        "least": least,
+    }
     return case, {name: tensor.tolist() for name, tensor in answer.items()}
 
 
 def cases() -> dict[str, list[tuple[dict, dict]]]:
     """CASES pairs of a case and the package's answer, of each kind."""
     generator = torch.Generator().manual_seed(0)
-    return {kind: [make(generator) for _ in range(CASES)] for kind, make in (("rule", rule_case), ("accept", accept_case), ("schedule", schedule_case))}
+    return {
+        kind: [make(generator) for _ in range(CASES)]
+        for kind, make in (("rule", rule_case), ("accept", accept_case), ("schedule", schedule_case))
+    }
 
 
 def differing(answer, expected) -> bool:
     """Whether two answers of the same form differ; numbers may by a millionth."""
     if isinstance(expected, dict):
-        return answer.keys() != expected.keys() or any(differing(answer[name], value) for name, value in expected.items())
+        return answer.keys() != expected.keys() or any(
+            differing(answer[name], value) for name, value in expected.items()
+        )
     if isinstance(expected, list):
         return len(answer) != len(expected) or any(map(differing, answer, expected))
     return answer != expected if isinstance(expected, int) else abs(answer - expected) > 1e-6 * max(1, abs(expected))

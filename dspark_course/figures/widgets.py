@@ -27,9 +27,9 @@ def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = No
     Controls are ipywidgets (IntSlider, FloatSlider, Dropdown, ToggleButtons); `draw` returns a matplotlib figure. It is
     one output with two faces: where a kernel runs, the panel; elsewhere a picture of the figure at the starting values
     and at each of `stills`, the values that differ from them, with a caption that says what moves. `web` is for the web
-    edition, where the figure moves without a kernel: the name of a drawing in tools/site/static/widgets.js, and a function
-    that returns what it draws, asked where the course is built (DSPARK_PROFILE=tiny): numbers and texts, and under "controls"
-    those that differ there. Raises RequestError for a still of a control that is not there.
+    edition, where the figure moves without a kernel: the name of a drawing in tools/site/static/widgets.js, and a
+    function that returns what it draws, asked where the course is built (DSPARK_PROFILE=tiny): numbers and texts, and
+    under "controls" those that differ there. Raises RequestError for a still of a control that is not there.
     """
     if unknown := {name for still in stills for name in still} - controls.keys():
         raise RequestError(f"A still sets {', '.join(sorted(unknown))}; the controls are {', '.join(controls)}.")
@@ -52,11 +52,12 @@ def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = No
 
 
 def for_web(drawing: str, numbers: Callable[[], dict], controls: dict) -> str:
-    """What the web edition is given of a widget, to be kept with its picture: a drawing, its numbers, its controls, in JSON. It is
-    one text, because a notebook's file would give each number a line of its own."""
+    """What the web edition is given of a widget, to be kept with its picture: a drawing, its numbers, its controls, in
+    JSON. It is one text, because a notebook's file would give each number a line of its own."""
     given = numbers()
     controls = {**controls, **given.pop("controls", {})}
-    found = {"drawing": drawing, "numbers": given, "controls": {name: web_control(control) for name, control in controls.items()}}
+    shown = {name: web_control(control) for name, control in controls.items()}
+    found = {"drawing": drawing, "numbers": given, "controls": shown}
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -64,7 +65,8 @@ def web_control(control) -> dict:
     """The label, the value and the range of a slider, or the options of a menu as [label, value]."""
     found = {"label": control.description, "value": control.value}
     if hasattr(control, "options"):
-        return {**found, "options": [list(option) if isinstance(option, tuple) else [str(option), option] for option in control.options]}
+        pairs = (option if isinstance(option, tuple) else (str(option), option) for option in control.options)
+        return {**found, "options": [list(pair) for pair in pairs]}
     return {**found, "min": control.min, "max": control.max, "step": control.step}
 
 

@@ -45,8 +45,13 @@ autodoc_typehints = "signature"
 
 def as_text(app, what, name, obj, options, lines):
     """Takes the meaning of reStructuredText from what a docstring only spells: asterisks, bars, underscores."""
-    lines[:] = ["`".join(re.sub(r"([*|_\\])", r"\\\1", part) if place % 2 == 0 else part
-                         for place, part in enumerate(line.split("`"))) for line in lines]
+    lines[:] = [
+        "`".join(
+            re.sub(r"([*|_\\])", r"\\\1", part) if place % 2 == 0 else part
+            for place, part in enumerate(line.split("`"))
+        )
+        for line in lines
+    ]
 
 
 def link_lesson(app, pagename, templatename, context, doctree):
@@ -57,10 +62,15 @@ def link_lesson(app, pagename, templatename, context, doctree):
     notebook = nbformat.read(source, as_version=4)
     notebook.cells = [cell for cell in notebook.cells if not pages.LEFT_OUT & set(cell.metadata.get("tags", []))]
     python = app.env.get_domain("py")
-    places = {name: f"{app.builder.get_relative_uri(pagename, entry.docname)}#{entry.node_id}"
-              for name, entry in [*python.objects.items(), *python.modules.items()]}
+    places = {
+        name: f"{app.builder.get_relative_uri(pagename, entry.docname)}#{entry.node_id}"
+        for name, entry in [*python.objects.items(), *python.modules.items()]
+    }
     start, *blocks = context["body"].split(INPUT)
-    linked = [pages.with_references(block, names, places) for block, names in zip(blocks, pages.known_names(notebook), strict=True)]
+    linked = [
+        pages.with_references(block, names, places)
+        for block, names in zip(blocks, pages.known_names(notebook), strict=True)
+    ]
     context["body"] = INPUT.join([start, *linked])
 
 

@@ -67,7 +67,9 @@ export function costTable(sizes, speeds) {
  */
 export function throughput(alive, speeds) {
   const requests = alive.length;
-  const order = alive.flatMap((block, request) => block.map((chance, position) => ({ request, position, alive: chance })));
+  const order = alive.flatMap((block, request) =>
+    block.map((chance, position) => ({ request, position, alive: chance })),
+  );
   order.sort((one, other) => other.alive - one.alive || one.position - other.position || one.request - other.request);
   const theta = [];
   let expected = requests;
@@ -88,7 +90,8 @@ export function lengthsOf(order, admitted, requests) {
 /** Algorithm 1: where the search stops, at the first draft that does not raise the expected throughput. */
 export function stopOf({ order, theta }) {
   let admitted = 0;
-  while (admitted + 1 < theta.length && order[admitted].alive > 0 && theta[admitted + 1] > theta[admitted]) admitted += 1;
+  while (admitted + 1 < theta.length && order[admitted].alive > 0 && theta[admitted + 1] > theta[admitted])
+    admitted += 1;
   return admitted;
 }
 
