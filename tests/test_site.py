@@ -176,6 +176,13 @@ def test_every_committed_lesson_becomes_a_page(path):
     assert all(re.search(rf"^function {json.loads(widget)['drawing']}\(", scripts, re.M) for widget in drawn)
 
 
+def test_the_first_page_has_a_line_a_lesson_with_its_minutes():
+    with_minutes, without = lesson(), lesson()
+    with_minutes.cells[0].metadata.update(minutes=60, difficulty="hard")
+    rows = pages.lesson_table({"notebooks/03_a.ipynb": with_minutes, "notebooks/04_b.ipynb": without}).splitlines()[2:]
+    assert rows == ["| [03 · A title](notebooks/03_a.ipynb) | 60 min (hard) |", "| [03 · A title](notebooks/04_b.ipynb) |  |"]
+
+
 def test_every_room_has_its_page_of_the_reference():
     assert {"dspark_lite.decoding", "dspark_course.figures"} < set(pages.rooms())
     text = pages.reference_page("dspark_lite.decoding")

@@ -24,17 +24,18 @@ def write_sources(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "pages", folder)
     shutil.copytree(ROOT / "assets" / "figures", folder / "assets" / "figures", ignore=shutil.ignore_patterns("*.md"))
-    files = pages.own_files()
-    for path in files:
+    files, notebooks = {*pages.own_files(), *(page.name for page in folder.glob("*.md"))}, {}
+    for path in pages.own_files():
         if path.endswith(".ipynb"):
-            notebook = nbformat.read(ROOT / path, as_version=4)
-            pages.lesson_page(notebook, path, set(files))
-            write_text(folder / path, nbformat.writes(notebook))
+            notebooks[path] = nbformat.read(ROOT / path, as_version=4)
+            pages.lesson_page(notebooks[path], path, files)
+            write_text(folder / path, nbformat.writes(notebooks[path]))
         else:
-            write_text(folder / path, pages.linked((ROOT / path).read_text(encoding="utf-8"), path, set(files)))
-    write_text(folder / "reference" / "index.md", pages.reference_index())
+            write_text(folder / path, pages.linked((ROOT / path).read_text(encoding="utf-8"), path, files))
     for page in folder.glob("*.md"):
-        write_text(page, pages.linked(page.read_text(encoding="utf-8"), page.name, set(files)))
+        text = page.read_text(encoding="utf-8").replace("{{lessons}}", pages.lesson_table(notebooks))
+        write_text(page, pages.linked(text, page.name, files))
+    write_text(folder / "reference" / "index.md", pages.reference_index())
     for room in pages.rooms():
         write_text(folder / "reference" / f"{room}.md", pages.reference_page(room))
 

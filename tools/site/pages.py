@@ -51,7 +51,7 @@ def linked(text: str, page: str, pages: set[str]) -> str:
 
 
 def title(header: str) -> str:
-    """The title in a lesson's or page's first line."""
+    """The title in a lesson's first line."""
     return header.splitlines()[0].lstrip("# ")
 
 
@@ -232,6 +232,16 @@ def with_references(block: str, names: dict[str, object], places: dict[str, str]
         return f'<a class="in-reference" href="{where}">{match[0]}</a>' if where else match[0]
 
     return NAME.sub(link, block)
+
+
+def lesson_table(notebooks: dict[str, object]) -> str:
+    """The lessons {path: notebook} with the minutes that they state, as a markdown table."""
+    rows = []
+    for path, notebook in notebooks.items():
+        header = notebook.cells[0]
+        minutes = f"{header.metadata['minutes']} min ({header.metadata['difficulty']})" if "minutes" in header.metadata else ""
+        rows.append(f"| [{title(header.source)}]({path}) | {minutes} |")
+    return "\n".join(["| lesson | to work through |", "|---|---|", *rows])
 
 
 def own_files() -> list[str]:

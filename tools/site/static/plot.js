@@ -52,7 +52,7 @@ export function ticks(low, high, most = 6) {
 /** A panel with axes, in an SVG of its own. x and y are [low, high]; `xticks` are numbers or [number, text]. */
 export class Panel {
   constructor({ width, height = 260, x, y, xlabel, ylabel, title, xticks = ticks(...x), yticks = ticks(...y, 5) }) {
-    Object.assign(this, { width, height, x, y, left: 52, right: width - 10, top: 30, bottom: height - 44 });
+    Object.assign(this, { width, height, x, y, left: 62, right: width - 10, top: 30, bottom: height - 44 });
     this.node = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
     for (const tick of xticks) {
       const [at, text] = Array.isArray(tick) ? tick : [tick, String(tick)];
