@@ -8,7 +8,7 @@ PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
 .PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges drafts engine \
-  release grade slides exam project fork
+  release grade slides exam project fork site test-site
 .DELETE_ON_ERROR:
 
 run:
@@ -93,6 +93,16 @@ ifeq (fork,$(firstword $(MAKECMDGOALS)))
 $(filter-out fork,$(MAKECMDGOALS)): ; @:
 endif
 
+# The web edition, from the committed notebooks to build/site/html, offline: a minute or two.
+site: .venv/site.stamp
+	$(BIN)/python -m tools.site.build
+
+# Every page of it in a real Chromium, which Debian's or Ubuntu's package brings where there is none; pictures of all to
+# build/site/screenshots.
+test-site: site
+	@which chromium chromium-browser google-chrome | grep -q . || (apt-get update -qq && apt-get install -y -qq chromium)
+	$(BIN)/python -m pytest tests/site_in_browser.py $(ARGS)
+
 # The sets of versions that readers have: Colab's pinned runtimes (the oldest and the middle), its current one, and the
 # newest that the package index has. `make test-colab PYTHON=python3.13` has Colab's Python, too.
 test-matrix: $(SETS:%=test-%)
@@ -107,6 +117,10 @@ $(SETS:%=test-%): test-%: .venv-%/tests.stamp
 
 .venv/tests.stamp: requirements-dev.txt .venv/course.stamp
 	$(PYTHON) course.py install tests
+
+.venv/site.stamp: requirements-site.txt .venv/course.stamp
+	$(BIN)/python $(PIP_INSTALL) -r requirements-site.txt -c constraints.txt
+	touch $@
 
 # What constraints-SET.txt names goes before the pins of constraints.txt.
 .venv-%/tests.stamp: pyproject.toml requirements.txt requirements-dev.txt constraints.txt constraints-%.txt

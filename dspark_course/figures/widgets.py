@@ -3,6 +3,9 @@ without a kernel."""
 
 import base64
 import io
+import json
+import os
+from collections.abc import Callable
 from textwrap import fill
 
 import ipywidgets
@@ -14,16 +17,19 @@ from dspark_lite.common.errors import RequestError
 from .style import BLACK, GREY
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+WEB = "application/vnd.dspark.web+json"
 LINE, LETTERS_PER_INCH = 0.22, 15  # inches of a line of small print, and how many of its letters an inch holds
 
 
-def explore(draw, *stills: dict, **controls):
+def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = None, **controls):
     """Shows `controls` above a figure that `draw(**values)` makes anew at every change; returns the panel.
 
     Controls are ipywidgets (IntSlider, FloatSlider, Dropdown, ToggleButtons); `draw` returns a matplotlib figure. It is
     one output with two faces: where a kernel runs, the panel; elsewhere a picture of the figure at the starting values
-    and at each of `stills`, the values that differ from them, with a caption that says what moves. Raises RequestError
-    for a still of a control that is not there.
+    and at each of `stills`, the values that differ from them, with a caption that says what moves. `web` is for the web
+    edition, where the figure moves without a kernel: the name of a drawing in tools/site/static/widgets.js, and a
+    function that returns what it draws, asked where the course is built (DSPARK_PROFILE=tiny): numbers and texts, and
+    under "controls" those that differ there. Raises RequestError for a still of a control that is not there.
     """
     if unknown := {name for still in stills for name in still} - controls.keys():
         raise RequestError(f"A still sets {', '.join(sorted(unknown))}; the controls are {', '.join(controls)}.")
@@ -40,8 +46,28 @@ def explore(draw, *stills: dict, **controls):
     caption = "In a running notebook this figure moves. Its controls: " + ", ".join(
         control.description for control in controls.values()) + "."
     view = {"version_major": 2, "version_minor": 0, "model_id": panel.model_id}
-    display({WIDGET_VIEW: view, "image/png": picture(shown, caption), "text/plain": caption}, raw=True)
+    drawn = {WEB: for_web(*web, controls)} if web and os.environ.get("DSPARK_PROFILE") == "tiny" else {}
+    display({WIDGET_VIEW: view, "image/png": picture(shown, caption), "text/plain": caption}, raw=True, metadata=drawn)
     return panel
+
+
+def for_web(drawing: str, numbers: Callable[[], dict], controls: dict) -> str:
+    """What the web edition is given of a widget, to be kept with its picture: a drawing, its numbers, its controls, in
+    JSON. It is one text, because a notebook's file would give each number a line of its own."""
+    given = numbers()
+    controls = {**controls, **given.pop("controls", {})}
+    shown = {name: web_control(control) for name, control in controls.items()}
+    found = {"drawing": drawing, "numbers": given, "controls": shown}
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def web_control(control) -> dict:
+    """The label, the value and the range of a slider, or the options of a menu as [label, value]."""
+    found = {"label": control.description, "value": control.value}
+    if hasattr(control, "options"):
+        pairs = (option if isinstance(option, tuple) else (str(option), option) for option in control.options)
+        return {**found, "options": [list(pair) for pair in pairs]}
+    return {**found, "min": control.min, "max": control.max, "step": control.step}
 
 
 def settings(values: dict, controls: dict, named) -> str:

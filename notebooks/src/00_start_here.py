@@ -367,7 +367,7 @@ assert same_or_tied(lab.target, chat_ids, [anchor.item(), *committed], answers["
 from functools import cache as cached
 
 from dspark_lite.decoding.sampling import probabilities
-from dspark_course.figures import widgets
+from dspark_course.figures import web, widgets
 
 
 @cached
@@ -394,7 +394,8 @@ def watch(domain, number, round_number):
 
 panel = widgets.explore(
     watch, {"domain": "math", "round_number": 6}, domain=widgets.menu("domain", list(lab.prompts)[::-1]),
-    number=widgets.slider("prompt", 1, 1, 20), round_number=widgets.slider("round", 5, 1, 30))
+    number=widgets.slider("prompt", 1, 1, 20), round_number=widgets.slider("round", 5, 1, 30),
+    web=("round", lambda: web.watched_answers(lab, decoded, prompts=4, most_rounds=30)))
 
 # %% [markdown]
 # ### Exercise 4 · Find its weakness (open)

@@ -553,7 +553,7 @@ mirrored.beside(f"{speedups['mirror']:.2f}; the formula gives {8 / (7 + v):.2f}"
 # best length. Move one number at a time; the markers are our small LM and our prompt lookup, as measured above.
 
 # %%
-from dspark_course.figures import style, widgets
+from dspark_course.figures import style, web, widgets
 
 measured = {}
 for name in ("small_lm", "prompt_lookup"):
@@ -562,7 +562,7 @@ for name in ("small_lm", "prompt_lookup"):
 panel = widgets.explore(
     partial(figures.when_it_pays, ours=measured), {"acceptance": 0.5}, {"cost": 0.5},
     acceptance=widgets.slider("acceptance a", 0.8, 0.05, 0.95, 0.05), cost=widgets.slider("cost ratio c", 0.1, 0.0, 1.0, 0.05),
-    verify=widgets.slider("cost of verifying v", 1.0, 1.0, 3.0, 0.1))
+    verify=widgets.slider("cost of verifying v", 1.0, 1.0, 3.0, 0.1), web=("length", lambda: web.measured_lengths(measured)))
 best, worse_drafts, dearer_drafts = (figures.best_length(a, cost, 1.0) for a, cost in ((0.8, 0.1), (0.5, 0.1), (0.8, 0.5)))
 glue(best=best, worse_drafts=worse_drafts, dearer_drafts=dearer_drafts)
 

@@ -429,7 +429,7 @@ claims({"the rate rises in every domain": all(rates[domain, highest]["rate"] > r
 # %%
 from ipywidgets import ToggleButtons
 
-from dspark_course.figures import widgets
+from dspark_course.figures import web, widgets
 
 table = recorded_confidence.stored_cost_table()
 most_requests = table.max_batch_tokens // (gamma + 1)
@@ -444,7 +444,8 @@ def explore_threshold(domain, scaling, least, requests):
 panel = widgets.explore(
     explore_threshold, {"requests": 1}, domain=widgets.menu("domain", domains[::-1]),
     scaling=ToggleButtons(description="confidences", options=["calibrated", "raw"]), least=widgets.slider("threshold", 0.5, 0.0, 0.95, 0.05),
-    requests=widgets.slider("requests", most_requests, 1, most_requests))
+    requests=widgets.slider("requests", most_requests, 1, most_requests),
+    web=("threshold", lambda: web.threshold_costs(recorded, sts, table, most_requests)))
 
 # %% [markdown]
 # Move the number of requests that share a step, and watch the diamonds, the thresholds near the cheapest. **The best threshold is

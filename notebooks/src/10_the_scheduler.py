@@ -522,7 +522,7 @@ claims({"on the tiny target the lagged budget is ahead of the string among 32": 
 # and step through the record.
 
 # %%
-from dspark_course.figures import style, widgets
+from dspark_course.figures import style, web, widgets
 from dspark_lite.scheduling import fixed
 
 choices = {"algorithm1": algorithm1, "convex": lambda table: algorithm1(table.lower_hull()), "lagged": LaggedTopK,
@@ -541,7 +541,7 @@ panel = widgets.explore(
     draw_board, {"table": "tiles of 16"}, {"table": "tiles of 16", "policy": "lagged"},
     requests=widgets.slider("requests", 24, 1, 64), table=widgets.menu("cost table", list(tables)),
     policy=widgets.menu("policy", [(style.policy_style(name)["label"], name) for name in choices]),
-    step=widgets.slider("step of the record", 20, LAG, 60))
+    step=widgets.slider("step of the record", 20, LAG, 60), web=("board", lambda: web.board_steps(tables)))
 
 # %% [markdown]
 # ### Exercise 5 · A policy of your own (open)

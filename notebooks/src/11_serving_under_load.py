@@ -497,7 +497,7 @@ claims({"the faster the promise, the larger the gain in throughput": list(gain_a
 # %%
 from functools import cache
 
-from dspark_course.figures import widgets
+from dspark_course.figures import web, widgets
 from dspark_course.measure.serving_load import policy_of
 from dspark_lite.decoding.policy import chosen_lengths
 from dspark_lite.decoding.proposal import Proposal
@@ -536,7 +536,8 @@ def move(load, policy, step):
 panel = widgets.explore(
     move, {"load": 1}, {"policy": f"fixed {whole}"}, load=widgets.slider(figures.UNDER_WAY, min(24, busy), 1, busy),
     policy=widgets.menu("policy", [(figures.style(name)["label"], name) for name in ways if name != "mtp"]),
-    step=widgets.slider("step", 3, LAG, 40))
+    step=widgets.slider("step", 3, LAG, 40),
+    web=("frontier", lambda: web.operating_points(frontiers, loads, [name for name in ways if name != "mtp"], point, one_step)))
 
 # %%
 from dspark_course.replication.own_results import own_confidence, own_load

@@ -1,0 +1,305 @@
+"""The web edition in a real Chromium: `make test-site` builds it and runs this file; `make test` does not collect it.
+
+Every page is opened at the width of a desktop and of a phone, and its pictures are kept in build/site/screenshots.
+"""
+
+import functools
+import http.server
+import json
+import re
+import shutil
+import threading
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+import site_rules
+from axe_playwright_python.base import AXE_FILE_PATH
+from playwright.sync_api import sync_playwright
+
+from tools.site.build import PAGES
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE = 60_000  # milliseconds
+SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+PICTURES = PAGES.parent / "screenshots"
+EVERY = sorted(path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.html"))
+SOURCES = [page for page in EVERY if page.startswith("_modules/")]  # of the package, all alike: two of them are opened
+OPENED = [page for page in EVERY if page not in SOURCES] + SOURCES[:2]
+WITH_WIDGETS = [page for page in EVERY if 'class="course-widget"' in (PAGES / page).read_text(encoding="utf-8")]
+SERIOUS = {"serious", "critical"}
+# What can be worked by hand in a page's own part, and is seen.
+CONTROLS = "article :is(a[href], button, input, select, summary)"
+TAB_LIMIT = 900
+
+
+@pytest.fixture(scope="module")
+def address():
+    """The address of a server of the pages on this machine."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *words):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(PAGES)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A Chromium without a network."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Opens a page: visit(page, size, scheme); whatever goes wrong in it is told at the end of the test."""
+    contexts, wrong = [], []
+
+    def opened(page, size="desktop", scheme="light", **options):
+        context = browser.new_context(viewport=SIZES[size], color_scheme=scheme, **options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.set_default_timeout(PATIENCE)
+        tab.on("console", lambda message: message.type == "error" and wrong.append(message.text))
+        tab.on("pageerror", lambda error: wrong.append(str(error)))
+        tab.on("requestfailed", lambda request: wrong.append(f"failed: {request.url}"))
+        tab.on(
+            "response", lambda response: response.status >= 400 and wrong.append(f"{response.status}: {response.url}")
+        )
+        tab.on(
+            "request",
+            lambda request: (
+                request.url.startswith((address, "data:", "blob:")) or wrong.append(f"foreign: {request.url}")
+            ),
+        )
+        tab.goto(address + page, wait_until="load")
+        if options.get("java_script_enabled", True):
+            tab.evaluate("() => window.MathJax?.startup?.promise")
+        return tab
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def findings(tab):
+    """What axe-core finds serious or worse in a page."""
+    tab.evaluate(AXE_FILE_PATH.read_text(encoding="utf-8"))
+    found = tab.evaluate("() => axe.run({ resultTypes: ['violations'] })")["violations"]
+    return [
+        f"{one['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
+        for one in found
+        if one["impact"] in SERIOUS
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("page", OPENED)
+def test_a_page_opens_without_an_error_and_axe_finds_nothing_serious(visit, page):
+    tab = visit(page)
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    tab.screenshot(path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-desktop.png", full_page=True)
+    assert findings(tab) == []
+
+
+@pytest.mark.parametrize("page", OPENED)
+def test_a_page_fits_a_phone_in_the_dark(visit, page):
+    tab = visit(page, "phone", "dark")
+    tab.screenshot(path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-phone.png", full_page=True)
+    assert tab.evaluate("() => document.documentElement.scrollWidth - window.innerWidth") <= 0
+    if not page.startswith(("reference/", "_modules/")):
+        assert findings(tab) == []
+
+
+class Links(HTMLParser):
+    """The addresses in a page and the names that others may lead to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.names = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.names |= {found[key] for key in ("id", "name") if found.get(key)}
+        self.links += [found[key] for key in ("href", "src") if found.get(key)]
+
+
+@functools.cache
+def parsed(page):
+    """A page's links and names."""
+    return Links((PAGES / page).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", EVERY)
+def test_every_internal_link_leads_somewhere(page):
+    broken = []
+    for link in parsed(page).links:
+        if re.match(r"[a-z]+:|//", link):
+            continue
+        where, name = urldefrag(
+            urljoin(f"/{page}", link.partition("?")[0] + ("#" + urldefrag(link)[1] if "#" in link else ""))
+        )
+        target = unquote(where).lstrip("/")
+        if (
+            not (PAGES / target).is_file()
+            or name
+            and target.endswith(".html")
+            and name not in parsed(target).names
+            and name != "top"
+        ):
+            broken.append(link)
+    assert broken == []
+
+
+def picture(place):
+    """What a drawing shows at the moment."""
+    return place.locator(".picture").inner_html()
+
+
+def moved(place, control) -> bool:
+    """Whether the picture changes when a control is moved by keys, one way or the other."""
+    before = picture(place)
+    control.focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowLeft", "ArrowUp", "ArrowUp"):
+        control.press(key)
+        if picture(place) != before:
+            return True
+    return False
+
+
+def test_five_lessons_move():
+    assert len(WITH_WIDGETS) >= 5
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("page", WITH_WIDGETS)
+def test_a_control_is_moved_and_the_picture_changes(visit, page, size):
+    tab = visit(page, size)
+    for place in tab.locator(".course-widget").all():
+        assert place.is_visible() and not place.locator("xpath=../..").locator("img").first.is_visible()
+        controls = place.locator(".controls :is(input, select)").all()
+        assert len(controls) >= 3
+        assert [control.get_attribute("name") for control in controls if not moved(place, control)] == []
+        assert place.locator(".picture").get_attribute("aria-label") == place.locator(".said").inner_text()
+        place.scroll_into_view_if_needed()
+        place.screenshot(path=PICTURES / f"widget-{page.split('/')[-1][:2]}-{size}.png")
+
+
+@pytest.mark.parametrize("page", WITH_WIDGETS)
+def test_without_scripts_the_still_picture_is_shown(visit, page):
+    tab = visit(page, java_script_enabled=False)
+    for place in tab.locator(".course-widget").all():
+        assert not place.is_visible() and place.locator("xpath=../..").locator("img").first.is_visible()
+
+
+@pytest.mark.parametrize("page", ["index.html", "playground.html", "search.html", *WITH_WIDGETS])
+def test_every_control_is_reached_by_the_keyboard(visit, page):
+    tab = visit(page)
+    tab.evaluate(f"""() => {{
+        const here = [...document.querySelectorAll("{CONTROLS}")];
+        window.unreached = new Set(here.filter((one) => one.checkVisibility() && !one.disabled && one.tabIndex >= 0));
+        document.addEventListener("focusin", (event) => window.unreached.delete(event.target));
+    }}""")
+    assert tab.evaluate("() => window.unreached.size") > 0
+    for _ in range(TAB_LIMIT):
+        tab.keyboard.press("Tab")
+        if not tab.evaluate("() => window.unreached.size"):
+            break
+    assert tab.evaluate("() => [...window.unreached].map((one) => one.outerHTML.slice(0, 200))") == []
+
+
+def test_the_playgrounds_rules_answer_as_the_package_does(visit):
+    tab, cases = visit("playground.html"), site_rules.cases()
+    asked = {kind: [case for case, _ in pairs] for kind, pairs in cases.items()}
+    answers = tab.evaluate(
+        f"""async (cases) => {{
+        const rules = await import("./_static/rules.js"), answers = {site_rules.ANSWERS};
+        return Object.fromEntries(Object.entries(cases).map(([kind, all]) => [kind, all.map(answers[kind])]));
+    }}""",
+        asked,
+    )
+    for kind, pairs in cases.items():
+        assert len(answers[kind]) == site_rules.CASES
+        assert [
+            case for (case, expected), answer in zip(pairs, answers[kind]) if site_rules.differing(answer, expected)
+        ] == [], kind
+
+
+def test_the_rule_commits_the_targets_distribution_and_the_mistake_does_not(visit):
+    """20,000 draws from a fixed start of the page's generator: the distance is 0.007 for the rule, 0.12 for the mistake."""
+    tab = visit("playground.html")
+    place = tab.locator("#play-rule")
+
+    def distance():
+        for _ in range(2):
+            place.get_by_role("button", name="Draw 10,000").click()
+        return float(re.search(r"are (0\.\d+) away", place.locator(".said").inner_text())[1])
+
+    assert distance() < 0.02
+    place.get_by_role("checkbox").check()
+    assert distance() > 0.05
+    place.get_by_label("the, target p").fill("50")
+    place.get_by_label("the, target p").press("Enter")
+    assert "So far" not in place.locator(".said").inner_text()
+
+
+def test_a_round_is_played_to_its_end(visit):
+    tab = visit("playground.html")
+    place = tab.locator("#play-round")
+    for _ in range(3):
+        for _ in range(5):  # three drafts and the target's own token at most
+            if place.get_by_role("button", name="Another block").count():
+                break
+            place.get_by_role("button").first.click()
+            assert re.match("Right: |Not so: ", place.locator(".said").inner_text())
+        assert "commits" in place.locator(".said").inner_text() and 1 < place.locator("li").count() + 1 <= 5
+        place.get_by_role("button", name="Another block").click()
+
+
+def test_algorithm_1_follows_the_table_and_the_machine(visit):
+    tab = visit("playground.html")
+    place = tab.locator("#play-schedule")
+    said = [place.locator(".said").inner_text()]
+    place.get_by_label("request 2, 1").fill("0.1")
+    place.get_by_label("request 2, 1").press("Enter")
+    said.append(place.locator(".said").inner_text())
+    place.locator("select").select_option(index=2)
+    said.append(place.locator(".said").inner_text())
+    assert len(set(said)) == 3 and re.search(r"Admitted: \d, 0, \d", said[1])
+
+
+def test_the_search_finds_a_lesson(visit):
+    tab = visit("search.html?q=survival")
+    tab.wait_for_selector("#search-results li a")
+    assert tab.locator("#search-results a[href*='notebooks/']").count() > 0
+
+
+def test_a_lesson_has_its_neighbours_doors_and_links_into_the_reference(visit):
+    page = next(page for page in EVERY if page.startswith("notebooks/02_"))
+    tab = visit(page)
+    for name in ("Open in Colab", "Download the notebook", "Solutions"):
+        assert tab.get_by_role("link", name=name).count() == 1
+    assert tab.locator("a.left-prev").count() == tab.locator("a.right-next").count() == 1
+    with tab.expect_download() as told:
+        tab.get_by_role("link", name="Download the notebook").click()
+    assert json.loads(told.value.path().read_text(encoding="utf-8"))["nbformat"] == 4
+    tab.locator("a.in-reference[href*='reference/dspark_lite']").first.click()
+    tab.wait_for_url("**/reference/**")
+    assert tab.locator("a[href*='_modules/']").count() > 0

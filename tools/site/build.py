@@ -1,0 +1,70 @@
+"""Build the web edition from what is committed, offline: `make site`, or `python -m tools.site.build [FOLDER]`.
+
+The sources that Sphinx reads are written to build/site/source, the pages to FOLDER (default build/site/html). Exits 1
+where Sphinx warns: of a link that leads nowhere, a page in no table, a directive that is not known.
+"""
+
+import shutil
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import nbformat
+from sphinx.cmd.build import build_main
+
+from dspark_lite.common.files import ROOT, write_text
+from tools.site import pages
+
+HERE = Path(__file__).parent
+SOURCE, PAGES, DOCTREES = (ROOT / "build" / "site" / name for name in ("source", "html", "doctrees"))
+
+
+def write_sources(folder: Path) -> None:
+    """Writes everything that becomes a page, and the pictures that pages show."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(HERE / "pages", folder)
+    shutil.copytree(ROOT / "assets" / "figures", folder / "assets" / "figures", ignore=shutil.ignore_patterns("*.md"))
+    files, notebooks = {*pages.own_files(), *(page.name for page in folder.glob("*.md"))}, {}
+    for path in pages.own_files():
+        if path.endswith(".ipynb"):
+            notebooks[path] = nbformat.read(ROOT / path, as_version=4)
+            pages.lesson_page(notebooks[path], path, files)
+            write_text(folder / path, nbformat.writes(notebooks[path]))
+        else:
+            write_text(folder / path, pages.linked((ROOT / path).read_text(encoding="utf-8"), path, files))
+    for page in folder.glob("*.md"):
+        text = page.read_text(encoding="utf-8").replace("{{lessons}}", pages.lesson_table(notebooks))
+        write_text(page, pages.linked(text, page.name, files))
+    write_text(folder / "reference" / "index.md", pages.reference_index())
+    for room in pages.rooms():
+        write_text(folder / "reference" / f"{room}.md", pages.reference_page(room))
+
+
+def write_beside(target: Path) -> None:
+    """Puts beside the pages the notebooks as they are committed, to download, and what sets formulas."""
+    for path in pages.own_files():
+        if path.endswith(".ipynb"):
+            shutil.copy(ROOT / path, target / path)
+    carried = Path(distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static/mathjax"))
+    for part in ("tex-chtml.js", "output/chtml/fonts/woff-v2"):
+        where = target / "_static" / "mathjax" / part
+        where.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(carried / part, where, dirs_exist_ok=True) if (carried / part).is_dir() else shutil.copy(
+            carried / part, where
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """Builds the site; returns the exit code."""
+    target = Path(arguments[0]) if arguments else PAGES
+    write_sources(SOURCE)
+    shutil.rmtree(target, ignore_errors=True)
+    told = build_main(
+        ["-b", "html", "-c", str(HERE), "-d", str(DOCTREES), "-q", "-W", "--keep-going", str(SOURCE), str(target)]
+    )
+    write_beside(target)
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

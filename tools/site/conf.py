@@ -1,0 +1,80 @@
+"""Sphinx's settings for the web edition; tools/site/build.py writes the source folder that they are applied to."""
+
+import re
+
+import nbformat
+
+from dspark_lite.common.about import REPOSITORY, VERSION
+from dspark_lite.common.files import ROOT
+from tools.site import pages
+
+INPUT = '<div class="cell_input docutils container">'
+
+project, author, version = "dspark-lite", "the dspark-lite authors", VERSION
+project_copyright = "the dspark-lite authors, MIT licence"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx.ext.mathjax"]
+mathjax_path = "mathjax/tex-chtml.js"
+html_theme = "sphinx_book_theme"
+html_title, html_favicon = "dspark-lite", "static/favicon.svg"
+html_static_path = ["static"]
+html_css_files = ["course.css"]
+html_js_files = [("page.js", {"type": "module"})]
+html_show_sourcelink, html_copy_source, html_show_sphinx = False, False, False
+html_theme_options = {
+    "use_download_button": False,
+    "repository_url": f"https://github.com/{REPOSITORY}",
+    "use_repository_button": True,
+    "show_toc_level": 2,
+    "navbar_persistent": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+
+html_context = {"default_mode": "auto"}
+
+nb_execution_mode = "off"  # the committed outputs are shown
+nb_mime_priority_overrides = [("html", "text/html", 0)]
+myst_enable_extensions = ["dollarmath", "amsmath"]
+suppress_warnings = ["mystnb.mime_priority", "misc.highlighting_failure"]
+
+default_role = "literal"  # docstrings write `name`
+toc_object_entries = False  # every page carries the table of contents
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+
+
+def as_text(app, what, name, obj, options, lines):
+    """Takes the meaning of reStructuredText from what a docstring only spells: asterisks, bars, underscores."""
+    lines[:] = [
+        "`".join(
+            re.sub(r"([*|_\\])", r"\\\1", part) if place % 2 == 0 else part
+            for place, part in enumerate(line.split("`"))
+        )
+        for line in lines
+    ]
+
+
+def link_lesson(app, pagename, templatename, context, doctree):
+    """Links the names in a lesson's code with their place in the reference."""
+    source = ROOT / f"{pagename}.ipynb"
+    if not source.exists():
+        return
+    notebook = nbformat.read(source, as_version=4)
+    notebook.cells = [cell for cell in notebook.cells if not pages.LEFT_OUT & set(cell.metadata.get("tags", []))]
+    python = app.env.get_domain("py")
+    places = {
+        name: f"{app.builder.get_relative_uri(pagename, entry.docname)}#{entry.node_id}"
+        for name, entry in [*python.objects.items(), *python.modules.items()]
+    }
+    start, *blocks = context["body"].split(INPUT)
+    linked = [
+        pages.with_references(block, names, places)
+        for block, names in zip(blocks, pages.known_names(notebook), strict=True)
+    ]
+    context["body"] = INPUT.join([start, *linked])
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", as_text)
+    app.connect("html-page-context", link_lesson)

@@ -1,0 +1,250 @@
+"""The pages of the web edition as Sphinx reads them, made from committed notebooks, the pages beside them, the package."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import posixpath
+import re
+from urllib.parse import quote
+
+import nbformat
+
+from dspark_lite.common.about import REPOSITORY
+from dspark_lite.common.files import ROOT
+from dspark_course.figures.widgets import WEB
+
+GITHUB = f"https://github.com/{REPOSITORY}/blob/main"
+COLAB = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main"
+PACKAGES = ("dspark_lite", "dspark_course")
+# Fenced code, a relative link, code in a line, a formula: only the second has groups.
+LINK = re.compile(
+    r"```.*?```|(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)|`[^`\n]*`|\$[^$\n]+\$", re.S
+)
+ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
+PICTURE = "image/png"
+LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
+
+
+def address(link: str, page: str, pages: set[str]) -> str:
+    """Where a relative link of `page` (its path in the repository) leads: to the page made of a file in `pages`, else to the
+    file on GitHub."""
+    file, _, anchor = link.partition("#")
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), file))
+    if path not in pages:
+        return f"{GITHUB}/{quote(path)}" + (f"#{anchor}" if anchor else "")
+    there = posixpath.relpath(posixpath.splitext(path)[0] + ".html", posixpath.dirname(page))
+    return there + (f"#{anchor}" if anchor else "")
+
+
+def linked(text: str, page: str, pages: set[str]) -> str:
+    """A markdown text of `page` with its relative links as HTML, which Sphinx hands on as they are."""
+
+    def anchor(match):
+        if match[2] is None:
+            return match[0]
+        where = address(match[2], page, pages)
+        kind = "external" if where.startswith("http") else "internal"
+        return f'<a class="reference {kind}" href="{where}">{match[1]}</a>'
+
+    return LINK.sub(anchor, text)
+
+
+def title(header: str) -> str:
+    """The title in a lesson's first line."""
+    return header.splitlines()[0].lstrip("# ")
+
+
+def lesson_page(notebook, path: str, pages: set[str]) -> None:
+    """Makes a committed notebook, at `path` in the repository, a page, in place: links, what readers can do with it,
+    descriptions of its pictures."""
+    heading = ""
+    notebook.cells[0].source = with_doors(notebook.cells[0].source, path)
+    notebook.cells = [cell for cell in notebook.cells if not LEFT_OUT & set(cell.metadata.get("tags", []))]
+    names = dict(zip([cell.id for cell in code_cells(notebook)], known_names(notebook)))
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            heading = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [heading])[-1]
+            cell.source = linked(cell.source, path, pages)
+            continue
+        cell.outputs = [
+            output for output in cell.outputs if output.get("data", True)
+        ]  # without data: numbers for the text
+        cell.outputs = [shown for output in cell.outputs for shown in with_widget(output)]
+        if pictures := [output for output in cell.outputs if PICTURE in output.get("data", {})]:
+            cell.metadata["mystnb"] = {"image": {"alt": description(cell.source, pictures[0], names[cell.id], heading)}}
+
+
+def with_widget(output) -> list:
+    """An output, and before it the place for a drawing where the lesson has computed one for the web edition."""
+    if WEB not in output.get("metadata", {}):
+        return [output]
+    given = output.metadata.pop(WEB).replace("</", "<\\/")
+    place = f'<div class="course-widget" hidden><script type="application/json">{given}</script></div>'
+    return [nbformat.v4.new_output("display_data", {"text/html": place}), output]
+
+
+def with_doors(header: str, path: str) -> str:
+    """A lesson's first cell with what a reader of the page can do, in place of the badge's line."""
+    name = posixpath.basename(path)
+    doors = " · ".join(
+        [
+            f"[Open in Colab]({COLAB}/{path})",
+            f'<a href="{name}" download>Download the notebook</a>',
+            f"[Solutions]({GITHUB}/{posixpath.dirname(path)}/solutions/{name})",
+        ]
+    )
+    lines = header.split("\n")
+    at = next(number for number, line in enumerate(lines) if line.startswith("[![Open in Colab]"))
+    return "\n".join([*lines[:at], doors, *lines[at + 1 :]])
+
+
+def imported(code: str) -> dict[str, object]:
+    """What the names that a cell imports from the packages stand for."""
+    found = {}
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in PACKAGES:
+            found |= {alias.asname or alias.name: member(node.module, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name: importlib.import_module(alias.name) for alias in node.names if alias.name in PACKAGES}
+    return found
+
+
+def known_names(notebook) -> list[dict[str, object]]:
+    """For each code cell of a lesson what the names imported so far stand for; one that it defines anew is its own."""
+    known, by_cell = {}, []
+    for cell in code_cells(notebook):
+        own = {
+            node.name for node in ast.walk(ast.parse(cell.source)) if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        }
+        known = {name: thing for name, thing in (known | imported(cell.source)).items() if name not in own}
+        by_cell.append(known)
+    return by_cell
+
+
+def code_cells(notebook) -> list:
+    """The cells of a lesson that hold code."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def member(module: str, name: str):
+    """What `from module import name` gives."""
+    owner = importlib.import_module(module)
+    return getattr(owner, name) if hasattr(owner, name) else importlib.import_module(f"{module}.{name}")
+
+
+def description(code: str, output, names: dict[str, object], heading: str) -> str:
+    """The alternative text of a cell's picture: a widget's caption, else what the function that draws it says of itself,
+    else the heading."""
+    said = output.data.get("text/plain", "")
+    if not said.startswith("<"):
+        return said
+    for call in reversed([node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]):
+        drawing = resolve(call.func, names)
+        if inspect.isfunction(drawing) and ".figures." in drawing.__module__ and drawing.__doc__:
+            if drawing.__name__ == "strip":
+                return "You are here in a round: " + ", ".join(re.findall(r"\w+", ast.unparse(call.args[0]))) + "."
+            return first_paragraph(drawing).replace("`", "")
+    return f"A picture: {heading}"
+
+
+def resolve(node, names: dict[str, object]):
+    """What a name or a dotted name stands for, None where that is not known."""
+    if isinstance(node, ast.Attribute):
+        return getattr(resolve(node.value, names), node.attr, None)
+    return names.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def first_paragraph(thing) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+
+
+def rooms() -> list[str]:
+    """The packages, each followed by its rooms."""
+    return [
+        name for package in PACKAGES for name in (package, *(found.name for found in inside(package) if found.ispkg))
+    ]
+
+
+def inside(package: str) -> list:
+    """The modules directly in a package, but for the one that runs it."""
+    return [
+        found
+        for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}.")
+        if not found.name.endswith("__main__")
+    ]
+
+
+def reference_page(room: str) -> str:
+    """The page of a package or one of its rooms: what it and its modules say of themselves and of their members."""
+    parts = [f"## `{found.name}`\n\n{automodule(found.name, ':members:')}" for found in inside(room) if not found.ispkg]
+    return "\n\n".join([f"# `{room}`", automodule(room, ":no-members:"), *parts]) + "\n"
+
+
+def automodule(name: str, option: str) -> str:
+    """Sphinx's directive for a module."""
+    return f"```{{eval-rst}}\n.. automodule:: {name}\n   {option}\n```"
+
+
+def reference_index() -> str:
+    """The page that leads to those of the rooms."""
+    rows = [f"| [`{name}`]({name}.md) | {first_paragraph(importlib.import_module(name))} |" for name in rooms()]
+    return "\n".join(
+        [
+            "# Reference",
+            "",
+            "What the lessons import, and the source of each function.",
+            "",
+            "| room | what lives there |",
+            "|---|---|",
+            *rows,
+            "",
+            "```{toctree}",
+            ":hidden:",
+            "",
+            *rooms(),
+            "```",
+            "",
+        ]
+    )
+
+
+def reference(thing) -> str | None:
+    """The full name under which a thing of the packages is documented; None for what is not."""
+    if inspect.ismodule(thing):
+        return thing.__name__
+    name = f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
+    return name if name.partition(".")[0] in PACKAGES else None
+
+
+NAME = re.compile(r'<span class="n">(\w+)</span>(?:<span class="o">\.</span><span class="n">(\w+)</span>)?')
+
+
+def with_references(block: str, names: dict[str, object], places: dict[str, str]) -> str:
+    """A cell's highlighted code with links on its names: `names` says what they stand for, `places` where that is
+    documented."""
+
+    def link(match):
+        thing = names.get(match[1])
+        inner = getattr(thing, match[2], None) if match[2] and inspect.ismodule(thing) else None
+        where = places.get(reference(inner if inner is not None else thing))
+        return f'<a class="in-reference" href="{where}">{match[0]}</a>' if where else match[0]
+
+    return NAME.sub(link, block)
+
+
+def lesson_table(notebooks: dict[str, object]) -> str:
+    """The lessons {path: notebook} with the minutes that they state, as a markdown table."""
+    rows = []
+    for path, notebook in notebooks.items():
+        header = notebook.cells[0]
+        minutes = f"{header.metadata['minutes']} min ({header.metadata['difficulty']})" if "minutes" in header.metadata else ""
+        rows.append(f"| [{title(header.source)}]({path}) | {minutes} |")
+    return "\n".join(["| lesson | to work through |", "|---|---|", *rows])
+
+
+def own_files() -> list[str]:
+    """Paths in the repository of what becomes a page: the lessons, the pages beside them and on the package."""
+    patterns = ("notebooks/[0-9][0-9]_*.ipynb", "notebooks/*.md", "docs/*.md")
+    return [path.relative_to(ROOT).as_posix() for pattern in patterns for path in sorted(ROOT.glob(pattern))]
