@@ -1,5 +1,6 @@
 """Checkers of lesson 05: the transition bias, and a block drawn from left to right, by the texts that the accept rule makes of it."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -136,27 +137,33 @@ def _judged(learners, temperature: float, path, block: int) -> tuple[tuple[int, 
     return tuple(drafts), verify(TARGET[[ANCHOR, *drafts]], q, drafts, path)
 
 
+def judge_at(temperature: float, learners) -> None:
+    """Raises Mistake unless a function like `draw_block` drafts the right blocks at this temperature, and the rule commits with its q
+    exactly what the target would write, as much as it can."""
+    at_this = partial(blocks_and_texts, temperature=temperature)
+    blocks, texts, length = verifying.visited(at_this, learners)
+    right_blocks, _, possible = at_this(draw_block)
+    wrong_blocks, distance = total_variation(blocks, right_blocks) > EXACT, total_variation(texts, target_texts())
+    if wrong_blocks or distance > EXACT:
+        verifying.visit_again(lambda function: at_this(function)[:2], learners, [blocks, texts])
+    if wrong_blocks:
+        known = verifying.like(blocks, WRONG_BLOCKS, lambda wrong: at_this(wrong)[0])
+        raise Mistake("the block is not drawn left to right from base logits plus bias" + (
+            f": {known}" if known else ", a softmax and a draw at each slot"))
+    if distance > EXACT:
+        known = verifying.like(texts, WRONG_ROWS, lambda wrong: at_this(wrong)[1])
+        raise Mistake(f"the block is right, but with your q the committed texts are off by a total variation of "
+                      f"{verifying.shown(distance)}: " + (known or "is row k of q what draft k was drawn from?"))
+    if length < possible - EXACT:
+        raise Mistake(f"the texts are right, but a round commits {length:.2f} tokens on average where {possible:.2f} are possible: q says "
+                      "that each draft was certain, a one-hot row; the rule keeps more with the distribution it was drawn from")
+
+
 @checker
 def check_draw_block(learners):
     """Checks a function like `draw_block` by the exact distribution of the blocks it drafts and of the texts a round commits."""
     for temperature in TEMPERATURES:
-        blocks, texts, length = verifying.visited(lambda function: blocks_and_texts(function, temperature), learners)
-        right_blocks, _, possible = blocks_and_texts(draw_block, temperature)
-        wrong_blocks = total_variation(blocks, right_blocks) > EXACT
-        distance = total_variation(texts, target_texts())
-        if wrong_blocks or distance > EXACT:
-            verifying.visit_again(lambda function: blocks_and_texts(function, temperature)[:2], learners, [blocks, texts])
-        if wrong_blocks:
-            known = verifying.like(blocks, WRONG_BLOCKS, lambda wrong: blocks_and_texts(wrong, temperature)[0])
-            raise Mistake("the block is not drawn left to right from base logits plus bias" + (
-                f": {known}" if known else ", a softmax and a draw at each slot"))
-        if distance > EXACT:
-            known = verifying.like(texts, WRONG_ROWS, lambda wrong: blocks_and_texts(wrong, temperature)[1])
-            raise Mistake(f"the block is right, but with your q the committed texts are off by a total variation of "
-                          f"{verifying.shown(distance)}: " + (known or "is row k of q what draft k was drawn from?"))
-        if length < possible - EXACT:
-            raise Mistake(f"the texts are right, but a round commits {length:.2f} tokens on average where {possible:.2f} are possible: q says "
-                          "that each draft was certain, a one-hot row; the rule keeps more with the distribution it was drawn from")
+        judge_at(temperature, learners)
     greedy = finished(learners(TOY_DRAFT, ROUND_BASE.clone(), ANCHOR, 0.0, torch.Generator()))
     if [int(draft) for draft in greedy[0]] != draw_block(TOY_DRAFT, ROUND_BASE, ANCHOR, 0.0, torch.Generator())[0]:
         raise Mistake("right at temperature 1, wrong at 0: probabilities(logits, 0) has all its mass on the largest logit")

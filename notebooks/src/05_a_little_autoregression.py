@@ -28,7 +28,6 @@ pass
 
 # %%
 import torch
-import torch.nn.functional as F
 
 import dspark_lite
 from dspark_course.exercises import lesson_05 as exercises
@@ -123,6 +122,8 @@ transition_bias = transition_bias if done else exercises.transition_bias  # unti
 # </details>
 
 # %%
+import torch.nn.functional as F
+
 from dspark_course.exercises.verifying import draw
 from dspark_lite.decoding.sampling import probabilities
 
