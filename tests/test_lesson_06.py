@@ -65,8 +65,7 @@ def test_here_stands_above_the_paper_with_whose_tau_is_largest(closing):
 
 def test_passes_stand_on_one_scale_and_say_what_the_own_output_costs(closing):
     fig = figures.passes_figure({"forced": ([0.6, 0.7], [0.6, 0.55]), "unrolled": ([0.7, 0.7], [0.7, 0.7])})
-    assert [axes.get_title() for axes in fig.axes] == ["forced: its own output costs 0.15 at the last pass",
-                                                       "unrolled: its own output costs 0.00 at the last pass"]
+    assert [axes.get_title() for axes in fig.axes] == ["forced: -0.15 at pass 2", "unrolled: +0.00 at pass 2"]
     assert len({axes.get_ylim() for axes in fig.axes}) == 1
 
 

@@ -11,11 +11,11 @@ from .token_boxes import LETTERS, box_width, draw_box, inch_canvas
 
 def wirings():
     """What one pass of Eagle3 (left) and of MTP-1 (right) reads, and where its output goes."""
-    fig, axes = inch_canvas(9.4, 3.7)
+    fig, axes = inch_canvas(9.7, 3.7)
     for left, title, feature, middle, upper in (
             (0.3, "Eagle3: any number of passes", "feature $f_i$:\nseveral layers, mixed", "attention reads both side by side",
              "its result is added to the feature, then the MLP"),
-            (5.3, "MTP-1: one pass", "$h_i$: the target's\nlast hidden state", "a matrix $M$ mixes both into one vector", "an ordinary layer")):
+            (5.65, "MTP-1: one pass", "$h_i$: the target's\nlast hidden state", "a matrix $M$ mixes both into one vector", "an ordinary layer")):
         centre = left + 1.9
         axes.text(centre, -0.15, title, ha="center", va="center", fontsize=10)
         tower_box(axes, left + 0.9, -3.3, 1.7, 0.5, CONTEXT, feature, letters="white")
@@ -105,14 +105,14 @@ def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
 
 
 def passes_figure(curves: dict[str, tuple[list, list]]):
-    """Chance of acceptance by pass of two trainings, {title: (with the target's features, with its own output)}, on one scale; titles
-    say how far the lines end apart."""
+    """Chance of acceptance by pass of two trainings, {title: (with the target's features, with its own output)}, on one scale; titles say
+    how far the lines end apart."""
     fig, panels = figure(len(curves), width=3.9, sharey=True)
     for axes, (title, (given, own)) in zip(panels, curves.items()):
         axes.plot(range(1, len(given) + 1), given, color=GREY, marker="s", linestyle="--")
         axes.plot(range(1, len(own) + 1), own, **drafter_style("eagle3"))
         axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 0.8))
-        axes.set_title(f"{title}: its own output costs {given[-1] - own[-1]:.2f} at the last pass", fontsize=9.5)
+        axes.set_title(f"{title}: {own[-1] - given[-1]:+.2f} at pass {len(own)}", fontsize=10)
         for line, (text, colour) in enumerate((("reads its own output", drafter_style("eagle3")["color"]),
                                                ("reads the target's features", GREY))):
             axes.text(0.05, 0.15 - 0.08 * line, text, transform=axes.transAxes, fontsize=8.5, color=colour)
