@@ -34,7 +34,8 @@ def figure_8(world="shallow"):
 
 FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1, "figure_3": paper_figures.figure_3,
            "figure_4": paper_figures.figure_4, "figure_4_latency": paper_figures.figure_4_latency, "figure_5": lesson_09.figure_5,
-           "figure_6": lesson_09.figure_6, "figure_7": figure_7, "figure_8": figure_8, "ledger": ledger_forest.forest,
+           "figure_6": lesson_09.figure_6, "figure_7": figure_7, "figure_8": figure_8,
+           **{f"ledger_{part}": partial(ledger_forest.forest, part) for part in ledger_forest.PARTS},
            "figure_2_deep": paper_figures.figure_2_deep, "figure_3_deep": paper_figures.figure_3_deep,
            "figure_4_deep": paper_figures.figure_4_deep, "figure_7_deep": partial(figure_7, recorded_serving.BESIDE_MTP),
            "figure_8_deep": partial(figure_8, recorded_serving.BESIDE_MTP),

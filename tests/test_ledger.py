@@ -208,12 +208,12 @@ def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(made):
 
 
 def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(made):
-    texts = [text.get_text() for axes in ledger_forest.forest().axes for text in axes.texts]
+    texts = [text.get_text() for part in ledger_forest.PARTS for axes in ledger_forest.forest(part).axes for text in axes.texts]
     for entry in ledger.entries():
         if entry.verdict == ledger.DOES_NOT:
             turned = any(margin.high < 0 for margin in entry.margins.values())
             number = ledger.noted()[entry.claim.says]
-            assert f"{'✗ does not' if turned else '? cannot tell'}, note {number}" in texts
+            assert f"{'✗ the other way round' if turned else '? we cannot tell'}, note {number}" in texts
 
 
 def test_notes_are_numbered_as_the_figure_shows_their_claims(made):
@@ -250,7 +250,7 @@ def test_verdicts_are_counted_by_their_outcome():
 
 
 def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):
-    panels = ledger_forest.forest().axes
+    panels = [axes for part in ledger_forest.PARTS for axes in ledger_forest.forest(part).axes]
     filled = sum(line.get_marker() == "o" and len(line.get_xdata()) == 1 for axes in panels for line in axes.lines)
     hollow = sum(line.get_marker() == "D" and len(line.get_xdata()) == 1 for axes in panels for line in axes.lines)
     drawn = [row for entry in ledger.entries() for row in ledger_forest.margin_rows(entry, 0.0)]

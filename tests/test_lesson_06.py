@@ -63,27 +63,15 @@ def test_here_stands_above_the_paper_with_whose_tau_is_largest(closing):
                                                        "math, paper (largest τ: DSpark)", "chat, paper (largest τ: DSpark)"]
 
 
-def test_every_panel_names_its_lines(closing):
-    rates = {"mtp": [Estimate(0.9, 0.8, 1.0)], "eagle3": [Estimate(0.9, 0.8, 1.0)] * 3, "dflash": [Estimate(0.5, 0.4, 0.6)] * 2 + [None]}
-    fig = figures.acceptance_panels({"math": rates, "chat": rates}, {"math": "math", "chat": "chat"})
-    assert [sorted(text.get_text() for text in axes.texts) for axes in fig.axes] == [["DFlash", "Eagle3", "MTP-1"]] * 2
-    assert all(text.xy[0] < 1 and text.get_ha() == "right" for axes in fig.axes for text in axes.texts if text.get_text() == "MTP-1")
-    fig = figures.passes_figure({"toy": ([0.6, 0.7], [0.6, 0.55]), "lab": ([0.9, 0.9], [0.9, 0.9])}, [Estimate(0.9, 0.8, 0.95), None])
-    assert [len(axes.texts) for axes in fig.axes] == [2, 3]
-
-
-def test_panels_of_acceptance_have_one_axis_which_shows_the_lowest_interval(closing):
-    fig = figures.acceptance_panels({"math": {"mtp": [Estimate(0.9, 0.72, 1.0)], "eagle3": [Estimate(0.9, 0.85, 1.0)] * 3},
-                                     "chat": {"eagle3": [Estimate(0.5, 0.33, 0.6)] * 3}}, {"math": "math", "chat": "chat"})
-    assert [axes.get_ylim() for axes in fig.axes] == [(pytest.approx(0.3), 1.02)] * 2
-    assert [axes.get_ylabel() for axes in fig.axes] == ["accepted, given that all before were", ""]
-
-
-def test_passes_stand_on_one_scale_and_say_how_far_the_last_is_below(closing):
-    live = [Estimate(0.9, 0.8, 0.95), None]
-    fig = figures.passes_figure({"toy": ([0.6, 0.7], [0.6, 0.55]), "lab": ([0.9, 0.9], [0.9, 0.9])}, live)
-    assert [axes.get_title() for axes in fig.axes] == ["toy: last pass 0.150 below grey", "lab: last pass 0.000 below grey"]
+def test_passes_stand_on_one_scale_and_say_what_the_own_output_costs(closing):
+    fig = figures.passes_figure({"forced": ([0.6, 0.7], [0.6, 0.55]), "unrolled": ([0.7, 0.7], [0.7, 0.7])})
+    assert [axes.get_title() for axes in fig.axes] == ["forced: -0.15 at pass 2", "unrolled: +0.00 at pass 2"]
     assert len({axes.get_ylim() for axes in fig.axes}) == 1
+
+
+def test_only_eagle3_reads_its_own_output_again(closing):
+    said = written(figures.wirings())
+    assert sum("next pass" in text for text in said) == 1 and sum("LM head" in text for text in said) == 2
 
 
 def test_the_cheapest_token_is_named(closing):

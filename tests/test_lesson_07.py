@@ -5,11 +5,9 @@ import torch
 import torch.nn.functional as F
 from helpers import bars
 
-from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import PROFILES
 from dspark_course.exercises import lesson_07
 from dspark_course.figures import lesson_07 as figures
-from dspark_course.replication import experiments
 from dspark_course.measure.lab import held_out, setup
 from dspark_course.replication.our_results import measured as measured_recipe
 from dspark_lite.training.drafts import new_draft
@@ -26,7 +24,7 @@ def test_every_profile_has_a_recipe_for_its_own_target(profile):
 
 def detached_nowhere(*case):
     """The right value, with a label that moves the drafter."""
-    return lesson_07.losing(label=lesson_07.confidence_label)(*case)
+    return lesson_07.losing(label=lesson_07.acceptance)(*case)
 
 
 def distance_detached(draft_logits, target_logits, tokens, counted, confidence, factors):
@@ -53,15 +51,41 @@ def test_a_loss_is_judged_by_its_gradients_too(wrong, said, capsys):
 
 
 @pytest.mark.parametrize(("check", "wrong", "said"), [
-    (lesson_07.check_possible_anchors, lambda s: s.logical_and_(lesson_07.following(s)), "your function changes `supervised` itself"),
-    (lesson_07.check_label, torch.minimum, "your answer has shape [2, 1, 3]; it must be [2, 1]"),
-    (lesson_07.check_label, lambda p, q: torch.minimum(p, q).sum(), "your answer has shape []; it must be [2, 1]"),
-    (lesson_07.check_label, lambda p, q: torch.minimum(p, q).sum(1), "your answer has shape [2, 3]; it must be [2, 1]"),
-    (lesson_07.check_weighted_loss, lambda losses, counted: losses * counted, "shape [3, 7]; the loss is one number"),
-    (lesson_07.check_weighted_loss, lambda *case: lesson_07.weighted_loss(*case).detach(), "it has lost its gradient")])
+    (lesson_07.check_acceptance, torch.minimum, "your answer has shape [2, 1, 3]; it must be [2, 1]"),
+    (lesson_07.check_acceptance, lambda p, q: torch.minimum(p, q).sum(), "your answer has shape []; it must be [2, 1]"),
+    (lesson_07.check_acceptance, lambda p, q: torch.minimum(p, q).sum(1), "your answer has shape [2, 3]; it must be [2, 1]"),
+    (lesson_07.check_train, lesson_07.training(told=lambda loss: loss), "the losses are tensors"),
+    (lesson_07.check_train, lambda *case: lesson_07.train(*case)[-1:], "one for each of the 5 steps"),
+    (lesson_07.check_train, lambda *case: lesson_07.train(*case)[::-1], "in their order"),
+    (lesson_07.check_train, lambda *case: None, "Not done yet"), (lesson_07.check_train, 3, "takes the function itself"),
+    (lesson_07.check_train, lesson_07.training(rate=lambda step: 0.5), "does not end where AdamW leads it")])
 def test_a_right_value_in_the_wrong_form_is_refused(check, wrong, said, capsys):
     assert check(wrong) is False
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("sentence", lesson_07.WRONG_LOOPS)
+def test_a_wrong_loop_is_named(sentence, capsys):
+    wrong = lesson_07.WRONG_LOOPS[sentence]
+    for one in wrong if isinstance(wrong, tuple) else (wrong,):
+        assert lesson_07.check_train(one) is False and sentence in capsys.readouterr().out
+
+
+def clearing_at_the_end(parameters, batch_at, loss_of, steps, rate_at):
+    """A right loop in another order, with a rate that was given to the optimiser."""
+    optimiser, losses = torch.optim.AdamW(parameters, lr=rate_at(0)), []
+    for step in range(steps):
+        optimiser.param_groups[0]["lr"] = rate_at(step)
+        loss = loss_of(batch_at(step))
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(float(loss))
+    return losses
+
+
+def test_a_right_loop_passes(capsys):
+    assert lesson_07.check_train(clearing_at_the_end) and lesson_07.check_train(lesson_07.train), capsys.readouterr().out
 
 
 def test_the_exercises_loss_is_the_packages():
@@ -81,52 +105,9 @@ def test_the_weights_that_are_nearer_to_what_a_position_adds_are_named(closing):
     assert list(axes.lines[-1].get_ydata()) == [1.0, 0.6, 0.1]
 
 
-def test_changes_after_an_anchor_that_move_its_block_are_counted(closing):
-    axes = figures.who_notices(torch.tensor([[1.0, 1.0], [0.5, 2.0], [0.5, 0.0]]), [3, 4, 5], [4, 5]).axes[0]
-    assert axes.get_title() == "2 of 3 changes from an anchor on move its block"
-
-
-def test_a_missing_name_shows_positions_and_chances(closing):
-    rates = [Estimate(0.9, 0.8, 1.0), Estimate(0.8, 0.7, 0.9)]
-    curve, chances = figures.missing_name({"dspark": rates, "dflash": rates}, ["get", "make"],
-                                          {"target": [0.1, 0.9], "dspark": [0.5, 0.5]}).axes
-    assert chances.get_title() == "after `def` the target writes 'make'" and bars(chances) == [[0.1, 0.9], [0.5, 0.5]]
-    assert [text.get_text() for text in curve.texts] == ["DSpark", "DFlash"]
-
-
 def test_pulls_are_read_at_the_guess(closing):
     (axes,) = figures.pull_figure([0.1, 0.5, 0.9], {"one": ([0.9, 0.5, 0.1], "C0")}, 0.5).axes
     assert [text.get_text() for text in axes.texts] == ["one: 0.50"] and axes.get_title().startswith("at a guess among 2")
-
-
-def measured(name, first, log=True):
-    """A drafter as diagnosis.json records it."""
-    return {"drafter": name, "name_acceptance": [first, 0.5], "held_out_losses": {"l1": 0.25}, "position_acceptance": [first, 0.9],
-            "loss_curve": {"step": [1.0, 2.0], "l1": [2.0, 0.5]} if log else {}}
-
-
-def test_the_ladders_title_begins_with_the_first_drafter(closing):
-    drafters = [measured("tiny-dspark", 0.15), measured("diagnosis-1-width", 0.1), measured("diagnosis-3-muon", 0.9)]
-    assert figures.copied_names(drafters, "CPU").axes[0].get_title(loc="left") == "the first token of the name: from 0.15 to 0.90"
-
-
-def test_the_ladder_of_changes_says_what_they_brought(closing):
-    (axes,) = figures.copied_names([measured("tiny-dspark", 0.15), measured("diagnosis-3-muon", 0.9)], "CPU").axes
-    assert axes.get_title(loc="left") == "the first token of the name: from 0.15 to 0.90"
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["the lab's DSpark", "3  + Muon moves the matrices"]
-    assert list(axes.lines[0].get_xdata()) == [0.15, 0.9] and list(axes.lines[1].get_xdata()) == [0.5, 0.5]
-    assert [text.get_text() for text in axes.texts][:3] == ["0.250", "0.250", "L1 loss"]
-
-
-def test_drafters_without_a_log_have_no_loss_curve(closing):
-    position, loss = figures.after_def([measured("tiny-dflash", 0.9, log=False), measured("diagnosis-0-shipped", 0.15)]).axes
-    assert [list(line.get_ydata()) for line in position.lines] == [[0.9, 0.9], [0.15, 0.9]]
-    assert [list(line.get_ydata()) for line in loss.lines] == [[0.25, 0.25], [2.0, 0.5]]
-
-
-def test_the_end_of_cross_entropys_time_is_marked_where_it_is_given(closing):
-    loss = figures.after_def([measured("diagnosis-0-shipped", 0.15)], 0.4).axes[1]
-    assert list(loss.lines[-1].get_xdata()) == [0.4, 0.4]
 
 
 def test_predictions_are_counted_beside_the_slots_where_they_are_given(closing):
@@ -136,16 +117,19 @@ def test_predictions_are_counted_beside_the_slots_where_they_are_given(closing):
     assert axes.get_title().startswith("3 predictions by 4 slots in one pass") and list(axes.lines[-1].get_xdata()) == [1, 3]
 
 
-def test_another_runs_losses_are_laid_over_the_first(closing):
-    log = [{"step": step, "l1": 2.0 - 0.1 * step, "confidence": 0.5} for step in range(10)]
-    one, _ = figures.loss_curves(log, {"no confidence": [{"step": 0, "l1": 1.5}, {"step": 1, "l1": 1.0}]}).axes
-    assert one.get_title() == "L1: from 2.00 to 1.10" and list(one.lines[-1].get_ydata()) == [1.5, 1.0]
-    assert [text.get_text() for text in one.get_legend().get_texts()] == ["each step", "mean of 1", "no confidence"]
+def test_a_loss_curve_says_where_its_means_begin_and_end(closing):
+    (axes,) = figures.loss_curves([{"step": step, "l1": 2.0 - 0.1 * step} for step in range(10)]).axes
+    assert axes.get_title() == "L1: from 2.00 to 1.10"
 
 
-def test_the_diagnosis_has_what_its_figures_ask_for(closing):
-    drafters = experiments.diagnosis()["drafters"]
-    assert figures.copied_names(drafters, "CPU") and figures.after_def(drafters[:4])
+def test_the_overlap_is_the_chance_of_acceptance(closing):
+    (axes,) = figures.overlap(torch.tensor([0.5, 0.5]), torch.tensor([0.2, 0.8])).axes
+    assert axes.get_title() == "overlap 0.70 = 1 - L1/2, with L1 = 0.60" and bars(axes)[0] == pytest.approx([0.2, 0.5])
+
+
+def test_lengths_stand_beside_one_another(closing):
+    (axes,) = figures.lengths_figure({"a": {"math": 1.0, "chat": 2.0}, "b": {"math": 3.0, "chat": 4.0}}).axes
+    assert bars(axes) == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_an_untrained_drafter_says_the_anchor_and_then_what_stands_in_no_text():

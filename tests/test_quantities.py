@@ -347,28 +347,6 @@ def reading(runners_up, mark):
     return Reading(torch.full((1, 6), mark), torch.empty(1, 6, 0), torch.stack([1 - second, second, torch.zeros(6)], -1)[None], 2)
 
 
-def test_the_strongest_dependence_of_the_likeliest_places(monkeypatch):
-    """Places 0 and 1 belong to the prompt, and nothing comes after the last: the likeliest runner-up counts for nothing there."""
-    readings = [reading([0.5, 0.5, 0.1, 0.4, 0.3, 0.5], mark=0), reading([0.5, 0.5, 0.45, 0.2, 0.1, 0.5], mark=1)]
-    dependence = {(0, 2): 0.25, (0, 3): 0.3, (0, 4): 0.4, (1, 2): 0.35, (1, 3): 0.25, (1, 4): 0.5}  # 0.25 is none
-    looked = []
-
-    def pairs(target, ids):
-        place = int(ids[0, 0]), ids.shape[1] - 1
-        looked.append(place)
-        strength = dependence[place]
-        return None, torch.tensor([[strength, 0.5 - strength], [0.5 - strength, strength]])
-
-    monkeypatch.setattr(multimodality, "target_pairs", pairs)
-    found, place = multimodality.strongest(None, readings, places=1)
-    assert sorted(looked) == [(0, 3), (1, 2)] and found is readings[1] and place == 2
-    looked.clear()
-    found, place = multimodality.strongest(None, readings, places=2)
-    assert sorted(looked) == [(0, 3), (0, 4), (1, 2), (1, 3)] and found is readings[0] and place == 4
-    found, place = multimodality.strongest(None, readings, places=3)
-    assert found is readings[1] and place == 4
-
-
 def test_joint_probabilities_of_the_next_two_tokens():
     target, _ = toy_models(vocab_size=VOCAB, gamma=GAMMA)
     ids = torch.tensor([[1, 2, 3]])
@@ -378,13 +356,6 @@ def test_joint_probabilities_of_the_next_two_tokens():
     for token, row in zip(first, joint):
         after = target.model(input_ids=torch.cat([ids, token.view(1, 1)], 1)).logits[0, -1].softmax(-1)
         torch.testing.assert_close(row, probs[token] * after, atol=1e-5, rtol=1e-4)
-
-
-def test_mutual_information_by_hand():
-    joint = torch.tensor([[0.3, 0.1], [0.1, 0.5]])
-    rows, columns = joint.sum(1).tolist(), joint.sum(0).tolist()
-    nats = sum(float(joint[i, j]) * np.log(float(joint[i, j]) / (rows[i] * columns[j])) for i in range(2) for j in range(2))
-    assert multimodality.mutual_information(joint) == approx(nats) == multimodality.mutual_information(7 * joint)
 
 
 def test_a_reading_is_of_prompt_and_answer():

@@ -1,5 +1,5 @@
-"""Checkers of lesson 06: pairs of feature and token, a chain of passes and its loss, what a round leaves in the cache, conditional
-acceptance."""
+"""Checkers of lesson 06: pairs of feature and token, a chain of passes and its loss, and what a
+round leaves in the cache."""
 
 import torch
 
@@ -333,63 +333,3 @@ check_after_round = Exercise(after_round, Step([(20, 7, 3), (20, 7, 0), (31, 5, 
         (lambda cached, gamma, accepted: (cached, gamma + 1), lambda cached, gamma, accepted: (cached, gamma)),
 }, "keep what was committed before the round, and enter the anchor and the accepted drafts.", two_numbers),
     also_right=(keep_first_pass,))
-
-
-def at_least(accepted, k):
-    """How many rounds accepted k drafts or more."""
-    return sum(a >= k for a in accepted)
-
-
-def reached(accepted, k):
-    """How many rounds came to position k."""
-    return at_least(accepted, k - 1)
-
-
-def shares(kept, among):
-    """An answer from two counts of (accepted, k)."""
-    return lambda accepted, gamma: [kept(accepted, k) / max(1, among(accepted, k)) for k in range(1, gamma + 1)]
-
-
-def conditional(accepted, gamma):
-    """Of the rounds that reached position k, the share that accepted it, [gamma]."""
-    return shares(at_least, reached)(accepted, gamma)
-
-
-def one_for_each(positions):
-    """Reads an answer to a question about so many positions, if it has as many values."""
-    def read(answer):
-        if len(answer) != positions:
-            raise Mistake(f"there are {len(answer)} values for {positions} positions; return one for each, 1 to gamma.")
-        return answer
-    return read
-
-
-check_conditional = Exercise(conditional, Step([([4, 0, 2, 1, 4, 0, 1, 3], 4)], {
-    "you divided by all rounds. That is the share that survives to k; divide by the rounds that reached k, those that "
-    "accepted at least k - 1.":
-        shares(at_least, lambda accepted, k: len(accepted)),
-    "you divided by all rounds and counted those that came to the position, not those that accepted it.":
-        shares(reached, lambda accepted, k: len(accepted)),
-    "off by one: position k is accepted where at least k drafts were, and reached where at least k - 1 were.":
-        shares(lambda accepted, k: at_least(accepted, k + 1), at_least),
-    "this is the share refused at k; one minus it is accepted.":
-        shares(lambda accepted, k: accepted.count(k - 1), reached),
-    "you counted rounds that accept exactly k; a round that accepts more has accepted position k as well.":
-        (shares(lambda accepted, k: accepted.count(k), reached), shares(lambda accepted, k: accepted.count(k), at_least)),
-    "you counted rounds that accept exactly k, and divided by all rounds; count those that accept at least k, among those "
-    "that accept at least k - 1.":
-        shares(lambda accepted, k: accepted.count(k), lambda accepted, k: len(accepted)),
-    "every value is 1: you divided the rounds that accepted position k by themselves; divide by the rounds that reached k, "
-    "those that accepted at least k - 1.":
-        shares(at_least, at_least),
-    "you divided by the first position's count every time.":
-        shares(at_least, lambda accepted, k: at_least(accepted, 1)),
-    "your values begin with a position 0, which every round keeps; the first draft has position 1.":
-        shares(reached, lambda accepted, k: at_least(accepted, k - 2)),
-    "there are 3 values for 4 positions; return one for each, 1 to gamma.":
-        lambda accepted, gamma: conditional(accepted, gamma)[:-1],
-}, "position k is reached where at least k - 1 drafts were accepted, and accepted where at least k were.", one_for_each(4)),
-    Step([([1, 2, 0, 2, 1], 3)], {
-        "there are 2 values for 3 positions; return one for each, 1 to gamma.":
-            lambda accepted, gamma: conditional(accepted, max(accepted)),
-    }, "some rounds reached position 3 here and none accepted it: its conditional acceptance is 0.", one_for_each(3)))

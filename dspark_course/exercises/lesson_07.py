@@ -1,11 +1,11 @@
-"""Checkers of lesson 07: possible anchors, the mask predicate, the confidence label, the losses, the refused drafts."""
+"""Checkers of lesson 07: the chance of acceptance, the loss, the mask predicate, the training loop, refusals, a head's loss."""
 
 import torch
-from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits, logsigmoid, pad
+from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits, logsigmoid
 
 from dspark_lite.decoding.rounds import Round
 
-from .checking import Exercise, Mistake, Step
+from .checking import Exercise, Mistake, Step, checker, finished
 
 
 def boolean(answer):
@@ -13,72 +13,6 @@ def boolean(answer):
     if torch.as_tensor(answer).dtype != torch.bool:
         raise Mistake(f"the answer is of type {torch.as_tensor(answer).dtype}; it must be boolean.")
     return answer
-
-
-def every_position(answer):
-    """A mask of type bool, shaped as SUPERVISED."""
-    shape, wanted = list(torch.as_tensor(answer).shape), list(SUPERVISED.shape)
-    if shape != wanted:
-        raise Mistake(f"for `supervised` of shape {wanted} your answer has shape {shape}; it must have a place for each position.")
-    return boolean(answer)
-
-
-def following(supervised):
-    """Whether the next position is supervised."""
-    return pad(supervised[:, 1:], (0, 1))
-
-
-def possible_anchors(supervised):
-    """Where an anchor may stand, boolean [B, n] like `supervised`."""
-    return supervised & following(supervised)
-
-
-def but_the_last(supervised):
-    """All supervised positions but the row's last."""
-    return supervised & (torch.arange(supervised.shape[1]) < supervised.shape[1] - 1)
-
-
-def whole_block(size):
-    """Anchors with `size` supervised tokens after them."""
-    return lambda s: torch.stack([pad(s[:, k:], (0, k)) for k in range(size + 1)]).all(0)
-
-
-def far_end(size):
-    """Supervised positions whose `size`-th next token is supervised."""
-    return lambda s: s & pad(s[:, size:], (0, size))
-
-
-def leaves_its_argument(function) -> None:
-    """Raises Mistake where `function` writes into the tensor that it is given."""
-    given = SUPERVISED.clone()
-    function(given)
-    if not torch.equal(given, SUPERVISED):
-        raise Mistake("the anchors are right, but your function changes `supervised` itself; put them into a new tensor.")
-
-
-SUPERVISED = torch.tensor([[0, 1, 0, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 0, 1, 1]]).bool()
-check_possible_anchors = Exercise(possible_anchors, Step([(SUPERVISED,)], {
-    "the last supervised token of a stretch has nothing supervised after it: its first slot would have no label.":
-        lambda s: s,
-    "you looked at the token before the anchor; the first slot predicts the one after it.":
-        (lambda s: s & pad(s[:, :-1], (1, 0)), lambda s: s & s.roll(1, 1)),
-    "the anchor itself must be supervised too: a block starts from a token of the answer.":
-        following,
-    "torch.roll wraps around: the last position has no successor, least of all the first token.":
-        (lambda s: s & s.roll(-1, 1), lambda s: s & s.roll(-1)),
-    "one of the two is not enough: the anchor and its successor must both be supervised.":
-        lambda s: s | following(s),
-    "positions are counted from 0 and the prompt is not supervised: these are all positions but the last.":
-        lambda s: torch.arange(s.shape[1]).expand_as(s) < s.shape[1] - 1,
-    "the answer is of type torch.float32; it must be boolean.":
-        lambda s: possible_anchors(s).float(),
-    "you left out the row's last position only; where an answer ends before the next prompt, its last token is no anchor either.":
-        but_the_last,
-    "one next token is enough: an anchor does not need a whole block of the answer after it.":
-        (whole_block(2), whole_block(4), whole_block(7), far_end(4), far_end(7)),
-    "for `supervised` of shape [2, 8] your answer has shape [2, 7]; it must have a place for each position.":
-        lambda s: s[:, :-1] & s[:, 1:],
-}, "an anchor is a supervised position whose successor is supervised.", every_position), manner=leaves_its_argument)
 
 
 def seeing(context, slots):
@@ -179,7 +113,7 @@ def distance(target_probs, draft_probs):
     return (target_probs - draft_probs).abs().sum(-1)
 
 
-def confidence_label(target_probs, draft_probs):
+def acceptance(target_probs, draft_probs):
     """The chance [...] that a draft token is accepted, of [..., V]."""
     return 1 - distance(target_probs, draft_probs) / 2
 
@@ -201,14 +135,14 @@ def kept(target_probs, draft_probs):
 
 IMPOSSIBLE_CASE = torch.tensor([[[0.6, 0.4, 0.0]], [[0.5, 0.5, 0.0]]]), torch.tensor([[[0.3, 0.7, 0.0]], [[1.0, 0.0, 0.0]]])
 LABEL_CASE = torch.tensor([[[0.5, 0.3, 0.2]], [[0.1, 0.1, 0.8]]]), torch.tensor([[[0.2, 0.3, 0.5]], [[0.1, 0.7, 0.2]]])
-check_label = Exercise(confidence_label, Step([LABEL_CASE, IMPOSSIBLE_CASE], {
+check_acceptance = Exercise(acceptance, Step([LABEL_CASE, IMPOSSIBLE_CASE], {
     "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.":
         lambda p, q: 1 - distance(p, q) / 4,
     "this is 1 - L1; every unit of probability that moves is counted twice in L1, so it must be halved.":
         lambda p, q: 1 - distance(p, q),
-    "this is the chance of a refusal; the label is one minus it.":
+    "this is the chance of a refusal; the chance of acceptance is one minus it.":
         lambda p, q: distance(p, q) / 2,
-    "this is the L1 distance itself; the label is 1 - L1 / 2.":
+    "this is the L1 distance itself; the chance is 1 - L1 / 2.":
         distance,
     "this is the sum of max(p, q); it must be the smaller of the two.":
         lambda p, q: torch.maximum(p, q).sum(-1),
@@ -249,18 +183,6 @@ def weighted_loss(losses, counted):
     return weighing(decay)(losses, counted)
 
 
-def block_by_block(losses, counted):
-    """Every block averaged by itself; an empty one is left out."""
-    filled = counted.any(-1)
-    return torch.stack([weighted_loss(*block) for block in zip(losses[filled, None], counted[filled, None])]).mean()
-
-
-def empty_as_zero(losses, counted):
-    """Every block averaged by itself; an empty one counts as 0."""
-    weights = decay(torch.arange(losses.shape[1]), counted)
-    return ((losses * weights).sum(-1) / weights.sum(-1).clamp(min=1e-9)).mean()
-
-
 def one_number(answer):
     """A tensor of one number, which `backward()` can begin from."""
     if not isinstance(answer, torch.Tensor):
@@ -270,52 +192,8 @@ def one_number(answer):
     return answer
 
 
-def not_nan(answer):
-    """A tensor that is a number although a block is empty."""
-    if one_number(answer).isnan().any():
-        raise Mistake(ZERO_BY_ZERO)
-    return answer
-
-
-def keeps_the_gradient(function) -> None:
-    """Raises Mistake where the losses cannot learn from what `function` returns."""
-    with torch.enable_grad():
-        if not function(LOSSES.clone().requires_grad_(), COUNTED.clone()).requires_grad:
-            raise Mistake("the value is right, but it has lost its gradient (.detach(), torch.tensor() or torch.no_grad() on the way).")
-
-
-ZERO_BY_ZERO = ("your answer is NaN: averaged by itself, a block without a slot that counts is 0 / 0; add all slots above and all "
-                "weights below, then divide once.")
 NO_TENSOR = "return a tensor, not a Python number (.item() or float() on the way?): nothing can be learned from a number."
-LOSSES = torch.rand(3, 7, generator=torch.Generator().manual_seed(0))
 COUNTED = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
-check_weighted_loss = Exercise(weighted_loss, Step([(LOSSES, COUNTED)], {
-    "you divided by how many slots count; divide by the sum of their weights, else the loss is no mean.":
-        weighing(decay, lambda weights, counted: counted),
-    "you divided by the number of all slots; only weights of slots that count belong below.":
-        weighing(decay, lambda weights, counted: torch.ones_like(weights)),
-    "slots that do not count are in the sum: they stand after the end of the answer and have no label.":
-        (weighing(decay_everywhere), weighing(decay_everywhere, lambda weights, counted: weights * counted)),
-    "the weights of slots that do not count are in the divisor; they belong on neither side.":
-        weighing(decay, lambda weights, counted: decay_everywhere(torch.arange(7), counted).expand_as(weights)),
-    "each block is averaged by itself and then all blocks alike; one with few slots would weigh as a full one.":
-        (block_by_block, empty_as_zero),
-    "you divided by the weights of one full block; add the weights of all slots that count, in all blocks.":
-        weighing(decay, lambda weights, counted: decay_everywhere(torch.arange(7), counted)),
-    ZERO_BY_ZERO:
-        lambda losses, counted: torch.stack([weighted_loss(*block) for block in zip(losses[:, None], counted[:, None])]).mean(),
-    "the decay is 7; the released drafts were trained with 4 (the paper writes gamma there).":
-        weighing(lambda position, counted: decay(position, counted, 7)),
-    "every position weighs the same; position k weighs exp(-(k - 1) / 4).":
-        weighing(lambda position, counted: counted),
-    "the weights grow with the position; the exponent is negative.":
-        weighing(lambda position, counted: decay(position, counted, -4)),
-    "this is the numerator; divide it by the sum of the weights.":
-        weighing(decay, lambda weights, counted: torch.ones(1)),
-    NO_TENSOR:
-        lambda *case: weighted_loss(*case).item(),
-}, "the loss is the sum of weight * loss over the slots that count, divided by the sum of these weights.", not_nan),
-    manner=keeps_the_gradient)
 
 
 def text_loss(log_q, p, tokens):
@@ -330,7 +208,7 @@ def target_loss(log_q, p, tokens):
 
 def constant_label(p, q):
     """The chance of acceptance, a constant for the optimiser."""
-    return confidence_label(p, q).detach()
+    return acceptance(p, q).detach()
 
 
 def losing(text=text_loss, match=target_loss, label=constant_label, mean=weighted_loss, read=lambda confidence: confidence,
@@ -412,7 +290,7 @@ def close(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 WRONG_GRADIENTS = {
     "the confidence's label moves the drafter: it is a constant for the optimiser, so detach it":
-        losing(label=confidence_label),
+        losing(label=acceptance),
     "its L1 term does not reach the drafter: you detached the distance itself; detach the label alone":
         losing(match=lambda *case: target_loss(*case).detach()),
     "its cross-entropy does not reach the drafter; detach the label alone":
@@ -432,7 +310,7 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         (losing(match=lambda log_q, p, tokens: (p * (p.log() - log_q)).sum(-1)),
          losing(match=lambda log_q, p, tokens: (log_q.exp() * (log_q - p.log())).sum(-1))),
     "the second loss is minus the chance of acceptance, half as steep as the L1 distance; take the distance itself.":
-        losing(match=lambda log_q, p, tokens: -confidence_label(p, log_q.exp())),
+        losing(match=lambda log_q, p, tokens: -acceptance(p, log_q.exp())),
     "the squares of the differences are not L1; take absolute values.":
         losing(match=lambda log_q, p, tokens: (p - log_q.exp()).square().sum(-1)),
     "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.":
@@ -465,28 +343,28 @@ check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
         losing(text=lambda log_q, p, tokens: text_loss(torch.log_softmax(log_q.exp(), -1), p, tokens)),
     "the confidence's label is not whether the drafter's likeliest token is the text's; it is the chance of acceptance.":
         losing(label=lambda p, q: (q.argmax(-1) == LOSS_CASE[2]).float()),
-    "the losses are plain means over all slots; average each with your weighted_loss.":
+    "the losses are plain means over all slots; average each with weighted_loss.":
         losing(mean=lambda losses, counted: losses.mean()),
     "the factors are typed in; take them from the argument `factors`, here they are others than the recipe's.":
         with_factors(cross_entropy=0.1, l1=0.9, confidence=1.0),
     "the sign of the cross-entropy is turned: -log q(x) is positive.":
         losing(text=lambda log_q, p, tokens: -text_loss(log_q, p, tokens)),
-    "every position weighs the same; use your weighted_loss.":
+    "every position weighs the same; use weighted_loss.":
         losing(mean=weighing(lambda position, counted: counted)),
-    "slots that do not count are in the sum; use your weighted_loss.":
+    "slots that do not count are in the sum; use weighted_loss.":
         losing(mean=weighing(decay_everywhere)),
-    "the decay is 7; it is 4, as in exercise 5.":
+    "the decay is 7; it is 4, as in weighted_loss.":
         losing(mean=weighing(lambda position, counted: decay(position, counted, 7))),
-    "you divided by how many slots count; divide by the sum of their weights, as in exercise 5.":
+    "you divided by how many slots count; divide by the sum of their weights, as weighted_loss does.":
         losing(mean=weighing(decay, lambda weights, counted: counted)),
-    "the cross-entropy is a plain mean over all slots; average it with your weighted_loss, as the others.":
+    "the cross-entropy is a plain mean over all slots; average it with weighted_loss, as the others.":
         losing(text=lambda *case: text_loss(*case).mean().expand(COUNTED.shape)),
-    "one of the three losses has slots that do not count in its mean; give `counted` to your weighted_loss each time.":
+    "one of the three losses has slots that do not count in its mean; give `counted` to weighted_loss each time.":
         (losing(text=lambda *case: over_all(text_loss(*case))), losing(match=lambda *case: over_all(target_loss(*case))),
          losing(judge=lambda *case, reduction: over_all(binary_cross_entropy_with_logits(*case, reduction=reduction)))),
-    "the confidence's loss is a plain mean over all slots (without reduction=\"none\"); average it with your weighted_loss.":
+    "the confidence's loss is a plain mean over all slots (without reduction=\"none\"); average it with weighted_loss.":
         losing(judge=lambda logits, label, reduction: binary_cross_entropy_with_logits(logits, label).expand(COUNTED.shape)),
-    "a loss is one number before your weighted_loss gets it; reduction=\"none\" keeps one for each slot.":
+    "a loss is one number before weighted_loss gets it; reduction=\"none\" keeps one for each slot.":
         (losing(judge=averaged), losing(judge=averaged, mean=by_shape)),
     "the confidence is given as logits, not as probabilities; take F.binary_cross_entropy_with_logits.":
         losing(judge=binary_cross_entropy),
@@ -557,3 +435,127 @@ check_refusals = Exercise(refusals, Step([(REFUSED,), (WHOLE,), (ENDED,)], {
     "each entry is a pair: the refused draft and the token that stands there instead.":
         refusing(lambda one: one.draft_tokens[one.accepted]),
 }, "a round's refused draft is draft_tokens[accepted], and tokens[accepted] stands in its place, if both are there.", pairs_of_tokens))
+
+
+# The loop: what it does to one parameter, and which batches and rates it asks for.
+
+STEPS = 5
+FACTS = torch.tensor([[1.0, 0.5], [-0.5, 1.0], [0.3, -0.7], [1.5, 0.2], [-1.0, 0.4]])  # a batch per step: an input and what is wanted
+
+
+def rate_of(step):
+    """The learning rate of a step in the checker."""
+    return 0.1 / (step + 1)
+
+
+def training(rate=rate_of, batch=lambda step: step, clear=True, backward=True, move=True, early=False, told=torch.Tensor.item,
+             kind=torch.optim.AdamW):
+    """A training loop with one of its parts made in another way."""
+    def train(parameters, batch_at, loss_of, steps, rate_at):
+        optimiser, losses = kind(parameters), []
+        for step in range(steps):
+            for group in optimiser.param_groups:
+                group["lr"] = rate(step)
+            loss = loss_of(batch_at(batch(step)))
+            if clear:
+                optimiser.zero_grad()
+            if early:
+                optimiser.step()
+            if backward:
+                loss.backward()
+            if move and not early:
+                optimiser.step()
+            losses.append(told(loss))
+        return losses
+
+    return train
+
+
+train = training()
+WRONG_LOOPS = {
+    "the gradients add up from step to step: backward() adds to what is there, so clear them with zero_grad() before it":
+        training(clear=False),
+    "nothing moves: each step needs zero_grad(), then backward(), then step(), in this order":
+        (training(move=False), training(backward=False), training(early=True)),
+    "the learning rate is not set: write rate_at(step) into each group's \"lr\", at every step":
+        training(rate=lambda step: 0.001),
+    "the learning rate is set once; rate_at(step) is another at every step":
+        training(rate=lambda step: rate_of(0)),
+    "every step learns from the first batch; ask for batch_at(step)":
+        training(batch=lambda step: 0),
+    "the optimiser is Adam or SGD; AdamW also lets the weights decay a little":
+        (training(kind=torch.optim.Adam), training(kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1))),
+}
+
+
+def trained(function) -> tuple[list, torch.Tensor]:
+    """The losses that a loop returns, and where it leaves the parameter."""
+    weight = torch.nn.Parameter(torch.tensor([0.7, -0.4]))
+
+    def loss_of(batch):
+        return (weight[0] * batch[0] + weight[1] - batch[1]).square()
+
+    with torch.enable_grad():
+        losses = finished(function([weight], lambda step: FACTS[step], loss_of, STEPS, rate_of))
+    return losses, weight.detach().clone()
+
+
+@checker
+def check_train(learners):
+    """Checks a function like `train` by the losses it returns and by where it leaves a parameter."""
+    if not callable(finished(learners)):
+        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
+    (losses, weight), (right_losses, right_weight) = trained(learners), trained(train)
+    moved = not torch.allclose(weight, right_weight, atol=1e-6)
+    for sentence, wrong in WRONG_LOOPS.items() if moved else ():
+        if any(torch.allclose(weight, trained(one)[1], atol=1e-6) for one in (wrong if isinstance(wrong, tuple) else (wrong,))):
+            raise Mistake(f"{sentence}.")
+    if moved:
+        raise Mistake("the parameter does not end where AdamW leads it: per step set the rate, compute the loss of that step's batch, clear, "
+                      "backward, step.")
+    if not isinstance(losses, (list, tuple)) or len(losses) != STEPS:
+        raise Mistake(f"the training is right; return the losses as a list, one for each of the {STEPS} steps.")
+    if any(isinstance(loss, torch.Tensor) for loss in losses):
+        raise Mistake("the training is right, but the losses are tensors, and each keeps its whole graph in memory; .item() makes a number.")
+    if not torch.allclose(torch.tensor(losses), torch.tensor(right_losses), atol=1e-6):
+        raise Mistake("the training is right, but these are not the losses of the steps, in their order.")
+
+
+# A head alone, on a backbone that is a constant.
+
+HEAD_TABLE = torch.randn(5, 5, generator=torch.Generator().manual_seed(8))
+HEAD_BATCH = (*LOSS_CASE[:2], torch.randint(5, (3, 8), generator=torch.Generator().manual_seed(9)), COUNTED)  # base, wanted, tokens, counted
+
+
+def losing_head(before=lambda tokens: tokens[:, :-1], label=lambda tokens: tokens[:, 1:], sign=1.0, factors=(0.1, 0.9)):
+    """A head's loss in which the token before or the label of a slot, the bias or the factors may be wrong."""
+    def loss(backbone, biases, batch):
+        base, wanted, tokens, counted = backbone(batch)
+        logits = base + sign * biases(before(tokens)) if sign else base
+        return dspark_loss(logits, wanted, label(tokens), counted, torch.zeros(counted.shape), {
+            "cross_entropy": factors[0], "l1": factors[1], "confidence": 0.0})
+
+    return loss
+
+
+head_loss = losing_head()
+check_head_loss = Exercise(head_loss, Step([(lambda batch: HEAD_BATCH, lambda previous: HEAD_TABLE[previous], None)], {
+    "the head is given the token that the slot predicts; it reads the one before, tokens[:, :-1].":
+        losing_head(before=lambda tokens: tokens[:, 1:]),
+    "each slot is scored on the token before it; it predicts the next one, tokens[:, 1:].":
+        losing_head(label=lambda tokens: tokens[:, :-1]),
+    "every slot is given the anchor; slot k reads the token before it.":
+        losing_head(before=lambda tokens: tokens[:, :1].expand(-1, tokens.shape[1] - 1)),
+    "the bias is missing, so the head has nothing to learn from; add it to the base logits.":
+        losing_head(sign=0.0),
+    "the bias is subtracted; it is added to the base logits.":
+        losing_head(sign=-1.0),
+    "the two factors are exchanged: 0.1 of cross-entropy, 0.9 of L1.":
+        losing_head(factors=(0.9, 0.1)),
+    "the factors are missing: 0.1 of cross-entropy, 0.9 of L1.":
+        losing_head(factors=(1.0, 1.0)),
+    "the L1 distance is missing.":
+        losing_head(factors=(0.1, 0.0)),
+    "the cross-entropy is missing.":
+        losing_head(factors=(0.0, 0.9)),
+}, "the loss is dspark_loss of base logits + biases after tokens[:, :-1], scored on tokens[:, 1:], with factors 0.1, 0.9 and 0.", one_number))

@@ -1,4 +1,5 @@
-"""The ledger as a forest plot: each margin of each claim, ours with its interval and the paper's, and the verdict."""
+"""The ledger as forest plots, one for each part of the paper: each margin of each claim, ours with its interval and the paper's, and
+the verdict."""
 
 from textwrap import wrap
 from typing import NamedTuple
@@ -13,9 +14,14 @@ PANELS = {  # title: (what its margins are multiplied by, linear within, ticks),
     "percentage points: shares of drafts, calibration": (100, 10, (-10, -5, 0, 5, 10, 20, 50)),
     "tokens": (1, 2, (0, 0.5, 1, 1.5, 2)),
 }
-VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ does not", RED),
+PARTS = {  # part: (its title, how the sections of its claims begin)
+    "drafts": ("Sections 4.2 to 4.3.2: drafts that are accepted longer", ("4.2", "4.3.1", "4.3.2")),
+    "confidence": ("Section 4.3.3: confidence", ("4.3.3",)),
+    "serving": ("Section 5 and Appendix A: serving", ("5", "abstract", "A")),
+}
+VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ the other way round", RED),
             ledger.UNTESTABLE: ("– not testable", GREY), ledger.MISSING: ("– not measured", GREY)}
-UNDECIDED = ("? cannot tell", GREY)  # of a claim that does not replicate though no margin is the other way round
+UNDECIDED = ("? we cannot tell", GREY)  # of a claim that does not replicate though no margin is the other way round
 KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, 95 % holds zero"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))
 WIDE = 50  # letters of a claim in a line
 LINE_INCHES = 0.14  # inches
@@ -30,25 +36,25 @@ class Row(NamedTuple):
     paper: float | None
 
 
-def forest():
-    """All claims by the unit of their margins; to the right of zero a claim holds, and the notes have the reasons."""
-    panels = dict(zip(PANELS, ledger.by_units()))
+def forest(part: str):
+    """The claims of a part of the paper by the unit of their margins; to the right of zero a claim holds, and the notes have the reasons."""
+    title, sections = PARTS[part]
+    by_unit = ([entry for entry in entries if entry.claim.section.startswith(sections)] for entries in ledger.by_units())
+    panels = {title: entries for title, entries in zip(PANELS, by_unit) if entries}
     heights = [sum(map(lines, entries)) for entries in panels.values()]
     fig, axes_of = figure(rows=len(panels), width=9.6, height=LINE_INCHES * (sum(heights) + 14) / len(panels), layout="none",
-                          gridspec_kw={"height_ratios": heights})
-    for axes, (title, entries) in zip(axes_of, panels.items()):
-        _draw_panel(axes, title, entries)
-    _head(fig, axes_of[0])
+                          squeeze=False, gridspec_kw={"height_ratios": heights})
+    for (axes,), (unit, entries) in zip(axes_of, panels.items()):
+        _draw_panel(axes, unit, entries)
+    _head(fig, axes_of[0][0], title)
     return fig
 
 
-def _head(fig, axes) -> None:
-    """How many claims replicate, the key, and room for what stands beside the panels."""
-    tested = [entry.verdict for entry in ledger.entries() if entry.verdict != ledger.UNTESTABLE]
+def _head(fig, axes, title: str) -> None:
+    """The part's title, the key, and room for what stands beside the panels."""
     inch = 1 / fig.get_figheight()
-    fig.subplots_adjust(left=0.49, right=0.86, top=1 - 0.85 * inch, bottom=0.4 * inch, hspace=0.14)
-    fig.suptitle(f"{tested.count(ledger.REPLICATES)} of {len(tested)} claims replicate in miniature: all their margins lie right of zero",
-                 x=0.02, ha="left", y=1 - 0.08 * inch, va="top")
+    fig.subplots_adjust(left=0.49, right=0.84, top=1 - 0.85 * inch, bottom=0.4 * inch, hspace=0.14)
+    fig.suptitle(title, x=0.02, ha="left", y=1 - 0.08 * inch, va="top")
     handles = [axes.plot([], [], linestyle="", marker=marker, color=colour, markersize=5, label=label,
                          **({"markerfacecolor": "none"} if marker == "D" else {}))[0] for marker, colour, label in KEY]
     fig.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.01, 1 - 0.33 * inch), ncols=len(KEY), fontsize=8)

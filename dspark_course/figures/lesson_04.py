@@ -93,43 +93,43 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
     for layer in range(layers):  # the target, its first layer below
         y, high = bottom + height * (layer + 0.5) / layers, height / layers
         tapped = layer in taps
-        _tower_box(axes, 1.25, y, 1.9, 0.8 * high, CONTEXT if tapped else "#E4E4E4", size=7.5, letters="white",
+        tower_box(axes, 1.25, y, 1.9, 0.8 * high, CONTEXT if tapped else "#E4E4E4", size=7.5, letters="white",
              text=f"layer {layer}" if tapped else "")
         if tapped:
-            _arrow(axes, (2.22, y), (3.1, -2.7 + 0.25 * (2 * list(taps).index(layer) / max(1, len(taps) - 1) - 1)), CONTEXT)
-    _tower_box(axes, 1.25, -0.95, 1.9, 0.3, "#E4E4E4", "LM head", letters=BLACK)
-    _tower_box(axes, 1.25, -4.5, 1.9, 0.3, "white", "committed tokens", letters=BLACK)
-    _tower_box(axes, 3.95, -2.7, 1.65, 0.85, CONTEXT, "side by side,\nmixed by $W_c$,\nnormed", letters="white")
+            arrow(axes, (2.22, y), (3.1, -2.7 + 0.25 * (2 * list(taps).index(layer) / max(1, len(taps) - 1) - 1)), CONTEXT)
+    tower_box(axes, 1.25, -0.95, 1.9, 0.3, "#E4E4E4", "LM head", letters=BLACK)
+    tower_box(axes, 1.25, -4.5, 1.9, 0.3, "white", "committed tokens", letters=BLACK)
+    tower_box(axes, 3.95, -2.7, 1.65, 0.85, CONTEXT, "side by side,\nmixed by $W_c$,\nnormed", letters="white")
     axes.text(3.95, -3.3, "context vectors, one per token:\nread, never asked", ha="center", va="top", fontsize=8, color=CONTEXT)
     wide = 3.9 / gamma
     for layer in range(draft_layers):
         y = bottom + height * (layer + 0.5) / draft_layers
-        _tower_box(axes, 7.6, y, 3.9, 0.62 * height / draft_layers, BLOCK, f"draft layer {layer}: every slot sees the context and all slots",
+        tower_box(axes, 7.6, y, 3.9, 0.62 * height / draft_layers, BLOCK, f"draft layer {layer}: every slot sees the context and all slots",
                    letters=BLACK)
-        _arrow(axes, (4.8, -2.7), (5.62, y), CONTEXT)
-        _arrow(axes, (7.6, y + 0.31 * height / draft_layers), (7.6, y + (0.67 if layer < draft_layers - 1 else 0.58) * height / draft_layers), GREY)
+        arrow(axes, (4.8, -2.7), (5.62, y), CONTEXT)
+        arrow(axes, (7.6, y + 0.31 * height / draft_layers), (7.6, y + (0.67 if layer < draft_layers - 1 else 0.58) * height / draft_layers), GREY)
     axes.text(5.2, -1.55, "keys and\nvalues", ha="center", fontsize=8, color=CONTEXT)
     for slot in range(gamma):
         x = 5.65 + wide * (slot + 0.5)
-        _tower_box(axes, x, -4.5, wide - 0.06, 0.3, BLACK if slot == 0 else "white", "anchor" if slot == 0 else "mask", size=min(8, 13.5 * wide),
+        tower_box(axes, x, -4.5, wide - 0.06, 0.3, BLACK if slot == 0 else "white", "anchor" if slot == 0 else "mask", size=min(8, 13.5 * wide),
              letters="white" if slot == 0 else GREY)
-        _tower_box(axes, x, -0.5, wide - 0.06, 0.3, "white", f"draft {slot + 1}", edge=BLOCK, size=min(8, 13.5 * wide), letters=BLACK)
+        tower_box(axes, x, -0.5, wide - 0.06, 0.3, "white", f"draft {slot + 1}", edge=BLOCK, size=min(8, 13.5 * wide), letters=BLACK)
         for start in (-4.33, -0.8):
-            _arrow(axes, (x, start), (x, start + 0.16), GREY)
-    _tower_box(axes, 7.6, -0.95, 3.9, 0.3, "#E4E4E4", "LM head, the target's", letters=BLACK)
+            arrow(axes, (x, start), (x, start + 0.16), GREY)
+    tower_box(axes, 7.6, -0.95, 3.9, 0.3, "#E4E4E4", "LM head, the target's", letters=BLACK)
     for x, title in ((1.25, "target"), (7.6, "DFlash: one pass")):
         axes.text(x, -0.15, title, ha="center", va="center", fontsize=10.5, weight="bold")
     return fig
 
 
-def _tower_box(axes, x: float, y: float, width: float, height: float, face: str, text: str, letters: str, size: float = 8, edge: str = GREY) -> None:
+def tower_box(axes, x: float, y: float, width: float, height: float, face: str, text: str, letters: str, size: float = 8, edge: str = GREY) -> None:
     """A rounded box around x, y with a text in it."""
     axes.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.05", facecolor=face,
                                   edgecolor=edge, lw=1))
     axes.text(x, y, text, ha="center", va="center", fontsize=size, color=letters)
 
 
-def _arrow(axes, start: tuple, end: tuple, colour: str) -> None:
+def arrow(axes, start: tuple, end: tuple, colour: str) -> None:
     """A thin arrow."""
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "lw": 1.1, "color": colour, "shrinkA": 0, "shrinkB": 0})
 

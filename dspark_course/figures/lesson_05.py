@@ -1,4 +1,4 @@
-"""Figures of lesson 05: what a sequential head corrects, of which rank it must be, and what it costs."""
+"""Figures of lesson 05: what a sequential head corrects, what it costs, and what it gains."""
 
 from .style import ALTERED, BLACK, BLUE, GREY, drafter_style, draw_estimates, figure, hollow, measured_on
 from .token_boxes import shown
@@ -22,19 +22,6 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
     panels[0].set_ylabel("accepted length (tokens per round;\nplain decoding has 1)")
     fig.suptitle(f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)\n"
                  "other targets and texts: compare gains, not heights", fontsize=8.5, color=BLACK)
-    return fig
-
-
-def by_rank(wasted: dict[int, float], squares: dict[int, float]):
-    """Of tables cut to a rank: the share of a pair map that is `wasted` with each, and the share of the table's `squares`
-    that it keeps; the title compares the two at the second rank."""
-    fig, axes = figure(width=6.0)
-    places, second = range(len(wasted)), list(wasted)[1]
-    axes.plot(places, list(squares.values()), color=GREY, marker="s", linestyle="--", label="of the table's squares, kept")
-    axes.plot(places, list(wasted.values()), color=BLUE, marker="o", label="of the pair map, wasted")
-    axes.set(xlabel="rank of the table", xticks=places, xticklabels=list(wasted), ylabel="share", ylim=(0, 1.02))
-    axes.set_title(f"rank {second} keeps {squares[second]:.0%} of the squares and wastes {wasted[second]:.0%} of the map", fontsize=10)
-    axes.legend(loc="center right")
     return fig
 
 

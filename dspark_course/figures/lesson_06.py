@@ -4,8 +4,32 @@ import numpy as np
 
 from dspark_lite.common.names import DRAFTER_LABELS
 from .positions import last_point
-from .style import BLACK, GREY, draw_estimates, draw_positions, drafter_style, figure, hollow, label_ends, measured_on
+from .lesson_04 import BLOCK, CONTEXT, arrow, tower_box
+from .style import BLACK, GREY, draw_positions, drafter_style, figure, hollow, label_ends, measured_on
 from .token_boxes import LETTERS, box_width, draw_box, inch_canvas
+
+
+def wirings():
+    """What one pass of Eagle3 (left) and of MTP-1 (right) reads, and where its output goes."""
+    fig, axes = inch_canvas(9.7, 3.7)
+    for left, title, feature, middle, upper in (
+            (0.3, "Eagle3: any number of passes", "feature $f_i$:\nseveral layers, mixed", "attention reads both side by side",
+             "its result is added to the feature, then the MLP"),
+            (5.65, "MTP-1: one pass", "$h_i$: the target's\nlast hidden state", "a matrix $M$ mixes both into one vector", "an ordinary layer")):
+        centre = left + 1.9
+        axes.text(centre, -0.15, title, ha="center", va="center", fontsize=10)
+        tower_box(axes, left + 0.9, -3.3, 1.7, 0.5, CONTEXT, feature, letters="white")
+        tower_box(axes, left + 2.9, -3.3, 1.7, 0.5, "white", "embedding of $x_{i+1}$,\nthe token after it", letters=BLACK)
+        for y, text, face in ((-2.4, middle, BLOCK), (-1.6, upper, BLOCK), (-0.8, "LM head: the draft $x_{i+2}$", "#E4E4E4")):
+            tower_box(axes, centre, y, 3.7, 0.4, face, text, letters=BLACK)
+        for x in (left + 0.9, left + 2.9):
+            arrow(axes, (x, -3.03), (x, -2.62), GREY)
+        for y in (-2.19, -1.39):
+            arrow(axes, (centre, y), (centre, y + 0.38), GREY)
+    axes.plot([4.02, 4.35, 4.35, 0.06, 0.06], [-1.6, -1.6, -3.62, -3.62, -3.3], color=BLOCK, lw=1.6)
+    arrow(axes, (0.06, -3.3), (0.36, -3.3), BLOCK)
+    axes.text(4.42, -2.6, "in the next pass\nthe output takes\nthe feature's place", ha="left", va="center", fontsize=8, color=BLACK)
+    return fig
 
 
 def chain_figure(lab, before: list[int], drafts: list[int]):
@@ -61,23 +85,6 @@ def label_lines(axes, ends: list[tuple]) -> None:
         axes.set_xlim(left=min(axes.get_xlim()[0], x - 1.6 if x < 1.5 else 1))
 
 
-def acceptance_panels(found: dict, titles: dict):
-    """Conditional acceptance by position, a panel per domain, {domain: {drafter: [Estimate or None]}}, with its title;
-    every panel names its lines, and all have one axis, which begins under the lowest interval."""
-    fig, panels = figure(len(found), width=4.0, sharey=True)
-    lowest = min(e.low for by_name in found.values() for estimates in by_name.values() for e in estimates if e is not None)
-    for axes, (domain, by_name) in zip(panels, found.items()):
-        aside = {name: 0.17 * (index - (len(by_name) - 1) / 2) for index, name in enumerate(by_name)}
-        for name, estimates in by_name.items():
-            draw_positions(axes, estimates, drafter_style(name), shift=aside[name])
-        axes.set_title(titles[domain], fontsize=10)
-        axes.set(ylim=(np.floor(10 * lowest) / 10, 1.02), xticks=range(1, max(map(len, by_name.values())) + 1))
-        axes.label_outer()
-        last = {name: last_point(estimates, drafter_style(name)) for name, estimates in by_name.items()}
-        label_lines(axes, [(x + aside[name], *rest) for name, (x, *rest) in last.items()])
-    return fig
-
-
 def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
     """Conditional acceptance by position as small multiples: here {domain: {drafter: [Estimate]}} in the upper row, the
     paper's {domain: {drafter: [value]}} in the lower. `best` says whose τ is largest, {domain: drafter} here and there."""
@@ -97,21 +104,18 @@ def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
     return fig
 
 
-def passes_figure(curves: dict[str, tuple[list, list]], live: list):
-    """Chance of acceptance by pass, {title: (with the target's features, with its own output)}, on one scale, and the
-    live rounds of the last panel's drafter [Estimate or None] with their intervals; titles say how far the lines end apart."""
+def passes_figure(curves: dict[str, tuple[list, list]]):
+    """Chance of acceptance by pass of two trainings, {title: (with the target's features, with its own output)}, on one scale; titles say
+    how far the lines end apart."""
     fig, panels = figure(len(curves), width=3.9, sharey=True)
     for axes, (title, (given, own)) in zip(panels, curves.items()):
         axes.plot(range(1, len(given) + 1), given, color=GREY, marker="s", linestyle="--")
         axes.plot(range(1, len(own) + 1), own, **drafter_style("eagle3"))
-        axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 1.0))
-        axes.set_title(f"{title}: last pass {given[-1] - own[-1]:.3f} below grey", fontsize=9.5)
-    draw_estimates(panels[-1], range(1, len(live) + 1), live, {"color": BLACK, "marker": "o", "linestyle": ":"})
-    named = (("colour: reads its own output", drafter_style("eagle3")["color"]), ("grey: reads the target's features", GREY),
-             ("dotted: live rounds", BLACK))
-    for axes in panels:
-        for line, (text, colour) in enumerate(named if axes is panels[-1] else named[:2]):
-            axes.text(0.05, 0.60 - 0.08 * line, text, transform=axes.transAxes, fontsize=8.5, color=colour)
+        axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 0.8))
+        axes.set_title(f"{title}: {own[-1] - given[-1]:+.2f} at pass {len(own)}", fontsize=10)
+        for line, (text, colour) in enumerate((("reads its own output", drafter_style("eagle3")["color"]),
+                                               ("reads the target's features", GREY))):
+            axes.text(0.05, 0.15 - 0.08 * line, text, transform=axes.transAxes, fontsize=8.5, color=colour)
     panels[0].set_ylabel("chance of acceptance")
     return fig
 

@@ -1,22 +1,10 @@
-"""Figures of lesson 07: packed blocks and who sees what in them, labels, weights, losses, and why a name was not copied."""
+"""Figures of lesson 07: overlap and pulls, what a position is worth, packed blocks, loss curves, what a head brings."""
 
 import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
 
-from .style import (BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, SKY, draw_positions, drafter_style, figure, label_ends,
-                    measured_on)
-
-# The drafters of the recorded diagnosis: those that are committed, and what each recipe adds to the one that it extends.
-CHANGES = {
-    "tiny-dspark": "the lab's DSpark", "tiny-dspark-rnn": "the lab's DSpark, RNN head", "tiny-dflash": "the lab's DFlash",
-    "diagnosis-0-shipped": "0  the lab's recipe, 381 updates", "diagnosis-1-width": "1  + first weights drawn for the width",
-    "diagnosis-2-cross-entropy-first": "2  + cross-entropy alone for 30 % of the time", "diagnosis-3-muon": "3  + Muon moves the matrices",
-    "diagnosis-3-muon-rnn": "3, with the RNN head", "diagnosis-4-all-anchors": "4  + every position is an anchor",
-    "diagnosis-4-all-anchors-rnn": "4, with the RNN head",
-    "diagnosis-5-full-length": "the cure",
-    "diagnosis-5-full-length-rnn": "the cure, with the RNN head",
-}
+from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, SKY, drafter_style, figure, label_ends
 
 
 def packing_picture(mask, anchors: list[int], length: int, learned: int | None = None):
@@ -52,44 +40,16 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int | None =
     return fig
 
 
-def who_notices(moved, places: list[int], anchors: list[int]):
-    """How much each block's hidden states move when one token of the text is changed: moved [P, K], by the changed
-    place and the block; white is not at all. A line stands before each block's anchor, a gap where places were left out."""
-    moved = torch.as_tensor(moved).float().cpu().T  # [K, P]
-    fig, axes = figure(width=8.2, height=0.5 * len(anchors) + 1.0)
-    image = axes.imshow(moved.numpy(), cmap="Blues", vmin=0, aspect="auto")
-    for column in (k for k in range(1, len(places)) if places[k] > places[k - 1] + 1):
-        axes.axvline(column - 0.5, color="white", linewidth=6)
-    for block, anchor in enumerate(anchors):
-        edge = sum(place < anchor for place in places) - 0.5
-        axes.plot([edge, edge], [block - 0.5, block + 0.5], color=RED, linewidth=2.5,
-                  label="right of it nothing may move the block" if block == 0 else None)
-        for column, value in enumerate(moved[block].tolist()):
-            axes.text(column, block, f"{value:.1f}" if value >= 0.05 else f"{value:.1g}", ha="center", va="center", fontsize=7,
-                      color="white" if value > 0.6 * moved.max() else BLACK)
-    axes.set(xticks=range(len(places)), xticklabels=places, yticks=range(len(anchors)),
-             yticklabels=[f"block {block + 1}, anchor {anchor}" for block, anchor in enumerate(anchors)],
-             xlabel="position of the changed token")
-    axes.tick_params(axis="x", rotation=90, labelsize=8)
-    axes.grid(False)
-    fig.colorbar(image, ax=axes, label="largest change")
-    future = torch.tensor(places)[None] >= torch.tensor(anchors)[:, None]  # [K, P]
-    axes.set_title(f"{int((moved[future] > 0).sum())} of {int(future.sum())} changes from an anchor on move its block", fontsize=10)
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside lower right", fontsize=8)
-    return fig
-
-
-def label_scatter(labels, accepted):
-    """The share of drawn drafts that were accepted against the label 1 - L1/2, a dot per slot, and the line 1 - TV/2."""
-    fig, axes = figure(width=4.4, height=4.0)
-    labels, accepted = (torch.as_tensor(values).float().cpu() for values in (labels, accepted))
-    axes.plot([0, 1], [0.5, 1], color=RED, linestyle="--")
-    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
-    axes.plot(labels, accepted, color=BLUE, marker="o", markersize=4, alpha=0.5, linestyle="", label="slots")
-    axes.text(0.3, 0.68, "1 − TV/2", color=RED, rotation=24)
-    axes.text(0.6, 0.48, "kept as often as the label says", color=GREY, rotation=45, ha="center", va="center", fontsize=8.5)
-    axes.set_title("the label is the share that is kept", fontsize=10)
-    axes.set(xlabel="label: 1 − L1/2", ylabel="share of drawn drafts accepted", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+def overlap(p, q):
+    """Two distributions [V] over a few tokens as bars; what they share is filled, and the title says how much that is."""
+    shared, places = torch.minimum(p, q), np.arange(len(p))
+    fig, axes = figure(width=5.6)
+    axes.bar(places, shared, 0.7, color=BLUE, label="shared: a draft is kept")
+    axes.bar(places, p - shared, 0.7, bottom=shared, facecolor="white", edgecolor=BLACK, hatch="///", label="target only: owed after a refusal")
+    axes.bar(places, q - shared, 0.7, bottom=shared, color=ORANGE, alpha=0.6, label="draft only: refused")
+    axes.set(xticks=places, xticklabels=[f"token {chr(ord('A') + place)}" for place in places], ylabel="probability")
+    axes.set_title(f"overlap {shared.sum():.2f} = 1 - L1/2, with L1 = {(p - q).abs().sum():.2f}", fontsize=10)
+    axes.legend(fontsize=8.5)
     return fig
 
 
@@ -112,55 +72,22 @@ def position_weight_figure(weights: dict[str, list[float]], reached: list[float]
     return fig
 
 
-def loss_curves(log: list[dict], others: dict[str, list[dict]] | None = None):
+def loss_curves(log: list[dict]):
     """One panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps; the
-    titles say where the means begin and end. The means of `others`, logs by their names, are laid over them."""
+    titles say where the means begin and end."""
     window = max(1, len(log) // 40)
     names = [name for name in log[0] if name != "step"]
     fig, panels = figure(len(names), width=3.6, height=2.9, squeeze=False)
     for axes, name in zip(panels[0], names):
-        values = np.array([entry[name] for entry in log])
-        axes.plot([entry["step"] + 1 for entry in log], values, color=SKY, linewidth=0.8, alpha=0.7, label="each step")
-        means = draw_means(axes, log, name, window, BLUE, f"mean of {window}")
-        for (label, other), colour in zip((others or {}).items(), (ORANGE, BLACK, RED)):
-            draw_means(axes, other, name, window, colour, label)
+        values, steps = np.array([entry[name] for entry in log]), [entry["step"] + 1 for entry in log]
+        means = np.convolve(values, np.ones(window) / window, "valid")
+        axes.plot(steps, values, color=SKY, linewidth=0.8, alpha=0.7, label="each step")
+        axes.plot(steps[len(log) - len(means):], means, color=BLUE, label=f"mean of {window}")
         highest = max(1.2 * np.quantile(values, 0.98), 1.05 * means[0])  # single steps may be far off
         axes.set_title(f"{name.replace('_', '-').replace('l1', 'L1')}: from {means[0]:.2f} to {means[-1]:.2f}", fontsize=10)
         axes.set(xlabel="step", ylim=(0, highest))
     panels[0][0].set_ylabel("loss")
     panels[0][0].legend(fontsize=8.5)
-    return fig
-
-
-def draw_means(axes, log: list[dict], name: str, window: int, colour: str, label: str) -> np.ndarray:
-    """Draws the means of a loss over `window` steps each and returns them; of a log without this loss there are none."""
-    values = np.array([entry[name] for entry in log if name in entry])
-    means = np.convolve(values, np.ones(window) / window, "valid") if len(values) >= window else values
-    axes.plot([entry["step"] + 1 for entry in log][len(log) - len(means):], means, color=colour, label=label)
-    return means
-
-
-def missing_name(positions: dict[str, list], names: list[str], chances: dict[str, list[float]]):
-    """Where a drafter fails: conditional acceptance by position on code, {drafter: [Estimate]}, and, after one `def`, the
-    chances [n] that "target" and the drafters give to some first tokens of the function's name."""
-    fig, (curve, bars) = figure(2, width=4.9)
-    for name, estimates in positions.items():
-        draw_positions(curve, estimates, drafter_style(name))
-    curve.set_title("code, by position (the axis begins at 0.7)", fontsize=10)
-    curve.set_ylim(0.7, 1.0)
-    label_ends(curve, [(len(estimates), estimates[-1].value, drafter_style(name)["label"], drafter_style(name)["color"])
-                       for name, estimates in positions.items()])
-    width = 0.8 / len(chances)
-    for index, (name, values) in enumerate(chances.items()):
-        colour, label = (BLACK, "target") if name == "target" else (DRAFTER_STYLES[name][0], drafter_style(name)["label"])
-        places = [k + width * (index - (len(chances) - 1) / 2) for k in range(len(names))]
-        bars.bar(places, values, width, color=colour, label=label)
-    bars.set(xticks=range(len(names)), ylabel="chance as the first token of the name", ylim=(0, 1.05))
-    bars.set_xticklabels(names, rotation=30, ha="right")
-    first = names[int(np.argmax(chances["target"]))]
-    bars.set_title(f"after `def` the target writes '{first}'", fontsize=10)
-    bars.grid(axis="x", visible=False)
-    bars.legend(fontsize=8.5)
     return fig
 
 
@@ -179,51 +106,15 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
     return fig
 
 
-def copied_names(drafters: list[dict], device: str):
-    """What changes to a training brought, a row for each of `drafters` as recorded in diagnosis.json: the chance
-    that the first and the second token of a function's name are accepted, and the L1 loss on the same answers."""
-    first, second = zip(*(drafter["name_acceptance"][:2] for drafter in drafters))
-    fig, axes = figure(width=8.4, height=0.36 * len(drafters) + 1.5)
-    axes.hlines(range(len(drafters)), first, second, color=GREY, linewidth=1)
-    axes.plot(first, range(len(drafters)), "o", color=BLUE, label="first token of the name")
-    axes.plot(second, range(len(drafters)), "o", color=BLUE, markersize=11, markerfacecolor="none", label="second token")
-    for row, drafter in enumerate(drafters):
-        axes.text(1.06, row, f"{drafter['held_out_losses']['l1']:.3f}", va="center", fontsize=9)
-    axes.text(1.06, -0.85, "L1 loss", va="center", fontsize=8.5, color=GREY)
-    axes.set(yticks=range(len(drafters)), xlim=(0, 1.03), ylim=(len(drafters) - 0.5, -0.6), xlabel="chance that the draft is accepted")
-    axes.set_yticklabels([CHANGES[drafter["drafter"]] for drafter in drafters])
-    axes.set_title(f"the first token of the name: from {first[0]:.2f} to {max(first):.2f}", fontsize=10, loc="left")
-    fig.legend(fontsize=8.5, loc="outside lower left", ncols=2)
-    measured_on(axes, device)
+def lengths_figure(lengths: dict[str, dict[str, float]]):
+    """Tokens per round, {whose: {domain: value}}, as groups of bars by domain; the middle one's colour stands between its neighbours'."""
+    fig, axes = figure(width=5.6, height=2.8)
+    domains, width = list(next(iter(lengths.values()))), 0.8 / len(lengths)
+    colours = (DRAFTER_STYLES["dflash"][0], GREY, DRAFTER_STYLES["dspark"][0])
+    for index, (name, found) in enumerate(lengths.items()):
+        places = np.arange(len(domains)) + (index - (len(lengths) - 1) / 2) * width
+        bars = axes.bar(places, [found[domain] for domain in domains], 0.92 * width, color=colours[index % 3], label=name)
+        axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
+    axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per round, τ")
+    axes.legend(fontsize=8.5, loc="lower right")
     return fig
-
-
-def after_def(drafters: list[dict], turn: float | None = None):
-    """Some drafters of diagnosis.json: left the chance of acceptance by position in blocks that begin after `def`,
-    right the L1 loss while they were trained, for those that have a log; a dashed line is where the others ended, on the
-    held-out answers. A dotted line stands at `turn`, a share of the training."""
-    fig, (position, loss) = figure(2, width=4.6)
-    ends = {position: [], loss: []}
-    for index, (drafter, colour, marker) in enumerate(zip(drafters, (ORANGE, BLUE, BLACK, GREY), "^oDs")):
-        label, by_position = CHANGES[drafter["drafter"]].strip("+ "), drafter["position_acceptance"]
-        position.plot(range(1, len(by_position) + 1), by_position, color=colour, marker=marker, markersize=9 - 2 * index)
-        ends[position].append((len(by_position), by_position[-1], label, colour))
-        ends[loss].append((1.0, draw_l1(loss, drafter, colour, marker), label, colour))
-    if turn is not None:
-        loss.axvline(turn, color=GREY, linestyle=":", linewidth=1)
-    position.set(xlabel="position after `def`", ylabel="chance of acceptance", ylim=(0, 1.02), xticks=range(1, len(by_position) + 1))
-    loss.set(xlabel="share of the training", ylabel="L1 loss", ylim=(0, None), xlim=(0, 1))
-    for axes, some in ends.items():
-        label_ends(axes, some)
-    return fig
-
-
-def draw_l1(axes, drafter: dict, colour: str, marker: str) -> float:
-    """Draws a drafter's L1 loss over its training and returns the last; without a log it is the line of the held-out loss."""
-    curve = drafter["loss_curve"]
-    if not curve:
-        axes.axhline(drafter["held_out_losses"]["l1"], color=colour, linestyle="--", linewidth=1)
-        return drafter["held_out_losses"]["l1"]
-    steps = np.array(curve["step"]) / max(curve["step"])
-    axes.plot(steps, curve["l1"], color=colour, marker=marker, markevery=len(steps) - 1)
-    return curve["l1"][-1]

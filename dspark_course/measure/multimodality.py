@@ -1,4 +1,4 @@
-"""Where two phrasings are equally likely: pairs of adjacent tokens that depend on each other (lessons 04 and 05)."""
+"""Where slots that draw apart waste most: pairs of adjacent tokens that depend on each other (lessons 04 and 05)."""
 
 from typing import NamedTuple
 
@@ -38,24 +38,6 @@ def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tenso
     return first, first_probs[:, None] * probabilities(step.logits[:, -1], 1.0)
 
 
-def mutual_information(joint: torch.Tensor) -> float:
-    """Nats that the first token (row) tells about the second (column), for a joint [rows, columns] of any sum."""
-    joint = joint / joint.sum()
-    independent = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
-    return torch.special.xlogy(joint, joint / independent.clamp(min=torch.finfo(joint.dtype).tiny)).sum().item()
-
-
-def block_verdict(drafted: torch.Tensor, first: torch.Tensor, joint: torch.Tensor) -> str:
-    """What becomes of a drafted block's first two tokens, by the `target_pairs` at its place.
-
-    "fits" if the second has 1 % or more after the first; "mixed" if it has less, but more than 2 % whichever of the likely
-    first tokens comes; "neither" else, and where the first is none of the likely ones.
-    """
-    row = joint[first == drafted[0]].sum(0)  # [V], zero where the first token is none of the likely ones
-    together, alone = row[drafted[1]] / row.sum(), joint[:, drafted[1]].sum()  # together is NaN there, and no comparison holds
-    return "fits" if together >= 0.01 else "mixed" if together < 0.01 and alone > 0.02 else "neither"
-
-
 def wasted(joint: torch.Tensor) -> float:
     """The share of two independent slots' pairs, each slot with the right chances, that the target hardly writes (below
     0.5 %): for a joint [rows, columns] of any sum."""
@@ -67,7 +49,7 @@ def colliding(lab, readings: list[Reading], places: int = 8) -> tuple[Reading, i
     """The reading and the place of an anchor in it after which two independent slots waste most; a place where whole words
     collide goes before one where parts of words do.
 
-    Candidates are those of `strongest`.
+    Candidates: the `places` positions of each answer with the most probable runner-up token.
     """
     def begins_word(token: int) -> bool:
         text = lab.tokenizer.decode([token])
@@ -82,18 +64,4 @@ def colliding(lab, readings: list[Reading], places: int = 8) -> tuple[Reading, i
             of_words = (joint[whole[first]][:, whole].sum() / joint.sum()).item()
             tried.append((of_words > 0.95, wasted(joint), number, place))
     *_, number, place = max(tried)
-    return readings[number], place
-
-
-def strongest(target, readings: list[Reading], places: int = 4) -> tuple[Reading, int]:
-    """The reading and the place of an anchor in it after which the next two tokens depend most on each other.
-
-    Candidates: the `places` positions of each answer with the most probable runner-up token.
-    """
-    tried = []
-    for number, reading in enumerate(readings):
-        second_best = reading.probs[0, reading.start:-1].topk(2, -1).values[:, 1]
-        for place in (reading.start + second_best.topk(places).indices).tolist():
-            tried.append((mutual_information(target_pairs(target, reading.ids[:, :place + 1])[1]), number, place))
-    _, number, place = max(tried)
     return readings[number], place
