@@ -123,7 +123,7 @@ def fill_in(notebook, outputs, lesson, root):
         cell.source, unfilled = fill(cell.source, values)
         wrong += [f"cell {number}: {sentence}" for sentence in unfilled]
     if unused := own.keys() - names:
-        elsewhere = [path.read_text(encoding="utf-8") for path in [*root.glob("notebooks/src/*.py"), *pages(root)]]
+        elsewhere = [path.read_text(encoding="utf-8") for path in [*root.glob("notebooks/src/**/*.py"), *pages(root)]]
         unused -= {name.partition(".")[2] for text in elsewhere for name in quotes(text) if name.startswith(f"{lesson[:2]}.")}
     wrong += [f"no text uses `{name}`, which a cell glues" for name in sorted(unused)]
     return [f"{lesson}, {sentence}" for sentence in wrong]

@@ -1,8 +1,8 @@
 """Build the notebooks from their py:percent sources: generate, execute, fill the numbers into the text, keep the outputs.
 
 `python scripts/notebooks.py build` writes notebooks/NN_name.ipynb and notebooks/solutions/NN_name.ipynb for every
-notebooks/src/NN_name.py, and the values in README.md and the pages (scripts/fill.py says how a text names them). It tries every
-lesson, prints the sentences that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its
+notebooks/src/NN_name.py, notebooks/more/name.ipynb, which has no exercises and one edition, for every notebooks/src/more/name.py,
+and the values in README.md and the pages (scripts/fill.py says how a text names them). It tries every lesson, prints the sentences that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its
 sources and executes nothing. `--inputs-only` writes text, comments and imports anew and keeps the outputs.
 """
 
@@ -31,6 +31,7 @@ from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT, write_text
 
 SOURCES = ROOT / "notebooks" / "src"
+MORE = "more"  # the folder, of sources and of notebooks, of what stands beside the lessons
 MEASURED = ROOT / "assets" / "measurements" / "lessons.json"
 DIFFICULTIES = ("easy", "medium", "hard")
 SIZE_LIMIT = 700_000  # bytes a committed notebook stays under, so that GitHub shows it
@@ -133,6 +134,24 @@ def lesson_sources(only=None):
     return chosen
 
 
+def more_sources():
+    """Return the source paths of what stands beside the lessons, in the order of their names."""
+    return sorted((SOURCES / MORE).glob("*.py"))
+
+
+def chosen_sources(only=None):
+    """Return the sources of `only`, a lesson's two digits or the name of a notebook beside the lessons; all for None."""
+    beside = more_sources()
+    if only is None:
+        return lesson_sources() + beside
+    return [source for source in beside if source.stem == only] or lesson_sources(only)
+
+
+def is_beside(source):
+    """Return whether a source stands beside the lessons."""
+    return source.parent.name == MORE
+
+
 def tags(cell):
     """Return a cell's tags."""
     return cell.metadata.get("tags", [])
@@ -142,6 +161,8 @@ def read_cells(source):
     """Return a source's cells, checked: one header (first), one setup, exercises followed by their solutions, claims that are made."""
     cells = jupytext.read(source, fmt="py:percent").cells
     kinds = [next((t for t in tags(c) if t in ("header", "setup", "exercise", "solution")), "") for c in cells]
+    if is_beside(source) and {"exercise", "solution"} & set(kinds):
+        raise LessonError(f"{source.name}: a notebook beside the lessons has one edition, so none of its cells is an `exercise` or a `solution`.")
     if kinds.count("header") != 1 or kinds[0] != "header" or cells[0].cell_type != "markdown":
         raise LessonError(f"{source.name}: the first cell, and no other, must be markdown tagged `header`.")
     if not cells[0].source.startswith("# "):
@@ -181,8 +202,13 @@ def effort(cell):
 
 def notebook_path(source, solutions):
     """Return where the notebook of a source is kept."""
-    folder = ROOT / "notebooks" / ("solutions" if solutions else "")
+    folder = ROOT / "notebooks" / (MORE if is_beside(source) else "solutions" if solutions else "")
     return folder / f"{source.stem}.ipynb"
+
+
+def name_of(source):
+    """Return what `--only` calls a source."""
+    return source.stem if is_beside(source) else source.name[:2]
 
 
 def edition(source, solutions):
@@ -218,16 +244,17 @@ def generate(source, solutions):
     return notebook
 
 
-PAGE_LINK = re.compile(r"\]\((\w+\.md)")  # a page beside the lessons, one folder above the solutions
+PAGE_LINK = re.compile(rf"\]\((\w+\.md|{MORE}/\w+\.ipynb)")  # what stands beside the lessons, one folder above the solutions
 
 
 def header(cell, source, solutions):
     """Return the text of a lesson's first cell: title, badge, the link to the solutions or back, what the source says, time."""
     first, _, rest = cell.source.partition("\n")
-    path = f"notebooks/{'solutions/' if solutions else ''}{source.stem}.ipynb"
-    companion = f"[The lesson](../{source.stem}.ipynb)" if solutions else f"[Solutions](solutions/{source.stem}.ipynb)"
+    path = notebook_path(source, solutions).relative_to(ROOT).as_posix()
+    companion = f" · [The lesson](../{source.stem}.ipynb)" if solutions else f" · [Solutions](solutions/{source.stem}.ipynb)"
+    companion = "" if is_beside(source) else companion
     time = (f"To work through: {effort(cell)}. " if effort(cell) else "") + f"To run on a CPU: {minutes(source.stem)}."
-    return "\n\n".join(filter(None, [first, f"{badge(path)} · {companion}", rest.strip(), f"*{time}*"]))
+    return "\n\n".join(filter(None, [first, badge(path) + companion, rest.strip(), f"*{time}*"]))
 
 
 def code_cells(notebook):
@@ -344,7 +371,7 @@ def with_outputs(notebook, committed, lesson):
     pairs = zip_longest(*([cell for cell in one.cells if cell.cell_type == "code"] for one in (notebook, committed)))
     for number, (cell, before) in enumerate(pairs, start=1):
         if cell is None or before is None or computation(cell) != computation(before):
-            raise LessonError(f"{lesson}: code cell {number} is not the one that ran; execute it, with `build --only {lesson[:2]}`.")
+            raise LessonError(f"{lesson}: code cell {number} is not the one that ran; execute it, with `build --only`.")
         cell.outputs, cell.execution_count = before.outputs, before.execution_count
 
 
@@ -361,8 +388,9 @@ def write_notebook(path, notebook):
 
 
 def both_editions(sources):
-    """Return (source, solutions) for the student's notebook and the one with solutions of every source."""
-    return [(source, solutions) for source in sources for solutions in (False, True)]
+    """Return (source, solutions) for the student's notebook and the one with solutions of every source; beside the lessons there is
+    one."""
+    return [(source, solutions) for source in sources for solutions in ((False,) if is_beside(source) else (False, True))]
 
 
 def build(sources):
@@ -385,7 +413,7 @@ def build(sources):
                 built.append((source, solutions))
             except LessonError as error:
                 failures.append(str(error))
-    quoting = [source for source in lesson_sources() if quotes(source.read_text(encoding="utf-8"))]
+    quoting = [source for source in chosen_sources() if quotes(source.read_text(encoding="utf-8"))]
     return failures + write_inputs(dict.fromkeys(built + both_editions(quoting))) + fill_pages(ROOT)
 
 
@@ -396,7 +424,7 @@ def write_inputs(editions):
         path, lesson, notebook = notebook_path(source, solutions), edition(source, solutions), generate(source, solutions)
         try:
             if not path.exists():
-                raise LessonError(f"{lesson} was never executed; `build --only {lesson[:2]}` does it.")
+                raise LessonError(f"{lesson} was never executed; `build --only {name_of(source)}` does it.")
             with_outputs(notebook, nbformat.read(path, as_version=4), lesson)
             problems += fill_in(notebook, notebook, lesson, ROOT) + false_sentences(notebook, lesson)
             write_notebook(path, notebook)
@@ -431,8 +459,8 @@ def check(sources):
         problems += fill_in(notebook, committed, lesson, ROOT) + false_sentences(committed, lesson)
         if found := difference(committed, notebook):
             problems.append(f"{lesson}: {found}")
-    present = {*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("notebooks/solutions/*.ipynb")}
-    orphans = sorted(present - {notebook_path(*which) for which in both_editions(lesson_sources())})
+    present = {*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("notebooks/solutions/*.ipynb"), *ROOT.glob(f"notebooks/{MORE}/*.ipynb")}
+    orphans = sorted(present - {notebook_path(*which) for which in both_editions(chosen_sources())})
     problems += [f"{path.parent.name}/{path.name} has no source in notebooks/src" for path in orphans]
     return problems + fill_pages(ROOT, write=False)
 
@@ -444,10 +472,10 @@ def main(arguments=None):
     manner = parser.add_mutually_exclusive_group()
     manner.add_argument("--check", action="store_true", help="compare with the committed notebooks, execute nothing")
     manner.add_argument("--inputs-only", action="store_true", help="keep the outputs; refused where a cell computes something else")
-    parser.add_argument("--only", metavar="NN", help="one lesson, by its two digits")
+    parser.add_argument("--only", metavar="NN", help="one lesson, by its two digits, or the name of one beside them")
     options = parser.parse_args(arguments)
     try:
-        sources = lesson_sources(options.only)
+        sources = chosen_sources(options.only)
         if options.check:
             sentences = check(sources)
         elif options.inputs_only:

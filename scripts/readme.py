@@ -5,7 +5,7 @@ import json
 import sys
 
 import teaching
-from notebooks import ROOT, LessonError, badge, effort, lesson_sources, minutes, read_cells, title
+from notebooks import ROOT, LessonError, badge, effort, lesson_sources, minutes, more_sources, notebook_path, read_cells, title
 
 from dspark_lite.common.files import write_text
 from dspark_lite.common.formats import markdown
@@ -32,6 +32,15 @@ def lessons():
     if not any(row[3] for row in rows[2:]):
         rows = [[*row[:3], row[4]] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def beside():
+    """Return what stands beside the lessons as a markdown table: title, Colab badge, a person's minutes, a CPU's."""
+    lines = [["beside the lessons", "", "to work through", "to run on a CPU"], ["---"] * 4]
+    for source in more_sources():
+        path = notebook_path(source, False).relative_to(ROOT).as_posix()
+        lines.append([f"[{title(source)}]({path})", badge(path), effort(read_cells(source)[0]), minutes(source.stem)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def drafters():
@@ -83,7 +92,8 @@ def inspected():
 
 TABLES = {  # by page: (begin, end): what stands between them
     README: {("<!-- drafters: written by make notebooks -->", "<!-- end of drafters -->"): drafters,
-             ("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): lessons},
+             ("<!-- lessons: written by make notebooks -->", "<!-- end of lessons -->"): lessons,
+             ("<!-- beside: written by make notebooks -->", "<!-- end of beside -->"): beside},
     JUDGES_PAGE: {("<!-- judges: written by make judges -->", "<!-- end of judges -->"): judges},
     DRAFTS_PAGE: {("<!-- forms: written by make drafts -->", "<!-- end of forms -->"): forms,
                   ("<!-- inspected: written by make drafts -->", "<!-- end of inspected -->"): inspected},

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
 import nbformat
-from notebooks import KERNEL_SETTINGS, MEASURED, ROOT, LessonError, code_cells, execute
+from notebooks import KERNEL_SETTINGS, MEASURED, MORE, ROOT, LessonError, code_cells, execute
 from tqdm import tqdm
 
 from dspark_lite.common.files import write_json, write_text
@@ -127,12 +127,12 @@ def main(arguments=None):
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="keep the seconds in assets/measurements/lessons.json")
-    parser.add_argument("--only", nargs="+", metavar="NN", help="some lessons, by their two digits")
+    parser.add_argument("--only", nargs="+", metavar="NN", help="some lessons, by their two digits, or names beside them")
     options = parser.parse_args(arguments)
     if options.only and options.record:
         parser.error("--record measures all lessons; leave out --only.")
-    found = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-    paths = [path for path in found if not options.only or path.name[:2] in options.only]
+    found = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")) + sorted((ROOT / "notebooks" / MORE).glob("*.ipynb"))
+    paths = [path for path in found if not options.only or {path.name[:2], path.stem} & set(options.only)]
     if not paths:
         print("No such lesson in notebooks/; `make notebooks` writes them.", file=sys.stderr)
         return 1

@@ -15,7 +15,7 @@ from PIL import Image
 
 SOURCES = notebooks.lesson_sources()
 COMMITTED = sorted(
-    [*(notebooks.ROOT / "notebooks").glob("*.ipynb"), *(notebooks.ROOT / "notebooks/solutions").glob("*.ipynb")]
+    path for folder in ("notebooks", "notebooks/solutions", "notebooks/more") for path in (notebooks.ROOT / folder).glob("*.ipynb")
 )
 
 LESSON = """# %% [markdown] tags=["header"]
@@ -193,6 +193,39 @@ def test_notebooks_saved_by_colab_are_seen_and_built_anew(clone):
     assert notebooks.main(["build", "--check"]) == 1
     assert notebooks.main(["build"]) == 0
     assert notebooks.main(["build", "--check"]) == 0 and [path.read_bytes() for path in clone] == built
+
+
+BESIDE = LESSON.replace('# %% tags=["exercise"]\nanswer = None\n\n# %% tags=["solution"]\n', "# %%\n").replace("# # 07 A title", "# # A second look")
+
+
+def test_what_stands_beside_the_lessons_is_built_with_them_in_one_edition(clone):
+    source = notebooks.SOURCES / "more" / "a_second_look.py"
+    source.parent.mkdir()
+    source.write_text(BESIDE)
+    assert notebooks.main(["build", "--only", "a_second_look"]) == 0
+    (built,) = notebooks.ROOT.glob("notebooks/more/*.ipynb")
+    assert not any(path.exists() for path in clone) and notebooks.both_editions([source]) == [(source, False)]
+    notebook = nbformat.read(built, as_version=4)
+    assert notebook.cells[-1].outputs[0].text == "42\n" and "Solutions" not in notebook.cells[0].source
+    assert "blob/main/notebooks/more/a_second_look.ipynb" in notebook.cells[0].source
+    assert notebooks.main(["build"]) == 0 and notebooks.main(["build", "--check"]) == 0 and all(path.exists() for path in clone)
+    source.unlink()
+    assert notebooks.check(notebooks.chosen_sources()) == ["more/a_second_look.ipynb has no source in notebooks/src"]
+
+
+def test_an_exercise_beside_the_lessons_is_refused(clone, capsys):
+    source = notebooks.SOURCES / "more" / "a_second_look.py"
+    source.parent.mkdir()
+    source.write_text(LESSON)
+    assert notebooks.main(["build", "--only", "a_second_look"]) == 1
+    assert "has one edition" in capsys.readouterr().err
+
+
+def test_a_solution_links_what_stands_beside_the_lessons_from_one_folder_above(clone):
+    source = notebooks.lesson_sources()[0]
+    source.write_text(LESSON.replace("What you will learn.", "See [more](more/a_second_look.ipynb)."))
+    links = [notebooks.generate(source, solutions).cells[0].source for solutions in (False, True)]
+    assert "](more/a_second_look.ipynb)" in links[0] and "](../more/a_second_look.ipynb)" in links[1]
 
 
 def test_a_notebook_saved_by_colab_runs_as_it_is(clone):

@@ -9,8 +9,10 @@ import pytest
 
 ROOT = notebooks.ROOT
 SOURCES = notebooks.lesson_sources()
+BESIDE = notebooks.more_sources()
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "notebooks").glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "teaching").rglob("*.md")])
-COMMITTED = sorted([*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks/solutions").glob("*.ipynb")])
+LESSONS = sorted([*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks/solutions").glob("*.ipynb")])
+COMMITTED = LESSONS + sorted((ROOT / "notebooks/more").glob("*.ipynb"))
 EXERCISE = re.compile(r"^### Exercise (\d+) · (.+) \((code|think|open)\)$", re.M)
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 
@@ -102,7 +104,7 @@ def test_code_exercises_have_a_stub_and_the_others_fold_out_an_answer_or_a_hint(
 MOST_NAMES = 10
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+@pytest.mark.parametrize("source", SOURCES + BESIDE, ids=name_of)
 def test_a_lesson_opens_with_few_imports(source):
     """The first cell after the setup that imports anything; later cells import where a name first matters."""
     code = [cell.source for cell in notebooks.read_cells(source) if cell.cell_type == "code" and "setup" not in notebooks.tags(cell)]
@@ -112,7 +114,7 @@ def test_a_lesson_opens_with_few_imports(source):
 
 
 def test_lessons_and_solutions_lead_to_each_other():
-    for path in COMMITTED:
+    for path in LESSONS:
         header = nbformat.read(path, as_version=4).cells[0].source
         assert (f"](../{path.name})" if path.parent.name == "solutions" else f"](solutions/{path.name})") in header
 
@@ -160,8 +162,7 @@ def read_inside(tree) -> set[str]:
             and isinstance(name.ctx, ast.Load)} - {name for function in functions for name in bound(function)}
 
 
-@pytest.mark.parametrize("solutions", [False, True], ids=["lesson", "solutions"])
-@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+@pytest.mark.parametrize(("source", "solutions"), notebooks.both_editions(SOURCES + BESIDE))
 def test_a_cell_uses_names_that_earlier_cells_have_given(source, solutions):
     given, late, inside = {*dir(__builtins__), *__builtins__, "display"}, [], set()
     for cell in notebooks.code_cells(notebooks.generate(source, solutions)):

@@ -95,6 +95,15 @@ class CostTable:
         sizes = np.arange(1, self.max_batch_tokens + 1)
         return CostTable(sizes, 1 / lower_hull(sizes, 1 / self._by_size[1:].numpy()), origin=self.origin)
 
+    def in_buckets(self, sizes) -> "CostTable":
+        """What an engine pays that fills each pass up to the next of these `sizes`: the speed of that size, for every batch up to
+        the largest that the table covers."""
+        held = sorted(size for size in sizes if size <= self.max_batch_tokens)
+        if not held or held[0] < 1:
+            raise RequestError(f"no size of {list(sizes)} lies between 1 and {self.max_batch_tokens}, the batches that the cost table covers")
+        begins = [1, *(size + 1 for size in held[:-1])]  # the smallest batch that is filled up to each size
+        return CostTable(begins, [self.sps(1, size) for size in held], held[-1], self.origin)
+
     def save(self, path: Path | str) -> None:
         """Writes SGLang's file; the fields of the origin are ours, and SGLang passes over them."""
         fields = {"sample_batch_tokens": self.batch_tokens.tolist(),

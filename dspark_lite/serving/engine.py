@@ -52,7 +52,8 @@ class Answer(Generation):
 class StepReport:
     """One step: the `requests` of its round, the tokens `verified` in it (anchors included) and those of `padding`, drafts
     `proposed` for verification and `accepted`, tokens `committed` to answers; the requests `admitted` before it, each with a
-    first token, and their prompt tokens `prefilled`; the `seconds` of each of STEP_PARTS; the `answers` that ended."""
+    first token, and their prompt tokens `prefilled`; the `seconds` of each of STEP_PARTS; the tokens `written` to each
+    request, by id; the `answers` that ended."""
 
     requests: int = 0
     verified: int = 0
@@ -63,6 +64,7 @@ class StepReport:
     admitted: int = 0
     prefilled: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEP_PARTS, 0.0))
+    written: dict[int, list[int]] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)
 
 
@@ -139,6 +141,7 @@ class _Batch:
         self.target, self.drafter = engine.target, engine.drafter
         self.temperature, self.rule = engine.temperature, engine.rule
         self.store, self.contexts, self.padded, self.block = engine.store, engine.contexts, engine.padded, engine.gamma
+        self.buckets = engine.buckets
         self.slots, self.starts = [one.slot for one in running], [one.length for one in running]
         self.state = self.contexts.drafting(self.slots, self.starts) if self.drafter else None
         self.anchor = torch.tensor([one.anchor for one in running], device=self.target.device)  # [R]
@@ -151,8 +154,10 @@ class _Batch:
         counts = np.array(lengths) + 1
         if self.padded:
             counts[:] = counts.max()
+        counts = padded_to(counts, next_size(self.buckets, counts.sum()), self.block + 1)
         self.layout = Layout(self.store, self.slots, self.starts, counts)
-        self.token_ids = torch.cat([self.anchor[:, None], drafts], 1)[self.layout.row, self.layout.offset]  # [N]
+        offset = self.layout.offset.clamp(max=drafts.shape[1])  # what pads a pass may be any token: nobody looks at it
+        self.token_ids = torch.cat([self.anchor[:, None], drafts], 1)[self.layout.row, offset]  # [N]
         step = ragged_step(self.target, self.token_ids, self.layout, self.drafter.taps if self.drafter else ())
         self.features = step.features  # [1, N, taps * H]
         return self.layout.by_request(step.logits[0])
@@ -167,12 +172,25 @@ class _Batch:
             self.drafter.extend(state, self.token_ids[None, kept], self.features[:, kept])
 
 
+def next_size(sizes, tokens: int) -> int:
+    """The smallest of the increasing `sizes` that holds so many tokens; where none does, `tokens` itself."""
+    return next((size for size in sizes if size >= tokens), int(tokens))
+
+
+def padded_to(counts: np.ndarray, size: int, most: int) -> np.ndarray:
+    """Tokens of each request [R] that together fill a pass of `size`, at most `most` of one; the first requests bring what is
+    lacking."""
+    spare = np.maximum(most - counts, 0)
+    return counts + np.clip(size - counts.sum() - (spare.cumsum() - spare), 0, spare)
+
+
 class Engine:
     """Serves requests with a target and a drafter (None: plain decoding) under a policy (None: whole blocks are verified).
 
     `slots` requests run at once, each in at most `capacity` positions, at one `temperature`; others wait, first come,
     first served, at most `most_waiting` of them. With `padded`, every request brings as many tokens to verification as
-    the longest does; the answers are the same. `rule` accepts in the place of `sampling.accept` (None). Call `submit`, then
+    the longest does, and with `buckets` a verification pass is filled up to the next of these sizes, as an engine that replays
+    recorded passes must; the answers are the same. `rule` accepts in the place of `sampling.accept` (None). Call `submit`, then
     `step` until `idle`.
 
     - More requests than slots: they wait. A full queue refuses the next with RequestError.
@@ -188,7 +206,7 @@ class Engine:
 
     def __init__(self, target, drafter=None, *, policy=None, slots: int = 8, capacity: int = 512, temperature: float = 0.0,
                  stop_token_ids=None, most_waiting: int | None = None, padded: bool = False,
-                 rule: Callable[..., Verdict] | None = None):
+                 buckets=(), rule: Callable[..., Verdict] | None = None):
         check_temperature(temperature)
         if slots < 1:
             raise RequestError(f"the engine has {slots} slots; it needs at least one")
@@ -197,7 +215,7 @@ class Engine:
                                "with generate")
         self.target, self.drafter, self.temperature, self.rule = target, drafter, temperature, rule
         self.taps, self.gamma = (drafter.taps, drafter.gamma) if drafter else ((), 0)
-        self.capacity, self.most_waiting, self.padded = capacity, most_waiting, padded
+        self.capacity, self.most_waiting, self.padded, self.buckets = capacity, most_waiting, padded, sorted(buckets)
         self.stop = stop_set(target, stop_token_ids)
         self.store = SlotStore(target.num_layers, slots, capacity, target.device)
         self.contexts = drafter_slots(drafter, slots, capacity, target.device) if drafter else None
@@ -318,7 +336,7 @@ class Engine:
         for one, outcome in zip(fresh, outcomes):
             self._slots[one.slot], answer = one, self._waiting.popleft()
             answer.admitted, answer.first_token, answer.prefill_seconds = reading, now, now - reading
-            self._write(one, outcome)
+            report.written[answer.id] = self._write(one, outcome)
         report.admitted, report.prefilled = len(fresh), len(token_ids)
 
     def _round(self, running: list[_Running], report: StepReport, watch: "_Watch") -> None:
@@ -341,6 +359,7 @@ class Engine:
         tokens, length = self._write(one, outcome), len(outcome.drafts)
         one.answer.rounds.append(Round(length, outcome.accepted, len(tokens), outcome.drafts, tokens,
                                        report.seconds["draft"], report.seconds["verify"]))
+        report.written.setdefault(one.answer.id, []).extend(tokens)
         report.verified += length + 1
         report.proposed += length
         report.accepted += outcome.accepted

@@ -1,0 +1,96 @@
+"""Zero-overhead scheduling (paper, section 5.2): while the device runs a step, the host works on the one before.
+
+A step's size must be known before the step begins, and then its confidences do not exist yet. So its budget comes from the
+confidences of two steps before, which the host has read and searched while the step in between was running. Which drafts fill
+the budget is decided within the step, by its own confidences. Here the device is a second thread; PyTorch's kernels let the
+first one work meanwhile.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import NamedTuple
+
+import torch
+
+from ..common.timing import clock
+from ..decoding.proposal import Proposal
+from ..scheduling.cost_table import Costs
+from ..scheduling.policies import global_optimum, survival, top_k
+from .engine import STEP_PARTS, Engine, StepReport
+
+
+class Event(NamedTuple):
+    """A piece of work in a lane ("device", "host"), the step that it belongs to, and when it began and ended in seconds."""
+
+    lane: str
+    part: str
+    step: int
+    began: float
+    ended: float
+
+
+class PlannedTopK:
+    """`LaggedTopK` in two halves: `plan` searches a budget, when the host finds time; the call spends the `budget` that it was given
+    (None: whole blocks) and keeps the survivals [R, g] of its step in `told`."""
+
+    def __init__(self, cost_table: Costs):
+        self.cost_table = cost_table
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets budget and survivals."""
+        self.budget: int | None = None
+        self.told: torch.Tensor | None = None
+
+    def plan(self, told: torch.Tensor) -> int:
+        """How many drafts to verify in all where the requests survive as these did, [R, g]: the optimum, without an early stop."""
+        return int(global_optimum(told, self.cost_table).sum())
+
+    def __call__(self, proposal: Proposal) -> torch.Tensor:
+        self.told = survival(proposal.confidence).cpu()
+        return top_k(self.told, self.told.numel() if self.budget is None else self.budget)
+
+
+def serve(engine: Engine, cost_table: Costs, deliver: Callable[[StepReport], object], *, overlapped: bool = True) -> list[Event]:
+    """Steps the engine until it is idle and returns what was done when.
+
+    `deliver(report)` is the host's other work with what a step wrote: turning it into text, looking for stop strings, sending it
+    off. It leaves the engine alone, which may be in a step. It and the search for a budget are done while the next step runs or,
+    not `overlapped`, after it: the same work with the same results, one after another. What `deliver` raises ends the serving, when
+    the step under way has ended.
+    """
+    policy, budget, before, events = PlannedTopK(cost_table), None, None, []
+    engine.set_policy(policy)
+
+    def note(lane, part, step, began):
+        events.append(Event(lane, part, step, began, now := clock(engine.target.device)))
+        return now
+
+    def step(number):
+        began = clock(engine.target.device)
+        report = engine.step()
+        for part in STEP_PARTS:
+            ended = began + report.seconds[part]
+            events.append(Event("device", part, number, began, ended))
+            began = ended
+        return report
+
+    with ThreadPoolExecutor(1, "device") as device:
+        number = 0
+        while not engine.idle:
+            policy.budget, policy.told = budget, None
+            running = device.submit(step, number)
+            if not overlapped:
+                wait([running])
+            if before is not None:
+                report, told = before  # of step `number - 1`: the budget that comes of it is for step `number + 1`
+                began = clock(engine.target.device)
+                budget = None if told is None else policy.plan(told)
+                began = note("host", "plan", number - 1, began)
+                deliver(report)
+                note("host", "deliver", number - 1, began)
+            before = running.result(), policy.told
+            number += 1
+        if before is not None:
+            deliver(before[0])
+    return events
