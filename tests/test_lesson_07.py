@@ -58,7 +58,7 @@ def test_a_loss_is_judged_by_its_gradients_too(wrong, said, capsys):
     (lesson_07.check_train, lambda *case: lesson_07.train(*case)[-1:], "one for each of the 5 steps"),
     (lesson_07.check_train, lambda *case: lesson_07.train(*case)[::-1], "in their order"),
     (lesson_07.check_train, lambda *case: None, "Not done yet"), (lesson_07.check_train, 3, "takes the function itself"),
-    (lesson_07.check_train, lesson_07.training(rate=lambda step: 0.5), "does not end where AdamW leads it")])
+    (lesson_07.check_train, lesson_07.training(rate=lambda rate_at, step: 0.5), "does not end where AdamW leads it")])
 def test_a_right_value_in_the_wrong_form_is_refused(check, wrong, said, capsys):
     assert check(wrong) is False
     assert said in capsys.readouterr().out

@@ -448,14 +448,14 @@ def rate_of(step):
     return 0.1 / (step + 1)
 
 
-def training(rate=rate_of, batch=lambda step: step, clear=True, backward=True, move=True, early=False, told=torch.Tensor.item,
-             kind=torch.optim.AdamW):
+def training(rate=lambda rate_at, step: rate_at(step), batch=lambda step: step, clear=True, backward=True, move=True, early=False,
+             told=torch.Tensor.item, kind=torch.optim.AdamW):
     """A training loop with one of its parts made in another way."""
     def train(parameters, batch_at, loss_of, steps, rate_at):
         optimiser, losses = kind(parameters), []
         for step in range(steps):
             for group in optimiser.param_groups:
-                group["lr"] = rate(step)
+                group["lr"] = rate(rate_at, step)
             loss = loss_of(batch_at(batch(step)))
             if clear:
                 optimiser.zero_grad()
@@ -478,9 +478,9 @@ WRONG_LOOPS = {
     "nothing moves: each step needs zero_grad(), then backward(), then step(), in this order":
         (training(move=False), training(backward=False), training(early=True)),
     "the learning rate is not set: write rate_at(step) into each group's \"lr\", at every step":
-        training(rate=lambda step: 0.001),
+        training(rate=lambda rate_at, step: 0.001),
     "the learning rate is set once; rate_at(step) is another at every step":
-        training(rate=lambda step: rate_of(0)),
+        training(rate=lambda rate_at, step: rate_at(0)),
     "every step learns from the first batch; ask for batch_at(step)":
         training(batch=lambda step: 0),
     "the optimiser is Adam or SGD; AdamW also lets the weights decay a little":

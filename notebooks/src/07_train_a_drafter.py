@@ -362,11 +362,10 @@ def loss_of(batch, shift=0):
     blocks = training_forward(drafter, batch.features, batch.ids, batch.supervised, batch.anchors, batch.valid, mask)
     with torch.no_grad():
         in_row = torch.arange(len(batch.ids), device=lab.device)[:, None, None]
-        wanted = drafter.lm_head(batch.last_hidden[in_row, blocks.target_position])  # the target's logits
+        wanted = drafter.lm_head(batch.last_hidden[in_row, blocks.target_position - shift])  # the target's logits
+    tokens = batch.ids[in_row, blocks.target_position + 1 - shift]  # each slot's token in the text
     tokens, logits, wanted, counted, confidence = (part.flatten(0, 1) for part in (
-        blocks.tokens, blocks.logits, wanted, blocks.loss_mask, blocks.confidence_logits))
-    if shift:
-        tokens, wanted, counted = (part.roll(1, 1) for part in (tokens, wanted, counted))
+        tokens, blocks.logits, wanted, blocks.loss_mask, blocks.confidence_logits))
     return dspark_loss(logits, wanted, tokens, counted, confidence, {name: recipe["loss"][name] for name in ("cross_entropy", "l1", "confidence")})
 
 
