@@ -49,10 +49,10 @@ def test_the_best_fixed_length_is_the_one_of_the_highest_throughput(engine):
     assert recorded_serving.best_fixed(64)["policy"] == "fixed 1"  # 300 against 240 tokens a second
 
 
-def test_budget_falls_and_one_draft_against_seven(engine):
+def test_budget_falls_and_a_static_block_stands_beside_mtp(engine):
     close(quantities.budget_drop(), 3.0)  # 70 / 10 at 4 requests, 40 / 10 at 64
     assert {label: found.value for label, found in quantities.budgets().items()} == {"4 under way:": 7.0, "64 under way:": 4.0}
-    close(quantities.static_loss(), 300 / 240 - 1)
+    close(quantities.static_loss(7), 256 / 240 - 1)
 
 
 def test_excess_is_promise_over_outcome():

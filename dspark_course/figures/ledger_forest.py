@@ -25,6 +25,7 @@ UNDECIDED = ("? we cannot tell", GREY)  # of a claim that does not replicate tho
 KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, 95 % holds zero"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))
 WIDE = 50  # letters of a claim in a line
 LINE_INCHES = 0.14  # inches
+GAP_LINES = 4  # between two panels, for ticks and a title
 
 
 class Row(NamedTuple):
@@ -42,8 +43,9 @@ def forest(part: str):
     by_unit = ([entry for entry in entries if entry.claim.section.startswith(sections)] for entries in ledger.by_units())
     panels = {title: entries for title, entries in zip(PANELS, by_unit) if entries}
     heights = [sum(map(lines, entries)) for entries in panels.values()]
-    fig, axes_of = figure(rows=len(panels), width=9.6, height=LINE_INCHES * (sum(heights) + 14) / len(panels), layout="none",
-                          squeeze=False, gridspec_kw={"height_ratios": heights})
+    between = GAP_LINES * (len(panels) - 1)
+    fig, axes_of = figure(rows=len(panels), width=9.6, height=LINE_INCHES * (sum(heights) + between + 9) / len(panels), layout="none",
+                          squeeze=False, gridspec_kw={"height_ratios": heights, "hspace": GAP_LINES * len(panels) / sum(heights)})
     for (axes,), (unit, entries) in zip(axes_of, panels.items()):
         _draw_panel(axes, unit, entries)
     _head(fig, axes_of[0][0], title)
@@ -53,7 +55,7 @@ def forest(part: str):
 def _head(fig, axes, title: str) -> None:
     """The part's title, the key, and room for what stands beside the panels."""
     inch = 1 / fig.get_figheight()
-    fig.subplots_adjust(left=0.49, right=0.84, top=1 - 0.85 * inch, bottom=0.4 * inch, hspace=0.14)
+    fig.subplots_adjust(left=0.47, right=0.80, top=1 - 0.85 * inch, bottom=0.4 * inch)
     fig.suptitle(title, x=0.02, ha="left", y=1 - 0.08 * inch, va="top")
     handles = [axes.plot([], [], linestyle="", marker=marker, color=colour, markersize=5, label=label,
                          **({"markerfacecolor": "none"} if marker == "D" else {}))[0] for marker, colour, label in KEY]

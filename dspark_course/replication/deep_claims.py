@@ -11,7 +11,7 @@ from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.names import DOMAINS
 from ..measure.studies import DEEP, DEEP_DEPTHS, DEEP_LENGTH_STUDY, DEEP_PASSES
 from . import our_results, quantities, recorded_confidence, recorded_serving
-from .claims import EACH_AND_ALL, LOADS, each, joined
+from .claims import EACH_AND_ALL, LOADS, STATIC_LENGTHS, each, joined
 from .our_results import PLACES
 from .quantities import SERVED, ahead
 
@@ -62,7 +62,7 @@ DEEP_CLAIMS: dict[str, tuple[int, Callable[[], dict[str, Estimate]]]] = {  # how
     "at the same throughput DSpark serves each user faster": (
         1, each("{2}", recorded_serving.gain_over_mtp, [recorded_serving.speed_gain], [SERVED], LOADS, SERVER)),
     "the scheduler verifies fewer tokens per request as the load grows": (1, each("", quantities.budget_drop, SERVER)),
-    "under high load a static block of several drafts gives less": (1, each("", quantities.static_loss, SERVER)),
+    "under high load a static block of several drafts gives less": (1, each("{} drafts", quantities.static_loss, STATIC_LENGTHS, SERVER)),
     "a confidence threshold of 0.9 raises the share": (CLAIMED_PASSES, each("{}", quantities.rate_rise, DOMAINS, WORLD)),
     "the raw confidence tells accepted from refused drafts": (CLAIMED_PASSES, each("above chance", quantities.above_chance, WORLD)),
     "the raw confidence is over-confident": (
