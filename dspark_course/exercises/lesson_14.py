@@ -1,0 +1,190 @@
+"""Checkers of lesson 14: acceptance by round, memory, the power of a test, and the diagnoses of a ward."""
+
+import numpy as np
+import torch
+
+from dspark_lite.losslessness.toys import toy_models
+from . import patients
+from .checking import Exercise, Mistake, Step, checker, finished
+
+
+def by_round(answers):
+    """Mean accepted drafts of round 1, 2, ..., from a list of accepted counts for each answer."""
+    longest = max(map(len, answers))
+    return [sum(some) / len(some) for some in ([answer[k] for answer in answers if len(answer) > k] for k in range(longest))]
+
+
+def over(answers, length, filled=0.0, count=None):
+    """Means of `length` rounds with missing ones as `filled`, over `count` answers (None: all)."""
+    padded = [[*answer, *[filled] * length][:length] for answer in answers]
+    return [sum(column) / (count or len(answers)) for column in zip(*padded)]
+
+
+PLAYED = [([[5, 3, 1], [7, 4], [6, 2, 0, 0]],), ([[2, 2, 2, 2, 2], [7]],)]
+check_by_round = Exercise(by_round, Step(PLAYED, {
+    "a round that an answer does not have counts as no draft accepted; leave it out of the mean.":
+        lambda answers: over(answers, max(map(len, answers))),
+    "your list ends with the shortest answer; go on to the longest, with the answers that have the round.":
+        lambda answers: [sum(column) / len(answers) for column in zip(*answers)],
+    "that is a mean for each answer; asked is one for each round, over the answers.":
+        lambda answers: [sum(answer) / len(answer) for answer in answers],
+    "those are sums over the answers; divide by how many answers have the round.":
+        lambda answers: [len([a for a in answers if len(a) > k]) * mean for k, mean in enumerate(by_round(answers))],
+    "each round is averaged together with those before it; then a fall hides for long. Take each round by itself.":
+        lambda answers: [float(np.mean([kept for answer in answers for kept in answer[:k + 1]])) for k in range(max(map(len, answers)))],
+    "you counted the token after the drafts as well; the list holds accepted drafts, so take them as they are.":
+        lambda answers: [1 + mean for mean in by_round(answers)],
+}, "the k-th number is the mean of the k-th round's accepted drafts over the answers that have a k-th round."))
+
+
+def same_block(drafter, features, anchor, cut):
+    """Whether the block is the same after features read at once and after two pieces with a block drafted in between."""
+    at_once = drafter.block_hidden(drafter.begin(None, features), anchor)
+    return torch.allclose(at_once, in_pieces(drafter, features, anchor, cut), atol=1e-4)
+
+
+def in_pieces(drafter, features, anchor, cut, drafts=True, extend=True, second=slice(None)):
+    """The block after two pieces; without a block drafted in between, or with the second piece read in another way."""
+    state = drafter.begin(None, features[:, :cut])
+    if drafts:
+        drafter.block_hidden(state, anchor)
+    if extend:
+        drafter.extend(state, None, features[:, cut:][:, second])
+    else:
+        state = drafter.begin(None, features[:, cut:])
+    return drafter.block_hidden(state, anchor)
+
+
+def pieced(judge=lambda one, other: torch.allclose(one, other, atol=1e-4), **options):
+    """An answer that reads the pieces in another way, or judges the two blocks by another rule."""
+    return lambda drafter, features, anchor, cut: judge(drafter.block_hidden(drafter.begin(None, features), anchor),
+                                                        in_pieces(drafter, features, anchor, cut, **options))
+
+
+def memory_cases():
+    """(drafter, features [1, 9, taps * H], anchor [1], cut) of a healthy toy and of patients that remember rightly or wrongly."""
+    target, drafters = toy_models(seed=4, vocab_size=11, gamma=4)
+    ids, anchor = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5]]), torch.tensor([7])
+    features = target.prefill(ids, drafters["dspark"].taps)[0].features.clone()
+    healthy = patients.Service(target, drafters["dspark"])
+    chosen = [lambda service: service, patients.block_kept, patients.positions_restart, patients.features_late, patients.rotary_base]
+    return [(mistake(healthy).drafter, features, anchor, cut) for mistake in chosen for cut in (3, 6)]
+
+
+def as_truth(answer):
+    """True or False of a Python truth value or a tensor that holds one."""
+    if not isinstance(answer, (bool, np.bool_, torch.Tensor)):
+        raise Mistake("return True or False: whether the two blocks agree.")
+    return bool(answer)
+
+
+with torch.no_grad():
+    MEMORY_CASES = memory_cases()
+check_same_block = Exercise(same_block, Step(MEMORY_CASES, {
+    "a cache that keeps the drafted block looks right as long as nothing is drafted: draft a block between the two pieces.":
+        pieced(drafts=False),
+    "the state lacks one of the two pieces: `begin` with features[:, :cut], then `extend` the same state with features[:, cut:].":
+        (pieced(extend=False), pieced(second=slice(0, 0))),
+    "with so wide a tolerance any two blocks agree; rounding leaves less than 1e-4.":
+        pieced(lambda one, other: torch.allclose(one, other, atol=1e3)),
+}, "read all features at once and take the block; then read features[:, :cut], draft a block, extend by the rest, take the block; "
+   "return whether the two agree within 1e-4.", as_truth))
+
+
+def excess(p, wrong, draws):
+    """By how much a mistake raises the chi-square of so many draws on average: draws times the sum of (wrong - p)^2 / p."""
+    return draws * ((wrong - p) ** 2 / p).sum()
+
+
+def one_number(answer):
+    """A single number."""
+    if np.ndim(answer):
+        raise Mistake("return one number, the sum over the tokens.")
+    return answer
+
+
+CELLS = [(np.array([0.5, 0.3, 0.2]), np.array([0.52, 0.27, 0.21]), 2000), (np.array([0.9, 0.06, 0.04]), np.array([0.88, 0.09, 0.03]), 500)]
+check_excess = Exercise(excess, Step(CELLS, {
+    "divide by p, what is expected if nothing is wrong; the test does not know the other distribution.":
+        lambda p, wrong, draws: draws * ((wrong - p) ** 2 / wrong).sum(),
+    "the number of draws is missing: twice the draws, twice the excess.":
+        lambda p, wrong, draws: ((wrong - p) ** 2 / p).sum(),
+    "squared counts over probabilities: with counts in the numerator the expected counts, draws * p, belong below.":
+        lambda p, wrong, draws: (draws ** 2 * (wrong - p) ** 2 / p).sum(),
+    "differences below zero cancel those above; square them.":
+        lambda p, wrong, draws: draws * ((wrong - p) / p).sum(),
+    "that sums absolute differences; chi-square squares them.":
+        (lambda p, wrong, draws: draws * (np.abs(wrong - p) / p).sum(), lambda p, wrong, draws: draws * np.abs(wrong - p).sum()),
+    "that is the total variation; chi-square squares each difference and divides it by p.":
+        lambda p, wrong, draws: np.abs(wrong - p).sum() / 2,
+    "each squared difference is divided by its own p; otherwise a rare token that comes twice as often counts for nothing.":
+        lambda p, wrong, draws: draws * ((wrong - p) ** 2).sum(),
+    "that is the mean over the tokens; add them up.":
+        lambda p, wrong, draws: draws * ((wrong - p) ** 2 / p).mean(),
+    "return one number, the sum over the tokens.":
+        lambda p, wrong, draws: draws * (wrong - p) ** 2 / p,
+}, "the excess is draws * sum((wrong - p)**2 / p).", one_number))
+
+
+TELLING = {  # cause: the columns that speak for it, the first of them for the table
+    "features one late": ("newest features", "later drafts", "promised − kept", "τ code"),
+    "empty embedding": ("anchor", "first draft"),
+    "mask for the anchor": ("anchor", "first draft"),
+    "thinking on": ("τ rounds 1, 2", "first draft"),
+    "other layout": ("drafts", "one place on"),
+    "rotary base": ("later drafts", "first draft", "τ rounds 4 on"),
+    "positions restart": ("memory",),
+    "head left out": ("later drafts",),
+    "block kept": ("left by a round", "memory"),
+    "refused kept": ("left by a round", "read per token"),
+    "leak between requests": ("left at start",),
+    "reads all again": ("read per token",),
+    "another draft's calibration": ("promised − kept",),
+    "stale price list": ("block's price", "scheduled"),
+    "bonus lost": ("last draft",),
+    "16-bit draws": ("distance",),
+    "best one, claimed as drawn": ("distance",)}
+WOULD = {  # cause: what the chart or a test would show of it
+    "features one late": "then the block would not react to the newest features, and the cache would hold what it should",
+    "empty embedding": "then the block would not react to the anchor, and later drafts would be as bad as the first",
+    "mask for the anchor": "then the block would not react to the anchor, while later drafts would be nearly healthy: the sequential head knows what "
+                           "was drawn",
+    "thinking on": "then hardly a draft of the first rounds would be accepted, while all four tests pass: they read the usual prompt",
+    "other layout": "then a block would have one draft fewer, and drafts would fit one place on",
+    "rotary base": "then all drafts would be low, some still accepted from the first round on, while all four tests pass",
+    "positions restart": "then the block would change when the same text is read in two pieces, while the cache has the right length",
+    "head left out": "then the first draft would be nearly healthy and only later ones low",
+    "block kept": "then each round would leave a whole block in the draft's cache",
+    "refused kept": "then the draft's cache would grow by what was refused, and more would be read than committed",
+    "leak between requests": "then the draft's cache would not be empty when a request begins",
+    "reads all again": "then all drafts would be healthy and the draft would read several tokens for each one committed",
+    "another draft's calibration": "then all drafts would be healthy and only what is promised would be wrong",
+    "stale price list": "then all drafts would be healthy, and the price list would say that a block costs many passes",
+    "bonus lost": "then the last draft of a block would never count as accepted",
+    "16-bit draws": "then all drafts would be healthy, and enumeration would find a small distance",
+    "best one, claimed as drawn": "then enumeration would find a large distance"}
+
+
+@checker
+def check_diagnosis(diagnosis, seed: int = 0):
+    """`diagnosis`: {bed: (cause, evidence)} for a ward, the one of the lesson unless its seed is told."""
+    if not isinstance(finished(diagnosis), dict):
+        raise Mistake(f"the diagnosis is a dictionary, {{bed: (cause, evidence)}}, not a value of type {type(diagnosis).__name__}.")
+    faults = [(bed, fault) for bed, cause in patients.ward(seed).items() if (fault := _fault(finished(diagnosis.get(bed)), bed, cause))]
+    if faults:
+        raise Mistake(f"{patients.BEDS - len(faults)} of {patients.BEDS} beds are right. Bed {faults[0][0]}: {faults[0][1]}")
+
+
+def _fault(said, bed: int, right: str) -> str:
+    """What is wrong with a bed's diagnosis; empty where nothing is."""
+    if not isinstance(said, (tuple, list)) or len(said) != 2:
+        raise Mistake(f'bed {bed} has {said!r}; give a cause and the evidence, ("cause", "column").')
+    cause, evidence = said
+    columns = sorted({column for telling in TELLING.values() for column in telling})
+    if cause not in patients.CAUSES:
+        raise Mistake(f"bed {bed}: the cause is {cause!r}; the causes are {', '.join(patients.CAUSES)}.")
+    if evidence not in columns:
+        raise Mistake(f"bed {bed}: the evidence is {evidence!r}; it is one of {', '.join(columns)}.")
+    if cause != right:
+        return f"if that were {cause!r}, {WOULD[cause]}."
+    return "" if evidence in TELLING[cause] else f"the cause is right, and {evidence!r} does not tell it from its neighbours."
