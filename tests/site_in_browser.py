@@ -32,7 +32,8 @@ QUIET = [
 PATIENCE = 60_000  # milliseconds
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 PICTURES = PAGES.parent / "screenshots"
-EVERY = sorted(path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.html"))
+FOUND = (path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.html"))
+EVERY = sorted(page for page in FOUND if not page.startswith("_static/"))  # the theme's templates lie there
 SOURCES = [page for page in EVERY if page.startswith("_modules/")]  # of the package, all alike: two of them are opened
 OPENED = [page for page in EVERY if page not in SOURCES] + SOURCES[:2]
 WITH_WIDGETS = [page for page in EVERY if 'class="course-widget"' in (PAGES / page).read_text(encoding="utf-8")]
@@ -101,7 +102,7 @@ def visit(browser, address):
 def findings(tab):
     """What axe-core finds serious or worse in a page."""
     tab.evaluate(AXE_FILE_PATH.read_text(encoding="utf-8"))
-    found = tab.evaluate("() => axe.run({ resultTypes: ['violations'] })")["violations"]
+    found = tab.evaluate("() => axe.run({ resultTypes: ['violations'], preload: false })")["violations"]
     return [
         f"{one['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
         for one in found

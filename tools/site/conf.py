@@ -25,6 +25,7 @@ html_theme_options = {
     "repository_url": f"https://github.com/{REPOSITORY}",
     "use_repository_button": True,
     "show_toc_level": 2,
+    "max_navbar_depth": 1,
     "navbar_persistent": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
