@@ -42,6 +42,7 @@ default_role = "literal"  # docstrings write `name`
 toc_object_entries = False  # every page carries the table of contents
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+viewcode_follow_imported_members = False
 
 
 def as_text(app, what, name, obj, options, lines):
