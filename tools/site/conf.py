@@ -25,6 +25,7 @@ html_theme_options = {
     "repository_url": f"https://github.com/{REPOSITORY}",
     "use_repository_button": True,
     "show_toc_level": 2,
+    "max_navbar_depth": 1,
     "navbar_persistent": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
@@ -41,6 +42,7 @@ default_role = "literal"  # docstrings write `name`
 toc_object_entries = False  # every page carries the table of contents
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+viewcode_follow_imported_members = False
 
 
 def as_text(app, what, name, obj, options, lines):
