@@ -11,7 +11,7 @@ PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
 NBMAKE := --nbmake --nbmake-timeout 900 notebooks
 SETS := oldest middle colab newest
 
-.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges drafts engine
+.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond production causes gpu judges drafts engine
 .DELETE_ON_ERROR:
 
 run: .venv/course.stamp
@@ -58,6 +58,10 @@ serving: .venv/course.stamp
 # Block verification and the acceptance estimator beside the paper's rule and head, on the tiny models: minutes.
 beyond: .venv/course.stamp
 	$(BIN)/python scripts/beyond.py
+
+# V4's draft in miniature, heads and trees beside lesson 13, trained and measured on the tiny models: half an hour. A stopped run goes on.
+production: .venv/course.stamp
+	$(BIN)/python scripts/production.py
 
 # The experiments that test the ledger's reasons: DSpark is told a function's name, and decodes greedily: minutes.
 causes: .venv/course.stamp

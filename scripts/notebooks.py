@@ -2,8 +2,9 @@
 
 `python scripts/notebooks.py build` writes notebooks/NN_name.ipynb and notebooks/solutions/NN_name.ipynb for every
 notebooks/src/NN_name.py, notebooks/more/name.ipynb, which has no exercises and one edition, for every notebooks/src/more/name.py,
-and the values in README.md and the pages (scripts/fill.py says how a text names them). It tries every lesson, prints the sentences that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its
-sources and executes nothing. `--inputs-only` writes text, comments and imports anew and keeps the outputs.
+and the values in README.md and the pages (scripts/fill.py says how a text names them). It tries every lesson, prints the sentences
+that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its sources and executes nothing.
+`--inputs-only` writes text, comments and imports anew and keeps the outputs.
 """
 
 import argparse
