@@ -7,8 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
-.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond causes gpu judges drafts engine \
-  release grade slides exam project fork site test-site
+.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond production causes gpu judges drafts \
+  engine release grade slides exam project fork site test-site
 .DELETE_ON_ERROR:
 
 run:
@@ -55,6 +55,10 @@ serving: .venv/course.stamp
 # Block verification and the acceptance estimator beside the paper's rule and head, on the tiny models: minutes.
 beyond: .venv/course.stamp
 	$(BIN)/python scripts/beyond.py
+
+# V4's draft in miniature, heads and trees beside lesson 13, trained and measured on the tiny models: half an hour. A stopped run goes on.
+production: .venv/course.stamp
+	$(BIN)/python scripts/production.py
 
 # The experiments that test the ledger's reasons: DSpark is told a function's name, and decodes greedily: minutes.
 causes: .venv/course.stamp

@@ -129,10 +129,10 @@ def modelled(drafter: str, name: str, concurrency: int, requests: int | None = N
         answers = answers.drafting_one(acceptance_rate("mtp"), rng)
     chosen = fixed(0) if drafter == "plain" else policy_of(name, costs)
     model = EngineModel(answers, costs, chosen, slots=concurrency, prefill=prefill_costs(drafter))
-    return _full_steps(model, concurrency, requests or 200 + 10 * concurrency, rng)
+    return full_steps(model, concurrency, requests or 200 + 10 * concurrency, rng)
 
 
-def _full_steps(model: EngineModel, concurrency: int, requests: int, rng: np.random.Generator) -> list[StepReport]:
+def full_steps(model: EngineModel, concurrency: int, requests: int, rng: np.random.Generator) -> list[StepReport]:
     """Steps of a closed loop of the model with all slots taken, until so many requests are answered."""
     return [step for step in simulate(model, np.zeros(requests), rng) if step.requests == concurrency]
 
@@ -144,7 +144,7 @@ def modelled_over_best_fixed(costs: StepCosts, concurrency: int, world: str = "s
 
     def speed(policy) -> float:
         model = EngineModel(answers, costs, policy, slots=concurrency)
-        full = _full_steps(model, concurrency, 200 + 20 * concurrency, np.random.default_rng(0))
+        full = full_steps(model, concurrency, 200 + 20 * concurrency, np.random.default_rng(0))
         return sum(step.committed for step in full) / sum(step.seconds["round"] for step in full)
 
     speeds = [speed(fixed(length)) for length in range(1, answers.gamma + 1)]

@@ -58,15 +58,16 @@ def objective(recipe: DraftRecipe | dict):
     return OBJECTIVES[DraftRecipe.of(recipe).config.drafter]
 
 
-def new_draft(recipe: DraftRecipe | dict, target):
-    """The drafter as its training begins: random, or the recipe's `initial`; embedding and LM head are the target's, frozen."""
+def new_draft(recipe: DraftRecipe | dict, target, kind: type | None = None, **fields):
+    """The drafter as its training begins: random, or the recipe's `initial`; embedding and LM head are the target's, frozen. A class `kind`
+    takes the place of the recipe's, and `fields` are those of its config that a recipe does not know."""
     recipe = DraftRecipe.of(recipe)
-    kind, _ = objective(recipe)
+    kind = kind or objective(recipe)[0]
     torch.manual_seed(recipe.seed)
     source = target.config
     inherited = {name: getattr(source, name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
                                                           "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters")}
-    config = parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe.config.given()})
+    config = replace(parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe.config.given()}), **fields)
     if issubclass(kind, DSpark) and not config.sample_from_anchor:
         raise DSparkLiteError("the recipe asks for blocks whose anchor slot does not predict (sample_from_anchor: false); such drafts are read, "
                               "but only those that predict from it are trained here")
@@ -168,14 +169,15 @@ class Rows:
         return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
 
 
-def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineFeatures, folder: Path, allowance: Allowance | None = None):
-    """Trains the drafter that `recipe` describes over the rows, within the time allowed. Resumes from `folder`, unless what was
-    saved there is of another recipe, target or initial checkpoint."""
+def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineFeatures, folder: Path, allowance: Allowance | None = None,
+                kind: type | None = None, **fields):
+    """Trains the drafter that `recipe` describes, or one of a class `kind`, over the rows, within the time allowed. Resumes from `folder`,
+    unless what was saved there is of another recipe, target or initial checkpoint."""
     recipe = DraftRecipe.of(recipe)
-    drafter, device = new_draft(recipe, target), target.device
+    drafter, device = new_draft(recipe, target, kind, **fields), target.device
     _, loss = objective(recipe)
     rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
-    identity = digest_of([recipe.digest, fingerprint(target), fingerprint(drafter) if recipe.initial else None])
+    identity = digest_of([recipe.digest, fingerprint(target), fingerprint(drafter) if recipe.initial else None, *([fields] if fields else [])])
 
     def batch_at(step: int):
         return tuple(tensor.to(device) for tensor in rows.at(step))

@@ -1,0 +1,79 @@
+"""Train and measure what stands beside lesson 13, on the tiny models: `make production`. To assets/measurements/production.json.
+
+Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted trees ("trees"), and what a wrong head
+costs ("wrong_heads"). Each is kept when it is done; a stopped run goes on from build/production.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import ROOT, WORK, write_json
+from dspark_course.making.recipes import load_recipe
+from dspark_course.measure.journal import check_writable, header
+from dspark_course.measure.lab import setup
+from dspark_course.measure.production import HEADS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, tree_row, v4_row
+from dspark_course.replication.drift import throughput_by_head
+
+MEASURED = ROOT / "assets" / "measurements" / "production.json"
+FOLDER = WORK / "build" / "production"
+LOAD = 64  # requests under way, for wrong heads
+
+
+def kept(path, make):
+    """What an earlier run has left in a JSON file, or what `make` gives, which is left there."""
+    if not path.exists():
+        write_json(path, make())
+    return json.loads(path.read_text())
+
+
+def trained_rows(lab, part, names, row_of, prompts):
+    """A row a drafter that is trained."""
+    folder = FOLDER / part
+    cache = cached_rows(lab, load_recipe(f"production-{part}"), folder)
+    return [kept(folder / f"{name}-{prompts}.json", partial(row_of, lab, name, cache, folder, prompts)) for name in names]
+
+
+def tree_rows(lab, prompts):
+    """A row a tree, and one the chain, greedy and at temperature 1."""
+    return [kept(FOLDER / "trees" / f"{nodes}-{temperature:g}-{prompts}.json", partial(tree_row, lab, nodes, temperature, prompts))
+            for temperature in (0.0, 1.0) for nodes in (0, *TREE_NODES)]
+
+
+def wrong_heads(lab, prompts):
+    """A row a wrong head; the model needs no prompts."""
+    return [{"name": name, "requests": LOAD, **asdict(found)} for name, found in throughput_by_head(LOAD).items()]
+
+
+PARTS = {"wrong_heads": wrong_heads, "trees": tree_rows,
+         "v4": lambda lab, prompts: trained_rows(lab, "v4", V4_VARIANTS, v4_row, prompts),
+         "heads": lambda lab, prompts: trained_rows(lab, "heads", HEADS, head_row, prompts)}
+
+
+def main(arguments=None):
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of the parts")
+    parser.add_argument("--prompts", type=int, default=40, help="held-out prompts a domain (default 40)")
+    parser.add_argument("--out", type=Path, default=MEASURED)
+    options = parser.parse_args(arguments)
+    try:
+        check_writable(options.out)
+        lab = setup("tiny", prompts=options.prompts)
+        for part in options.parts:
+            rows = PARTS[part](lab, options.prompts)
+            held = json.loads(options.out.read_text()) if options.out.exists() else {}
+            write_json(options.out, {**held, part: {**header(lab), "prompts": options.prompts, "rows": rows}})
+            print(f"{part}: {len(rows)} rows in {options.out}")
+    except DSparkLiteError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
