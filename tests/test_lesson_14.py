@@ -57,14 +57,14 @@ def test_a_ward_is_drawn_by_its_seed():
 @pytest.fixture(scope="module")
 def ward_charts():
     """The healthy chart, and one of each cause, on the tiny models at the lesson's sample size."""
-    lab = setup("tiny", prompts=symptoms.ANSWERS)
+    lab = setup("tiny", prompts=symptoms.CHART_ANSWERS)
     healthy = patients.Service(lab.target, lab.drafter("dspark"), lab.encode, costs=PRICES)
-    usual = symptoms.symptoms(symptoms.examine(healthy, lab.prompts))
+    usual = symptoms.symptoms(symptoms.take_chart(healthy, lab.prompts))
     text = lab.encode(lab.prompts["math"][0])
 
     def chart(cause):
         one = patients.Patient(cause)
-        return symptoms.symptoms(symptoms.examine(one.service(healthy), lab.prompts, distance=one.distance())), one.service(healthy)
+        return symptoms.symptoms(symptoms.take_chart(one.service(healthy), lab.prompts, distance=one.distance())), one.service(healthy)
 
     return lab, healthy, usual, text, chart
 
@@ -185,7 +185,7 @@ def test_symptoms_of_a_made_chart():
 def test_the_table_colours_what_is_clear_and_nothing_else():
     healthy = {"a": symptoms.Symptom(1.0, 0.1), "left at start": symptoms.Symptom(0.0, 0.0)}
     bed = {"a": symptoms.Symptom(1.2, 0.1), "left at start": symptoms.Symptom(7.0, 0.0)}
-    axes = figures.table({"bed 1": bed}, healthy, "two").axes[0]
+    axes = figures.ward_table({"bed 1": bed}, healthy, "two").axes[0]
     assert axes.images[0].get_array().tolist() == [[0, 0], [0, figures.SHADES]]
     assert [text.get_text() for text in axes.texts] == ["1.00", "0", "1.20", "7"]
 

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
-from ..measure.symptoms import CLEAR, ROUNDS, Chart, Symptom, ratio, standard_errors, symptoms
+from ..measure.symptoms import CHART_ROUNDS, CLEAR, Chart, Symptom, ratio, standard_errors, symptoms
 from .style import ALTERED, BLACK, BLUE, GREY, ORANGE, figure
 
 HEALTHY = {"color": GREY, "marker": "o", "label": "healthy"}
@@ -20,16 +20,16 @@ def _drawn(axes, places, found: list[Symptom], style: dict, shift: float) -> Non
     axes.errorbar(np.asarray(places) + shift, value, 2 * error, capsize=2, elinewidth=1, **style)
 
 
-def _by_position(chart: Chart) -> list[Symptom]:
+def _kept_by_position(chart: Chart) -> list[Symptom]:
     """Conditional acceptance by draft position."""
     whole = chart.rounds[chart.rounds["whole"] == 1]
     reached = [whole[whole["accepted"] >= k] for k in range(chart.drafts)]
     return [ratio((rounds["accepted"] > k).astype(float), np.ones(len(rounds)), rounds["answer"]) for k, rounds in enumerate(reached)]
 
 
-def _by_round(chart: Chart, column: str) -> list[Symptom]:
+def _mean_by_round(chart: Chart, column: str) -> list[Symptom]:
     """The mean of a column over the answers, round by round; whole rounds only."""
-    rounds = [chart.rounds[(chart.rounds["round"] == number) & (chart.rounds["whole"] == 1)] for number in range(1, ROUNDS + 1)]
+    rounds = [chart.rounds[(chart.rounds["round"] == number) & (chart.rounds["whole"] == 1)] for number in range(1, CHART_ROUNDS + 1)]
     return [ratio(some[column], np.ones(len(some)), some["answer"]) for some in rounds]
 
 
@@ -40,13 +40,13 @@ def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
     for shown, style, shift in ((healthy, HEALTHY, -0.07), (chart, SICK, 0.07)):
         found = symptoms(shown, domains)
         _drawn(panels[0], range(len(domains)), [found[f"τ {name}"] for name in domains], style | {"linestyle": ""}, shift)
-        _drawn(panels[1], range(1, shown.drafts + 1), _by_position(shown), style, shift)
-        _drawn(panels[2], range(1, ROUNDS + 1), _by_round(shown, "accepted"), style, shift)
-        _drawn(panels[3], range(1, ROUNDS + 1), _by_round(shown, "left"), style, shift)
+        _drawn(panels[1], range(1, shown.drafts + 1), _kept_by_position(shown), style, shift)
+        _drawn(panels[2], range(1, CHART_ROUNDS + 1), _mean_by_round(shown, "accepted"), style, shift)
+        _drawn(panels[3], range(1, CHART_ROUNDS + 1), _mean_by_round(shown, "left"), style, shift)
     panels[0].set(xticks=range(len(domains)), xticklabels=domains, ylim=(0, None), xlim=(-0.5, len(domains) - 0.5))
     panels[1].set(xlabel="draft position", ylim=(0, 1.04), xticks=range(1, healthy.drafts + 1))
-    panels[2].set(xlabel="round of the answer", ylim=(0, None), xticks=range(1, ROUNDS + 1))
-    panels[3].set(xlabel="round of the answer", xticks=range(1, ROUNDS + 1))
+    panels[2].set(xlabel="round of the answer", ylim=(0, None), xticks=range(1, CHART_ROUNDS + 1))
+    panels[3].set(xlabel="round of the answer", xticks=range(1, CHART_ROUNDS + 1))
     low, high = panels[3].get_ylim()
     panels[3].set_ylim(min(low, -1), max(high, 10))
     for axes, what in zip(panels, ("tokens per round", "accepted, if all before were", "drafts accepted", "cache entries too many")):
@@ -56,7 +56,7 @@ def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
     return fig
 
 
-def table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom], title: str):
+def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom], title: str):
     """All patients, {label: symptoms}, by all symptoms: values, coloured where they are CLEAR standard errors from healthy."""
     rows, columns = {"healthy": healthy, **found}, list(healthy)
     far = np.array([[standard_errors(one[name], healthy[name]) for name in columns] for one in rows.values()])

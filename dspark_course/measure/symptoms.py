@@ -16,7 +16,7 @@ from dspark_lite.losslessness.chi_square import MIN_EXPECTED, after_anchor, pool
 from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE
 from dspark_lite.scheduling.policies import schedule, survival
 
-ANSWERS, ROUNDS = 6, 6  # of a chart: answers of each domain, and rounds of each answer
+CHART_ANSWERS, CHART_ROUNDS = 6, 6  # of a chart: answers of each domain, and rounds of each answer
 EARLY, LATE = 2, 4  # rounds up to the first and from the second are compared
 CLEAR = 3.0  # standard errors from healthy at which a symptom counts
 LEAST_COUNT = 10  # rounds below which a ratio says nothing
@@ -43,15 +43,15 @@ NOTED = ("domain", "answer", "round", "accepted", "committed", "whole", "promise
 
 
 @torch.inference_mode()
-def examine(service, prompts: dict[str, list[str]], *, seed: int = 0, distance: float = 0.0) -> Chart:
-    """The chart of a service (exercises/patients.py) on the first ANSWERS prompts of each domain, at temperature 1."""
+def take_chart(service, prompts: dict[str, list[str]], *, seed: int = 0, distance: float = 0.0) -> Chart:
+    """The chart of a service (exercises/patients.py) on the first CHART_ANSWERS prompts of each domain, at temperature 1."""
     rows, read = [], []
     hook = service.drafter.fc.register_forward_hook(lambda module, given, output: read.append(output.shape[1]))
     try:
         for domain, texts in enumerate(prompts.values()):
-            for index, text in enumerate(texts[:ANSWERS]):
+            for index, text in enumerate(texts[:CHART_ANSWERS]):
                 generator = torch.Generator(service.target.device).manual_seed(seed + index)
-                rows += [(domain, ANSWERS * domain + index, *row) for row in _rounds(service, text, generator, read)]
+                rows += [(domain, CHART_ANSWERS * domain + index, *row) for row in _rounds(service, text, generator, read)]
     finally:
         hook.remove()
     rounds = np.array([tuple(map(float, row)) for row in rows], dtype=[(name, float) for name in NOTED])
@@ -60,7 +60,7 @@ def examine(service, prompts: dict[str, list[str]], *, seed: int = 0, distance: 
 
 
 def _rounds(service, text: str, generator, read: list):
-    """Yields a row of NOTED, from the round's number on, for each of the first ROUNDS rounds of an answer."""
+    """Yields a row of NOTED, from the round's number on, for each of the first CHART_ROUNDS rounds of an answer."""
     seen = []
 
     def whole_blocks(proposal):
@@ -68,10 +68,10 @@ def _rounds(service, text: str, generator, read: list):
         return torch.tensor([proposal.tokens.shape[1]])
 
     ids, policy, gamma = service.encode(text), started(whole_blocks), service.drafter.gamma
-    (request,) = begin_together(service.target, service.drafter, [ids], max_new_tokens=ROUNDS * (gamma + 1) + 1, temperature=1.0,
+    (request,) = begin_together(service.target, service.drafter, [ids], max_new_tokens=CHART_ROUNDS * (gamma + 1) + 1, temperature=1.0,
                                 generator=generator, rule=service.rule)
     left = request.state.length - ids.shape[1]
-    for number in range(1, ROUNDS + 1):
+    for number in range(1, CHART_ROUNDS + 1):
         if request.finished:
             return
         read.clear()

@@ -440,8 +440,27 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
 
 # %% [markdown]
 # The loss falls like a stone: the head has learned to say the previous token again. Nothing is accepted. *A loss that falls too well is a
-# symptom.* So do not trust the curve: print one slot's input beside its label, change a token after the anchor and see that nothing before it moves, and
-# let the drafter draft. The package's tests do all three for the mask and the labels here.
+# symptom.*
+#
+# ### Exercise 5 · Two more leaks (think)
+# *5 minutes · medium.*
+#
+# A mask can leak, too. Name two ways in which it may show a block what it has to predict, and for each the one experiment that would find it.
+#
+# <details><summary>Hint</summary>
+#
+# Which column of the mask stands for the anchor's own features? Which region must be empty?
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# The block sees its anchor's features: they hold what the target thinks of the next token, and do not exist when the block is drafted. Replace the
+# anchor's token in the text that the target reads, and keep the block's own: its hidden states must not move. Or blocks see one another: the anchor of a later block can
+# be a label of this one. Change a later block's anchor alone: this block's hidden states must not move.
+#
+# </details>
+#
+# So do not trust the curve. Print one slot's input beside its label, change a token and see what moves, and let the drafter draft.
 #
 # ## What a mean hides
 #
@@ -450,7 +469,7 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
 # them. It had never learned to copy. With eight verbs the chance is one in eight, the place where L1 hardly pulls. A longer
 # training that began with cross-entropy copied the name every time. So: read what is refused.
 #
-# ### Exercise 5 · The list of refusals (code)
+# ### Exercise 6 · The list of refusals (code)
 # *10 minutes · easy.*
 #
 # A round knows its `draft_tokens`, how many of them were `accepted`, and the `tokens` that it committed: the accepted ones and the one that the target put
@@ -492,7 +511,7 @@ for name in runs:
 # One piece of work with all of it. Take the lab's DFlash, freeze it, and train a Markov head on top. The backbone's logits are constants; only $W_1$
 # and $W_2$ learn.
 #
-# ### Exercise 6 · Head alone (code)
+# ### Exercise 7 · Head alone (code)
 # *20 minutes · hard.*
 #
 # `backbone(batch)` gives, of packed blocks, the base logits [K, g, V], the target's logits [K, g, V], the tokens [K, g + 1] (the anchor first) and the slots that

@@ -65,7 +65,7 @@ _, spent = profile(lab.target, sizes.tolist(), repeats=9)
 slope, start = np.polyfit(sizes, [np.median(spent[size]) for size in sizes], 1)
 prices = CostTable(sizes, 1 / (1 + max(slope / start, 0.01) * sizes))
 healthy = patients.Service(lab.target, drafter, lab.encode, costs=prices)
-healthy_chart = clinic.examine(healthy, lab.prompts)
+healthy_chart = clinic.take_chart(healthy, lab.prompts)
 usual = clinic.symptoms(healthy_chart, domains)
 for name, (value, error) in usual.items():
     print(f"{name:17} {value:6.2f}" + (f" ± {error:.2f}" if 0 < error < np.inf else ""))
@@ -101,7 +101,7 @@ wandering = predict("Is the first round healthy? And which gets worse from round
 
 # %%
 open_case = patients.Patient("block kept")
-open_chart = clinic.examine(open_case.service(healthy), lab.prompts)
+open_chart = clinic.take_chart(open_case.service(healthy), lab.prompts)
 picture = figures.patient(open_chart, healthy_chart, domains, "The draft's own block stays in its cache")
 wandering.beside("the first round is healthy; then both get worse", "seen")
 
@@ -164,9 +164,9 @@ claims({"the first round of the open case is healthy": abs(fading[0] - course(ac
 # %%
 SEED = 0
 beds = patients.admit(SEED)
-charts = {bed: clinic.examine(one.service(healthy), lab.prompts, distance=one.distance()) for bed, one in beds.items()}
+charts = {bed: clinic.take_chart(one.service(healthy), lab.prompts, distance=one.distance()) for bed, one in beds.items()}
 found = {bed: clinic.symptoms(chart, domains) for bed, chart in charts.items()}
-picture = figures.table({f"bed {bed}": shown for bed, shown in found.items()}, usual,
+picture = figures.ward_table({f"bed {bed}": shown for bed, shown in found.items()}, usual,
                         "The ward: coloured is what lies more than three standard errors from healthy")
 print("They may have:", ", ".join(patients.CAUSES))
 
@@ -423,9 +423,9 @@ named = {cause: found[bed] for bed, cause in patients.ward(SEED).items()}
 for cause in [*patients.CAUSES, *patients.QUIET]:
     if cause not in named:
         one = patients.Patient(cause)
-        named[cause] = clinic.symptoms(clinic.examine(one.service(healthy), lab.prompts, distance=one.distance()), domains)
+        named[cause] = clinic.symptoms(clinic.take_chart(one.service(healthy), lab.prompts, distance=one.distance()), domains)
 order = [*patients.CAUSES, *patients.QUIET]
-picture = figures.table({cause: named[cause] for cause in order}, usual, "Every cause by every symptom; the last four hide")
+picture = figures.ward_table({cause: named[cause] for cause in order}, usual, "Every cause by every symptom; the last four hide")
 
 # %% tags=["claim"]
 def clear(cause):
