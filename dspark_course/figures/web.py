@@ -20,7 +20,7 @@ from .widgets import slider
 SO_FAR = 90  # letters of the text before a round
 BOARD_REQUESTS, BOARD_STEPS, THRESHOLD = (1, 4, 8, 16, 24, 32, 48, 64), 12, 0.5
 SERVED_STEPS = range(LAG, 10)
-MANY = 24  # requests with which a drawing begins
+BOARD_LOAD = 24  # requests with which a drawing begins
 
 
 def rounded(values, digits: int = 4) -> list:
@@ -119,7 +119,7 @@ def board_steps(tables: dict[str, CostTable]) -> dict:
         "lag": LAG,
         "threshold": THRESHOLD,
         "controls": {
-            "requests": Dropdown(description="requests", options=BOARD_REQUESTS, value=MANY),
+            "requests": Dropdown(description="requests", options=BOARD_REQUESTS, value=BOARD_LOAD),
             "step": slider("step of the record", LAG, LAG, BOARD_STEPS - 1),
         },
     }
@@ -134,7 +134,7 @@ def operating_points(measured: dict[str, np.ndarray], loads: list[int], policies
         for name in ("mtp", *policies)
     }
     looks = {name: {key: lesson_11.style(name)[key] for key in ("label", "color", "marker")} for name in modelled}
-    served, gamma, busiest = {}, 0, min(loads, key=lambda load: abs(load - MANY))
+    served, gamma, busiest = {}, 0, min(loads, key=lambda load: abs(load - BOARD_LOAD))
     for policy in policies:
         for load in loads:
             for step in SERVED_STEPS:
