@@ -40,6 +40,7 @@ myst_dmath_double_inline = True  # $$ formulas inside a paragraph, as Jupyter an
 suppress_warnings = ["mystnb.mime_priority", "misc.highlighting_failure"]
 
 default_role = "literal"  # docstrings write `name`
+add_module_names = False
 toc_object_entries = False  # every page carries the table of contents
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
