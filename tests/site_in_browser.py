@@ -78,7 +78,9 @@ def visit(browser, address):
         tab.set_default_timeout(PATIENCE)
         tab.on("console", lambda message: message.type == "error" and wrong.append(message.text))
         tab.on("pageerror", lambda error: wrong.append(str(error)))
-        scripts = options.get("java_script_enabled", True)  # without them Chromium gives up those that it has begun to fetch
+        scripts = options.get(
+            "java_script_enabled", True
+        )  # without them Chromium gives up those that it has begun to fetch
         tab.on("requestfailed", lambda request: scripts and wrong.append(f"failed: {request.url}"))
         tab.on(
             "response", lambda response: response.status >= 400 and wrong.append(f"{response.status}: {response.url}")

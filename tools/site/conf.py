@@ -36,9 +36,11 @@ html_context = {"default_mode": "auto"}
 nb_execution_mode = "off"  # the committed outputs are shown
 nb_mime_priority_overrides = [("html", "text/html", 0)]
 myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_dmath_double_inline = True  # $$ formulas inside a paragraph, as Jupyter and GitHub take them
 suppress_warnings = ["mystnb.mime_priority", "misc.highlighting_failure"]
 
 default_role = "literal"  # docstrings write `name`
+add_module_names = False
 toc_object_entries = False  # every page carries the table of contents
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -178,8 +178,9 @@ def inside(package: str) -> list:
 
 def reference_page(room: str) -> str:
     """The page of a package or one of its rooms: what it and its modules say of themselves and of their members."""
-    parts = [f"## `{found.name}`\n\n{automodule(found.name, ':members:')}" for found in inside(room) if not found.ispkg]
-    return "\n\n".join([f"# `{room}`", automodule(room, ":no-members:"), *parts]) + "\n"
+    files = [found.name for found in inside(room) if not found.ispkg]
+    parts = [f"## {name.rpartition('.')[2]}\n\n{automodule(name, ':members:')}" for name in files]
+    return "\n\n".join([f"# {room}", automodule(room, ":no-members:"), *parts]) + "\n"
 
 
 def automodule(name: str, option: str) -> str:
@@ -239,7 +240,11 @@ def lesson_table(notebooks: dict[str, object]) -> str:
     rows = []
     for path, notebook in notebooks.items():
         header = notebook.cells[0]
-        minutes = f"{header.metadata['minutes']} min ({header.metadata['difficulty']})" if "minutes" in header.metadata else ""
+        minutes = (
+            f"{header.metadata['minutes']} min ({header.metadata['difficulty']})"
+            if "minutes" in header.metadata
+            else ""
+        )
         rows.append(f"| [{title(header.source)}]({path}) | {minutes} |")
     return "\n".join(["| lesson | to work through |", "|---|---|", *rows])
 
