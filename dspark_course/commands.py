@@ -454,7 +454,7 @@ def _progress(options) -> dict:
     found = progress()
     print(*(f"lesson {lesson}  {right:2} of {count:2}  {'#' * right}{'.' * (count - right)}" for lesson, right, count in found), sep="\n")
     done, exercises = sum(right for _, right, _ in found), sum(count for *_, count in found)
-    print(f"{done} of {exercises} exercises that have a checker, from {progress_file()}")
+    print(f"{done} of {exercises} exercises that have a checker, from {progress_file().resolve()}")
     return {"lessons": {lesson: {"passed": right, "of": count} for lesson, right, count in found}}
 
 
