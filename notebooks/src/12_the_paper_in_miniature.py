@@ -835,3 +835,5 @@ print(f"{margin.value:+.2f} tokens per round [{margin.low:+.2f}, {margin.high:+.
 #   cause would explain.
 # - A claim becomes testable as an inequality. Its sign and its size are two questions, and "we cannot tell" is an
 #   answer.
+#
+# **Next**: [lesson 13](13_production.ipynb) looks at what stands around the algorithm when it serves.
