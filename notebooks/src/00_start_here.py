@@ -459,6 +459,7 @@ picture = figures.speed_bars(speeds, lab.device_name)
 # | 10 | [The scheduler](10_the_scheduler.ipynb) |
 # | 11 | [Serving under load](11_serving_under_load.ipynb) |
 # | 12 | [The paper in miniature](12_the_paper_in_miniature.ipynb) |
+# | 13 | [Production](13_production.ipynb) |
 # | 14 | [The clinic](14_the_clinic.ipynb) |
 #
 # ## Recap
