@@ -53,8 +53,8 @@ picture = strip(("schedule", "verify"))
 # | ragged verification needs | a mask | two other kernels: index attention and compression |
 # | not public | – | its training data, its calibration, its cost table, its engine |
 #
-# [Its parts in miniature](more/v4_drafter.ipynb) are built, proved and trained beside this lesson. Here we look at what stands around
-# the draft: the service.
+# Its parts in miniature are in `dspark_course/making/v4_drafter.py`, each on one screen. Here we look at what stands around the draft: the
+# service.
 #
 # ## A gap that no algorithm sees
 #
@@ -501,9 +501,7 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 # > in a model of the engine with recorded blocks, four seeds, whose differences are smaller than a hundredth. The drift is one stream of
 # > recorded blocks, its ECE measured on prompts that taught nothing. The roofline is a data sheet's, not a measurement.
 #
-# ## More
-# - [The V4 draft in miniature](more/v4_drafter.ipynb): experts, hyper-connections, a window, each proved, trained and priced.
-# - [Trees and selectors](more/trees_and_selectors.ipynb): a drafted tree in one pass, and DFlash 2's head.
+# **More**: [trees and selectors](more/trees_and_selectors.ipynb), a drafted tree in one pass, and DFlash 2's head.
 #
 # ## Recap
 # - Zero-overhead scheduling hides the host behind the device. It needs budgets that are two steps old, and those make even a search
@@ -513,4 +511,4 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 # - Ratios at a promise explode near a rival's reach; those at equal throughput are stable.
 # - Not speculating must mean not drafting.
 #
-# **Next**: the course's last lesson, the clinic: drafters that run, answer correctly, and are slow.
+# **Next**: [14, the clinic](14_the_clinic.ipynb): drafters that run, answer correctly, and are slow.
