@@ -16,7 +16,7 @@ from dspark_lite.common.files import ROOT, WORK, write_json
 from dspark_course.making.recipes import load_recipe
 from dspark_course.measure.journal import check_writable, header
 from dspark_course.measure.lab import setup
-from dspark_course.measure.production import HEADS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, tree_row, v4_row
+from dspark_course.measure.production import HEAD_KINDS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, tree_row, v4_row
 from dspark_course.replication.drift import throughput_by_head
 
 MEASURED = ROOT / "assets" / "measurements" / "production.json"
@@ -51,7 +51,7 @@ def wrong_heads(lab, prompts):
 
 PARTS = {"wrong_heads": wrong_heads, "trees": tree_rows,
          "v4": lambda lab, prompts: trained_rows(lab, "v4", V4_VARIANTS, v4_row, prompts),
-         "heads": lambda lab, prompts: trained_rows(lab, "heads", HEADS, head_row, prompts)}
+         "heads": lambda lab, prompts: trained_rows(lab, "heads", HEAD_KINDS, head_row, prompts)}
 
 
 def main(arguments=None):

@@ -18,7 +18,7 @@ from dspark_lite.scheduling.calibration import STS, Observations, by_position, f
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.online_sts import OnlineSTS
 from dspark_lite.serving.engine import StepReport
-from dspark_lite.serving.pipeline import Event, serve
+from dspark_lite.serving.pipeline import StepEvent, serve
 
 
 @pytest.fixture(autouse=True)
@@ -212,8 +212,8 @@ def lanes(gap):
     events = []
     for step in range(6):
         begin = step * (4 + gap) / 1e3
-        events += [Event("device", "draft", step, begin, begin + 1e-3), Event("device", "verify", step, begin + 1e-3, begin + 4e-3),
-                   Event("host", "plan", step, begin + 4e-3, begin + (4 + gap) / 1e3)]
+        events += [StepEvent("device", "draft", step, begin, begin + 1e-3), StepEvent("device", "verify", step, begin + 1e-3, begin + 4e-3),
+                   StepEvent("host", "plan", step, begin + 4e-3, begin + (4 + gap) / 1e3)]
     return events
 
 
@@ -232,7 +232,7 @@ def test_the_model_overlaps_the_shorter_with_the_longer(host, says):
 def test_the_ratios_at_a_promise_explode_and_the_papers_points_lie_on_its_lines():
     theirs = np.array([[20.0, 800.0], [50.0, 500.0], [100.0, 10.0]])
     ours = np.array([[30.0, 900.0], [100.0, 500.0], [160.0, 10.0]])
-    more, faster = figures.ratios(ours, theirs)
+    more, faster = figures.promise_ratios(ours, theirs)
     assert more[-1].tolist() == pytest.approx([1.0, 50.0]) and faster[:, 1].max() < 3
     left, right = figures.promises(ours, theirs, "a made device").axes
     assert [text.get_text() for text in left.texts] == ["+51 %", "+661 %", "+52 %", "+406 %"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dspark_course.making.selector import CANDIDATES, Selector
-from dspark_course.making.v4_drafter import Experts, HyperConnection, V4Config, V4Draft, WindowCache, parameters, sinkhorn, window_mask
+from dspark_course.making.v4_drafter import Experts, HyperConnection, V4Config, V4Draft, WindowCache, drafter_sizes, sinkhorn, window_mask
 from dspark_course.measure import production
 from dspark_lite.decoding import generate
 from dspark_lite.drafters.backbone import ContextCache
@@ -47,10 +47,10 @@ def test_routing_is_a_loop_over_tokens():
 
 def test_experts_that_work_for_a_token_are_as_large_as_a_dense_network():
     for experts in (4, 8):
-        everything, active = parameters(drafter(experts=experts, streams=1))
-        dense, _ = parameters(drafter(experts=0, streams=1))
+        everything, active = drafter_sizes(drafter(experts=experts, streams=1))
+        dense, _ = drafter_sizes(drafter(experts=0, streams=1))
         assert active - dense == 2 * experts * 16 and everything > dense, "the router is all there is more"
-    assert parameters(drafter(experts=0))[0] == parameters(drafter(experts=0))[1]
+    assert drafter_sizes(drafter(experts=0))[0] == drafter_sizes(drafter(experts=0))[1]
 
 
 # Hyper-connections ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from .lesson_11 import style as serving_style
 from .style import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW, domain_style, draw_estimates, figure, measured_on,
                     policy_style)
 
-PART_COLOURS = {"prefill": GREY, "draft": SKY, "schedule": YELLOW, "verify": BLUE, "commit": GREEN, "plan": PURPLE, "deliver": ORANGE}
+LANE_COLOURS = {"prefill": GREY, "draft": SKY, "schedule": YELLOW, "verify": BLUE, "commit": GREEN, "plan": PURPLE, "deliver": ORANGE}
 LANES = {"device": 1.0, "host": 0.0}
 PAPER_LINES = dict(zip(PAPER_MODELS, ("--", ":")))
 
@@ -38,7 +38,7 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
         for event in events:
             left, width = 1e3 * (event.began - start), 1e3 * (event.ended - event.began)
             if 0 <= left < 1e3 * (end - start) and width:
-                axes.barh(LANES[event.lane], width, 0.62, left=left, color=PART_COLOURS[event.part])
+                axes.barh(LANES[event.lane], width, 0.62, left=left, color=LANE_COLOURS[event.part])
                 if event.part == "verify":
                     axes.text(left + width / 2, LANES["device"], str(event.step - first + 1), color="white", ha="center", va="center", fontsize=8)
         axes.axvline(1e3 * (end - start), color=BLACK, linewidth=1)
@@ -46,7 +46,7 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
         axes.set_title(f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", fontsize=10, loc="left")
         axes.grid(axis="y", visible=False)
     panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
-    handles = [Patch(color=colour, label=part) for part, colour in PART_COLOURS.items() if part not in ("prefill", "schedule", "commit")]
+    handles = [Patch(color=colour, label=part) for part, colour in LANE_COLOURS.items() if part not in ("prefill", "schedule", "commit")]
     fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
     measured_on(panels[-1, 0], device)
     return fig
@@ -63,7 +63,7 @@ def model_lanes(draft: float, verify: float, host: float, steps: int = 5):
         for step in range(steps):
             begin = starts[step]
             for name, left, width in (("draft", begin, draft), ("verify", begin + draft, verify)):
-                axes.barh(1, width, 0.62, left=left, color=PART_COLOURS[name])
+                axes.barh(1, width, 0.62, left=left, color=LANE_COLOURS[name])
             axes.text(begin + draft + verify / 2, 1, str(step + 1), color="white", ha="center", va="center", fontsize=8)
             at = max(free, begin + whole)
             axes.barh(0, host, 0.62, left=at, color=PURPLE)
@@ -80,7 +80,7 @@ def model_lanes(draft: float, verify: float, host: float, steps: int = 5):
         axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5), xlim=(0, None))
         axes.grid(axis="y", visible=False)
     panels[1].set_xlabel("milliseconds")
-    handles = [Patch(color=PART_COLOURS[part], label=label) for part, label in (("draft", "draft"), ("verify", "verify"), ("plan", "host"))]
+    handles = [Patch(color=LANE_COLOURS[part], label=label) for part, label in (("draft", "draft"), ("verify", "verify"), ("plan", "host"))]
     handles.append(Line2D([], [], color=BLACK, label="arrow: this budget is for that step"))
     fig.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
     fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast", fontsize=10)
@@ -152,7 +152,7 @@ def paper_frontier(model: str, series: str) -> np.ndarray:
     return np.array(paper.numbers()["figure7"]["models"][model]["frontier"][series])
 
 
-def ratios(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def promise_ratios(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of two frontiers [n, 2] of rising speeds: at each speed that both reach, as a share of the rival's fastest, how many times its
     throughput ours has, [k, 2]; and at each throughput that both reach, as a share of its highest, how many times its speed, [k, 2]."""
     fastest = min(theirs[-1, 0], ours[-1, 0])
@@ -170,7 +170,7 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
     curves = {"here": (ours, theirs), **{model: tuple(paper_frontier(model, name) for name in reversed(SERIES)) for model in PAPER_MODELS}}
     for name, pair in curves.items():
         look = {"color": serving_style("lagged")["color"], "linestyle": PAPER_LINES.get(name, "-"), "linewidth": 2.4 if name == "here" else 1.3}
-        for axes, curve in zip((left, right), ratios(*pair)):
+        for axes, curve in zip((left, right), promise_ratios(*pair)):
             axes.plot(100 * curve[:, 0], curve[:, 1], label="here" if name == "here" else f"the paper's fit, {name}", **look)
     for model in PAPER_MODELS:
         reach = paper_frontier(model, "MTP-1")[-1, 0]

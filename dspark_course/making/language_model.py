@@ -56,7 +56,7 @@ class LanguageModelShape:
 
 
 @dataclass(frozen=True)
-class Phase:
+class TrainingPhase:
     """A part of a training: one pass over fresh examples, with rates that rise and fall."""
 
     examples: dict[str, int]  # kind of text: how many
@@ -77,7 +77,7 @@ class LanguageModelRecipe:
     batch: Count  # examples an update
     weight_decay: float
     precision: Precision  # of the matrix products
-    phases: tuple[Phase, ...]  # one after another
+    phases: tuple[TrainingPhase, ...]  # one after another
     tokenizer: TokenizerPlan | None = None  # of a new one
     tokenizer_of: str | None = None  # the checkpoint whose tokenizer is taken
     initial: str | None = None  # a checkpoint to begin from
@@ -141,7 +141,7 @@ def train_language_model(recipe: LanguageModelRecipe, tokenizer, folder: Path, d
     return model.eval()
 
 
-def phase_updates(recipe: LanguageModelRecipe, phase: Phase) -> int:
+def phase_updates(recipe: LanguageModelRecipe, phase: TrainingPhase) -> int:
     """Updates of a phase: one pass over its examples."""
     return math.ceil(sum(phase.examples.values()) / (phase.batch or recipe.batch))
 

@@ -190,7 +190,7 @@ def window_mask(anchors: torch.Tensor, length: int, gamma: int, window: int) -> 
     return visible(anchors, length, gamma)(rows, None, queries, keys) & near
 
 
-def parameters(drafter: V4Draft) -> tuple[int, int]:
+def drafter_sizes(drafter: V4Draft) -> tuple[int, int]:
     """Numbers of a drafter that are its own, embedding and LM head left out: all of them, and those that work for a token."""
     own = {name: value.numel() for name, value in drafter.named_parameters() if not name.startswith(("embed_tokens", "lm_head"))}
     idle = sum(count for name, count in own.items() if ".experts." in name)

@@ -17,7 +17,7 @@ from dspark_lite.training.loop import read_log
 from ..making.answers import answered_rows
 from ..making.recipes import load_recipe
 from ..making.selector import Selector
-from ..making.v4_drafter import V4Draft, parameters
+from ..making.v4_drafter import V4Draft, drafter_sizes
 from .evaluation import mean_accepted_length, relative_gain, rollouts, tally
 from .lab import Lab
 
@@ -34,14 +34,14 @@ def cached_rows(lab: Lab, recipe: dict, folder: Path):
     return build_cache(lab.target, rows, recipe["config"]["target_layer_ids"], folder / "cache")
 
 
-def tallies(generations: list) -> list[list[float]]:
+def counted(generations: list) -> list[list[float]]:
     """Tokens and rounds of each generation, for a JSON file."""
     return tally(generations).tolist()
 
 
 def lengths_of(lab: Lab, drafter, prompts: int, temperature: float) -> dict[str, list]:
     """Tokens and rounds of each of so many prompts, by domain."""
-    return {domain: tallies(rollouts(lab, drafter, texts[:prompts], temperature=temperature)) for domain, texts in lab.prompts.items()}
+    return {domain: counted(rollouts(lab, drafter, texts[:prompts], temperature=temperature)) for domain, texts in lab.prompts.items()}
 
 
 def block_milliseconds(lab: Lab, drafter) -> float:
@@ -62,18 +62,18 @@ def v4_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
     began = time.monotonic()
     drafter = train_draft(load_recipe("production-v4"), lab.target, cache, folder / name, kind=V4Draft, **V4_VARIANTS[name])
     seconds, log = time.monotonic() - began, read_log(folder / name / "log.jsonl")
-    everything, active = parameters(drafter)
+    everything, active = drafter_sizes(drafter)
     return {"name": name, "parameters": everything, "active": active, "steps": len(log), "train_seconds": round(seconds, 1),
             "l1": [float(np.mean([entry["l1"] for entry in part])) for part in np.array_split(np.array(log, dtype=object), 20)],
             "block_milliseconds": block_milliseconds(lab, drafter), "tallies": lengths_of(lab, drafter, prompts, 1.0)}
 
 
-HEADS = {"dflash": (None, None), "markov": (DSpark, "vanilla"), "gated": (DSpark, "gated"), "selector": (Selector, "gated")}  # name: class, head
+HEAD_KINDS = {"dflash": (None, None), "markov": (DSpark, "vanilla"), "gated": (DSpark, "gated"), "selector": (Selector, "gated")}  # name: class, head
 
 
 def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
-    """One of HEADS, trained on the frozen backbone of DFlash: none, the Markov head, the gated one, and the gated one as a selector."""
-    recipe, (kind, head) = load_recipe("production-heads"), HEADS[name]
+    """One of HEAD_KINDS, trained on the frozen backbone of DFlash: none, the Markov head, the gated one, and the gated one as a selector."""
+    recipe, (kind, head) = load_recipe("production-heads"), HEAD_KINDS[name]
     if kind is None:
         drafter = lab.drafter(recipe["initial"])
     else:
@@ -88,7 +88,7 @@ def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
     if not nodes:
         return {"name": "chain", "nodes": drafter.gamma, "temperature": temperature, "tallies": lengths_of(lab, drafter, prompts, temperature)}
     draw = partial(generate_with_tree, lab.target, drafter, nodes=nodes, max_new_tokens=lab.max_new_tokens, temperature=temperature)
-    found = {domain: tallies([draw(lab.encode(text), generator=lab.generator(lab.seed + index)) for index, text in enumerate(texts[:prompts])])
+    found = {domain: counted([draw(lab.encode(text), generator=lab.generator(lab.seed + index)) for index, text in enumerate(texts[:prompts])])
              for domain, texts in lab.prompts.items()}
     return {"name": "tree", "nodes": nodes, "temperature": temperature, "tallies": found}
 

@@ -19,7 +19,7 @@ from ..scheduling.policies import global_optimum, survival, top_k
 from .engine import STEP_PARTS, Engine, StepReport
 
 
-class Event(NamedTuple):
+class StepEvent(NamedTuple):
     """A piece of work in a lane ("device", "host"), the step that it belongs to, and when it began and ended in seconds."""
 
     lane: str
@@ -51,7 +51,7 @@ class PlannedTopK:
         return top_k(self.told, self.told.numel() if self.budget is None else self.budget)
 
 
-def serve(engine: Engine, cost_table: Costs, deliver: Callable[[StepReport], object], *, overlapped: bool = True) -> list[Event]:
+def serve(engine: Engine, cost_table: Costs, deliver: Callable[[StepReport], object], *, overlapped: bool = True) -> list[StepEvent]:
     """Steps the engine until it is idle and returns what was done when.
 
     `deliver(report)` is the host's other work with what a step wrote: turning it into text, looking for stop strings, sending it
@@ -63,7 +63,7 @@ def serve(engine: Engine, cost_table: Costs, deliver: Callable[[StepReport], obj
     engine.set_policy(policy)
 
     def note(lane, part, step, began):
-        events.append(Event(lane, part, step, began, now := clock(engine.target.device)))
+        events.append(StepEvent(lane, part, step, began, now := clock(engine.target.device)))
         return now
 
     def step(number):
@@ -71,7 +71,7 @@ def serve(engine: Engine, cost_table: Costs, deliver: Callable[[StepReport], obj
         report = engine.step()
         for part in STEP_PARTS:
             ended = began + report.seconds[part]
-            events.append(Event("device", part, number, began, ended))
+            events.append(StepEvent("device", part, number, began, ended))
             began = ended
         return report
 
