@@ -116,5 +116,5 @@ def lengths_figure(lengths: dict[str, dict[str, float]]):
         bars = axes.bar(places, [found[domain] for domain in domains], 0.92 * width, color=colours[index % 3], label=name)
         axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per round, τ")
-    axes.legend(fontsize=8.5, loc="lower right")
+    fig.legend(fontsize=8.5, loc="outside upper center", ncols=len(lengths))
     return fig
