@@ -370,9 +370,10 @@ def computation(cell):
 def with_outputs(notebook, committed, lesson):
     """Give a generated notebook the outputs of the committed one; raises LessonError where a cell computes something else."""
     pairs = zip_longest(*([cell for cell in one.cells if cell.cell_type == "code"] for one in (notebook, committed)))
+    only = lesson[:2] if lesson[:2].isdigit() else lesson  # what `--only` calls it
     for number, (cell, before) in enumerate(pairs, start=1):
         if cell is None or before is None or computation(cell) != computation(before):
-            raise LessonError(f"{lesson}: code cell {number} is not the one that ran; execute it, with `build --only`.")
+            raise LessonError(f"{lesson}: code cell {number} is not the one that ran; execute it, with `build --only {only}`.")
         cell.outputs, cell.execution_count = before.outputs, before.execution_count
 
 

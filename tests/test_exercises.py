@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.special import expit
 
-from dspark_lite.decoding.sampling import residual
+from dspark_lite.decoding.sampling import probabilities, residual
 from dspark_course.exercises import lesson_02, lesson_06, lesson_08, lesson_09, verifying
 from dspark_course.exercises.checking import Exercise, Step, as_values, same
 from dspark_lite.scheduling import policies
@@ -34,8 +34,9 @@ def refusal(check, answer, capsys) -> str:
 def run_cells(number, tag):
     """Runs the cells of a lesson with this tag and those that call a checker, with the names that they use at hand."""
     scope = {"np": np, "torch": torch, "F": torch.nn.functional, "expit": expit, "residual": residual,
-             "verify": verifying.verify, "toss": verifying.toss, "draw": verifying.draw, "draw_token": verifying.draw,  # its name in lesson 05
-             "keep": lambda *functions: True, "exercises": MODULES[number],
+             "verify": verifying.verify, "toss": verifying.toss, "draw": verifying.draw,
+             "keep": lambda *functions: True, "exercises": MODULES[number], "probabilities": probabilities,
+             "weighted_loss": MODULES["07"].weighted_loss,  # a cell of lesson 07 gives it
              **vars(policies), **OF_LESSON[number]}
     has_checker = True
     for cell in notebooks.read_cells(SOURCES[number]):
