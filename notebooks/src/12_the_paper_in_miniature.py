@@ -258,7 +258,7 @@ Markdown(ledger.notes(1))
 # Two kinds of experiments stand in such notes, and they are easily confused. One *takes the suspected cause away* and leaves the rest as it is: tell the drafter the name that
 # it fails to copy, and see whether the lag is gone. The other *varies something that goes along with it*: another domain, another text, another depth. The first can convict or acquit.
 # The second only says that the result can change, and not why. All notes, the paper's settings beside ours, and the places in which the paper contradicts itself or needs care are
-# in the [tables](../assets/figures/tables.md).
+# in `assets/figures/tables.md`.
 #
 # ### Exercise 4 · A claim of your own (open)
 # *20 minutes · hard.*
