@@ -243,12 +243,6 @@ def test_the_deep_world_judges_the_claims_that_it_names_by_the_same_rule(made):
     assert ledger.deep_table(only_changed=True).splitlines()[2:] == changed
 
 
-def test_verdicts_are_counted_by_their_outcome():
-    above, below, unsure = Estimate(1.0, 0.5, 1.5), Estimate(-1.0, -1.5, -0.5), Estimate(0.1, -0.5, 0.7)
-    counted = ledger.verdict_counts([{"a": above}, {"a": above, "b": unsure}, {"a": unsure}, {"a": below, "b": unsure}])
-    assert counted == "1 replicate, 1 come out the other way round, 2 cannot be told"
-
-
 def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):
     panels = [axes for part in ledger_forest.PARTS for axes in ledger_forest.forest(part).axes]
     filled = sum(line.get_marker() == "o" and len(line.get_xdata()) == 1 for axes in panels for line in axes.lines)

@@ -183,8 +183,3 @@ GREEDY_EXCESS = Varied("Greedy decoding, for which the head was not trained, pro
 ONE_AGAINST_SEVEN = Varied("The load, in a fit of the measured costs, throughput of 7 drafts over that of 1", lambda: {
     f"with {MANY:,} requests under way": f"{seven_over_one()[0]:.2f}",
     "no gain once verifying a token costs more than here by a factor of": f"{seven_over_one()[1]:.1f}"})
-
-
-def overhead_by_context() -> str:
-    """OVERHEAD_BY_CONTEXT in words."""
-    return OVERHEAD_BY_CONTEXT()

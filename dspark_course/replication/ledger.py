@@ -55,13 +55,6 @@ def verdict(margins: dict[str, Estimate]) -> str:
     return REPLICATES if all(margin.low > 0 for margin in margins.values()) else DOES_NOT
 
 
-def verdict_counts(claims: list[dict[str, Estimate]]) -> str:
-    """How many claims, given by their margins, replicate, come out the other way round, and cannot be told."""
-    holding = sum(verdict(margins) == REPLICATES for margins in claims)
-    round_about = sum(map(turned_round, claims))
-    return f"{holding} replicate, {round_about} come out the other way round, {len(claims) - holding - round_about} cannot be told"
-
-
 def shortfall(margins: dict[str, Estimate]) -> str:
     """Which margins do not lie above zero, and whether they are below it or not told apart from it."""
     below = [label.strip(":") for label, margin in margins.items() if margin.high < 0]

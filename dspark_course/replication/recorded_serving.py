@@ -12,7 +12,7 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import Estimate, bootstrap, paired
 from dspark_lite.common.files import ROOT
 from dspark_lite.common.recorded import read
-from dspark_lite.scheduling.policies import algorithm1, fixed
+from dspark_lite.scheduling.policies import fixed
 from dspark_lite.scheduling.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
 from dspark_lite.serving.simulator import EngineModel, Record, simulate
@@ -118,7 +118,7 @@ def acceptance_rate(drafter: str) -> float:
 
 @cache
 def record(world: str = "shallow") -> Record:
-    """The blocks recorded in a world to judge its confidences (lessons 09 and 13), all domains, calibrated."""
+    """The blocks recorded in a world to judge its confidences (lesson 09), all domains, calibrated."""
     return Record.of(list(recorded_confidence.observations(world).values()), recorded_confidence.stored_sts(world))
 
 
@@ -135,21 +135,6 @@ def modelled(drafter: str, name: str, concurrency: int, requests: int | None = N
 def full_steps(model: EngineModel, concurrency: int, requests: int, rng: np.random.Generator) -> list[StepReport]:
     """Steps of a closed loop of the model with all slots taken, until so many requests are answered."""
     return [step for step in simulate(model, np.zeros(requests), rng) if step.requests == concurrency]
-
-
-def modelled_over_best_fixed(costs: StepCosts, concurrency: int, world: str = "shallow") -> tuple[int, float, float]:
-    """In the model, with a world's record: the fixed length with the highest throughput, and by what fraction the throughput of the
-    longest and of Algorithm 1 differs from it."""
-    answers = record(world)
-
-    def speed(policy) -> float:
-        model = EngineModel(answers, costs, policy, slots=concurrency)
-        full = full_steps(model, concurrency, 200 + 20 * concurrency, np.random.default_rng(0))
-        return sum(step.committed for step in full) / sum(step.seconds["round"] for step in full)
-
-    speeds = [speed(fixed(length)) for length in range(1, answers.gamma + 1)]
-    best = max(speeds)
-    return 1 + speeds.index(best), speeds[-1] / best - 1, speed(algorithm1(costs.convex_fit())) / best - 1
 
 
 def frontier(drafter: str, policy: str, world: str = "shallow") -> np.ndarray:

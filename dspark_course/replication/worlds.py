@@ -4,7 +4,6 @@ The first world's text is shallow: a small language model knows it by heart. The
 sums to compute and many ways to say a thing. The gates are measured by `python -m dspark_lite world`.
 """
 
-import numpy as np
 
 from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.formats import interval, markdown
@@ -121,11 +120,6 @@ def searched_rates(world: str = "deep") -> dict[str, dict[float, float]]:
     return {recipe: {float(rate): loss for rate, loss in losses.items()} for recipe, losses in found.items()}
 
 
-def one_rate() -> dict:
-    """The first comparison in the deep world, at one rate for all: settings, and what each of the "drafters" accepted."""
-    return read(FOLDER / "one_rate.json", "git checkout assets/measurements/worlds/one_rate.json")
-
-
 def trainings(name: str, world: str = "deep") -> dict[int, tuple[str, ...]]:
     """The recipes of a drafter in a world, which differ in their seed, by passes over the answers."""
     return {passes: recipes[name] for passes, recipes in PASSES[world].items() if name in recipes}
@@ -142,14 +136,6 @@ def leads(rival: str, world: str = "deep") -> dict[int, dict[str, Estimate]]:
     return {passes: our_results.gains_over_seeds(*pair) for passes, pair in pairs(rival, world).items()}
 
 
-def added_by_passes(rival: str, world: str) -> dict[int, dict[str, Estimate]]:
-    """What so many passes over the answers add to the gain over a rival in a world of the DSpark of the first seed: its gain after
-    them less that after half as many."""
-    made = {passes: (ours[:1], theirs[:1]) for passes, (ours, theirs) in pairs(rival, world).items()}
-    return {passes: our_results.gain_difference(pair, made[passes // 2], same_prompts=True)
-            for passes, pair in made.items() if passes // 2 in made}
-
-
 def added_by_the_world(rival: str) -> dict[int, dict[str, Estimate]]:
     """DSpark's gain over a rival in the deep world less that in the shallow one, trained alike, by passes over the answers."""
     deep, shallow = pairs(rival, "deep"), pairs(rival, "shallow")
@@ -164,11 +150,6 @@ def passes_and_worlds_table(rival: str, *passes: int) -> str:
         rows += [[number, f"{world} world", *_shown_by_place(found[number])] for world, found in of_worlds.items()]
         rows.append([number, "added by the world", *_shown_by_place(added[number])])
     return markdown(["passes", f"DSpark over {DRAFTER_LABELS[rival]}", *our_results.PLACES], rows)
-
-
-def held_out_loss_by_passes(name: str, world: str) -> dict[int, float]:
-    """The loss of a drafter's first seed on answers held out, by passes over the others."""
-    return {passes: our_results.measured(recipe)["training"]["held_out_losses"]["loss"] for passes, (recipe, *_) in trainings(name, world).items()}
 
 
 def head_and_losses() -> dict[str, dict[str, Estimate]]:
@@ -224,26 +205,6 @@ def over_best_fixed(world: str) -> dict[int, tuple[int, Estimate, Estimate]]:
         gains = [recorded_serving.gain("throughput", row, best).scaled(1.0, -1.0) for row in rows]
         found[load] = (int(best["policy"].split()[1]), *gains)
     return found
-
-
-def totals_by_length(world: str, load: int) -> np.ndarray:
-    """Tokens committed and seconds of each fixed length of DSpark in each turn, [7, T, 2]."""
-    return np.stack([recorded_serving.totals_by_turn("throughput", row) for row in recorded_serving.fixed_lengths(load, world)])
-
-
-def totals_of_algorithm_1(world: str, load: int) -> np.ndarray:
-    """Tokens committed and seconds of DSpark under Algorithm 1 in each turn, [T, 2]."""
-    return recorded_serving.totals_by_turn("throughput", recorded_serving.row("policies", world, concurrency=load, policy="algorithm1"))
-
-
-def ragged_over_even(world: str, load: int) -> tuple[float, float]:
-    """By what fraction verifying takes longer under Algorithm 1, which gives each request its own length, than at a fixed length of as
-    many tokens (read between the measured ones); and by what fraction its throughput would rise if it did not."""
-    scheduled, fixed = recorded_serving.row("policies", world, concurrency=load, policy="algorithm1"), recorded_serving.fixed_lengths(load, world)
-    budgets, verifying = ([recorded_serving.value(name, row) for row in fixed] for name in ("budget", "verify_seconds"))
-    even = np.interp(recorded_serving.value("budget", scheduled), budgets, verifying)
-    ragged, step = (recorded_serving.value(name, scheduled) for name in ("verify_seconds", "step_seconds"))
-    return ragged / even - 1, step / (step - ragged + even) - 1
 
 
 def serving_table() -> str:
