@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.drafters import DSpark
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.making import recipes
 from dspark_lite.training.cache import build_cache
@@ -106,6 +107,14 @@ def test_a_changed_recipe_or_target_trains_anew_and_says_so(target, cache, tmp_p
     other = toy_models(vocab_size=VOCAB, seed=4)[0]
     train_draft({**RECIPE, "learning_rate": 0.02, "steps": 3}, other, cache, tmp_path)
     assert "starts anew" in capsys.readouterr().out
+
+
+def test_another_class_with_the_same_recipe_trains_anew(target, cache, tmp_path, capsys):
+    class Other(DSpark):
+        """The same weights, and something else done with them."""
+
+    train_draft(RECIPE, target, cache, tmp_path)
+    assert isinstance(train_draft(RECIPE, target, cache, tmp_path, kind=Other), Other) and "starts anew" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("updates", "seconds"), [(12, 1e9), (4, 300.0), (3, 101.0), (2, 1.0)])

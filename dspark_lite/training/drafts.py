@@ -172,12 +172,13 @@ class Rows:
 def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineFeatures, folder: Path, allowance: Allowance | None = None,
                 kind: type | None = None, **fields):
     """Trains the drafter that `recipe` describes, or one of a class `kind`, over the rows, within the time allowed. Resumes from `folder`,
-    unless what was saved there is of another recipe, target or initial checkpoint."""
+    unless what was saved there is of another recipe, class, target or initial checkpoint."""
     recipe = DraftRecipe.of(recipe)
     drafter, device = new_draft(recipe, target, kind, **fields), target.device
     _, loss = objective(recipe)
     rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
-    identity = digest_of([recipe.digest, fingerprint(target), fingerprint(drafter) if recipe.initial else None, *([fields] if fields else [])])
+    other = [kind.__name__, fields] if kind else []  # what takes the place of the recipe's
+    identity = digest_of([recipe.digest, fingerprint(target), fingerprint(drafter) if recipe.initial else None, *other])
 
     def batch_at(step: int):
         return tuple(tensor.to(device) for tensor in rows.at(step))
