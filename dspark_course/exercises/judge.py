@@ -42,7 +42,12 @@ def load(path: Path):
     """The reader's file as a module; raises RequestError where it is missing or cannot be run."""
     if not path.is_file():
         raise RequestError(f"there is no {path}; keep(...) in the lessons writes it, or give the judge the path of your file")
-    spec = importlib.util.spec_from_file_location("my_dspark", path)
+    return run_file(path)
+
+
+def run_file(path: Path):
+    """A file of somebody's as a module; raises RequestError where it cannot be run."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

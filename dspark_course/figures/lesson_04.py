@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
-from matplotlib.patches import FancyBboxPatch, Patch
+from matplotlib.patches import Patch
 
 from .positions import position_panels
 from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, drafter_style, figure
-from .token_boxes import inch_canvas, shown, token_labels
+from .token_boxes import arrow, inch_canvas, shown, token_labels, tower_box
 
 CONTEXT, BLOCK = BLUE, DRAFTER_STYLES["dflash"][0]  # what comes from the target, and what DFlash computes
 
@@ -120,18 +120,6 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
     for x, title in ((1.25, "target"), (7.6, "DFlash: one pass")):
         axes.text(x, -0.15, title, ha="center", va="center", fontsize=10.5, weight="bold")
     return fig
-
-
-def tower_box(axes, x: float, y: float, width: float, height: float, face: str, text: str, letters: str, size: float = 8, edge: str = GREY) -> None:
-    """A rounded box around x, y with a text in it."""
-    axes.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.05", facecolor=face,
-                                  edgecolor=edge, lw=1))
-    axes.text(x, y, text, ha="center", va="center", fontsize=size, color=letters)
-
-
-def arrow(axes, start: tuple, end: tuple, colour: str) -> None:
-    """A thin arrow."""
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "lw": 1.1, "color": colour, "shrinkA": 0, "shrinkB": 0})
 
 
 def falling_acceptance(found: dict[str, dict[str, list]]):

@@ -1,7 +1,8 @@
-"""Tokens in boxes: a block, what became of it, the rounds of an answer."""
+"""Tokens in boxes: a block, what became of it, the rounds of an answer; and the boxes and arrows of drawn towers."""
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.patches import FancyBboxPatch
 
 from .style import ACCEPTED, BLACK, GREY, NEXT, REJECTED
 
@@ -49,6 +50,18 @@ def inch_canvas(width: float, height: float):
     axes.set(xlim=(0, width), ylim=(-height, 0))
     axes.set_axis_off()
     return fig, axes
+
+
+def tower_box(axes, x: float, y: float, width: float, height: float, face: str, text: str, letters: str, size: float = 8, edge: str = GREY) -> None:
+    """A rounded box around x, y with a text in it."""
+    axes.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.05", facecolor=face,
+                                  edgecolor=edge, lw=1))
+    axes.text(x, y, text, ha="center", va="center", fontsize=size, color=letters)
+
+
+def arrow(axes, start: tuple, end: tuple, colour: str) -> None:
+    """A thin arrow."""
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "lw": 1.1, "color": colour, "shrinkA": 0, "shrinkB": 0})
 
 
 def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

@@ -32,7 +32,7 @@ class Tree(NamedTuple):
         return seen, seen.sum(1) - 1
 
 
-def grow(drafter, state, anchor: torch.Tensor, nodes: int, temperature: float = 1.0) -> Tree:
+def grow(drafter, state, anchor: torch.Tensor, nodes: int) -> Tree:
     """The `nodes` most probable continuations of the anchor [1] by a block drafter: best first, a node's chance being the product of
     those on the way to it. Raises RequestError for a drafter without blocks."""
     if not hasattr(drafter, "block_hidden"):
@@ -47,7 +47,7 @@ def grow(drafter, state, anchor: torch.Tensor, nodes: int, temperature: float = 
             return
         bias, memory = head.step(token, hidden[:, depth], memory) if head else (0.0, None)
         logits = drafter.over_target(base[depth] + bias)
-        likely = torch.log_softmax(logits.flatten() / max(temperature, 1e-3), -1).topk(min(nodes, logits.numel()))
+        likely = torch.log_softmax(logits.flatten(), -1).topk(min(nodes, logits.numel()))
         for value, child in zip(likely.values.tolist(), likely.indices):
             heapq.heappush(waiting, (-(chance + value), next(order), node, child[None], depth + 1, memory))
 

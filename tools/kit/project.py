@@ -5,7 +5,6 @@ the default, an instructor with another one.
 """
 
 import argparse
-import importlib.util
 import random
 import sys
 from collections import Counter, defaultdict
@@ -23,6 +22,7 @@ from dspark_lite.losslessness import find_violation, output_distribution, total_
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import algorithm1, survival, throughput
 from dspark_lite.scheduling.cost_table import CostTable
+from dspark_course.exercises.judge import run_file
 from dspark_course.world.example import is_held_out
 
 EXACT = 1e-5
@@ -38,12 +38,7 @@ class Finding(NamedTuple):
 
 def load(path: Path, *names: str):
     """A project's file as a module; raises RequestError where it cannot be run or lacks a name."""
-    spec = importlib.util.spec_from_file_location("project", path)
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise RequestError(f"{path} cannot be run: {type(error).__name__}: {error}") from None
+    module = run_file(path)
     if missing := [name for name in names if not hasattr(module, name)]:
         raise RequestError(f"{path} has no {' and no '.join(missing)}; the project asks for {' and '.join(names)}")
     return module

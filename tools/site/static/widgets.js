@@ -92,9 +92,10 @@ function threshold({ thresholds, blocks }, { domain, scaling, least, requests },
   );
   const lowest = Math.min(...ms),
     near = thresholds.map((x, k) => [x, ms[k]]).filter(([, y]) => y <= 1.03 * lowest);
-  const x = [0, 0.95],
-    high = 1.15 * (accepted[0] + wasted[0]),
+  const high = 1.15 * (accepted[0] + wasted[0]),
     dear = 1.2 * Math.max(...ms);
+  const side = (each, top, ylabel, title) =>
+    new Panel({ width: each, x: [0, 0.95], y: [0, top], xlabel: "confidence threshold", ylabel, title });
   const here = (panel) =>
     panel.line(
       [
@@ -107,14 +108,7 @@ function threshold({ thresholds, blocks }, { domain, scaling, least, requests },
     panels(
       width,
       (each) => {
-        const panel = new Panel({
-          width: each,
-          x,
-          y: [0, high],
-          xlabel: "confidence threshold",
-          ylabel: "tokens per round",
-          title: "What a cut keeps",
-        });
+        const panel = side(each, high, "tokens per round", "What a cut keeps");
         panel.area(
           thresholds.map((one, k) => [one, 0, accepted[k]]),
           { color: green },
@@ -127,14 +121,7 @@ function threshold({ thresholds, blocks }, { domain, scaling, least, requests },
         return panel;
       },
       (each) => {
-        const panel = new Panel({
-          width: each,
-          x,
-          y: [0, dear],
-          xlabel: "confidence threshold",
-          ylabel: "verification, ms a token",
-          title: "What a token costs",
-        });
+        const panel = side(each, dear, "verification, ms a token", "What a token costs");
         panel.line(
           thresholds.map((one, k) => [one, ms[k]]),
           { color: blue },
