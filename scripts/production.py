@@ -1,7 +1,7 @@
 """Train and measure what stands beside lesson 13, on the tiny models: `make production`. To assets/measurements/production.json.
 
 Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted trees ("trees"), and what a wrong head
-costs ("wrong_heads"). Each is kept when it is done; a stopped run goes on from build/production.
+costs ("wrong_heads"). Trainings resume in build/production, rows in a journal beside the result.
 """
 
 import argparse
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, WORK, write_json
-from dspark_course.making.recipes import load_recipe
-from dspark_course.measure.journal import check_writable, header
+from dspark_course.making.recipes import load_recipe, parse_recipe
+from dspark_course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_course.measure.lab import setup
 from dspark_course.measure.production import HEAD_KINDS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, tree_row, v4_row
 from dspark_course.replication.drift import throughput_by_head
@@ -24,34 +24,34 @@ FOLDER = WORK / "build" / "production"
 LOAD = 64  # requests under way, for wrong heads
 
 
-def kept(path, make):
-    """What an earlier run has left in a JSON file, or what `make` gives, which is left there."""
-    if not path.exists():
-        write_json(path, make())
-    return json.loads(path.read_text())
+def kept(journal, key, make):
+    """The row that the journal has of a key, or what `make` gives, which is kept there."""
+    if key not in journal:
+        journal.add(key, make())
+    return journal[key]
 
 
-def trained_rows(lab, part, names, row_of, prompts):
+def trained_rows(lab, part, names, row_of, prompts, journal):
     """A row a drafter that is trained."""
     folder = FOLDER / part
     cache = cached_rows(lab, load_recipe(f"production-{part}"), folder)
-    return [kept(folder / f"{name}-{prompts}.json", partial(row_of, lab, name, cache, folder, prompts)) for name in names]
+    return [kept(journal, (part, name), partial(row_of, lab, name, cache, folder, prompts)) for name in names]
 
 
-def tree_rows(lab, prompts):
+def tree_rows(lab, prompts, journal):
     """A row a tree, and one the chain, greedy and at temperature 1."""
-    return [kept(FOLDER / "trees" / f"{nodes}-{temperature:g}-{prompts}.json", partial(tree_row, lab, nodes, temperature, prompts))
+    return [kept(journal, ("trees", nodes, temperature), partial(tree_row, lab, nodes, temperature, prompts))
             for temperature in (0.0, 1.0) for nodes in (0, *TREE_NODES)]
 
 
-def wrong_heads(lab, prompts):
-    """A row a wrong head; the model needs no prompts."""
+def wrong_heads(lab, prompts, journal):
+    """A row a wrong head; the model needs no prompts, and a journal no minute of it."""
     return [{"name": name, "requests": LOAD, **asdict(found)} for name, found in throughput_by_head(LOAD).items()]
 
 
 PARTS = {"wrong_heads": wrong_heads, "trees": tree_rows,
-         "v4": lambda lab, prompts: trained_rows(lab, "v4", V4_VARIANTS, v4_row, prompts),
-         "heads": lambda lab, prompts: trained_rows(lab, "heads", HEAD_KINDS, head_row, prompts)}
+         "v4": partial(trained_rows, part="v4", names=V4_VARIANTS, row_of=v4_row),
+         "heads": partial(trained_rows, part="heads", names=HEAD_KINDS, row_of=head_row)}
 
 
 def main(arguments=None):
@@ -64,11 +64,14 @@ def main(arguments=None):
     try:
         check_writable(options.out)
         lab = setup("tiny", prompts=options.prompts)
+        recipes = {name: parse_recipe(load_recipe(name), name).digest for name in ("production-v4", "production-heads")}
+        journal = Journal(journal_path(options.out), {"target": lab.target.name, "seed": lab.seed, "prompts": options.prompts, **recipes})
         for part in options.parts:
-            rows = PARTS[part](lab, options.prompts)
+            rows = PARTS[part](lab, prompts=options.prompts, journal=journal)
             held = json.loads(options.out.read_text()) if options.out.exists() else {}
             write_json(options.out, {**held, part: {**header(lab), "prompts": options.prompts, "rows": rows}})
             print(f"{part}: {len(rows)} rows in {options.out}")
+        journal_path(options.out).unlink()
     except DSparkLiteError as error:
         print(error, file=sys.stderr)
         return 1
