@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.cuda._utils import _get_device_index
 
 from dspark_lite.common import supported
 from dspark_lite.common.errors import DSparkLiteError, RequestError
@@ -82,7 +83,8 @@ def test_a_cap_is_a_share_of_what_the_gpu_has(monkeypatch):
     shares = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=40 * 10**9))
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: _get_device_index(device) == 0 and shares.append(share))
     assert [cap_memory(GPU, gigabytes) for gigabytes in (10, "15", None, 80)] == [10 * 10**9, 15 * 10**9, 40 * 10**9, 40 * 10**9]
     assert shares == [0.25, 0.375, 1.0, 1.0] and cap_memory(torch.device("cpu"), 15) is None
 

@@ -169,5 +169,5 @@ def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | Non
         return None
     total = torch.cuda.get_device_properties(device).total_memory
     most = total if asked is None else min(total, int(1e9 * asked))
-    torch.cuda.set_per_process_memory_fraction(most / total, device)
+    torch.cuda.set_per_process_memory_fraction(most / total, torch.cuda.current_device() if device.index is None else device.index)
     return most
