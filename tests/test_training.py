@@ -651,14 +651,22 @@ def test_a_cache_of_another_target_other_taps_or_other_rows_is_refused(mini, tmp
 
 def test_rows_of_a_language_model_end_with_the_stop_token_and_weigh_the_prompt_less(tokenizer):
     rows = language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, 1, {})
-    assert rows == language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, 1, {})
-    assert rows != language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, 1, {"math": 0.9})
+    drawn = [[(ids.tolist(), length) for ids, length in language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, 1, habits)]
+             for habits in ({}, {}, {"math": 0.9})]
+    assert drawn[0] == drawn[1] != drawn[2]
     for ids, length in rows:
         assert ids[-1] == tokenizer.eos_token_id and 0 < length < len(ids)
     ids, weight = language_model.pad([([5, 6, 7], 2), ([8, 9, 1, 2], 1)], "cpu")
     assert ids.tolist() == [[5, 6, 7, 0], [8, 9, 1, 2]]
     light = language_model.PROMPT_WEIGHT
     assert weight.tolist() == [pytest.approx([light, light, 1, 0]), pytest.approx([light, 1, 1, 1])]
+
+
+def test_rows_are_the_same_by_one_process_and_by_several_and_no_piece_is_another(tokenizer, monkeypatch):
+    monkeypatch.setattr(language_model, "PIECE", 4)
+    one, three = (language_model.corpus_rows(tokenizer, {"chat": 10}, 1, {}, processes=count) for count in (1, 3))
+    assert [(ids.tolist(), length) for ids, length in one] == [(ids.tolist(), length) for ids, length in three]
+    assert len({tuple(ids) for ids, _ in one}) == 10
 
 
 def test_batches_hold_every_row_once_and_rows_of_similar_length():

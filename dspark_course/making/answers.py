@@ -19,8 +19,8 @@ from ..world.judging import runs_right
 from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
 
-PARALLEL = 192  # answers written at once, at most
-CHUNK = 1536  # answers between two saves
+PARALLEL = 192  # answers that a CPU writes at once
+CHUNK = 1536  # answers between two saves, and those that a GPU writes at once, at most
 
 
 class Sampling(NamedTuple):
@@ -38,12 +38,12 @@ class Sampling(NamedTuple):
 
 
 def batch_size_that_fits(target, tokens: int) -> int:
-    """Answers to write at once: PARALLEL, or as many rows of so many `tokens` as have keys and values in half of what a
-    GPU has free."""
+    """Answers to write at once: PARALLEL on a CPU, on a GPU CHUNK or as many rows of so many `tokens` as have keys and values
+    in half of what it has free."""
     if target.device.type != "cuda":
         return PARALLEL
     row = tokens * kv_bytes(target.config, target.dtype.itemsize)
-    return max(1, min(PARALLEL, torch.cuda.mem_get_info(target.device)[0] // (2 * row)))
+    return max(1, min(CHUNK, torch.cuda.mem_get_info(target.device)[0] // (2 * row)))
 
 
 @contextmanager

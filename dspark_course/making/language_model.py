@@ -2,14 +2,20 @@
 
 import dataclasses
 import math
+import multiprocessing
+import os
 import random
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.fingerprint import fingerprint
@@ -22,6 +28,7 @@ from ..world.corpus import examples
 from ..world.examples import examples as world_examples
 from ..world.tokenizer import chat_ids
 
+PIECE = 4000  # examples that one process draws at a time, from a seed of their own
 PROMPT_WEIGHT = 0.1  # prompts are random by construction: learn to read them, do not spend capacity on writing them
 
 
@@ -92,22 +99,41 @@ class LanguageModelRecipe:
         return digest_of(dataclasses.asdict(self))
 
 
-def corpus_rows(tokenizer, counts: dict[str, int], seed: int, habits: dict[str, float], world: str = "shallow") -> list[tuple[list[int], int]]:
-    """Token ids and prompt length of freshly drawn training examples, `counts` of each domain, in a seeded order."""
-    rows = []
-    for domain, count in counts.items():
-        drawn = world_examples(domain, count, seed) if world == "deep" else examples(domain, count, seed, habit=habits.get(domain, 0.0))
-        for example in drawn:
-            prompt = chat_ids(tokenizer, example.prompt)
-            answer = tokenizer(example.answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
-            rows.append((prompt + answer, len(prompt)))
+def corpus_rows(tokenizer, counts: dict[str, int], seed: int, habits: dict[str, float], world: str = "shallow",
+                processes: int | None = None) -> list[tuple[np.ndarray, int]]:
+    """Token ids (int32) and prompt length of freshly drawn training examples, `counts` of each domain, in a seeded order.
+
+    They are drawn PIECE at a time by so many `processes` (None: one for each core, where there is more than one piece).
+    """
+    draw = partial(_piece, tokenizer, seed, habits, world)
+    pieces = [(domain, start // PIECE, min(PIECE, count - start)) for domain, count in counts.items() for start in range(0, count, PIECE)]
+    processes = processes or min(len(pieces), os.cpu_count() or 1)
+    if processes > 1:
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+            drawn = list(tqdm(pool.map(draw, pieces), total=len(pieces), desc="examples", unit="piece"))
+    else:
+        drawn = map(draw, pieces)
+    rows = [row for piece in drawn for row in piece]
     random.Random(seed).shuffle(rows)
+    return rows
+
+
+def _piece(tokenizer, seed: int, habits: dict[str, float], world: str, piece: tuple[str, int, int]) -> list[tuple[np.ndarray, int]]:
+    """Rows of one piece: (domain, its number in the domain, examples)."""
+    domain, number, count = piece
+    own = seed + 1_000_003 * number
+    drawn = world_examples(domain, count, own) if world == "deep" else examples(domain, count, own, habit=habits.get(domain, 0.0))
+    rows = []
+    for example in drawn:
+        prompt = chat_ids(tokenizer, example.prompt)
+        answer = tokenizer(example.answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+        rows.append((np.array(prompt + answer, dtype=np.int32), len(prompt)))
     return rows
 
 
 def pad(batch: list[tuple[list[int], int]], device, prompt_weight: float = PROMPT_WEIGHT) -> tuple[torch.Tensor, torch.Tensor]:
     """Right-padded ids [B, n] and the weight [B, n] of each token as something to be predicted."""
-    ids = pad_sequence([torch.tensor(tokens) for tokens, _ in batch], batch_first=True)
+    ids = pad_sequence([torch.as_tensor(tokens, dtype=torch.long) for tokens, _ in batch], batch_first=True)
     weight = pad_sequence([torch.tensor([prompt_weight] * prompt_length + [1.0] * (len(tokens) - prompt_length))
                            for tokens, prompt_length in batch], batch_first=True)
     return ids.to(device), weight.to(device)
