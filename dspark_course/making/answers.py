@@ -1,4 +1,4 @@
-"""Answers of the target itself: what drafters are trained on (as the recipe samples, thinking off), and the checks of them."""
+"""Answers of the target itself: what drafters are trained on (as the recipe samples, thinking off)."""
 
 import json
 from collections.abc import Iterator
@@ -14,8 +14,6 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_text
 from dspark_lite.models.weights import kv_bytes
 from dspark_lite.training.drafts import ANSWERING
-from ..world.corpus import Example
-from ..world.judging import runs_right
 from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
 
@@ -142,13 +140,3 @@ def read_answers(path: Path, prompts: list[list[int]]) -> dict[int, tuple[list[i
             raise DSparkLiteError(f"line {number} of {path} is no answer to a prompt of this recipe; delete this line "
                                   "and train again: it alone is then written anew") from None
     return rows
-
-
-def is_right(example: Example, answer: str) -> bool:
-    """Whether an answer shows what its example asks for: the final number, or a function with the right results."""
-    if example.domain == "math":
-        last_line = answer.strip().splitlines()[-1] if answer.strip() else ""
-        return str(example.check) in last_line.replace(".", " ").split()
-    name, cases = example.check
-    code = answer.split("```python\n")[-1].split("```")[0] if "```python\n" in answer else ""
-    return bool(code) and runs_right(code, name, cases)

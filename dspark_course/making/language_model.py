@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import random
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -24,8 +24,7 @@ from dspark_lite.training.initialisation import initialise
 from dspark_lite.training.loop import Allowance, Plan, by_length, forget_others, optimise
 from dspark_lite.training.precision import autocast, precision_on
 from dspark_lite.training.recipe import Count, Precision, digest_of
-from ..world.corpus import examples
-from ..world.examples import examples as world_examples
+from ..world.examples import examples
 from ..world.tokenizer import chat_ids
 
 PIECE = 4000  # examples that one process draws at a time, from a seed of their own
@@ -38,7 +37,6 @@ class TokenizerPlan:
 
     vocab_size: Count
     seed: int
-    world: Literal["shallow", "deep"] = "shallow"
     per_domain: Count | None = None  # texts
 
 
@@ -70,7 +68,6 @@ class TrainingPhase:
     learning_rate: float  # AdamW's, at its peak
     matrix_rate: float | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
     batch: Count | None = None  # examples an update; None: the recipe's
-    habits: dict[str, float] = field(default_factory=dict)  # domain: share of answers in one wording (the shallow world)
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,6 @@ class LanguageModelRecipe:
     initialisation: Literal["width"] | None = None  # deviations that a width asks for; None: those of transformers
     compile: bool = False  # has the layers compiled: minutes once, then faster steps on a CPU
     prompt_weight: float = PROMPT_WEIGHT  # of a prompt's token in the loss, beside 1 for an answer's
-    world: Literal["shallow", "deep"] = "shallow"  # whose text
 
     @property
     def digest(self) -> str:
@@ -99,13 +95,12 @@ class LanguageModelRecipe:
         return digest_of(dataclasses.asdict(self))
 
 
-def corpus_rows(tokenizer, counts: dict[str, int], seed: int, habits: dict[str, float], world: str = "shallow",
-                processes: int | None = None) -> list[tuple[np.ndarray, int]]:
+def corpus_rows(tokenizer, counts: dict[str, int], seed: int, processes: int | None = None) -> list[tuple[np.ndarray, int]]:
     """Token ids (int32) and prompt length of freshly drawn training examples, `counts` of each domain, in a seeded order.
 
     They are drawn PIECE at a time by so many `processes` (None: one for each core, where there is more than one piece).
     """
-    draw = partial(_piece, tokenizer, seed, habits, world)
+    draw = partial(_piece, tokenizer, seed)
     pieces = [(domain, start // PIECE, min(PIECE, count - start)) for domain, count in counts.items() for start in range(0, count, PIECE)]
     processes = processes or min(len(pieces), os.cpu_count() or 1)
     if processes > 1:
@@ -118,13 +113,11 @@ def corpus_rows(tokenizer, counts: dict[str, int], seed: int, habits: dict[str, 
     return rows
 
 
-def _piece(tokenizer, seed: int, habits: dict[str, float], world: str, piece: tuple[str, int, int]) -> list[tuple[np.ndarray, int]]:
+def _piece(tokenizer, seed: int, piece: tuple[str, int, int]) -> list[tuple[np.ndarray, int]]:
     """Rows of one piece: (domain, its number in the domain, examples)."""
     domain, number, count = piece
-    own = seed + 1_000_003 * number
-    drawn = world_examples(domain, count, own) if world == "deep" else examples(domain, count, own, habit=habits.get(domain, 0.0))
     rows = []
-    for example in drawn:
+    for example in examples(domain, count, seed + 1_000_003 * number):
         prompt = chat_ids(tokenizer, example.prompt)
         answer = tokenizer(example.answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
         rows.append((np.array(prompt + answer, dtype=np.int32), len(prompt)))
@@ -183,7 +176,7 @@ def compile_layers(model: Qwen3ForCausalLM) -> None:
 
 def _train_phase(model, recipe: LanguageModelRecipe, number: int, plan: Plan, tokenizer, folder: Path, identity: str) -> None:
     phase, seed = recipe.phases[number], recipe.seed + number
-    rows = corpus_rows(tokenizer, phase.examples, seed, phase.habits, recipe.world)
+    rows = corpus_rows(tokenizer, phase.examples, seed)
     batches = by_length(rows, phase.batch or recipe.batch, seed, lambda row: len(row[0]))
 
     def loss_of(batch):

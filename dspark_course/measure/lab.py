@@ -13,14 +13,13 @@ from dspark_lite.common.origin import check_origin, device_name, versions
 from dspark_lite.decoding.target import Target
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.scheduling.additive_costs import load_costs
-from ..world.corpus import examples
-from ..world.examples import examples as world_examples
+from ..world.examples import examples
 from ..world.tokenizer import chat_ids
 
 MIN_FREE_MEMORY = 14 * 2**30  # bytes free on a GPU before the released weights are chosen
 HELD_OUT_SEED = 2026
 NUMBER_FORMATS = ("float32", "bfloat16", "float16")
-NEW_TOKENS = {"tiny": 160, "deep": 400, "next": 400, "released": 256}
+NEW_TOKENS = {"tiny": 160, "released": 256}
 
 
 @dataclass
@@ -108,10 +107,9 @@ def choose_profile(profile: str | None = None) -> str:
     return profile
 
 
-def held_out(domain: str, count: int, profile: str = "tiny"):
+def held_out(domain: str, count: int):
     """The first `count` held-out examples of a domain, always the same ones."""
-    draw = world_examples if profile in ("deep", "next") else examples
-    return draw(domain, count, HELD_OUT_SEED, held_out=True, distinct=True)
+    return examples(domain, count, HELD_OUT_SEED, held_out=True, distinct=True)
 
 
 def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None, device: str | None = None,

@@ -7,9 +7,8 @@ import torch
 from tqdm import tqdm
 
 from dspark_lite.decoding.sampling import probabilities
-from ..making.answers import is_right, write_answers
-from ..world.judging import is_right as is_right_in_the_deep_world
-from ..world.judging import recalled
+from ..making.answers import write_answers
+from ..world.judging import is_right, recalled
 from ..world.tokenizer import chat_ids
 from .journal import header
 from .lab import Lab, held_out
@@ -21,15 +20,14 @@ CERTAIN, UNCERTAIN = 0.01, 0.67  # nats: below and above, as Wang et al. (2025) 
 def target_quality(lab: Lab, prompts: int) -> dict:
     """By domain: the share of greedy answers that are right and of facts that chat recalls, the mean entropy in nats per token at temperature 1, the
     shares of tokens that are nearly certain and that are uncertain, and the mean length of an answer."""
-    judge = is_right_in_the_deep_world if lab.profile in ("deep", "next") else is_right
     rows = []
     for domain in tqdm(lab.prompts, desc="target quality", unit="domain", file=sys.stderr):
-        wanted = held_out(domain, prompts, lab.profile)
+        wanted = held_out(domain, prompts)
         ids = [chat_ids(lab.tokenizer, example.prompt) for example in wanted]
         row = {"domain": domain, "prompts": prompts}
         if wanted[0].check is not None:
             greedy = write_answers(lab.target, ids, 0.0, lab.max_new_tokens, lab.seed)
-            right = [judge(example, lab.decode(answer)) for example, answer in zip(wanted, greedy)]
+            right = [is_right(example, lab.decode(answer)) for example, answer in zip(wanted, greedy)]
             row["right"] = sum(right) / prompts
             if domain == "chat":
                 row["recalled"] = float(np.mean([recalled(*pair) for pair in zip(wanted, map(lab.decode, greedy))]))

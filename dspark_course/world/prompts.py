@@ -7,8 +7,8 @@ import torch
 from tqdm import tqdm
 
 from dspark_lite.common.errors import DSparkLiteError
-from .corpus import examples, is_held_out
-from .examples import examples as world_examples
+from .example import is_held_out
+from .examples import examples
 from .tokenizer import chat_ids
 
 SHUFFLED = 10_000  # rows of a streamed data set that are shuffled at a time
@@ -24,9 +24,8 @@ def prompt_ids(tokenizer, data: dict) -> list[list[int]]:
     """
     if "dataset" in data:
         return _ids_of_dataset(tokenizer, data)
-    draw = world_examples if data.get("world") == "deep" else examples
     ids = [chat_ids(tokenizer, example.prompt) for domain, count in data["prompts"].items()
-           for example in draw(domain, count, data["seed"])]
+           for example in examples(domain, count, data["seed"])]
     # Domains are interleaved, so that every chunk (and every prefix of the answers) holds all of them.
     order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(data["seed"])).tolist()
     return [ids[index] for index in order]

@@ -6,8 +6,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerFast
 
 from dspark_lite.common.names import DOMAINS
-from .corpus import examples
-from .examples import examples as world_examples
+from .examples import examples
 
 COUNTED = (*DOMAINS, "article", "drill")  # of examples that its words are counted in
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
@@ -26,7 +25,7 @@ CHAT_TEMPLATE = """\
 {%- endif %}"""
 
 
-def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000, world: str = "shallow") -> PreTrainedTokenizerFast:
+def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000) -> PreTrainedTokenizerFast:
     """Trains the tokenizer on `per_domain` examples of each domain; its length is `vocab_size`, special tokens included."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
@@ -36,8 +35,7 @@ def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000, world: s
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - len(SPECIAL_TOKENS), show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
-    drawn = ((example for domain in COUNTED for example in world_examples(domain, per_domain, seed)) if world == "deep" else
-             (example for domain in DOMAINS for example in examples(domain, per_domain, seed)))
+    drawn = (example for domain in COUNTED for example in examples(domain, per_domain, seed))
     texts = (text for example in drawn
              for text in (f"user\n{example.prompt}", f"assistant\n{example.answer}"))
     tokenizer.train_from_iterator(texts, trainer)

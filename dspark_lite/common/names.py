@@ -9,10 +9,6 @@ DRAFTER_LABELS = {  # name: label
 PROFILES = {
     "tiny": {"target": "tiny-target", "dspark": "tiny-dspark", "dflash": "tiny-dflash", "eagle3": "tiny-eagle3", "mtp": "tiny-mtp",
              "small_lm": "tiny-small-lm", "prompt_lookup": "prompt_lookup"},
-    "deep": {"target": "deep-target", "dspark": "deep-dspark", "dflash": "deep-dflash", "eagle3": "deep-eagle3", "mtp": "deep-mtp",
-             "small_lm": "deep-small-lm", "prompt_lookup": "prompt_lookup"},
-    "next": {"target": "next-target", "dspark": "next-dspark", "dflash": "next-dflash", "eagle3": "next-eagle3", "mtp": "next-mtp",
-             "small_lm": "next-small-lm", "prompt_lookup": "prompt_lookup"},
     "released": {"target": "Qwen/Qwen3-4B", "dspark": "deepseek-ai/dspark_qwen3_4b_block7",
                  "dflash": "deepseek-ai/dflash_qwen3_4b_block7", "eagle3": "deepseek-ai/eagle3_qwen3_4b_ttt7",
                  "small_lm": "Qwen/Qwen3-0.6B", "prompt_lookup": "prompt_lookup"},
