@@ -12,7 +12,7 @@ from dspark_lite.training.drafts import new_draft
 from ..making.recipes import load_recipe
 from .journal import header
 from .lab import Lab
-from .studies import LENGTHS, NEXT_STUDIES
+from .studies import LENGTH_STUDY, LENGTHS, RUNS
 
 LATENCY_BATCH = 32  # requests; the paper: 128
 LATENCY_CONTEXTS = (256, 512, 1024)  # tokens; the paper: 512 to 4096
@@ -31,8 +31,8 @@ def round_latency(lab: Lab, batch: int = LATENCY_BATCH, contexts=LATENCY_CONTEXT
         ids = torch.randint(lab.target.vocab_size, (batch, context), generator=generator, device=lab.device)
         _, cache = lab.target.prefill(ids)
         works = {("target", length): partial(_verify, lab.target, cache, ids[:, :length]) for length in LENGTHS}
-        for study, (run,) in NEXT_STUDIES["lengths"].items():
-            drafter = new_draft({**load_recipe(*run), "initial": None}, lab.target).eval()
+        for study, name in LENGTH_STUDY.items():
+            drafter = new_draft({**load_recipe(*RUNS[name]), "initial": None}, lab.target).eval()
             features = torch.randn(batch, context, len(drafter.taps) * lab.target.hidden_size, generator=generator,
                                    device=lab.device, dtype=lab.target.dtype)
             works[study] = partial(drafter.propose, drafter.begin(ids, features), ids[:, 0], temperature=1.0,
