@@ -301,15 +301,15 @@ for token in words:
     print(f"after {lab.tokenizer.decode([token])!r:9} {raised}")
 
 # %% [markdown]
-#
 # ## What a table cannot say
 #
 # ### Exercise 3 · Black and white, day and night (think)
 # *10 minutes · medium · core.*
 #
-# An answer goes on "black and white" or "day and night", either with one half; each word is one token. The base logits are the
-# slots' own shares, and the Markov head may have any row for "and". Which blocks does it draft, with which probabilities? How often
-# is slot 3 kept, and does the row matter? Which other head would do better, and which phrase defeats that one?
+# An answer goes on "black and white" or "day and night", each with probability one half; each word is one token. The
+# base logits are the slots' own shares, and the Markov head may have any row for "and". Which blocks does it draft,
+# with which probabilities? How often is slot 3 kept, and does the row matter? Which other head would do better, and
+# which phrase defeats that one?
 #
 # <details><summary>Hint</summary>
 #
@@ -328,9 +328,9 @@ for token in words:
 # </details>
 #
 # The paper tries two richer heads. The **gated** head lets the slot's hidden state decide how much of each of the $r$
-# numbers passes. The **RNN** head carries a state $s$ from slot to slot: $u$ says how much of the old state stays, $c$
-# what is new, $o$ what goes out. With linear layers $G$ and $J$, the sigmoid $\sigma$, a product $\odot$ number by
-# number, and $[\cdot\,;\cdot]$ for one vector after the other, the biases are
+# numbers $W_1[x]$ passes. The **RNN** head carries a state $s$ from slot to slot: $u$ says how much of the old state
+# stays, $c$ what is new, $o$ what goes out. With linear layers $G$ and $J$, the sigmoid $\sigma$, a product $\odot$
+# number by number, and $[\cdot\,;\cdot]$ for one vector after the other, the biases are
 #
 # $$\text{gated:}\quad b_k = W_2\big(\sigma(G[h_k; W_1[x_{k-1}]]) \odot W_1[x_{k-1}]\big)$$
 # $$\text{RNN:}\quad [u; c; o] = J[s_{k-1}; W_1[x_{k-1}]; h_k],\quad s_k = \sigma(u) \odot s_{k-1} + (1 - \sigma(u)) \odot \tanh(c),
@@ -340,7 +340,7 @@ for token in words:
 # where this happens, and only the hidden state tells which. The next token is x or y, by one of three rules:
 #
 # - *the last token*: x after "cat", y after "dog";
-# - *the last token, by place*: so at one place, and the other way round at the other;
+# - *the last token, by place*: the same at one place, the reverse at the other;
 # - *the token before*: x if that was "red", y if it was "blue".
 #
 # We train each head, with base logits beside it, on each rule. Guessing gives 50 %.
@@ -492,5 +492,5 @@ picture = scoreboard_figure("small_lm", "dflash", "dspark")
 #
 # Your file now holds a whole drafter: `Draft`, `block_pass`, `transition_bias`, `draw_block`.
 #
-# **Next**: [06, autoregressive rivals](06_autoregressive_rivals.ipynb): drafters that run once per token and see everything they
-# write. Why are they not the winners?
+# **Next**: [06, autoregressive rivals](06_autoregressive_rivals.ipynb): drafters that run once per token and see
+# everything they write. When are they the better choice?

@@ -439,9 +439,9 @@ claims({"by the grey lines teacher forcing ends higher": forced[0][-1] > unrolle
 
 # %% [markdown]
 # By the grey lines, which are all that teacher forcing ever sees, it is the better training. But no drafter has the
-# target's features there. On its own output its last draft has a chance of ⟦forced:.2f⟧, that of the training-time test
-# ⟦unrolled:.2f⟧. One layer has to serve five passes; that costs a little at the first draft and pays after it. DSpark
-# needs none of this: its backbone never reads a draft.
+# target's features there. Each on its own output, the last draft is accepted with chance ⟦forced:.2f⟧ after teacher
+# forcing, with ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs a little at
+# the first draft and pays after it. DSpark needs none of this: its backbone never reads a draft.
 #
 # ## Cost and worth together
 #

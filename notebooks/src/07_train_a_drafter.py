@@ -144,7 +144,7 @@ picture = figures.position_weight_figure(weights, reached.tolist(), (worth / wor
 
 # %% [markdown]
 # **The code's weights are nearer to what a position is worth.** An early draft that is accepted lets all those after it
-# count, too; the last one brings only itself. We keep the code's.
+# count, too; the last one brings only itself. So `weighted_loss` below takes the code's.
 #
 # ### Exercise 2 · The loss of DSpark (code)
 # *20 minutes · hard · core.*
