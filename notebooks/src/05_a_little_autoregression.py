@@ -8,8 +8,8 @@
 # %% [markdown] tags=["header"] minutes=60 difficulty="medium"
 # # 05 · A little autoregression
 #
-# Lesson 04 left seven slots that cannot hear each other. Running the network again for every slot would mend that, and make
-# drafting slow again. This lesson mends it with one row of a table per token: the idea that gives DSpark its name.
+# Lesson 04 left seven slots that cannot hear each other. A pass of the network for every slot would mend that, and make
+# drafting slow again. DSpark adds one row of a table per token instead: its paper calls this *semi-autoregressive*.
 #
 # **After this lesson you can**
 # - write DSpark's sequential head, and say which distribution the accept rule has to be given
@@ -48,9 +48,9 @@ picture = strip("draft")
 # %% [markdown]
 # ## The second word waits for the first
 #
-# "Of course" and "no problem", each with one half. Slot 2 was right to be undecided: "course" and "problem" *are* equally
-# likely, as long as nobody knows the first word. Once the first has been drawn somebody does know it. So let slot 2 keep
-# its logits, and add to them a row of numbers that belongs to the word just drawn:
+# In lesson 04 the answer is "of course" or "no problem", each with probability one half. Slot 2 is right to be
+# undecided as long as nobody knows the first word. Once it has been drawn, somebody does. So slot 2 keeps its logits,
+# and we add a row of numbers that belongs to the word just drawn:
 
 # %%
 labels = ["course", "problem"]
@@ -59,26 +59,27 @@ rows = {"of": torch.tensor([4.0, -4.0]), "no": torch.tensor([-4.0, 4.0])}  # a r
 picture = figures.corrected_distribution(labels, base.softmax(-1), rows["of"], (base + rows["of"]).softmax(-1), "of")
 
 # %% [markdown]
-# Base, plus bias, equals corrected. After "no" the same table turns the same slot round. The block is coherent, and the
+# Base plus bias gives corrected. After "no" the other row turns the same slot round. The block is coherent, and the
 # network has run once: what had to wait for the first word is an addition.
 #
-# That is all of DSpark's **sequential head**. *The hidden states come from one pass; the logits can wait.* In the paper's
+# That is DSpark's **sequential head**. *The hidden states come from one pass; the logits can wait.* In the paper's
 # words (equation 5), with slots counted from 1 and the anchor as $x_0$:
 #
 # $$\text{logits}_k = \underbrace{\text{LM head}(h_k)}_{\text{base logits: all slots, one pass}}
 # + \underbrace{W_2\, W_1[x_{k-1}]}_{\text{transition bias: one row}}$$
 #
-# $W_1$ looks up $r$ numbers for the previous token, $W_2$ makes of them a number for every token that may come next. Because it
-# looks one token back, it is called the *Markov head*.
+# $W_1$ and $W_2$ are matrices [V, r], the same for every slot. $W_1$ holds $r$ numbers for each previous token; $W_2$
+# makes of them one number for each token that may come next. The head looks one token back, so it is called the *Markov
+# head*.
 #
-# Somebody dictates a text to a typist: the thoughts are ready, all at once. The hand still writes one word after
-# the other, and each word fits the one before. The backbone thinks, the head writes.
+# A writer has the whole thought at once; the hand still writes one word after the other. Here the *backbone*, the
+# layers below the logits, thinks, and the head writes.
 #
 # ### Exercise 1 · The transition bias (code)
 # *5 minutes · easy · core.*
 #
-# `draft.w` holds the tensors of the checkpoint by name. `"markov_head.markov_w1.weight"` and `"markov_head.markov_w2.weight"`
-# are both stored as [V, r]. Return the bias [V] after one previous token.
+# `draft.w` holds the checkpoint's tensors by name. `"markov_head.markov_w1.weight"` and
+# `"markov_head.markov_w2.weight"` are both stored as [V, r]. Return the bias [V] after one previous token.
 #
 # <details><summary>Hint</summary>
 #
@@ -107,12 +108,13 @@ transition_bias = transition_bias if done else exercises.transition_bias  # unti
 # ### Exercise 2 · From left to right (code)
 # *15 minutes · medium · core. If you do only one, do this.*
 #
-# Draw the block. Each slot has its base logits; add the bias of the token before, make probabilities of the sum, draw, go on. Return
-# the drafts and, for the accept rule, the distribution that each was drawn from. At hand are `draw(probs, generator)` and
-# `probabilities(logits, temperature)` of lesson 02.
+# Draw the block from left to right. `hidden` [g, H] are the states of lesson 04's pass. For each slot add the bias of
+# the token before to the base logits, make probabilities of the sum, and draw. Return the drafts and, for the accept
+# rule, the distribution that each was drawn from. Use lesson 02's `probabilities(logits, temperature)` and
+# `draw(probs, generator)`, which returns a token id.
 #
-# The checker visits every outcome of the draws, lets lesson 02's `verify` judge each block, and compares the committed texts with the
-# target's own. So it finds more than a wrong shape: hand the rule a $q$ that is not the one you drew from, and the texts shift.
+# The checker visits every outcome of the draws, lets lesson 02's `verify` judge each block, and compares the committed
+# texts with the target's own: if $q$ is not what you drew from, the texts shift.
 #
 # <details><summary>Hint</summary>
 #
@@ -151,13 +153,14 @@ done = exercises.check_draw_block(draw_block) and keep(draw_block)
 draw_block = draw_block if done else exercises.draw_block
 
 # %% [markdown]
-# The rule of lesson 02 did not have to change. It asks for the probability with which each draft *was* drawn, and that is
-# known at the moment of the draw. Lossless stays lossless.
+# The rule of lesson 02 stays as it is. It asks for the probability with which each draft *was* drawn, and that is known
+# at the moment of the draw. Lossless stays lossless.
 #
 # ## It drafts
 #
-# Your pieces now make a whole drafter. `Draft` reads the shipped weights with safetensors, `block_pass` runs the backbone once,
-# `draw_block` writes the block. Here it answers a question: the loop of lesson 03, with nothing in it from the package but its target.
+# Your pieces now make a whole drafter: `Draft` reads the shipped weights, `block_pass` runs the backbone once,
+# `draw_block` writes the block. In the loop of lesson 03 it answers a question. The list says how many tokens each
+# round committed; the last line compares one more block with the package's.
 
 # %%
 from transformers import DynamicCache
@@ -202,11 +205,11 @@ if on_cpu:
     print("greedy blocks, yours and the package's:", ours, theirs.tokens[0].tolist())
 
 # %% [markdown]
-# ## The same place in a real answer
+# ## The same in a real answer
 #
-# As in lesson 04 we look for a place in a chat answer where slots that draw apart would waste most. On the left, the pairs of
-# tokens that the target could write there; in the middle, what DSpark's backbone draws with the head switched off; on the right,
-# with the head.
+# As in lesson 04 we look for a place where slots that draw apart would waste most. Left, the pairs of tokens that the
+# target could write there; in the middle, what DSpark's backbone draws with the head switched off; right, with the
+# head. A pair that the target writes less than once in 200 times counts as waste.
 
 # %%
 from dspark_course.measure import multimodality
@@ -236,11 +239,11 @@ glue(waste_off=waste["DSpark, head off"], waste_on=waste["DSpark"])
 claims({"the head removes at least half of the pairs that nobody would write": 2 * waste["DSpark"] < waste["DSpark, head off"]})
 
 # %% [markdown]
-# Without its head the backbone knows which tokens are likely in each slot, and not which belong together: ⟦waste_off:.0 %⟧ of what it
-# draws here are pairs that the target hardly ever writes. With the head it is ⟦waste_on:.0 %⟧. (A backbone that has grown up with its
-# head leans on it, so "head off" is worse than a drafter that never had one. The fair comparison is DFlash; it comes below.)
+# The backbone alone knows which tokens are likely in each slot, not which belong together: ⟦waste_off:.0 %⟧ of what it
+# draws here is waste. With the head it is ⟦waste_on:.1 %⟧. (This backbone learned with its head and leans on it;
+# switching the head off is unfair to it. The fair comparison is DFlash, below.)
 #
-# Play with the block. Choose a slot and the token drawn before it: what the backbone says, what the head adds, what comes out.
+# Choose a slot and the token drawn before it, and see what the backbone says, what the head adds, and what comes out.
 
 # %%
 likely = probabilities(base_logits, 1.0).topk(3, -1).indices  # [g, 3]
@@ -264,7 +267,7 @@ panel = widgets.explore(explore_bias, {"slot": 2, "previous": first[1].item()}, 
 # %% [markdown]
 # ## Why two thin matrices
 #
-# Written out, the rows of all previous tokens make a table [V, V] of transitions, a bigram model. Qwen3-4B has 151,936 tokens and
+# A row for every previous token makes a table [V, V] of transitions, a bigram model. Qwen3-4B has 151,936 tokens and
 # four billion weights.
 
 # %%
@@ -278,12 +281,13 @@ guess.beside(f"{table / 4e9:.1f}", "computed")
 glue(in_targets=table / 4e9, thinner=table / factors)
 
 # %% [markdown]
-# The table would be nearly ⟦in_targets:words⟧ times as large as the model it drafts for. As a product of two thin matrices it is
-# ⟦thinner:.0f⟧ times smaller, and the bias of a token costs $rV$ multiplications. What is lost is detail: all transitions share $r$
-# directions. The toy above needs one.
+# The table would be nearly ⟦in_targets:words⟧ times as large as the model it drafts for. Two thin matrices are
+# ⟦thinner:.0f⟧ times smaller, and the bias of a token costs $rV$ multiplications. The price is detail: every row is a
+# mix of the same $r$ patterns. The toy above needs one: the row of "no" is that of "of" with the sign turned.
 #
-# Nobody told the head about phrases; it was trained together with the backbone, on what the drafts lacked. Some of its rows, with the
-# tokens that each raises most (of those that occur in our answers):
+# Nobody told the head about phrases. It learns its rows together with the backbone. Here are some of them, with the
+# tokens that each raises most (of those that occur in our answers). A lead of 1 over another token multiplies the odds
+# between the two by $e$, a lead of 3 by twenty.
 
 # %%
 answers = torch.cat([reading.ids[0, reading.start:] for reading in readings])
@@ -297,16 +301,15 @@ for token in words:
     print(f"after {lab.tokenizer.decode([token])!r:9} {raised}")
 
 # %% [markdown]
-# A lead of 1 multiplies the odds between two tokens by $e$, a lead of 3 by twenty.
-#
 # ## What a table cannot say
 #
 # ### Exercise 3 · Black and white, day and night (think)
 # *10 minutes · medium · core.*
 #
-# An answer goes on "black and white" or "day and night", either with one half; each word is one token. The base logits are the
-# slots' own shares, and the Markov head may have any row for "and". Which blocks does it draft, with which probabilities? How often
-# is slot 3 kept, and does the row matter? Which other head would do better, and which phrase defeats that one?
+# An answer goes on "black and white" or "day and night", each with probability one half; each word is one token. The
+# base logits are the slots' own shares, and the Markov head may have any row for "and". Which blocks does it draft,
+# with which probabilities? How often is slot 3 kept, and does the row matter? Which other head would do better, and
+# which phrase defeats that one?
 #
 # <details><summary>Hint</summary>
 #
@@ -324,18 +327,20 @@ for token in words:
 #
 # </details>
 #
-# The paper tries two richer heads. The **gated** head lets the hidden state decide how much of $W_1[x]$ passes; the **RNN** head carries a
-# state $s$ from slot to slot. With $\sigma$ for the sigmoid, $[\cdot\,;\cdot]$ for one vector after the other, and layers $G$ and $J$:
+# The paper tries two richer heads. The **gated** head lets the slot's hidden state decide how much of each of the $r$
+# numbers $W_1[x]$ passes. The **RNN** head carries a state $s$ from slot to slot: $u$ says how much of the old state
+# stays, $c$ what is new, $o$ what goes out. With linear layers $G$ and $J$, the sigmoid $\sigma$, a product $\odot$
+# number by number, and $[\cdot\,;\cdot]$ for one vector after the other, the biases are
 #
 # $$\text{gated:}\quad b_k = W_2\big(\sigma(G[h_k; W_1[x_{k-1}]]) \odot W_1[x_{k-1}]\big)$$
 # $$\text{RNN:}\quad [u; c; o] = J[s_{k-1}; W_1[x_{k-1}]; h_k],\quad s_k = \sigma(u) \odot s_{k-1} + (1 - \sigma(u)) \odot \tanh(c),
 # \quad b_k = W_2 \tanh(o)$$
 #
-# What can each see? Two tokens have been drawn: "red" or "blue", then "cat" or "dog". Only the slot's hidden state tells which
-# of two places in a text this is. The next token is x or y, by one of three rules:
+# What can each see? Two tokens have been drawn: "red" or "blue", then "cat" or "dog". There are two places in a text
+# where this happens, and only the hidden state tells which. The next token is x or y, by one of three rules:
 #
 # - *the last token*: x after "cat", y after "dog";
-# - *the last token, by place*: so at one place, and the other way round at the other;
+# - *the last token, by place*: the same at one place, the reverse at the other;
 # - *the token before*: x if that was "red", y if it was "blue".
 #
 # We train each head, with base logits beside it, on each rule. Guessing gives 50 %.
@@ -380,11 +385,12 @@ claims({"the Markov head fails two rules, the gated head one, the RNN head none"
     ("the last token, by place", "Markov"), ("the token before", "Markov"), ("the token before", "gated")}})
 
 # %% [markdown]
-# The Markov head *adds* what the place says and what the token says, and no sum lets one turn the other round. The gate multiplies, so it
-# can. The third rule needs memory, and only the RNN head has it.
+# The Markov head *adds* what the place says and what the token says, and no sum lets one reverse the other. The gate
+# multiplies, so it can. The third rule needs memory, and only the RNN head has it.
 #
-# What a head can see is one thing, what it is worth another. In the paper the RNN head accepts 2 to 3 % more at this block length, too
-# little for what it costs, so the released drafts carry the Markov head. Here it is ⟦rnn_gain:+.1 %⟧ (the mean of three domains).
+# That is what a head *can* see; what a training makes of it is another question. In the paper the RNN head accepts 2 to
+# 3 % more at this block length, too little for what it costs, so the released drafts carry the Markov head. Our RNN
+# head, trained as the Markov head was, changes the accepted length by ⟦rnn_gain:+.1 %⟧ (the mean of three domains).
 
 # %%
 from dspark_course.measure import studies
@@ -397,7 +403,7 @@ glue(rnn_gain=rnn_gain.value)
 # %% [markdown]
 # ## What it costs
 #
-# Seven steps, each waiting for the one before, sound slow. Let us time them beside what a round needs anyway.
+# Seven draws, each waiting for the one before, sound slow. We time them beside the rest of a round.
 
 # %%
 from dspark_lite.common.timing import time_interleaved
@@ -422,10 +428,12 @@ added, whole = with_head - apart, backbone + apart + verification
 picture = figures.costs(cost, added, whole, lab.device_name)
 
 # %% [markdown]
-# The head takes a small part of the round. How small depends on the machine: with so little to compute, starting an operation takes
-# longer than doing it. For a large model on a GPU the paper measures 0.6 % of a round, at a batch of 128 (Figure 4).
+# The head takes a small part of the round. How small depends on the machine: here starting an operation takes longer
+# than doing it. For a large model on a GPU the paper measures 0.6 % of a round, at a batch of 128 (Figure 4).
 #
 # ## What it gains
+#
+# Lesson 04's curves once more: of the drafts that were reached, the share that is kept.
 
 # %%
 by_position = {domain: {name: our_results.conditional_acceptance(studies.TABLE_1[name], domain) for name in ("dflash", "dspark")}
@@ -438,8 +446,9 @@ claims({"on chat DSpark keeps more than DFlash from the second position on": all
     ours > theirs for ours, theirs in zip(chat["dspark"][1:], chat["dflash"][1:]))})
 
 # %% [markdown]
-# DFlash's line falls, as it did in lesson 04; DSpark's stays up. At the first position there is nothing to repair, since the anchor is
-# known to both. From there on each draft knows its predecessor. What that makes in tokens per round:
+# On chat DFlash's line falls, as in lesson 04. DSpark's stays above it from the second position on, where each draft
+# knows its predecessor. At the first the head has nothing to repair: both drafters know the anchor, and the two points
+# compare the backbones. In tokens per round:
 
 # %%
 from dspark_lite.common import paper
@@ -455,8 +464,8 @@ claims({"DSpark accepts longer than DFlash in every domain": all(gains[domain].v
         "the mean gain's interval lies above zero": gains["all"].low > 0})
 
 # %% [markdown]
-# On average DSpark commits ⟦canon.gain_over_dflash:.0 %⟧ more tokens per round than DFlash; in the paper 16 to 18 %. The gain is
-# largest on chat, where there are most ways to go on, and where slots that draw apart collide most.
+# On average DSpark commits ⟦canon.gain_over_dflash:.0 %⟧ more tokens per round than DFlash; in the paper 16 to 18 %.
+# The gain is largest on chat: where there are most ways to go on, slots that draw apart collide most.
 
 # %%
 from dspark_course.figures.scoreboard import scoreboard_figure
@@ -467,19 +476,21 @@ picture = scoreboard_figure("small_lm", "dflash", "dspark")
 # The small LM sees all its drafts and pays for each with a pass. DFlash pays once and sees none. DSpark pays once, and a little more,
 # and sees the one that matters most.
 #
-# > **How sure are we?** Acceptance: 200 prompts per domain, intervals drawn. Speed: twenty prompts, one CPU thread. DSpark differs from
-# > DFlash in two things, its head and its losses (lesson 07). The figures above show both together; lesson 12 takes them apart.
+# > **How sure are we?** Acceptance comes from 200 prompts per domain, with intervals; speed from twenty, on one CPU
+# > thread. DSpark differs from DFlash in its head and in its losses (lesson 07). The figures show both together; lesson
+# > 12 takes them apart.
 #
 # ## Recap
 #
-# - One pass gives all base logits. Then the block is drawn from left to right, each slot after the bias $W_2 W_1[x_{k-1}]$ of the token
+# - One pass gives all base logits. Then the block is drawn from left to right, each slot after the bias
+#   $W_2 W_1[x_{k-1}]$ of the token before.
+# - The rule needs the distribution *after* the bias, the one the token was drawn from. Then decoding is lossless as
 #   before.
-# - The rule needs the distribution *after* the bias, the one the token was drawn from. Then decoding is lossless as before.
 # - The transition table has rank $r$: two thin matrices in place of billions of numbers.
-# - One token back is not always enough. A gate reads the place, a recurrent state remembers more; the Markov head is the cheap
-#   part of that gain.
+# - One token back is not always enough. A gate reads the place, too, and a recurrent state remembers more; the Markov
+#   head is the cheapest of the three.
 #
-# Your file now has a whole drafter: `Draft`, `block_pass`, `transition_bias`, `draw_block`.
+# Your file now holds a whole drafter: `Draft`, `block_pass`, `transition_bias`, `draw_block`.
 #
-# **Next**: [06, autoregressive rivals](06_autoregressive_rivals.ipynb): drafters that run once per token and see everything they
-# write. Why are they not the winners?
+# **Next**: [06, autoregressive rivals](06_autoregressive_rivals.ipynb): drafters that run once per token and see
+# everything they write. When are they the better choice?

@@ -8,8 +8,9 @@
 # %% [markdown] tags=["header"] minutes=60 difficulty="medium"
 # # 06 · Autoregressive rivals
 #
-# DSpark thinks once and writes seven tokens. Its rivals think again for every token, with very little to think with: one layer, and
-# the target's hidden states. This lesson builds the strongest of them, Eagle3, and finds out what each further token costs it.
+# DSpark's network runs once for seven tokens. Its rivals run once for each, so they have to be small: one layer, fed
+# with the target's hidden states. This lesson builds the strongest of them, Eagle3, and finds out what each further
+# token costs it.
 #
 # **After this lesson you can**
 # - write Eagle3's chain: what each pass reads, and what its cache may keep after the round
@@ -47,31 +48,31 @@ picture = strip("draft")
 # %% [markdown]
 # ## Its own output as the feature
 #
-# The target has read the text and left its hidden states. Mixed by one matrix they are a *feature* $f_i$ per token. It knows the text
-# up to $x_i$ and what the target expects next. It does not know which token was then drawn, so the drafter's one layer reads that token
-# beside it:
+# The target has read the text and left its hidden states. One matrix mixes those of a few layers into a *feature* $f_i$
+# per token. The feature knows the text up to $x_i$ and what the target expects next. It does not know which token was
+# then drawn, so the drafter's one layer reads that token's embedding $E[x_{i+1}]$ beside it:
 #
 # $$[\,\text{norm}(E[x_{i+1}])\,;\,\text{norm}(f_i)\,] \;\longrightarrow\; x_{i+2}$$
 #
-# For the next draft there is no feature: the target has not read $x_{i+2}$. Eagle3's idea: *let the layer's own output stand in for it*.
-# It has the same shape, it was made to say the same thing, and so the chain goes on.
+# For the next draft there is no feature: the target has not read $x_{i+2}$. Eagle3's idea: *let the layer's own output
+# stand in for it*. It has the same shape, and training can teach the layer to read it. So the chain goes on.
 #
-# A chess player who thinks ahead does that. After the first imagined move there is no board to look at, only the position in
-# the head, and each further move is imagined from it.
+# A chess player who thinks ahead does the same. After the first imagined move there is no board to look at, only the
+# position in the head.
 
 # %%
 picture = figures.wirings()
 
 # %% [markdown]
-# Left, Eagle3. Right, MTP-1, the module that DeepSeek-V3 was trained with: it reads the target's *last* hidden state only, a matrix mixes the
-# pair before an ordinary layer, and it drafts one token.
+# Left, Eagle3. Right, MTP-1, the module that DeepSeek-V3 was trained with: it reads the target's *last* hidden state
+# only, and drafts one token.
 #
 # ### Exercise 1 · Pair them (code)
 # *5 minutes · easy · core.*
 #
-# From the ids [n] of the tokens that the target has read and their features [n, H], return two tensors of equal length: row $j$ of the
-# first is the token that the layer reads beside row $j$ of the second. Form every pair that can be formed now. Which feature is left
-# over, and until when?
+# `token_ids` [n] are the tokens that the target has read, `features` [n, H] what it left at each. Return two tensors of
+# equal length: row $j$ of the first is the token that the layer reads beside row $j$ of the second. Form every pair
+# that can be formed now. Which feature is left over, and until when?
 #
 # <details><summary>Hint</summary>
 #
@@ -97,8 +98,8 @@ done = exercises.check_pairs(pairs)
 pairs = pairs if done else exercises.pairs
 
 # %% [markdown]
-# The last feature *waits* until the target has drawn the anchor. The pairs give keys and values and stay in a cache, as in lesson 04. By
-# hand, on our prompt, and beside the package's:
+# The last feature *waits* until the target has drawn the anchor. The keys and values of the pairs stay in a cache, as
+# in lesson 04. Here they are by hand, beside the package's:
 
 # %%
 from dspark_lite.losslessness.ties import agree
@@ -124,8 +125,8 @@ print(f"{prompt_ids.shape[1]} tokens: keys and values of {cached} pairs by hand 
 # %% [markdown]
 # ## One pass, and the next
 #
-# One pass is a decoder layer that reads a pair and adds its result to the feature. Its output goes two ways: through the LM head it
-# becomes a draft, and as it is it becomes the next pass's feature.
+# One pass is a decoder layer that reads a pair and adds its result to the feature. Its output goes two ways: through
+# the LM head it becomes a draft, and unchanged it becomes the next pass's feature.
 
 # %%
 import torch.nn.functional as F
@@ -152,8 +153,9 @@ def favourite(output):
 # ### Exercise 2 · Pass after pass (code)
 # *15 minutes · medium · core. If you do only one, do this.*
 #
-# Return the list of the `gamma` drafts after the anchor. `one_pass(cache, token, feature)` returns an output and the grown cache,
-# `choose(output)` the token after it.
+# Return the list of the `gamma` drafts after the anchor. `one_pass(cache, token, feature)` returns an output and the
+# grown cache, `choose(output)` the token after it. The first pass reads the anchor and the feature that has waited for
+# it. What does the second read?
 #
 # <details><summary>Hint</summary>
 #
@@ -192,8 +194,8 @@ assert torch.equal(drafted, theirs[0])
 picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(), drafted.tolist())
 
 # %% [markdown]
-# A column is one pass. Only the first reads a feature and a token of the target's (black). From the second on they are the output and the
-# draft of the pass to the left, and a mistake made early is read by everything after it.
+# A column is one pass. Only the first reads a feature and a token of the target's (black). Each later one reads the
+# output and the draft of the pass before it, and so every earlier mistake.
 #
 # (The published Eagle3 drafts a *tree* of continuations; here and in the paper's Table 1 every drafter drafts one chain.)
 #
@@ -205,12 +207,14 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 # ### Exercise 3 · What stays, what enters (code)
 # *10 minutes · medium · core.*
 #
-# Before the round the cache holds `cached` pairs. `gamma` passes have drafted, `accepted` of the drafts were kept. Drop all that the
-# passes left. How many entries stay, and how many pairs are entered with the target's features?
+# Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept.
+# Drop all that the passes left; then enter, with the target's features, the committed tokens that have no pair yet.
+# Only the new anchor waits for the next round. How many entries stay, and how many pairs are entered?
 #
 # <details><summary>Hint</summary>
 #
-# The new anchor waits for its turn. Which of the other committed tokens have no pair in the cache yet?
+# The token that follows the last accepted draft is the new anchor. Which tokens stand before it, from the old anchor
+# on?
 #
 # </details>
 
@@ -263,13 +267,13 @@ stale.beside(f"(a) still the target's, by lesson 02; (b) {fewer}, measured", lab
 claims({"entries that are never taken back cost tokens": per_round["never rolled back"] < per_round["rolled back"]})
 
 # %% [markdown]
-# The rule of lesson 02 corrects any drafter, so the answers do not show the mistake. Only the speed does: guesses stay in view as if they were
-# text, and every round pushes the later pairs further from their place.
+# The rule of lesson 02 corrects any drafter, so the answers do not show the mistake. Only the speed does: old guesses
+# stay in view as if they were text, and push the later pairs further from their place.
 #
 # ## What a longer draft costs
 #
-# Each further token costs the chain another pass, which reads the weights of its layer and of the LM head once more. A block drafter
-# computes its whole block in any case. We time drafts of 1 to 7 tokens, each right after a verification, as in a round.
+# Each further token costs the chain another pass. A block drafter computes its whole block in any case. We time drafts
+# of 1 to 7 tokens, each right after a verification.
 
 # %%
 from dspark_course.measure.draft_times import draft_times
@@ -280,12 +284,13 @@ draft_ms, plain_ms, verify_ms = draft_times(lab, names, prompt_ids, gamma)
 picture = figures.draft_cost(draft_ms, lab.device_name)
 
 # %% [markdown]
-# Eagle3's line climbs by a pass per token, the block's hardly climbs at all. For one or two tokens the chain is cheaper; somewhere before
-# seven the lines cross. **This is why an autoregressive drafter has few layers:** it pays for them once per token, a block drafter
-# once per block. The paper compares at equal *latency*, one layer of Eagle3 beside five of DSpark, and so do we: equal depth would
-# be unfair to nobody but the clock.
+# Eagle3's line climbs by a pass per token, the block's hardly climbs at all. For one or two tokens the chain is
+# cheaper; somewhere before seven the lines cross. **This is why an autoregressive drafter has few layers:** it pays for
+# them once per token, a block drafter once per block. So the paper compares drafters of equal *latency*, one layer of
+# Eagle3 beside five of DSpark. Here, too, DSpark has more layers.
 #
-# MTP-1 stops after one token. On a full machine, where a step takes time in proportion to the tokens sent, is that timid or wise?
+# MTP-1 stops after one token. On a full machine a step takes time in proportion to the tokens sent. Is stopping so
+# early timid there, or wise?
 
 # %%
 crowded = predict("Each draft is accepted with chance 0.8, given those before. Which commits most per token sent through the target: plain "
@@ -299,13 +304,15 @@ for name, k in {"plain decoding": 0, "MTP-1": 1, "MTP-3": 3, "MTP-5": 5}.items()
 crowded.beside(max(per_token_sent, key=per_token_sent.get), label="computed")
 
 # %% [markdown]
-# On a full machine every drafter loses, and the one that drafts least loses least. A fixed long block is the wrong answer there, which
-# is why DeepSeek kept MTP-1 in production for so long (section 5.4). DSpark's answer is to cut its blocks as the machine fills: lessons 09 to 11.
+# On a full machine every drafter loses, and the one that drafts least loses least. So DeepSeek kept MTP-1 in production
+# for a long time (section 5.4 of the DSpark paper). DSpark's answer is to cut its blocks as the machine fills: lessons
+# 09 to 11.
 #
 # ## What the drafts are worth
 #
-# Figure 2 of the paper asks of every position: of the rounds that *reached* it, which share accepted it? A round with three
-# accepted drafts has reached positions 1 to 4, and was refused at 4. Above, ours, from 200 prompts per domain; below, the paper's.
+# Of the rounds that *reached* position $k$, let $\alpha_k$ be the share that accepted it. A round with three accepted
+# drafts has reached positions 1 to 4, and was refused at 4. Above, ours, from 200 prompts per domain; below, the
+# paper's Figure 2.
 
 # %%
 from dspark_lite.common import paper
@@ -326,17 +333,20 @@ first, last = ({name: here["chat"][name][at].value for name in stored} for at in
 claims({"on chat DFlash falls furthest": max(stored, key=lambda name: first[name] - last[name]) == "dflash"})
 
 # %% [markdown]
-# Read a curve from both ends. Its *height at the first position* says how good the network is when nothing was drafted yet: there a deeper
-# backbone has the advantage. Its *fall* says what the drafter does not see: DFlash none of its drafts, DSpark all but the last, Eagle3
-# nothing. So Eagle3's curve stays level, and DSpark has to begin high enough to stay ahead.
+# Read a curve from both ends. Its *height at the first position* tells how good the network is before anything was
+# drafted: a block drafter can afford more layers, and may begin higher. Its *fall* tells what the drafter cannot see.
+# DFlash sees none of its drafts, DSpark one, Eagle3 all of them: its curve hardly falls. So DSpark wins where it begins
+# high enough to stay ahead, as in the paper's three panels.
 #
-# In tokens per round, over the three domains, DSpark against Eagle3: ⟦paper_gain:+.0 %⟧ in the paper, ⟦canon.gain_over_eagle3:+.0 %⟧ here.
+# In tokens per round, over the three domains, DSpark stands at ⟦paper_gain:+.0 %⟧ against Eagle3 in the paper, at
+# ⟦canon.gain_over_eagle3:+.0 %⟧ here.
 #
 # ### Exercise 4 · Two shapes, one length (think)
 # *10 minutes · medium.*
 #
-# Drafter A accepts every position with 0.8. Drafter B begins with 0.7 and rises by 0.05 per position to 1.0 at the seventh. Which has the
-# larger $\tau$ with two drafts, and with seven? What does that say about a table of mean acceptances?
+# Drafter A accepts every position with chance 0.8. Drafter B begins with 0.7 and rises by 0.05 per position to 1.0 at
+# the seventh. Which has the larger $\tau$ with two drafts, and with seven? What does that say about a table of mean
+# acceptances?
 #
 # <details><summary>Hint</summary>
 #
@@ -352,17 +362,18 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: first[name
 #
 # ## Learning from one's own mistakes
 #
-# From the second pass on Eagle3 reads its own output. The obvious training never shows it such an input: it reads the
-# target's features all along the text, and every prediction is scored. That is *teacher forcing*, like learning to drive beside somebody who turns
-# the wheel back at once. Eagle3 is trained as it will be tested: from every place of the text a chain is unrolled like yours, and every pass is
-# scored. That is the *training-time test*.
+# From the second pass on Eagle3 reads its own output. The obvious training never shows it such an input: it gives the
+# layer the target's features all along the text. That is *teacher forcing*, like learning to drive beside somebody who
+# turns the wheel back at once. The *training-time test* trains Eagle3 as it will draft: it unrolls a chain like yours
+# from every place of the text, and scores every pass.
 #
 # ### Exercise 5 · Train as you draft (code)
 # *15 minutes · hard · core.*
 #
-# Write the loss of one chain. `tokens` are the text's, the anchor first: pass $k$ reads the $k$-th, whatever the drafter would have chosen.
-# `features` are the target's, one per pass. What does pass 1 read? What does pass 2? `loss_of(output, k)` gives the loss of pass
-# $k = 1, 2, \dots$. Return the mean of the losses, in which pass $k$ weighs `decay ** (k - 1)`.
+# Write the loss of one chain. `tokens` are the text's, the anchor first: pass $k$ reads the $k$-th, whatever the
+# drafter would have chosen. `features` are the target's, one beside each token. Which of them does a chain read?
+# `loss_of(output, k)` gives the loss of pass $k = 1, 2, \dots$. Return the weighted mean of the losses; pass $k$ weighs
+# `decay ** (k - 1)`.
 #
 # <details><summary>Hint</summary>
 #
@@ -392,9 +403,9 @@ def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
 done = exercises.check_chain_loss(chain_loss)
 
 # %% [markdown]
-# With `decay` 0 only the first pass counts, and that one reads the target's feature: teacher forcing. The package computes the same for all
-# chains of a text side by side. So we train two small Eagle3 on a toy target, alike but for this number, and then let both read texts that are
-# new to them. Pass $k$ reads the target's features (grey) or its own output (colour).
+# With `decay` 0 only the first pass counts, and that one reads the target's feature: teacher forcing. We train two
+# small Eagle3 on a toy target, alike but for `decay`, and let both read new texts. Pass $k$ reads the target's features
+# (grey) or its own output (colour).
 
 # %%
 import tempfile
@@ -427,14 +438,15 @@ claims({"by the grey lines teacher forcing ends higher": forced[0][-1] > unrolle
         "the training-time test begins lower": unrolled[1][0] < forced[1][0]})
 
 # %% [markdown]
-# By the grey lines, which are all that teacher forcing ever sees, it is the better training. But no drafter has the target's features there. On
-# its own output it ends at ⟦forced:.2f⟧, and the training-time test at ⟦unrolled:.2f⟧. The test costs a little at the first draft, since one
-# layer has to serve five passes, and pays after it. DSpark needs none of this: its backbone never reads a draft.
+# By the grey lines, which are all that teacher forcing ever sees, it is the better training. But no drafter has the
+# target's features there. Each on its own output, the last draft is accepted with chance ⟦forced:.2f⟧ after teacher
+# forcing, with ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs a little at
+# the first draft and pays after it. DSpark needs none of this: its backbone never reads a draft.
 #
 # ## Cost and worth together
 #
-# Lesson 01's $L = (T_\text{draft} + T_\text{verify}) / \tau$ by draft length, with the acceptances above. Choose the domain, and what a
-# verification costs: on a large model or a busy server the target's pass dwarfs the draft's.
+# Lesson 01's $L = (T_\text{draft} + T_\text{verify}) / \tau$ once more, by draft length, with the acceptances above.
+# Choose the domain, and what a verification costs: on a large model or a busy server it dwarfs the draft.
 
 # %%
 import numpy as np
@@ -454,8 +466,8 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
                         verify=widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 * verify_ms, 1), 0.5))
 
 # %% [markdown]
-# At the right end the draft costs next to nothing, and the larger $\tau$ wins. At the left end the target is no larger than its drafters: a
-# further pass costs the chain about what it brings, and the block's curve still falls, for its block is paid already.
+# At the slider's right end the draft costs next to nothing, and the larger $\tau$ wins. At the left end a further pass
+# costs the chain about what it brings, the block is paid already, and plain decoding may beat them all.
 #
 # ## The scoreboard
 
@@ -469,17 +481,19 @@ claims({"the small LM is never the fastest, however many tokens it commits": all
     by_domain("small_lm", "speedup") < np.maximum(by_domain("eagle3", "speedup"), by_domain("dspark", "speedup")))})
 
 # %% [markdown]
-# **Tokens per round are not speed.** Many heavy steps (the small LM), several light ones (Eagle3), one (DFlash), one and seven
-# tiny ones (DSpark): each pays differently for the same block. [Which drafter, and when not to](which_drafter.md) is a page to keep.
+# **Tokens per round are not speed.** Many heavy steps (the small LM), several light ones (Eagle3), one (DFlash), one
+# and seven tiny ones (DSpark): each pays differently for the same block.
+# [Which drafter, and when not to](which_drafter.md) is a page to keep.
 #
-# > **How sure are we?** All drafters were trained on the same answers, each at its own best rate, until a further pass no longer helped.
-# > Acceptance is from 200 prompts per domain; speed from twenty, on one thread, where one layer is cheap. The toys of the training-time test are one seed each.
-# > The paper's claims about these rivals, and which of them hold here, are in lesson 12.
+# > **How sure are we?** All drafters learned from the same answers, each at the learning rate that suits it. Acceptance
+# > comes from 200 prompts per domain, speed from twenty on one thread; the toys are one seed each. Lesson 12 says which
+# > of the paper's claims about these rivals hold here.
 #
 # ## Recap
 #
 # - Eagle3 reads a feature and the token after it; while it drafts, its own output takes the feature's place.
-# - After a round its cache is rolled back and filled again with the target's features. Who forgets that loses speed, never correctness.
+# - After a round its cache is rolled back and filled again with the target's features. Who forgets that loses speed,
+#   never correctness.
 # - A chain pays a pass per token, so it has one layer; a block pays for its depth once.
 # - A curve's first point is the network, its fall is what the drafter does not see.
 # - Teacher forcing shows a drafter what it will not have. The training-time test unrolls the chain while it learns.

@@ -8,8 +8,9 @@
 # %% [markdown] tags=["header"] minutes=75 difficulty="hard"
 # # 07 · Train a drafter
 #
-# What must a drafter learn in order to be accepted? Not to be right: to be *as unsure as the target, about the same tokens*. This lesson
-# turns that sentence into a loss, packs hundreds of blocks into one pass, and has you write the loop that trains a drafter of your own.
+# What must a drafter learn in order to be accepted? Not to be right: to be *as unsure as the target, about the same
+# tokens*. This lesson turns that sentence into a loss, packs hundreds of blocks into one pass, and has you write the
+# loop that trains a drafter.
 #
 # **After this lesson you can**
 # - derive DSpark's loss from the accept rule, and say why it needs a second one to get started
@@ -48,14 +49,14 @@ picture = strip("draft")
 # %% [markdown]
 # ## What being accepted takes
 #
-# At one slot the drafter has a distribution $q$ and the target has $p$. A token is drawn from $q$ and goes through the coin of lesson 02. How
-# likely is it to be kept?
+# At one slot the drafter has a distribution $q$ and the target has $p$. A token is drawn from $q$ and goes through
+# lesson 02's coin. How likely is it to be kept?
 #
 # ### Exercise 1 · The chance of acceptance (code)
 # *10 minutes · easy · core.*
 #
-# Compute, from the two distributions and for any leading shape, the chance that a token drawn from the drafter's is kept. A token may have
-# probability 0 in both.
+# Compute the chance that a token drawn from the drafter's distribution is kept. The last dimension is the vocabulary;
+# there may be any others before it. A token may have probability 0 in both.
 #
 # <details><summary>Hint</summary>
 #
@@ -86,18 +87,19 @@ picture = figures.overlap(p, q)
 assert torch.isclose(acceptance(p, q), 1 - (p - q).abs().sum() / 2)
 
 # %% [markdown]
-# The chance is the *overlap* of the two. What sticks out above the draft is as much as what sticks out above the target, since both add up to
-# one, and together they are the distance $\text{L1} = \sum_x |p(x) - q(x)|$. So
+# The chance is the *overlap* of the two. The hatched part is as large as the yellow one, since both distributions add
+# up to one, and together they are the distance $\text{L1} = \sum_x |p(x) - q(x)|$. So
 #
 # $$\text{chance of acceptance} = \sum_x \min(p, q) = 1 - \tfrac{1}{2}\,\text{L1}.$$
 #
-# There is the loss: **to be accepted more, lower the L1 distance to the target.** (The total variation of lesson 02 *is* half the L1 distance;
-# who halves it again tells a slot that is never right that it has an even chance.)
+# There is the loss: **to be accepted more, lower the L1 distance to the target.** (Half of it is the total variation of
+# lesson 02.)
 #
 # ### Why that is not enough
 #
-# Suppose the target is certain, and the drafter gives the right token a small chance $q$, a guess among eight. L1 is then $2(1 - q)$, and
-# cross-entropy with the text is $-\log q$. How hard does each *pull* at the logit of the right token?
+# A drafter begins with guesses. Suppose eight tokens are possible, the target is certain of one, and the drafter gives
+# that one the chance $q$. L1 is then $2(1 - q)$, and cross-entropy with the text is $-\log q$. How hard does each
+# *pull* at the logit of the right token while the drafter guesses, at $q = 1/8$?
 
 # %%
 pull = predict("At q = 1/8: is the pull of L1, the derivative of 2(1 - q) by the right token's logit, larger or smaller than that of "
@@ -115,16 +117,18 @@ picture = figures.pull_figure(chance.tolist(), {
 pull.beside("smaller: 2q(1 - q) = 0.22 against 1 - q = 0.88")
 
 # %% [markdown]
-# Cross-entropy pulls hardest where the drafter is most wrong. L1 pulls hardest at even odds and hardly at all where the right token has no
-# chance yet: it rewards finishing what is half right. A beginner needs the first, an expert the second. DSpark takes both, 0.1 of cross-entropy
-# and 0.9 of L1, and our recipes begin with cross-entropy alone. A third loss teaches the [confidence](glossary.md#confidence) head to say the
-# overlap in advance (lesson 09): binary cross-entropy, with exercise 1's number as its label.
+# Cross-entropy pulls hardest where the drafter is most wrong. L1 pulls hardest at even odds, and hardly at all where
+# the right token has no chance yet. A beginner needs the first, an expert the second. DSpark takes both, 0.1 of
+# cross-entropy and 0.9 of L1, and our recipes begin with cross-entropy alone. A third loss teaches the
+# [confidence](glossary.md#confidence) head, one more number per slot, to foretell the overlap (lesson 09): binary
+# cross-entropy, with exercise 1's number as its label.
 #
 # ### Which slots matter
 #
-# A late slot counts only if all before it were accepted. So position $k$ weighs $e^{-(k-1)/d}$. With which $d$? The released code takes 4, the
-# paper writes $\gamma$, which is 7. We ask what a position is *worth*: by how much does the accepted length grow if this position alone is
-# accepted a little more often? A round accepts $\sum_k \prod_{i \le k} \alpha_i$ drafts, so that is a derivative:
+# A late slot counts only if all before it were accepted. So position $k$ weighs $e^{-(k-1)/d}$; the released code takes
+# $d = 4$, the paper writes $\gamma$, which is 7. Which fits better? By how much does the accepted length grow if one
+# position alone is accepted a little more often? With lesson 06's $\alpha_k$ a round accepts
+# $\sum_k \prod_{i \le k} \alpha_i$ drafts, so what a position is *worth* is a derivative:
 
 # %%
 from dspark_course.measure import studies
@@ -139,16 +143,15 @@ weights = {"the code's": position_weights(gamma, decay=4).tolist(), "the paper's
 picture = figures.position_weight_figure(weights, reached.tolist(), (worth / worth[0]).tolist())
 
 # %% [markdown]
-# **The paper's weights are near how often a position is reached, the code's near what it is worth.** An early draft that is accepted lets
-# all those after it count, too; the last one brings only itself. We keep the code's. (The decay belongs to the block's length: for blocks of
-# sixteen a public DFlash script takes 7.)
+# **The code's weights are nearer to what a position is worth.** An early draft that is accepted lets all those after it
+# count, too; the last one brings only itself. So `weighted_loss` below takes the code's.
 #
 # ### Exercise 2 · The loss of DSpark (code)
 # *20 minutes · hard · core.*
 #
-# Put it together: cross-entropy with the text, L1 distance to the target, binary cross-entropy of the confidence with its label. `weighted_loss`
-# averages each over the slots that count; `factors` weigh the three; then add. `backward()` will be called on the result, so the
-# checker looks at its value *and* at its gradients.
+# Put it together: cross-entropy with the text, L1 distance to the target, binary cross-entropy of the confidence with
+# its label. `weighted_loss` averages each over the slots that count (those past the end of an answer do not). Multiply
+# the three by their `factors` and add. The checker looks at the value *and* at its gradients.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -203,12 +206,11 @@ dspark_loss = dspark_loss if done else exercises.dspark_loss
 # %% [markdown]
 # ## What it learns from
 #
-# A drafter is asked only about text that its target writes. So it learns from that: the target answers prompts, drawn at temperature 1,
-# in the mode in which it will be used. Another author's text would take turns that this target seldom takes, and half of the drafter's effort would
-# go where nobody asks it.
+# A drafter is asked only about text that its target writes. So the target answers prompts, at temperature 1, and the
+# drafter learns from the answers. Another author's text would teach it much that nobody asks.
 #
-# The target is frozen, so it reads every answer once. We keep the tapped hidden states and the last one. Not the distributions: $p$ is as wide
-# as the vocabulary, and one product with the LM head brings it back.
+# The target is frozen, so it reads every answer once. We keep the tapped hidden states and the last one, but not the
+# distributions: $p$ is as wide as the vocabulary, and one product with the LM head brings it back.
 
 # %%
 import tempfile
@@ -227,12 +229,13 @@ print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][
 # %% [markdown]
 # ## Hundreds of blocks in one pass
 #
-# When it drafts, a block begins wherever the last round ended. So we draw random *anchors* all over an answer. One pass per block would be slow,
-# and most of it would be spent on the same context. But the drafter takes only keys and values from the context, and they do not depend on the
-# block. So the blocks of an answer are [packed](glossary.md#packing): one copy of the context, all blocks after it, and a mask that says who
+# A round may begin anywhere in an answer, so we draw random *anchors* all over it. One pass per block would be slow,
+# and most of it would be spent on the same context, whose keys and values do not depend on the block. So the blocks of
+# an answer are [packed](glossary.md#packing): one copy of the context, all blocks after it, and a mask that says who
 # sees what:
 #
-# - a slot sees the context **before** its anchor. Not the anchor's own features: when the block is drafted, the target has not read the anchor;
+# - a slot sees the context **before** its anchor. Not the anchor's own features (the cross in the figure): when the
+#   block is drafted, the target has not read the anchor;
 # - and the slots of its own block, on both sides. Never another block.
 
 # %%
@@ -254,9 +257,10 @@ panel = widgets.explore(explore_packing, {"count": 12}, count=widgets.slider("an
 # ### Exercise 3 · Who sees what (code)
 # *15 minutes · hard · core. If you do only one, do this.*
 #
-# K blocks of g slots (`gamma`) are packed after a text of n tokens (`length`). May the slot `query` (0 to K g - 1) see the key `key` (0 to
-# n + K g - 1; from n on keys are slots)? Both are index tensors that broadcast, and so must be the answer. It is this rule, and no table, that a GPU's
-# attention kernel takes.
+# K blocks of g slots (`gamma`) are packed after a text of n tokens (`length`). Keys 0 to n - 1 are the text, the others
+# are the slots; `query` counts slots from 0 to K g - 1; `anchors` [K] are places in the text. May the slot `query` see
+# the key `key`? Both are index tensors that broadcast, and so must be the answer. A GPU's attention kernel takes just
+# such a rule in place of a table.
 #
 # <details><summary>Hint</summary>
 #
@@ -286,7 +290,7 @@ sees = sees if done else exercises.sees
 # %% [markdown]
 # ## The loop
 #
-# Everything is there: the data, the mask, the loss. What is left is the loop that every network is trained by.
+# Data, mask and loss are there. What is left is the loop that trains every network.
 #
 # ### Exercise 4 · Train (code)
 # *15 minutes · medium · core.*
@@ -329,8 +333,8 @@ done = exercises.check_train(train)
 train = train if done else exercises.train
 
 # %% [markdown]
-# Now it is yours: your mask, your loss, your loop. The drafter has one layer, embedding and LM head are the target's and frozen, all else is
-# random.
+# Now train, with your mask, your loss and your loop. The drafter has one layer. Embedding and LM head are the target's,
+# and frozen; all else begins at random.
 
 # %%
 from tqdm.auto import tqdm
@@ -383,8 +387,9 @@ progress.close()
 picture = figures.loss_curves([{"step": step, "loss": loss} for step, loss in enumerate(losses)])
 
 # %% [markdown]
-# A loss of texts that the drafter has seen, with the text's tokens before every slot, proves little. What counts are rounds on held-out prompts. We save
-# it in the format of the released drafts, load it as one, and let it draft beside an untrained one and the lab's.
+# This loss proves little. The drafter has seen the texts, and its head was given the text's token before every slot,
+# not one that it drew. What counts are rounds on held-out prompts. We save your drafter in the format of the released
+# ones, and let it draft beside the lab's.
 
 # %%
 from dspark_course.measure import evaluation
@@ -412,12 +417,13 @@ glue(share=share[0] / share[1])
 claims({"some minutes bring at least a quarter of what the lab's drafter has": share[0] > share[1] / 4})
 
 # %% [markdown]
-# After some minutes, from a few hundred answers and with one layer, yours has ⟦share:.0 %⟧ of the lab's gain. The rest is more of the same: more layers,
-# more answers, more hours.
+# After some minutes, from a few hundred answers and with one layer, yours has ⟦share:.0 %⟧ of the lab's gain. The rest
+# takes more of the same: layers, answers, hours.
 #
 # ### Splendid training, useless drafter
 #
-# Now a mistake of one character. Every slot is scored not on its own token but on the one before, the very token that the head is given.
+# Now a mistake of one character. Every slot is scored not on its own token but on the one before, the very token that
+# the head is given.
 
 # %%
 leak = predict("Labels off by one: where does the loss go, and what is accepted afterwards?", ...)
@@ -464,16 +470,17 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
 #
 # ## What a mean hides
 #
-# A DSpark that we trained once committed nearly six tokens per round on code, and nobody saw that anything was wrong. Then we listed what was refused. In
-# answer after answer it was the function's name, which stands in the prompt: the drafter knew *which verbs* such names begin with, and guessed among
-# them. It had never learned to copy. With eight verbs the chance is one in eight, the place where L1 hardly pulls. A longer
-# training that began with cross-entropy copied the name every time. So: read what is refused.
+# A DSpark that we trained once did well on code by its mean. Then we listed what was refused: in answer after answer
+# the function's name, which stands in the prompt. The drafter knew *which eight verbs* such names begin with, and
+# guessed among them. It had never learned to copy, and one in eight is where L1 hardly pulls. A longer training that
+# began with cross-entropy copied the name every time.
 #
 # ### Exercise 6 · The list of refusals (code)
 # *10 minutes · easy.*
 #
-# A round knows its `draft_tokens`, how many of them were `accepted`, and the `tokens` that it committed: the accepted ones and the one that the target put
-# after them (unless an accepted draft ended the answer). Return the pairs (refused draft, the target's token in its place) of all rounds with a refusal.
+# A round knows its `draft_tokens`, how many of them were `accepted`, and the `tokens` that it committed: the accepted
+# ones and the target's own (unless an accepted draft ended the answer). Return the pairs (refused draft, the target's
+# token in its place) of all rounds with a refusal.
 
 # %% tags=["exercise"]
 def refusals(rounds):
@@ -502,14 +509,14 @@ for name in runs:
         print(f"   {domain:5}", ",  ".join("{} → {}".format(*token_boxes.token_labels(lab, pair)) for pair in pairs))
 
 # %% [markdown]
-# Compare the two lists. Where does yours fail in a way that the lab's does not: at the digits of a sum, at a name that stands in the prompt, at the turn
-# of a sentence? Refusals where several words would do are the price of drawing. Refusals where only one token is possible are what a longer training
-# can still bring.
+# Where does yours fail and the lab's does not: at the digits of a sum, at a name that stands in the prompt, at the turn
+# of a sentence? Where several words would do, refusals are the price of drawing. Where only one token is possible, a
+# longer training can still help.
 #
 # ## A head for a drafter that has none
 #
-# One piece of work with all of it. Take the lab's DFlash, freeze it, and train a Markov head on top. The backbone's logits are constants; only $W_1$
-# and $W_2$ learn.
+# One piece of work with all of it. Take the lab's DFlash, freeze it, and train a Markov head on top. The backbone's
+# logits are constants; only $W_1$ and $W_2$ learn.
 #
 # ### Exercise 7 · Head alone (code)
 # *20 minutes · hard.*
@@ -583,17 +590,19 @@ gain = {domain: lengths["DFlash and your head"][domain] - lengths["DFlash"][doma
 claims({"on chat the head alone brings tokens": gain["chat"] > 0.2})
 
 # %% [markdown]
-# Two small matrices on a backbone that was never meant to have any, trained for a hundred steps, and chat gains most: where slots that draw apart
-# collide, one look back helps. What the lab's DSpark has beyond that, it has from a backbone that grew up with its head.
+# Two small matrices, trained for about a hundred steps on a backbone that was never meant to have any, and chat gains:
+# where slots that draw apart collide, one look back helps. The backbone of the lab's DSpark learned together with its
+# head. Compare the bars: is that worth more?
 #
-# > **How sure are we?** Five prompts per domain, one training each, one seed: enough to see a half from a whole, not a tenth from an eighth. What a position is
-# > worth is computed from 200 prompts per domain. Whether head or losses bring DSpark's lead is lesson 12's question.
+# > **How sure are we?** Five prompts per domain, one training each: enough to see a large difference, not a small one.
+# > What a position is worth is computed from 200 prompts per domain.
 #
 # ## Recap
 #
-# - The chance of acceptance is the overlap of $p$ and $q$, $1 - \text{L1}/2$. L1 finishes what is half right; cross-entropy starts what is not.
+# - The chance of acceptance is the overlap of $p$ and $q$, $1 - \text{L1}/2$. Cross-entropy starts what is wrong; L1
+#   finishes what is half right.
 # - A slot weighs what it is worth: early ones more.
-# - Text of the target's own; hidden states kept, logits made anew. Blocks are packed after one context, and a mask ends it before each
+# - A drafter learns from its target's own text. Blocks are packed after one context, and a mask ends it before each
 #   anchor.
 # - A loss that falls too well is a symptom. Print a label beside its input, and let the drafter draft.
 # - A mean hides what is refused. List it.

@@ -18,7 +18,6 @@
 # - tell the experiment that finds a cause from one that only varies something
 #
 # **What you need**: lessons 05 to 07, and 09 to 11 for the rows on confidence and load.
-# There are three core exercises; if you do only one, do exercise 2.
 #
 # **Sources**: the [DSpark paper](references.md#dspark), sections 4 and 5; intervals are [bootstraps](references.md#bootstrap).
 # [Notation](notation.md) · [glossary](glossary.md)
@@ -44,8 +43,8 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 # ## Two tables
 #
 # The paper's Table 1 has the accepted length of three drafters under four targets. Ours has the same drafters, and two more, under one target of
-# a few million parameters, with texts and prompts of our making. Nobody will expect the same numbers. But the *claims* are about comparisons,
-# and those can be held against each other.
+# a few million parameters, with texts and prompts of our making. The lengths cannot agree. But the *claims* say who is ahead, and that can be
+# held against the paper's.
 
 # %%
 picture = paper_figures.table_1()
@@ -54,8 +53,8 @@ picture = paper_figures.table_1()
 # Filled are ours, hollow the paper's on Qwen3-4B. The heights belong to the texts: what a small target writes is easier to guess. So
 # look at who stands above whom.
 #
-# A comparison is about drafters only if nothing else differs. These are the conditions, and the cell checks them: the same answers to learn
-# from, the same prompts to be judged on, the same temperature.
+# A comparison is about drafters only if nothing else differs. So the cell checks that the four which read the target learned from the same
+# answers, and that the same prompts judge all five at the same temperature.
 
 # %%
 made = {name: our_results.measured(recipe) for name, recipe in studies.TABLE_1.items()}
@@ -66,11 +65,11 @@ assert all(recipe["data"] == drafters["dspark"]["data"] and recipe["target"] == 
 assert all(found["prompts"] == made["dspark"]["prompts"] and found["temperature"] == 1 for found in made.values())
 
 # %% [markdown]
-# In one thing the drafters differ on purpose, and the paper's do, too: each has the losses of its inventors. DFlash learns from
-# cross-entropy, DSpark mostly from L1. So Table 1 compares *recipes*, heads and losses together.
+# Two things differ on purpose, as in the paper. Eagle3 runs its one layer anew for every draft; DFlash and DSpark run theirs once. And each
+# has the losses of its inventors: DFlash learns from cross-entropy, DSpark mostly from L1. So Table 1 compares *recipes*.
 #
-# The paper's own table is less uniform than its headline. On the Qwen3 targets DFlash is ahead of Eagle3; on Gemma4-12B Eagle3 is ahead of
-# DFlash on all nine benchmarks, and comes closest to DSpark. Who wins depends on the target, there as here.
+# Who wins depends on the target, there as here: on the paper's Qwen3 targets DFlash is ahead of Eagle3, on Gemma4-12B Eagle3 is ahead of
+# DFlash on all nine benchmarks.
 #
 # ## An interval for a comparison
 #
@@ -121,7 +120,7 @@ assert np.allclose([low, high], [packaged.low, packaged.high])
 print(f"DSpark over DFlash on chat: {packaged.value:+.1%}, 95 % of the resamples between {low:+.1%} and {high:+.1%}")
 
 # %% [markdown]
-# The interval is for other *prompts*. Another training, with another seed, would move the number, too; where we have three seeds both are redrawn.
+# This interval speaks of other *prompts*. Another seed in training would move the number, too; where we trained three, we redraw prompts and seeds.
 #
 # ## A verdict
 #
@@ -182,23 +181,24 @@ verdict = verdict if done else exercises.verdict
 #
 # ## The figures
 #
-# Figure 2 stood in lesson 06, Figures 5 to 8 in 09 to 11. Two are left.
+# Most figures stood in earlier lessons. Two are left.
 #
-# **Depth** (Figure 3). In the paper two layers of DSpark accept longer than five of DFlash: a head is worth more than three layers.
+# **Depth** (Figure 3). In the paper two layers of DSpark accept longer than five of DFlash: a head is worth more than three layers. Do
+# two of our layers with a head beat a DFlash of full depth?
 
 # %%
 picture = paper_figures.figure_3()
 
 # %% [markdown]
-# **Draft length** (Figure 4). The longer the block, the more slots lean on each other, and the more a head should bring. The lower row is DSpark's gain over
-# DFlash.
+# **Draft length** (Figure 4). The longer the block, the more slots lean on each other, and the more a head should bring, Markov or RNN (lesson 05). The
+# lower row is DSpark's gain over DFlash. Does it rise?
 
 # %%
 picture = paper_figures.figure_4()
 
 # %% [markdown]
-# And its price. The head takes one small step per slot, so a round takes longer than DFlash's. On the paper's large target seven steps are
-# nothing beside a pass. On ours the pass is small, and the steps weigh more; with a longer context they weigh less.
+# The head has its price: one small step per slot, so a round takes longer than DFlash's. Beside a pass of the paper's large target these steps are
+# nothing; beside ours they weigh more. Where an interval holds zero, the clock could not tell.
 
 # %%
 picture = paper_figures.figure_4_latency()
@@ -206,7 +206,8 @@ picture = paper_figures.figure_4_latency()
 # %% [markdown]
 # ## The ledger
 #
-# Every claim of the paper that has a number in it, from section 4 to Appendix A, is a row: as an inequality, with its margins, judged by your rule.
+# Every claim of the paper that has a number in it is a row: an inequality with its margins, judged by your rule. A dagger marks an inequality that
+# this course drew up.
 
 # %%
 holding = predict("Of 24 claims, one of which cannot be tested here: how many replicate?", ...)
@@ -228,10 +229,10 @@ glue(replicate=counts["replicates"], turned=counts["the other way round"], undec
 
 # %% [markdown]
 # **⟦replicate⟧ of ⟦tested⟧ replicate, ⟦turned⟧ come out the other way round, of ⟦undecided⟧ we cannot tell.** The first number alone says little: some claims could
-# hardly fail (that a confidence tells more than chance), others take up to nine margins. Look at the rows.
+# hardly fail (that a confidence tells more than chance), others must hold in nine places at once. Look at the rows.
 #
-# A row has a line for each margin, ours filled with its interval, and hollow what the paper's own numbers give. Right of zero the claim holds. Sizes are
-# another matter: they depend on target, text and training.
+# A row has a line for each margin, ours filled with its interval, and hollow what the paper's own numbers give. Right of zero the claim holds. How far
+# right depends on target, text and training. (The axis is logarithmic away from zero.)
 
 # %%
 from dspark_course.figures import ledger_forest
@@ -247,7 +248,8 @@ picture = ledger_forest.forest("serving")
 # %% [markdown]
 # ### What a failure is worth
 #
-# A claim that does not hold has a note: which margins, and which experiments were made on the reason. Here is the first.
+# A claim that does not hold has a note: which margins failed, then an experiment on the reason in each line. Here is the first. (The
+# [deep world](glossary.md#deep-world) is a second miniature, with facts to recall.)
 
 # %%
 from IPython.display import Markdown
@@ -255,17 +257,16 @@ from IPython.display import Markdown
 Markdown(ledger.notes(1))
 
 # %% [markdown]
-# Two kinds of experiments stand in such notes, and they are easily confused. One *takes the suspected cause away* and leaves the rest as it is: tell the drafter the name that
-# it fails to copy, and see whether the lag is gone. The other *varies something that goes along with it*: another domain, another text, another depth. The first can convict or acquit.
-# The second only says that the result can change, and not why. All notes, the paper's settings beside ours, and the places in which the paper contradicts itself or needs care are
-# in `assets/figures/tables.md`.
+# Two kinds of experiments stand in such notes, and they are easily confused. One *takes the suspected cause away* and leaves the rest as it is: if a drafter seems to fail at
+# copying a name, tell it the name, and see whether the lag is gone. The other *varies something that goes along with it*: another domain, another text, another depth. The first
+# can convict or acquit. The second only says that the result can change, and not why. Of which kind is each line above? (All notes are in `assets/figures/tables.md`.)
 #
 # ### Exercise 4 · A claim of your own (open)
 # *20 minutes · hard.*
 #
-# The files hold, for each prompt, tokens, rounds and counts by position. Choose a claim that they can answer ("DSpark's lead over DFlash is larger at positions 5 to 7 than at
-# 1 to 3"; "prompts on which DSpark is worst are also Eagle3's worst"). Write it as a margin *before* you compute anything, then compute it, and let your `verdict` speak. The cell
-# shows the way with a claim that nobody doubts.
+# `tallies` has tokens and rounds of each prompt; `our_results.counts_by_position(studies.TABLE_1["dspark"], "math")` [N, gamma, 2] how many of its rounds accepted the draft at a
+# position and how many reached it. Choose a claim that these can answer ("DSpark's lead over DFlash is larger late in a block than early"; "prompts on which DSpark is worst are
+# also Eagle3's worst"). Write it as a margin *before* you compute anything, then let your `verdict` speak. The cell shows the way with a claim that nobody doubts.
 
 # %%
 from dspark_lite.common.estimates import paired
@@ -283,7 +284,8 @@ print(f"{margin.value:+.2f} tokens per round [{margin.low:+.2f}, {margin.high:+.
 # %% [markdown]
 # ## Measure a row yourself
 #
-# A stored row is worth what its repetition shows. We take every tenth prompt, with other draws than the stored ones.
+# A stored row is worth what its repetition shows. We take every tenth prompt, with other draws than the stored ones. The two intervals should
+# overlap.
 
 # %%
 import dspark_lite
@@ -313,11 +315,11 @@ if own_found:  # a few prompts of each domain, measured once, and kept
 del own_lab
 
 # %% [markdown]
-# And any drafter against any other, beside the paper's on one of its four targets. On which target does Eagle3 come closest to DSpark?
+# Hold any drafter against any other, beside the paper's on one of its four targets. On which target does Eagle3 come closest to DSpark?
 #
 # <details><summary>Answer</summary>
 #
-# On Gemma4-12B, where DSpark is ahead of it by 4.9 % on math, 7.1 % on code and 8.8 % on chat.
+# On Gemma4-12B, in every domain.
 #
 # </details>
 
@@ -335,8 +337,8 @@ claims({"DSpark's mean gain over DFlash is told from zero": gains["all"].low > 0
         "some claims replicate, some do not": counts["replicates"] > 0 and counts["replicates"] < sum(counts.values())})
 
 # %% [markdown]
-# > **How sure are we?** Intervals are 95 % over 200 prompts per domain. One small target, texts of our making: a claim that replicates here is robust, one that does not may need what a
-# > small world lacks. Where the paper's numbers stand in figures alone, they were read from the drawing commands of its PDF.
+# > **How sure are we?** Intervals are 95 % over 200 prompts per domain. One small target, texts of our making: a claim that replicates here needs no large model, one that does not
+# > may. Where the paper's numbers stand in figures alone, they were read from the drawing commands of its PDF.
 #
 # ## Recap
 #

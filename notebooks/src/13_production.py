@@ -8,6 +8,9 @@
 # %% [markdown] tags=["header"] minutes=75 difficulty="medium"
 # # 13 · Production
 #
+# Draft, rule and scheduler are right, and they are not yet a service: a device waits for its host, passes come in prepared sizes, heads go
+# wrong, and promises have a price.
+#
 # **After this lesson you can**
 # - say what DeepSeek ships, and how it differs from the drafts in the paper's tables
 # - write a loop in which the host works while the device does, and say which lag that needs
@@ -17,7 +20,7 @@
 #
 # **What you need**: lesson 09 (STS), lesson 10 (Algorithm 1, the lagged budget), lesson 11 (the engine, frontiers).
 #
-# **Sources**: the [DSpark paper](references.md#dspark), sections 5.1 to 5.4. [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: the [DSpark paper](references.md#dspark), section 5. [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -40,27 +43,26 @@ picture = strip(("schedule", "verify"))
 # %% [markdown]
 # ## What is shipped is not the paper's draft
 #
-# The paper's tables are about drafts for Qwen3 and Gemma. What runs behind DeepSeek's service is a relative:
+# The paper's tables are about drafts for Qwen3 and Gemma. What runs behind DeepSeek's service is a relative with fewer layers, a short
+# window and fewer drafts:
 #
 # | | the drafts of the tables | the draft that is shipped with DeepSeek-V4 |
 # |---|---|---|
-# | target | Qwen3-4B, 8B, 14B, Gemma4-12B | V4-Flash (284B parameters, 13B active), V4-Pro (1.6T, 49B active), context of 1M |
-# | layers | five, dense | three, each a mixture of experts, with manifold-constrained hyper-connections |
+# | layers | five, dense | three, each a mixture of experts; hyper-connections (several residual streams) join them |
 # | a layer sees | the whole context | a sliding window of 128 tokens |
 # | drafts | 7 | 5 |
 # | heads | Markov (or RNN), confidence | Markov, confidence, calibrated by STS |
 # | comes as | a checkpoint of its own | the target's checkpoint plus a module |
-# | ragged verification needs | a mask | two other kernels: index attention and compression |
+# | ragged verification needs | a mask | new kernels for two parts of V4's attention |
 # | not public | – | its training data, its calibration, its cost table, its engine |
 #
-# Its parts in miniature are in `dspark_course/making/v4_drafter.py`, each on one screen. Here we look at what stands around the draft: the
-# service.
+# `dspark_course/making/v4_drafter.py` has its parts in miniature, each on one screen. Now to what stands around it.
 #
 # ## A gap that no algorithm sees
 #
-# An engine does more than lessons 10 and 11 told. After each step somebody turns tokens into text, looks for stop strings, sends it
-# off, and searches the next budget. That is the **host's** work, on the CPU. Meanwhile the **device**, which costs a hundred times as
-# much, waits. We serve twelve requests; here a thread plays the device.
+# An engine does more than draft and verify. After each step the CPU, the **host**, turns tokens into text, looks for stop strings, sends
+# the text off, and searches the next budget. Meanwhile the expensive **device** waits. We serve twelve requests; here a thread plays the
+# device.
 
 # %%
 from dspark_course.measure.step_time import profile
@@ -102,18 +104,17 @@ print(f"{len(prompts)} answers in {len(in_turn.reports)} steps")
 
 # %% [markdown]
 # On this CPU a step is so slow that the host hardly shows. A GPU takes a few milliseconds, and the host's work stays what it is. So we
-# play the same steps again at a GPU's pace: the device's thread only waits, 1 ms for the draft and 4 for the verification; what the
-# host does is real, and measured.
+# play the same steps again at a GPU's `pace`: the device's thread only waits; the host's work is real, and measured.
 
 # %%
 from dspark_course.measure.paced import PacedEngine
 from dspark_course.replication.recorded_steps import lengths_by, recorded_steps
 
-pace = {"draft": 1e-3, "verify": 4e-3}
+pace = {"draft": 1e-3, "verify": 4e-3}  # seconds
 
 
 def paced(overlapped):
-    """What was done when, at the pace of a GPU."""
+    """What was done when, at the pace of a GPU; the recorded steps five times over."""
     return serve(PacedEngine(target, 5 * in_turn.reports, pace, recorded_steps(slots)[0]), table, Host().deliver, overlapped=overlapped)
 
 
@@ -121,7 +122,7 @@ waiting = paced(overlapped=False)
 picture = figures.two_lanes({"one after another": waiting}, 4, f"{lab.device_name}; the device only waits")
 
 # %% [markdown]
-# The white in the upper lane is the gap: an expensive device that stands still.
+# The white in the upper lane is the gap: an expensive device that stands still. (Where the host rests too, a thread woke late.)
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -132,15 +133,15 @@ overlap = predict("A device needs 8 ms for a step, its host 2 ms. How many times
 # ## Work on the step before
 #
 # The cure is called **zero-overhead scheduling**: while the device runs step $t$, the host does what step $t - 1$ left. Then the device
-# goes from step to step without a pause. But the size of step $t + 1$ is wanted before step $t$ has ended, so its budget cannot come
-# from its own confidences, nor from those of step $t$.
+# goes from step to step without a pause. But step $t + 1$ must be ready, with its size, when step $t$ ends. Until then the host has worked
+# on the confidences of step $t - 1$; those of step $t$ come too late.
 #
 # ### Exercise 1 · How old? (code)
 # *8 minutes · easy · core.*
 #
 # A step drafts for `draft` milliseconds and verifies for `verify`; the next begins at once. A step's confidences exist when its draft is
-# done. The host then searches for `host` milliseconds. The size of a step must be told `ahead` milliseconds before it begins. How many
-# steps old are the newest confidences that can set a step's budget?
+# done. The host then searches for `host` milliseconds. The size of a step must be told `ahead` milliseconds before it begins; just in time
+# will do. How many steps old are the newest confidences that can set a step's budget?
 #
 # <details><summary>Hint</summary>
 #
@@ -213,7 +214,8 @@ def pipelined(device, host, steps):
 done = exercises.check_pipeline(pipelined)
 
 # %% [markdown]
-# Yours and one more line is what has served the twelve requests: that line waits for the device before the host begins. Without it:
+# The engine's loop is yours with some bookkeeping. `wait([running])` keeps the host idle until the device is done: so the requests above
+# were served. Now without it:
 
 # %%
 import inspect
@@ -269,15 +271,15 @@ for name, policy in (("two steps old", LaggedTopK(table_a)), ("one step old", La
 claims({"a lag is lossless, and none is not": max(away["two steps old"], away["one step old"]) < 1e-9 < 0.1 < away["of the step itself"]})
 
 # %% [markdown]
-# Speed asked for the lag, and exactness comes with it. That is the neatest turn of section 5.
+# Speed asked for the lag, and exactness comes with it.
 #
 # ## Sizes that were prepared
 #
 # A GPU engine does not launch each operation of a step anew. It **replays a recording**, and a recording has a fixed size. So passes are
-# recorded at, say, every eighth number of tokens, and a pass of 43 tokens is padded to 48. Five places are paid for nothing.
+# recorded at, say, every eighth number of tokens, and a pass of 43 is padded to 48.
 #
 # Who chooses first and pads afterwards wastes on average half of the spacing. But a budget that is searched in a price list *of recorded
-# sizes* (`table.in_buckets(sizes)`) ends at the end of a recording by itself: up to there a draft is free.
+# sizes* (`table.in_buckets(sizes)`) fills a recording to its end by itself: up to there a draft is free.
 
 # %%
 from dspark_course.replication.recorded_steps import replayed_speed, tokens_and_seconds
@@ -311,13 +313,14 @@ claims({"a lagged budget pads nothing": max(padding["lagged"].values()) < 1e-9,
         "what chooses first pads, and more with coarser recordings": padding["threshold"][wide] > padding["threshold"][4] > 0})
 
 # %% [markdown]
-# With recordings far apart a threshold pays ⟦threshold_waste:.0f⟧ % for nothing. The lagged budget fills the same places with drafts.
+# With recordings far apart a threshold pays ⟦threshold_waste:.0f⟧ % for nothing. The lagged budget fills the same places with drafts. What
+# its lag costs shows on the right, where the spacing is one.
 #
 # ## Calibration that lives
 #
-# A scheduler believes its head. Lesson 09 calibrated it once, on one mix of prompts. Then the service goes on for months. Two things
-# happen: the traffic drifts from math to chat; and one day a new version of the target is served with the old draft, and the head is
-# twice as sure as it should be. (The second we plant, by doubling its logits.)
+# A scheduler believes its head. Lesson 09 calibrated it once, on one mix of prompts; then the service runs for months. We plant two
+# accidents. The traffic drifts from math to chat. Then a new version of the target meets the old draft, and the head is twice as sure as it
+# should be: its logits double.
 #
 # `OnlineSTS` keeps a window of the newest blocks that were verified whole. Every few blocks it asks lesson 09's question, whether a
 # fresh fit would do better, and if so takes it.
@@ -333,10 +336,10 @@ picture = figures.drift_series(found, phases)
 # %%
 late = {}
 for number, name in ((1, "traffic drifts"), (2, "the head goes wrong")):
-    stored, online, fresh = late[number] = found.after(number, 2000)
-    print(f"2,000 blocks after {name:20}: ECE {stored:.3f} as stored, {online:.3f} kept online, {fresh:.3f} fitted to this traffic")
+    late[number] = found.after(number, 2000)
+    points = [f"{100 * ece:4.1f}" for ece in late[number]]
+    print(f"2,000 blocks after {name:20}: ECE, in points, {points[0]} as stored, {points[1]} kept online, {points[2]} fitted to this traffic")
 lengths = {number: np.mean([value for value, phase in zip(found.accepted_length, found.phase) if phase == number]) for number in (0, 1)}
-glue(math_length=lengths[0], chat_length=lengths[1])
 
 # %% tags=["claim"]
 claims({"online, 2,000 blocks after each change, the error is within 1.5 times a stationary fit's": all(o < 1.5 * f for _, o, f in late.values()),
@@ -345,17 +348,18 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
         "the drift costs a token per round": lengths[0] - lengths[1] > 1})
 
 # %% [markdown]
-# The two changes look opposite. When the *traffic* drifts, a round falls from ⟦math_length:.1f⟧ to ⟦chat_length:.1f⟧ tokens and the
-# old calibration, fitted to all domains, holds: the head reads the text and says by itself that chat is harder. When the *head* goes wrong,
-# tokens per round tell nothing and the ECE leaves its place at once. (Where the blue curve bulges, its last fit was to the traffic before.)
-# So watch both series, by domain. The third thing that ages is SPS, with drivers and kernels: profile it anew when the software changes.
+# The two changes look opposite. When the *traffic* drifts, a round brings fewer tokens, and the old calibration, fitted to all domains,
+# holds: the head reads the text and says by itself that chat is harder. When the *head* goes wrong, tokens per round tell nothing, and the
+# ECE jumps. (Where the blue curve bulges, its last fit was to the traffic before.) So watch both series, by domain. A third thing ages, SPS,
+# with drivers and kernels: profile it anew when the software changes.
 #
 # **Who may teach the window?** Blocks verified whole, *by lot*. Those that the scheduler itself verified whole are the ones that the head
 # trusted. A head that trusts too little would never hear that it was wrong.
 #
 # ## What is a wrong head worth?
 #
-# The paper gives this reason for STS: over-confidence makes the scheduler waste verification. We ask the model of the engine.
+# The paper gives this reason for STS: over-confidence makes the scheduler waste verification. How much? In lesson 11's model of the engine
+# we bend the head's logits, by a factor or by a constant (in nats).
 
 # %%
 guess = predict("Algorithm 1 on a full server. Which costs more: a head that is 4 times as sure (logits times 4), or one that is too doubtful "
@@ -371,7 +375,7 @@ busiest = loads[-1]
 by_head = throughput_by_head(busiest)
 picture = figures.wrong_heads(by_head, busiest, report["device"])
 guess.beside(", ".join(f"{name}: {value.value:.3f}" for name, value in by_head.items()), "model")
-glue(calibrated=by_head["as calibrated"].value, sure=by_head["4 times as sure"].value, doubtful=by_head["3 nats too doubtful"].value)
+glue(doubtful=by_head["3 nats too doubtful"].value)
 
 # %% tags=["claim"]
 right, sure, doubtful = (by_head[name] for name in ("as calibrated", "4 times as sure", "3 nats too doubtful"))
@@ -379,11 +383,10 @@ claims({"doubt costs far more than being 4 times as sure": right.value - doubtfu
         "doubt ends below whole blocks": doubtful.high < 1})
 
 # %% [markdown]
-# Whole blocks are 1. Calibrated, the scheduler is at ⟦calibrated:.2f⟧; four times as sure, at ⟦sure:.2f⟧: nothing lost. Too doubtful, it
-# falls to ⟦doubtful:.2f⟧, *below* whole blocks. The reason is simple. However sure a head is, the worst it can ask for is the whole block,
-# and a factor leaves yes and no as they were. Doubt has no such floor: it throws away drafts that were right and paid for.
-#
-# So the paper's argument is right in its sign and not the whole story. **Fear the doubtful head**, which no report of wasted tokens shows.
+# Being four times as sure costs next to nothing: confidences move away from one half, and what was likelier than not stays so. However sure
+# a head is, the worst that it can ask for is the whole block, which is 1 here: the scheduler's gain is lost, and no more. Doubt has no such
+# floor. It throws away drafts that were right and paid for, and ends *below* whole blocks, at ⟦doubtful:.2f⟧. **Fear the doubtful head**,
+# which no report of wasted tokens shows.
 #
 # ## The price of a promise
 #
@@ -400,17 +403,17 @@ ours, theirs = rising("dspark", "lagged"), rising("mtp", "all")
 picture = figures.promises(ours, theirs, report["device"])
 
 # %% [markdown]
-# The paper's +51 and +661 % lie on **one curve**. The only difference is how near the promise is to MTP-1's reach, where MTP-1 has hardly
-# a user left; a bit further, the gain would be infinite. At equal throughput (right) the same servers differ by a factor that stays
-# small. Quote that one. And where traffic or memory keep a server below saturation, as the paper says of its own, there is one goal: a
-# faster answer frees its slot earlier, so speed for each *is* throughput for all.
+# The paper's +51 and +661 % lie on **one curve**. They differ only in how near the promise is to MTP-1's reach, its speed for a user who is
+# alone. There MTP-1 has hardly a user left; a bit further, the gain would be infinite. At equal throughput (right) the same servers differ
+# by a factor that stays small. Quote that one. Where traffic or memory keep a server below saturation, as in the paper's service, there is
+# nothing to trade: a faster answer frees its slot earlier, so speed for each *is* throughput for all.
 #
 # ### Exercise 3 · How many machines? (code)
 # *10 minutes · easy · core.*
 #
 # `curve` [n, 2] is the frontier of one machine, rows (speed of each user, throughput) by rising load.
-# `exercises.throughput_at(curve, promise)` is lesson 11's. How many machines give `users` users the promised speed? `np.inf` where no
-# number does.
+# `exercises.throughput_at(curve, promise)` is lesson 11's. How many machines give `users` users the promised speed? Return a whole number,
+# or `np.inf` where a machine does not give it to a single user.
 #
 # <details><summary>Hint</summary>
 #
@@ -447,9 +450,9 @@ for share in (0.3, 0.5, 0.7, 0.9, 1.2):
 # %% [markdown]
 # ## When not to
 #
-# A policy that verifies nothing is not the same as not speculating: the draft has been paid for. So gating by class of request means a
-# policy of 0 *that also does not draft*. Measured, drafting in vain against plain decoding; then when a draft is not free to verify any
-# more; then answers of a few tokens, whose prompt nobody speeds up.
+# A policy that verifies nothing is not the same as not speculating: the draft has been paid for. So to **gate** a class of requests means
+# not to draft for them, either. The cell measures what drafting in vain costs, and what short answers gain, whose prompt nobody speeds up.
+# It predicts how many requests a GPU takes into one pass before arithmetic lasts longer than reading the weights.
 
 # %%
 from dspark_course.measure import roofline
@@ -468,17 +471,16 @@ print("\nQwen3-4B, predicted:  a pass holds   requests with 8 tokens   break-eve
 for name, gpu in roofline.DEVICES.items():
     free = gpu.operations / gpu.bandwidth  # tokens at which arithmetic takes as long as reading 16-bit weights
     print(f"{name:>20} {free:8.0f} tokens {free / 8:20.0f} {roofline.predict(name, 'dspark').break_even:27.1f}")
-glue(vain=in_vain[busiest].value, busiest=busiest, short=shorter[2], long=shorter[128])
+glue(vain=in_vain[busiest].value)
 
 # %% tags=["claim"]
 claims({"drafting in vain loses at every load": max(value.value for value in in_vain.values()) < 1,
         "a short answer gains less than a long one": shorter[2] < shorter[8] < shorter[128]})
 
 # %% [markdown]
-# Drafting in vain leaves ⟦vain:.2f⟧ of plain decoding's throughput with ⟦busiest⟧ under way. An answer of two tokens comes ⟦short:.1f⟧ times
-# as fast, one of 128 tokens ⟦long:.1f⟧ times. The rule behind all cases is one line: **speculate while
-# $\tau > (T_\text{draft} + T_\text{verify}) / T_\text{plain}$, measured at your load.** [Which drafter, and when not to](which_drafter.md)
-# is the page to keep: a decision table, and what vLLM and SGLang call each thing.
+# On a full server, drafting in vain leaves ⟦vain:.2f⟧ of plain decoding's throughput. The rule behind all cases is one line: **speculate
+# while $\tau > (T_\text{draft} + T_\text{verify}) / T_\text{plain}$, measured at your load.** The table's last column is its right side under
+# light load. [Which drafter, and when not to](which_drafter.md) is the page to keep: a decision table, and what vLLM and SGLang call each thing.
 #
 # ### Exercise 4 · Five services (think)
 # *10 minutes · medium · core.*
@@ -497,9 +499,9 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 #
 # </details>
 #
-# > **How sure are we?** Threads on a CPU stand for a device: the gain printed above is this machine's, under the load it had. Heads are judged
-# > in a model of the engine with recorded blocks, four seeds, whose differences are smaller than a hundredth. The drift is one stream of
-# > recorded blocks, its ECE measured on prompts that taught nothing. The roofline is a data sheet's, not a measurement.
+# > **How sure are we?** A thread stands for the device: the gain printed above is this machine's, under the load it had. Wrong heads run in a
+# > model of the engine, on recorded blocks. The drift is one stream of such blocks, its ECE measured on other prompts. The roofline is
+# > computed from data sheets.
 #
 # **More**: [trees and selectors](more/trees_and_selectors.ipynb), a drafted tree in one pass, and DFlash 2's head.
 #

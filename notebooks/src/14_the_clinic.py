@@ -42,13 +42,12 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 # %% [markdown]
 # ## Nobody complains
 #
-# A broken program crashes, or its answers are wrong. A broken *drafter* does neither. The target corrects every bad draft, so the
-# answers stay right, and what is lost is the speed for which you installed it. Nobody complains, because nobody knows how fast it should
-# be.
+# A broken program crashes, or its answers are wrong. A broken *drafter* does neither. The target corrects every bad draft, so only the
+# speed is lost for which you installed it. Nobody complains, because nobody knows how fast it should be.
 #
 # So this lesson is a hospital. Each patient is this lab's DSpark with **one** mistake of a line or two, of the kinds that people
-# have shipped. We learn to take a chart and the tests that tell neighbours apart; then you make your round of a ward with fourteen
-# beds. In lesson 08 we had a reference to compare with. Often there is none.
+# have shipped. We learn to take a chart and to tell neighbours apart; then you make your round of fourteen beds. In lesson 08 we had a
+# reference to compare with. Often there is none.
 #
 # ## A chart
 #
@@ -63,7 +62,7 @@ drafter = lab.drafter("dspark")
 sizes = np.arange(1, drafter.gamma + 2)
 _, spent = profile(lab.target, sizes.tolist(), repeats=9)
 slope, start = np.polyfit(sizes, [np.median(spent[size]) for size in sizes], 1)
-prices = CostTable(sizes, 1 / (1 + max(slope / start, 0.01) * sizes))
+prices = CostTable(sizes, 1 / (1 + max(slope / start, 0.01) * sizes))  # a token more is never free, whatever the noise says
 healthy = patients.Service(lab.target, drafter, lab.encode, costs=prices)
 healthy_chart = clinic.take_chart(healthy, lab.prompts)
 usual = clinic.symptoms(healthy_chart, domains)
@@ -81,9 +80,9 @@ for name, (value, error) in usual.items():
 # | first, later, last draft | accepted, given that all before were |
 # | own odds | the probability that the draft gave to its own drafts |
 # | promised − kept | drafts that the confidence promised, less those that were kept |
-# | scheduled · block's price | drafts that the scheduler would verify; a whole block's pass on its list, in passes of one token |
+# | scheduled · block's price | drafts that the scheduler would verify; what its list asks for a whole block, in prices of one token |
 # | drafts | drafts in a block |
-# | left at start · by a round | entries in the draft's cache that no committed token accounts for |
+# | left at start · by a round | entries in the draft's cache that no committed token accounts for, when an answer begins and after each round |
 # | read per token | tokens that the draft reads for each one committed |
 # | distance | how far the texts are from the target's own, explained below |
 # | ms | the median round, drafting and verifying: too noisy here to judge by |
@@ -173,8 +172,7 @@ print("They may have:", ", ".join(patients.CAUSES))
 # %% [markdown]
 # Read it line by line; an empty field had too few rounds to say anything. First ask **whether drafts are bad at all**. In some beds they
 # are healthy, and the time is lost elsewhere. Where they are bad: from the first round on, or from some round on? From the first draft
-# on, or only later ones? Three standard errors come
-# by chance once in 370 cells, so do not build on a single pale one.
+# on, or only later ones? In a table of this size chance colours a cell now and then, so do not build on a single pale one.
 #
 # The causes, as you would meet them in code:
 #
@@ -193,7 +191,7 @@ print("They may have:", ", ".join(patients.CAUSES))
 # | reads all again | the draft's cache is thrown away after each round and computed anew |
 # | another draft's calibration | the confidence is divided by temperatures that were fitted to a head that was too sure |
 # | stale price list | the list was measured on a full server |
-# | bonus lost | the token that a whole accepted block earns is thrown away |
+# | bonus lost | a whole accepted block earns no further token: its last draft is handed out in the bonus's place |
 # | 16-bit draws | drafts are looked up in a running sum kept in 16 bits, and accepted by exact probabilities |
 # | best one, claimed as drawn | the most probable token is drafted, and the rule is told that it was drawn |
 
@@ -221,8 +219,9 @@ panel = widgets.explore(bedside, bed=widgets.menu("bed", list(beds)))
 # ### Exercise 2 · The memory test (code)
 # *12 minutes · medium · core.*
 #
-# `drafter.begin(None, features)` returns a state that has read features [1, n, ...], `drafter.extend(state, None, features)` reads on, and
-# `drafter.block_hidden(state, anchor)` computes the block after it. Return whether the block after all features, read at once, agrees with
+# `drafter.begin(None, features)` returns a state that has read features [1, n, ...], `drafter.extend(state, None, features)` reads on into the
+# same state, and `drafter.block_hidden(state, anchor)` computes the block after it. (`None`: DSpark needs no token ids here.) Return whether
+# the block after all features, read at once, agrees with
 # the block after `features[:, :cut]`, **a block drafted there**, and the rest. Rounding may differ: `torch.allclose(one, other, atol=1e-4)`.
 #
 # <details><summary>Hint</summary>
@@ -282,19 +281,19 @@ claims({"the healthy one passes all tests": all(right for _, right in tested["he
 # ## Is it still lossless?
 #
 # Two of the causes are worse than slow: they change what the target would have written, and no greedy test sees it. The column
-# *distance* does. It plants the same mistake in random models of two tokens and visits every outcome (lesson 02): the total variation
-# from the target's own texts.
+# *distance* does. It plants the same mistake in random models with a vocabulary of two and visits every outcome (lesson 02): the total
+# variation from the target's own texts.
 #
-# Enumeration needs a toy. On the real vocabulary one can only draw and count, and **a test that finds nothing says nothing, unless it
-# would have found something.** So first ask how much it would find. After a place where the target hesitates, let $p$ be its distribution
-# and $p'$ what a suspected mistake would give. In $n$ draws a wrong decoder's chi-square is larger than a right one's by, on average,
+# On a real vocabulary one can only draw and count, and **a test that finds nothing says nothing, unless it would have found something.** So
+# first ask how much it would find. After a place where the target hesitates, let $p$ be its distribution and $p'$ what a suspected mistake
+# would give. In $n$ draws a wrong decoder's chi-square is larger than a right one's by, on average,
 #
 # $$n \sum_x \frac{(p'(x) - p(x))^2}{p(x)}.$$
 #
 # ### Exercise 3 · How much would it find? (code)
 # *5 minutes · easy · core.*
 #
-# Arrays `p` and `wrong`, one number per token, and the number of `draws`.
+# Return this excess, from arrays `p` and `wrong` with one probability per token, and the number of `draws`.
 
 
 # %% tags=["exercise"]
@@ -315,9 +314,10 @@ def excess(p, wrong, draws):
 done = exercises.check_excess(excess)
 
 # %% [markdown]
-# Our suspicion: draws in 16 bits. $p'$ follows from the rule of lesson 02: drafts come with $q'$, are kept with $\min(1, p/q)$, and what
-# is missing comes from the residual. With $p'$ at hand we can also choose **where** to test: at the place in the target's answers where
-# the suspicion predicts most. (Rare tokens are counted together, as the test does.)
+# Our suspicion: draws in 16 bits. The draft claims $q$, and rounding makes it draw from $q'$. Lesson 02's rule then gives $p'$: drafts from
+# $q'$ are kept with $\min(1, p/q)$, and what is missing comes from the residual. So we can choose **where** to test: at the place in the
+# target's answers where the suspicion predicts most. `ncx2` turns your excess into the chance of an alarm. (Tokens with few expected draws
+# are counted together; once the telling one stands alone, the chance leaps.)
 
 # %%
 from scipy.stats import chi2, ncx2
@@ -361,8 +361,8 @@ claims({"the healthy drafter passes": chance["healthy"] > 0.001,
             chance[label] < 0.001 for label in suspects)})
 
 # %% [markdown]
-# Here ⟦draws⟧ draws do. At another place of the same answers many thousands may be too few, and then their silence is no acquittal. So
-# enumerate first, on the smallest models that run the same code, and let the chi-square watch over the real ones.
+# Here ⟦draws⟧ draws do. At another place many thousands may be too few, and then their silence is no acquittal. So enumerate first,
+# on the smallest models that run the same code, and let the chi-square watch over the real ones.
 #
 # ## Your round
 #
@@ -374,7 +374,7 @@ claims({"the healthy drafter passes": chance["healthy"] > 0.001,
 # 4. **What is read?** Our four tests read the usual prompt. If all pass and yet next to nothing is accepted, this service reads another
 #    one: print it.
 # 5. **Where in the block?** First draft nearly healthy and later ones low: the sequential head. The first low and later ones nearly
-#    healthy: the block does not know where it stands.
+#    healthy: the block does not know which token it follows.
 # 6. **All low, always**: the four tests. What they clear, cross off. What is left is the cause, or one that nobody has listed.
 #
 # ### Exercise 4 · Fourteen diagnoses (think)
@@ -391,7 +391,7 @@ claims({"the healthy drafter passes": chance["healthy"] > 0.001,
 # </details>
 # <details><summary>Hint for beds in which all drafts are bad</summary>
 #
-# Which of the four tests fails? If none does: nothing that is read or remembered is wrong, so something must be computed wrongly.
+# Which of the four tests fails? If none does: points 4 and 5. What neither explains must be computed wrongly.
 #
 # </details>
 
@@ -416,7 +416,7 @@ done = exercises.check_diagnosis(diagnosis)
 #
 # ## All of them, and four that nobody sees
 #
-# All causes by name, those that had no bed today among them. The last four lines are new.
+# All causes by name, also those without a bed today. The last four lines are new.
 
 # %%
 named = {cause: found[bed] for bed, cause in patients.ward(SEED).items()}
@@ -443,9 +443,9 @@ claims({**{f"{cause} lies more than three standard errors from healthy": bool(cl
 # %% [markdown]
 # *Taps one early*: each tapped layer is read one too soon. *One norm for all keys* is the engine's mistake of lesson 08. *Final norm
 # missing*, and a *scaled target*, whose positions are stretched for long texts (YaRN) while the draft was trained without. On this
-# small draft they cost little, and **with charts of this size they cannot be told from healthy, nor from each other.** On a large one the
-# same lines cost most of the gain: 1.08 tokens per round in place of 3.99 was such a case. For these there is only lesson 08's way, a run beside a
-# reference, and the first tensor that differs.
+# small draft they cost little, and **with charts of this size they cannot be told from healthy, nor from each other.** On a large one such a
+# line can cost most of the gain: lesson 08 began with that. Only its way finds them, a run beside a reference, up to the first tensor that
+# differs.
 
 # %%
 from dspark_course.exercises.lesson_08 import first_difference, trace
@@ -466,8 +466,8 @@ for cause in patients.QUIET:
 # ## The judge
 #
 # One decoder is left to be examined: yours. The judge asks of `my_dspark.py` what this lesson asked of the beds: lossless with every
-# outcome visited, the package's tokens and *rounds*, then accepted length and speed. Is there no file beside this notebook, it judges the
-# course's own edition.
+# outcome visited, the package's tokens and *rounds*, then accepted length and speed. Without a file of yours beside this notebook it judges
+# the course's own edition.
 
 # %%
 from dspark_course.exercises.judge import answered, judge, load, questions, report
@@ -503,9 +503,8 @@ claims({"the judge finds the patient": not verdict.right})
 # chart: doubled transition bias, two layers swapped, a block that ends one slot early. First write down which columns it will colour.
 # Then let somebody else diagnose it.
 #
-# > **How sure are we?** A chart has some hundred rounds from eighteen answers, and the same prompts and seeds for all beds. Its
-# > standard errors take two charts for independent, which they are not, so three of them are rather more than three. Times come from one
-# > machine and are not judged. That each mistake costs what it costs here holds for this draft; on another the sizes change.
+# > **How sure are we?** A chart has some hundred rounds from eighteen answers. All beds answer the same prompts with the same seeds, so a
+# > difference between two charts is surer than its standard errors say. What each mistake costs depends on the draft.
 #
 # ## Recap
 # - A drafter fails in silence: the text stays right, and the time goes. So know your healthy numbers: τ by domain, acceptance by position,
