@@ -134,7 +134,7 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
     if loaded.tokenizer is None:
         raise RequestError(f"{loaded.name} has no tokenizer.json, so it cannot read text; use it from Python with token "
                            "ids")
-    texts = {domain: [example.prompt for example in held_out(domain, prompts, profile)] for domain in DOMAINS}
+    texts = {domain: [example.prompt for example in held_out(domain, prompts)] for domain in DOMAINS}
     return Lab(profile, loaded, texts, seed, fast)
 
 
