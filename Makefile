@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
-.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond production causes gpu judges drafts \
+.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond production gpu judges drafts \
   engine release grade slides exam project fork site test-site
 .DELETE_ON_ERROR:
 
@@ -59,10 +59,6 @@ beyond: .venv/course.stamp
 # V4's draft in miniature, heads and trees beside lesson 13, trained and measured on the tiny models: half an hour. A stopped run goes on.
 production: .venv/course.stamp
 	$(BIN)/python scripts/production.py
-
-# The experiments that test the ledger's reasons: DSpark is told a function's name, and decodes greedily: minutes.
-causes: .venv/course.stamp
-	$(BIN)/python scripts/causes.py
 
 # What the course says of a GPU, measured on one without a download; unattended, and a stopped run goes on. ARGS=--small tries
 # all of it out on small shapes, on a CPU too.

@@ -386,7 +386,7 @@ def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
     from .measure.lab import setup
 
     data = recipe["data"]
-    profile = "released" if "dataset" in data else "next" if data.get("world") == "deep" else "tiny"
+    profile = "released" if "dataset" in data else "tiny"
     lab = setup(profile, prompts=recipe["evaluate"], target=recipe["target"])
     measured = evaluate(lab, {recipe["name"]: str(folder)}, lab.prompts)
     write_json(path, measured)

@@ -20,8 +20,6 @@ from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, 
 from .token_boxes import along_block
 
 FIGURE_6_BINS = 20  # of the paper's Figure 6
-FIGURE_6_TITLES = {"shallow": "Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend",
-                   "deep": "The deep world's head is not over-confident, either: on the diagonal before and after"}
 PAPER_MARKERS = {"color": BLACK, "marker": "o", "markersize": 3.5, "markerfacecolor": "none", "linestyle": ""}
 OWN = {"color": ORANGE, "marker": "D", "markersize": 4.5, "linestyle": ""}
 SWEPT = np.linspace(0, 0.95, 20)  # thresholds that the explorer draws
@@ -133,15 +131,15 @@ def threshold_rates(device: str, rows: list[dict]):
     return fig
 
 
-def figure_6(domain: str = "all", own: OwnConfidence | None = None, world: str = "shallow"):
+def figure_6(domain: str = "all", own: OwnConfidence | None = None):
     """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration; `domain` is
     one of the three or "all". Blocks come from prompts that the calibration was not fitted on. `own` is drawn beside them,
     by its own calibration."""
-    recorded = recorded_confidence.observations(world)
+    recorded = recorded_confidence.observations()
     found = pooled(recorded) if domain == "all" else recorded[domain]
     mine = own and pooled(own.observations if domain == "all" else dict(enumerate(own.of_domain(domain))))
     fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
-    for row, (when, temperatures) in zip(panels, (("before", None), ("after", recorded_confidence.stored_sts(world).temperatures))):
+    for row, (when, temperatures) in zip(panels, (("before", None), ("after", recorded_confidence.stored_sts().temperatures))):
         predicted = survivals(found.logits, temperatures)
         for axes, position in zip(row, (1, 3, 5, 7)):
             reliability_panel(axes, found, predicted[:, position - 1], position)
@@ -154,8 +152,8 @@ def figure_6(domain: str = "all", own: OwnConfidence | None = None, world: str =
     for axes in panels[1]:
         axes.set_xlabel("predicted survival")
     fig.supylabel("share that survived", fontsize="medium")
-    fig.suptitle(FIGURE_6_TITLES[world], fontsize=10)
-    measured_on(panels[1][-1], recorded_confidence.calibration_run(world)["device"])
+    fig.suptitle("Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend", fontsize=10)
+    measured_on(panels[1][-1], recorded_confidence.calibration_run()["device"])
     looks = {f"filled: here ({domain}), 95 %": {"color": BLUE, "marker": "o", "linestyle": ""},
              "hollow: paper (Alpaca, Qwen3-4B)": PAPER_MARKERS, "blocks here, by bin": {"color": GREY, "linewidth": 6, "alpha": 0.4},
              **({own.label: OWN} if own else {})}
@@ -194,10 +192,10 @@ def label_panel(axes, found: Observations, predicted: np.ndarray, position: int,
     axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=8)
 
 
-def figure_5(own: OwnConfidence | None = None, world: str = "shallow"):
+def figure_5(own: OwnConfidence | None = None):
     """A static threshold, swept: tokens accepted and rejected per round, and the acceptance rate, a column a domain; `own`
     among the rates."""
-    swept = recorded_confidence.threshold_sweep(world)
+    swept = recorded_confidence.threshold_sweep()
     domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
     fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
     for bars, line, domain in zip(*panels, domains):
@@ -211,7 +209,7 @@ def figure_5(own: OwnConfidence | None = None, world: str = "shallow"):
         there = theirs["threshold"] + 0.021
         bars.bar(there, theirs["accepted"], edgecolor=style["color"], **hollow)
         bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=GREY, **hollow)
-        draw_estimates(line, x, [recorded_confidence.rate(domain, least, world).scaled(100) for least in x], style)
+        draw_estimates(line, x, [recorded_confidence.rate(domain, least).scaled(100) for least in x], style)
         line.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "markerfacecolor": "none", "linewidth": 1})
         for mine in own.rates(domain).values() if own else ():
             draw_estimates(line, list(mine), [rate.scaled(100) for rate in mine.values()], {**OWN, "linestyle": "-."})

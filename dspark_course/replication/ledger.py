@@ -16,7 +16,7 @@ from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.formats import interval, markdown, number
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
 from ..measure.studies import TABLE_1
-from . import deep_claims, our_results
+from . import our_results
 from .claims import CLAIMS, Claim
 from .settings import SETTINGS
 
@@ -122,34 +122,9 @@ def notes(*numbers: int) -> str:
     for entry in in_order():
         if entry.why and (not numbers or noted()[entry.claim.says] in numbers):
             short, *tested = re.split(r"\. (?=[A-Z])", entry.why)
-            deep = _in_the_deep_world(entry)
-            tested += [f"In the deep world {deep}"] if deep else []
             lines += [f"{noted()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
                       f"{short}.", *(f"    - {sentence}." for sentence in tested)]
     return "\n".join(lines)
-
-
-def _in_the_deep_world(entry: Entry) -> str:
-    """What became of a claim in the deep world; empty where it is not tested there."""
-    found = deep_claims.deep_margins(entry.claim.says)
-    shown = ", ".join(_intervals(found, entry.claim.unit))
-    outcome = "it replicates" if verdict(found) == REPLICATES else f"it does not, either ({shortfall(found)})"
-    return f"{outcome}: {shown}" if found else ""
-
-
-def deep_table(only_changed: bool = False) -> str:
-    """The claims that the deep world tests, the verdict here and there, and the margins there, with the passes of its trainings; or
-    only those whose verdict changes."""
-    rows = []
-    for entry in in_order():
-        if (begins := deep_claims.claimed(entry.claim.says)) is not None:
-            passes, found = deep_claims.DEEP_CLAIMS[begins][0], deep_claims.deep_margins(entry.claim.says)
-            if only_changed and verdict(found) == entry.verdict:
-                continue
-            shown = "<br>".join(_intervals(found, entry.claim.unit))
-            here = f"**{verdict(found)}**" + (f": {why_not}" if (why_not := shortfall(found)) else "")
-            rows.append([entry.claim.section, begins, entry.verdict, here, passes, shown])
-    return markdown(["§", "claim", "shallow world", "deep world", "passes there", "margins there, above zero where it holds"], rows)
 
 
 def contradictions() -> str:

@@ -6,7 +6,7 @@ from dspark_lite.common import paper
 from dspark_lite.common.formats import interval, markdown, number
 from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
 from ..measure import studies
-from . import our_results
+from . import experiments, our_results
 
 
 def accepted_length_table() -> str:
@@ -59,13 +59,12 @@ def depth_table() -> str:
     return markdown(["drafter", "layers", *DOMAINS], rows)
 
 
-def draft_length_table(study: dict[tuple[str, int], str] = studies.LENGTH_STUDY) -> str:
-    """Accepted length by draft length, of the recipes of a study, {(drafter, draft length): recipe}; "-" where none was trained."""
+def draft_length_table() -> str:
+    """Accepted length by draft length."""
     rows = []
     for domain in DOMAINS:
         for name in paper.STUDY:
-            recipes = [study.get((name, length)) for length in studies.LENGTHS]
-            ours = [interval(our_results.accepted_lengths(recipe)[domain], "tokens") if recipe else "-" for recipe in recipes]
+            ours = [interval(our_results.accepted_lengths(studies.LENGTH_STUDY[name, length])[domain], "tokens") for length in studies.LENGTHS]
             rows.append([domain, DRAFTER_LABELS[name], "here", *ours])
             theirs = paper.by_draft_length(name, domain).values()
             rows.append([domain, DRAFTER_LABELS[name], "paper", *(number(value, "tokens") for value in theirs)])
@@ -82,3 +81,10 @@ def latency_table() -> str:
         theirs = paper.overhead(name).values()
         rows.append([DRAFTER_LABELS[name], "paper", *(number(value, "percent") for value in theirs)])
     return markdown(["drafter", "", *(f"draft length {length}" for length in studies.LENGTHS)], rows)
+
+
+def head_and_losses_table() -> str:
+    """What the head and what the losses bring, over all seeds."""
+    return markdown(["what is exchanged", *our_results.PLACES],
+                    [[title, *(interval(found[place], "percent") for place in our_results.PLACES.values())]
+                     for title, found in experiments.head_and_losses().items()])

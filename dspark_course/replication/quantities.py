@@ -16,10 +16,11 @@ from dspark_lite.losslessness import enumeration, toys
 from dspark_lite.scheduling import policies as scheduling
 from ..measure import studies
 from ..measure.evaluation import mean_accepted_length, share_of_rows
-from ..measure.studies import DEPTHS, LENGTH_STUDY, TABLE_1
+from ..measure.studies import DEPTHS, LENGTH_STUDY, SEEDS, TABLE_1
 from . import our_results, recorded_confidence, recorded_serving
 from .our_results import gains
 
+FULL_DEPTH = max(DEPTHS)  # layers
 FALL = (1, 7)  # the positions between which Figure 2's lines fall or rise
 SERVED = "lagged"  # the policy of the production system
 APPENDIX_THROUGHPUT = ("0 drafts:", "1 draft:", "2 drafts:")
@@ -47,9 +48,9 @@ def acceptance(counts: np.ndarray, position: int) -> np.ndarray:
     return share_of_rows(counts[..., position - 1, :])
 
 
-def ahead(domain: str, first: tuple[str, int], second: tuple[str, int], recipes: dict[str, str] = TABLE_1) -> Estimate:
-    """How much higher the conditional acceptance of one (drafter, position) is than that of another, {drafter: recipe}."""
-    counts = [[our_results.counts_by_position(recipes[drafter], domain)] for drafter, _ in (first, second)]
+def ahead(domain: str, first: tuple[str, int], second: tuple[str, int]) -> Estimate:
+    """How much higher the conditional acceptance of one (drafter, position) is than that of another."""
+    counts = [[our_results.counts_by_position(TABLE_1[drafter], domain)] for drafter, _ in (first, second)]
     return paired(lambda a, b: acceptance(a[0], first[1]) - acceptance(b[0], second[1]), *counts)
 
 
@@ -73,9 +74,9 @@ def paper_fall(domains, drafter: str) -> float:
     return float(np.mean([paper_at(domain, drafter, FALL[0]) - paper_at(domain, drafter, FALL[1]) for domain in domains]))
 
 
-def half_fall(domains, recipes: dict[str, str] = TABLE_1) -> Estimate:
+def half_fall(domains) -> Estimate:
     """By how much DSpark's fall stays under half of DFlash's."""
-    counts = [[our_results.counts_by_position(recipes[name], domain) for domain in domains] for name in ("dspark", "dflash")]
+    counts = [[our_results.counts_by_position(TABLE_1[name], domain) for domain in domains] for name in ("dspark", "dflash")]
     return paired(lambda ours, theirs: fall(theirs) / 2 - fall(ours), *counts)
 
 
@@ -89,6 +90,11 @@ def recipe_gain(place: str, ours: str, theirs: str) -> Estimate:
     return gains(ours, theirs)[place]
 
 
+def lead(place: str, rival: str) -> Estimate:
+    """How much longer DSpark accepts than a rival, over the seeds of both, in a domain or, as "all", in the mean over domains."""
+    return our_results.gains_over_seeds(SEEDS["dspark"], SEEDS[rival])[place]
+
+
 def paper_table_1_gain(domain: str, rival: str) -> float:
     """DSpark over a rival in Table 1 (Qwen3-4B)."""
     ours, theirs = (paper.domain_means(paper.TARGETS[0], name)[domain] for name in ("dspark", rival))
@@ -100,9 +106,9 @@ def paper_shallow_gain(domain: str) -> float:
     return paper.by_depth("dspark", 2)[domain] / paper.by_depth("dflash", 5)[domain] - 1
 
 
-def domain_gap(first: str, second: str, recipe: str = TABLE_1["dspark"]) -> Estimate:
+def domain_gap(first: str, second: str) -> Estimate:
     """How much longer DSpark accepts in one domain than in another; their prompts differ, so nothing is paired."""
-    by_domain = dict(zip(DOMAINS, our_results.tallies(recipe)))
+    by_domain = dict(zip(DOMAINS, our_results.tallies(TABLE_1["dspark"])))
     return bootstrap(lambda groups: mean_accepted_length(groups[:1]) - mean_accepted_length(groups[1:]),
                      [by_domain[first], by_domain[second]])
 
@@ -117,14 +123,14 @@ def _longer(ours: list[np.ndarray], theirs: list[np.ndarray]) -> np.ndarray:
     return mean_accepted_length(ours) - mean_accepted_length(theirs)
 
 
-def depth_step(layers: tuple[int, int], depths: dict[int, str] = DEPTHS) -> Estimate:
+def depth_step(layers: tuple[int, int]) -> Estimate:
     """What the first number of layers adds to DSpark's accepted length at the second, in the mean over the domains."""
-    return paired(_longer, *(our_results.tallies(depths[count]) for count in layers))
+    return paired(_longer, *(our_results.tallies(DEPTHS[count]) for count in layers))
 
 
-def first_step_leads(depths: dict[int, str] = DEPTHS) -> Estimate:
+def first_step_leads() -> Estimate:
     """By how much the step from 1 to 2 layers exceeds that from 2 to full depth."""
-    tallies = map(our_results.tallies, depths.values())
+    tallies = map(our_results.tallies, DEPTHS.values())
     return paired(lambda one, two, full: _longer(two, one) - _longer(full, two), *tallies)
 
 
@@ -136,12 +142,12 @@ def paper_depth_step(layers: tuple[int, int]) -> float:
 
 def paper_first_step_leads() -> float:
     """`first_step_leads` in Figure 3."""
-    return paper_depth_step((2, 1)) - paper_depth_step((3, 2))
+    return paper_depth_step((2, 1)) - paper_depth_step((FULL_DEPTH, 2))
 
 
-def length_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "dflash", study: dict[tuple[str, int], str] = LENGTH_STUDY) -> Estimate:
-    """`recipe_gain` of one drafter over another at a draft length of Figure 4, as studied in a world, {(drafter, draft length): recipe}."""
-    return recipe_gain(domain, study[ours, length], study[theirs, length])
+def length_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "dflash") -> Estimate:
+    """`recipe_gain` of one drafter over another at a draft length of Figure 4."""
+    return recipe_gain(domain, LENGTH_STUDY[ours, length], LENGTH_STUDY[theirs, length])
 
 
 def paper_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "dflash") -> float:
@@ -151,10 +157,9 @@ def paper_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "df
     return float(mine / other - 1)
 
 
-def gain_growth(domains, short: int, long: int, ours: str = "dspark", theirs: str = "dflash",
-                study: dict[tuple[str, int], str] = LENGTH_STUDY) -> Estimate:
+def gain_growth(domains, short: int, long: int, ours: str = "dspark", theirs: str = "dflash") -> Estimate:
     """By how much a gain at draft length `long` exceeds that at `short`, in the mean over domains."""
-    groups = [_tallies_of(study[name, length], domains) for length in (long, short) for name in (ours, theirs)]
+    groups = [_tallies_of(LENGTH_STUDY[name, length], domains) for length in (long, short) for name in (ours, theirs)]
     return paired(lambda a, b, c, d: _length_ratio(a, b) - _length_ratio(c, d), *groups)
 
 
@@ -163,9 +168,9 @@ def paper_gain_growth(domain: str, short: int, long: int, ours: str = "dspark", 
     return paper_gain(domain, long, ours, theirs) - paper_gain(domain, short, ours, theirs)
 
 
-def rnn_stays_behind(study: dict[tuple[str, int], str] = LENGTH_STUDY) -> Estimate:
+def rnn_stays_behind() -> Estimate:
     """By how much the Markov head's gain over DFlash exceeds the RNN head's over the Markov head, at length 16."""
-    groups = [_tallies_of(study[name, 16], DOMAINS) for name in ("dspark", "dflash", "dspark_rnn")]
+    groups = [_tallies_of(LENGTH_STUDY[name, 16], DOMAINS) for name in ("dspark", "dflash", "dspark_rnn")]
     return paired(lambda markov, dflash, rnn: _length_ratio(markov, dflash) - _length_ratio(rnn, markov), *groups)
 
 
@@ -192,10 +197,10 @@ def room_under(theirs: dict[str, float], ours: dict[str, Estimate]) -> dict[str,
     return {label: found.scaled(-1, theirs[label]) for label, found in ours.items()}
 
 
-def rate_rise(domain: str, world: str = "shallow") -> Estimate:
+def rate_rise(domain: str) -> Estimate:
     """How much a confidence threshold of 0.9 raises a domain's acceptance rate; the interval is the widest that both
     ends' intervals leave, as they were measured apart."""
-    low, high = (recorded_confidence.rate(domain, least, world) for least in (0, 0.9))
+    low, high = (recorded_confidence.rate(domain, least) for least in (0, 0.9))
     return Estimate(high.value - low.value, high.low - low.high, high.high - low.low)
 
 
@@ -205,9 +210,9 @@ def paper_rate_rise(domain: str) -> float:
     return float(rates[-1] - rates[0])
 
 
-def above_chance(world: str = "shallow") -> Estimate:
+def above_chance() -> Estimate:
     """How far the lowest area under the ROC curve of all positions is above that of a guess."""
-    return recorded_confidence.over_positions("auc", min, world=world).scaled(1, -0.5)
+    return recorded_confidence.over_positions("auc", min).scaled(1, -0.5)
 
 
 def paper_excess(summary) -> float:
@@ -222,24 +227,24 @@ def paper_gain_in_ece() -> float:
     return float(np.mean([one["ece_before"] - one["ece_after"] for one in found]))
 
 
-def _served(policy: str, concurrency: int, world: str) -> dict:
-    return recorded_serving.row("policies", world, drafter="dspark", policy=policy, concurrency=concurrency)
+def _served(policy: str, concurrency: int) -> dict:
+    return recorded_serving.row("policies", drafter="dspark", policy=policy, concurrency=concurrency)
 
 
-def _lightest_and_heaviest(world: str) -> tuple[int, int]:
-    loads = [row["concurrency"] for row in recorded_serving.rows("policies", world, drafter="dspark", policy=SERVED)]
+def _lightest_and_heaviest() -> tuple[int, int]:
+    loads = [row["concurrency"] for row in recorded_serving.rows("policies", drafter="dspark", policy=SERVED)]
     return min(loads), max(loads)
 
 
-def budgets(world: str = "shallow") -> dict[str, Estimate]:
+def budgets() -> dict[str, Estimate]:
     """Tokens that the scheduler verifies per request and step, at the lightest and the heaviest load."""
-    return {f"{load} under way:": recorded_serving.with_interval("budget", _served(SERVED, load, world))
-            for load in _lightest_and_heaviest(world)}
+    return {f"{load} under way:": recorded_serving.with_interval("budget", _served(SERVED, load))
+            for load in _lightest_and_heaviest()}
 
 
-def budget_drop(world: str = "shallow") -> Estimate:
+def budget_drop() -> Estimate:
     """By how many tokens the scheduler's budget at the lightest load exceeds that at the heaviest."""
-    turns = [recorded_serving.totals_by_turn("budget", _served(SERVED, load, world)) for load in _lightest_and_heaviest(world)]
+    turns = [recorded_serving.totals_by_turn("budget", _served(SERVED, load)) for load in _lightest_and_heaviest()]
     return bootstrap(lambda groups: share_of_rows(groups[0]) - share_of_rows(groups[1]), turns)
 
 
@@ -249,12 +254,12 @@ def paper_budget_drop() -> float:
     return float(np.mean([fit[0][1] - fit[-1][1] for fit in fits]))
 
 
-def static_loss(length: int, world: str = "shallow") -> Estimate:
+def static_loss(length: int) -> Estimate:
     """By how much MTP-1 gives more throughput at the heaviest load than a DSpark of which this many drafts are always verified, as a
     fraction."""
-    _, heavy = _lightest_and_heaviest(world)
-    rival = recorded_serving.row("policies", world, drafter="mtp", policy="all", concurrency=heavy)
-    return recorded_serving.gain("throughput", rival, _served(f"fixed {length}", heavy, world)).scaled(1, -1)
+    _, heavy = _lightest_and_heaviest()
+    rival = recorded_serving.row("policies", drafter="mtp", policy="all", concurrency=heavy)
+    return recorded_serving.gain("throughput", rival, _served(f"fixed {length}", heavy)).scaled(1, -1)
 
 
 def appendix_a_numbers() -> dict[str, Estimate]:

@@ -1,9 +1,6 @@
-"""What was measured of the tiny profile's confidences, and of the deep world's: assets/measurements/confidence, written by
-scripts/confidence.py. A `world` is "shallow" or "deep".
-"""
+"""What was measured of the tiny profile's confidences: assets/measurements/confidence, written by scripts/confidence.py."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -14,15 +11,10 @@ from dspark_lite.scheduling.calibration import STS, Observations, auc, ece, surv
 from dspark_lite.scheduling.cost_table import CostTable
 
 CONFIDENCE_FOLDER = ROOT / "assets" / "measurements" / "confidence"
-STS_FILES = {"shallow": CONFIDENCE_FOLDER / "tiny-dspark-sts.json", "deep": CONFIDENCE_FOLDER / "deep-dspark-sts.json"}
-STS_FILE, COST_TABLE = STS_FILES["shallow"], CONFIDENCE_FOLDER / "tiny-target-sps.json"
+STS_FILE, COST_TABLE = CONFIDENCE_FOLDER / "tiny-dspark-sts.json", CONFIDENCE_FOLDER / "tiny-target-sps.json"
+CALIBRATION, SWEEP = CONFIDENCE_FOLDER / "calibration.json", CONFIDENCE_FOLDER / "threshold_sweep.json"
 STEPS = CONFIDENCE_FOLDER / "tiny-target-steps.json"
-WRITTEN_BY = {"shallow": "make confidence", "deep": "python scripts/confidence.py --world deep"}
-
-
-def report_file(what: str, world: str) -> Path:
-    """Where "calibration" or "threshold_sweep" of a world is kept."""
-    return CONFIDENCE_FOLDER / f"{'' if world == 'shallow' else f'{world}_'}{what}.json"
+WRITTEN_BY = "make confidence"
 
 
 def excess(predicted: np.ndarray, observed: np.ndarray) -> float:
@@ -34,14 +26,14 @@ FORECAST_MEASURES = {"ece": ece, "auc": auc, "excess": excess}
 SUMMARIES = (min, max, np.mean)  # over positions
 
 
-def calibration_run(world: str = "shallow") -> dict:
+def calibration_run() -> dict:
     """The calibration report: device, rows by domain and position, mean ECE, observations (`observations` reads them)."""
-    return read(report_file("calibration", world), WRITTEN_BY[world])
+    return read(CALIBRATION, WRITTEN_BY)
 
 
-def observations(world: str = "shallow") -> dict[str, Observations]:
+def observations() -> dict[str, Observations]:
     """Recorded blocks of each domain, from prompts that the calibration was not fitted on."""
-    return read_observations(calibration_run(world))
+    return read_observations(calibration_run())
 
 
 def read_observations(report: dict) -> dict[str, Observations]:
@@ -50,14 +42,14 @@ def read_observations(report: dict) -> dict[str, Observations]:
             for domain, found in report["observations"].items()}
 
 
-def threshold_sweep(world: str = "shallow") -> dict:
+def threshold_sweep() -> dict:
     """The recorded threshold sweep: device, rows by domain and threshold."""
-    return read(report_file("threshold_sweep", world), WRITTEN_BY[world])
+    return read(SWEEP, WRITTEN_BY)
 
 
-def stored_sts(world: str = "shallow") -> STS:
-    """The calibration of the world's DSpark."""
-    return STS.load(STS_FILES[world])
+def stored_sts() -> STS:
+    """The calibration of the tiny DSpark."""
+    return STS.load(STS_FILE)
 
 
 def stored_cost_table() -> CostTable:
@@ -67,37 +59,37 @@ def stored_cost_table() -> CostTable:
 
 def steps() -> dict:
     """The cost table's single measurements: device, context, milliseconds of every repeat by batch size."""
-    return read(STEPS, WRITTEN_BY["shallow"])
+    return read(STEPS, WRITTEN_BY)
 
 
-def rate(domain: str, least: float, world: str = "shallow") -> Estimate:
+def rate(domain: str, least: float) -> Estimate:
     """The share of verified tokens that were accepted at a threshold, bonus included (Figure 5)."""
-    row = next(row for row in threshold_sweep(world)["rows"] if (row["domain"], row["threshold"]) == (domain, least))
+    row = next(row for row in threshold_sweep()["rows"] if (row["domain"], row["threshold"]) == (domain, least))
     return Estimate(row["rate"], row["low"], row["high"])
 
 
-def over_positions(measure: str, summary, calibrated: bool = False, world: str = "shallow") -> Estimate:
+def over_positions(measure: str, summary, calibrated: bool = False) -> Estimate:
     """One of SUMMARIES over the positions of one of FORECAST_MEASURES, with its interval over prompts."""
-    return all_summaries(measure, calibrated, world)[summary]
+    return all_summaries(measure, calibrated)[summary]
 
 
 @cache
-def all_summaries(measure: str, calibrated: bool, world: str) -> dict:
+def all_summaries(measure: str, calibrated: bool) -> dict:
     """Each of SUMMARIES, from the same resamples."""
-    temperatures = stored_sts(world).temperatures if calibrated else None
+    temperatures = stored_sts().temperatures if calibrated else None
 
     def summaries(*blocks):
         values = _by_position(measure, temperatures, *blocks)
         return [summary(values) for summary in SUMMARIES]
 
-    return dict(zip(SUMMARIES, _over_prompts(summaries, world)))
+    return dict(zip(SUMMARIES, _over_prompts(summaries)))
 
 
 @cache
-def gain_in_ece(world: str = "shallow") -> Estimate:
+def gain_in_ece() -> Estimate:
     """How much lower the mean ECE is after the calibration, on prompts that it was not fitted on."""
-    fitted = stored_sts(world).temperatures
-    (gain,) = _over_prompts(lambda *blocks: [np.mean(_by_position("ece", None, *blocks)) - np.mean(_by_position("ece", fitted, *blocks))], world)
+    fitted = stored_sts().temperatures
+    (gain,) = _over_prompts(lambda *blocks: [np.mean(_by_position("ece", None, *blocks)) - np.mean(_by_position("ece", fitted, *blocks))])
     return gain
 
 
@@ -106,13 +98,13 @@ def _by_position(measure: str, temperatures, logits, accepted) -> list[float]:
     return [FORECAST_MEASURES[measure](p, o) for p, o in zip(predicted, survived(accepted, len(predicted)).T)]
 
 
-def _over_prompts(statistics, world: str) -> list[Estimate]:
+def _over_prompts(statistics) -> list[Estimate]:
     """Statistics of (logits, accepted) of all recorded blocks; a resample draws prompts and takes all their blocks.
 
     ECE is biased upward under resampling; we recentre the bootstrap interval on the point estimate (symmetric,
     approximate).
     """
-    prompts = [(found.logits[own], found.accepted[own]) for found in observations(world).values()
+    prompts = [(found.logits[own], found.accepted[own]) for found in observations().values()
                for own in (found.prompts == prompt for prompt in np.unique(found.prompts))]
 
     def of_chosen(groups):

@@ -20,29 +20,23 @@ from ..measure.evaluation import share_of_rows
 from ..measure.serving_load import decoding_seconds, policy_of, step_costs
 from . import recorded_confidence
 
-SERVERS = {"shallow": "shallow world", "deep": "deep world, one pass", "deep-two-passes": "deep world, two passes"}  # what serves where
-BESIDE_MTP = "deep-beside-mtp"  # the deep world's DSpark and its MTP-1, one pass each, at every load
-BESIDE_MTP_TWO_PASSES = "deep-two-passes-beside-mtp"  # two passes each, with 4, 16 and 64 requests under way
-MEASURED = {world: ROOT / "assets" / "measurements" / "serving" / file for world, file in
-            (("shallow", "engine.json"), ("deep", "deep_engine.json"), ("deep-two-passes", "deep_engine_two_passes.json"),
-             (BESIDE_MTP, "deep_engine_beside_mtp.json"), (BESIDE_MTP_TWO_PASSES, "deep_engine_two_passes_beside_mtp.json"))}
-MEASURED_BY = {world: "make serving" if world == "shallow" else f"python scripts/serving.py --world {world}" for world in MEASURED}
+MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
 WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
 
 
-def serving_run(world: str = "shallow") -> dict:
-    """The measurement of one of MEASURED: device, turns of a row, and rows by part."""
-    return read(MEASURED[world], MEASURED_BY[world])
+def serving_run() -> dict:
+    """The measurement: device, turns of a row, and rows by part."""
+    return read(MEASURED, "make serving")
 
 
-def rows(part: str, world: str = "shallow", **wanted) -> list[dict]:
+def rows(part: str, **wanted) -> list[dict]:
     """The rows of a part whose fields have the wanted values."""
-    return [row for row in serving_run(world)[part] if all(row[name] == value for name, value in wanted.items())]
+    return [row for row in serving_run()[part] if all(row[name] == value for name, value in wanted.items())]
 
 
-def row(part: str, world: str = "shallow", **wanted) -> dict:
+def row(part: str, **wanted) -> dict:
     """The one row of a part that has the wanted values."""
-    found = rows(part, world, **wanted)
+    found = rows(part, **wanted)
     if len(found) != 1:
         raise DSparkLiteError(f"the measurement has {len(found)} rows of {part} with {wanted}, not one")
     return found[0]
@@ -84,21 +78,21 @@ def gain(name: str, ours: dict, theirs: dict) -> Estimate:
     return paired(lambda ours, theirs: share_of_rows(ours[0]) / share_of_rows(theirs[0]), *turns)
 
 
-def fixed_lengths(concurrency: int, world: str = "shallow") -> list[dict]:
+def fixed_lengths(concurrency: int) -> list[dict]:
     """The rows of the fixed draft lengths at a load, the shortest first."""
-    lengths = [row for row in rows("policies", world, concurrency=concurrency) if row["policy"].startswith("fixed")]
+    lengths = [row for row in rows("policies", concurrency=concurrency) if row["policy"].startswith("fixed")]
     return sorted(lengths, key=lambda row: int(row["policy"].split()[1]))
 
 
-def best_fixed(concurrency: int, world: str = "shallow") -> dict:
+def best_fixed(concurrency: int) -> dict:
     """The row of the fixed length with the highest throughput at a load."""
-    lengths = fixed_lengths(concurrency, world)
+    lengths = fixed_lengths(concurrency)
     return max(lengths, key=lambda row: value("throughput", row))
 
 
-def engine_costs(drafter: str, world: str = "shallow") -> StepCosts:
+def engine_costs(drafter: str) -> StepCosts:
     """Seconds of a drafter's steps on average, prompts left out, by requests and verified tokens."""
-    return step_costs(rows("costs", world, drafter=drafter), np.mean)
+    return step_costs(rows("costs", drafter=drafter), np.mean)
 
 
 def prefill_costs(drafter: str) -> tuple[float, float]:
@@ -117,9 +111,9 @@ def acceptance_rate(drafter: str) -> float:
 
 
 @cache
-def record(world: str = "shallow") -> Record:
-    """The blocks recorded in a world to judge its confidences (lesson 09), all domains, calibrated."""
-    return Record.of(list(recorded_confidence.observations(world).values()), recorded_confidence.stored_sts(world))
+def record() -> Record:
+    """The blocks recorded to judge the confidences (lesson 09), all domains, calibrated."""
+    return Record.of(list(recorded_confidence.observations().values()), recorded_confidence.stored_sts())
 
 
 def modelled(drafter: str, name: str, concurrency: int, requests: int | None = None) -> list[StepReport]:
@@ -137,32 +131,32 @@ def full_steps(model: EngineModel, concurrency: int, requests: int, rng: np.rand
     return [step for step in simulate(model, np.zeros(requests), rng) if step.requests == concurrency]
 
 
-def frontier(drafter: str, policy: str, world: str = "shallow") -> np.ndarray:
+def frontier(drafter: str, policy: str) -> np.ndarray:
     """(tokens a second and user, tokens a second in all) at each concurrency, [n, 2] (Figure 7)."""
-    return np.array([[value(name, row) for name in ("per_user", "throughput")] for row in by_load(drafter, policy, world).values()])
+    return np.array([[value(name, row) for name in ("per_user", "throughput")] for row in by_load(drafter, policy).values()])
 
 
-def by_load(drafter: str, policy: str, world: str = "shallow") -> dict[int, dict]:
+def by_load(drafter: str, policy: str) -> dict[int, dict]:
     """The rows of a drafter under a policy by concurrency, rising."""
-    found = rows("policies", world, drafter=drafter, policy=policy)
+    found = rows("policies", drafter=drafter, policy=policy)
     return {row["concurrency"]: row for row in sorted(found, key=lambda row: row["concurrency"])}
 
 
-def budgets_by_load(world: str = "shallow") -> dict[str, dict[int, Estimate]]:
+def budgets_by_load() -> dict[str, dict[int, Estimate]]:
     """Tokens verified per request by way to serve and concurrency (Figure 8)."""
-    return {name: {load: with_interval("budget", row) for load, row in by_load(*way, world).items()} for name, way in WAYS.items()}
+    return {name: {load: with_interval("budget", row) for load, row in by_load(*way).items()} for name, way in WAYS.items()}
 
 
-def throughput_over_mtp(world: str = "shallow") -> dict[str, dict[int, Estimate]]:
+def throughput_over_mtp() -> dict[str, dict[int, Estimate]]:
     """DSpark's throughput over MTP-1's at the same concurrency, by policy (Figure 8)."""
-    base = by_load(*WAYS["mtp"], world)
-    return {name: {load: gain("throughput", row, base[load]) for load, row in by_load(*way, world).items()}
+    base = by_load(*WAYS["mtp"])
+    return {name: {load: gain("throughput", row, base[load]) for load, row in by_load(*way).items()}
             for name, way in WAYS.items() if name != "mtp"}
 
 
-def frontiers(world: str = "shallow") -> dict[str, np.ndarray]:
+def frontiers() -> dict[str, np.ndarray]:
     """The frontier [n, 2] of plain decoding and of each way to serve (Figure 7)."""
-    return {name: frontier(*way, world) for name, way in (("plain", ("plain", "all")), *WAYS.items())}
+    return {name: frontier(*way) for name, way in (("plain", ("plain", "all")), *WAYS.items())}
 
 
 def speed_gain(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -182,14 +176,14 @@ def _between(x: np.ndarray, y: np.ndarray, at: float) -> float:
     return float(np.interp(at, x[order], y[order], left=np.nan, right=np.nan))
 
 
-def gain_over_mtp(gain, policy: str, concurrency: int, world: str = "shallow") -> Estimate:
+def gain_over_mtp(gain, policy: str, concurrency: int) -> Estimate:
     """`gain` (speed_gain or throughput_gain) of DSpark's frontier under `policy` over MTP-1's point at `concurrency`.
 
     The interval is a bootstrap over turns; a resample takes, at each load, the same turns of both drafters. Raises
     DSparkLiteError where DSpark's frontier does not reach that point.
     """
-    loads = np.array(list(by_load("mtp", "all", world)))
-    turns = ([totals_by_turn("throughput", row("policies", world, drafter=drafter, policy=name, concurrency=load)) for load in loads]
+    loads = np.array(list(by_load("mtp", "all")))
+    turns = ([totals_by_turn("throughput", row("policies", drafter=drafter, policy=name, concurrency=load)) for load in loads]
              for drafter, name in (("dspark", policy), ("mtp", "all")))
 
     def of_frontiers(*both):

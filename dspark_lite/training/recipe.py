@@ -83,10 +83,9 @@ def digest_of(value) -> str:
 class Data:
     """The answers that a drafter learns from."""
 
-    prompts: int | dict[str, int]  # of a data set, or of each domain of a tiny world
+    prompts: int | dict[str, int]  # of a data set, or of each domain of the tiny world
     seed: int  # of the prompts and of the answers' draws
     max_new_tokens: Count  # longest answer
-    world: Literal["shallow", "deep"] = "shallow"  # whose prompts, without a data set
     dataset: str | None = None  # a Hub id, or a file or folder of JSON lines
     split: str | None = None
     max_length: Count | None = None  # tokens of a prompt and its answer, at most
