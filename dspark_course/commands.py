@@ -225,17 +225,8 @@ def _quality(options) -> dict:
 
     measured = target_quality(_lab(options.prompts), options.prompts)
     for row in measured["rows"]:
-        right = f"{row['right']:.1%} right (greedy), " if "right" in row else ""
-        print(f"{row['domain']:5} {right}{row['entropy_nats']:.3f} nats a token, {row['answer_tokens']:.1f} tokens an answer")
-    return measured
-
-
-def _world(options) -> dict:
-    from .measure.gates import gate_line, measure_gates
-
-    drafters = dict(zip(("full", "one_layer"), options.drafters)) if options.drafters else None
-    measured = measure_gates(_lab(options.prompts), options.prompts, drafters)
-    print(*map(gate_line, measured["gates"]), sep="\n")
+        print(f"{row['domain']:5} {row['right']:.1%} right (greedy), {row['entropy_nats']:.3f} nats a token, "
+              f"{row['answer_tokens']:.1f} tokens an answer")
     return measured
 
 
@@ -541,10 +532,6 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--temperature": {"type": float, "default": 1.0}, "--seed": _seed("default: 0")}),
     "quality": ("is the target right, and how uncertain is it?", _quality, {
         "--json": JSON_OPTION, "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=200)}),
-    "world": ("is the tiny world like the real one? Its gates, each beside the real figure", _world, {
-        "--json": JSON_OPTION, "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=60),
-        "--drafters": {"nargs": 2, "metavar": ("FULL", "ONE_LAYER"),
-                       "help": "two DSparks, for the gates on depth and on answers' ends"}}),
     "profile": ("measure the cost table SPS(B) of a target in eager transformers, in SGLang's format; or check one", _profile, {
         "--out": _file("cost table in SGLang's format"),
         "--check": _file("is this cost table of this device, this target and these versions? Exit code 1 if not"),

@@ -18,7 +18,7 @@ def engine(monkeypatch):
              served_row("dspark", "lagged", 4, 100, 70), served_row("dspark", "lagged", 16, 200, 60),
              served_row("dspark", "lagged", 64, 320, 40),
              served_row("dspark", "fixed 1", 64, 300, 20), served_row("dspark", "fixed 7", 64, 240, 80)]
-    monkeypatch.setattr(recorded_serving, "serving_run", lambda world: {"policies": found})
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda: {"policies": found})
     monkeypatch.setattr(estimates, "RESAMPLES", 20)
 
 
@@ -43,10 +43,6 @@ def test_a_point_out_of_reach_is_no_number(engine):
     with pytest.raises(DSparkLiteError, match="does not reach MTP-1's point at 4 requests"):
         recorded_serving.gain_over_mtp(recorded_serving.speed_gain, "lagged", 4)  # 40 tokens a second: DSpark begins at 100
     assert np.isnan(recorded_serving.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0])))
-
-
-def test_the_best_fixed_length_is_the_one_of_the_highest_throughput(engine):
-    assert recorded_serving.best_fixed(64)["policy"] == "fixed 1"  # 300 against 240 tokens a second
 
 
 def test_budget_falls_and_a_static_block_stands_beside_mtp(engine):

@@ -24,13 +24,10 @@ def target_quality(lab: Lab, prompts: int) -> dict:
     for domain in tqdm(lab.prompts, desc="target quality", unit="domain", file=sys.stderr):
         wanted = held_out(domain, prompts)
         ids = [chat_ids(lab.tokenizer, example.prompt) for example in wanted]
-        row = {"domain": domain, "prompts": prompts}
-        if wanted[0].check is not None:
-            greedy = write_answers(lab.target, ids, 0.0, lab.max_new_tokens, lab.seed)
-            right = [is_right(example, lab.decode(answer)) for example, answer in zip(wanted, greedy)]
-            row["right"] = sum(right) / prompts
-            if domain == "chat":
-                row["recalled"] = float(np.mean([recalled(*pair) for pair in zip(wanted, map(lab.decode, greedy))]))
+        greedy = list(map(lab.decode, write_answers(lab.target, ids, 0.0, lab.max_new_tokens, lab.seed)))
+        row = {"domain": domain, "prompts": prompts, "right": sum(map(is_right, wanted, greedy)) / prompts}
+        if domain == "chat":
+            row["recalled"] = float(np.mean(list(map(recalled, wanted, greedy))))
         answers = write_answers(lab.target, ids, 1.0, lab.max_new_tokens, lab.seed)
         entropies = token_entropies(lab.target, ids, answers)
         row["entropy_nats"] = float(entropies.mean())

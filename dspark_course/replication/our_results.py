@@ -69,39 +69,15 @@ def gains_over_seeds(ours: tuple[str, ...], theirs: tuple[str, ...]) -> dict[str
     """`gains` of the means over recipes that differ in their seed; a resample redraws prompts, the same for both, and the
     trainings of each."""
     def of(*sides):
-        return bootstrap(lambda drawn: _gain(sides, drawn), _rows_to_draw(sides))
+        def gain(drawn):
+            mine, yours = (_mean_over_seeds([rows[chosen] for rows, chosen in zip(side, drawn)], seeds)
+                           for side, seeds in zip(sides, drawn[-2:]))
+            return mine / yours - 1
+
+        prompts, trainings = [np.arange(len(rows)) for rows in sides[0]], [np.arange(side[0].shape[1]) for side in sides]
+        return bootstrap(gain, [*prompts, *trainings])
 
     return _by_place(of, _tallies_by_seed(ours), _tallies_by_seed(theirs))
-
-
-def gain_difference(first: tuple[tuple[str, ...], tuple[str, ...]], second: tuple[tuple[str, ...], tuple[str, ...]],
-                    same_prompts: bool) -> dict[str, Estimate]:
-    """`gains_over_seeds` of the first pair (ours, theirs) less that of the second; a resample redraws the trainings of all four
-    and the prompts, once for both pairs where they answered the same."""
-    def of(*sides):
-        pairs = sides[:2], sides[2:]
-
-        def difference(drawn):
-            drawn_first, drawn_second = drawn[:len(drawn) // 2], drawn[len(drawn) // 2:]
-            if same_prompts:
-                drawn_second = [*drawn_first[:-2], *drawn_second[-2:]]
-            return _gain(pairs[0], drawn_first) - _gain(pairs[1], drawn_second)
-
-        return bootstrap(difference, [*_rows_to_draw(pairs[0]), *_rows_to_draw(pairs[1])])
-
-    return _by_place(of, *(_tallies_by_seed(recipes) for recipes in (*first, *second)))
-
-
-def _rows_to_draw(sides: tuple[list[np.ndarray], list[np.ndarray]]) -> list[np.ndarray]:
-    """Numbers of what a resample draws of two drafters, arrays [N, S, 2] a domain: the prompts of each domain, then the trainings of each."""
-    ours, theirs = sides
-    return [*(np.arange(len(rows)) for rows in ours), *(np.arange(side[0].shape[1]) for side in (ours, theirs))]
-
-
-def _gain(sides: tuple[list[np.ndarray], list[np.ndarray]], drawn: list[np.ndarray]) -> np.ndarray:
-    """How much longer the first accepts than the second, [R], of what was drawn of `_rows_to_draw`, [R, ...] each."""
-    mine, yours = (_mean_over_seeds([rows[chosen] for rows, chosen in zip(side, drawn)], seeds) for side, seeds in zip(sides, drawn[-2:]))
-    return mine / yours - 1
 
 
 def _tallies_by_seed(recipes: tuple[str, ...]) -> list[np.ndarray]:

@@ -78,18 +78,6 @@ def gain(name: str, ours: dict, theirs: dict) -> Estimate:
     return paired(lambda ours, theirs: share_of_rows(ours[0]) / share_of_rows(theirs[0]), *turns)
 
 
-def fixed_lengths(concurrency: int) -> list[dict]:
-    """The rows of the fixed draft lengths at a load, the shortest first."""
-    lengths = [row for row in rows("policies", concurrency=concurrency) if row["policy"].startswith("fixed")]
-    return sorted(lengths, key=lambda row: int(row["policy"].split()[1]))
-
-
-def best_fixed(concurrency: int) -> dict:
-    """The row of the fixed length with the highest throughput at a load."""
-    lengths = fixed_lengths(concurrency)
-    return max(lengths, key=lambda row: value("throughput", row))
-
-
 def engine_costs(drafter: str) -> StepCosts:
     """Seconds of a drafter's steps on average, prompts left out, by requests and verified tokens."""
     return step_costs(rows("costs", drafter=drafter), np.mean)

@@ -44,13 +44,6 @@ def paired(statistic, *measured_on_the_same: list[np.ndarray]) -> Estimate:
     return bootstrap(resampled, [np.arange(len(rows)) for rows in measured_on_the_same[0]])
 
 
-def leave_one_out_error(statistic, rows: np.ndarray) -> float:
-    """The standard error of a statistic of rows [N] from its values with one row left out at a time (the jackknife): for what draws
-    halves of the rows itself, where a resample would have a row in both."""
-    values = np.array([statistic(np.delete(rows, place)) for place in range(len(rows))])
-    return float(np.sqrt((len(rows) - 1) * values.var()))
-
-
 def share_estimates(kept: np.ndarray, counted: np.ndarray, prompts: np.ndarray) -> list[Estimate]:
     """The m shares kept / counted of blocks [N, m] from `prompts` [N], with intervals over prompts."""
     places = np.unique(prompts, return_inverse=True)[1]
