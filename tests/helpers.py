@@ -152,7 +152,7 @@ LANGUAGE_MODEL = {
     "config": {"vocab_size": 400, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2,
                "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 512, "tie_word_embeddings": True},
     "phases": [{"examples": {"math": 16, "code": 16, "chat": 16}, "learning_rate": 0.01},
-               {"examples": {"math": 16}, "habits": {"math": 0.9}, "learning_rate": 0.005}],
+               {"examples": {"math": 16}, "learning_rate": 0.005}],
     "batch": 8, "weight_decay": 0.0, "precision": "float32"}
 DRAFT = {
     "name": "mini-draft", "kind": "draft", "seed": 1, "epochs": 2, "batch": 4, "learning_rate": 0.01, "precision": "float32",

@@ -1,6 +1,5 @@
 """A folder of measurements in the format of scripts/experiments.py, drawn by chance from known acceptance rates."""
 
-import json
 import shutil
 
 import numpy as np
@@ -9,21 +8,21 @@ import pytest
 from dspark_lite.common import estimates, recorded
 from dspark_lite.common.files import write_json
 from dspark_lite.common.names import DOMAINS
+from dspark_course.making.recipes import load_recipe
 from dspark_course.measure import studies
 from dspark_course.measure.evaluation import _row
 from dspark_course.replication import ledger, our_results, recorded_confidence
 from dspark_lite.serving.engine import STEP_PARTS
 
-RECORDED = our_results.MEASUREMENTS  # whose recipes are taken
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
 HEADER = {"device": "a made device", "versions": {}, "commit": None, "seed": 0, "profile": "tiny",
           "target": "tiny-target"}
 RATES = {"dflash": 0.7, "eagle3": 0.75, "mtp": 0.5, "small_lm": 0.5}  # others: 0.85
 
 
-def rate(recipe: str) -> float:
+def rate(run: str) -> float:
     """The acceptance rate at every position."""
-    return next((value for name, value in RATES.items() if name.replace("_", "-") in recipe), 0.85)
+    return next((value for name, value in RATES.items() if name.replace("_", "-") in run), 0.85)
 
 
 def rounds(rng, gamma: int, acceptance: float) -> list[list[int]]:
@@ -32,17 +31,12 @@ def rounds(rng, gamma: int, acceptance: float) -> list[list[int]]:
     return [[gamma, count, count + 1] for count in accepted]
 
 
-def recorded_recipe(name: str) -> dict:
-    """The recipe in a recorded measurement."""
-    return json.loads((RECORDED / f"{name}.json").read_text())["recipe"]
-
-
-def measurement(recipe: str, acceptance: float, seed: int = 0) -> dict:
-    """What scripts/experiments.py writes of a recipe."""
-    rng, made = np.random.default_rng(seed), recorded_recipe(recipe)
-    gamma = 1 if "mtp" in recipe else made["config"].get("block_size", 7)
-    rows = [_row(recipe, domain, [rounds(rng, gamma, acceptance) for _ in range(PROMPTS)], gamma) for domain in DOMAINS]
-    return {**HEADER, "temperature": 1.0, "recipe": made, "rows": rows}
+def measurement(run: str, acceptance: float, seed: int = 0) -> dict:
+    """What scripts/experiments.py writes of a run."""
+    rng, recipe = np.random.default_rng(seed), load_recipe(*studies.RUNS[run])
+    gamma = 1 if "mtp" in run else recipe["config"].get("block_size", 7)
+    rows = [_row(run, domain, [rounds(rng, gamma, acceptance) for _ in range(PROMPTS)], gamma) for domain in DOMAINS]
+    return {**HEADER, "temperature": 1.0, "recipe": recipe, "rows": rows}
 
 
 def latency(extra: dict[str, float], seed: int = 0) -> dict:
@@ -56,18 +50,18 @@ def latency(extra: dict[str, float], seed: int = 0) -> dict:
 
 def write_all(folder) -> None:
     """Every measurement of scripts/experiments.py that figures and ledger read."""
-    for seed, recipe in enumerate(studies.MEASURED_RECIPES):
-        write_json(folder / f"{recipe}.json", measurement(recipe, rate(recipe), seed))
+    for seed, run in enumerate(studies.RUNS):
+        write_json(folder / f"{run}.json", measurement(run, rate(run), seed))
     write_json(folder / f"{studies.LATENCY}.json", latency({"dspark": 1.0, "dspark_rnn": 2.0}))
-    for what in ("calibration", "threshold_sweep"):
-        measured = recorded_confidence.report_file(what, "deep")
-        shutil.copy(measured, folder / measured.name)
+    for measured in (recorded_confidence.CALIBRATION, recorded_confidence.SWEEP):
+        shutil.copy(measured, folder)
 
 
 def read_from(folder, monkeypatch) -> None:
     """Makes the package read `folder` in place of assets/measurements/experiments and confidence, with fewer resamples."""
     monkeypatch.setattr(our_results, "MEASUREMENTS", folder)
-    monkeypatch.setattr(recorded_confidence, "CONFIDENCE_FOLDER", folder)
+    for name in ("CALIBRATION", "SWEEP"):
+        monkeypatch.setattr(recorded_confidence, name, folder / getattr(recorded_confidence, name).name)
     monkeypatch.setattr(estimates, "RESAMPLES", 100)
     forget()
 

@@ -22,7 +22,7 @@ from dspark_course.world.tokenizer import chat_ids
 
 RELEASED = {kind: name for kind, name in PROFILES["released"].items() if "/" in name}
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())
-VOCAB, STOP, PAD, MASK = 1024, 1020, 1018, 1023
+VOCAB, STOP, PAD, MASK = 3584, 3580, 3578, 3583
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": VOCAB}
 SHAPES = {"target": {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 128},
           "small_lm": {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64}}

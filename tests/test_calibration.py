@@ -239,34 +239,25 @@ def test_step_counts_leave_out_a_round_that_the_end_cut_short():
     assert step_counts(rounds) == [4 + 6, 4 + 0, 2]
 
 
-@pytest.mark.parametrize(("world", "profile", "drafter", "folder"), [("shallow", "tiny", "dspark", ""), ("deep", "deep", "trained", "deep_")])
-def test_each_world_is_measured_with_its_own_drafter_into_files_of_its_own(monkeypatch, tmp_path, world, profile, drafter, folder):
+def test_each_part_is_measured_of_the_tiny_dspark_into_its_file(monkeypatch, tmp_path):
     asked = []
 
-    def lab_of(asked_profile, prompts):
-        return SimpleNamespace(profile=asked_profile, count=prompts, drafter=lambda name: name)
+    def lab_of(profile, prompts):
+        return SimpleNamespace(profile=profile, count=prompts, drafter=lambda name: name)
 
     def measured(kind, lab, chosen, path):
         asked.append((kind, lab.profile, lab.count, chosen))
         journal_path(path).touch()
         return {"kind": kind}
 
-    monkeypatch.setattr(recorded_confidence, "CONFIDENCE_FOLDER", tmp_path)
-    monkeypatch.setattr(confidence_script, "STS_FILES", {world: tmp_path / "sts.json"})
-    monkeypatch.setattr(confidence_script, "STEPS", tmp_path / "steps.json")
+    for name in ("STS_FILE", "STEPS", "CALIBRATION", "SWEEP"):
+        monkeypatch.setattr(confidence_script, name, tmp_path / f"{name}.json")
     monkeypatch.setattr(confidence_script, "setup", lab_of)
-    monkeypatch.setattr(confidence_script, "checkpoint", lambda recipe: {"deep-dspark-two-passes": "trained"}[recipe])
     monkeypatch.setattr(confidence_script, "calibrate", lambda *given, path: (STS([1.0]), measured("calibration", *given, path)))
     monkeypatch.setattr(confidence_script, "sweep", lambda *given, path: measured("sweep", *given, path))
-    assert confidence_script.main(["--world", world, "--calibration", "--sweep"]) == 0
-    assert asked == [("calibration", profile, 2 * confidence_script.PROMPTS[world], drafter),
-                     ("sweep", profile, confidence_script.SWEPT[world], drafter)]
-    assert {path.name for path in tmp_path.iterdir()} == {f"{folder}calibration.json", f"{folder}threshold_sweep.json", "sts.json"}
-
-
-def test_the_deep_world_has_no_cost_table(capsys):
-    assert confidence_script.main(["--world", "deep", "--costs"]) == 2
-    assert "the cost table is of the shallow world's target" in capsys.readouterr().err
+    assert confidence_script.main(["--calibration", "--sweep"]) == 0
+    assert asked == [("calibration", "tiny", 2 * confidence_script.PROMPTS, "dspark"), ("sweep", "tiny", confidence_script.SWEPT, "dspark")]
+    assert {path.name for path in tmp_path.iterdir()} == {"CALIBRATION.json", "SWEEP.json", "STS_FILE.json"}
 
 
 # What is committed (assets/measurements/confidence): the acceptance of the issue that asked for it.

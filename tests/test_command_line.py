@@ -25,7 +25,7 @@ def toys(tmp_path_factory):
     config = json.loads((EMBEDDED / "tiny-dspark" / "config.json").read_text())
     weights = (EMBEDDED / "tiny-dspark" / "model.safetensors").read_bytes()
     for name, changed, held in (("no_weights", {}, None), ("truncated", {}, weights[:-100]), ("pickle", {}, b"\x80\x04pickle"),
-                                ("tap", {"target_layer_ids": [1, 4, 7, 11]}, weights), ("hidden", {"hidden_size": 64}, weights),
+                                ("tap", {"target_layer_ids": [1, 6, 11, 19]}, weights), ("hidden", {"hidden_size": 64}, weights),
                                 ("vocabulary", {"vocab_size": 2048}, weights)):
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config | changed))
@@ -54,7 +54,7 @@ def test_a_request_that_cannot_be_decoded(capfd, arguments, sentence):
 @pytest.mark.parametrize(("name", "sentence"), [
     ("empty", "has no config.json"), ("no_weights", "model.safetensors is missing"), ("truncated", "is not a whole safetensors file"),
     ("pickle", "is not a whole safetensors file"), ("draft", "made for a vocabulary of 2 tokens"),
-    ("vocabulary", "made for a vocabulary of 2048 tokens"), ("hidden", "made for a hidden size of 64"), ("tap", "taps layer 11"),
+    ("vocabulary", "made for a vocabulary of 2048 tokens"), ("hidden", "made for a hidden size of 64"), ("tap", "taps layer 19"),
     ("target", "made for a vocabulary of 2 tokens"),
 ])
 def test_a_drafter_that_is_damaged_or_made_for_another_target(capfd, toys, name, sentence):

@@ -8,6 +8,7 @@ from hub_server import FETCHED, Hub, write_headers
 from dspark_lite.__main__ import main
 from dspark_lite.common.files import ROOT
 from dspark_course.measure.draft_summary import summarise, target_shape
+from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.models.export import export
 
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())
@@ -65,7 +66,10 @@ def test_a_folder_is_read_and_what_it_lacks_is_the_targets(tmp_path):
     summary = summarise(str(tmp_path / "out"))
     assert summary.draft.target == "org/model" and "form        speculators, for org/model" in summary.lines()
     assert summary.fit(target_shape("tiny-target")) == ("tiny-target", True, "")
-    assert "vocabulary of 1024 tokens, this target has 3584" in summary.fit(target_shape("deep-target")).reason
+    config = json.loads((EMBEDDED / "tiny-target" / "config.json").read_text())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config | {"vocab_size": 1000}))
+    assert "vocabulary of 3584 tokens, this target has 1000" in summary.fit(target_shape(str(tmp_path / "other"))).reason
 
 
 def test_what_is_no_draft_is_refused_in_a_sentence(hub, tmp_path, capsys):

@@ -268,13 +268,13 @@ def test_an_unknown_drafter_of_a_recipe_is_refused():
         objective(recipe_of("medusa"))
 
 
-@pytest.mark.parametrize(("name", "kind", "taps"), [("tiny-eagle3", Eagle3, (1, 4, 7, 10)), ("tiny-mtp", MTP, (11,)),
-                                                    ("tiny-dspark", DSpark, (1, 4, 7, 10))])
+@pytest.mark.parametrize(("name", "kind", "taps"), [("tiny-eagle3", Eagle3, (1, 6, 11, 17)), ("tiny-mtp", MTP, (19,)),
+                                                    ("tiny-dspark", DSpark, (1, 6, 11, 17))])
 def test_the_recipes_share_data_and_cache_of_dspark(name, kind, taps):
     recipe, base = load_recipe(name), load_recipe("tiny-dspark")
     assert objective(recipe)[0] is kind
     shape = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-                           "head_dim", "rms_norm_eps", "rope_theta", "num_target_layers"), 12)
+                           "head_dim", "rms_norm_eps", "rope_theta", "num_target_layers"), 20)
     assert parse_draft_config(kind, shape | recipe["config"]).target_layer_ids == taps
     for field in ("data", "target", "seed", "batch", "epochs", "precision"):
         assert recipe[field] == base[field]

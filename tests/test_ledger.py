@@ -11,8 +11,9 @@ from dspark_lite.common.estimates import Estimate
 from dspark_lite.common.files import write_json
 from dspark_lite.common.names import DOMAINS
 from dspark_course.figures import ledger_forest
+from dspark_course.making.recipes import load_recipe
 from dspark_course.measure import studies
-from dspark_course.replication import claims, deep_claims, ledger, our_results, quantities, recorded_serving, settings
+from dspark_course.replication import claims, ledger, our_results, quantities, recorded_serving, settings
 
 ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Estimate(0.1, -0.1, 0.3)
 
@@ -143,7 +144,7 @@ def test_a_position_that_hardly_a_round_reached_is_no_number(made):
 def test_settings_are_those_of_the_measured_recipes(made):
     table = ledger.settings_table()
     assert "| 3.1 | Markov head rank | 256 | 64 |" in table
-    assert "| 4.1 | training samples | 1,300,000 | 14,000 |" in table
+    assert "| 4.1 | training samples | 1,300,000 | 8,400 |" in table
     (made / "round_latency.json").unlink()
     forget()
     assert "there is no experiments/round_latency.json" in ledger.settings_table()
@@ -151,7 +152,7 @@ def test_settings_are_those_of_the_measured_recipes(made):
 
 def test_an_empty_folder_gives_a_ledger_of_what_is_missing(tmp_path, monkeypatch):
     read_from(tmp_path, monkeypatch)
-    monkeypatch.setitem(recorded_serving.MEASURED, "shallow", tmp_path / "engine.json")
+    monkeypatch.setattr(recorded_serving, "MEASURED", tmp_path / "engine.json")
     untestable = [entry.claim.says for entry in ledger.entries() if entry.verdict == "cannot be tested here"]
     found = {entry.claim.section: entry.verdict for entry in ledger.entries() if entry.verdict != "cannot be tested here"}
     forget()
@@ -166,8 +167,8 @@ COMMITTED = sorted(our_results.MEASUREMENTS.glob("*.json"))
 def test_committed_measurements_say_where_they_were_made_and_are_those_of_their_recipes(path):
     measured = json.loads(path.read_text())
     assert measured["device"] and measured["versions"]["torch"] and measured["commit"] and "seed" in measured
-    if path.stem in studies.MEASURED_RECIPES:
-        assert measured["recipe"]["name"] == path.stem
+    if path.stem in studies.RUNS:
+        assert measured["recipe"] == load_recipe(*studies.RUNS[path.stem])
         assert [row["domain"] for row in measured["rows"]] == list(DOMAINS)
 
 
@@ -220,27 +221,6 @@ def test_notes_are_numbered_as_the_figure_shows_their_claims(made):
     assert sorted(map(repr, ledger.in_order())) == sorted(map(repr, ledger.entries()))
     shown = [entry.claim.says for units in ledger.UNITS for entry in ledger.entries() if entry.claim.unit in units and entry.why]
     assert list(ledger.noted()) == shown and len(ledger_forest.PANELS) == len(ledger.UNITS)
-
-
-def test_the_deep_world_judges_the_claims_that_it_names_by_the_same_rule(made):
-    judged = {claim.says: deep_claims.deep_margins(claim.says) for claim in claims.CLAIMS}
-    assert all(sum(says.startswith(begins) for says in judged) == 1 for begins in deep_claims.DEEP_CLAIMS)
-    tested = [says for says, margins in judged.items() if margins]
-    assert len(tested) == len(deep_claims.DEEP_CLAIMS)
-    _, _, *rows = ledger.deep_table().splitlines()
-    assert len(rows) == len(tested)
-    for row in rows:
-        _, _, begins, here, there, passes, shown, _ = (cell.strip() for cell in row.split("|"))
-        (entry,) = (entry for entry in ledger.entries() if entry.claim.says.startswith(begins))
-        says = entry.claim.says
-        assert int(passes) == deep_claims.DEEP_CLAIMS[begins][0]
-        why_not = ledger.shortfall(judged[says])
-        assert (here, there) == (entry.verdict, f"**{ledger.verdict(judged[says])}**" + (f": {why_not}" if why_not else ""))
-        assert len(shown.split("<br>")) == len(judged[says])
-        outcome = "it replicates" if there == f"**{ledger.REPLICATES}**" else f"it does not, either ({why_not})"
-        assert not entry.why or f"    - In the deep world {outcome}: " in ledger.notes()
-    changed = [row for row in rows if row.split("|")[3].strip() != row.split("**")[1]]
-    assert ledger.deep_table(only_changed=True).splitlines()[2:] == changed
 
 
 def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):

@@ -1,12 +1,11 @@
 """Our measurements in the shape of the paper's figures: read as they were made, compared prompt by prompt, drawn."""
 
 import re
-from pathlib import Path
 
 import figures
 import numpy as np
 import pytest
-from made_measurements import PROMPTS, latency, measurement, recorded_recipe
+from made_measurements import PROMPTS, latency, measurement
 
 from dspark_lite.common import estimates, formats, paper
 from dspark_lite.common.errors import DSparkLiteError
@@ -20,37 +19,32 @@ from dspark_course.replication.our_results import full_round, overhead, round_ti
 from dspark_course.making.recipes import load_recipe
 
 
-def test_every_recipe_of_the_figures_is_recorded_and_names_itself():
-    assert all(recorded_recipe(recipe)["name"] == recipe for recipe in studies.MEASURED_RECIPES)
-    for study in (studies.LENGTH_STUDY, studies.DEEP_LENGTH_STUDY):
-        assert all(recorded_recipe(recipe)["config"]["block_size"] + 1 == length for (_, length), recipe in study.items())
-    layers = {depth: recorded_recipe(recipe)["config"]["num_hidden_layers"] for depth, recipe in studies.DEPTHS.items()}
-    assert layers == {1: 1, 2: 2, 3: 3}
+def test_the_runs_of_the_studies_are_those_that_their_places_say():
+    recipes = {name: load_recipe(*run) for name, run in studies.RUNS.items()}
+    named = (studies.TABLE_1, studies.HEADS, studies.DEPTHS, studies.TAPS, studies.LENGTH_STUDY)
+    seeds = [*studies.SEEDS.values(), *studies.LOSSES.values()]
+    assert {*(name for study in named for name in study.values()), *(name for names in seeds for name in names)} == recipes.keys()
+    for names in seeds:
+        first, *others = (recipes[name] for name in names)
+        assert [recipe["seed"] for recipe in others] == [2, 3] != [first["seed"]] * 2
+        assert all({**recipe, "seed": 1, "name": ""} == {**first, "seed": 1, "name": ""} for recipe in others)
+    assert [recipes[name]["config"]["num_hidden_layers"] for name in studies.DEPTHS.values()] == list(studies.DEPTHS)
+    assert recipes[studies.TAPS["the last of the four"]]["config"]["target_layer_ids"] == recipes["tiny-dspark"]["config"]["target_layer_ids"][-1:]
+    for drafter, names in studies.LOSSES.items():
+        other, = studies.LOSSES.keys() - {drafter}
+        of_other = recipes[studies.TABLE_1[other]]["loss"]
+        assert all(recipes[names[0]]["loss"][loss] == of_other[loss] for loss in ("cross_entropy", "l1"))
+    assert all(recipes[name]["config"]["block_size"] + 1 == length for (_, length), name in studies.LENGTH_STUDY.items())
 
 
-def test_the_next_worlds_trainings_are_those_that_their_places_say():
-    runs = studies.next_runs()
-    names = [load_recipe(*run)["name"] for run in runs]
-    assert len(set(names)) == len(runs) and all(run.recipe.startswith("next-") for run in runs)
-    study = studies.NEXT_STUDIES
-    for seeds in (trained for of_all in study.values() for trained in of_all.values()):
-        recipes = [load_recipe(*run) for run in seeds]
-        assert [recipe["seed"] for recipe in recipes] == [recipes[0]["seed"], *range(2, len(seeds) + 1)]
-        assert all({**recipe, "seed": 1, "name": ""} == {**recipes[0], "seed": 1, "name": ""} for recipe in recipes)
-    assert {len(study["table 1"][name]) for name in ("dspark", "dflash", "eagle3")} == {3}
-    for layers, (run,) in study["depths"].items():
-        assert load_recipe(*run)["config"]["num_hidden_layers"] == layers
-    for (_, length), (run,) in study["lengths"].items():
-        made = load_recipe(*run)
-        assert made["config"]["block_size"] + 1 == length and names.index(Path(made["initial"]).name) < names.index(made["name"])
-    of_all = {load_recipe(*run)["target"] for run in runs if "small-lm" not in run.recipe}
-    data = [load_recipe(*run)["data"] for run in runs if "small-lm" not in run.recipe]
-    assert of_all == {"deep-target"} and all(one == data[0] for one in data), "answers are written once"
+def test_drafters_of_the_studies_learn_from_the_same_answers():
+    recipes = [recipe for recipe in (load_recipe(*run) for run in studies.RUNS.values()) if recipe["kind"] == "draft"]
+    assert {recipe["target"] for recipe in recipes} == {"tiny-target"} and all(recipe["data"] == recipes[0]["data"] for recipe in recipes)
 
 
 def test_accepted_lengths_and_their_mean(made):
     found = our_results.accepted_lengths("tiny-dflash")
-    made = measurement("tiny-dflash", 0.7, studies.MEASURED_RECIPES.index("tiny-dflash"))
+    made = measurement("tiny-dflash", 0.7, list(studies.RUNS).index("tiny-dflash"))
     for domain, row in zip(DOMAINS, made["rows"]):
         assert found[domain].value == sum(row["committed"]) / sum(row["rounds"])
     assert found["all"].value == pytest.approx(np.mean([found[domain].value for domain in DOMAINS]))
@@ -139,17 +133,6 @@ def test_gains_stand_in_figure_4(made):
     ends = [round(line.get_ydata()[-1], 1) for line in below.lines if line.get_marker() == "o"]
     gain = our_results.gains("tiny-dspark-length-16", "tiny-dflash-length-16")["math"].value
     assert sorted(ends) == sorted([round(100 * gain, 1), 29.9]), "ours, and the paper's, which its text rounds to 30"
-
-
-def test_the_deep_worlds_figure_4_draws_the_lengths_that_were_trained(made):
-    panel, _, _, below, *_ = paper_figures.figure_4_deep().axes
-    lengths = {name: [n for n in studies.LENGTHS if (name, n) in studies.DEEP_LENGTH_STUDY] for name in paper.STUDY}
-    for name, trained in lengths.items():
-        values = [our_results.accepted_lengths(studies.DEEP_LENGTH_STUDY[name, n])["math"].value for n in trained]
-        assert any(list(line.get_ydata()) == values for line in panel.lines) == (len(trained) > 1), name
-    assert len(lengths["dspark_rnn"]) == 1, "a drafter of one length alone"
-    gain = our_results.gains("deep-dspark-length-16", "deep-dflash-length-16")["math"].value
-    assert any(line.get_ydata()[-1] == pytest.approx(100 * gain) for line in below.lines)
 
 
 def test_figures_and_tables_are_rebuilt_to_the_same_bytes(made, tmp_path, monkeypatch):

@@ -95,12 +95,6 @@ def test_a_resample_redraws_the_rows_of_every_group():
         assert any(len(set(one)) < len(rows) for one in resampled), "nothing was drawn twice"
 
 
-def test_leaving_out_one_row_at_a_time_gives_the_standard_error_of_a_mean():
-    rows = np.random.default_rng(0).normal(size=12)
-    assert estimates.leave_one_out_error(np.mean, rows) == approx(rows.std(ddof=1) / np.sqrt(12))
-    assert estimates.leave_one_out_error(len, rows) == 0
-
-
 def test_shares_need_ten_rounds():
     counts = np.array([[[4, 5], [4, 5], [1, 5]], [[1, 5], [1, 4], [1, 5]]])
     assert count_estimates(counts) == [is_about(0.5, 0.2, 0.8), None, is_about(0.2, 0.2, 0.2)]
@@ -229,7 +223,7 @@ def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
 
 def test_the_lowest_auc_above_a_guess(monkeypatch):
     found = {("auc", min): Estimate(0.8, 0.45, 0.95)}
-    monkeypatch.setattr(quantities, "recorded_confidence", SimpleNamespace(over_positions=lambda *asked, world: found[asked]))
+    monkeypatch.setattr(quantities, "recorded_confidence", SimpleNamespace(over_positions=lambda *asked: found[asked]))
     assert quantities.above_chance() == is_about(0.3, -0.05, 0.45)
 
 
@@ -241,8 +235,8 @@ def recorded(monkeypatch):
     """Blocks of two drafts: six of prompt A, two of prompt B. Everything was predicted to survive with 0.9, or, with the
     temperatures, with 0.5; of A a half survived to either position, of B all to the first and a half to the second."""
     blocks = Observations(np.array([[np.log(9.0), 50.0]] * 8), np.array([2, 0] * 3 + [2, 1]), np.array([0] * 6 + [1] * 2))
-    monkeypatch.setattr(recorded_confidence, "observations", lambda world: {"math": blocks})
-    monkeypatch.setattr(recorded_confidence, "stored_sts", lambda world: STS([1e15, 1.0]))
+    monkeypatch.setattr(recorded_confidence, "observations", lambda: {"math": blocks})
+    monkeypatch.setattr(recorded_confidence, "stored_sts", lambda: STS([1e15, 1.0]))
     forget()
     yield
     forget()

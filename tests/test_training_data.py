@@ -20,7 +20,7 @@ from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_course.making import answers, endpoint, estimate, recipes
 from dspark_lite.training import cache
 from dspark_course.world import prompts
-from dspark_course.world.corpus import is_held_out
+from dspark_course.world.example import is_held_out
 from dspark_course.world.tokenizer import chat_ids, train_tokenizer
 
 
@@ -329,12 +329,12 @@ def test_the_estimate_has_the_size_of_the_cache_that_is_then_written(tmp_path):
 
 
 def test_a_dry_step_counts_parameters_operations_and_memory_without_weights():
-    recipe = recipes.load_recipe("tiny-dspark")
+    recipe = recipes.load_recipe("tiny-dspark", {"config.num_anchors": 24})
     step = estimate.dry_step(recipe, estimate.target_config(recipe), 100)
     target = load_target("tiny-target")
     drafter = load_drafter("tiny-dspark", target)
     assert step.trained + step.frozen == sum(value.numel() for value in drafter.state_dict().values())
-    assert step.frozen == 2 * 1024 * 192 and step.target == sum(p.numel() for p in target.model.parameters())
+    assert step.frozen == 2 * 3584 * 160 and step.target == sum(p.numel() for p in target.model.parameters())
     more = {**recipe, "config": {**recipe["config"], "num_anchors": 48}}
     twice = estimate.dry_step(more, estimate.target_config(recipe), 100)
     # Twice the slots, each with as many keys: the context and its own block; the context itself is no larger.
@@ -342,7 +342,7 @@ def test_a_dry_step_counts_parameters_operations_and_memory_without_weights():
     # Forward and both gradients of every weight, for 24 * 7 slots; the context passes through a few of them.
     layers = sum(p.numel() for p in drafter.layers.parameters())
     assert step.operations > 6 * 168 * layers
-    logits = 168 * 1024 * 4
+    logits = 168 * 3584 * 4
     assert step.activations > 2 * logits
 
 
