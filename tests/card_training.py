@@ -23,7 +23,6 @@ BLOCK = {**DRAFT["config"], "mask_token_id": VOCAB - 1}
 CONFIGS = {"dspark": BLOCK, "dspark, gated": {**BLOCK, "markov_head_type": "gated"},
            "dspark, rnn": {**BLOCK, "markov_head_type": "rnn"},
            "dflash": {**BLOCK, "markov_rank": 0, "enable_confidence_head": False},
-           "first layer": {**BLOCK, "drafter": "block, context in the first layer"},
            "eagle3": {"drafter": "eagle3", "num_hidden_layers": 1, "target_layer_ids": [0, 1], "ttt_length": 3},
            "mtp": {"drafter": "mtp", "num_hidden_layers": 1, "target_layer_ids": [2]}}
 

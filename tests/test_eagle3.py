@@ -264,7 +264,7 @@ def test_training_lowers_the_loss_and_leaves_the_targets_weights(tmp_path, name,
 
 
 def test_an_unknown_drafter_of_a_recipe_is_refused():
-    with pytest.raises(DSparkLiteError, match="drafter is 'medusa'; it must be one of 'block', .*, 'eagle3', 'mtp'"):
+    with pytest.raises(DSparkLiteError, match="drafter is 'medusa'; it must be one of 'block', 'eagle3', 'mtp'"):
         objective(recipe_of("medusa"))
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.decoding import generate
-from dspark_lite.drafters import Eagle3, FirstLayerContext
+from dspark_lite.drafters import Eagle3
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, save_draft
 from dspark_lite.models.export import ENGINES, ZERO_RANK, export
@@ -27,8 +27,7 @@ def drafts(tmp_path_factory):
     """A target and the folders of its drafts, by name."""
     folder = tmp_path_factory.mktemp("drafts")
     target, drafters = toy_models(vocab_size=VOCAB, gamma=4)
-    drafters["first_layer_context"] = FirstLayerContext(drafters["dspark"].config)
-    for name in (*KINDS, "first_layer_context"):
+    for name in KINDS:
         save_draft(folder / name, drafters[name], target)
     target.model.save_pretrained(folder / "target")
     return target, folder
@@ -91,7 +90,7 @@ def test_an_eagle3_that_taps_the_embedding_keeps_that_tap(drafts, tmp_path):
     ("dspark_gated", "vllm", "has a gated head, and vllm runs vanilla heads alone; export it for sglang"),
     ("dspark_rnn", "llama.cpp", "has a rnn head, and llama.cpp runs vanilla heads alone"),
     ("eagle3", "sglang", "an Eagle3 whose attention norms queries and keys"), ("eagle3", "llama.cpp", "an Eagle3 whose attention"),
-    ("mtp", "vllm", "is an MTP layer"), ("first_layer_context", "sglang", "reads the target in its first layer alone"),
+    ("mtp", "vllm", "is an MTP layer"),
     ("target", "vllm", "needs no export: an engine loads a language model as it is"),
     ("nowhere", "vllm", "there is no checkpoint")])
 def test_what_an_engine_cannot_run_is_refused_with_its_reason(drafts, tmp_path, name, engine, sentence):

@@ -8,7 +8,7 @@ from .style import ALTERED, BLACK, BLUE, GREY, ORANGE, figure
 
 HEALTHY = {"color": GREY, "marker": "o", "label": "healthy"}
 SICK = {"color": ALTERED, "marker": "D", "label": "the patient"}
-CHANGE_COLOURS = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])
+DIVERGING = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])
 FORMATS = {"drafts": "{:.0f}", "left at start": "{:.0f}", "distance": "{:.0e}", "draft, ms": "{:.0f}",
            "verify, ms": "{:.0f}"}
 SHADES = 12.0  # standard errors at which a colour is full
@@ -61,7 +61,7 @@ def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom]
     rows, columns = {"healthy": healthy, **found}, list(healthy)
     far = np.array([[standard_errors(one[name], healthy[name]) for name in columns] for one in rows.values()])
     fig, axes = figure(width=11.5, height=0.27 * len(rows) + 1.5)
-    axes.imshow(np.where(np.abs(far) > CLEAR, np.clip(far, -SHADES, SHADES), 0), cmap=CHANGE_COLOURS, vmin=-1.6 * SHADES, vmax=1.6 * SHADES, aspect="auto")
+    axes.imshow(np.where(np.abs(far) > CLEAR, np.clip(far, -SHADES, SHADES), 0), cmap=DIVERGING, vmin=-1.6 * SHADES, vmax=1.6 * SHADES, aspect="auto")
     for row, one in enumerate(rows.values()):
         for column, name in enumerate(columns):
             value, clear = one[name].value, abs(far[row, column]) > CLEAR

@@ -3,10 +3,9 @@
 from .backbone import DraftConfig
 from .dspark import DSpark, DSparkConfig
 from .eagle3 import Eagle3, Eagle3Config
-from .first_layer_context import FirstLayerContext
 from .gemma4 import Gemma4DSpark
 from .mtp import MTP
 from .prompt_lookup import PromptLookup
 from .small_lm import SmallLM
 
-__all__ = ["MTP", "DSpark", "DSparkConfig", "DraftConfig", "Eagle3", "Eagle3Config", "FirstLayerContext", "Gemma4DSpark", "PromptLookup", "SmallLM"]
+__all__ = ["MTP", "DSpark", "DSparkConfig", "DraftConfig", "Eagle3", "Eagle3Config", "Gemma4DSpark", "PromptLookup", "SmallLM"]

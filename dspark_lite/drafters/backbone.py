@@ -251,10 +251,6 @@ class Backbone(Draft):
         self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, self.outputs, bias=False)
 
-    def reads_context(self, layer: int) -> bool:
-        """Whether the block attends to the context in this layer; it does in every one."""
-        return True
-
     def rope(self, positions: torch.Tensor):
         """Rotary cosines and sines of absolute positions [B, T]."""
         return rotary(positions, self.config.head_dim, self.config.rope_theta)
@@ -284,9 +280,8 @@ class Backbone(Draft):
         rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)  # x: [B, g, H]
         for index, layer in enumerate(self.layers):
             y, attention = layer.input_layernorm(x), layer.self_attn
-            own = attention.keys_values(y, rope)
-            attended = (*cache.append(index, *own), mask) if self.reads_context(index) else own  # keys and values [B, m, n + g, d]
-            x = layer.after_attention(x, attention(y, rope, *attended))
+            keys, values = cache.append(index, *attention.keys_values(y, rope))  # [B, m, n + g, d]
+            x = layer.after_attention(x, attention(y, rope, keys, values, mask))
         return self.norm(x[:, self.first_slot:])
 
     def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask) -> torch.Tensor:
@@ -302,13 +297,12 @@ class Backbone(Draft):
         ids = self.block_ids(anchor_ids)  # [B, K, g]
         slots = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
         rope, x = self.rope(slots.flatten(1)), self.embed(ids.flatten(1))  # x: [B, K * g, H]
-        for index, layer in enumerate(self.layers):
+        for layer in self.layers:
             y, attention = layer.input_layernorm(x), layer.self_attn
             own, queries = attention.keys_values(y, rope), attention.queries(y, rope)
-            reads = self.reads_context(index)
-            past = attention.keys_values(context, context_rope) if reads else [part[:, :, :0] for part in own]
-            if mask is None or not reads:
-                hidden_from = hiding(positions[:past[0].shape[2]] < anchors[..., None], torch.float32)  # [B, K, n]
+            past = attention.keys_values(context, context_rope)
+            if mask is None:
+                hidden_from = hiding(positions < anchors[..., None], torch.float32)  # [B, K, n]
                 mixed = packed_attention(queries, past, own, hidden_from, attention.scale)
             else:
                 keys, values = (torch.cat(pair, 2) for pair in zip(past, own))  # [B, m, n + K * g, d]

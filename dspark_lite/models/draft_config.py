@@ -1,10 +1,10 @@
 """The config.json of a draft: which layouts are drafted here, and the fields that are read, wherever they stand."""
 
 from ..common.errors import CheckpointError
-from ..drafters import MTP, DraftConfig, DSpark, Eagle3, FirstLayerContext, Gemma4DSpark
+from ..drafters import MTP, DraftConfig, DSpark, Eagle3, Gemma4DSpark
 from ..drafters.heads import SEQUENTIAL_HEADS
 
-DRAFTS = {kind.architecture: kind for kind in (DSpark, Gemma4DSpark, FirstLayerContext, Eagle3, MTP)}
+DRAFTS = {kind.architecture: kind for kind in (DSpark, Gemma4DSpark, Eagle3, MTP)}
 
 
 NESTED = ("dflash_config", "dspark_config")

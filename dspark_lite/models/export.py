@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from ..common.errors import CheckpointError, RequestError
 from ..common.files import write_atomically, write_text
-from ..drafters import DSpark, Eagle3, FirstLayerContext, Gemma4DSpark
+from ..drafters import DSpark, Eagle3, Gemma4DSpark
 from .checkpoints import LANGUAGE_MODELS, read_config, resolve, weight_files
 from .draft_config import flattened
 from .draft_forms import DEEPSPEC, PublishedDraft, as_speculators, read_draft, speculators_tensors
@@ -79,7 +79,7 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
 
 def _export_speculators(name: str, source: Path, draft: PublishedDraft, folder: Path, target: str) -> str:
     """Writes a draft in the form of speculators; the command that serves with it."""
-    if draft.kind in (Gemma4DSpark, FirstLayerContext):
+    if draft.kind is Gemma4DSpark:
         raise CheckpointError(f"{name} is a {draft.kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a "
                               "DFlash, an Eagle3 or an MTP")
     config = as_speculators(draft.kind, draft.config, draft.max_positions, target)
@@ -102,9 +102,6 @@ def _check_runs(name: str, engine: str, kind: type, config) -> None:
     if kind is Eagle3 and not format_.eagle3:
         raise CheckpointError(f"{name} is an Eagle3 whose attention norms queries and keys, as Qwen3's does; it is exported for vllm, which has "
                               "such a one")
-    if kind is FirstLayerContext:
-        raise CheckpointError(f"{name} is an experiment of this course, a draft that reads the target in its first layer alone, which no engine "
-                              "runs; export a DSpark, a DFlash or an Eagle3")
     if kind is Gemma4DSpark and not format_.gemma4:
         raise CheckpointError(f"{name} is a draft for Gemma 4, which {engine} does not load; vllm does")
     if issubclass(kind, DSpark) and not config.sample_from_anchor:

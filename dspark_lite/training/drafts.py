@@ -11,7 +11,7 @@ import torch
 from ..common.errors import CheckpointError, DSparkLiteError
 from ..common.files import write_atomically, write_json
 from ..common.fingerprint import fingerprint
-from ..drafters import MTP, DSpark, Eagle3, FirstLayerContext
+from ..drafters import MTP, DSpark, Eagle3
 from ..models.checkpoints import load_drafter
 from ..models.draft_config import parse_draft_config
 from ..models.weights import of_target
@@ -49,8 +49,7 @@ def block_loss(drafter: DSpark, batch: TrainingBatch, weights: LossWeights, prog
 
 
 TRAINED_HEADS = ("markov_head", "confidence_head")  # what a recipe may train alone, on a backbone that stays as it is
-OBJECTIVES = {"block": (DSpark, block_loss), "block, context in the first layer": (FirstLayerContext, block_loss),  # name: (class, loss)
-              "eagle3": (Eagle3, eagle3_loss), "mtp": (MTP, mtp_loss)}
+OBJECTIVES = {"block": (DSpark, block_loss), "eagle3": (Eagle3, eagle3_loss), "mtp": (MTP, mtp_loss)}  # name: (class, loss)
 
 
 def objective(recipe: DraftRecipe | dict):

@@ -114,7 +114,7 @@ class DraftShape:
 
     num_hidden_layers: Count
     target_layer_ids: tuple[int, ...]  # the taps
-    drafter: Literal["block", "block, context in the first layer", "eagle3", "mtp"] = "block"
+    drafter: Literal["block", "eagle3", "mtp"] = "block"
     block_size: Count | None = None  # draft length
     mask_token_id: int | None = None
     num_anchors: Count | None = None  # blocks of a row, at most; None: as many as there are
