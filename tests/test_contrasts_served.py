@@ -1,5 +1,7 @@
 """The quantities of sections 4.3.3, 5 and Appendix A, and the reader of recorded results, on cases computed by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from made_measurements import served_row
@@ -125,5 +127,23 @@ def test_recorded_results_are_read_once_and_a_missing_or_broken_file_is_named(tm
     assert recorded.read(path, "make x") is recorded.read(path, "make x") == {"a": 1}
 
 
-def test_entropy_is_that_of_the_quality_file():
-    assert experiments.answer_entropy().keys() == {"math", "code", "chat"}
+@pytest.fixture
+def additive(monkeypatch):
+    """A step costs 20 ms, a request in it 3 ms and a verified token 0.5 ms."""
+    requests, tokens = np.array([1.0, 4.0, 16.0]), np.arange(1.0, 5.0)
+    seconds = 0.02 + 0.003 * requests[:, None] + 0.0005 * requests[:, None] * tokens
+    costs = SimpleNamespace(requests=requests, tokens_per_request=tokens, step_seconds=seconds)
+    monkeypatch.setattr(recorded_serving, "engine_costs", lambda drafter: costs)
+
+
+def test_costs_of_a_step_are_found_again(additive):
+    assert experiments.additive_step() == pytest.approx([0.02, 0.003, 0.0005])
+
+
+def test_seven_drafts_against_one_under_a_load_that_was_not_measured(additive, monkeypatch):
+    """A round of one draft commits 2 tokens, of seven 4: without the step's own cost 4 / 7 ms against 2 / 4 ms, and as much where
+    a token costs 0.75 ms."""
+    found = [served_row("dspark", "fixed 1", 64, 20, 20), served_row("dspark", "fixed 7", 64, 40, 80)]
+    monkeypatch.setattr(recorded_serving, "serving_run", lambda: {"policies": found})
+    monkeypatch.setattr(experiments, "MANY", 10**9)
+    assert experiments.seven_over_one() == pytest.approx(((4 / 7) / (2 / 4), 1.5))

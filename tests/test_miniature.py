@@ -5,16 +5,17 @@ import re
 import figures
 import numpy as np
 import pytest
-from made_measurements import PROMPTS, latency, measurement
+from made_measurements import PROMPTS, forget, latency, measurement
 
 from dspark_lite.common import estimates, formats, paper
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.estimates import bootstrap, paired
+from dspark_lite.common.files import write_json
 from dspark_lite.common.names import DOMAINS
 from dspark_course.figures import paper_figures
 from dspark_course.measure import studies
 from dspark_course.measure.evaluation import mean_accepted_length
-from dspark_course.replication import our_results, paper_tables
+from dspark_course.replication import experiments, our_results, paper_tables
 from dspark_course.replication.our_results import full_round, overhead, round_times
 from dspark_course.making.recipes import load_recipe
 
@@ -30,11 +31,16 @@ def test_the_runs_of_the_studies_are_those_that_their_places_say():
         assert all({**recipe, "seed": 1, "name": ""} == {**first, "seed": 1, "name": ""} for recipe in others)
     assert [recipes[name]["config"]["num_hidden_layers"] for name in studies.DEPTHS.values()] == list(studies.DEPTHS)
     assert recipes[studies.TAPS["the last of the four"]]["config"]["target_layer_ids"] == recipes["tiny-dspark"]["config"]["target_layer_ids"][-1:]
-    for drafter, names in studies.LOSSES.items():
-        other, = studies.LOSSES.keys() - {drafter}
-        of_other = recipes[studies.TABLE_1[other]]["loss"]
-        assert all(recipes[names[0]]["loss"][loss] == of_other[loss] for loss in ("cross_entropy", "l1"))
     assert all(recipes[name]["config"]["block_size"] + 1 == length for (_, length), name in studies.LENGTH_STUDY.items())
+
+
+def test_head_and_losses_are_exchanged_one_at_a_time():
+    recipes = {name: load_recipe(*studies.RUNS[name]) for name in (*studies.TABLE_1.values(), *(names[0] for names in studies.LOSSES.values()))}
+    for name, other in (("dflash", "dspark"), ("dspark", "dflash")):
+        own, exchanged, theirs = recipes[studies.TABLE_1[name]], recipes[studies.LOSSES[name][0]], recipes[studies.TABLE_1[other]]
+        assert {key for key in own if own[key] != exchanged[key]} == {"name", "loss"}
+        assert all(exchanged["loss"][term] == theirs["loss"][term] for term in ("cross_entropy", "l1", "cross_entropy_first"))
+    assert recipes["tiny-dflash"]["matrix_rate"] == recipes["tiny-dspark"]["matrix_rate"]
 
 
 def test_drafters_of_the_studies_learn_from_the_same_answers():
@@ -67,6 +73,51 @@ def test_gains_are_paired(made):
     ours, theirs = map(our_results.accepted_lengths, pair)
     assert gain["code"].value == pytest.approx(ours["code"].value / theirs["code"].value - 1)
     assert gain["all"].value == pytest.approx(ours["all"].value / theirs["all"].value - 1)
+
+
+def test_a_gain_over_seeds_is_that_of_their_mean_and_its_interval_is_wider_than_over_prompts_alone(made):
+    ours, theirs = studies.SEEDS["dspark"], studies.SEEDS["dflash"]
+    for seed, (run, acceptance) in enumerate(zip(ours, (0.6, 0.75, 0.9))):  # trainings that differ much
+        write_json(made / f"{run}.json", measurement(run, acceptance, seed))
+    forget()
+    for place in our_results.PLACES.values():
+        means = [np.mean([our_results.accepted_lengths(run)[place].value for run in runs]) for runs in (ours, theirs)]
+        assert our_results.lengths_over_seeds(ours)[place].value == pytest.approx(means[0])
+        found = our_results.gains_over_seeds(ours, theirs)[place]
+        assert found.value == pytest.approx(means[0] / means[1] - 1)
+        alone = our_results.gains(ours[1], theirs[1])[place]
+        assert found.low < found.value < found.high and found.high - found.low > 1.5 * (alone.high - alone.low)
+
+
+def test_of_one_training_the_mean_over_seeds_is_its_own(made):
+    ours, theirs = "tiny-dspark", "tiny-eagle3"
+    for place in our_results.PLACES.values():
+        for over_seeds, alone in ((our_results.lengths_over_seeds((ours,)), our_results.accepted_lengths(ours)),
+                                  (our_results.gains_over_seeds((ours,), (theirs,)), our_results.gains(ours, theirs))):
+            assert over_seeds[place].value == pytest.approx(alone[place].value)
+            assert over_seeds[place].low == pytest.approx(alone[place].low, abs=0.02)
+
+
+def test_head_and_losses_are_gains_over_all_trainings(made):
+    found = experiments.head_and_losses()
+    ours = [np.mean([our_results.accepted_lengths(run)["all"].value for run in runs]) for runs in (studies.SEEDS["dspark"], studies.LOSSES["dflash"])]
+    assert found["the head, both with DSpark's losses"]["all"].value == pytest.approx(ours[0] / ours[1] - 1)
+    _, _, *rows = paper_tables.head_and_losses_table().splitlines()
+    assert [row.split("|")[1].strip() for row in rows] == list(found)
+    for axes, place in zip(paper_figures.lengths_by_head_and_losses().axes, our_results.PLACES.values()):
+        for pair in ((studies.SEEDS["dflash"], studies.LOSSES["dflash"]), (studies.LOSSES["dspark"], studies.SEEDS["dspark"])):
+            lengths = [our_results.lengths_over_seeds(runs)[place].value for runs in pair]
+            assert any(len(line.get_ydata()) == 2 and np.allclose(line.get_ydata(), lengths) for line in axes.lines)
+
+
+def test_every_experiment_says_what_was_varied_and_what_came_out(made):
+    table = [entry for entry in vars(experiments).values() if isinstance(entry, experiments.Varied)]
+    assert len(table) >= 9
+    for entry in table:
+        assert all(re.search(r"\d", value) for value in entry.found().values())
+        assert entry() == f"{entry.what}: " + "; ".join(f"{condition} {value}" for condition, value in entry.found().items())
+    assert experiments.several(*table[:2])() == f"{table[0]()}. {table[1]()}"
+    assert experiments.overheads_by_context() == pytest.approx({256: 0.01, 512: 0.01})  # a millisecond of a hundred
 
 
 def test_paired_draws_the_same_prompts_for_all(made):
