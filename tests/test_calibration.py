@@ -225,6 +225,7 @@ def test_the_command_says_whether_a_stored_calibration_fits(capsys, tmp_path, mo
 def test_a_sweep_counts_rounds_and_its_replay_agrees_where_nothing_is_cut(lab):
     drafter = lab.drafter("dspark")
     few = Lab("tiny", lab.target, {"math": lab.prompts["math"][:3]}, lab.seed)
+    few.max_new_tokens = 400  # room for the whole answers
     rows = {row["threshold"]: row for row in sweep(few, drafter, thresholds=(0.0, 1.1))["rows"]}
     assert rows[1.1]["accepted"] == rows[1.1]["total"] == 1 and rows[1.1]["rate"] == 1
     seen = observe(few, drafter, few.prompts["math"])

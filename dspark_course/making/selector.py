@@ -29,9 +29,3 @@ class Selector(DSpark):
             previous = draw(probs, generator)
             drawn.append((previous, logits, probs))
         return tuple(torch.stack(part, 1) for part in zip(*drawn))
-
-
-@torch.no_grad()
-def recall(drafter: DSpark, hidden: torch.Tensor, wanted: torch.Tensor, among: int) -> torch.Tensor:
-    """Whether each wanted token [B, g] is among the most probable ones of the base logits at hidden states [B, g, H]; bool [B, g]."""
-    return (drafter.lm_head(hidden).topk(among, -1).indices == wanted[..., None]).any(-1)
