@@ -174,7 +174,7 @@ def test_other_commands(capfd, tmp_path, monkeypatch):
     assert "recipe.json: kind is 'cake'" in refused(capfd, "train", tmp_path / "recipe.json")
     assert "has no draft" in refused(capfd, "parity", tmp_path)
     monkeypatch.setenv("DSPARK_PROFILE", "huge")
-    assert "the profile is 'huge'; it must be one of tiny, deep, next, released" in refused(capfd, "demo")
+    assert "the profile is 'huge'; it must be one of tiny, released" in refused(capfd, "demo")
 
 
 def test_the_scheduler_is_benchmarked_by_itself(capfd, tmp_path, monkeypatch):

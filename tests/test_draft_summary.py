@@ -68,8 +68,8 @@ def test_a_folder_is_read_and_what_it_lacks_is_the_targets(tmp_path):
     assert summary.fit(target_shape("tiny-target")) == ("tiny-target", True, "")
     config = json.loads((EMBEDDED / "tiny-target" / "config.json").read_text())
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "config.json").write_text(json.dumps(config | {"vocab_size": 1000}))
-    assert "vocabulary of 3584 tokens, this target has 1000" in summary.fit(target_shape(str(tmp_path / "other"))).reason
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config | {"vocab_size": 8000}))
+    assert "vocabulary of 3584 tokens, this target has 8000" in summary.fit(target_shape(str(tmp_path / "other"))).reason
 
 
 def test_what_is_no_draft_is_refused_in_a_sentence(hub, tmp_path, capsys):

@@ -89,7 +89,8 @@ def test_a_gain_over_seeds_is_that_of_their_mean_and_its_interval_is_wider_than_
         assert found.low < found.value < found.high and found.high - found.low > 1.5 * (alone.high - alone.low)
 
 
-def test_of_one_training_the_mean_over_seeds_is_its_own(made):
+def test_of_one_training_the_mean_over_seeds_is_its_own(made, monkeypatch):
+    monkeypatch.setattr(estimates, "RESAMPLES", 2000)
     ours, theirs = "tiny-dspark", "tiny-eagle3"
     for place in our_results.PLACES.values():
         for over_seeds, alone in ((our_results.lengths_over_seeds((ours,)), our_results.accepted_lengths(ours)),
