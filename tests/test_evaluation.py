@@ -236,7 +236,7 @@ def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path):
     assert main(["quality", "--prompts", "2", "--json", str(tmp_path / "q.json")]) == 0
     rows = json.loads((tmp_path / "q.json").read_text())["rows"]
     assert [row["domain"] for row in rows] == list(DOMAINS)
-    assert all(("right" in row) == (row["domain"] != "chat") and row["entropy_nats"] > 0 for row in rows)
+    assert all(0 <= row["right"] <= 1 and ("recalled" in row) == (row["domain"] == "chat") and row["entropy_nats"] > 0 for row in rows)
 
 
 def test_more_prompts_begin_with_the_same_generations():
