@@ -128,9 +128,14 @@ def test_the_race_begins_with_its_end_and_plays_at_the_recorded_pace(monkeypatch
 def test_the_race_is_written_and_moves(tmp_path):
     race.save_race(RUN, tmp_path / "race.gif")
     with Image.open(tmp_path / "race.gif") as picture:
-        assert picture.is_animated and picture.n_frames == 7 and picture.size == (race.RACE_WIDTH, 2 * race.PANEL)
+        assert picture.is_animated and picture.n_frames == 7 and picture.size == (race.RACE_WIDTH, 2 * race.panel_height(RUN["tokens"]))
     with Image.open(ROOT / "assets" / "figures" / "race.gif") as picture:
         assert picture.is_animated and (ROOT / "assets" / "figures" / "race.gif").stat().st_size < 400_000
+
+
+def test_a_panel_of_the_race_is_as_high_as_its_answer():
+    heights = [race.panel_height(texts) for texts in (["a"], ["a\n", "b"], ["a", "\nb\nc"], ["words "] * 20)]
+    assert [height - heights[0] for height in heights] == [0, race.RACE_LINE, 2 * race.RACE_LINE, race.RACE_LINE]
 
 
 def test_the_recorded_race_adds_up():

@@ -15,7 +15,7 @@ from dspark_lite.training.losses import block_losses
 from dspark_course.making.recipes import load_recipe
 
 
-@pytest.mark.parametrize("profile", [name for name in PROFILES if name != "deep"])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_has_a_recipe_for_its_own_target(profile):
     recipe = load_recipe(f"lesson-{profile}")
     assert recipe["target"] == PROFILES[profile]["target"]

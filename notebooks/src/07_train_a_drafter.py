@@ -114,7 +114,8 @@ pulls = [-torch.autograd.grad(loss.sum(), logit, retain_graph=True)[0] for loss 
 picture = figures.pull_figure(chance.tolist(), {
     "cross-entropy": (pulls[0].tolist(), plots.DRAFTER_STYLES["dflash"][0]),
     "L1": (pulls[1].tolist(), plots.DRAFTER_STYLES["dspark"][0])}, guess=1 / 8)
-pull.beside("smaller: 2q(1 - q) = 0.22 against 1 - q = 0.88")
+guessing = 1 / 8
+pull.beside(f"smaller: 2q(1 - q) = {2 * guessing * (1 - guessing):.2f} against 1 - q = {1 - guessing:.2f}", label="computed")
 
 # %% [markdown]
 # Cross-entropy pulls hardest where the drafter is most wrong. L1 pulls hardest at even odds, and hardly at all where
