@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding import attention
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.serving.slots import Layout, SlotStore, drafter_slots, ragged_attention, ragged_step, sees, spans
@@ -73,6 +74,14 @@ def test_the_diagonal_blocks_are_the_whole_mask(drawn, seed):
     ours, _ = ragged_attention(None, query, *store.read(0, layout.rows, layout.max_length), None, scaling=0.3, layout=layout)
     wanted = dense_attention(layout, query, *store.whole(0), 0.3).transpose(1, 2)
     torch.testing.assert_close(ours, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_flex_attention_is_told_its_kernel(monkeypatch):
+    """torch's own choice for fewer than 128 queries has no tile for 65 of them and two to a key head (seen on an H200)."""
+    asked = {}
+    monkeypatch.setattr(attention, "flex_attention", lambda device: lambda queries, *_, **options: asked.update(options) or queries)
+    attention.attend(torch.randn(1, 4, 65, 8), *torch.randn(2, 1, 2, 128, 8), mask="block-sparse", scale=1.0)
+    assert asked["kernel_options"]["BACKEND"] == "TRITON"
 
 
 def test_flex_attention_sees_the_same():

@@ -5,6 +5,9 @@ import functools
 import torch
 import torch.nn.functional as F
 
+# Left to choose, torch takes a kernel for few queries that has no tile where those that share a key head are 129 or more, and raises.
+FLEX_KERNEL = {"BACKEND": "TRITON"}
+
 
 @functools.cache
 def flex_attention(device: str):
@@ -26,7 +29,7 @@ def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
     """
     if mask is not None and not isinstance(mask, torch.Tensor):
         sparse, dtype = flex_attention(queries.device.type), values.dtype
-        return sparse(queries.to(dtype), keys.to(dtype), values, block_mask=mask, scale=scale, enable_gqa=True)
+        return sparse(queries.to(dtype), keys.to(dtype), values, block_mask=mask, scale=scale, enable_gqa=True, kernel_options=FLEX_KERNEL)
     stacked = queries.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # [B, m, n/m * T, d]
     if mask is not None and 1 < mask.shape[2] == queries.shape[2] < stacked.shape[2]:
         mask = mask.repeat(1, 1, queries.shape[1] // keys.shape[1], 1)  # [B, 1, n/m * T, S]
