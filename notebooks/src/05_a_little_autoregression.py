@@ -286,19 +286,19 @@ glue(in_targets=table / 4e9, thinner=table / factors)
 # mix of the same $r$ patterns. The toy above needs one: the row of "no" is that of "of" with the sign turned.
 #
 # Nobody told the head about phrases. It learns its rows together with the backbone. Here are some of them, with the
-# tokens that each raises most (of those that occur in our answers). A lead of 1 over another token multiplies the odds
+# words that each raises most (of those that occur in our answers). A lead of 1 over another token multiplies the odds
 # between the two by $e$, a lead of 3 by twenty.
 
 # %%
-answers = torch.cat([reading.ids[0, reading.start:] for reading in readings])
-known = answers.unique()  # the tokens that occur
-centred = w2 - w2.mean(0)  # a number added to a whole row changes no probability
-counts = torch.bincount(answers, minlength=len(w1))
-words = [token for token in counts.argsort(descending=True)[:60].tolist() if lab.tokenizer.decode([token])[1:].isalpha()][:5]
-for token in words:
-    values, places = (centred[known] @ w1[token]).topk(5)
-    raised = ", ".join(f"{lab.tokenizer.decode([known[at]])!r} {value:+.1f}" for value, at in zip(values, places))
-    print(f"after {lab.tokenizer.decode([token])!r:9} {raised}")
+answers = torch.cat([reading.ids[0, reading.start:] for reading in readings]).tolist()
+pieces = {token: lab.tokenizer.decode([token]) for token in answers}
+go_on = {token for token, after in zip(answers, answers[1:]) if pieces[after][:1].isalpha()}  # beginnings of longer words
+words = [token for token in pieces if pieces[token][:1] == " " and pieces[token][1:].isalpha() and token not in go_on]
+centred = w2[words] - w2.mean(0)  # a number added to a whole row changes no probability
+for token in sorted(words, key=answers.count, reverse=True)[:5]:
+    values, places = (centred @ w1[token]).topk(5)
+    raised = ", ".join(f"{pieces[words[at]]!r} {value:+.1f}" for value, at in zip(values, places))
+    print(f"after {pieces[token]!r:9} {raised}")
 
 # %% [markdown]
 # ## What a table cannot say

@@ -471,10 +471,10 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
 #
 # ## What a mean hides
 #
-# A DSpark that we trained once did well on code by its mean. Then we listed what was refused: in answer after answer
-# the function's name, which stands in the prompt. The drafter knew *which eight verbs* such names begin with, and
-# guessed among them. It had never learned to copy, and one in eight is where L1 hardly pulls. A longer training that
-# began with cross-entropy copied the name every time.
+# A drafter can do well by its mean and miss one thing every time. The functions in our prompts have names that begin
+# with one of eight verbs, and the answer has to copy the name. A drafter that has not learned to copy knows the eight
+# and guesses among them; one in eight is where L1 hardly pulls. In the mean that is one short round per answer. In a
+# list of what was refused it stands out.
 #
 # ### Exercise 6 · The list of refusals (code)
 # *10 minutes · easy.*
