@@ -41,6 +41,7 @@ from dspark_course.glue import claims, glue
 from dspark_course.making.recipes import load_recipe
 
 lab = dspark_lite.setup()
+lab.max_new_tokens = 80  # enough to tell drafters apart
 target, domains = lab.target, list(lab.prompts)
 recipe = load_recipe(f"lesson-{lab.profile}")
 gamma = recipe["config"]["block_size"]
