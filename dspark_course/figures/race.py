@@ -9,7 +9,8 @@ from PIL import Image, ImageDraw, ImageFont
 from .style import ACCEPTED, BLACK, GREY, NEXT
 
 RACE_WIDTH, MARGIN, RACE_TOP, RACE_LINE, RACE_LETTERS = 760, 14, 38, 19, 13  # pixels; an answer begins at RACE_TOP
-TICK, PAUSE = 110, 3500  # milliseconds of a frame: while they run, and of the finished race
+STRIDE = 2  # plain passes from frame to frame
+TICK, PAUSE = 200, 3500  # milliseconds of a frame: while they run, and of the finished race
 
 
 @cache
@@ -22,11 +23,11 @@ def race_frames(run: dict) -> list[Image.Image]:
     """The frames of a race; the first is the finished one, so that a viewer that does not animate shows how it ends.
 
     `run` has the `tokens` of an answer as texts, the first of which comes from the prompt's own pass, the `rounds` as pairs (drafts
-    kept, tokens committed), and the mean milliseconds of a plain pass and of a round, `plain_ms` and `round_ms`. A frame is a plain pass.
+    kept, tokens committed), and the mean milliseconds of a plain pass and of a round, `plain_ms` and `round_ms`.
     """
     passes = len(run["tokens"]) - 1
-    done = [min(int(tick * run["plain_ms"] / run["round_ms"]), len(run["rounds"])) for tick in range(passes + 1)]
-    frames = [race_frame(run, tick, rounds) for tick, rounds in enumerate(done)]
+    frames = [race_frame(run, tick, min(int(tick * run["plain_ms"] / run["round_ms"]), len(run["rounds"])))
+              for tick in (*range(0, passes, STRIDE), passes)]
     return [frames[-1], *frames]
 
 

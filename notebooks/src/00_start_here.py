@@ -315,7 +315,7 @@ longest.beside(", ".join(f"{domain} {value:.2f}" for domain, value in tau.items(
 claims({"a sum has the longer rounds, small talk the shortest": min(tau, key=tau.get) == "chat" and tau["math"] > tau["chat"] + 1})
 
 # %% [markdown]
-# The drafter is the same and the text decides. A worked sum leaves little choice of words. Small talk can be phrased in many good
+# The drafter is the same and the text decides. A program or a sum leaves little choice of words. Small talk can be phrased in many good
 # ways, and the drafter has to hit the one that the target takes. Much of this course is about that difference.
 #
 # ## One round in DSpark's words
