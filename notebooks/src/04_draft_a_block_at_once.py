@@ -377,7 +377,7 @@ def explore_block(answer, place, temperature):
 number = next(k for k, found in enumerate(readings) if found is reading)
 prompts = [(prompt, k) for k, prompt in enumerate(lab.prompts["chat"][:6])]
 panel = widgets.explore(explore_block, {"temperature": 0.4}, answer=widgets.menu("answer to", prompts[number:] + prompts[:number]),
-                        place=widgets.slider("answer token", place - reading.start, 0, 60),
+                        place=widgets.slider("answer token", place - reading.start, 0, lab.max_new_tokens - 1),
                         temperature=widgets.slider("temperature", 1.0, 0.2, 2.0, 0.2))
 
 # %% [markdown]
