@@ -70,9 +70,9 @@ def test_a_place_where_whole_words_collide_goes_before_a_worse_one_of_parts(monk
 
 
 def test_dflash_is_drawn_with_its_taps_its_layers_and_its_slots(closing):
-    said = written(figures.dflash_picture(12, (1, 4, 7, 10), 3, 5))
-    assert [text for text in said if text.startswith("layer ")] == ["layer 1", "layer 4", "layer 7", "layer 10"]
-    assert said.count("anchor") == 1 and said.count("mask") == 4 and sum(text.startswith("draft layer") for text in said) == 3
+    said = written(figures.dflash_picture(20, (1, 6, 11, 17), 4, 5))
+    assert [text for text in said if text.startswith("layer ")] == ["layer 1", "layer 6", "layer 11", "layer 17"]
+    assert said.count("anchor") == 1 and said.count("mask") == 4 and sum(text.startswith("draft layer") for text in said) == 4
     assert [text for text in said if text[:-1] == "draft "] == [f"draft {k}" for k in range(1, 6)]
 
 

@@ -11,11 +11,11 @@ from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower
 
 def wirings():
     """What one pass of Eagle3 (left) and of MTP-1 (right) reads, and where its output goes."""
-    fig, axes = inch_canvas(9.7, 3.7)
+    fig, axes = inch_canvas(9.9, 3.7)
     for left, title, feature, middle, upper in (
             (0.3, "Eagle3: any number of passes", "feature $f_i$:\nseveral layers, mixed", "attention reads both side by side",
              "its result is added to the feature, then the MLP"),
-            (5.65, "MTP-1: one pass", "$h_i$: the target's\nlast hidden state", "a matrix $M$ mixes both into one vector", "an ordinary layer")):
+            (5.85, "MTP-1: one pass", "$h_i$: the target's\nlast hidden state", "a matrix $M$ mixes both into one vector", "an ordinary layer")):
         centre = left + 1.9
         axes.text(centre, -0.15, title, ha="center", va="center", fontsize=10)
         tower_box(axes, left + 0.9, -3.3, 1.7, 0.5, CONTEXT, feature, letters="white")
@@ -28,7 +28,7 @@ def wirings():
             arrow(axes, (centre, y), (centre, y + 0.38), GREY)
     axes.plot([4.02, 4.35, 4.35, 0.06, 0.06], [-1.6, -1.6, -3.62, -3.62, -3.3], color=BLOCK, lw=1.6)
     arrow(axes, (0.06, -3.3), (0.36, -3.3), BLOCK)
-    axes.text(4.42, -2.6, "in the next pass\nthe output takes\nthe feature's place", ha="left", va="center", fontsize=8, color=BLACK)
+    axes.text(4.42, -2.6, "in the next pass\nthe output\ntakes the\nfeature's place", ha="left", va="center", fontsize=8, color=BLACK)
     return fig
 
 

@@ -312,11 +312,11 @@ tau = {domain: tau_of([answer]) for domain, answer in answers.items()}
 longest.beside(", ".join(f"{domain} {value:.2f}" for domain, value in tau.items()) + f", of at most {drafter.gamma + 1}")
 
 # %% tags=["claim"]
-claims({"a sum has the longer rounds, advice the shortest": min(tau, key=tau.get) == "chat" and tau["math"] > tau["chat"] + 1})
+claims({"a sum has the longer rounds, small talk the shortest": min(tau, key=tau.get) == "chat" and tau["math"] > tau["chat"] + 1})
 
 # %% [markdown]
-# The drafter is the same and the text decides. A worked sum leaves little choice of words. Advice can be phrased in many good ways, and
-# the drafter has to hit the one that the target takes. Much of this course is about that difference.
+# The drafter is the same and the text decides. A program or a sum leaves little choice of words. Small talk can be phrased in many good
+# ways, and the drafter has to hit the one that the target takes. Much of this course is about that difference.
 #
 # ## One round in DSpark's words
 #
@@ -353,13 +353,13 @@ assert same_or_tied(lab.target, chat_ids, [anchor.item(), *committed], answers["
 #
 # ## Watch any block
 #
-# At which tokens do blocks break off: in sums, in code, in advice? The last row shows how likely the target found its own token and the
-# refused guess. Where no kernel runs you see two still pictures.
+# At which tokens do blocks break off: in sums, in code, in small talk? The last row shows how likely the target found its own token
+# and the refused guess. Where no kernel runs you see two still pictures.
 #
 # <details><summary>What to look for</summary>
 #
-# In sums, look at digits that must be computed. In code, look at names, copied or free. In advice, look for places where two words are
-# almost equally likely: there the target hesitates, and no drafter can know what it will say.
+# In sums, look at digits that must be computed. In code, look at names, copied or free. In small talk, look for places where two words
+# are almost equally likely: there the target hesitates, and no drafter can know what it will say.
 #
 # </details>
 

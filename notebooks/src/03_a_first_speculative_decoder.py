@@ -630,8 +630,8 @@ drafting, verifying = (cost_in_passes("small_lm", part).mean() for part in ("dra
 claims({"a third or more of the small LM's round is drafting": drafting > (drafting + verifying) / 3})
 
 # %% [markdown]
-# The small LM brings about ⟦canon.tau_small_lm:words⟧ tokens per round and is about ⟦canon.speedup_small_lm:words⟧ times as fast
-# as plain decoding: much of each round goes into drafting. Prompt lookup gains where an answer repeats its prompt, and where
+# The small LM brings ⟦canon.tau_small_lm:.1f⟧ tokens per round and is ⟦canon.speedup_small_lm:.1f⟧ times as fast as plain
+# decoding: much of each round goes into drafting. Prompt lookup gains where an answer repeats its prompt, and where
 # it does not, a block that nobody wanted is verified all the same. *Wanted: a drafter that brings as much, for the price of one pass.*
 #
 # > **How sure are we?** Bars are twenty prompts per domain on one CPU thread. The costs $c$ and $v$ are this machine's; on
