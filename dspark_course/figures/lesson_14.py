@@ -9,8 +9,7 @@ from .style import ALTERED, BLACK, BLUE, GREY, ORANGE, figure
 HEALTHY = {"color": GREY, "marker": "o", "label": "healthy"}
 SICK = {"color": ALTERED, "marker": "D", "label": "the patient"}
 CHANGES = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])
-FORMATS = {"drafts": "{:.0f}", "left at start": "{:.0f}", "distance": "{:.0e}", "draft, ms": "{:.0f}",
-           "verify, ms": "{:.0f}"}
+FORMATS = {"drafts": "{:.0f}", "left at start": "{:.0f}", "distance": "{:.0e}"}
 SHADES = 12.0  # standard errors at which a colour is full
 
 

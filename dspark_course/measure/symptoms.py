@@ -38,8 +38,7 @@ class Chart(NamedTuple):
     distance: float = 0.0  # of the text's distribution from the target's, by enumeration
 
 
-NOTED = ("domain", "answer", "round", "accepted", "committed", "whole", "promised", "odds", "scheduled", "left_before", "left", "read",
-         "draft_ms", "verify_ms")
+NOTED = ("domain", "answer", "round", "accepted", "committed", "whole", "promised", "odds", "scheduled", "left_before", "left", "read")
 
 
 @torch.inference_mode()
@@ -82,7 +81,7 @@ def _rounds(service, text: str, generator, read: list):
         odds = proposal.probs.gather(-1, proposal.tokens[..., None]).mean()
         whole = proposal.tokens.shape[1] == gamma and played.committed > played.accepted and not request.finished  # nothing cut short
         yield (number, played.accepted, played.committed, whole, alive.sum(), odds, schedule(alive, service.costs).sum(), before, left,
-               sum(read), 1e3 * played.draft_seconds, 1e3 * played.verify_seconds)
+               sum(read))
 
 
 def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
@@ -96,7 +95,7 @@ def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
 
 
 def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Symptom]:
-    """All symptoms of a chart by name; times have no standard error, and are never told from healthy ones."""
+    """All symptoms of a chart by name."""
     all_rounds, gamma = chart.rounds, chart.drafts
     whole = all_rounds[all_rounds["whole"] == 1]
 
@@ -118,8 +117,7 @@ def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Sympto
             "left at start": of(all_rounds[number == 1], all_rounds["left_before"][number == 1]),
             "left by a round": of(whole, whole["left"] - whole["left_before"]),
             "read per token": of(whole, whole["read"], whole["committed"]),
-            "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0),
-            **{f"{part}, ms": Symptom(float(np.median(all_rounds[f"{part}_ms"])), float("inf")) for part in ("draft", "verify")}}
+            "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0)}
 
 
 def standard_errors(sick: Symptom, healthy: Symptom) -> float:

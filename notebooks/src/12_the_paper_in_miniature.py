@@ -248,8 +248,7 @@ picture = ledger_forest.forest("serving")
 # %% [markdown]
 # ### What a failure is worth
 #
-# A claim that does not hold has a note: which margins failed, then an experiment on the reason in each line. Here is the first. (The
-# [deep world](glossary.md#deep-world) is a second miniature, with facts to recall.)
+# A claim that does not hold has a note: which margins failed, then an experiment on the reason in each line. Here is the first.
 
 # %%
 from IPython.display import Markdown
@@ -260,6 +259,13 @@ Markdown(ledger.notes(1))
 # Two kinds of experiments stand in such notes, and they are easily confused. One *takes the suspected cause away* and leaves the rest as it is: if a drafter seems to fail at
 # copying a name, tell it the name, and see whether the lag is gone. The other *varies something that goes along with it*: another domain, another text, another depth. The first
 # can convict or acquit. The second only says that the result can change, and not why. Of which kind is each line above? (All notes are in `assets/figures/tables.md`.)
+#
+# ### In an easier world the order turns
+#
+# How hard the text is belongs to the second kind, and it can turn everything. In an earlier experiment a small LM knew the text almost by heart. There DSpark accepted 1 % *less* than
+# DFlash on math, the small LM accepted longest of all on chat, and 12 of 23 claims failed. Where almost every draft is kept, whoever drafts, a better drafter has nothing left to win, and
+# small things decide who is ahead. **So ask of a test first whether it could have told good from bad**: look at the weakest of its candidates. If that one does well, the order of
+# the others says little.
 #
 # ### Exercise 4 · A claim of your own (open)
 # *20 minutes · hard.*

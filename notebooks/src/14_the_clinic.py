@@ -67,7 +67,7 @@ healthy = patients.Service(lab.target, drafter, lab.encode, costs=prices)
 healthy_chart = clinic.take_chart(healthy, lab.prompts)
 usual = clinic.symptoms(healthy_chart, domains)
 for name, (value, error) in usual.items():
-    print(f"{name:17} {value:6.2f}" + (f" ± {error:.2f}" if 0 < error < np.inf else ""))
+    print(f"{name:17} {value:6.2f}" + (f" ± {error:.2f}" if error > 0 else ""))
 
 # %% [markdown]
 # A chart notes the first six rounds of six answers in each domain, at temperature 1. Whole blocks are verified; what the scheduler
@@ -85,7 +85,6 @@ for name, (value, error) in usual.items():
 # | left at start · by a round | entries in the draft's cache that no committed token accounts for, when an answer begins and after each round |
 # | read per token | tokens that the draft reads for each one committed |
 # | distance | how far the texts are from the target's own, explained below |
-# | ms | the median round, drafting and verifying: too noisy here to judge by |
 #
 # The ± is a standard error, computed from answers, because rounds of one answer resemble each other.
 #
