@@ -133,17 +133,19 @@ def standard_errors(sick: Symptom, healthy: Symptom) -> float:
 
 @torch.inference_mode()
 def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
-    """Whether the hidden states of the block after ids [1, n] react to the anchor, the last of ids, and to the newest features."""
+    """Whether the block after ids [1, n] reacts: its hidden states to the anchor, the last of ids, and to the newest features, and the first
+    slot's logits, through the head alone, to the token before it."""
     drafter, anchor = service.drafter, ids[:, -1]
     features = service.target.prefill(ids[:, :-1], drafter.taps)[0].features
-    blanked = torch.cat([features[:, :-1], 0 * features[:, -1:]], 1)
+    blanked, another = torch.cat([features[:, :-1], 0 * features[:, -1:]], 1), (anchor + 1) % service.target.vocab_size
 
     def block(features, anchor):
         return drafter.block_hidden(drafter.begin(ids[:, :-1], features), anchor)
 
     usual = block(features, anchor)
-    return {name: not torch.allclose(usual, other, atol=1e-4) for name, other in (
-        ("anchor", block(features, (anchor + 1) % service.target.vocab_size)), ("newest features", block(blanked, anchor)))}
+    first, other_first = (drafter.draw_block(usual, before, 0.0, None)[1][:, 0] for before in (anchor, another))
+    return {name: not torch.allclose(one, other, atol=1e-4) for name, one, other in (
+        ("anchor", usual, block(features, another)), ("newest features", usual, block(blanked, anchor)), ("head", first, other_first))}
 
 
 @torch.inference_mode()
