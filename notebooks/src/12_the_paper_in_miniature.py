@@ -253,7 +253,8 @@ picture = ledger_forest.forest("serving")
 # %%
 from IPython.display import Markdown
 
-Markdown(ledger.notes(1))
+failed = [entry.claim for entry in ledger.in_order() if entry.verdict == ledger.DOES_NOT and entry.claim.experiment]
+Markdown(ledger.notes(ledger.noted()[failed[0].says]))
 
 # %% [markdown]
 # Two kinds of experiments stand in such notes, and they are easily confused. One *takes the suspected cause away* and leaves the rest as it is: if a drafter seems to fail at
