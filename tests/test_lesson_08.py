@@ -165,10 +165,10 @@ def test_the_small_lm_adds_least():
         assert drafts == [width, width] and small <= width / 2
 
 
-def test_the_recorded_engine_writes_our_texts_in_as_many_rounds_and_yet_accepts_other_drafts():
+def test_the_recorded_engine_writes_our_texts_and_yet_accepts_other_drafts():
     """What the lesson says before it searches for the cause."""
     rows = [row for row in read(ROOT / "assets" / "measurements" / "engine.json", "make engine")["rows"] if "not_run" not in row]
     assert all(row["same_texts"] == row["of"] for row in rows)
     for row in (row for row in rows if row["drafter"] != "plain"):
         ours, theirs = row["generate"], row["vllm"]
-        assert ours["rounds"] == theirs["rounds"] and ours["accepted_by_position"] != theirs["accepted_by_position"]
+        assert ours["accepted_by_position"] != theirs["accepted_by_position"]

@@ -132,9 +132,10 @@ TELLING = {  # cause: the columns that speak for it, the first of them for the t
     "mask for the anchor": ("anchor", "first draft"),
     "thinking on": ("τ rounds 1, 2", "first draft"),
     "other layout": ("drafts", "one place on"),
-    "rotary base": ("later drafts", "first draft", "τ rounds 4 on"),
+    "rotary base": ("later drafts", "last draft", "τ rounds 4 on"),
     "positions restart": ("memory",),
-    "head left out": ("later drafts",),
+    "head left out": ("head",),
+    "final norm missing": ("own odds",),
     "block kept": ("left by a round", "memory"),
     "refused kept": ("left by a round", "read per token"),
     "leak between requests": ("left at start",),
@@ -146,14 +147,15 @@ TELLING = {  # cause: the columns that speak for it, the first of them for the t
     "best one, claimed as drawn": ("distance",)}
 WOULD = {  # cause: what the chart or a test would show of it
     "features one late": "then the block would not react to the newest features, and the cache would hold what it should",
-    "empty embedding": "then the block would not react to the anchor, and later drafts would be as bad as the first",
+    "empty embedding": "then the block would not react to the anchor, and later drafts would be bad, too",
     "mask for the anchor": "then the block would not react to the anchor, while later drafts would be nearly healthy: the sequential head knows what "
                            "was drawn",
-    "thinking on": "then hardly a draft of the first rounds would be accepted, while all four tests pass: they read the usual prompt",
+    "thinking on": "then hardly a draft of the first rounds would be accepted, while all tests pass: they read the usual prompt",
     "other layout": "then a block would have one draft fewer, and drafts would fit one place on",
-    "rotary base": "then all drafts would be low, some still accepted from the first round on, while all four tests pass",
+    "rotary base": "then later drafts would be low, more so towards a block's end, while all tests pass",
     "positions restart": "then the block would change when the same text is read in two pieces, while the cache has the right length",
-    "head left out": "then the first draft would be nearly healthy and only later ones low",
+    "head left out": "then a slot's logits would not react to the token before it",
+    "final norm missing": "then the draft would be almost certain of its own drafts, and few would be kept",
     "block kept": "then each round would leave a whole block in the draft's cache",
     "refused kept": "then the draft's cache would grow by what was refused, and more would be read than committed",
     "leak between requests": "then the draft's cache would not be empty when a request begins",
@@ -166,7 +168,7 @@ WOULD = {  # cause: what the chart or a test would show of it
 
 
 @checker
-def check_diagnosis(diagnosis, seed: int = 0):
+def check_diagnosis(diagnosis, seed: int = patients.SEED):
     """`diagnosis`: {bed: (cause, evidence)} for a ward, the one of the lesson unless its seed is told."""
     if not isinstance(finished(diagnosis), dict):
         raise Mistake(f"the diagnosis is a dictionary, {{bed: (cause, evidence)}}, not a value of type {type(diagnosis).__name__}.")

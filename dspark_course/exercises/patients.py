@@ -269,11 +269,13 @@ def best_claimed_drawn(service: Service) -> Service:
 CAUSES = {  # of the ward: each shows on the chart
     "features one late": features_late, "empty embedding": embedding_empty, "mask for the anchor": mask_for_anchor, "thinking on": thinking_on,
     "other layout": other_layout, "rotary base": rotary_base, "positions restart": positions_restart, "head left out": head_left_out,
+    "final norm missing": norm_missing,
     "block kept": block_kept, "refused kept": refused_kept, "leak between requests": leaks, "reads all again": reads_again,
     "another draft's calibration": other_calibration, "stale price list": stale_costs, "bonus lost": bonus_lost,
     "16-bit draws": sixteen_bits, "best one, claimed as drawn": best_claimed_drawn}
-QUIET = {"taps one early": taps_early, "one norm for all keys": key_norms, "final norm missing": norm_missing, "scaled target": target_scaled}
+QUIET = {"taps one early": taps_early, "one norm for all keys": key_norms, "scaled target": target_scaled}
 BEDS = 14
+SEED = 7  # of the lesson's ward
 
 
 class Patient:
@@ -300,11 +302,11 @@ class Patient:
         return total_variation(summed(outcomes(text)), output_distribution(self.service(healthy).target, None, None, tokens))
 
 
-def ward(seed: int = 0) -> dict[int, str]:
+def ward(seed: int = SEED) -> dict[int, str]:
     """Which cause lies in which bed, 1 to BEDS, drawn by the seed."""
     return dict(enumerate(random.Random(seed).sample(sorted(CAUSES), BEDS), start=1))
 
 
-def admit(seed: int = 0) -> dict[int, Patient]:
+def admit(seed: int = SEED) -> dict[int, Patient]:
     """The patients of a ward by bed."""
     return {bed: Patient(cause) for bed, cause in ward(seed).items()}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from dspark_lite.common.estimates import Estimate
 from ..replication import ledger
 from ..replication.claims import COURSE
+from ..replication.quantities import EXACT
 from .style import BLACK, GREEN, GREY, RED, figure
 
 PANELS = {  # title: (what its margins are multiplied by, linear within, ticks), one for each group of ledger.UNITS
@@ -14,53 +15,49 @@ PANELS = {  # title: (what its margins are multiplied by, linear within, ticks),
     "percentage points: shares of drafts, calibration": (100, 10, (-10, -5, 0, 5, 10, 20, 50)),
     "tokens": (1, 2, (0, 0.5, 1, 1.5, 2)),
 }
-PARTS = {  # part: (its title, how the sections of its claims begin)
-    "drafts": ("Sections 4.2 to 4.3.2: drafts that are accepted longer", ("4.2", "4.3.1", "4.3.2")),
-    "confidence": ("Section 4.3.3: confidence", ("4.3.3",)),
-    "serving": ("Section 5 and Appendix A: serving", ("5", "abstract", "A")),
-}
+PARTS = {"drafts": "Sections 4.2 to 4.3.2: drafts that are accepted longer", "confidence": "Section 4.3.3: confidence",
+         "serving": "Section 5 and Appendix A: serving"}  # one of ledger.SECTIONS: its title
 VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ the other way round", RED),
             ledger.UNTESTABLE: ("– not testable", GREY), ledger.MISSING: ("– not measured", GREY)}
 UNDECIDED = ("? we cannot tell", GREY)  # of a claim that does not replicate though no margin is the other way round
 KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, 95 % holds zero"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))
-WIDE = 50  # letters of a claim in a line
-LINE_INCHES = 0.14  # inches
+WIDE = 43  # letters of a claim in a line
+LINE_INCHES = 0.165
 GAP_LINES = 4  # between two panels, for ticks and a title
 
 
 class Row(NamedTuple):
-    """A margin's line: its place, its label, ours and the paper's (None where there is none)."""
+    """A margin's line: its place, its label, ours and the paper's (None where there is none), and whether ours is exact."""
 
     place: float
     label: str
     ours: Estimate | None
     paper: float | None
+    exact: bool = False
 
 
 def forest(part: str):
     """The claims of a part of the paper by the unit of their margins; to the right of zero a claim holds, and the notes have the reasons."""
-    title, sections = PARTS[part]
-    by_unit = ([entry for entry in entries if entry.claim.section.startswith(sections)] for entries in ledger.by_units())
-    panels = {title: entries for title, entries in zip(PANELS, by_unit) if entries}
+    panels = {title: entries for title, entries in zip(PANELS, ledger.by_units(part)) if entries}
     heights = [sum(map(lines, entries)) for entries in panels.values()]
     between = GAP_LINES * (len(panels) - 1)
     fig, axes_of = figure(rows=len(panels), width=9.6, height=LINE_INCHES * (sum(heights) + between + 9) / len(panels), layout="none",
                           squeeze=False, gridspec_kw={"height_ratios": heights, "hspace": GAP_LINES * len(panels) / sum(heights)})
     for (axes,), (unit, entries) in zip(axes_of, panels.items()):
         _draw_panel(axes, unit, entries)
-    _head(fig, axes_of[0][0], title)
+    _head(fig, axes_of[0][0], PARTS[part])
     return fig
 
 
 def _head(fig, axes, title: str) -> None:
     """The part's title, the key, and room for what stands beside the panels."""
     inch = 1 / fig.get_figheight()
-    fig.subplots_adjust(left=0.47, right=0.80, top=1 - 0.85 * inch, bottom=0.4 * inch)
+    fig.subplots_adjust(left=0.46, right=0.775, top=1 - 0.85 * inch, bottom=0.4 * inch)
     fig.suptitle(title, x=0.02, ha="left", y=1 - 0.08 * inch, va="top")
     handles = [axes.plot([], [], linestyle="", marker=marker, color=colour, markersize=5, label=label,
                          **({"markerfacecolor": "none"} if marker == "D" else {}))[0] for marker, colour, label in KEY]
-    fig.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.01, 1 - 0.33 * inch), ncols=len(KEY), fontsize=8)
-    fig.text(0.99, 1 - 0.45 * inch, "† an inequality of this course", ha="right", fontsize=8)
+    fig.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.01, 1 - 0.33 * inch), ncols=len(KEY), fontsize=9)
+    fig.text(0.99, 1 - 0.45 * inch, "† an inequality of this course", ha="right", fontsize=9)
 
 
 def lines(entry: ledger.Entry) -> float:
@@ -70,13 +67,14 @@ def lines(entry: ledger.Entry) -> float:
 
 def said(entry: ledger.Entry) -> str:
     """What a claim says; a dagger where the inequality is the course's own."""
-    return entry.claim.says + (" †" if entry.claim.stated_by == COURSE else "")
+    return entry.claim.says + ("\u00a0†" if entry.claim.stated_by == COURSE else "")
 
 
 def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
-    """The margins of a claim from `top` downwards; an exact example has one line."""
+    """The margins of a claim from `top` downwards; an exact example has one line, its largest difference from the paper's numbers."""
     if entry.claim.sense == "equal":
-        return [Row(top, "exact", None, 0.0)]
+        largest = max(EXACT - margin.value for margin in entry.margins.values())
+        return [Row(top, "largest difference", Estimate(largest, largest, largest), 0.0, exact=True)]
     labels = entry.margins or entry.paper
     return [Row(top + number, label.strip(":"), entry.margins.get(label), entry.paper_margins.get(label) if entry.margins else entry.paper[label])
             for number, label in enumerate(labels)]
@@ -95,16 +93,16 @@ def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
             labels[row.place] = row.label
             _draw_row(axes, row, times)
         top += lines(entry)
-    axes.axvline(0, color=BLACK, linewidth=0.8)
+    axes.axvline(0, color=BLACK, linewidth=0.8, zorder=1)
     axes.set_xscale("symlog", linthresh=linear)
-    axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks], fontsize=8)
-    axes.set_yticks(list(labels), list(labels.values()), fontsize=6.5)
+    axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks], fontsize=9)
+    axes.set_yticks(list(labels), list(labels.values()), fontsize=8)
     axes.set_xlim(right=1.25 * max(ticks))
     axes.minorticks_off()
     axes.tick_params(axis="y", length=0, pad=2)
     axes.set_ylim(top - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
-    axes.set_title(title, fontsize=9, loc="left")
+    axes.set_title(title, fontsize=10, loc="left")
     axes.spines["left"].set_visible(False)
 
 
@@ -112,11 +110,13 @@ def _draw_row(axes, row: Row, times: float) -> None:
     """Ours filled, in the colour of what its interval says; the paper's hollow."""
     if row.ours is not None:
         colour = GREEN if row.ours.low > 0 else RED if row.ours.high < 0 else GREY
-        axes.hlines(row.place, times * row.ours.low, times * row.ours.high, color=colour, linewidth=1.4)
-        axes.plot(times * row.ours.value, row.place, marker="o", markersize=4.5, color=colour)
+        if row.exact:
+            colour = GREEN if row.ours.value < EXACT else RED
+        axes.hlines(row.place, times * row.ours.low, times * row.ours.high, color=colour, linewidth=1.6)
+        axes.plot(times * row.ours.value, row.place, marker="o", markersize=5.5, color=colour)
     if row.paper is not None:
-        axes.plot(times * row.paper, row.place, marker="D", markersize=4.5, markerfacecolor="none", color=BLACK, linestyle="",
-                  markeredgewidth=0.9)
+        axes.plot(times * row.paper, row.place, marker="D", markersize=10 if row.exact else 5.5, markerfacecolor="none", color=BLACK,
+                  linestyle="", markeredgewidth=0.9)
 
 
 def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
@@ -126,5 +126,5 @@ def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
         words, colour = UNDECIDED
     note = ledger.noted().get(entry.claim.says)
     place = axes.get_yaxis_transform()
-    axes.text(-1.28, middle, "\n".join(wrap(said(entry), WIDE)), fontsize=7.2, va="center", transform=place)
-    axes.text(1.015, middle, words + (f", note {note}" if note else ""), color=colour, fontsize=8, va="center", transform=place)
+    axes.text(-1.28, middle, "\n".join(wrap(said(entry), WIDE)), fontsize=8.7, va="center", transform=place)
+    axes.text(1.015, middle, words + (f", note {note}" if note else ""), color=colour, fontsize=9, va="center", transform=place)

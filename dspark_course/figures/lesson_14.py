@@ -9,8 +9,7 @@ from .style import ALTERED, BLACK, BLUE, GREY, ORANGE, figure
 HEALTHY = {"color": GREY, "marker": "o", "label": "healthy"}
 SICK = {"color": ALTERED, "marker": "D", "label": "the patient"}
 DIVERGING = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])
-FORMATS = {"drafts": "{:.0f}", "left at start": "{:.0f}", "distance": "{:.0e}", "draft, ms": "{:.0f}",
-           "verify, ms": "{:.0f}"}
+FORMATS = {"drafts": "{:.0f}", "left at start": "{:.0f}", "distance": "{:.0e}"}
 SHADES = 12.0  # standard errors at which a colour is full
 
 
@@ -60,15 +59,15 @@ def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom]
     """All patients, {label: symptoms}, by all symptoms: values, coloured where they are CLEAR standard errors from healthy."""
     rows, columns = {"healthy": healthy, **found}, list(healthy)
     far = np.array([[standard_errors(one[name], healthy[name]) for name in columns] for one in rows.values()])
-    fig, axes = figure(width=11.5, height=0.27 * len(rows) + 1.5)
+    fig, axes = figure(width=10.5, height=0.28 * len(rows) + 1.5)
     axes.imshow(np.where(np.abs(far) > CLEAR, np.clip(far, -SHADES, SHADES), 0), cmap=DIVERGING, vmin=-1.6 * SHADES, vmax=1.6 * SHADES, aspect="auto")
     for row, one in enumerate(rows.values()):
         for column, name in enumerate(columns):
             value, clear = one[name].value, abs(far[row, column]) > CLEAR
             text = "" if np.isnan(value) else "0" if value == 0 else FORMATS.get(name, "{:.2f}").format(value)
-            axes.text(column, row, text, ha="center", va="center", fontsize=8, color=BLACK if clear or not row else GREY)
+            axes.text(column, row, text, ha="center", va="center", fontsize=9, color=BLACK if clear or not row else GREY)
     axes.set(yticks=range(len(rows)), yticklabels=rows, title=title)
-    axes.set_xticks(range(len(columns)), columns, rotation=35, ha="left", rotation_mode="anchor", fontsize=8.5)
+    axes.set_xticks(range(len(columns)), columns, rotation=35, ha="left", rotation_mode="anchor", fontsize=9.5)
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
     axes.axhline(0.5, color=BLACK, linewidth=0.8)
     axes.grid(False)

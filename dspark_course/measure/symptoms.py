@@ -38,8 +38,7 @@ class Chart(NamedTuple):
     distance: float = 0.0  # of the text's distribution from the target's, by enumeration
 
 
-NOTED = ("domain", "answer", "round", "accepted", "committed", "whole", "promised", "odds", "scheduled", "left_before", "left", "read",
-         "draft_ms", "verify_ms")
+NOTED = ("domain", "answer", "round", "accepted", "committed", "whole", "promised", "odds", "scheduled", "left_before", "left", "read")
 
 
 @torch.inference_mode()
@@ -82,7 +81,7 @@ def _rounds(service, text: str, generator, read: list):
         odds = proposal.probs.gather(-1, proposal.tokens[..., None]).mean()
         whole = proposal.tokens.shape[1] == gamma and played.committed > played.accepted and not request.finished  # nothing cut short
         yield (number, played.accepted, played.committed, whole, alive.sum(), odds, schedule(alive, service.costs).sum(), before, left,
-               sum(read), 1e3 * played.draft_seconds, 1e3 * played.verify_seconds)
+               sum(read))
 
 
 def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
@@ -96,7 +95,7 @@ def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
 
 
 def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Symptom]:
-    """All symptoms of a chart by name; times have no standard error, and are never told from healthy ones."""
+    """All symptoms of a chart by name."""
     all_rounds, gamma = chart.rounds, chart.drafts
     whole = all_rounds[all_rounds["whole"] == 1]
 
@@ -118,8 +117,7 @@ def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Sympto
             "left at start": of(all_rounds[number == 1], all_rounds["left_before"][number == 1]),
             "left by a round": of(whole, whole["left"] - whole["left_before"]),
             "read per token": of(whole, whole["read"], whole["committed"]),
-            "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0),
-            **{f"{part}, ms": Symptom(float(np.median(all_rounds[f"{part}_ms"])), float("inf")) for part in ("draft", "verify")}}
+            "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0)}
 
 
 def standard_errors(sick: Symptom, healthy: Symptom) -> float:
@@ -135,17 +133,19 @@ def standard_errors(sick: Symptom, healthy: Symptom) -> float:
 
 @torch.inference_mode()
 def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
-    """Whether the hidden states of the block after ids [1, n] react to the anchor, the last of ids, and to the newest features."""
+    """Whether the block after ids [1, n] reacts: its hidden states to the anchor, the last of ids, and to the newest features, and the first
+    slot's logits, through the head alone, to the token before it."""
     drafter, anchor = service.drafter, ids[:, -1]
     features = service.target.prefill(ids[:, :-1], drafter.taps)[0].features
-    blanked = torch.cat([features[:, :-1], 0 * features[:, -1:]], 1)
+    blanked, another = torch.cat([features[:, :-1], 0 * features[:, -1:]], 1), (anchor + 1) % service.target.vocab_size
 
     def block(features, anchor):
         return drafter.block_hidden(drafter.begin(ids[:, :-1], features), anchor)
 
     usual = block(features, anchor)
-    return {name: not torch.allclose(usual, other, atol=1e-4) for name, other in (
-        ("anchor", block(features, (anchor + 1) % service.target.vocab_size)), ("newest features", block(blanked, anchor)))}
+    first, other_first = (drafter.draw_block(usual, before, 0.0, None)[1][:, 0] for before in (anchor, another))
+    return {name: not torch.allclose(one, other, atol=1e-4) for name, one, other in (
+        ("anchor", usual, block(features, another)), ("newest features", usual, block(blanked, anchor)), ("head", first, other_first))}
 
 
 @torch.inference_mode()

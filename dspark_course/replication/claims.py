@@ -131,7 +131,8 @@ CLAIMS = (
           margins=joined(each("{} over {}", quantities.domain_gap, ["math"], ["code"]),
                          each("{} over {}", quantities.domain_gap, ["code"], ["chat"])),
           paper_margins=joined(each("{} over {}", quantities.paper_domain_gap, ["math"], ["code"]),
-                               each("{} over {}", quantities.paper_domain_gap, ["code"], ["chat"]))),
+                               each("{} over {}", quantities.paper_domain_gap, ["code"], ["chat"])),
+          experiment=experiments.LENGTHS_BY_DRAFTER),
     Claim("4.3.1", "DFlash's first draft is accepted more often than Eagle3's", "share", "DFlash > Eagle3",
           text={f"{domain} {name}:": AT.format(name, domain, "position 1")
                 for domain in ("math", "chat") for name in ("DFlash", "Eagle3")},

@@ -109,6 +109,9 @@ FIRST_DRAFT_BY_HEAD = Varied("The head, first drafts accepted on chat", lambda: 
 RISE_BY_DOMAIN = Varied("The domain, where Eagle3's conditional acceptance begins and how far it rises", lambda: {
     domain: f"{first_draft(TABLE_1['eagle3'], domain):.3f}, {interval(ahead(domain, ('eagle3', 7), ('eagle3', 1)), 'share')}"
     for domain in DOMAINS})
+LENGTHS_BY_DRAFTER = Varied(f"The drafter, tokens per round on {', '.join(DOMAINS)}", lambda: {
+    DRAFTER_LABELS[name]: ", ".join(f"{our_results.accepted_lengths(run)[domain].value:.2f}" for domain in DOMAINS)
+    for name, run in TABLE_1.items()})
 RIVAL_BY_DOMAIN = Varied("The domain, the small LM's first draft and DSpark's gain over it", lambda: {
     domain: f"{first_draft(TABLE_1['small_lm'], domain):.3f}, {gains(TABLE_1['dspark'], TABLE_1['small_lm'])[domain].value:+.0%}"
     for domain in DOMAINS})

@@ -22,7 +22,8 @@ from .settings import SETTINGS
 
 REPLICATES, DOES_NOT = "replicates", "does not in miniature"
 UNTESTABLE, MISSING = "cannot be tested here", "not measured yet"
-UNITS = (("percent",), ("share", "rate"), ("tokens",))  # of margins, as the figure groups them
+UNITS = (("percent",), ("share", "rate"), ("tokens",))  # of margins, as the figures group them
+SECTIONS = {"drafts": ("4.2", "4.3.1", "4.3.2"), "confidence": ("4.3.3",), "serving": ("5", "abstract", "A")}  # figure: how those of its claims begin
 NO_EXPERIMENT = "No experiment has tested a reason yet"
 
 
@@ -100,23 +101,23 @@ def ledger_table() -> str:
     return markdown(head, [_cells(entry) for entry in entries()])
 
 
-def by_units() -> list[list[Entry]]:
-    """All lines as the ledger's figure shows them: a group for each of UNITS, in the order of the paper."""
-    return [[entry for entry in entries() if entry.claim.unit in units] for units in UNITS]
+def by_units(part: str) -> list[list[Entry]]:
+    """The lines of one of SECTIONS as its figure shows them: a group for each of UNITS, in the order of the paper."""
+    return [[entry for entry in entries() if entry.claim.section.startswith(SECTIONS[part]) and entry.claim.unit in units] for units in UNITS]
 
 
 def in_order() -> list[Entry]:
-    """The groups of `by_units` one after the other."""
-    return [entry for group in by_units() for entry in group]
+    """All lines as the figures show them, one after the other."""
+    return [entry for part in SECTIONS for group in by_units(part) for entry in group]
 
 
 def noted() -> dict[str, int]:
-    """The number of the note of each claim that is not told by its verdict alone, by what it says, in the order of the figure."""
+    """The number of the note of each claim that is not told by its verdict alone, by what it says, in the order of the figures."""
     return {entry.claim.says: number for number, entry in enumerate((found for found in in_order() if found.why), 1)}
 
 
 def notes(*numbers: int) -> str:
-    """The notes below the ledger's figure, all or those of these numbers: why a claim does not hold here or cannot be tested, and the
+    """The notes below the ledger's figures, all or those of these numbers: why a claim does not hold here or cannot be tested, and the
     experiments on that, a line each."""
     lines = []
     for entry in in_order():

@@ -356,11 +356,15 @@ for load in loads:
 picture = figures.static_lengths(against_plain, scheduled, device)
 
 # %%
+from dspark_course.replication.experiments import additive_step
+
 rival = measured_row("all", busy, "mtp")
 static = {length: recorded_serving.gain("throughput", measured_row(f"fixed {length}", busy), rival) for length in range(2, whole + 1)}
 for length, found in static.items():
     print(f"{length} drafts for everybody, {busy} under way: {found.value:.2f} [{found.low:.2f}, {found.high:.2f}] times MTP-1's throughput")
 too_long.beside(", ".join(str(length) for length, found in static.items() if found.high < 1) or "none measurably")
+_, of_request, of_token = additive_step()  # seconds of a step: in any case, for each request, for each token that is verified
+glue(per_request=of_request / of_token)
 
 # %% tags=["claim"]
 claims({"a short block of DSpark is worse than MTP-1 on the full server": static[2].high < 1,
@@ -374,8 +378,8 @@ claims({"a short block of DSpark is worse than MTP-1 on the full server": static
 # system's choice before. Here the *short* lengths of DSpark lose: the block of seven has been drafted and paid for, so verifying two
 # of it is the worst of both. **The scheduler shortens what is verified, after the draft has been paid for.**
 #
-# And it does not beat the whole block here: at no load are the two told apart. On this engine a request costs nearly four verified tokens
-# however much of it is verified, so a long block loses little. Lesson 10's replay charged a pass of the target alone, and there a draft made
+# And it does not beat the whole block here: at no load are the two told apart. On this engine a request costs as much as ⟦per_request:.1f⟧
+# verified tokens however much of it is verified, so a long block loses little. Lesson 10's replay charged a pass of the target alone, and there a draft made
 # the step longer by a larger share. Where verified tokens are dear, on a GPU whose arithmetic is full, the scheduler is worth its name.
 #
 # ## The budget shrinks: Figure 8
@@ -395,8 +399,8 @@ glue(budget_light=budgets["lagged"][idle].value, budget_full=budgets["lagged"][b
 claims({"from the lightest to the heaviest load the budget falls": budgets["lagged"][busy].high < budgets["lagged"][idle].low})
 
 # %% [markdown]
-# From one request under way to ⟦busy⟧ the budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧ tokens per request, anchor included,
-# nearly all of it between 4 and 8. The paper's blocks have five drafts, and its fitted budgets fall from about five tokens to three and
+# From one request under way to ⟦busy⟧ the budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧ tokens per request, anchor included.
+# The paper's blocks have five drafts, and its fitted budgets fall from about five tokens to three and
 # a half. (Its axis counts concurrent
 # requests; that they are those of one GPU is our reading.)
 #

@@ -345,7 +345,7 @@ lengths = {number: np.mean([value for value, phase in zip(found.accepted_length,
 claims({"online, 2,000 blocks after each change, the error is within 1.5 times a stationary fit's": all(o < 1.5 * f for _, o, f in late.values()),
         "the stored calibration stands the drift of the traffic": late[1][0] < 1.5 * late[1][2],
         "and not a head that has gone wrong": late[2][0] > 2 * late[2][2],
-        "the drift costs a token per round": lengths[0] - lengths[1] > 1})
+        "the drift costs tokens": lengths[0] - lengths[1] > 0.5})
 
 # %% [markdown]
 # The two changes look opposite. When the *traffic* drifts, a round brings fewer tokens, and the old calibration, fitted to all domains,
