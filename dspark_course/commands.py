@@ -230,6 +230,14 @@ def _quality(options) -> dict:
     return measured
 
 
+def _world(options) -> dict:
+    from .measure.gates import gate_line, measure_gates
+
+    measured = measure_gates(_lab(options.prompts), options.prompts)
+    print(*map(gate_line, measured["gates"]), sep="\n")
+    return measured
+
+
 def _profile(options) -> dict:
     from .measure.journal import header
     from .measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
@@ -532,6 +540,8 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--temperature": {"type": float, "default": 1.0}, "--seed": _seed("default: 0")}),
     "quality": ("is the target right, and how uncertain is it?", _quality, {
         "--json": JSON_OPTION, "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=200)}),
+    "world": ("is the tiny world like the real one? Its gates, each beside the real figure", _world, {
+        "--json": JSON_OPTION, "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=60)}),
     "profile": ("measure the cost table SPS(B) of a target in eager transformers, in SGLang's format; or check one", _profile, {
         "--out": _file("cost table in SGLang's format"),
         "--check": _file("is this cost table of this device, this target and these versions? Exit code 1 if not"),

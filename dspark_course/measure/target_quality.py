@@ -13,6 +13,7 @@ from ..world.tokenizer import chat_ids
 from .journal import header
 from .lab import Lab, held_out
 
+ANSWER_TOKENS = 400  # whole answers: one that is cut shows no result
 CERTAIN, UNCERTAIN = 0.01, 0.67  # nats: below and above, as Wang et al. (2025) sort the tokens of Qwen3-8B's reasoning
 
 
@@ -24,11 +25,11 @@ def target_quality(lab: Lab, prompts: int) -> dict:
     for domain in tqdm(lab.prompts, desc="target quality", unit="domain", file=sys.stderr):
         wanted = held_out(domain, prompts)
         ids = [chat_ids(lab.tokenizer, example.prompt) for example in wanted]
-        greedy = list(map(lab.decode, write_answers(lab.target, ids, 0.0, lab.max_new_tokens, lab.seed)))
+        greedy = list(map(lab.decode, write_answers(lab.target, ids, 0.0, ANSWER_TOKENS, lab.seed)))
         row = {"domain": domain, "prompts": prompts, "right": sum(map(is_right, wanted, greedy)) / prompts}
         if domain == "chat":
             row["recalled"] = float(np.mean(list(map(recalled, wanted, greedy))))
-        answers = write_answers(lab.target, ids, 1.0, lab.max_new_tokens, lab.seed)
+        answers = write_answers(lab.target, ids, 1.0, ANSWER_TOKENS, lab.seed)
         entropies = token_entropies(lab.target, ids, answers)
         row["entropy_nats"] = float(entropies.mean())
         row["certain"], row["uncertain"] = float((entropies < CERTAIN).mean()), float((entropies > UNCERTAIN).mean())
