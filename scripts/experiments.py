@@ -84,11 +84,13 @@ def what_it_takes(names):
 def main(arguments=None):
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="*", choices=[[], *RUNS], metavar="RUN", help="default: all, then the latency of a round")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="default: all, then the latency of a round")
     parser.add_argument("--estimate", action="store_true", help="only say what it takes")
     parser.add_argument("--prompts", type=int, default=100, help="held-out prompts a domain (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
+        if unknown := [name for name in options.runs if name not in RUNS]:
+            raise DSparkLiteError(f"there is no run {', '.join(unknown)}; runs are {', '.join(RUNS)}")
         names = options.runs or sorted(RUNS, key=lambda name: "initial" in RUNS[name].changes)  # those that others begin from first
         if options.estimate:
             print(*what_it_takes(names), sep="\n")
