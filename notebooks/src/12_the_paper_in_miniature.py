@@ -291,19 +291,20 @@ print(f"{margin.value:+.2f} tokens per round [{margin.low:+.2f}, {margin.high:+.
 # %% [markdown]
 # ## Measure a row yourself
 #
-# A stored row is worth what its repetition shows. We take every tenth prompt, with other draws than the stored ones. The two intervals should
+# A stored row is worth what its repetition shows. We take every fifth prompt, with other draws than the stored ones. The two intervals should
 # overlap.
 
 # %%
 import dspark_lite
 from dspark_course.measure import evaluation
 
-lab = dspark_lite.setup("tiny", prompts=made["dspark"]["prompts"]["chat"], seed=1000)
+stored = made["dspark"]["prompts"]["chat"]
+lab = dspark_lite.setup("tiny", prompts=stored, seed=1000)
 drafter = lab.drafter("dspark")
-fresh = evaluation.tally([evaluation.rollout(lab, drafter, lab.prompts["chat"][at], at, temperature=1.0) for at in range(0, 200, 10)])
+fresh = evaluation.tally([evaluation.rollout(lab, drafter, lab.prompts["chat"][at], at, temperature=1.0) for at in range(0, stored, 5)])
 once, whole = estimates.bootstrap(evaluation.mean_accepted_length, [fresh]), our_results.accepted_lengths(studies.TABLE_1["dspark"])["chat"]
 print(f"{len(fresh):3} prompts, other draws: {once.value:.2f} [{once.low:.2f}, {once.high:.2f}]")
-print(f"200 prompts, stored:     {whole.value:.2f} [{whole.low:.2f}, {whole.high:.2f}]")
+print(f"{stored:3} prompts, stored:     {whole.value:.2f} [{whole.low:.2f}, {whole.high:.2f}]")
 
 # %% [markdown]
 # If your lab has other models than the recorded ones, the next cell measures its DSpark, too; otherwise it says nothing.
