@@ -187,7 +187,7 @@ claims({"at this place a third or more of what DFlash drafts is hardly ever writ
 # its place in some phrasing; the pair has none. And it gets worse along the block: the second slot has to
 # cover what may follow any first word, the seventh what may follow any six. The measure of that is **conditional
 # acceptance**: of the drafts whose predecessors were all kept, the share that is kept, too. Beside DFlash stands the small LM,
-# which sees its own drafts (200 prompts per domain).
+# which sees its own drafts (100 prompts per domain).
 
 # %%
 from dspark_course.measure import studies
@@ -403,7 +403,7 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
 # and nearly all of that is gain. On chat many phrasings compete: a round of DFlash brings the fewest tokens there, and gains
 # least. Lesson 05 mends just that.
 #
-# > **How sure are we?** Acceptance is measured on 200 prompts per domain, its intervals are drawn; speed on twenty, on
+# > **How sure are we?** Acceptance is measured on 100 prompts per domain, its intervals are drawn; speed on twenty, on
 # > one CPU thread. The fall along a block has a second cause besides the collision: a late slot is further from what it knows.
 # > At the place above we saw collision itself; the curves show both together.
 #

@@ -477,7 +477,7 @@ picture = scoreboard_figure("small_lm", "dflash", "dspark")
 # The small LM sees all its drafts and pays for each with a pass. DFlash pays once and sees none. DSpark pays once, and a little more,
 # and sees the one that matters most.
 #
-# > **How sure are we?** Acceptance comes from 200 prompts per domain, with intervals; speed from twenty, on one CPU
+# > **How sure are we?** Acceptance comes from 100 prompts per domain, with intervals; speed from twenty, on one CPU
 # > thread. DSpark differs from DFlash in its head and in its losses (lesson 07). The figures show both together; lesson
 # > 12 takes them apart.
 #

@@ -311,7 +311,7 @@ crowded.beside(max(per_token_sent, key=per_token_sent.get), label="computed")
 # ## What the drafts are worth
 #
 # Of the rounds that *reached* position $k$, let $\alpha_k$ be the share that accepted it. A round with three accepted
-# drafts has reached positions 1 to 4, and was refused at 4. Above, ours, from 200 prompts per domain; below, the
+# drafts has reached positions 1 to 4, and was refused at 4. Above, ours, from 100 prompts per domain; below, the
 # paper's Figure 2.
 
 # %%
@@ -486,7 +486,7 @@ claims({"the small LM is never the fastest, however many tokens it commits": all
 # [Which drafter, and when not to](which_drafter.md) is a page to keep.
 #
 # > **How sure are we?** All drafters learned from the same answers, each at the learning rate that suits it. Acceptance
-# > comes from 200 prompts per domain, speed from twenty on one thread; the toys are one seed each. Lesson 12 says which
+# > comes from 100 prompts per domain, speed from twenty on one thread; the toys are one seed each. Lesson 12 says which
 # > of the paper's claims about these rivals hold here.
 #
 # ## Recap

@@ -597,7 +597,7 @@ claims({"on chat the head alone brings tokens": gain["chat"] > 0.2})
 # head. Compare the bars: is that worth more?
 #
 # > **How sure are we?** Five prompts per domain, one training each: enough to see a large difference, not a small one.
-# > What a position is worth is computed from 200 prompts per domain.
+# > What a position is worth is computed from 100 prompts per domain.
 #
 # ## Recap
 #

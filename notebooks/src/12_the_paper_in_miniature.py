@@ -346,7 +346,7 @@ claims({"DSpark's mean gain over DFlash is told from zero": gains["all"].low > 0
         "some claims replicate, some do not": counts["replicates"] > 0 and counts["replicates"] < sum(counts.values())})
 
 # %% [markdown]
-# > **How sure are we?** Intervals are 95 % over 200 prompts per domain. One small target, texts of our making: a claim that replicates here needs no large model, one that does not
+# > **How sure are we?** Intervals are 95 % over 100 prompts per domain. One small target, texts of our making: a claim that replicates here needs no large model, one that does not
 # > may. Where the paper's numbers stand in figures alone, they were read from the drawing commands of its PDF.
 #
 # ## Recap
