@@ -456,7 +456,7 @@ from dspark_lite.common import paper
 
 theirs = {name: paper.domain_means("Qwen3-4B", name) for name in ("dflash", "dspark")}
 ours = {name: our_results.accepted_lengths(studies.TABLE_1[name]) for name in theirs}
-picture = figures.accepted_length_figure(ours, theirs, prompts=200)
+picture = figures.accepted_length_figure(ours, theirs, prompts=100)
 
 # %% tags=["claim"]
 gains = our_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1["dflash"])
