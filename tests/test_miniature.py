@@ -45,7 +45,7 @@ def test_the_next_worlds_trainings_are_those_that_their_places_say():
         assert made["config"]["block_size"] + 1 == length and names.index(Path(made["initial"]).name) < names.index(made["name"])
     of_all = {load_recipe(*run)["target"] for run in runs if "small-lm" not in run.recipe}
     data = [load_recipe(*run)["data"] for run in runs if "small-lm" not in run.recipe]
-    assert of_all == {"deep-target"} and all(one == data[0] for one in data), "answers are written once"
+    assert of_all == {"next-target"} and all(one == data[0] for one in data), "answers are written once"
 
 
 def test_accepted_lengths_and_their_mean(made):
