@@ -1,7 +1,7 @@
 """Train and measure what stands beside lesson 13, on the tiny models: `make production`. To assets/measurements/production.json.
 
 Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted trees ("trees"), and what a wrong head
-costs ("wrong_heads"). Trainings resume in build/production, rows in a journal beside the result.
+costs ("wrong_heads"). Trainings resume in build/production, a part's rows in a journal of its own beside the result.
 """
 
 import argparse
@@ -35,12 +35,12 @@ def trained_rows(lab, part, names, row_of, prompts, journal):
     """A row a drafter that is trained."""
     folder = FOLDER / part
     cache = cached_rows(lab, load_recipe(f"production-{part}"), folder)
-    return [kept(journal, (part, name), partial(row_of, lab, name, cache, folder, prompts)) for name in names]
+    return [kept(journal, (name,), partial(row_of, lab, name, cache, folder, prompts)) for name in names]
 
 
 def tree_rows(lab, prompts, journal):
     """A row a tree, and one the chain, greedy and at temperature 1."""
-    return [kept(journal, ("trees", nodes, temperature), partial(tree_row, lab, nodes, temperature, prompts))
+    return [kept(journal, (nodes, temperature), partial(tree_row, lab, nodes, temperature, prompts))
             for temperature in (0.0, 1.0) for nodes in (0, *TREE_NODES)]
 
 
@@ -65,13 +65,14 @@ def main(arguments=None):
         check_writable(options.out)
         lab = setup("tiny", prompts=options.prompts)
         recipes = {name: parse_recipe(load_recipe(name), name).digest for name in ("production-v4", "production-heads")}
-        journal = Journal(journal_path(options.out), {"target": lab.target.name, "seed": lab.seed, "prompts": options.prompts, **recipes})
+        settings = {"target": lab.target.name, "seed": lab.seed, "prompts": options.prompts, **recipes}
         for part in options.parts:
+            journal = Journal(journal_path(options.out.with_stem(f"{options.out.stem}-{part}")), settings)
             rows = PARTS[part](lab, prompts=options.prompts, journal=journal)
             held = json.loads(options.out.read_text()) if options.out.exists() else {}
             write_json(options.out, {**held, part: {**header(lab), "prompts": options.prompts, "rows": rows}})
+            journal.path.unlink()
             print(f"{part}: {len(rows)} rows in {options.out}")
-        journal_path(options.out).unlink()
     except DSparkLiteError as error:
         print(error, file=sys.stderr)
         return 1

@@ -35,13 +35,19 @@ class Sampling(NamedTuple):
         return cls(**{name: data[name] for name in cls._fields if name in data})
 
 
+def most_at_once(device: torch.device) -> int:
+    """Answers that a device writes at once, at most."""
+    return CHUNK if device.type == "cuda" else PARALLEL
+
+
 def batch_size_that_fits(target, tokens: int) -> int:
-    """Answers to write at once: PARALLEL on a CPU, on a GPU CHUNK or as many rows of so many `tokens` as have keys and values
-    in half of what it has free."""
+    """Answers to write at once: the most, or on a GPU as many rows of so many `tokens` as have keys and values in half of what it
+    has free."""
+    most = most_at_once(target.device)
     if target.device.type != "cuda":
-        return PARALLEL
+        return most
     row = tokens * kv_bytes(target.config, target.dtype.itemsize)
-    return max(1, min(CHUNK, torch.cuda.mem_get_info(target.device)[0] // (2 * row)))
+    return max(1, min(most, torch.cuda.mem_get_info(target.device)[0] // (2 * row)))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from dspark_lite.training.cache import shard_spans, token_bytes
 from dspark_lite.training.drafts import ANSWERING, freeze_backbone, new_draft, objective
 from dspark_lite.training.precision import operations_a_second, precision_on
 from dspark_lite.training.recipe import LossWeights
-from .answers import PARALLEL
+from .answers import most_at_once
 
 TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
 LAYER_SECONDS = 0.001  # of Python and kernel launches for one layer when a token is decoded
@@ -196,7 +196,7 @@ def training_seconds(recipe: dict, config: dict, step: UpdateCost, speed: Speed,
     """
     samples, tokens = sample_count(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
     reading = default_dtype(device).itemsize * step.target / speed.memory
-    together = min(PARALLEL, recipe["data"].get("chunk", PARALLEL))
+    together = min(most := most_at_once(device), recipe["data"].get("chunk", most))
     decoding = math.ceil(samples / together) * recipe["data"]["max_new_tokens"]  # steps of so many answers each
     answers = decoding * (reading + LAYER_SECONDS * config["num_hidden_layers"])
     read = update_count(recipe) * recipe["batch"] if online(recipe) else samples

@@ -124,7 +124,7 @@ def _piece(tokenizer, seed: int, piece: tuple[str, int, int]) -> list[tuple[np.n
     return rows
 
 
-def pad(batch: list[tuple[list[int], int]], device, prompt_weight: float = PROMPT_WEIGHT) -> tuple[torch.Tensor, torch.Tensor]:
+def pad(batch: list[tuple[np.ndarray, int]], device, prompt_weight: float = PROMPT_WEIGHT) -> tuple[torch.Tensor, torch.Tensor]:
     """Right-padded ids [B, n] and the weight [B, n] of each token as something to be predicted."""
     ids = pad_sequence([torch.as_tensor(tokens, dtype=torch.long) for tokens, _ in batch], batch_first=True)
     weight = pad_sequence([torch.tensor([prompt_weight] * prompt_length + [1.0] * (len(tokens) - prompt_length))
