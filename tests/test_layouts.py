@@ -114,15 +114,16 @@ def test_it_loads_drafts_and_is_asked_for_no_more_than_it_has(tmp_path):
         generate(target, drafter, prompt, gamma=4, **asked)
 
 
-def test_read_in_the_wrong_layout_next_to_nothing_is_accepted(tmp_path):
-    """The symptom, on the tiny DSpark, whose anchor slot does predict: nothing is raised."""
+@pytest.mark.parametrize(("name", "kept"), [("dflash", 1.1), ("dspark", 3.0)])
+def test_read_in_the_wrong_layout_little_is_accepted(tmp_path, name, kept):
+    """The symptom, on tiny drafters, whose anchor slot does predict: nothing is raised. A Markov head knows the token before, whichever
+    slot it corrects, and so DSpark still guesses some."""
     lab = setup("tiny", prompts=1)
     lab.max_new_tokens = 24
     texts = [text for prompts in lab.prompts.values() for text in prompts]
-    folder = fill_in(ROOT / "assets" / "checkpoints" / "tiny-dspark", tmp_path / "draft")
-    right, wrong = (mean_accepted_length([tally(rollouts(lab, lab.drafter(name), texts, temperature=0.0))])
-                    for name in ("dspark", str(folder)))
-    assert right > 3 and wrong < 2
+    folder = fill_in(ROOT / "assets" / "checkpoints" / f"tiny-{name}", tmp_path / "draft")
+    right, wrong = (mean_accepted_length([tally(rollouts(lab, lab.drafter(one), texts, temperature=0.0))]) for one in (name, str(folder)))
+    assert right > 3.5 and wrong < kept
 
 
 def test_training_in_the_other_layout_is_refused():

@@ -162,7 +162,7 @@ def test_the_small_lm_adds_least():
     assert tiny[0] == min(tiny) and released[0] == min(released)
     for config in (lambda role: read_config(EMBEDDED / f"tiny-{role.replace('_', '-')}"), shapes.config):
         width, small, *drafts = (config(role)["hidden_size"] for role in ("target", "small_lm", "dflash", "dspark"))
-        assert drafts == [width, width] and small <= width / 2
+        assert drafts == [width, width] and small < width
 
 
 def test_the_recorded_engine_writes_our_texts_and_yet_accepts_other_drafts():
