@@ -115,7 +115,7 @@ if course_folder() is None:
     raise FileNotFoundError("This notebook must be opened inside a clone of {repository_url()}")
 if str(course_folder()) not in sys.path:
     sys.path.insert(0, str(course_folder()))'''
-CLAIMS_TITLE = "#@title A check of the text above, for whoever builds the course"
+CLAIMS_TITLE = "#@title A check of the text around it, for whoever builds the course"
 
 
 class LessonError(Exception):

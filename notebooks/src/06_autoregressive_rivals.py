@@ -54,7 +54,8 @@ picture = strip("draft")
 #
 # $$[\,\text{norm}(E[x_{i+1}])\,;\,\text{norm}(f_i)\,] \;\longrightarrow\; x_{i+2}$$
 #
-# For the next draft there is no feature: the target has not read $x_{i+2}$. Eagle3's idea: *let the layer's own output
+# The next draft would need $f_{i+1}$ beside $E[x_{i+2}]$, and there is none: the target has not read $x_{i+1}$ yet.
+# Eagle3's idea: *let the layer's own output
 # stand in for it*. It has the same shape, and training can teach the layer to read it. So the chain goes on.
 #
 # A chess player who thinks ahead does the same. After the first imagined move there is no board to look at, only the
@@ -197,7 +198,7 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 # A column is one pass. Only the first reads a feature and a token of the target's (black). Each later one reads the
 # output and the draft of the pass before it, and so every earlier mistake.
 #
-# (The published Eagle3 drafts a *tree* of continuations; here and in the paper's Table 1 every drafter drafts one chain.)
+# (The published Eagle3 drafts a *tree* of continuations; here and in the paper's Table 1 every drafter drafts a single sequence.)
 #
 # ## After the round
 #
@@ -209,7 +210,8 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 #
 # Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept.
 # Drop all that the passes left; then enter, with the target's features, the committed tokens that have no pair yet.
-# Only the new anchor waits for the next round. How many entries stay, and how many pairs are entered?
+# Only the new anchor's pair is left to the next round: its first pass reads it.
+# How many entries stay, and how many pairs are entered?
 #
 # <details><summary>Hint</summary>
 #
@@ -272,7 +274,8 @@ claims({"entries that are never taken back cost tokens": per_round["never rolled
 #
 # ## What a longer draft costs
 #
-# Each further token costs the chain another pass. A block drafter computes its whole block in any case. We time drafts
+# Each further token costs the chain another pass. A block drafter's layers compute the whole
+# block in any case; only the LM head and the draws stop at the length asked for. We time drafts
 # of 1 to 7 tokens, each right after a verification.
 
 # %%
@@ -284,12 +287,13 @@ draft_ms, plain_ms, verify_ms = draft_times(lab, names, prompt_ids, gamma)
 picture = figures.draft_cost(draft_ms, lab.device_name)
 
 # %% [markdown]
-# Eagle3's line climbs by a pass per token, the block's hardly climbs at all. For one or two tokens the chain is
+# Eagle3's line climbs by a pass per token, a block drafter's far less. For one or two tokens the chain is
 # cheaper; somewhere before seven the lines cross. **This is why an autoregressive drafter has few layers:** it pays for
 # them once per token, a block drafter once per block. So the paper compares drafters of equal *latency*, one layer of
 # Eagle3 beside five of DSpark. Here, too, DSpark has more layers.
 #
-# MTP-1 stops after one token. On a full machine a step takes time in proportion to the tokens sent. Is stopping so
+# MTP-1 stops after one token. On a full machine, one whose room (lesson 01) other requests have filled, a pass of the target
+# takes time in proportion to the tokens sent. Is stopping so
 # early timid there, or wise?
 
 # %%
@@ -335,8 +339,9 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: first[name
 # %% [markdown]
 # Read a curve from both ends. Its *height at the first position* tells how good the network is before anything was
 # drafted: a block drafter can afford more layers, and may begin higher. Its *fall* tells what the drafter cannot see.
-# DFlash sees none of its drafts, DSpark one, Eagle3 all of them: its curve hardly falls. So DSpark wins where it begins
-# high enough to stay ahead, as in the paper's three panels.
+# DFlash sees none of its drafts, DSpark one, Eagle3 all of them: its curve hardly falls, and in places it rises, since the
+# rounds that come far have, mostly, easy text. So DSpark wins where it begins
+# high enough to stay ahead, as in the paper's three panels and on math here; on code and chat here the two run close together.
 #
 # In tokens per round, over the three domains, DSpark stands at ⟦paper_gain:+.0 %⟧ against Eagle3 in the paper, at
 # ⟦canon.gain_over_eagle3:+.0 %⟧ here.
@@ -371,7 +376,8 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: first[name
 # *15 minutes · hard · core.*
 #
 # Write the loss of one chain. `tokens` are the text's, the anchor first: pass $k$ reads the $k$-th, whatever the
-# drafter would have chosen. `features` are the target's, one beside each token. Which of them does a chain read?
+# drafter would have chosen: a later draft counts only if those before it were accepted, so that they are the text.
+# `features` are the target's, one beside each token. Which of them does a chain read?
 # `loss_of(output, k)` gives the loss of pass $k = 1, 2, \dots$. Return the weighted mean of the losses; pass $k$ weighs
 # `decay ** (k - 1)`.
 #
@@ -403,7 +409,8 @@ def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
 done = exercises.check_chain_loss(chain_loss)
 
 # %% [markdown]
-# With `decay` 0 only the first pass counts, and that one reads the target's feature: teacher forcing. We train two
+# With `decay` 0 only the first pass of each chain counts, and that one reads the target's feature. A chain starts at every
+# place of the text, so this is teacher forcing. We train two
 # small Eagle3 on a toy target, alike but for `decay`, and let both read new texts. Pass $k$ reads the target's features
 # (grey) or its own output (colour).
 
@@ -467,7 +474,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 
 # %% [markdown]
 # At the slider's right end the draft costs next to nothing, and the larger $\tau$ wins. At the left end a further pass
-# costs the chain about what it brings, the block is paid already, and plain decoding may beat them all.
+# costs the chain more than it brings, the block is paid already, and plain decoding may beat them all.
 #
 # ## The scoreboard
 
@@ -482,7 +489,8 @@ claims({"the small LM is never the fastest, however many tokens it commits": all
 
 # %% [markdown]
 # **Tokens per round are not speed.** Many heavy steps (the small LM), several light ones (Eagle3), one (DFlash), one
-# and seven tiny ones (DSpark): each pays differently for the same block.
+# and seven tiny ones (DSpark): each pays differently for the same block. On code the small LM commits a little more than
+# DFlash per round, and is less than half as fast.
 # [Which drafter, and when not to](which_drafter.md) is a page to keep.
 #
 # > **How sure are we?** All drafters learned from the same answers, each at the learning rate that suits it. Acceptance

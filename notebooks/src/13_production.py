@@ -134,7 +134,8 @@ overlap = predict("A device needs 8 ms for a step, its host 2 ms. How many times
 #
 # The cure is called **zero-overhead scheduling**: while the device runs step $t$, the host does what step $t - 1$ left. Then the device
 # goes from step to step without a pause. But step $t + 1$ must be ready, with its size, when step $t$ ends. Until then the host has worked
-# on the confidences of step $t - 1$; those of step $t$ come too late.
+# on the confidences of step $t - 1$; those of step $t$ come too late. So the budget of step $t + 1$ comes from step $t - 1$.
+# Exercise 1 asks what the times would allow if the host could read confidences in mid-step.
 #
 # ### Exercise 1 · How old? (code)
 # *8 minutes · easy · core.*
@@ -214,7 +215,8 @@ def pipelined(device, host, steps):
 done = exercises.check_pipeline(pipelined)
 
 # %% [markdown]
-# The engine's loop is yours with some bookkeeping. `wait([running])` keeps the host idle until the device is done: so the requests above
+# The engine's loop is yours with some bookkeeping: `told` is what the head said of a step, `policy.plan`
+# searches the budget. `wait([running])` keeps the host idle until the device is done: so the requests above
 # were served. Now without it:
 
 # %%
@@ -241,7 +243,9 @@ print(f"at a GPU's pace: a step takes {1e3 * step_times[0]:.1f} ms one after ano
 overlap.beside(f"{(8 + 2) / 8:.2f}", "computed")
 
 # %% [markdown]
-# Overlapping hides the shorter of the two, and no more. Try it: with a host slower than its device, whose lane has the gaps?
+# Overlapping hides the shorter of the two, and no more.
+# (White left in the lower device lane: the thread that plays the device woke late, or waited for the host's to let it run.)
+# Try it: with a host slower than its device, whose lane has the gaps?
 
 # %%
 from dspark_course.figures import widgets
@@ -313,14 +317,15 @@ claims({"a lagged budget pads nothing": max(padding["lagged"].values()) < 1e-9,
         "what chooses first pads, and more with coarser recordings": padding["threshold"][wide] > padding["threshold"][4] > 0})
 
 # %% [markdown]
-# With recordings far apart a threshold pays ⟦threshold_waste:.0f⟧ % for nothing. The lagged budget fills the same places with drafts. What
-# its lag costs shows on the right, where the spacing is one.
+# With recordings far apart, ⟦threshold_waste:.0f⟧ % of a threshold's passes are padding. Algorithm 1
+# pads as well: it decides by the convex view (lesson 10), which smooths the sizes away. The lagged budget fills the same
+# places with drafts. What its lag costs shows on the right, where the spacing is one.
 #
 # ## Calibration that lives
 #
 # A scheduler believes its head. Lesson 09 calibrated it once, on one mix of prompts; then the service runs for months. We plant two
-# accidents. The traffic drifts from math to chat. Then a new version of the target meets the old draft, and the head is twice as sure as it
-# should be: its logits double.
+# accidents. The traffic drifts from math to chat. Then an update scales the head's output by mistake, and the head is twice as sure as it
+# should be: its logits double. (We plant the doubling alone: target and drafts stay as they were.)
 #
 # `OnlineSTS` keeps a window of the newest blocks that were verified whole. Every few blocks it asks lesson 09's question, whether a
 # fresh fit would do better, and if so takes it.
@@ -350,7 +355,9 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
 # %% [markdown]
 # The two changes look opposite. When the *traffic* drifts, a round brings fewer tokens, and the old calibration, fitted to all domains,
 # holds: the head reads the text and says by itself that chat is harder. When the *head* goes wrong, tokens per round tell nothing, and the
-# ECE jumps. (Where the blue curve bulges, its last fit was to the traffic before.) So watch both series, by domain. A third thing ages, SPS,
+# ECE jumps. (Where the blue curve bulges, its last fit was to the traffic before. A fit can
+# also raise it a little: the window is small, and ECE is measured on other prompts.)
+# So watch both series, by domain. A third thing ages, SPS,
 # with drivers and kernels: profile it anew when the software changes.
 #
 # **Who may teach the window?** Blocks verified whole, *by lot*. Those that the scheduler itself verified whole are the ones that the head
@@ -403,17 +410,18 @@ ours, theirs = rising("dspark", "lagged"), rising("mtp", "all")
 picture = figures.promises(ours, theirs, report["device"])
 
 # %% [markdown]
-# The paper's +51 and +661 % lie on **one curve**. They differ only in how near the promise is to MTP-1's reach, its speed for a user who is
+# The paper's +51 and +661 % lie on **one curve** (dashed, V4-Flash), its +52 and +406 % on another
+# (dotted, V4-Pro). The two gains of a curve differ only in how near the promise is to MTP-1's reach, its speed for a user who is
 # alone. There MTP-1 has hardly a user left; a bit further, the gain would be infinite. At equal throughput (right) the same servers differ
-# by a factor that stays small. Quote that one. Where traffic or memory keep a server below saturation, as in the paper's service, there is
-# nothing to trade: a faster answer frees its slot earlier, so speed for each *is* throughput for all.
+# by a factor that stays small. Quote that one. Where something other than arithmetic limits how
+# many requests are under way (memory, a cap), there is nothing to trade: throughput is that number times the speed of each.
 #
 # ### Exercise 3 · How many machines? (code)
 # *10 minutes · easy · core.*
 #
 # `curve` [n, 2] is the frontier of one machine, rows (speed of each user, throughput) by rising load.
 # `exercises.throughput_at(curve, promise)` is lesson 11's. How many machines give `users` users the promised speed? Return a whole number,
-# or `np.inf` where a machine does not give it to a single user.
+# or `np.inf` where a machine does not give it to a single user. A machine may serve a fraction of a user: it is a mean over time.
 #
 # <details><summary>Hint</summary>
 #
@@ -479,8 +487,9 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 
 # %% [markdown]
 # On a full server, drafting in vain leaves ⟦vain:.2f⟧ of plain decoding's throughput. The rule behind all cases is one line: **speculate
-# while $\tau > (T_\text{draft} + T_\text{verify}) / T_\text{plain}$, measured at your load.** The table's last column is its right side under
-# light load. [Which drafter, and when not to](which_drafter.md) is the page to keep: a decision table, and what vLLM and SGLang call each thing.
+# while $\tau > (T_\text{draft} + T_\text{verify}) / T_\text{plain}$, measured at your load.** The table's last column is its right side for
+# Qwen3-4B under light load; in this lab a draft costs more beside its small target, as the first printed line shows.
+# [Which drafter, and when not to](which_drafter.md) is the page to keep: a decision table, and what vLLM and SGLang call each thing.
 #
 # ### Exercise 4 · Five services (think)
 # *10 minutes · medium · core.*
@@ -491,7 +500,8 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 #
 # <details><summary>Answer</summary>
 #
-# (a) Leave it: the prompt is the time. (b) Speculate, whole blocks; measure $\tau$. (c) Leave it, if the pass is at its arithmetic limit:
+# (a) Leave it: the answer is one token, and the prompt's pass gives it. (Above, two tokens gain because our prompts are short.)
+# (b) Speculate, whole blocks; measure $\tau$. (c) Leave it, if the pass is at its arithmetic limit:
 # measure the time of a pass with one token more per request. Where memory, not arithmetic, fills first, it may still pay. (d)
 # Speculate with a scheduler: by night it verifies whole blocks, by day it cuts them; if by day it verifies hardly anything, gate, so that
 # nothing is drafted either. (e) Measure $\tau$ by domain against the base model's; nothing warns of it. Then fine-tune the draft on the
@@ -510,7 +520,7 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 #   without a stop lossless.
 # - A budget that knows the prepared sizes turns padding into drafts.
 # - Traffic may drift and a calibration hold; a head that goes wrong shows in its ECE alone. Doubt costs more than confidence.
-# - Ratios at a promise explode near a rival's reach; those at equal throughput are stable.
+# - Ratios at a promise explode near a rival's reach; those at equal throughput vary, and stay small.
 # - Not speculating must mean not drafting.
 #
 # **Next**: [14, the clinic](14_the_clinic.ipynb): drafters that run, answer correctly, and are slow.

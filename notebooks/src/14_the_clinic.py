@@ -80,7 +80,7 @@ for name, (value, error) in usual.items():
 # | first, later, last draft | accepted, given that all before were |
 # | own odds | the probability that the draft gave to its own drafts |
 # | promised − kept | drafts that the confidence promised, less those that were kept |
-# | scheduled · block's price | drafts that the scheduler would verify; what its list asks for a whole block, in prices of one token |
+# | scheduled · block's price | drafts that the scheduler would verify; what a whole block costs by its list, in passes of one token |
 # | drafts | drafts in a block |
 # | left at start · by a round | entries in the draft's cache that no committed token accounts for, when an answer begins and after each round |
 # | read per token | tokens that the draft reads for each one committed |
@@ -110,8 +110,8 @@ wandering.beside("the first round is healthy; then both get worse", "seen")
 # ### Exercise 1 · By round (code)
 # *8 minutes · easy · core.*
 #
-# The third panel is the most useful of all. `answers` holds, for each answer, the list of its rounds' accepted
-# drafts. Return the mean accepted drafts of round 1, 2, and so on. Answers have different numbers of rounds.
+# The third panel is the most useful of all. `answers` holds a list for each answer: how many drafts each of
+# its rounds accepted. Return the mean of round 1, of round 2, and so on, as a list. Answers have different numbers of rounds.
 #
 # <details><summary>Hint</summary>
 #
@@ -169,7 +169,8 @@ picture = figures.ward_table({f"bed {bed}": shown for bed, shown in found.items(
 print("They may have:", ", ".join(patients.CAUSES))
 
 # %% [markdown]
-# Read it line by line; an empty field had too few rounds to say anything. First ask **whether drafts are bad at all**. In some beds they
+# Read it line by line: blue is below healthy, yellow above, darker further away;
+# an empty field had too few rounds to say anything. First ask **whether drafts are bad at all**. In some beds they
 # are healthy, and the time is lost elsewhere. Where they are bad: from the first round on, or from some round on? From the first draft
 # on, or only later ones? In a table of this size chance colours a cell now and then, so do not build on a single pale one.
 #
@@ -189,7 +190,7 @@ print("They may have:", ", ".join(patients.CAUSES))
 # | block kept · refused kept | the whole drafted block, or the features of refused drafts, stay in the draft's cache |
 # | leak between requests | a request inherits the draft's cache of the one before |
 # | reads all again | the draft's cache is thrown away after each round and computed anew |
-# | another draft's calibration | the confidence is divided by temperatures that were fitted to a head that was too sure |
+# | another draft's calibration | the confidence's logits are divided by temperatures that were fitted to a head that was too sure |
 # | stale price list | the list was measured on a full server |
 # | bonus lost | a whole accepted block earns no further token: its last draft is handed out in the bonus's place |
 # | 16-bit draws | drafts are looked up in a running sum kept in 16 bits, and accepted by exact probabilities |
@@ -214,7 +215,7 @@ panel = widgets.explore(bedside, bed=widgets.menu("bed", list(beds)))
 # - **anchor**: another newest token. The block must change.
 # - **newest features**: blank the last token's hidden states. The block must change.
 # - **head**: keep the hidden states, and put another token before the first slot. Its logits must change.
-# - **place**: hold greedy drafts against the target's own text, at their place and one further on. They must fit at their own.
+# - **place**: hold greedy drafts against the target's own text, at their place and one further on. More must fit at their own.
 # - **memory**: read a text at once, or in two pieces with a block drafted in between. The next block must *not* change.
 #
 # ### Exercise 2 · The memory test (code)
@@ -288,7 +289,8 @@ claims({"the healthy one passes all tests": all(right for _, right in tested["he
 #
 # On a real vocabulary one can only draw and count, and **a test that finds nothing says nothing, unless it would have found something.** So
 # first ask how much it would find. After a place where the target hesitates, let $p$ be its distribution and $p'$ what a suspected mistake
-# would give. In $n$ draws a wrong decoder's chi-square is larger than a right one's by, on average,
+# would give. Chi-square is the sum over tokens of (counted − expected)² / expected. In $n$ draws a wrong decoder's is larger than a
+# right one's by, on average, about
 #
 # $$n \sum_x \frac{(p'(x) - p(x))^2}{p(x)}.$$
 #
@@ -374,7 +376,7 @@ claims({"the healthy drafter passes": chance["healthy"] > 0.001,
 # 2. **Memory.** Anything left at the start, left by a round, or read too often?
 # 3. **Drafts healthy?** Then look at what is decided about them: promised, scheduled, price, last draft.
 # 4. **What is read?** Our five tests read the usual prompt. If all pass and yet next to nothing is accepted, this service reads another
-#    one: print it.
+#    one: print it, `lab.tokenizer.decode(beds[bed].service(healthy).encode("Hello")[0])`.
 # 5. **All low, always**: the five tests. What they clear, cross off.
 # 6. **What is left?** Look where in the block drafts are lost, and how sure the draft is of them. It is the cause that is left, or one that
 #    nobody has listed.
@@ -383,17 +385,20 @@ claims({"the healthy drafter passes": chance["healthy"] > 0.001,
 # *25 minutes · medium · core. If you do only one, do this.*
 #
 # For each bed the cause, and the column of the chart or the test that tells it from its neighbours: `"anchor"`, `"newest features"`,
-# `"head"`, `"one place on"`, `"memory"`, or a column's name, as in `("bonus lost", "last draft")`. The checker says how many are right, and of the
-# first wrong one what it would have shown. Ten is good.
+# `"head"`, `"one place on"` (the test *place*), `"memory"`, or a column's name, as in `("bonus lost", "last draft")`. Copy column names
+# from the printed chart: the minus in `promised − kept` is no hyphen. The checker says how many are right, and what the cause that you
+# named in the first wrong bed would have shown. Ten is good.
 #
 # <details><summary>Hint for beds in which all drafts are healthy</summary>
 #
-# Compare them with the healthy line column by column. Each differs in one or two places, and there it differs much.
+# Compare them with the healthy line column by column. Each differs in a few places, and one of them names
+# the cause. A bed counts here, too, if a single position of its blocks is bad.
 #
 # </details>
 # <details><summary>Hint for beds in which all drafts are bad</summary>
 #
-# Which of the five tests fails? If none does: points 4 and 6. What neither explains must be computed wrongly.
+# Which of the five tests fails? If none does: points 4 and 6. What neither explains must be computed wrongly. Do two beds fail
+# the same test? Ask which cause would spoil later drafts as well; the other bed looks almost healthy, and only the test betrays it.
 #
 # </details>
 
@@ -510,7 +515,8 @@ claims({"the judge finds the patient": not verdict.right})
 # ## Recap
 # - A drafter fails in silence: the text stays right, and the time goes. So know your healthy numbers: τ by domain, acceptance by position,
 #   what is promised, scheduled and remembered.
-# - Ask when, where in the block, and only then why. A mistake of memory spares the first round.
+# - Ask when, where in the block, and only then why. What a round leaves behind spares the first round; what
+#   a request leaves behind spares the first request.
 # - The best tests need no reference: change what must matter, or what must not.
 # - Before a test acquits, compute what it would have found.
 # - What hides from every chart is found beside a reference.
