@@ -180,6 +180,15 @@ def test_filled_is_ours_and_hollow_the_papers(made):
     assert [list(line.get_ydata()) for line in hollow] == [paper.conditional_acceptance("dspark", "math")]
 
 
+@pytest.mark.parametrize("draw", [paper_figures.figure_3, paper_figures.figure_4])
+def test_panels_that_share_an_axis_hide_no_point(draw):
+    """Of what is recorded: a limit that is set after the first panel has drawn cuts the others off."""
+    for axes in draw().axes:
+        low, high = axes.get_ylim()
+        heights = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines])
+        assert low <= np.nanmin(heights) and np.nanmax(heights) <= high
+
+
 def test_gains_stand_in_figure_4(made):
     below = paper_figures.figure_4().axes[3]
     ends = [round(line.get_ydata()[-1], 1) for line in below.lines if line.get_marker() == "o"]

@@ -18,8 +18,7 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
         here, there = ours[second][domain].value / ours[first][domain].value, paper[second][domain] / paper[first][domain]
         axes.set_title(f"{domain}: {drafter_style(second)['label']} {here - 1:+.1%}\n(paper {there - 1:+.0%})", fontsize=10)
         axes.set(xticks=range(len(ours)), xticklabels=[drafter_style(name)["label"] for name in ours], xlim=(-0.5, len(ours) - 0.5))
-    panels[0].set_ylim(bottom=1)  # of all panels, which share it: not before each has drawn
-    panels[0].set_ylabel("accepted length (tokens per round;\nplain decoding has 1)")
+    panels[0].set(ylabel="accepted length (tokens per round;\nplain decoding has 1)", ylim=(1, None))
     fig.suptitle(f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)\n"
                  "other targets and texts: compare gains, not heights", fontsize=8.5, color=BLACK)
     return fig

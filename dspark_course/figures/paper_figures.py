@@ -111,12 +111,12 @@ def figure_3():
         axes.plot(full, theirs, **hollow(style, "none"))
         axes.axhline(rival.value, color=style["color"], linewidth=1)
         axes.axhline(theirs, color=style["color"], linewidth=1, linestyle="--")
-        axes.set(xlabel=f"layers (full: {full} here, {PAPER_FULL_DEPTH} there)", xticks=list(depths), ylim=(1, None))
+        axes.set(xlabel=f"layers (full: {full} here, {PAPER_FULL_DEPTH} there)", xticks=list(depths))
         axes.set_xticklabels(["full" if n == full else f"{n}" for n in depths])
         shallow = our_results.gains(depths[2], dflash)[domain].value
         there = paper.by_depth("dspark", 2)[domain] / theirs - 1
         axes.set_title(f"{domain}: 2 layers {shallow:+.0%} on DFlash (paper {there:+.0%})", fontsize=10)
-    panels[0].set_ylabel("accepted length (tokens per round)")
+    panels[0].set(ylabel="accepted length (tokens per round)", ylim=(1, None))
     measured_on(panels[-1], our_results.measured(dflash)["device"])
     legend_below(fig, panels[0])
     return fig
@@ -133,9 +133,9 @@ def figure_4():
             draw_estimates(axes, np.array(studies.LENGTHS) + shift, ours, style)
             axes.plot(np.array(list(theirs)) + shift, theirs.values(), **hollow(style))
         _draw_gains(below, domain)
-        axes.set(title=domain, ylim=(1, None))
+        axes.set_title(domain)
         below.set(xlabel=DRAFT_LENGTH, xticks=studies.LENGTHS)
-    panels[0].set_ylabel("accepted length\n(tokens per round)")
+    panels[0].set(ylabel="accepted length\n(tokens per round)", ylim=(1, None))
     gains[0].set_ylabel("DSpark over DFlash (%)")
     grows = [domain for domain in DOMAINS if quantities.gain_growth((domain,), 8, 16).value > 0]
     fig.suptitle(f"From draft length 8 to 16 the gain over DFlash grows on {', '.join(grows) or 'no domain'}", fontsize=11)
