@@ -268,7 +268,7 @@ def forked(lab):
 
 
 def test_the_first_drafted_token_is_drawn_from_the_tiny_target(forked):
-    """The first 2,400 requests of set 0, of which a third begins with the anchor; exact draws fail with a chance of FALSE_ALARM, one in a thousand."""
+    """The first 2,400 requests of set 0; a third begins with the anchor. Exact draws fail with a chance of FALSE_ALARM, one in a thousand."""
     counts, probs = second_tokens(*forked, 2_400, first_seed(0))
     assert counts.sum() > 700 and (probs > 0.01).sum() >= 3
     assert chi_square(counts, probs) > FALSE_ALARM

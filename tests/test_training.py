@@ -690,7 +690,7 @@ def test_every_recipe_is_one(name):
 def test_a_digest_is_of_what_a_recipe_says_and_not_of_how():
     base = recipes.load_recipe("tiny-dspark")
     digest = DraftRecipe.of(base).digest
-    assert DraftRecipe.of({**dict(reversed(base.items())), "patience": None}).digest == digest
+    assert DraftRecipe.of({**dict(reversed(base.items())), "initial": None}).digest == digest
     assert DraftRecipe.of({**base, "loss": {**base["loss"], "l1": 0.8}}).digest != digest
 
 

@@ -89,7 +89,7 @@ def judge_policy(module, seed: int) -> list[Finding]:
 # A new head.
 
 RANK, UPDATES, BATCH = 32, 400, 64
-BLOCKS = {"to learn from": 12, "to be judged by": 6}  # answers in each domain
+BLOCKS = {"to learn from": 24, "to be judged by": 6}  # answers in each domain
 EVERY = 5  # committed tokens between two anchors
 
 
