@@ -86,7 +86,7 @@ def test_a_policy_takes_it_for_a_cost_table():
     assert reached == pytest.approx(float(best))
 
 
-LARGEST_ERROR = 0.15  # of the sum on the steps of the recorded engine: 12.9 % of the five turns recorded of the new models (0.12 for ten turns before)
+LARGEST_ERROR = 0.15  # of the sum on the steps of the recorded engine: 12.9 % of the five turns of the new models (0.12 for ten turns)
 
 
 def test_the_sum_is_near_the_steps_of_the_recorded_engine():
