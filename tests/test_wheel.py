@@ -19,7 +19,7 @@ from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import DATA, ROOT
 
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "dspark_lite", "dspark_course", *DATA.values())
-TINY_DRAFT = DRAFT | {"name": "mini", "extends": "tiny-dspark", "data": DRAFT["data"] | {"held_out": 0},
+TINY_DRAFT = DRAFT | {"name": "mini", "extends": "tiny-dspark", "patience": None, "data": DRAFT["data"] | {"held_out": 0},
                        "config": DRAFT["config"] | {"mask_token_id": 0}}
 
 
