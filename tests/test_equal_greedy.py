@@ -54,7 +54,7 @@ def test_greedy_answers_equal_plain_decoding(lab, plain, name, domain):
         assert ours == wanted, f"{name} on {text!r}: " + gap_where_they_part(lab, text, ours, wanted)
 
 
-def test_answers_differ_and_end_with_a_stop_token(lab, plain):
+def test_answers_differ_and_some_end_with_a_stop_token(lab, plain):
     answers = [tokens for texts in plain.values() for tokens in texts]
     assert len({tuple(tokens) for tokens in answers}) > len(answers) // 2
     assert len(answers) / 4 < sum(tokens[-1] in lab.stop_token_ids for tokens in answers), "the others are cut at the lab's length"

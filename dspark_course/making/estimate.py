@@ -196,7 +196,8 @@ def training_seconds(recipe: dict, config: dict, step: UpdateCost, speed: Speed,
     """
     samples, tokens = sample_count(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
     reading = default_dtype(device).itemsize * step.target / speed.memory
-    together = min(most := most_at_once(device), recipe["data"].get("chunk", most))
+    most = most_at_once(device)
+    together = min(most, recipe["data"].get("chunk", most))
     decoding = math.ceil(samples / together) * recipe["data"]["max_new_tokens"]  # steps of so many answers each
     answers = decoding * (reading + LAYER_SECONDS * config["num_hidden_layers"])
     read = update_count(recipe) * recipe["batch"] if online(recipe) else samples

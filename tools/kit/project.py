@@ -150,7 +150,7 @@ def trained(head, blocks: Blocks, seed: int):
 
 
 def judge_head(module, seed: int) -> list[Finding]:
-    """Lossless in a toy drafter, and after a short training on a frozen DFlash better than none and near the Markov head."""
+    """Lossless in a toy drafter, and after a short training on a frozen DFlash better than none, with a part of the Markov head's gain."""
     target, drafters = toy_models()
     toy = drafters["dspark"]
     torch.manual_seed(seed)
