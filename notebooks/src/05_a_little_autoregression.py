@@ -448,7 +448,8 @@ picture = lesson_04.falling_acceptance(by_position)
 # %% tags=["claim"]
 chat = {name: [estimate.value for estimate in estimates if estimate is not None] for name, estimates in by_position["chat"].items()}
 claims({"on chat DSpark keeps more than DFlash from the second position on": all(
-    ours > theirs for ours, theirs in zip(chat["dspark"][1:], chat["dflash"][1:]))})
+    ours > theirs for ours, theirs in zip(chat["dspark"][1:], chat["dflash"][1:])),
+        "at the first position DSpark is higher in every domain": all(found["dspark"][0].low > found["dflash"][0].high for found in by_position.values())})
 
 # %% [markdown]
 # On chat DFlash's line falls, as in lesson 04. DSpark's stays above it from the second position on, where each draft
