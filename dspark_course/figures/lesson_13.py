@@ -183,7 +183,7 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
     left.minorticks_off()
     left.set_title("At an equal promise the ratio explodes", fontsize=10)
     right.set(xlabel="throughput, % of MTP-1's highest", ylabel="times MTP-1's speed per user", ylim=(0.9, None))
-    right.set_title("at equal throughput it stays small", fontsize=10)
+    right.set_title("at equal throughput it does not", fontsize=10)
     fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     measured_on(right, device)
     return fig

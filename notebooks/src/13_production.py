@@ -382,17 +382,19 @@ busiest = loads[-1]
 by_head = throughput_by_head(busiest)
 picture = figures.wrong_heads(by_head, busiest, report["device"])
 guess.beside(", ".join(f"{name}: {value.value:.3f}" for name, value in by_head.items()), "model")
-glue(doubtful=by_head["3 nats too doubtful"].value)
+glue(doubtful=by_head["3 nats too doubtful"].value, calibrated=by_head["as calibrated"].value)
 
 # %% tags=["claim"]
 right, sure, doubtful = (by_head[name] for name in ("as calibrated", "4 times as sure", "3 nats too doubtful"))
 claims({"doubt costs far more than being 4 times as sure": right.value - doubtful.value > 5 * abs(right.value - sure.value),
-        "doubt ends below whole blocks": doubtful.high < 1})
+        "doubt ends below whole blocks": doubtful.high < 1,
+        "on the full server the calibrated head does not beat whole blocks": right.low < 1})
 
 # %% [markdown]
 # Being four times as sure costs next to nothing: confidences move away from one half, and what was likelier than not stays so. However sure
-# a head is, the worst that it can ask for is the whole block, which is 1 here: the scheduler's gain is lost, and no more. Doubt has no such
-# floor. It throws away drafts that were right and paid for, and ends *below* whole blocks, at ⟦doubtful:.2f⟧. **Fear the doubtful head**,
+# a head is, the worst that it can ask for is the whole block, which is 1 here: no more is lost than the scheduler had gained. (On this
+# engine it gains nothing, as in lesson 11: the calibrated head stands at ⟦calibrated:.2f⟧, and a surer one comes nearer to whole blocks.)
+# Doubt has no such floor. It throws away drafts that were right and paid for, and ends *below* whole blocks, at ⟦doubtful:.2f⟧. **Fear the doubtful head**,
 # which no report of wasted tokens shows.
 #
 # ## The price of a promise
@@ -413,7 +415,7 @@ picture = figures.promises(ours, theirs, report["device"])
 # The paper's +51 and +661 % lie on **one curve** (dashed, V4-Flash), its +52 and +406 % on another
 # (dotted, V4-Pro). The two gains of a curve differ only in how near the promise is to MTP-1's reach, its speed for a user who is
 # alone. There MTP-1 has hardly a user left; a bit further, the gain would be infinite. At equal throughput (right) the same servers differ
-# by a factor that stays small. Quote that one. Where something other than arithmetic limits how
+# by a factor that never explodes. Quote that one. Where something other than arithmetic limits how
 # many requests are under way (memory, a cap), there is nothing to trade: throughput is that number times the speed of each.
 #
 # ### Exercise 3 · How many machines? (code)
@@ -520,7 +522,7 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 #   without a stop lossless.
 # - A budget that knows the prepared sizes turns padding into drafts.
 # - Traffic may drift and a calibration hold; a head that goes wrong shows in its ECE alone. Doubt costs more than confidence.
-# - Ratios at a promise explode near a rival's reach; those at equal throughput vary, and stay small.
+# - Ratios at a promise explode near a rival's reach; those at equal throughput do not.
 # - Not speculating must mean not drafting.
 #
 # **Next**: [14, the clinic](14_the_clinic.ipynb): drafters that run, answer correctly, and are slow.
