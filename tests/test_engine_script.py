@@ -25,10 +25,10 @@ def test_counters_are_read_from_the_metrics():
 
 
 def test_a_server_is_told_its_drafter_and_its_cache():
-    run = {"drafter": "dspark", "prefix_cache": False, "at_once": 1, "processes": 2}
+    run = {"drafter": "dspark", "prefix_cache": False, "at_once": 1}
     words = engine.command("python", run, "folder", 8000)
     assert json.loads(words[words.index("--speculative-config") + 1]) == {"method": "dspark", "model": "folder", "num_speculative_tokens": 7}
-    assert "--no-enable-prefix-caching" in words and words[words.index("--tensor-parallel-size") + 1] == 2
+    assert "--no-enable-prefix-caching" in words
     assert "--speculative-config" not in engine.command("python", {**run, "prefix_cache": True}, None, 8000)
     assert {run["drafter"] for run in engine.settings()} == set(engine.DRAFTERS)
 
@@ -38,11 +38,6 @@ class Ended:
 
     def poll(self):
         return 1
-
-
-def test_processes_of_one_server_have_a_core_each_and_compile_nothing(monkeypatch):
-    monkeypatch.setattr(engine.os, "sched_getaffinity", lambda _: {3, 1, 2}, raising=False)
-    assert engine.apart(1) == {} and engine.apart(2) == {"VLLM_CPU_OMP_THREADS_BIND": "1|2", "TORCHDYNAMO_DISABLE": "1"}
 
 
 def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path):
@@ -56,11 +51,11 @@ def test_a_server_that_breaks_down_later_is_told_with_its_first_error(tmp_path, 
     def measure(*_):
         raise subprocess.CalledProcessError(1, "client", stderr="APIError: see the log")
 
-    run = {"drafter": "dspark", "prefix_cache": True, "at_once": 1, "processes": 2}
+    run = {"drafter": "dspark", "prefix_cache": True, "at_once": 1}
     monkeypatch.setattr(engine, "SCRATCH", tmp_path)
     monkeypatch.setattr(engine, "measure", measure)
     said = ["(pid 1) WARNING may cause errors like `OSError: too many`", "ready", "InductorError: no driver", "EngineDeadError: it ended"]
-    (tmp_path / "dspark-True-1-2.log").write_text("\n".join(said))
+    (tmp_path / "dspark-True-1.log").write_text("\n".join(said))
     row = engine.tried(run, [], 1, ([], {}))
     assert row == {**run, "not_run": "the server started and broke down at a request (InductorError: no driver)"}
-    assert engine.line(row).endswith("tensor parallel 2: not run: the server started and broke down at a request (InductorError: no driver)")
+    assert engine.line(row).endswith("1 at once: not run: the server started and broke down at a request (InductorError: no driver)")

@@ -66,7 +66,7 @@ def test_a_drafter_one_token_short_is_told_apart(monkeypatch):
 
 ASKED = {"stop": [9], "drafters": {"plain": None, "dspark": "folder"},
          "answers": {"plain": [{"tokens": [1, 2, 9], "accepted": []}],
-                     "dspark": [{"tokens": [1, 2, 9], "accepted": [2, 0, 1], "committed": [3, 1, 1]}]}}
+                     "dspark": [{"tokens": [1, 2, 9], "proposed": [7, 7, 1], "accepted": [2, 0, 1], "committed": [3, 1, 1]}]}}
 
 
 def lines(**answers):
@@ -80,6 +80,7 @@ def test_an_engine_is_compared_text_by_text_and_round_by_round():
     assert lines(dspark=[{"tokens": [1, 3], "accepted": [2, 0, 1]}]) == [("dspark, greedy texts", 0, 1), ("dspark, accepted drafts by round", 3, 3)]
     assert lines(dspark=[{"tokens": [1, 2], "accepted": [2, 1]}])[1] == ("dspark, accepted drafts by round", 1, 3)
     assert lines(dspark=[{"tokens": [1, 2], "committed": [3, 1, 1]}])[1] == ("dspark, tokens committed by round", 3, 3)
+    assert lines(dspark=[{"tokens": [1, 2], "accepted": [2, 0, 5]}])[1][1] == 3  # our last block has room for one draft
     assert lines(dspark=[{"tokens": [1, 2], "committed": [3, 2]}])[1] == ("dspark, tokens committed by round", 1, 3)
 
 

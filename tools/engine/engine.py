@@ -8,7 +8,6 @@ build/engine.
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -33,26 +32,18 @@ BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 def settings():
     """The servers that are started: every drafter with and without prefix cache, and DSpark with several requests at once."""
-    runs = [{"drafter": name, "prefix_cache": cache, "at_once": 1, "processes": 1} for name in DRAFTERS for cache in (True, False)]
-    return [*runs, {"drafter": "dspark", "prefix_cache": True, "at_once": 4, "processes": 1},
-            {"drafter": "dspark", "prefix_cache": True, "at_once": 1, "processes": 2}]
+    runs = [{"drafter": name, "prefix_cache": cache, "at_once": 1} for name in DRAFTERS for cache in (True, False)]
+    return [*runs, {"drafter": "dspark", "prefix_cache": True, "at_once": 4}]
 
 
 def command(python, run, folder, port):
     """The words that start a server."""
     words = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port, "--model", EMBEDDED / "tiny-target",
              "--served-model-name", "tiny-target", "--dtype", "float32", "--enforce-eager", "--max-model-len", 512, "--max-num-seqs", 8,
-             "--tensor-parallel-size", run["processes"], "--enable-prefix-caching" if run["prefix_cache"] else "--no-enable-prefix-caching"]
+             "--enable-prefix-caching" if run["prefix_cache"] else "--no-enable-prefix-caching"]
     if folder:
         words += ["--speculative-config", json.dumps({"method": "dspark", "model": str(folder), "num_speculative_tokens": 7})]
     return words
-
-
-def apart(processes):
-    """The variables of several processes: a core for each, where vLLM by itself wants a node of memory, and nothing compiled, since
-    the compiler asks Triton for more than its interpreter has."""
-    cores = "|".join(map(str, sorted(os.sched_getaffinity(0))[:processes]))
-    return {"VLLM_CPU_OMP_THREADS_BIND": cores, "TORCHDYNAMO_DISABLE": "1"} if processes > 1 else {}
 
 
 def counted(text, positions=7):
@@ -86,7 +77,7 @@ def measure(run, prompts, max_new_tokens, texts, own):
     if run["drafter"] == "dflash":
         folder = exported("dflash", "vllm", SCRATCH)
     cases, answers = SCRATCH / "cases.json", SCRATCH / "answers.json"
-    variables = environments.vllm_variables(**apart(run["processes"]))
+    variables = environments.vllm_variables()
     with serving(lambda port: command(python, run, folder, port), log, variables) as address:
         cases.write_text(json.dumps({"url": f"{address}/v1", "model": "tiny-target", "prompts": prompts, "max_new_tokens": max_new_tokens,
                                      "at_once": run["at_once"]}))
@@ -99,7 +90,7 @@ def measure(run, prompts, max_new_tokens, texts, own):
 
 def line(row):
     """A row for a reader."""
-    how = f"prefix cache {'on' if row['prefix_cache'] else 'off'}, {row['at_once']} at once, tensor parallel {row['processes']}"
+    how = f"prefix cache {'on' if row['prefix_cache'] else 'off'}, {row['at_once']} at once"
     if "not_run" in row:
         return f"{row['drafter']:7} {how}: not run: {row['not_run']}"
     counts = f", rounds {row['vllm']['rounds']} and {row['generate']['rounds']}, accepted {row['vllm']['accepted']} and " \

@@ -79,7 +79,7 @@ def weights_folder(size):
 
 def models(size, dtype, names):
     """The target and drafters {name: drafter} of these shapes with random weights."""
-    folder = weights_folder(size)
+    folder = weights_folder(size).relative_to(ROOT)  # a name of which results may tell; every part runs in ROOT
     random_models(folder, size.shapes, ["target", *names], device())
     target = load_target(str(folder / "target"), device=device(), dtype=getattr(torch, dtype))
     return target, {name: load_drafter(str(folder / name), target) for name in names}

@@ -39,14 +39,14 @@ def loaded(lab):
 
 
 def ours(lab, max_new_tokens, drafters):
-    """What is asked of the engines, with our own answers by drafter: tokens, and by round the accepted drafts and how many
-    tokens were committed; and the logits of the first block of the first prompt."""
+    """What is asked of the engines, with our own answers by drafter: tokens, and by round the proposed and accepted drafts and how
+    many tokens were committed; and the logits of the first block of the first prompt."""
     ids, answers = [lab.encode(prompt) for prompt in prompts_of(lab)], {}
     logits = {name: drafter and first_block(lab.target, drafter, ids[0]) for name, drafter in drafters.items()}
     for name, drafter in drafters.items():
         runs = [generate(lab.target, drafter, prompt, max_new_tokens=max_new_tokens) for prompt in ids]
-        answers[name] = [{"tokens": run.token_ids, "accepted": [r.accepted for r in run.rounds],
-                          "committed": [r.committed for r in run.rounds]} for run in runs]
+        answers[name] = [{"tokens": run.token_ids, **{field: [getattr(r, field) for r in run.rounds] for field in ("proposed", "accepted", "committed")}}
+                         for run in runs]
     return {"target": str(EMBEDDED / "tiny-target"), "drafters": {name: folder and str(EMBEDDED / folder) for name, folder in DRAFTERS.items()},
             "prompts": [prompt[0].tolist() for prompt in ids], "max_new_tokens": max_new_tokens, "stop": list(lab.stop_token_ids),
             "gamma": 7, "longest": 512, "answers": answers, "logits": logits}
@@ -69,12 +69,19 @@ def compared(judge, asked, found):
         told = {"greedy texts": [one == other for one, other in zip(*texts, strict=True)]}
         if asked["drafters"][name]:
             field, said = ("accepted", "accepted drafts") if "accepted" in theirs[0] else ("committed", "tokens committed")
-            told[f"{said} by round"] = [a == b for one, other in zip(own, theirs) for a, b in zip_longest(one[field], other[field])]
+            told[f"{said} by round"] = [agreed for one, other in zip(own, theirs) for agreed in by_round(one, other, field)]
         if found.get("logits", {}).get(name):
             told["logits of the first block"] = [far(*pair) < SAME for pair in zip(asked["logits"][name], found["logits"][name], strict=True)]
         rows += [{"judge": judge, "version": found["version"], "compared": f"{name}, {what}", "agreed": sum(agreed), "of": len(agreed)}
                  for what, agreed in told.items()]
     return rows
+
+
+def by_round(own, theirs, field):
+    """Whether each round of an answer is the same. Our last block ends where the answer must; what an engine counts beyond does not."""
+    beyond = 1 if field == "committed" else 0  # the target's own token is committed besides the drafts
+    room = [count + beyond for count in own["proposed"]]
+    return [None not in three and three[0] == min(three[1], three[2]) for three in zip_longest(own[field], theirs[field], room)]
 
 
 def far(own, theirs):
