@@ -56,7 +56,7 @@ picture = strip(("schedule", "verify"))
 # | ragged verification needs | a mask | new kernels for two parts of V4's attention |
 # | not public | – | its training data, its calibration, its cost table, its engine |
 #
-# `dspark_course/making/v4_drafter.py` has its parts in miniature, each on one screen. Now to what stands around it.
+# [The V4 draft in miniature](more/v4_drafter.ipynb) builds its parts, each on one screen, and trains them. Now to what stands around it.
 #
 # ## A gap that no algorithm sees
 #
@@ -515,7 +515,8 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 # > model of the engine, on recorded blocks. The drift is one stream of such blocks, its ECE measured on other prompts. The roofline is
 # > computed from data sheets.
 #
-# **More**: [trees and selectors](more/trees_and_selectors.ipynb), a drafted tree in one pass, and DFlash 2's head.
+# **More**: [trees and selectors](more/trees_and_selectors.ipynb), a drafted tree in one pass, and DFlash 2's head; [the V4 draft in
+# miniature](more/v4_drafter.ipynb).
 #
 # ## Recap
 # - Zero-overhead scheduling hides the host behind the device. It needs budgets that are two steps old, and those make even a search
