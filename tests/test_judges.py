@@ -196,6 +196,7 @@ def test_llama_cpps_log_tells_what_each_round_of_each_answer_committed():
             "id 0 | task 12 | accepted  2/ 7 draft tokens"]
     assert judge_llama_cpp.rounds_of("\n".join(said)) == [[8, 1], [3]]
     assert judge_llama_cpp.within(10, [8, 1]) == [8, 1] and judge_llama_cpp.within(10, [4, 8]) == [4, 5] and judge_llama_cpp.within(3, []) == []
+    assert judge_llama_cpp.within(10, [4, 4]) == [4, 4, 1]
 
 
 def test_llama_cpp_is_told_its_draft_and_to_compute_in_float32():

@@ -71,6 +71,9 @@ def rounds_of(log):
 
 
 def within(length, committed):
-    """What rounds committed of an answer of so many tokens, the first of which is no round's: the last round may have gone beyond."""
-    beyond = max(0, 1 + sum(committed) - length)
-    return [*committed[:-1], committed[-1] - beyond] if committed else []
+    """What rounds committed of an answer of so many tokens, the first of which is no round's: the last round may have gone beyond, and
+    where there is room for one token after it, that one comes of a pass without drafts, of which the log has no line."""
+    left = length - 1 - sum(committed)
+    if not committed:
+        return []
+    return [*committed, left] if left > 0 else [*committed[:-1], committed[-1] + left]
