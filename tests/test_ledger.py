@@ -200,7 +200,7 @@ def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(made):
         if entry.verdict == ledger.DOES_NOT:
             turned = any(margin.high < 0 for margin in entry.margins.values())
             number = ledger.noted()[entry.claim.says]
-            assert f"{'✗ the other way round' if turned else '? we cannot tell'}, note {number}" in texts
+            assert f"{'✗ does not hold' if turned else '? we cannot tell'}, note {number}" in texts
 
 
 def test_notes_are_numbered_as_the_figure_shows_their_claims(made):

@@ -57,7 +57,7 @@ check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0
    "[0, 0], as arrays: 6 tokens per round against 4, so 0.5 is right."))
 
 
-REPLICATES, OTHER_WAY, UNDECIDED = VERDICTS = ("replicates", "the other way round", "we cannot tell")
+REPLICATES, DOES_NOT_HOLD, UNDECIDED = VERDICTS = ("replicates", "does not hold", "we cannot tell")
 
 
 def place_among(answer):
@@ -67,7 +67,7 @@ def place_among(answer):
 
 def judged(holds, turned):
     """A verdict from whether the claim holds and whether it is turned round, both of the bounds [M, 2]."""
-    return lambda bounds: REPLICATES if holds(bounds) else OTHER_WAY if turned(bounds) else UNDECIDED
+    return lambda bounds: REPLICATES if holds(bounds) else DOES_NOT_HOLD if turned(bounds) else UNDECIDED
 
 
 def above(bounds):
@@ -102,21 +102,21 @@ check_verdict = Exercise(verdict, Step([(bounds,) for bounds in BOUNDS], {
         judged(lambda bounds: (bounds.mean(1) > 0).all(), lambda bounds: (bounds.mean(1) < 0).any()),
     "you judge by the upper end of a single margin; a claim holds where the lower ends of *all* its margins lie above zero.":
         judged(lambda bounds: (bounds[:, 1] > 0).any(), below),
-    "an interval that holds zero does not stop you: where another margin lies below zero, the claim is the other way round.":
-        lambda bounds: REPLICATES if above(bounds) else UNDECIDED if straddles(bounds) else OTHER_WAY,
+    "an interval that holds zero does not stop you: where another margin lies below zero, the claim does not hold.":
+        lambda bounds: REPLICATES if above(bounds) else UNDECIDED if straddles(bounds) else DOES_NOT_HOLD,
     "you judge by the upper end; above zero means the whole interval, so its lower end.":
         judged(lambda bounds: (bounds[:, 1] > 0).all(), below),
     "an interval that touches zero holds it: nothing but more than zero is above.":
         judged(lambda bounds: (bounds[:, 0] >= 0).all(), below),
     "an interval that ends at zero holds it: nothing but less than zero is below.":
         judged(above, lambda bounds: (bounds[:, 1] <= 0).any()),
-    "one margin below zero turns a claim round; not all of them have to be.":
+    "one margin below zero is enough for a claim not to hold; not all of them have to be.":
         judged(above, lambda bounds: (bounds[:, 1] < 0).all()),
-    "a margin is the other way round where its whole interval lies below zero, so its upper end; the lower end alone says little.":
+    "a margin lies below zero where its whole interval does, so its upper end; the lower end alone says little.":
         judged(above, lambda bounds: (bounds[:, 0] < 0).any()),
     "there are three verdicts: where no margin lies below zero and not all lie above, we cannot tell.":
         judged(above, lambda bounds: not above(bounds)),
-    "where a whole interval lies below zero the claim is the other way round; that we can tell.":
+    "where a whole interval lies below zero the claim does not hold; that we can tell.":
         judged(above, lambda bounds: False),
 }, 'try it on [[0.1, 0.2], [-0.1, 0.2]], an array: the second interval holds zero and none lies below, so "we cannot tell" is right.',
     read=place_among))

@@ -17,7 +17,7 @@ PANELS = {  # title: (what its margins are multiplied by, linear within, ticks),
 }
 PARTS = {"drafts": "Sections 4.2 to 4.3.2: drafts that are accepted longer", "confidence": "Section 4.3.3: confidence",
          "serving": "Section 5 and Appendix A: serving"}  # one of ledger.SECTIONS: its title
-VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ the other way round", RED),
+VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ does not hold", RED),
             ledger.UNTESTABLE: ("– not testable", GREY), ledger.MISSING: ("– not measured", GREY)}
 UNDECIDED = ("? we cannot tell", GREY)  # of a claim that does not replicate though no margin is the other way round
 KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, 95 % holds zero"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))

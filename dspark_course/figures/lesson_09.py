@@ -255,7 +255,7 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     here = replay(observations, said, least)
     fig, (left, right) = figure(2, width=4.3, height=3.1)
     left.stackplot(SWEPT, accepted, wasted, colors=[ACCEPTED, REJECTED], alpha=0.75,
-                   labels=[f"accepted, {here[0]:.2f} at {least:.2f}", f"wasted, {here[1]:.2f} at {least:.2f}"])
+                   labels=[f"committed, {here[0]:.2f} at {least:.2f}", f"wasted, {here[1]:.2f} at {least:.2f}"])
     left.set(xlabel="confidence threshold", ylabel="tokens per round", xlim=(0, SWEPT[-1]), ylim=(0, 1.25 * (accepted[0] + wasted[0])))
     left.set_title(f"{here[1] / sum(here):.0%} of what is verified is wasted", fontsize=10)
     left.legend(fontsize=8, loc="upper right")

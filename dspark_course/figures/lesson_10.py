@@ -36,7 +36,7 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
     axes.plot(table.batch_tokens.numpy(), table.steps_per_second.numpy(), color=BLACK, marker="o", markersize=3, linewidth=0.7,
               label="median: SPS(B)")
     axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
-    axes.set_title("The larger the batch, the fewer steps per second", fontsize=10)
+    axes.set_title("A larger batch takes longer", fontsize=10)
     axes.legend(fontsize=8)
     measured_on(axes, device)
     return fig
@@ -95,7 +95,7 @@ def by_hand(theta, names: list[str]):
     draw_theta(axes, theta)
     stop, top = stopping_place(theta), int(np.argmax(theta))
     mark(axes, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
-    mark(axes, top, theta[top], "retrospective", "highest of all")
+    mark(axes, top, theta[top], "retrospective", "the top")
     axes.set(xticks=range(len(theta)), xticklabels=["none", *(f"+ {name}" for name in names)],
              xlabel="admitted, highest survival first")
     axes.set_title(f"The stop gives up {theta[top] - theta[stop]:.1f} tokens/s" if theta[top] > theta[stop] else "The stop is the top", fontsize=10)
@@ -114,7 +114,7 @@ def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict
               va="top", fontsize=8)
     left.set(xticks=range(3), xlim=(-0.15, 2.15), xlabel="admitted tokens", ylabel=THETA, ylim=(0.7, 1.3))
     left.set_title("Only the third value knows what was drawn", fontsize=10)
-    right.set_title("Whoever goes there changes the output", fontsize=10)
+    right.set_title("Taking the top changes the output (bars: 99.9 %)", fontsize=10)
     left.legend(fontsize=8, loc="lower left")
     for x, (name, (share, low, high)) in enumerate(drawn.items()):
         right.hlines(exact[name], x - 0.3, x + 0.3, color=BLACK, label="exact" if x == 0 else None)

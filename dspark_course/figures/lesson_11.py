@@ -148,15 +148,16 @@ def step_times(costs: StepCosts, device: str):
     return fig
 
 
-def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, tuple[float, Estimate]], device: str):
-    """Throughput over plain decoding's, {load: {length: Estimate}}, and of the scheduler, {load: (mean length, Estimate)}: a panel
-    a load."""
+def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, tuple[float, Estimate]], rivals: dict[int, float], device: str):
+    """Throughput over plain decoding's, {load: {length: Estimate}}, of the scheduler, {load: (mean length, Estimate)}, and of MTP-1,
+    {load: ratio}: a panel a load."""
     fig, panels = figure(len(found) // 2 + 1, 2, width=2.2, height=2.0, sharex=True, sharey=True)
     for axes, (load, values) in zip(panels.flat, found.items()):
         draw_estimates(axes, list(values), list(values.values()), {**style("fixed"), "markersize": 4, "label": "one fixed length for all"})
         length, value = scheduled[load]
         draw_estimates(axes, [length], [value], {**style("algorithm1"), "linestyle": "", "label": "Algorithm 1, at its mean length"})
         axes.axhline(1, color=GREY, linewidth=1)
+        axes.axhline(rivals[load], color=BLACK, linewidth=1, linestyle="--", label="MTP-1, one draft")
         axes.set_title(f"{load} under way: highest at {max(values, key=lambda length: values[length].value)}", fontsize=9)
     for axes in panels.flat[len(found):]:
         axes.axis("off")  # room for the legend

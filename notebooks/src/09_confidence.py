@@ -5,7 +5,7 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=60 difficulty="medium"
+# %% [markdown] tags=["header"] minutes=70 difficulty="medium"
 # # 09 · Confidence
 #
 # **After this lesson you can**
@@ -58,8 +58,8 @@ picture = strip("schedule")
 # $h_k$ is the hidden state of slot $k$. $W_1[x_{k-1}]$ is the row that the sequential head looked up for the token **before**
 # (lesson 05). Both are there when the block has been drawn, so the forecast costs one product.
 #
-# $c_k$ speaks of token $k$ *if all before it survive*. The chance that the whole prefix survives is the product:
-# $a_k = c_1 c_2 \cdots c_k$.
+# Here $x_0$ is the anchor. $c_k$ is the chance that the target keeps a token drawn at slot $k$, whichever that turns out to be, *if all before
+# it survive*. The chance that the whole prefix survives is the product: $a_k = c_1 c_2 \cdots c_k$.
 #
 # ### Exercise 1 · Survival (code)
 # *10 minutes · easy · core. If you do only one, do this.*
@@ -100,7 +100,8 @@ done = exercises.check_survival(survival) and keep(survival)
 # %% [markdown]
 # One block of the lesson's drafter. The bars are what really holds: $1 - \text{TV}(p, q)$, the chance that the target keeps a
 # token drawn there (lesson 02). That is also what the head was trained to say
-# (equation 8). The diamonds are what it said.
+# (equation 8). The diamonds are what it said: a diamond high above its bar was too sure. Slots behind the first refusal have bars, too. Nobody
+# will read their drafts, and still each has a chance, given the tokens before it.
 
 # %%
 from dspark_lite.decoding.sampling import accept, draw, probabilities
@@ -144,15 +145,16 @@ moves = predict("We put another token at position 3. Which of the confidences c_
 other = proposal.tokens.clone()
 other[0, 2] = (other[0, 2] + 1) % target.vocab_size
 moved = dspark.confidence_logits(hidden, dspark.previous(anchor, other)).float().sigmoid() - proposal.confidence
-moves.beside("c_4: " + " ".join(f"{by:+.3f}" for by in moved[0].tolist()))
+moves.beside("c_1 to c_7 moved by " + " ".join(f"{by:+.3f}" for by in moved[0].tolist()))
 
 # %% tags=["claim"]
 claims({"only the confidence after the changed token moves": moved[0].abs().argmax().item() == 3
         and torch.cat([moved[0, :3], moved[0, 4:]]).abs().max() < 1e-3})
 
 # %% [markdown]
-# Only $c_4$. The head reads the token before and **never the one it judges**. Were that not so, let a drafter write "the" or "a" with
-# one half each, and cut whenever it wrote "a": then "a" would be offered only by the target and come out too rarely. A cut at place $k$
+# Only $c_4$. The head reads the token before and **never the one it judges**. Were that not so: let drafter and target both say "the" or "a"
+# with one half each, and cut whenever the draft is "a". "The" is then always kept, in one half of the cases. In the other half we cut, the
+# target draws afresh, and "a" comes out in half of those: one quarter in all, where it should be one half. A cut at place $k$
 # may look at $c_1, \dots, c_k$, which know the tokens before $k$ and not token $k$. This blindness is what makes cutting lossless.
 #
 # > **The same head, greedy?** Let $p = (0.51, 0.49)$ and $q = (0.49, 0.51)$. At temperature 1 a draft is kept in 98 % of the cases,
@@ -193,8 +195,9 @@ claims({"the mean of the products is larger, in every domain": all(
     expit(blocks.logits).mean(0).prod() < expit(blocks.logits).cumprod(1)[:, -1].mean() for blocks in recorded.values())})
 
 # %% [markdown]
-# Blocks differ as a whole: where one token is easy, so are its neighbours. The product of the means forgets that. So multiply
-# within a block, and average afterwards.
+# Blocks differ as a whole: where one token is easy, so are its neighbours. The product of the means forgets that and is too low. So multiply
+# within a block, and average afterwards. (Here the wrong formula can even lie nearer to what was observed, as the head is a little too sure:
+# two errors that happen to cancel.)
 #
 # ## Is it true?
 #
@@ -211,8 +214,8 @@ picture = figures.gaps(curve, drafts=3)
 # ### Exercise 2 · One number for the curve (code)
 # *10 minutes · easy · core.*
 #
-# The *expected calibration error* is the mean gap between forecast and outcome, over blocks and not over bins. Return the ECE of
-# bins given as arrays [m]: mean forecast, share that survived, number of blocks.
+# The *expected calibration error* is the mean gap between forecast and outcome over all blocks, each with the gap of its bin. Return the ECE
+# of bins given as arrays [m]: mean forecast, share that survived, number of blocks.
 #
 # <details><summary>Hint</summary>
 #
@@ -280,7 +283,7 @@ glue(error_100=100 * calibration.ece(said[shuffled[:100]], true[shuffled[:100]])
 
 # %% [markdown]
 # The same head has an ECE of ⟦error_100:.0f⟧ % on 100 blocks and of ⟦error_all:.1f⟧ % on all. An ECE means something only next to its
-# floor, and two ECEs can be compared only on equally many blocks.
+# floor, and small samples can be compared only with equally small ones. From ten thousand blocks on the floor is a few tenths of a percent.
 #
 # ## A head that is really wrong
 #
@@ -313,7 +316,9 @@ claims({"one temperature takes away more than half of the paper's error at posit
 
 # %% [markdown]
 # One number, ⟦paper_T:.1f⟧, takes the error from ⟦paper_before:.1f⟧ to ⟦paper_after:.1f⟧ %. (The paper had the single blocks, we have its bins; it
-# comes to 2.0.) A temperature above 1 pulls every forecast towards one half; at one position it cannot change an order, so nothing is lost.
+# comes to 2.0.) A temperature above 1 pulls every forecast towards one half: forecasts above it become more modest, those below it become worse, and
+# here few blocks lie there. So one number does not bring the error down to its floor. At one position it cannot change an order; in products of
+# several it can, a little. (To fit one number and judge it on the same 51,000 blocks flatters it by next to nothing.)
 #
 # Position 3 is a product of three confidences, and errors multiply. So the paper fits the temperatures **one after the other**
 # (sequential temperature scaling, STS): first the $T_1$ with the least ECE of $\sigma(z_1/T_1)$; with it fixed, the $T_2$ with the
@@ -356,7 +361,7 @@ done = exercises.check_sequential(sequential)
 
 # %% [markdown]
 # Does it find an error that we know? We double all logits of our own head, fit on half of the prompts, and judge on the other half:
-# whoever judges a fit on its own data praises chance.
+# with seven numbers and fewer blocks, a fit that is judged on its own data is praised for chance as well.
 
 # %%
 fit = sequential if done else exercises.sequential  # yours once it is right
@@ -374,8 +379,7 @@ claims({"the fit finds temperatures around 2 and takes away more than half of th
         1.5 < np.median(temperatures) < 2.7 and after < before / 2})
 
 # %% [markdown]
-# The temperatures lie around the 2 that we put in, the later ones more loosely, since fewer blocks come that
-# far; and the error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %.
+# The temperatures lie around the 2 that we put in; the head's own small errors and the steps of the grid are the rest. The error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %.
 #
 # ### Figure 6, theirs and ours
 #
@@ -396,8 +400,8 @@ paper_gain = 100 * np.mean([numbers["ece_before"] - numbers["ece_after"] for num
 sts = recorded_confidence.stored_sts()
 raw, mended = (np.mean(np.array(calibration.by_position(together.logits, together.accepted, chosen, figures.FIGURE_6_BINS)["ece"])[::2])
                for chosen in (None, sts.temperatures))
-print(f"gain in ECE, mean of positions 1, 3, 5, 7, in bins of 0.05: paper {paper_gain:.1f} points of 51,000 blocks, "
-      f"ours {100 * (raw - mended):.1f} points of {len(together.logits):,}")
+print(f"gain in ECE, mean of positions 1, 3, 5, 7, in bins of 0.05: paper {paper_gain:.1f} points (51,000 blocks), "
+      f"ours {100 * (raw - mended):.1f} points ({len(together.logits):,} blocks)")
 glue(paper_gain=paper_gain, our_gain=100 * (raw - mended))
 
 # %% tags=["claim"]
@@ -408,8 +412,9 @@ claims({"our head has less than a point to gain, the paper's several": 100 * (ra
 #
 # ## A threshold, and what it cannot know
 #
-# The simplest use: cut the block at the first $c_k$ below a threshold. Then fewer drafts are verified in vain, and the share of
-# verified tokens that are accepted rises. That is the paper's Figure 5.
+# The simplest use: cut the block at the first $c_k$ below a threshold. It looks at each token by itself, as the paper's Figure 5 does, raw and not
+# calibrated. Then fewer drafts are verified in vain, and the **rate** rises: of a round's tokens, accepted drafts with the target's own token
+# count as good, refused drafts as bad.
 
 # %%
 sweep = recorded_confidence.threshold_sweep()
@@ -422,7 +427,7 @@ claims({"the rate rises in every domain": all(rates[domain, highest]["rate"] > r
         "and every domain's rounds get shorter": all(rates[domain, highest]["accepted"] < rates[domain, 0.0]["accepted"] for domain in domains)})
 
 # %% [markdown]
-# The rate counts positions, and **one over the rate is the price of a token**: positions verified per token committed. By that
+# Good ones are committed, and each costs the target a place, so **one over the rate is the price of a token**: places per token committed. By that
 # price plain decoding is the best of all, with exactly 1.00. So the price is not the whole story: the grey line shows that rounds
 # get shorter, and each round costs a pass of the target. What decides is how long a pass lasts with so many tokens in it.
 
@@ -448,7 +453,8 @@ panel = widgets.explore(
     web=("threshold", lambda: web.threshold_costs(recorded, sts, table, most_requests)))
 
 # %% [markdown]
-# Move the number of requests that share a step, and watch the diamonds, the thresholds near the cheapest. **The best threshold is
+# The milliseconds come from how long a pass of this target takes by its size, measured once (lesson 10 makes that table). Move the number of
+# requests that share a step, and watch the diamonds, the thresholds near the cheapest. **The best threshold is
 # no property of the drafter.** Alone, a cut gains next to nothing; on a full machine it pays. A threshold knows neither the load
 # nor who else wants the place.
 #

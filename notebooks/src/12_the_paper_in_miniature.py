@@ -5,7 +5,7 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=60 difficulty="medium"
+# %% [markdown] tags=["header"] minutes=70 difficulty="medium"
 # # 12 · The paper in miniature
 #
 # You have built everything that the paper describes. Does it do here what the paper says that it does? This lesson puts the paper's tables and
@@ -120,7 +120,8 @@ assert np.allclose([low, high], [packaged.low, packaged.high])
 print(f"DSpark over DFlash on chat: {packaged.value:+.1%}, 95 % of the resamples between {low:+.1%} and {high:+.1%}")
 
 # %% [markdown]
-# This interval speaks of other *prompts*. Another seed in training would move the number, too; where we trained three, we redraw prompts and seeds.
+# This interval speaks of other *prompts*. Another seed in training would move the number, too. DSpark, DFlash and Eagle3 were trained with three
+# seeds each, and their rows of the ledger redraw prompts and seeds; so those numbers and intervals differ a little from Table 1's.
 #
 # ## A verdict
 #
@@ -131,7 +132,7 @@ print(f"DSpark over DFlash on chat: {packaged.value:+.1%}, 95 % of the resamples
 # *10 minutes · easy · core. If you do only one, do this.*
 #
 # `bounds` [M, 2] holds the lower and the upper end of the interval of each margin of a claim. Return `"replicates"` where all margins lie above zero,
-# `"the other way round"` where one lies below, and `"we cannot tell"` otherwise.
+# `"does not hold"` where one lies below, and `"we cannot tell"` otherwise.
 #
 # <details><summary>Hint</summary>
 #
@@ -152,7 +153,7 @@ def verdict(bounds):
     low, high = bounds.T
     if (low > 0).all():
         return "replicates"
-    return "the other way round" if (high < 0).any() else "we cannot tell"
+    return "does not hold" if (high < 0).any() else "we cannot tell"
 
 
 # %%
@@ -174,7 +175,8 @@ verdict = verdict if done else exercises.verdict
 # <details><summary>Answer</summary>
 #
 # One in forty with one margin: the interval must miss zero on the right side. With margins for three domains, whose prompts differ, one in forty cubed. So a claim that
-# replicates in three domains is no luck of the prompts. But the same rule is hard on true claims: each margin has to be told from zero, so
+# replicates in three domains is no luck of the prompts. (The other side is less safe: one margin in forty lies below zero by chance, and one is
+# enough, so three margins refute a claim by chance in 7 % of the cases.) But the same rule is hard on true claims: each margin has to be told from zero, so
 # where effects are small a claim with many margins fails first. That is why "we cannot tell" is not "refuted".
 #
 # </details>
@@ -183,7 +185,7 @@ verdict = verdict if done else exercises.verdict
 #
 # Most figures stood in earlier lessons. Two are left.
 #
-# **Depth** (Figure 3). In the paper two layers of DSpark accept longer than five of DFlash: a head is worth more than three layers. Do
+# **Depth** (Figure 3). In the paper two layers of DSpark accept longer than five of DFlash: head and losses are worth more than three layers. Do
 # two of our layers with a head beat a DFlash of full depth?
 
 # %%
@@ -198,7 +200,7 @@ picture = paper_figures.figure_4()
 
 # %% [markdown]
 # The head has its price: one small step per slot, so a round takes longer than DFlash's. Beside a pass of the paper's large target these steps are
-# nothing; beside ours they weigh more. Where an interval holds zero, the clock could not tell.
+# next to nothing. Beside a small target's they can weigh more.
 
 # %%
 picture = paper_figures.figure_4_latency()
@@ -206,8 +208,8 @@ picture = paper_figures.figure_4_latency()
 # %% [markdown]
 # ## The ledger
 #
-# Every claim of the paper that has a number in it is a row: an inequality with its margins, judged by your rule. A dagger marks an inequality that
-# this course drew up.
+# Every claim of the paper that numbers can judge is a row: an inequality with its margins, judged by your rule. Where the paper says something in
+# words alone, this course drew up the inequality; a dagger marks it.
 
 # %%
 holding = predict("Of 24 claims, one of which cannot be tested here: how many replicate?", ...)
@@ -224,15 +226,16 @@ untested = sum(not entry.margins for entry in ledger.entries())
 for outcome in exercises.VERDICTS:
     print(f"{counts[outcome]:3} {outcome}")
 print(f"{untested:3} cannot be tested here")
-holding.beside(f"{counts['replicates']}; {counts['the other way round']} come out the other way round, of {counts['we cannot tell']} we cannot tell")
-glue(replicate=counts["replicates"], turned=counts["the other way round"], undecided=counts["we cannot tell"], tested=sum(counts.values()))
+holding.beside(f"{counts['replicates']}; {counts['does not hold']} do not hold, {counts['we cannot tell']} we cannot tell")
+glue(replicate=counts["replicates"], turned=counts["does not hold"], undecided=counts["we cannot tell"], tested=sum(counts.values()))
 
 # %% [markdown]
-# **⟦replicate⟧ of ⟦tested⟧ replicate, ⟦turned⟧ come out the other way round, of ⟦undecided⟧ we cannot tell.** The first number alone says little: some claims could
+# **⟦replicate⟧ of ⟦tested⟧ replicate, ⟦turned⟧ do not hold here, ⟦undecided⟧ we cannot tell.** The first number alone says little: some claims could
 # hardly fail (that a confidence tells more than chance), others must hold in nine places at once. Look at the rows.
 #
-# A row has a line for each margin, ours filled with its interval, and hollow what the paper's own numbers give. Right of zero the claim holds. How far
-# right depends on target, text and training. (The axis is logarithmic away from zero.)
+# Read one row first. On the left is the claim in words. It has a line for each margin, named beside it: the dot with its interval is ours, the hollow
+# mark what the paper's own numbers give. Dots to the right of zero speak for the claim, one to the left against it, and on the far right stands the
+# verdict. How far right depends on target, text and training. (Away from zero the axis is logarithmic, so that 2 % and 200 % fit into one picture.)
 
 # %%
 from dspark_course.figures import ledger_forest
@@ -258,13 +261,20 @@ Markdown(ledger.notes(ledger.noted()[failed[0].says]))
 
 # %% [markdown]
 # Two kinds of experiments stand in such notes, and they are easily confused. One *takes the suspected cause away* and leaves the rest as it is: if a drafter seems to fail at
-# copying a name, tell it the name, and see whether the lag is gone. The other *varies something that goes along with it*: another domain, another text, another depth. The first
-# can convict or acquit. The second only says that the result can change, and not why. Of which kind is each line above? (All notes are in `assets/figures/tables.md`.)
+# copying a name, tell it the name, and see whether it is still behind. The other *varies something that goes along with it*: another domain, another text, another depth. The first
+# can convict or acquit. The second only says that the result can change, and not why. Of which kind is the line above? (All notes are in [the tables](../assets/figures/tables.md).)
+#
+# <details><summary>Answer</summary>
+#
+# A longer context goes along with a longer pass of the target, in which a head's steps weigh less. That is the second kind: the result changes with
+# it, and that the head is the cause is still a guess.
+#
+# </details>
 #
 # ### In an easier world the order turns
 #
 # How hard the text is belongs to the second kind, and it can turn everything. In an earlier experiment a small LM knew the text almost by heart. There DSpark accepted 1 % *less* than
-# DFlash on math, the small LM accepted longest of all on chat, and 12 of 23 claims failed. Where almost every draft is kept, whoever drafts, a better drafter has nothing left to win, and
+# DFlash on math, the small LM accepted longest of all on chat, and of 23 claims only 11 replicated. Where almost every draft is kept, whoever drafts, a better drafter has nothing left to win, and
 # small things decide who is ahead. **So ask of a test first whether it could have told good from bad**: look at the weakest of its candidates. If that one does well, the order of
 # the others says little.
 #
@@ -291,8 +301,8 @@ print(f"{margin.value:+.2f} tokens per round [{margin.low:+.2f}, {margin.high:+.
 # %% [markdown]
 # ## Measure a row yourself
 #
-# A stored row is worth what its repetition shows. We take every fifth prompt, with other draws than the stored ones. The two intervals should
-# overlap.
+# A stored row is worth what its repetition shows. We take every fifth of its prompts, with other draws. As the prompts are the same, the
+# two should lie close together; that checks the program that measures more than it checks the claim.
 
 # %%
 import dspark_lite
@@ -323,7 +333,7 @@ if own_found:  # a few prompts of each domain, measured once, and kept
 del own_lab
 
 # %% [markdown]
-# Hold any drafter against any other, beside the paper's on one of its four targets. On which target does Eagle3 come closest to DSpark?
+# Hold any drafter against any other, beside the paper's on one of its four targets. Try all four: on which does Eagle3 come closest to DSpark?
 #
 # <details><summary>Answer</summary>
 #
@@ -346,15 +356,16 @@ claims({"DSpark's mean gain over DFlash is told from zero": gains["all"].low > 0
         "some claims replicate, some do not": counts["replicates"] > 0 and counts["replicates"] < sum(counts.values())})
 
 # %% [markdown]
-# > **How sure are we?** Intervals are 95 % over 100 prompts per domain. One small target, texts of our making: a claim that replicates here needs no large model, one that does not
+# > **How sure are we?** Intervals are 95 %, over 100 prompts per domain, over seeds as well where three were trained, and over turns where a clock
+# > was read. One small target, texts of our making: a claim that replicates here needs no large model, one that does not
 # > may. Where the paper's numbers stand in figures alone, they were read from the drawing commands of its PDF.
 #
 # ## Recap
 #
-# - A comparison needs the same data, prompts and temperature; heights belong to texts, order belongs to drafters.
+# - A comparison needs the same data, prompts and temperature; heights belong to texts, and only the order can be compared.
 # - Redraw the same prompts for both drafters.
 # - A claim is an inequality with margins, and a verdict one of three. "We cannot tell" is not "refuted".
-# - ⟦replicate⟧ of ⟦tested⟧ replicate, ⟦turned⟧ come out the other way round, of ⟦undecided⟧ we cannot tell.
+# - ⟦replicate⟧ of ⟦tested⟧ replicate, ⟦turned⟧ do not hold here, ⟦undecided⟧ we cannot tell.
 # - A cause is a guess until an experiment has taken it away.
 #
 # **Next**: [13, production](13_production.ipynb). What is shipped is not the paper's draft, and a service is more than a decoder.
