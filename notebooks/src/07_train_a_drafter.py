@@ -103,8 +103,8 @@ assert torch.isclose(acceptance(p, q), 1 - (p - q).abs().sum() / 2)
 # *pull* at the logit of the right token while the drafter guesses, at $q = 1/8$?
 
 # %%
-pull = predict("At q = 1/8: is the pull of L1, the derivative of 2(1 - q) by the right token's logit, larger or smaller than that of "
-               "cross-entropy?", ...)
+pull = predict("At q = 1/8: is the pull of L1, the size of the derivative of 2(1 - q) by the right token's logit, larger or smaller than that "
+               "of cross-entropy?", ...)
 
 # %%
 from dspark_course.figures import style as plots
@@ -116,21 +116,23 @@ picture = figures.pull_figure(chance.tolist(), {
     "cross-entropy": (pulls[0].tolist(), plots.DRAFTER_STYLES["dflash"][0]),
     "L1": (pulls[1].tolist(), plots.DRAFTER_STYLES["dspark"][0])}, guess=1 / 8)
 guessing = 1 / 8
-pull.beside(f"smaller: 2q(1 - q) = {2 * guessing * (1 - guessing):.2f} against 1 - q = {1 - guessing:.2f}", label="computed")
+pull.beside(f"smaller: 2q(1 - q) = {2 * guessing * (1 - guessing):.3f} against 1 - q = {1 - guessing:.3f}", label="computed")
 
 # %% [markdown]
 # Cross-entropy pulls hardest where the drafter is most wrong. L1 pulls hardest at even odds, and hardly at all where
-# the right token has no chance yet. A beginner needs the first, an expert the second. DSpark takes both, 0.1 of
+# the right token has no chance yet. A beginner needs the first. An expert is better served by the second: cross-entropy hears only of the one
+# token that the target happened to write, L1 of all that it could have written. DSpark takes both, 0.1 of
 # cross-entropy and 0.9 of L1, and our recipes begin with cross-entropy alone. A third loss teaches the
 # [confidence](glossary.md#confidence) head, one more number per slot, to foretell the overlap (lesson 09): binary
 # cross-entropy, with exercise 1's number as its label.
 #
 # ### Which slots matter
 #
-# A late slot counts only if all before it were accepted. So position $k$ weighs $e^{-(k-1)/d}$; the released code takes
-# $d = 4$, the paper writes $\gamma$, which is 7. Which fits better? By how much does the accepted length grow if one
-# position alone is accepted a little more often? With lesson 06's $\alpha_k$ a round accepts
-# $\sum_k \prod_{i \le k} \alpha_i$ drafts, so what a position is *worth* is a derivative:
+# A late slot is reached only if all before it were accepted (the thin line below). And an early draft that is accepted lets all those after it
+# count, too. Both are in one number, what a position is *worth*: by how much does the accepted length grow if this position alone is accepted a
+# little more often? With $\alpha_k$, the chance that draft $k$ is accepted once it is reached, a round accepts $\sum_k \prod_{i \le k} \alpha_i$
+# drafts, and the worth is its derivative. The loss weighs position $k$ by $e^{-(k-1)/d}$; the released code takes $d = 4$, the paper writes
+# $\gamma$, which is 7. Which is nearer?
 
 # %%
 from dspark_course.measure import studies
@@ -145,8 +147,7 @@ weights = {"the code's": position_weights(gamma, decay=4).tolist(), "the paper's
 picture = figures.position_weight_figure(weights, reached.tolist(), (worth / worth[0]).tolist())
 
 # %% [markdown]
-# **The code's weights are nearer to what a position is worth.** An early draft that is accepted lets all those after it
-# count, too; the last one brings only itself. So `weighted_loss` below takes the code's.
+# **The code's weights are nearer to what a position is worth.** So `weighted_loss` below takes the code's.
 #
 # ### Exercise 2 · The loss of DSpark (code)
 # *20 minutes · hard · core.*
@@ -261,8 +262,8 @@ panel = widgets.explore(explore_packing, {"count": 12}, count=widgets.slider("an
 #
 # K blocks of g slots (`gamma`) are packed after a text of n tokens (`length`). Keys 0 to n - 1 are the text, the others
 # are the slots; `query` counts slots from 0 to K g - 1; `anchors` [K] are places in the text. May the slot `query` see
-# the key `key`? Both are index tensors that broadcast, and so must be the answer. A GPU's attention kernel takes just
-# such a rule in place of a table.
+# the key `key`? Both are index tensors; return a boolean of their broadcast shape. Mind that one and the same slot is query $j$ and key $n + j$.
+# (A GPU's attention kernel can take just such a rule; here we write the table out.)
 #
 # <details><summary>Hint</summary>
 #
@@ -335,8 +336,17 @@ done = exercises.check_train(train)
 train = train if done else exercises.train
 
 # %% [markdown]
-# Now train, with your mask, your loss and your loop. It is a short training, a beginner's, so cross-entropy counts in full. The drafter
-# has one layer. Embedding and LM head are the target's, and frozen; all else begins at random.
+# Now train, with your mask, your loss and your loop. The drafter has one layer. Embedding and LM head are the target's, and frozen; all else
+# begins at random. It is a short training, so cross-entropy has a factor of 1, beside the 0.9 of L1. `loss_of` brings the parts together. What
+# belongs to which slot is the whole content of it; for a block whose anchor stands at place $a$ of the text:
+#
+# | slot | reads | its head is given | its label | its $p$ is the target's at |
+# |---|---|---|---|---|
+# | 1 | the anchor | token $a$ | token $a + 1$ | place $a$ |
+# | 2 | a mask | token $a + 1$ | token $a + 2$ | place $a + 1$ |
+# | $k$ | a mask | token $a + k - 1$ | token $a + k$ | place $a + k - 1$ |
+#
+# (Where the answer ends within a block, the slots behind its end do not count.)
 
 # %%
 from tqdm.auto import tqdm
@@ -424,8 +434,8 @@ claims({"some minutes bring a part of what the lab's drafter has, and less than 
 #
 # ### Splendid training, useless drafter
 #
-# Now a mistake of one character. Every slot is scored not on its own token but on the one before, the very token that
-# the head is given.
+# Now a mistake that is quickly made, and off by one: every slot is scored not on its own token but on the one before, the very token that its
+# head is given (the last two columns of the table, one place up).
 
 # %%
 leak = predict("Labels off by one: where does the loss go, and what is accepted afterwards?", ...)
@@ -433,7 +443,7 @@ leak = predict("Labels off by one: where does the loss go, and what is accepted 
 # %%
 drafter = new_draft(recipe, target)
 learning = [parameter for parameter in drafter.parameters() if parameter.requires_grad]
-shifted = train(learning, batch_at, lambda batch: loss_of(batch, shift=1), max(60, steps // 6), lambda step: recipe["learning_rate"])
+shifted = train(learning, batch_at, lambda batch: loss_of(batch, shift=1), max(60, steps // 6), rate_at)
 save_draft(folder / "shifted", drafter, target)
 after, _ = tokens_per_round(lab.drafter(str(folder / "shifted")))
 fell = sum(shifted[-10:]) / sum(shifted[:10])
@@ -447,7 +457,7 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
         "and hardly anything is accepted": sum(after.values()) / 3 < 1.5})
 
 # %% [markdown]
-# The loss falls like a stone: the head has learned to say the previous token again. Nothing is accepted. *A loss that falls too well is a
+# The loss falls like a stone: the head has learned to say the previous token again. Hardly anything is accepted. *A loss that falls too well is a
 # symptom.*
 #
 # ### Exercise 5 · Two more leaks (think)
@@ -472,10 +482,8 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
 #
 # ## What a mean hides
 #
-# A drafter can do well by its mean and miss one thing every time. The functions in our prompts have names that begin
-# with one of eight verbs, and the answer has to copy the name. A drafter that has not learned to copy knows the eight
-# and guesses among them; one in eight is where L1 hardly pulls. In the mean that is one short round per answer. In a
-# list of what was refused it stands out.
+# A drafter can do well by its mean and miss one thing every time: a name that stands in the prompt and has to be copied, a digit that has to be
+# computed. In the mean that is one short round per answer. In a list of what was refused it stands out.
 #
 # ### Exercise 6 · The list of refusals (code)
 # *10 minutes · easy.*
@@ -507,8 +515,10 @@ from dspark_course.figures import token_boxes
 for name in runs:
     print(f"{name}: refused → written in its place")
     for domain in domains:
-        pairs = [pair for generation in runs[name][domain] for pair in refusals(generation.rounds)][:7]
-        print(f"   {domain:5}", ",  ".join("{} → {}".format(*token_boxes.token_labels(lab, pair)) for pair in pairs))
+        pairs = [pair for generation in runs[name][domain] for pair in refusals(generation.rounds)]
+        digits = sum(lab.decode([wanted]).strip().isdigit() for _, wanted in pairs)
+        print(f"   {domain:5} {len(pairs):3} refusals, {digits:2} where a digit was wanted; the first:",
+              ",  ".join("{} → {}".format(*token_boxes.token_labels(lab, pair)) for pair in pairs[:5]))
 
 # %% [markdown]
 # Where does yours fail and the lab's does not: at the digits of a sum, at a name that stands in the prompt, at the turn
@@ -517,7 +527,7 @@ for name in runs:
 #
 # ## A head for a drafter that has none
 #
-# One piece of work with all of it. Take the lab's DFlash, freeze it, and train a Markov head on top. The backbone's
+# One piece of work with all of it. Take the lab's DFlash, freeze it, and train a Markov head on top ("vanilla" in a config). The backbone's
 # logits are constants; only $W_1$ and $W_2$ learn.
 #
 # ### Exercise 7 · Head alone (code)
@@ -594,8 +604,8 @@ claims({"in the mean of the domains the head alone brings tokens": gain > 0.15})
 
 # %% [markdown]
 # Two small matrices, trained for some hundred steps on a backbone that was never meant to have any, and a round brings ⟦head_gain:.1f⟧ tokens
-# more in the mean of the domains: where slots that draw apart collide, one look back helps. The backbone of the lab's DSpark learned together with its
-# head. Compare the bars: is that worth more?
+# more in the mean of the domains: where slots are drawn independently and collide, one look back helps. The backbone of the lab's DSpark learned together
+# with its head, and longer. Compare the bars: its lead over your head is what the two bring, and the bars cannot say how much of it is which.
 #
 # > **How sure are we?** Five prompts per domain, one training each: enough to see a large difference, not a small one.
 # > What a position is worth is computed from 100 prompts per domain.
