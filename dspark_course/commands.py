@@ -165,11 +165,7 @@ def _evaluation_line(row: dict) -> str:
 
 
 def _bench(options) -> dict:
-    if options.shapes:
-        return _bench_shapes(options)
-    if options.breakdown:
-        return _bench_breakdown(options)
-    return _bench_scheduler() if options.scheduler else _bench_speed(options)
+    return _bench_shapes(options) if options.shapes else _bench_speed(options)
 
 
 def _bench_speed(options) -> dict:
@@ -183,32 +179,7 @@ def _bench_speed(options) -> dict:
               f"{row['speedup']:.2f} x plain  accepted length {row['accepted_length']:.2f}")
     for name, speedup in measured["macro_speedup"].items():
         print(f"{name:14} macro-average {speedup:.2f} x plain")
-    for name, times in measured["draft_milliseconds_by_context"].items():
-        costs = ", ".join(f"{value:.2f} ms at {context} tokens" for context, value in times.items())
-        print(f"{name:14} draft time a round: {costs}")
     print(f"on {measured['device']}, temperature {options.temperature}, decoding only")
-    return measured
-
-
-def _bench_scheduler() -> dict:
-    from .measure.lab import versions
-    from .measure.speed import bench_scheduler
-
-    rows = bench_scheduler()
-    for row in rows:
-        print(f"{row['requests']:5} requests, gamma {row['gamma']}: {row['milliseconds']:.3f} ms, literal loop "
-              f"{row['loop_milliseconds']:.1f} ms, {row['ratio']:.0f} times faster")
-    return {"device": "CPU (1 thread)", "versions": versions(), "rows": rows}
-
-
-def _bench_breakdown(options) -> dict:
-    from .measure.breakdown import breakdown, breakdown_lines
-
-    prompts = 3 if options.prompts is None else options.prompts
-    lab = _lab(prompts, options.seed)
-    measured = breakdown(lab, options.drafters or lab.drafters, prompts=prompts, temperature=options.temperature)
-    print(*breakdown_lines(measured), sep="\n")
-    print(f"on {measured['device']}, temperature {options.temperature}, means over all rounds")
     return measured
 
 
@@ -531,12 +502,10 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--slots": {"type": int, "default": 1, "help": "prompts answered side by side by the serving engine (default: one by one)"},
         "--drafters": DRAFTERS_OPTION}),
     "bench": ("decoding speed against plain decoding, batch 1", _bench, {
-        "--scheduler": _switch("only the scheduler: Algorithm 1 against a literal loop"),
         "--shapes": {"choices": ("released", "tiny"),
                      "help": "only memory and time of random weights: of the released shapes on a GPU, or of tiny ones"},
-        "--breakdown": _switch("only where a round's time goes on the eager and on the fast path, and how far both are from their bound"),
         "--fast": _switch("decode on the fast path, plain decoding too: fixed shapes, compiled; the first answers take a minute longer"),
-        "--json": JSON_OPTION, "--prompts": _count("default: 20 a domain, 3 with --breakdown"), "--drafters": DRAFTERS_OPTION,
+        "--json": JSON_OPTION, "--prompts": _count("default: 20 a domain"), "--drafters": DRAFTERS_OPTION,
         "--temperature": {"type": float, "default": 1.0}, "--seed": _seed("default: 0")}),
     "quality": ("is the target right, and how uncertain is it?", _quality, {
         "--json": JSON_OPTION, "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=200)}),

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_json
-from dspark_lite.common.formats import duration
+from dspark_course.common.formats import duration
 from dspark_lite.training.loop import training_device
 from dspark_course.making.estimate import Speed, dry_step, target_config, training_seconds
 from dspark_course.making.recipes import BUILD, load_recipe, train

@@ -8,7 +8,7 @@ import argparse
 from notebooks import KERNEL_SETTINGS
 
 from dspark_lite.common.files import ROOT, write_atomically, write_json
-from dspark_lite.common.recorded import read
+from dspark_course.common.recorded import read
 from dspark_course.figures.race import save_race
 
 RECORDED = ROOT / "assets" / "measurements" / "race.json"

@@ -8,8 +8,8 @@ import teaching
 from notebooks import ROOT, LessonError, badge, effort, lesson_sources, minutes, more_sources, notebook_path, read_cells, title
 
 from dspark_lite.common.files import write_text
-from dspark_lite.common.formats import markdown
-from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_course.common.formats import markdown
+from dspark_course.common.names import DOMAINS, DRAFTER_LABELS
 from dspark_course.figures.scoreboard import benchmark, benchmark_rows
 
 README = ROOT / "README.md"

@@ -6,11 +6,11 @@ from stand_in_device import CARD, host_reads
 
 from dspark_lite import scheduling
 from dspark_lite.decoding import generate, generate_together
-from dspark_lite.decoding.block_verification import accept_block
+from dspark_course.beyond.block_verification import accept_block
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.scheduling.acceptance_estimator import AcceptanceEstimator, WithEstimate
+from dspark_course.beyond.acceptance_estimator import AcceptanceEstimator, WithEstimate
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving.engine import Engine, Request
 

@@ -10,7 +10,7 @@ from dspark_course.measure.evaluation import evaluate
 from dspark_course.measure.lab import Lab, held_out
 from dspark_course.measure.step_time import profile
 from dspark_lite import CustomGenerate
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 
 NAMES = ["tiny-dspark", "tiny-dspark-rnn", "tiny-dflash", "tiny-eagle3", "tiny-mtp", "tiny-small-lm", "prompt_lookup"]

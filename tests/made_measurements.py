@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
-from dspark_lite.common import estimates, recorded
+from dspark_course.common import estimates, recorded
 from dspark_lite.common.files import write_json
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from dspark_course.making.recipes import load_recipe
 from dspark_course.measure import studies
 from dspark_course.measure.evaluation import _row

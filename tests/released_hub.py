@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.names import PROFILES
+from dspark_course.common.names import PROFILES
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
 from dspark_course.world.tokenizer import chat_ids

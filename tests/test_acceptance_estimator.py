@@ -11,7 +11,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import generate, generate_together
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.scheduling.acceptance_estimator import LARGEST_MARGIN, AcceptanceEstimator, WithEstimate, margins
+from dspark_course.beyond.acceptance_estimator import LARGEST_MARGIN, AcceptanceEstimator, WithEstimate, margins
 
 TARGET, DRAFTERS = toy_models()
 PROMPTS = [torch.tensor([[0, 1, 1]]), torch.tensor([[1, 0]])]

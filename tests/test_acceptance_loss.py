@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dspark_lite.training.acceptance_loss import acceptance_loss, expected_accepted
+from dspark_lite.training.losses import acceptance_loss, expected_accepted
 from dspark_lite.training.losses import loss_factors, position_weights
 from dspark_lite.training.recipe import LossWeights
 

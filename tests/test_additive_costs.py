@@ -16,7 +16,7 @@ from dspark_course.measure import additive_profile
 from dspark_course.measure.additive_profile import additive_fit, profile_steps
 from dspark_course.replication.recorded_serving import engine_costs
 from dspark_lite.scheduling.additive_costs import ADDITIVE_FIELDS, AdditiveCosts
-from dspark_lite.scheduling.step_costs import StepCosts
+from dspark_course.measure.step_costs import StepCosts
 
 TABLE = AdditiveCosts(0.010, [1, 4], [0.0, 0.003], [1, 8, 32], [0.0, 0.002, 0.014])
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.paper import numbers
+from dspark_course.common.paper import numbers
 from dspark_course.measure.benchmarks import BENCHMARKS, Benchmark, load_benchmark, prompt_of_row
 
 ROWS = {  # a row of each benchmark as the Hub has it, and what its prompt must hold

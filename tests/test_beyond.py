@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_lite.decoding.block_verification import accept_block
+from dspark_course.beyond.block_verification import accept_block
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes
 from dspark_course.measure.beyond import Blocks, auc_by_position, block_gain, estimated_logits, expected_by_rule, watch

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspark_lite import scheduling
-from dspark_lite.decoding import block_verification, generate, rounds
-from dspark_lite.decoding.block_verification import accept_block, longest_kept, prefix_weights
+from dspark_course.beyond import block_verification
+from dspark_lite.decoding import generate, rounds
+from dspark_course.beyond.block_verification import accept_block, longest_kept, prefix_weights
 from dspark_lite.decoding.sampling import accept, draw, probabilities, residual
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.enumeration import outcomes

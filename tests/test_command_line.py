@@ -11,7 +11,6 @@ from helpers import refused
 
 from dspark_lite.__main__ import main
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import speed
 from dspark_lite.models.checkpoints import EMBEDDED, save_draft
 
 
@@ -143,7 +142,7 @@ def test_calibration_sweep_and_profile_take_the_prompts_of_benchmarks(capfd, tmp
 
 
 # Commands, and the option that says where their result goes.
-MEASURING = {"evaluate": "--json", "bench": "--json", "bench --scheduler": "--json", "bench --shapes tiny": "--json",
+MEASURING = {"evaluate": "--json", "bench": "--json", "bench --shapes tiny": "--json",
              "quality": "--json", "doctor": "--json", "profile": "--out", "profile --out sps.json": "--json",
              "calibrate": "--out", "calibrate --out sts.json": "--json", "sweep": "--json", "train tiny-dspark": "--out"}
 
@@ -151,7 +150,7 @@ MEASURING = {"evaluate": "--json", "bench": "--json", "bench --scheduler": "--js
 @pytest.mark.parametrize("command", MEASURING)
 def test_a_result_that_could_not_be_written_is_refused_before_it_is_measured(capfd, tmp_path, monkeypatch, command):
     """Nothing is loaded, measured or trained."""
-    for name in ("measure.lab.setup", "measure.speed.bench_scheduler", "measure.random_weights.measure_shapes",
+    for name in ("measure.lab.setup", "measure.random_weights.measure_shapes",
                  "measure.doctor.examine", "making.recipes.train"):
         monkeypatch.setattr(f"dspark_course.{name}", lambda *_, **__: pytest.fail("it was measured"))
     monkeypatch.setattr("dspark_course.making.estimate.estimate", lambda *_: [])
@@ -175,14 +174,6 @@ def test_other_commands(capfd, tmp_path, monkeypatch):
     assert "has no draft" in refused(capfd, "parity", tmp_path)
     monkeypatch.setenv("DSPARK_PROFILE", "huge")
     assert "the profile is 'huge'; it must be one of tiny, released" in refused(capfd, "demo")
-
-
-def test_the_scheduler_is_benchmarked_by_itself(capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr(speed, "bench_scheduler", lambda: [{"requests": 4, "gamma": 7, "milliseconds": 0.5, "loop_milliseconds": 60.0,
-                                                            "ratio": 120.0}])
-    assert main(["bench", "--scheduler", "--json", str(tmp_path / "scheduler.json")]) == 0
-    assert "4 requests, gamma 7: 0.500 ms, literal loop 60.0 ms, 120 times faster" in capfd.readouterr().out
-    assert json.loads((tmp_path / "scheduler.json").read_text())["rows"][0]["ratio"] == 120
 
 
 def test_an_embedded_checkpoint_of_another_training_is_not_written_over(capfd, monkeypatch):

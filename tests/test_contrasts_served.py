@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from made_measurements import served_row
 
-from dspark_lite.common import estimates, recorded
+from dspark_course.common import estimates, recorded
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common.estimates import Estimate
 from dspark_course.replication import claims, experiments, our_results, quantities, recorded_confidence, recorded_serving, settings
 
 

@@ -8,12 +8,12 @@ import torch
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.attention import attend
-from dspark_lite.decoding.policy import Policy, started
+from dspark_lite.decoding.proposal import Policy, started
 from dspark_lite.decoding.proposal import Context, Drafter
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import PromptLookup, SmallLM
 from dspark_lite.drafters.backbone import ContextCache
-from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
+from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import policies as scheduling
 from dspark_lite.scheduling.cost_table import CostTable

@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import generate
 from dspark_course.measure.lab import setup
 

@@ -1,26 +1,22 @@
 """Measuring: the arithmetic on hand-made generations, and the files that `evaluate` and `bench` write."""
 
 import gc
-import itertools
 import json
 import math
 import weakref
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from dspark_lite.__main__ import main
-from dspark_lite.common import timing
-from dspark_lite.common.errors import DSparkLiteError, RequestError
-from dspark_lite.common.estimates import bootstrap
-from dspark_lite.common.names import DOMAINS
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_course.common.estimates import bootstrap
+from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
-from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import breakdown, evaluation, journal, speed
+from dspark_course.measure import evaluation, journal
 from dspark_course.measure.evaluation import (acceptance_by_position, evaluate, mean_accepted_length, position_counts,
                                             position_estimates, relative_gain, rollouts, row_tally, tally,
                                             tokens_per_second)
@@ -160,76 +156,6 @@ def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path):
     for name in names:
         speedups = [row["speedup"] for row in measured["rows"] if row["drafter"] == name]
         assert measured["macro_speedup"][name] == pytest.approx(sum(speedups) / len(DOMAINS))
-    assert set(measured["draft_milliseconds_by_context"]) == {"dspark"}
-    assert set(measured["draft_milliseconds_by_context"]["dspark"]) == {"100", "1500"}
-
-
-TARGET, TOYS = toy_models(seed=1, vocab_size=13, gamma=4)
-TOY_LAB = SimpleNamespace(target=TARGET, drafter=TOYS.get, check_drafter=lambda name: TOYS[name], prompts={"math": ["ab", "c"], "chat": ["d"]},
-                          seed=3, max_new_tokens=12, encode=lambda text: torch.tensor([[ord(text[0]) - 90, 3, 4]]), device=TARGET.device,
-                          generator=lambda seed: torch.Generator().manual_seed(seed), device_name="a device", versions={}, profile="toy")
-
-
-def toy_runs(name):
-    """What a breakdown of the first prompt a domain decodes."""
-    return [generate(TARGET, TOYS.get(name), TOY_LAB.encode(text), max_new_tokens=12, temperature=1.0, generator=TOY_LAB.generator(3))
-            for text in ("ab", "d")]
-
-
-def test_a_breakdown_counts_every_round_and_adds_up(monkeypatch, tmp_path, capsys):
-    """The clock ticks a millisecond at each look: a part takes one, an operator one, a pass one."""
-    ticks = itertools.count()
-    monkeypatch.setattr("dspark_lite.decoding.fast.compile_backend", lambda device: "eager")
-    for module in (breakdown, timing):
-        monkeypatch.setattr(module, "clock", lambda device: next(ticks) / 1e3)
-    monkeypatch.setattr("dspark_course.commands._lab", lambda *given: TOY_LAB)
-    command = ["bench", "--breakdown", "--drafters", "dspark", "small_lm", "--prompts", "1", "--json", str(tmp_path / "b.json")]
-    assert main(command) == 0
-    measured = json.loads((tmp_path / "b.json").read_text())
-    assert HEADER <= set(measured) and measured["refused"] == {}
-    eager, fast = measured["rows"][::2], measured["rows"][1::2]
-    assert [row["drafter"] for row in eager] == [row["drafter"] for row in fast] == ["plain", "dspark", "small_lm"]
-    for row in fast:
-        inside = row["operator_milliseconds"]
-        assert row["path"] == "fast" and row["times_eager"] == pytest.approx(1) and row["bound_milliseconds"] == pytest.approx(4)
-        assert inside["verify"] == pytest.approx(1) and inside["accept"] == pytest.approx(1) and row["round_milliseconds"] == pytest.approx(4)
-        proposed = [r.proposed for run in toy_runs(row["drafter"]) for r in run.rounds]  # fewer, or none, where an answer's end is near
-        drafting = {"plain": 0, "dspark": np.mean([count > 0 for count in proposed]), "small_lm": np.mean(proposed)}[row["drafter"]]
-        passes = [float(drafting), float(row["drafter"] == "dspark")]
-        assert [inside["draft"], inside["commit"]] == pytest.approx(passes)
-    for row in eager:
-        assert row["rounds"] == sum(len(run.rounds) for run in toy_runs(row["drafter"]))
-        assert row["milliseconds"] == pytest.approx(dict.fromkeys(ROUND_PARTS, 1)) and row["round_milliseconds"] == pytest.approx(4)
-        operators = row["operator_milliseconds"]
-        assert operators["verify"] > operators["accept"] > 0 and set(operators) == set(ROUND_PARTS)
-        assert row["python_milliseconds"] == pytest.approx(4 - sum(operators.values()))
-    drafting = {row["drafter"]: row["operator_milliseconds"]["draft"] for row in eager}
-    assert drafting["plain"] < drafting["dspark"] < drafting["small_lm"]
-    lines = capsys.readouterr().out.splitlines()
-    assert "dspark         eager   4.00 ms a round: draft 1.00 (25%), verify 1.00 (25%), accept 1.00 (25%), commit 1.00 (25%); Python" in lines[2]
-    assert lines[3].startswith("dspark         fast ") and lines[3].endswith("1.00 x eager, 1.00 x the bound of 4.00")
-    assert "on a device, temperature 1.0" in lines[6]
-
-
-@pytest.mark.parametrize(("slow", "part"), [("propose", "draft"), ("extend", "commit")])
-def test_a_breakdown_shows_which_part_is_slow(monkeypatch, slow, part):
-    rounds = [r for run in toy_runs("dspark") for r in run.rounds]
-    calls = sum(r.proposed > 0 for r in rounds) if slow == "propose" else len(rounds)
-    now, drafter = [0.0], TOYS["dspark"]
-    honest = getattr(drafter, slow)
-
-    def refuse(*given):
-        raise RequestError("no fast path here")
-
-    monkeypatch.setattr("dspark_lite.decoding.rounds.fast_parts", refuse)  # compiled code knows nothing of a patched drafter
-    for module in (breakdown, timing):
-        monkeypatch.setattr(module, "clock", lambda device: now[0])
-    monkeypatch.setattr(drafter, slow, lambda *given, **options: now.__setitem__(0, now[0] + 5.0) or honest(*given, **options))
-    measured = breakdown.breakdown(TOY_LAB, ["dspark"], prompts=1)
-    _, row = measured["rows"]
-    assert measured["refused"] == dict.fromkeys(("plain", "dspark"), "no fast path here")
-    assert row["milliseconds"] == pytest.approx({**dict.fromkeys(ROUND_PARTS, 0), part: 5000 * calls / len(rounds)})
-    assert row["python_milliseconds"] == pytest.approx(5000 * calls / len(rounds)), "what passes outside operators is Python's"
 
 
 def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path):
@@ -455,11 +381,6 @@ def test_a_result_can_be_written_where_its_folder_is_or_can_be_made(tmp_path, mo
     monkeypatch.setattr(journal, "TemporaryFile", refuses)
     with pytest.raises(DSparkLiteError, match=r"\(Permission denied\), so the result could not be kept in .*new.json"):
         check_writable(tmp_path / "new.json")
-
-
-def test_draft_time_is_given_for_each_context(lab):
-    found = speed.draft_time(lab, lab.drafter("dspark"), contexts=(10, 20), repeats=2)
-    assert list(found) == ["10", "20"] and min(found.values()) > 0
 
 
 def test_one_thread_is_one_thread(lab, monkeypatch):

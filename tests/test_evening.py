@@ -11,7 +11,7 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.export import export
 from dspark_course.making import answers, estimate, language_model, recipes
-from dspark_lite.training import cache, loop, online
+from dspark_lite.training import cache, loop
 from dspark_lite.training.drafts import ANSWERING
 from dspark_lite.training.loop import Allowance
 
@@ -122,7 +122,7 @@ def test_answers_end_with_their_share_of_the_time_and_go_on_with_more(target, tm
 def test_hidden_states_computed_anew_are_those_of_the_cache(target, tmp_path):
     rows = [(list(range(3, 3 + length)), length // 2) for length in (9, 14, 6)]
     kept = cache.build_cache(target, rows, (1, 4), tmp_path).batch([2, 1], "cpu")
-    anew = online.OnlineFeatures(target, rows, (1, 4)).batch([2, 1], "cpu")
+    anew = cache.OnlineFeatures(target, rows, (1, 4)).batch([2, 1], "cpu")
     assert kept[0].equal(anew[0]) and kept[1].equal(anew[1])
     for ours, theirs in zip(anew[2:], kept[2:]):
         assert ours.dtype == theirs.dtype == torch.float32 and ours.shape == theirs.shape

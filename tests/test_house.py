@@ -127,7 +127,7 @@ def test_no_example_of_hypothesis_has_a_deadline():
 # The paper's sections, and those that the modules of a topic name.
 SECTIONS = {"1", "2", "2.1", "2.2", "3", "3.1", "3.2", "3.2.1", "3.2.2", "3.3", "4", "4.1", "4.2", "4.3", "4.3.1", "4.3.2",
             "4.3.3", "5", "5.1", "5.2", "5.3", "5.4", "6", "7"}
-TOPICS = {"heads.py": {"3.1", "3.2.1"}, "backbone.py": {"3.1"}, "calibration.py": {"3.2.1"}, "cost_table.py": {"3.2.2"},
+TOPICS = {"dspark.py": {"3.1", "3.2.1"}, "backbone.py": {"3.1"}, "calibration.py": {"3.2.1"}, "cost_table.py": {"3.2.2"},
           "step_costs.py": {"3.2.2"}, "anchors.py": {"3.3"}, "losses.py": {"3.3"}, "drafts.py": {"3.3"}}
 
 
@@ -197,7 +197,7 @@ def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
 
 
 PACKAGES = ("dspark_lite", "dspark_course")
-MAX_LINES = 8280  # of the system, drafts of other forms, drafted trees and the pipeline included; 6,000 is the aim
+MAX_LINES = 7200  # of the system, drafts of other forms and the pipeline included; 6,000 is the aim
 # Names that stand at the top of more than one file because one thing is asked of several, and the files they stand in. The
 # functions of an exercise bear the names that its notebook gives them: that room is left out.
 PROTOCOLS = {

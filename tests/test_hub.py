@@ -13,7 +13,7 @@ from hub_server import Hub
 from safetensors.torch import load_file
 
 from dspark_lite import setup
-from dspark_lite.common.names import PROFILES
+from dspark_course.common.names import PROFILES
 from dspark_lite.decoding import generate
 from dspark_lite.models import hub as hub_client
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target

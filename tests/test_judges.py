@@ -16,7 +16,7 @@ from helpers import set_tensors
 from packaging.version import Version
 from safetensors.torch import save_file
 
-from dspark_lite.decoding.block_verification import accept_block
+from dspark_course.beyond.block_verification import accept_block
 from dspark_lite.decoding.sampling import Verdict, draw, residual
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target

@@ -5,11 +5,11 @@ import json
 import pytest
 from made_measurements import forget, measurement, read_from
 
-from dspark_lite.common import paper
+from dspark_course.common import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common.estimates import Estimate
 from dspark_lite.common.files import write_json
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from dspark_course.figures import ledger_forest
 from dspark_course.making.recipes import load_recipe
 from dspark_course.measure import studies

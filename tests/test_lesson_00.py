@@ -14,7 +14,7 @@ from PIL import Image
 from dspark_lite.decoding import Round, generate
 from dspark_lite.decoding.target import Step
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.recorded import read
+from dspark_course.common.recorded import read
 from dspark_course.exercises import lesson_00 as exercises
 from dspark_course.figures import lesson_00 as figures
 from dspark_course.figures import race, token_boxes

@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 
-from dspark_lite.common import paper
+from dspark_course.common import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common.estimates import Estimate
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.losslessness import total_variation
 from dspark_course.exercises import lesson_05 as exercises

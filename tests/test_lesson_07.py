@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from helpers import bars
 
-from dspark_lite.common.names import PROFILES
+from dspark_course.common.names import PROFILES
 from dspark_course.exercises import lesson_07
 from dspark_course.figures import lesson_07 as figures
 from dspark_course.measure.lab import held_out, setup

@@ -8,12 +8,12 @@ from helpers import drawn, written
 from safetensors.torch import load_file, save_file
 
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.recorded import REFERENCE, read, reference
+from dspark_course.common.recorded import REFERENCE, read, reference
 from dspark_course.figures import lesson_08 as figures
 from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Parting, parted
 from dspark_course.measure import shapes
-from dspark_lite.models import inspection
+from dspark_course.measure import inspection
 from dspark_lite.models.checkpoints import EMBEDDED, load_draft_alone, load_drafter, load_target, read_config
 from dspark_lite.models.weights import held
 from dspark_course.measure import roofline

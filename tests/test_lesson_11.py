@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common.estimates import Estimate
 from dspark_lite.decoding import Round
 from dspark_course.exercises import lesson_11
 from dspark_course.figures import lesson_11 as figures

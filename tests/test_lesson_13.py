@@ -13,10 +13,10 @@ from dspark_course.measure.paced import PacedEngine
 from dspark_course.replication.drift import EVERY, WRONG_HEADS, Drift, Phase, drift, halves, throughput_by_head
 from dspark_course.replication.recorded_steps import recorded_steps
 from dspark_lite.common.errors import RequestError
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common.estimates import Estimate
 from dspark_lite.scheduling.calibration import STS, Observations, by_position, fit_sts
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.online_sts import OnlineSTS
+from dspark_course.beyond.online_sts import OnlineSTS
 from dspark_lite.serving.engine import StepReport
 from dspark_lite.serving.pipeline import StepEvent, serve
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from made_measurements import PROMPTS, forget, latency, measurement
 
-from dspark_lite.common import estimates, formats, paper
+from dspark_course.common import estimates, formats, paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.estimates import bootstrap, paired
+from dspark_course.common.estimates import bootstrap, paired
 from dspark_lite.common.files import write_json
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from dspark_course.figures import paper_figures
 from dspark_course.measure import studies
 from dspark_course.measure.evaluation import mean_accepted_length

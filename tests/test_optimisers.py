@@ -11,7 +11,7 @@ from torch import nn
 
 from dspark_lite.drafters import DSpark, DSparkConfig
 from dspark_lite.training import loop
-from dspark_lite.training.initialisation import initialise
+from dspark_lite.training.drafts import initialise
 from dspark_lite.training.loop import Plan, is_layer_matrix, make_optimisers
 from dspark_lite.training.losses import loss_factors
 from dspark_lite.training.muon import Muon, orthogonalised

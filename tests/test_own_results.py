@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common.estimates import Estimate
 from dspark_lite.common.files import read_object
 from dspark_course.figures import lesson_09, lesson_11, paper_figures
 from dspark_lite.losslessness.toys import toy_models

@@ -14,9 +14,9 @@ from helpers import GAMMA, VOCAB
 from made_measurements import forget, read_from
 from pytest import approx
 
-from dspark_lite.common import estimates
+from dspark_course.common import estimates
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.estimates import Estimate, bootstrap
+from dspark_course.common.estimates import Estimate, bootstrap
 from dspark_lite.common.files import write_json
 from dspark_course.figures import style
 from dspark_lite.losslessness.toys import toy_models

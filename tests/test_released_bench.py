@@ -8,7 +8,8 @@ from helpers import refused
 from safetensors import safe_open
 
 from dspark_lite.__main__ import main
-from dspark_lite.common import errors, paper
+from dspark_course.common import paper
+from dspark_lite.common import errors
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_lite.losslessness.toys import toy_models

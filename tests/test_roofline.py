@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from dspark_lite.common import paper, recorded
+from dspark_course.common import paper, recorded
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_course.measure import roofline

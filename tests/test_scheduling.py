@@ -9,13 +9,11 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.proposal import Proposal, stack_proposals
 from dspark_lite.losslessness import find_violation, joint_distribution, marginal, output_distribution, total_variation
 from dspark_lite.losslessness.toys import appendix_a
-from dspark_course.measure import speed
-from dspark_course.measure.speed import bench_scheduler
 from dspark_lite.scheduling import (LaggedTopK, algorithm1, global_optimum, literal_schedule, retrospective,
                                     schedule, survival, threshold, throughput, top_k)
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.step_costs import StepCosts
+from dspark_course.measure.step_costs import StepCosts
 
 LOSSLESS = {"all": lambda table: None, "threshold": lambda table: threshold(0.5), "algorithm 1": algorithm1,
             "lagged top-K": lambda table: LaggedTopK(table, lag=1)}
@@ -231,24 +229,6 @@ def test_a_table_that_does_not_cover_the_batch_stops_it_there():
     assert schedule(sure, CostTable([1], [1.0], 10)).sum() == 6, "the batch grew beyond the table"
     assert schedule(sure, CostTable([1], [1.0], 4)).sum() == 0
     assert schedule(sure, CostTable([1], [1.0], 3)).sum() == 0, "not even the anchors are covered"
-
-
-def test_the_benchmark_compares_equal_results(monkeypatch):
-    spent, timed = {"loop": 60.0, "fast": 0.5}, []
-
-    def milliseconds(works, *rest, **options):
-        timed.extend(work() for work in works.values())
-        return {name: spent[name] for name in works}
-
-    monkeypatch.setattr(speed, "milliseconds", milliseconds)
-    rows = bench_scheduler(requests=(3, 9), gamma=4)
-    assert [(row["requests"], row["milliseconds"], row["loop_milliseconds"], row["ratio"]) for row in rows] == [
-        (3, 0.5, 60.0, 120.0), (9, 0.5, 60.0, 120.0)]
-    assert [len(lengths) for lengths in timed] == [3, 3, 9, 9] and torch.equal(timed[2], timed[3])
-    assert timed[2].sum() > 30, "hardly a token is admitted, so the loop does not run to its end"
-    monkeypatch.setattr(speed, "literal_schedule", lambda survival, table: torch.zeros(len(survival), dtype=torch.long))
-    with pytest.raises(RuntimeError, match="the vectorised scheduler and the literal one disagree on 3 requests"):
-        bench_scheduler(requests=(3,), gamma=4)
 
 
 @pytest.mark.parametrize("costs", [CostTable([1, 2, 4], [3.0, 2.0, 1.5]), AdditiveCosts(0.01, [1, 2], [0.0, 0.001], [1, 4], [0.0, 0.002]),

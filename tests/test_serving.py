@@ -11,12 +11,12 @@ from scipy.stats import kstest
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import Generation, generate, rounds
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness import outcomes
-from dspark_lite.losslessness.chi_square import after_anchor, chi_square, up_to_a_fork
+from dspark_course.measure.chi_square import after_anchor, chi_square, up_to_a_fork
 from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure.lab import setup

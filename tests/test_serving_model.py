@@ -15,8 +15,8 @@ from dspark_lite.scheduling import LaggedTopK, algorithm1, fixed, schedule, surv
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable, lower_hull
 from dspark_lite.scheduling.policies import as_many
-from dspark_lite.scheduling.step_costs import StepCosts
-from dspark_lite.serving.simulator import EngineModel, Record, simulate
+from dspark_course.measure.step_costs import StepCosts
+from dspark_course.measure.simulator import EngineModel, Record, simulate
 
 REQUESTS, TOKENS = (1, 4, 16, 64), range(1, 9)
 # A host's share, a share a request for drafting, and a verification that is cheap until it fills the machine.

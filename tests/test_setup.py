@@ -16,7 +16,7 @@ from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import lab
 from dspark_course.measure.lab import cap_memory, setup
-from dspark_lite.training.precision import precision_on
+from dspark_lite.training.loop import precision_on
 
 GPU = torch.device("cuda")
 

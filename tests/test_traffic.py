@@ -9,7 +9,7 @@ from scipy.stats import binomtest, kstest
 from dspark_lite.common.errors import RequestError
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.serving.engine import Engine
-from dspark_lite.serving.traffic import closed_loop, poisson, requests
+from dspark_course.measure.traffic import closed_loop, poisson, requests
 
 FALSE_ALARM = 1e-4
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)

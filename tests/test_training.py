@@ -14,14 +14,14 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import generate
 from dspark_lite.drafters import DSpark
-from dspark_lite.drafters.heads import transition_biases
+from dspark_lite.drafters.dspark import transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_course.making import answers, estimate, language_model, recipes
-from dspark_lite.training import cache, drafts, loop, precision
+from dspark_lite.training import cache, drafts, loop
 from dspark_lite.training.anchors import TrainingBatch, block_mask, block_targets, dense_mask, draw_anchors
 from dspark_lite.training.losses import block_losses, position_weights, training_forward
 from dspark_lite.training.recipe import DraftRecipe, LossWeights
@@ -341,14 +341,14 @@ def test_a_damaged_or_foreign_save_is_told(tmp_path, unstopped):
 @pytest.mark.parametrize(("speed", "asked", "taken"), [(0.01, "bfloat16", "float32"), (2.0, "bfloat16", "bfloat16"),
                                                        (0.5, "float16", "float32"), (9.0, "float32", "float32")])
 def test_sixteen_bits_are_taken_on_a_cpu_only_where_they_are_faster(monkeypatch, speed, asked, taken):
-    monkeypatch.setattr(precision, "operations_a_second", lambda device, dtype: 1.0 if dtype == torch.float32 else speed)
+    monkeypatch.setattr(loop, "operations_a_second", lambda device, dtype: 1.0 if dtype == torch.float32 else speed)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    precision.precision_on.cache_clear()
+    loop.precision_on.cache_clear()
     try:
-        assert precision.precision_on(torch.device("cpu"), asked) == taken
-        assert precision.precision_on(torch.device("cuda"), asked) == asked
+        assert loop.precision_on(torch.device("cpu"), asked) == taken
+        assert loop.precision_on(torch.device("cuda"), asked) == asked
     finally:
-        precision.precision_on.cache_clear()
+        loop.precision_on.cache_clear()
 
 
 def test_the_learning_rate_warms_up_and_comes_down():

@@ -12,7 +12,7 @@ import torch
 from helpers import DRAFT, LANGUAGE_MODEL
 
 from dspark_lite.__main__ import main
-from dspark_lite.common import formats
+from dspark_course.common import formats
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from dspark_course.world import chat_text, judging, math_text
 from dspark_course.world.example import Example
 from dspark_course.world.examples import MAKERS, examples

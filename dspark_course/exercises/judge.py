@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.common.names import PROFILES
+from dspark_course.common.names import PROFILES
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.losslessness.enumeration import outcomes, output_distribution, summed, total_variation
 from dspark_lite.losslessness.toys import toy_models

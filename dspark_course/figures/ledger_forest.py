@@ -4,7 +4,7 @@ the verdict."""
 from textwrap import wrap
 from typing import NamedTuple
 
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common.estimates import Estimate
 from ..replication import ledger
 from ..replication.claims import COURSE
 from ..replication.quantities import EXACT

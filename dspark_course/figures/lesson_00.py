@@ -4,7 +4,7 @@ from textwrap import wrap
 
 from matplotlib.patches import FancyBboxPatch
 
-from dspark_lite.common.names import DRAFTER_LABELS
+from dspark_course.common.names import DRAFTER_LABELS
 from .style import ACCEPTED, BLACK, DRAFTER_STYLES, GREY, NEXT, REJECTED, domain_axes, figure
 from .token_boxes import KINDS, LETTERS, box_width, draw_box, inch_canvas, judged_tokens, visible_text
 

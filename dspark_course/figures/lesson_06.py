@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dspark_lite.common.names import DRAFTER_LABELS
+from dspark_course.common.names import DRAFTER_LABELS
 from .positions import last_point
 from .lesson_04 import BLOCK, CONTEXT
 from .style import BLACK, GREY, draw_positions, drafter_style, figure, hollow, label_ends, measured_on

@@ -9,8 +9,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.special import expit
 
-from dspark_lite.common import paper
-from dspark_lite.common.estimates import share_estimates
+from dspark_course.common import paper
+from dspark_course.common.estimates import share_estimates
 from dspark_lite.scheduling.calibration import Observations, auc, ece, reliability, survivals, survived
 from dspark_lite.scheduling.cost_table import CostTable
 from ..measure.confidence import cut_lengths, pooled, replay

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from matplotlib.patches import Patch, Rectangle
 
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common.estimates import Estimate
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import LAG, schedule, survival, throughput

@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from dspark_lite.common import paper
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common import paper
+from dspark_course.common.estimates import Estimate
 from ..measure.production import mean_length
 from .lesson_11 import PAPER_MODELS, SERIES
 from .lesson_11 import style as serving_style

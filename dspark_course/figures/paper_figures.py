@@ -6,8 +6,8 @@ measurements are not there raises DSparkLiteError.
 
 import numpy as np
 
-from dspark_lite.common import paper
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common import paper
+from dspark_course.common.names import DOMAINS
 from ..measure import studies
 from ..replication import experiments, our_results, quantities
 from .style import BLACK, GREY, drafter_style, draw_estimates, draw_positions, figure, hollow, measured_on

@@ -4,8 +4,8 @@ benchmark."""
 import numpy as np
 
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
-from dspark_lite.common.recorded import read
+from dspark_course.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_course.common.recorded import read
 from .style import DRAFTER_STYLES, RED, domain_axes, figure
 
 BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"

@@ -7,8 +7,8 @@ the house style.
 
 import matplotlib.pyplot as plt
 
-from dspark_lite.common.estimates import Estimate
-from dspark_lite.common.names import DRAFTER_LABELS
+from dspark_course.common.estimates import Estimate
+from dspark_course.common.names import DRAFTER_LABELS
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.errors import CheckpointError
-from dspark_lite.common.formats import duration, size
+from dspark_course.common.formats import duration, size
 from dspark_lite.common.timing import bytes_a_second
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import DSpark
@@ -22,7 +22,7 @@ from dspark_lite.models.hub import fetch
 from dspark_lite.training.anchors import TrainingBatch, draw_anchors
 from dspark_lite.training.cache import shard_spans, token_bytes
 from dspark_lite.training.drafts import ANSWERING, freeze_backbone, new_draft, objective
-from dspark_lite.training.precision import operations_a_second, precision_on
+from dspark_lite.training.loop import operations_a_second, precision_on
 from dspark_lite.training.recipe import LossWeights
 from .answers import most_at_once
 

@@ -17,7 +17,7 @@ from dspark_lite.models.checkpoints import EMBEDDED, default_dtype, load_target,
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import held_out_losses, train_draft
 from dspark_lite.training.loop import Allowance, processes, training_device
-from dspark_lite.training.online import OnlineFeatures
+from dspark_lite.training.cache import OnlineFeatures
 from dspark_lite.training.recipe import DraftRecipe, read_fields
 from ..world.tokenizer import save_tokenizer, train_tokenizer
 from .answers import answered_rows

@@ -11,7 +11,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.common.origin import Origin
 from dspark_lite.common.timing import time_interleaved
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
-from dspark_lite.scheduling.step_costs import StepCosts
+from dspark_course.measure.step_costs import StepCosts
 from .step_time import PROFILE_CONTEXT, PROFILE_REPEATS, check_context, profiled_tokens
 
 PROFILE_REQUESTS = (1, 2, 4, 8, 16)  # requests in a step unless others are asked for

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_lite.common.estimates import Estimate, bootstrap
-from dspark_lite.decoding.block_verification import block_ends
+from dspark_course.common.estimates import Estimate, bootstrap
+from dspark_course.beyond.block_verification import block_ends
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import accept, probability_ratios
-from dspark_lite.scheduling.acceptance_estimator import AcceptanceEstimator, margins
+from dspark_course.beyond.acceptance_estimator import AcceptanceEstimator, margins
 from dspark_lite.scheduling.calibration import auc, survivals, survived
 from .evaluation import share_of_rows
 

@@ -14,7 +14,7 @@ from threading import Thread
 import torch
 
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
-from dspark_lite.common.formats import duration, size
+from dspark_course.common.formats import duration, size
 from dspark_lite.models import hub
 from dspark_lite.models.checkpoints import default_dtype, read_config, weight_files
 from . import lab, shapes

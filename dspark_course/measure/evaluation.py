@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.common.estimates import Estimate, bootstrap, paired, share
+from dspark_course.common.estimates import Estimate, bootstrap, paired, share
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding.rounds import Generation, Round, generate
 from dspark_lite.decoding.sampling import check_temperature

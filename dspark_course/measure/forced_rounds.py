@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import torch
 
-from dspark_lite.common import paper
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common import paper
+from dspark_course.common.names import DOMAINS
 from dspark_lite.common.timing import WallSeconds
 from dspark_lite.decoding.rounds import ROUND_PARTS, Outcome, Text, play_round
 from dspark_lite.decoding.sampling import Verdict, accept

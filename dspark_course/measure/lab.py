@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
-from dspark_lite.common.names import DOMAINS, PROFILES
+from dspark_course.common.names import DOMAINS, PROFILES
 from dspark_lite.common.origin import check_origin, device_name, versions
 from dspark_lite.decoding.target import Target
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target

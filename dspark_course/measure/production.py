@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dspark_lite.common.estimates import Estimate, bootstrap
+from dspark_course.common.estimates import Estimate, bootstrap
 from dspark_lite.common.timing import clock
-from dspark_lite.decoding.trees import generate_with_tree
+from dspark_course.beyond.trees import generate_with_tree
 from dspark_lite.drafters import DSpark
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import train_draft

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from tqdm import tqdm
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
-from dspark_lite.common.formats import size
+from dspark_course.common.formats import size
 from dspark_lite.common.origin import device_name, versions
 from dspark_lite.common.timing import bytes_a_second, fastest, wall_seconds
 from dspark_lite.decoding.rounds import ROUND_PARTS

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dspark_lite.common import paper
+from dspark_course.common import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.formats import markdown
-from dspark_lite.common.names import DRAFTER_LABELS as LABELS
+from dspark_course.common.formats import markdown
+from dspark_course.common.names import DRAFTER_LABELS as LABELS
 from dspark_lite.common.fingerprint import network
 from . import shapes
 from .forced_rounds import forced_text, measure_parts

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_lite.decoding.policy import Memoryless, Policy
+from dspark_lite.decoding.proposal import Memoryless, Policy
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.scheduling.policies import LaggedTopK, algorithm1, fixed, survival, threshold, top_k
-from dspark_lite.scheduling.step_costs import StepCosts
+from dspark_course.measure.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, Engine, StepReport
-from dspark_lite.serving.traffic import closed_loop, requests
+from dspark_course.measure.traffic import closed_loop, requests
 from .lab import Lab
 
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)

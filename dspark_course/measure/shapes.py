@@ -13,8 +13,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.fingerprint import network
-from dspark_lite.common.names import PROFILES
-from dspark_lite.common.recorded import reference
+from dspark_course.common.names import PROFILES
+from dspark_course.common.recorded import reference
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import SmallLM
 from dspark_lite.models.draft_config import DRAFTS, parse_draft_config

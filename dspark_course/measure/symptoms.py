@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dspark_lite.decoding.policy import started
+from dspark_lite.decoding.proposal import started
 from dspark_lite.decoding.rounds import begin_together, generate, step_together
 from dspark_lite.decoding.sampling import residual
-from dspark_lite.losslessness.chi_square import MIN_EXPECTED, after_anchor, pooled_cells
+from dspark_course.measure.chi_square import MIN_EXPECTED, after_anchor, pooled_cells
 from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE
 from dspark_lite.scheduling.policies import schedule, survival
 

@@ -7,7 +7,7 @@ import numpy as np
 from tqdm import tqdm
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.common.estimates import bootstrap
+from dspark_course.common.estimates import bootstrap
 from dspark_lite.scheduling.calibration import check_confidence_head
 from dspark_lite.scheduling.policies import threshold
 from .evaluation import prompt_key, rollout, rollout_journal, room_for

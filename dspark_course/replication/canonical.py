@@ -7,7 +7,7 @@ every text that quotes it at the next build.
 from functools import cache
 
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.recorded import read
+from dspark_course.common.recorded import read
 from ..measure.studies import TABLE_1
 from . import our_results
 

@@ -12,9 +12,9 @@ from itertools import product
 
 import numpy as np
 
-from dspark_lite.common import paper
-from dspark_lite.common.estimates import Estimate
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common import paper
+from dspark_course.common.estimates import Estimate
+from dspark_course.common.names import DOMAINS
 from ..measure.studies import DEPTHS, TABLE_1
 from . import experiments, our_results, quantities, recorded_confidence, recorded_serving
 from .our_results import PLACES

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dspark_lite.common.estimates import Estimate
+from dspark_course.common.estimates import Estimate
 from dspark_lite.scheduling.calibration import STS, Observations, by_position, fit_sts
-from dspark_lite.scheduling.online_sts import OnlineSTS
+from dspark_course.beyond.online_sts import OnlineSTS
 from dspark_lite.scheduling.policies import algorithm1, fixed
-from dspark_lite.serving.simulator import EngineModel
+from dspark_course.measure.simulator import EngineModel
 from . import recorded_serving
 
 EVERY = 200  # blocks between two points of a series, and between two checks

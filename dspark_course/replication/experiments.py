@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dspark_lite.common.estimates import Estimate
-from dspark_lite.common.formats import interval
-from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
-from dspark_lite.common.recorded import read
+from dspark_course.common.estimates import Estimate
+from dspark_course.common.formats import interval
+from dspark_course.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_course.common.recorded import read
 from ..measure.studies import DEPTHS, HEADS, LATENCY, LENGTH_STUDY, LENGTHS, LOSSES, SEEDS, TABLE_1
 from . import our_results, recorded_serving
 from .our_results import gains

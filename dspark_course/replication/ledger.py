@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 
-from dspark_lite.common import paper
+from dspark_course.common import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.estimates import Estimate
-from dspark_lite.common.formats import interval, markdown, number
-from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_course.common.estimates import Estimate
+from dspark_course.common.formats import interval, markdown, number
+from dspark_course.common.names import DOMAINS, DRAFTER_LABELS
 from ..measure.studies import TABLE_1
 from . import our_results
 from .claims import CLAIMS, Claim

@@ -8,10 +8,10 @@ from functools import cache
 
 import numpy as np
 
-from dspark_lite.common.estimates import Estimate, bootstrap, paired
+from dspark_course.common.estimates import Estimate, bootstrap, paired
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.names import DOMAINS
-from dspark_lite.common.recorded import read
+from dspark_course.common.names import DOMAINS
+from dspark_course.common.recorded import read
 from ..measure.evaluation import count_estimates, mean_accepted_length, relative_gain, row_tally
 
 MEASUREMENTS = ROOT / "assets" / "measurements" / "experiments"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from dspark_lite.common.estimates import Estimate, bootstrap
+from dspark_course.common.estimates import Estimate, bootstrap
 from dspark_lite.common.files import WORK, read_object, write_json
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.common.origin import DECIDING, Origin, folder_name
@@ -21,7 +21,7 @@ from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import algorithm1, fixed
 from dspark_lite.serving.engine import Engine
-from dspark_lite.serving.traffic import closed_loop, requests
+from dspark_course.measure.traffic import closed_loop, requests
 from ..measure.benchmarks import BENCHMARKS
 from ..measure.confidence import calibrate
 from ..measure.evaluation import evaluate, mean_accepted_length, row_tally

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from dspark_lite.common import paper
-from dspark_lite.common.formats import interval, markdown, number
-from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_course.common import paper
+from dspark_course.common.formats import interval, markdown, number
+from dspark_course.common.names import DOMAINS, DRAFTER_LABELS
 from ..measure import studies
 from . import experiments, our_results
 

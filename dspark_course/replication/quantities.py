@@ -8,10 +8,10 @@ domain (or several), drafter and length; `claims` says of which.
 import numpy as np
 import torch
 
-from dspark_lite.common import paper
+from dspark_course.common import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.estimates import Estimate, bootstrap, paired
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.estimates import Estimate, bootstrap, paired
+from dspark_course.common.names import DOMAINS
 from dspark_lite.losslessness import enumeration, toys
 from dspark_lite.scheduling import policies as scheduling
 from ..measure import studies

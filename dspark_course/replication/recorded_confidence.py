@@ -4,9 +4,9 @@ from functools import cache
 
 import numpy as np
 
-from dspark_lite.common.estimates import Estimate, interval_of
+from dspark_course.common.estimates import Estimate, interval_of
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.recorded import read
+from dspark_course.common.recorded import read
 from dspark_lite.scheduling.calibration import STS, Observations, auc, ece, survivals, survived
 from dspark_lite.scheduling.cost_table import CostTable
 

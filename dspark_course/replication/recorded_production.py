@@ -1,7 +1,7 @@
 """What was measured of drafters beside lesson 13: assets/measurements/production.json, written by scripts/production.py."""
 
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.recorded import read
+from dspark_course.common.recorded import read
 
 PRODUCTION = ROOT / "assets" / "measurements" / "production.json"
 

@@ -9,13 +9,13 @@ from functools import cache
 import numpy as np
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.estimates import Estimate, bootstrap, paired
+from dspark_course.common.estimates import Estimate, bootstrap, paired
 from dspark_lite.common.files import ROOT
-from dspark_lite.common.recorded import read
+from dspark_course.common.recorded import read
 from dspark_lite.scheduling.policies import fixed
-from dspark_lite.scheduling.step_costs import StepCosts
+from dspark_course.measure.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
-from dspark_lite.serving.simulator import EngineModel, Record, simulate
+from dspark_course.measure.simulator import EngineModel, Record, simulate
 from ..measure.evaluation import share_of_rows
 from ..measure.serving_load import decoding_seconds, policy_of, step_costs
 from . import recorded_confidence

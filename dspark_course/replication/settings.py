@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from dspark_lite.common import paper
-from dspark_lite.common.recorded import reference
+from dspark_course.common import paper
+from dspark_course.common.recorded import reference
 from dspark_lite.losslessness import toys
-from dspark_lite.models import inspection
+from dspark_course.measure import inspection
 from dspark_lite.common.fingerprint import network
 from dspark_lite.scheduling import policies
 from dspark_lite.training.losses import RELEASED_DECAY

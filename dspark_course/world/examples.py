@@ -2,7 +2,7 @@
 
 import random
 
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from .chat_text import article, chat, quiz
 from .code_text import code, snippet
 from .example import Example, is_held_out

@@ -5,7 +5,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from dspark_lite.common.names import DOMAINS
+from dspark_course.common.names import DOMAINS
 from .examples import examples
 
 COUNTED = (*DOMAINS, "article", "drill")  # of examples that its words are counted in

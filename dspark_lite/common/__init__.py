@@ -1,4 +1,4 @@
-"""The ground floor: errors, names, files, clocks, intervals, numbers in words, and the paper's numbers."""
+"""The ground floor: errors, files, clocks, versions, fingerprints."""
 
 from .supported import check_versions
 

@@ -1,4 +1,4 @@
-"""The proof: exact output distributions by enumeration, chi-square tests, ties, parity with reference tensors."""
+"""The proof: exact output distributions by enumeration, ties, parity with reference tensors."""
 
 from .enumeration import find_violation, joint_distribution, marginal, outcomes, output_distribution, total_variation
 

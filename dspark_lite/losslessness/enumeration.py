@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from ..common.errors import RequestError
-from ..decoding.policy import started
+from ..decoding.proposal import started
 from ..decoding.rounds import begin_together, step_together
 from ..decoding.sampling import RandomSource
 from ..scheduling.cost_table import CostTable

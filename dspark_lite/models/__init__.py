@@ -1,1 +1,1 @@
-"""Models on disk and in memory: loading and saving them, the Hub, what their files hold."""
+"""Models on disk and in memory: loading and saving them, the Hub."""

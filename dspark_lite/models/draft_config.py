@@ -2,7 +2,7 @@
 
 from ..common.errors import CheckpointError
 from ..drafters import MTP, DraftConfig, DSpark, Eagle3, Gemma4DSpark
-from ..drafters.heads import SEQUENTIAL_HEADS
+from ..drafters.dspark import SEQUENTIAL_HEADS
 
 DRAFTS = {kind.architecture: kind for kind in (DSpark, Gemma4DSpark, Eagle3, MTP)}
 

@@ -1,6 +1,6 @@
 """Which part of a drafted block is worth verifying: policies that turn proposals into verification lengths.
 
-A policy (decoding/policy.py) gives lengths [R], each between 0 and the drafted length; the proposal holds the blocks of
+A policy (decoding/proposal.py) gives lengths [R], each between 0 and the drafted length; the proposal holds the blocks of
 all requests that share a step. It keeps the output distribution exact when the decision about position k of a request
 looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
 """
@@ -10,7 +10,7 @@ from collections import deque
 import torch
 
 from ..common.errors import RequestError
-from ..decoding.policy import Memoryless, Policy
+from ..decoding.proposal import Memoryless, Policy
 from ..decoding.proposal import Proposal
 from .cost_table import Costs, CostTable
 

@@ -1,1 +1,1 @@
-"""Many requests at once: the engine with its slots, the traffic that drives it, and a simulator of it."""
+"""Many requests at once: the engine with its slots, and a pipeline that hides the host."""

@@ -15,7 +15,7 @@ import torch
 
 from ..common.errors import RequestError
 from ..common.timing import clock
-from ..decoding.policy import started
+from ..decoding.proposal import started
 from ..decoding.rounds import Generation, Outcome, Round, check_request, play_round, stop_set, until_stop
 from ..decoding.sampling import RandomSource, Verdict, check_temperature, draw, probabilities, undefined
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans

@@ -1,7 +1,8 @@
 """The target cache: hidden states of the tapped layers and the last one, never logits (a vocabulary is far wider).
 
 Sharded safetensors, written whole or not at all, so a stopped run goes on where it was. The files are memory-mapped and
-a row is read where it lies, so a cache may be far larger than memory; every read is checked against the row's checksum.
+a row is read where it lies, so a cache may be far larger than memory; every read is checked against the row's checksum. What
+needs no disk, OnlineFeatures, computes them for each batch anew.
 """
 
 import bisect
@@ -171,3 +172,19 @@ def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
             found[index] = [part[row, :length].to("cpu", torch.bfloat16) for part in (features, last_hidden)]
     return {**{name: torch.cat(parts) for name, parts in zip(CACHED_TENSORS, zip(*found))},
             "checksums": torch.tensor([checksum(*parts) for parts in found])}
+
+
+class OnlineFeatures:
+    """`rows` of (ids, prompt length) and what `target` computes of them, in the place of a TargetCache."""
+
+    def __init__(self, target, rows: list[tuple[list[int], int]], taps):
+        self.target, self.rows, self.taps = target, rows, taps
+
+    @torch.no_grad()
+    def batch(self, indices: list[int], device):
+        """Padded ids and supervised [B, n] on `device`, features [B, n, taps * H] and last hidden states [B, n, H] where
+        the target computes."""
+        ids, supervised = padded_ids(self.rows, indices)
+        # Padding stands on the right, where a causal target cannot see it from any real token.
+        last_hidden, features = self.target.last_hidden(ids.to(self.target.device), self.taps)
+        return ids.to(device), supervised.to(device), features.float(), last_hidden.float()

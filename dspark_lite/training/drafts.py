@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from ..common.errors import CheckpointError, DSparkLiteError
 from ..common.files import write_atomically, write_json
@@ -15,14 +16,11 @@ from ..drafters import MTP, DSpark, Eagle3
 from ..models.checkpoints import load_drafter
 from ..models.draft_config import parse_draft_config
 from ..models.weights import of_target
-from .acceptance_loss import acceptance_loss
+from .losses import acceptance_loss
 from .anchors import TrainingBatch, block_mask, draw_anchors
-from .cache import TargetCache
-from .initialisation import initialise
-from .loop import Allowance, Plan, by_length, forget_others, optimise, processes
+from .cache import OnlineFeatures, TargetCache
+from .loop import Allowance, Plan, autocast, by_length, forget_others, optimise, precision_on, processes
 from .losses import block_losses, loss_factors, training_forward
-from .online import OnlineFeatures
-from .precision import autocast, precision_on
 from .recipe import DraftRecipe, LossWeights, digest_of
 from .unrolled import eagle3_loss, mtp_loss
 
@@ -243,3 +241,29 @@ def held_out_losses(drafter, recipe: DraftRecipe | dict, cache: TargetCache) -> 
                 totals[name] = totals.get(name, 0.0) + float(value)
             weight += float(share)
     return {name: value / weight for name, value in totals.items()}
+
+
+RESIDUAL = ("o_proj", "down_proj")  # what adds to the residual stream
+MARKOV_DEVIATION = 0.3
+
+
+def initialise(model: nn.Module, layers: int) -> None:
+    """Draws every weight anew with deviation 1/sqrt(inputs); those that add to the residual stream are divided by
+    sqrt(2 * layers), so that the stream does not grow with depth.
+
+    An embedding is drawn as the LM head that reads its rows. A sequential head begins without a say, since its second
+    matrix is zero; the first is large enough for the second to have a gradient at once.
+    """
+    for name, module in model.named_modules():
+        if not isinstance(module, (nn.Linear, nn.Embedding)):
+            continue
+        deviation = module.weight.shape[1] ** -0.5
+        if name.rpartition(".")[2] in RESIDUAL:
+            deviation /= (2 * layers) ** 0.5
+        nn.init.normal_(module.weight, std=deviation)
+        if getattr(module, "bias", None) is not None:
+            nn.init.zeros_(module.bias)
+    head = getattr(model, "markov_head", None)
+    if head is not None:
+        nn.init.normal_(head.markov_w1.weight, std=MARKOV_DEVIATION)
+        nn.init.zeros_(head.markov_w2.weight)

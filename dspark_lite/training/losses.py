@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from ..drafters.heads import transition_biases
+from ..drafters.dspark import transition_biases
 from .anchors import block_targets
 from .recipe import LossWeights
 
@@ -89,3 +89,20 @@ def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -
     if drafter.markov_head is not None:
         logits = logits + transition_biases(drafter.markov_head, previous, hidden)
     return BlockPredictions(logits, drafter.confidence_logits(hidden, previous), tokens[..., 1:], loss_mask, target_position)
+
+
+def acceptance_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor, loss_mask: torch.Tensor,
+                    decay: float = RELEASED_DECAY) -> torch.Tensor:
+    """Minus the expected accepted drafts of each block, weighted as the block's other losses are and summed.
+
+    Logits [B, K, g, V], mask [B, K, g]; over the sum of weights (losses.py) it is minus the mean, between -g and 0.
+    """
+    distance = (torch.softmax(draft_logits.float(), -1) - torch.softmax(target_logits.float(), -1)).abs().sum(-1)
+    expected = expected_accepted(1 - distance / 2, loss_mask)
+    weight = (position_weights(loss_mask.shape[-1], loss_mask.device, decay) * loss_mask).sum(-1)  # of a block, [B, K]
+    return -(expected * weight).sum()
+
+
+def expected_accepted(acceptance: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
+    """How many drafts of each block are accepted on average, [B, K], from the chance of each, [B, K, g]."""
+    return (acceptance.cumprod(-1) * loss_mask).sum(-1)

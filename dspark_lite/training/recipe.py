@@ -103,7 +103,7 @@ class LossWeights:
     cross_entropy: float = 0.1
     l1: float = 0.9
     confidence: float = 1.0
-    acceptance: float | None = None  # of direct acceptance (acceptance_loss.py); None: not computed
+    acceptance: float | None = None  # of direct acceptance (losses.py); None: not computed
     cross_entropy_first: float = 0.0  # share of the progress with cross-entropy alone
     position_decay: float | None = None  # of the position weights; None: the draft length, as in the paper
 
@@ -153,7 +153,7 @@ class DraftRecipe:
     matrix_rate: float | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
     steps: Count | None = None  # updates, at most
     patience: float | None = None  # ends the training where a further pass lowers the loss held out by a smaller share (drafts.py)
-    initialisation: Literal["width"] | None = None  # deviations that a width asks for (initialisation.py); None: the target's
+    initialisation: Literal["width"] | None = None  # deviations that a width asks for (drafts.py); None: the target's
     initial: str | None = None  # a checkpoint to begin from, which may have another draft length
     trained: Literal["heads"] | None = None  # what is trained of `initial`; None: everything
     features: Literal["cached", "online"] = "cached"  # hidden states on the disk, or computed anew for each batch

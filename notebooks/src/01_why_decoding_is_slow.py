@@ -317,7 +317,7 @@ panel = widgets.explore(
 # been measured at its best. Which, and how do you know? And there is a second, smaller slip: compare the lengths of the two answers.
 
 # %%
-from dspark_lite.common.recorded import reference
+from dspark_course.common.recorded import reference
 
 public = reference("public_run.json")
 run = public["speed_run"]

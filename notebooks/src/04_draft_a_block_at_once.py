@@ -244,7 +244,7 @@ picture = figures.dflash_picture(lab.target.num_layers, dflash.taps, len(dflash.
 
 # %%
 from dspark_course.exercises.my_dspark import Draft
-from dspark_lite.common.names import PROFILES
+from dspark_course.common.names import PROFILES
 from dspark_lite.models.checkpoints import resolve
 
 

@@ -166,7 +166,7 @@ draw_block = draw_block if done else exercises.draw_block
 from transformers import DynamicCache
 
 from dspark_course.exercises.my_dspark import Draft, block_pass, read, verify
-from dspark_lite.common.names import PROFILES
+from dspark_course.common.names import PROFILES
 from dspark_lite.models.checkpoints import resolve
 
 draft = Draft(resolve(PROFILES[lab.profile]["dspark"]))
@@ -352,7 +352,7 @@ for token in sorted(words, key=answers.count, reverse=True)[:5]:
 at_chance = predict("Three rules, three heads (Markov, gated, RNN): which of the nine stay at 50 %?", ...)
 
 # %%
-from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
+from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
 
 drawn = torch.cartesian_prod(torch.arange(2), torch.arange(2, 4), torch.arange(2))  # [8, 3]: token before, last token, place
 before, last, where = drawn[:, 0], drawn[:, 1] - 2, drawn[:, 2]
@@ -458,7 +458,7 @@ claims({"on chat DSpark keeps more than DFlash from the second position on": all
 # On math, where DFlash's line hardly falls, part of its lead is there from the start. In tokens per round:
 
 # %%
-from dspark_lite.common import paper
+from dspark_course.common import paper
 
 theirs = {name: paper.domain_means("Qwen3-4B", name) for name in ("dflash", "dspark")}
 ours = {name: our_results.accepted_lengths(studies.TABLE_1[name]) for name in theirs}

@@ -319,7 +319,7 @@ crowded.beside(max(per_token_sent, key=per_token_sent.get), label="computed")
 # paper's Figure 2.
 
 # %%
-from dspark_lite.common import paper
+from dspark_course.common import paper
 from dspark_course.measure import studies
 from dspark_course.replication import our_results
 

@@ -565,7 +565,7 @@ done = exercises.check_head_loss(head_loss)
 head_loss = head_loss if done else exercises.head_loss
 
 # %%
-from dspark_lite.drafters.heads import SEQUENTIAL_HEADS, transition_biases
+from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
 
 drafter = None
 dflash = lab.drafter("dflash")

@@ -34,7 +34,7 @@ from dspark_course.exercises import lesson_08 as exercises
 from dspark_course.figures import lesson_08 as figures
 from dspark_course.figures.strip import strip
 from dspark_course.glue import claims, glue
-from dspark_lite.common.names import PROFILES
+from dspark_course.common.names import PROFILES
 
 lab = dspark_lite.setup()
 target, dspark = lab.target, lab.drafter("dspark")
@@ -61,8 +61,8 @@ picture = strip(("draft", "verify"))
 # %%
 import json
 
-from dspark_lite.common import recorded
-from dspark_lite.models import inspection
+from dspark_course.common import recorded
+from dspark_course.measure import inspection
 from dspark_lite.models.checkpoints import read_config, resolve
 
 manifest = recorded.reference("released_manifest.json")
@@ -314,7 +314,7 @@ claims({"in float32 none differs, in bfloat16 some do": differ["float32"] == 0 <
 from IPython.display import Markdown
 
 from dspark_course.measure import roofline
-from dspark_lite.common import formats
+from dspark_course.common import formats
 
 paper_length, rows = roofline.paper_lengths()["dspark"], []
 for device in ("T4", "H200"):

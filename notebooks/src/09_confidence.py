@@ -292,7 +292,7 @@ glue(error_100=100 * calibration.ece(said[shuffled[:100]], true[shuffled[:100]])
 # is a single sigmoid: what happens if its logit is divided by a temperature, $c = \sigma(z / T)$?
 
 # %%
-from dspark_lite.common import paper
+from dspark_course.common import paper
 
 theirs = paper.calibration(1)["before"]
 promised, came, blocks = (theirs[name] for name in ("predicted", "observed", "count"))

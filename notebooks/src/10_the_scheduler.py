@@ -491,7 +491,7 @@ print(f"{len(ours)} steps of 8 requests: yours = LaggedTopK, with a lag of {LAG}
 # accepted, and takes the time of such a step from the price list. Throughput is relative to verifying whole blocks.
 
 # %%
-from dspark_lite.common.estimates import bootstrap
+from dspark_course.common.estimates import bootstrap
 from dspark_lite.scheduling import threshold
 
 stored = recorded_confidence.stored_cost_table()

@@ -455,7 +455,7 @@ def throughput_at(curve, least_speed):
 done = exercises.check_throughput_at(throughput_at)
 
 # %%
-from dspark_lite.common import paper
+from dspark_course.common import paper
 
 promise = throughput_at if done else exercises.throughput_at  # yours once it is right
 
@@ -517,7 +517,7 @@ from functools import cache
 
 from dspark_course.figures import web, widgets
 from dspark_course.measure.serving_load import policy_of
-from dspark_lite.decoding.policy import chosen_lengths
+from dspark_lite.decoding.proposal import chosen_lengths
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.scheduling import LAG, survival
 
@@ -589,12 +589,12 @@ if lab_own:
 # *40 minutes · for those who want more.*
 #
 # Requests rarely come at a constant rate. Draw arrivals of your own (a burst every minute, a slow rise, two kinds of requests), serve
-# them in the model, `simulate(EngineModel(record, costs, policy, slots=busy), arrivals, rng)` of `dspark_lite.serving.simulator`, and
+# them in the model, `simulate(EngineModel(record, costs, policy, slots=busy), arrivals, rng)` of `dspark_course.measure.simulator`, and
 # compare two policies by the time of the slowest tenth of the answers. Write down before you run it which will win, and why.
 #
 # <details><summary>Hint</summary>
 #
-# `arrivals` are seconds in rising order (`poisson` of `dspark_lite.serving.traffic` draws those of a steady rate); each answer of `step.answers` knows when it `arrived`, had its `first_token` and `ended`.
+# `arrivals` are seconds in rising order (`poisson` of `dspark_course.measure.traffic` draws those of a steady rate); each answer of `step.answers` knows when it `arrived`, had its `first_token` and `ended`.
 #
 # </details>
 #

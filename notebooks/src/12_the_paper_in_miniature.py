@@ -35,7 +35,7 @@ from dspark_course.figures.strip import strip
 from dspark_course.glue import claims, glue
 from dspark_course.measure import studies
 from dspark_course.replication import our_results
-from dspark_lite.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_course.common.names import DOMAINS, DRAFTER_LABELS
 
 picture = strip(("draft", "schedule", "verify", "accept"))
 
@@ -109,7 +109,7 @@ done = exercises.check_resampled_gain(resampled_gain)
 resampled_gain = resampled_gain if done else exercises.resampled_gain
 
 # %%
-from dspark_lite.common import estimates
+from dspark_course.common import estimates
 
 tallies = {name: dict(zip(DOMAINS, our_results.tallies(recipe))) for name, recipe in studies.TABLE_1.items()}  # [N, 2] each
 rng, (ours, theirs) = np.random.default_rng(0), (tallies[name]["chat"] for name in ("dspark", "dflash"))
@@ -286,7 +286,7 @@ Markdown(ledger.notes(ledger.noted()[failed[0].says]))
 # also Eagle3's worst"). Write it as a margin *before* you compute anything, then let your `verdict` speak. The cell shows the way with a claim that nobody doubts.
 
 # %%
-from dspark_lite.common.estimates import paired
+from dspark_course.common.estimates import paired
 
 
 def margin_of(ours, theirs):
@@ -321,7 +321,7 @@ print(f"{stored:3} prompts, stored:     {whole.value:.2f} [{whole.low:.2f}, {who
 
 # %%
 from dspark_course.replication.own_results import own_lengths
-from dspark_lite.common import paper
+from dspark_course.common import paper
 
 own_lab = dspark_lite.setup()
 own_found, own_name = own_lengths(own_lab), f"{own_lab.target.name} on {own_lab.device_name}"

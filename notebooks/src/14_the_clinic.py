@@ -326,7 +326,7 @@ done = exercises.check_excess(excess)
 # %%
 from scipy.stats import chi2, ncx2
 
-from dspark_lite.losslessness.chi_square import chi_square, next_token_counts, pooled_cells
+from dspark_course.measure.chi_square import chi_square, next_token_counts, pooled_cells
 
 asked = [lab.encode(prompt) for prompt in lab.prompts["chat"][:3]]
 place, p, wrong = clinic.most_telling_place(lab.target, drafter, asked, patients.summed_in_16_bits, draws=8000)

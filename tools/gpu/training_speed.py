@@ -11,7 +11,7 @@ from dspark_lite.drafters import DSpark
 from dspark_lite.training.anchors import TrainingBatch, draw_anchors
 from dspark_lite.training.drafts import new_draft, objective
 from dspark_lite.training.loop import Objective, Plan, make_optimisers, processes, update
-from dspark_lite.training.precision import autocast, precision_on
+from dspark_lite.training.loop import autocast, precision_on
 from dspark_lite.training.recipe import DraftRecipe
 
 

@@ -28,6 +28,7 @@ from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers, spec
 
 MEASURED = ROOT / "assets" / "measurements" / "judges.json"
 SCRATCH = ROOT / "build" / "judges"
+COUNTED = ("proposed", "accepted", "committed")  # of a round
 SAME = 1e-3  # between two programs' draft logits in float32
 BUDGET = "vllm/v1/worker/gpu/spec_decode/adaptive_verification.py"
 MISTAKEN = " with its mistake"
@@ -45,8 +46,7 @@ def ours(lab, max_new_tokens, drafters):
     logits = {name: drafter and first_block(lab.target, drafter, ids[0]) for name, drafter in drafters.items()}
     for name, drafter in drafters.items():
         runs = [generate(lab.target, drafter, prompt, max_new_tokens=max_new_tokens) for prompt in ids]
-        answers[name] = [{"tokens": run.token_ids, **{field: [getattr(r, field) for r in run.rounds] for field in ("proposed", "accepted", "committed")}}
-                         for run in runs]
+        answers[name] = [{"tokens": run.token_ids, **{field: [getattr(r, field) for r in run.rounds] for field in COUNTED}} for run in runs]
     return {"target": str(EMBEDDED / "tiny-target"), "drafters": {name: folder and str(EMBEDDED / folder) for name, folder in DRAFTERS.items()},
             "prompts": [prompt[0].tolist() for prompt in ids], "max_new_tokens": max_new_tokens, "stop": list(lab.stop_token_ids),
             "gamma": 7, "longest": 512, "answers": answers, "logits": logits}

@@ -17,7 +17,7 @@ import torch
 import dspark_lite
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.drafters.heads import MarkovHead, transition_biases
+from dspark_lite.drafters.dspark import MarkovHead, transition_biases
 from dspark_lite.losslessness import find_violation, output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import algorithm1, survival, throughput

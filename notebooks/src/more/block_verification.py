@@ -65,7 +65,7 @@ from itertools import product
 
 import torch
 
-from dspark_lite.decoding.block_verification import accept_block
+from dspark_course.beyond.block_verification import accept_block
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes
 
@@ -98,7 +98,7 @@ for name, rule in {"token rule": accept, "block verification": accept_block}.ite
 # `make beyond` has judged the same blocks, from 60 prompts per domain, by both rules:
 
 # %%
-from dspark_lite.common import recorded
+from dspark_course.common import recorded
 from dspark_lite.common.files import ROOT
 
 for row in recorded.read(ROOT / "assets" / "measurements" / "beyond.json", "make beyond")["rows"]:

@@ -167,7 +167,7 @@ print(f"total variation {distance_with(own):.2g}")
 # %%
 import dspark_lite
 from dspark_lite.decoding.sampling import accept
-from dspark_lite.losslessness.chi_square import after_anchor, chi_square, next_token_counts, up_to_a_fork
+from dspark_course.measure.chi_square import after_anchor, chi_square, next_token_counts, up_to_a_fork
 
 lab = dspark_lite.setup()
 dspark = lab.drafter("dspark")

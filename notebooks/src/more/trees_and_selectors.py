@@ -26,7 +26,7 @@ import torch
 import dspark_lite
 from dspark_course.figures import lesson_13 as figures
 from dspark_course.glue import claims, glue
-from dspark_lite.decoding import trees
+from dspark_course.beyond import trees
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()

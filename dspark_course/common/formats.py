@@ -2,7 +2,7 @@
 
 import math
 
-from .estimates import Estimate
+from dspark_course.common.estimates import Estimate
 
 FORMS = {"tokens": "{:.2f}", "percent": "{:+.1%}", "rate": "{:.1%}", "share": "{:.3f}"}  # all but tokens are fractions
 

@@ -7,10 +7,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from ..common.recorded import REFERENCE
-from ..drafters.heads import transition_biases
-from .checkpoints import load_draft_alone, resolve, weight_files
-from .draft_config import DRAFTS, parse_draft_config
+from dspark_course.common.recorded import REFERENCE
+from dspark_lite.drafters.dspark import transition_biases
+from dspark_lite.models.checkpoints import load_draft_alone, resolve, weight_files
+from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
 
 TENSOR_PARTS = {  # beginning of a tensor's name: what it belongs to
     "embed_tokens": "embedding", "lm_head": "LM head", "fc": "context projection", "hidden_norm": "context projection",

@@ -10,9 +10,9 @@ drafters without a head by such an estimate).
 import torch
 import torch.nn.functional as F
 
-from ..common.errors import RequestError
-from ..decoding.proposal import Proposal
-from ..decoding.sampling import LEAST_TEMPERATURE
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.sampling import LEAST_TEMPERATURE
 
 LARGEST_MARGIN = 40.0  # of a distribution that is all on one token
 SLOPE, INTERCEPT = 0.5, 0.0  # before anything was observed

@@ -5,8 +5,8 @@ from itertools import islice
 
 import torch
 
-from ..common.errors import RequestError
-from .engine import Engine, Request, StepReport
+from dspark_lite.common.errors import RequestError
+from dspark_lite.serving.engine import Engine, Request, StepReport
 
 
 def poisson(rate: float, count: int, generator: torch.Generator) -> list[float]:

@@ -4,8 +4,8 @@ import json
 from functools import cache
 from pathlib import Path
 
-from .errors import DSparkLiteError
-from .files import data_folder
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import data_folder
 
 REFERENCE = data_folder("reference")
 

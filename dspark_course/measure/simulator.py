@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..common.errors import RequestError
-from ..decoding.policy import chosen_lengths, started
-from ..decoding.proposal import Proposal
-from ..scheduling.calibration import STS, Observations
-from ..scheduling.step_costs import StepCosts
-from .engine import StepReport
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.proposal import chosen_lengths, started
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.scheduling.calibration import STS, Observations
+from dspark_course.measure.step_costs import StepCosts
+from dspark_lite.serving.engine import StepReport
 
 
 @dataclass(frozen=True)

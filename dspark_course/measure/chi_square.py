@@ -2,10 +2,10 @@
 
 import torch
 
-from ..common.errors import RequestError
-from ..decoding.proposal import draft_length
-from ..decoding.rounds import Text, generate, play_round
-from ..decoding.sampling import Randomness, accept, probabilities
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.proposal import draft_length
+from dspark_lite.decoding.rounds import Text, generate, play_round
+from dspark_lite.decoding.sampling import Randomness, accept, probabilities
 
 MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
 MAX_ROWS = 256  # rounds in one batch

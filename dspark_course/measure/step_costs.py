@@ -9,7 +9,7 @@ prolongs it.
 import numpy as np
 import torch
 
-from ..common.errors import RequestError
+from dspark_lite.common.errors import RequestError
 
 
 class StepCosts:

@@ -4,8 +4,8 @@ from collections import deque
 
 import numpy as np
 
-from ..common.errors import RequestError
-from .calibration import STS, check, fit_sts
+from dspark_lite.common.errors import RequestError
+from dspark_lite.scheduling.calibration import STS, check, fit_sts
 
 
 class OnlineSTS:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import torch
 
-from ..common.errors import RequestError
-from .attention import hiding
-from .rounds import Generation, Round, check_request, stop_set, until_stop
-from .sampling import Randomness, draw, probabilities
+from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.attention import hiding
+from dspark_lite.decoding.rounds import Generation, Round, check_request, stop_set, until_stop
+from dspark_lite.decoding.sampling import Randomness, draw, probabilities
 
 
 class Tree(NamedTuple):

@@ -16,7 +16,7 @@ to may depend on the tokens before the cut, as with the token rule.
 import torch
 import torch.nn.functional as F
 
-from .sampling import Randomness, Verdict, draw, probability_ratios, residual
+from dspark_lite.decoding.sampling import Randomness, Verdict, draw, probability_ratios, residual
 
 
 def accept_block(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor,

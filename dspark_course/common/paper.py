@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .errors import DSparkLiteError
-from .recorded import reference
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_course.common.recorded import reference
 
 LABELS = {"dspark": "DSpark", "dflash": "DFlash", "eagle3": "Eagle3"}  # our name: the paper's
 STUDY = {"dspark": "DSpark_markov", "dspark_rnn": "DSpark_rnn", "dflash": "DFlash"}  # our name: that of Figure 4
