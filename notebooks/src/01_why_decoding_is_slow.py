@@ -18,7 +18,7 @@
 # **What you need:** lesson 00. No GPU.
 #
 # **Sources:** the formula for $L$ is equation 1 of the [DSpark paper](references.md#dspark), section 2.1; the two limits of a pass are the
-# [roofline model](references.md#roofline); the run of the last exercise is a [public notebook](references.md#public-notebook).
+# [roofline model](references.md#roofline); the run of exercise 3 is a [public notebook](references.md#public-notebook).
 # [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
@@ -53,7 +53,7 @@ picture = one_pass_figure(text, "cat sat on the mat and slept .".split(), guesse
 #
 # A decoder with a K/V cache does not read the old words again. It keeps their keys and values, and reads one new word in each pass. Then
 # nothing is thrown away, and nothing is gained either: one pass, one word. Speculative decoding goes the other way. It fills the pass
-# with guesses, so that all eight predictions are news.
+# with guesses, so that up to the first wrong guess all its predictions are news.
 #
 # Does a pass over eight tokens make the same predictions as eight passes over one? And what does it cost? The first question is answered in
 # one cell. `prefill` reads a prompt and fills a cache; `verify` reads further tokens and predicts after each.
@@ -109,8 +109,8 @@ picture = figures.envelope_figure([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
 glue(room=room)
 
 # %% [markdown]
-# About ⟦room:.0f⟧ tokens. We call this number the *room* of the machine, $k^*$. A block of eight uses a small part of it; the rest can go to other
-# requests that share the pass, and lessons 10 and 11 are about sharing it.
+# About ⟦room:.0f⟧ tokens. We call this number the *room* of the machine, $k^*$. An anchor and seven drafts use a small part of it (if all seven
+# are right, the target's own token comes on top, and the pass has brought eight); the rest can go to other requests that share the pass, and lessons 10 and 11 are about sharing it.
 #
 # ### Exercise 1 · The envelope (code)
 # *10 minutes · easy · core. If you do only one, do this.*
@@ -161,8 +161,8 @@ claims({"the H200 and the T4 have about the same room": abs(rooms["H200"] / room
 
 # %% [markdown]
 # The H200 of 2024 reads about ⟦faster:.0f⟧ times as fast as the small T4 of 2018, and yet the two have about the same room, ⟦h200:.0f⟧ and ⟦t4:.0f⟧
-# tokens: reading and multiplying have both grown. On each of these GPUs a pass over one token leaves more than nine tenths of the machine idle. (The size of the model
-# cancels, too. Why? Look at the ratio of the two times.)
+# tokens: reading and multiplying have both grown. On each of these GPUs a pass over one token leaves more than nine tenths of the arithmetic idle. (The size of
+# the model cancels: the time of reading and the time of multiplying both grow with it.)
 #
 # ## On this machine
 #
@@ -196,7 +196,8 @@ claims({"eight tokens cost far less than eight passes": price < 3, "and more tha
 # %% [markdown]
 # The dotted line is what one token per pass would take. The measured line stays far below it. Eight tokens cost about ⟦price:.1f⟧ passes
 # here, not eight, and not quite one either: a tiny model on a processor waits less for its weights than a large one on a GPU, and more for
-# starting its many small operations. Both are paid once per pass, and that is what counts.
+# starting its many small operations. These are paid once per pass. The rest is arithmetic, of which a processor does little at a time: its room
+# is small.
 #
 # ## The time of a token
 #
@@ -251,7 +252,8 @@ most.beside(f"{best:.1f} times", label="at most")
 glue(best=best)
 
 # %% [markdown]
-# Now a real run with DSpark's drafter, one prompt, in turn with plain decoding. Does the formula agree with the clock?
+# Now a real run with DSpark's drafter, one prompt, in turn with plain decoding. Does the formula agree with the clock? (Its three terms come from the
+# very rounds that the clock sees, so the question is whether a round holds anything else that takes time.)
 
 # %%
 import numpy as np
@@ -286,7 +288,8 @@ claims({"formula and clock agree within a tenth": abs(predicted / measured - 1) 
 # A round costs about ⟦cost:.1f⟧ plain passes and brings ⟦tau:.1f⟧ tokens: ⟦measured:.1f⟧ times plain decoding. The formula says the same
 # within a few percent.
 #
-# The *prefill*, the target's pass over the prompt, is left out of both. It is the same for every method, and no drafter can shorten it. Counted
+# The *prefill*, the target's pass over the prompt, is left out of both. It is the same work for every method (small differences are chance), and no drafter can
+# shorten it. Counted
 # in, it would drag every speed-up towards one, most of all in short answers. The reader of an answer waits for it all the same, so a
 # server reports it by itself, as the *time to first token*.
 #
@@ -371,8 +374,9 @@ claims({"the printed round is shorter than the printed plain pass":
 #
 # <details><summary>How sure are we?</summary>
 #
-# The times of GPUs are data sheets' peaks: take the room as an order of magnitude. The measured times are of this machine, one prompt, the shortest of
-# forty repeats; another run may differ by a tenth. That the speed-up cannot exceed $\tau$ is arithmetic, for one request at a time.
+# The times of GPUs are data sheets' peaks: take the room as an order of magnitude. The measured times are of this machine and one prompt, a pass
+# alone the shortest of forty repeats; another run may differ by a tenth. That the speed-up cannot exceed $\tau$ is arithmetic, for one request at a
+# time and two loops of the same code.
 #
 # </details>
 #

@@ -13,7 +13,7 @@
 #
 # - turn a token drawn from the drafter's distribution $q$ into a token of the target's distribution $p$, exactly
 # - say how often a draft is kept, and why no rule can keep it more often
-# - write `verify`, the heart of speculative decoding, and prove it exact by visiting every outcome
+# - write `verify`, the rule for a whole block (*accept* in the strip), and check it by visiting every outcome
 # - run it inside the package's `generate`
 #
 # **What you need:** lesson 00, and what a probability distribution is. No GPU.
@@ -235,14 +235,14 @@ panel = widgets.explore(
 #
 # ## Every outcome instead of many
 #
-# A simulation has noise: of $n$ draws it sees differences of about $1/\sqrt n$. An error that is smaller hides in it for ever. So we do what
+# A simulation has noise: of $n$ draws it sees differences of about $1/\sqrt n$. An error of a tenth of that hides in it until there are a hundred times as many. So we do what
 # a toy allows: we visit *every* outcome and add up the probabilities. Only two functions decide anything at random:
 #
-# - `toss(chance, generator)` is true with probability `chance`;
+# - `toss(chance, generator)` is true with probability `chance`, and always where that is 1 or more;
 # - `draw(probs, generator)` draws a token from the distribution `probs` [V].
 #
 # Instead of a generator, `outcomes` hands them a *path*: a list of decisions to take. It follows one path after another until every coin has
-# come up both ways and every token has been drawn.
+# come up each way that it can and every token has been drawn, and multiplies the chances along each.
 
 # %%
 from dspark_course.exercises.verifying import draw, toss
@@ -326,7 +326,7 @@ picture = figures.two_tokens_figure((0.40, 0.20), (0.60, 0.35), ("the", "cat"))
 
 # %% [markdown]
 # Three ways lead to "the cat", and they fill one rectangle: as wide as the target's chance of "the", as high as its chance of "cat" after "the".
-# Its area is the target's probability of the text. In the right column the round has ended with the replacement, and the next round brings
+# Its area is the target's probability of the text. The right column is not divided, since what happens there belongs to the next round: in it the round has ended with the replacement, and the next round brings
 # "cat" by the same rule. **Wherever a round ends, each token has the target's distribution, given the tokens before it.** With more
 # tokens the picture gets more dimensions and stays a box.
 #
@@ -382,8 +382,8 @@ def verify(p, q, drafts, generator):
 done = exercises.check_verify(verify) and keep(verify)
 
 # %% [markdown]
-# If it says "Correct.", you have written the function that makes speculative decoding exact, and checked every path of it. Everything else in this course is
-# about speed.
+# If it says "Correct.", you have written the function that makes speculative decoding exact, and checked every path of it. Nearly everything else in this course
+# is about speed.
 #
 # ## Your `verify` inside `generate`
 #
@@ -415,7 +415,9 @@ assert max(distances.values()) < 1e-5
 #
 # Two conditions hide in the rule, and real systems have broken both. First, $q$ must be the distribution that the token was *really* drawn from:
 # a drafter that draws in 16 bits and reports probabilities in 32 is already lossy. Second, **the drawn token must never decide whether it is
-# checked.** If it may, the words that the drafter doubts are offered less often than $q$ says, and the arithmetic no longer adds up. A block may be
+# checked.** If it may, the words that are passed over are offered less often than $q$ says, and the arithmetic no longer adds up: let $p$ and $q$
+# both be one half "yes", one half "no", and let a drafted "no" never be checked. The target then draws in its place, and "no" comes out in a quarter
+# of the cases. A block may be
 # cut by what stands *before* a token (lesson 09 does), never by the token itself. Lesson 10 shows an honest-looking scheduler that breaks this.
 #
 # ### Exercise 6 · Break it (open)

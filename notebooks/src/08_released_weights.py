@@ -9,7 +9,7 @@
 # # 08 · The released weights
 #
 # **After this lesson you can**
-# - read a checkpoint's files, and say whether a draft fits a target before you download it
+# - read a checkpoint's files, and say what of a draft must fit its target
 # - prove that two programs compute the same, module by module, and find the place where they part
 # - judge a difference between two 16-bit answers: a tie, or a mistake
 # - use a released draft in your own code, with your own prompt
@@ -158,8 +158,7 @@ claims({"in float32 every module is far below the tolerance": max(
     error for case in errors["float32"] for error in case.values()) < TOLERANCE / 10})
 
 # %% [markdown]
-# What is left is rounding: each type has errors of its own size, heads less than the backbone, which is several layers deep. A real
-# mistake is thousands of times larger than float32's. `python -m dspark_lite parity` runs the whole comparison, with caches, a
+# What is left is rounding: each type has errors of its own size. A real mistake is thousands of times larger than float32's. `python -m dspark_lite parity` runs the whole comparison, with caches, a
 # training pass and greedy runs.
 #
 # ## The first block, and a prompt of your own
@@ -209,8 +208,8 @@ picture = figures.blocks(rows, *words(ids[0, -1:].tolist()))
 
 # %% [markdown]
 # Blue is what the target itself writes. Green drafts agree; the one in orange is the first that does not, and what follows is
-# ignored. Each confidence holds *if all drafts before were kept*; lesson 09 judges them. Look at other places: where does the head
-# save a whole block?
+# ignored. Each confidence holds *if all drafts before were kept*; lesson 09 judges them. Look at other places: where does a draft
+# fail, and what had its confidence said?
 
 # %%
 from dspark_course.figures import widgets
@@ -226,7 +225,7 @@ panel = widgets.explore(explore_block, {"before": 20}, text=widgets.menu("prompt
                         before=widgets.slider("answer token", 6, 0, 50))
 
 # %% [markdown]
-# In your own program a released draft takes three lines. `transformers` hands its loop over:
+# In your own program a released draft takes a few lines. `transformers` hands its loop over:
 
 # %%
 from dspark_lite.models.custom_generate import CustomGenerate
@@ -245,7 +244,8 @@ print(f"{speculate.answers[0].accepted_length:.1f} tokens per round")
 # there on each text follows its own token, and both are the target's own as far as its numbers can tell.
 #
 # So judge the **first** difference. If rounding could have made the target choose either token, it is a *tie*. If not, something is
-# wrong. How much is rounding? bfloat16 keeps about three digits: logits near 20 lie 0.125 apart. We excuse eight such steps.
+# wrong. How much is rounding? bfloat16 keeps about three digits: logits near 20 lie 0.125 apart, and a pass of many layers rounds many
+# times. We excuse eight such steps, which is generous; in float32 nothing needs to be excused.
 #
 # ### Exercise 2 · Is it a tie? (code)
 # *8 minutes · medium · core.*
@@ -346,8 +346,8 @@ Markdown(formats.markdown(["where", "plain, tokens/s", "DSpark, tokens/s", "toke
 #
 # ## Wrong, and nobody says so
 #
-# Three mistakes, of kinds met in public code. The draft reads its taps one layer early. It is read in the *other layout*, in which
-# slot $k$ predicts the token at its own place instead of the next one. Or its own block stays in its cache after every round. None
+# Three mistakes, of kinds met in public code. The draft reads its taps one layer early. It is read in the *other layout*: a slot that has
+# learned to predict the token after its own place is taken to predict the token at its place. Or its own block stays in its cache after every round. None
 # raises an error.
 
 # %%
@@ -474,7 +474,7 @@ for name, drafter in drafts.items():
     print(f"{name:7} accepted at positions 1 to {len(ours)}, vLLM's minus ours:", " ".join(f"{b - a:+d}" for a, b in zip(ours, theirs_kept[name])))
 
 # %% [markdown]
-# A few more here, a few less there. Greedy, the same weights, the same prompts: nothing is random, so somebody computes something else.
+# A few more here, a few less there. Greedy, the same weights, the same prompts: nothing is random, and the server computed in float32, so these are no ties: somebody computes something else.
 # Two more programs agree with us in every round, so the search is in vLLM. We compared tensor after tensor. Here you do: `theirs` is what
 # it computed, rebuilt on our own code (that we rebuilt it rightly is for the cell after next to show). Rounding in float32 leaves errors
 # of about 1e-5. **Where do they part?**
@@ -489,7 +489,7 @@ print("the first that differs:", part)
 
 # %% [markdown]
 # The values are equal everywhere. The keys of the *first* layer are equal, those of the second are not, and before the norm they still
-# were. What is done to keys and not to values, and differently in each layer, but rightly in the first? Think before you unfold.
+# were. (Every layer's keys and values of the context come straight from the taps, so an error in one layer does not reach the next one's.) What is done to keys and not to values, and differently in each layer, but rightly in the first? Think before you unfold.
 #
 # <details><summary>What it was</summary>
 #
@@ -501,7 +501,7 @@ print("the first that differs:", part)
 #
 # </details>
 #
-# If that is all, our drafter with the same mistake must make exactly vLLM's rounds.
+# If that is all, our drafter with the same mistake must accept exactly what vLLM's did, position by position.
 
 # %%
 norms = [layer.self_attn.k_norm.weight for layer in drafts["dspark"].layers]
@@ -549,7 +549,7 @@ done = exercises.check_diagnosis(diagnosis)
 #
 # A: only a cache gets worse from round to round. B: in a parallel backbone all slots see each other, so the two that it was not
 # trained for disturb the first, too. C: in the other layout every draft stands in a wrong place, so next to none is right. D: the
-# hidden states of neighbouring layers are much alike, so a wrong tap costs little, which is why it can hide for months. [The four
+# hidden states of neighbouring layers of a trained target are much alike, so a wrong tap costs little, which is why it can hide for months. [The four
 # reports](references.md#reports) name the causes.
 #
 # </details>
@@ -557,14 +557,14 @@ done = exercises.check_diagnosis(diagnosis)
 # ### Exercise 5 · A silent mistake of your own (open)
 # *30 minutes · for those who want more.*
 #
-# Break a copy of `little` in a way that raises nothing: roll the rows of a `k_proj` by one, replace `hidden_norm` by
+# Break a copy of `little` (by `copy.deepcopy`) in a way that raises nothing: roll the rows of a `k_proj` by one, replace `hidden_norm` by
 # `torch.nn.Identity()`, swap two layers, or double `markov_head.markov_w2`. Predict the column of `against_reference` in which it
 # shows, then look. One of the four does not show in any. Why, and which comparison of this lesson sees it?
 #
 # <details><summary>The one that does not show</summary>
 #
 # Doubling `markov_w2`: `against_reference` compares hidden states, and the sequential head comes after them. The comparison of modules
-# at the beginning has a row for that head: it compares logits.
+# at the beginning has a column for that head: it compares logits.
 #
 # </details>
 #
