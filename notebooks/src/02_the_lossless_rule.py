@@ -242,7 +242,8 @@ panel = widgets.explore(
 # - `draw(probs, generator)` draws a token from the distribution `probs` [V].
 #
 # Instead of a generator, `outcomes` hands them a *path*: a list of decisions to take. It follows one path after another until every coin has
-# come up each way that it can and every token has been drawn, and multiplies the chances along each.
+# come up each way that it can and every token has been drawn, and multiplies the chances along each: the path *draft "a", refuse it, draw "the"* has
+# $0.45 \cdot \tfrac13 \cdot 0.8 = 0.12$.
 
 # %%
 from dspark_course.exercises.verifying import draw, toss
