@@ -522,8 +522,16 @@ for name in runs:
 
 # %% [markdown]
 # Where does yours fail and the lab's does not: at the digits of a sum, at a name that stands in the prompt, at the turn
-# of a sentence? Where several words would do, refusals are the price of drawing. Where only one token is possible, a
-# longer training can still help.
+# of a sentence?
+#
+# <details><summary>Answer</summary>
+#
+# Nearly everywhere, and on math most of all at digits. A digit has to be computed; the target has done so by the time that it writes the token
+# before, and its features say the result to whoever has learned to read them. The lab's drafter has, yours has not yet. On code and chat yours
+# does not know the set phrases either. What is left to the lab's are mostly places where several words would do: there refusals are the
+# price of drawing. Where only one token is possible, a longer training helps.
+#
+# </details>
 #
 # ## A head for a drafter that has none
 #

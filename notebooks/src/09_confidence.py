@@ -283,7 +283,7 @@ glue(error_100=100 * calibration.ece(said[shuffled[:100]], true[shuffled[:100]])
 
 # %% [markdown]
 # The same head has an ECE of ⟦error_100:.0f⟧ % on 100 blocks and of ⟦error_all:.1f⟧ % on all. An ECE means something only next to its
-# floor, and small samples can be compared only with equally small ones. From ten thousand blocks on the floor is a few tenths of a percent.
+# floor, and small samples can be compared only with equally small ones. With ten thousand blocks and more the floor is below one percent.
 #
 # ## A head that is really wrong
 #
