@@ -122,7 +122,8 @@ pull.beside(f"smaller: 2q(1 - q) = {2 * guessing * (1 - guessing):.3f} against 1
 # Cross-entropy pulls hardest where the drafter is most wrong. L1 pulls hardest at even odds, and hardly at all where
 # the right token has no chance yet. A beginner needs the first. An expert is better served by the second: cross-entropy hears only of the one
 # token that the target happened to write, L1 of all that it could have written. DSpark takes both, 0.1 of
-# cross-entropy and 0.9 of L1, and our recipes begin with cross-entropy alone. A third loss teaches the
+# cross-entropy and 0.9 of L1. Weighed like that, cross-entropy pulls harder only below $q = 1/18$, where a guess among thousands of words lies; most
+# recipes of this course begin with cross-entropy alone. A third loss teaches the
 # [confidence](glossary.md#confidence) head, one more number per slot, to foretell the overlap (lesson 09): binary
 # cross-entropy, with exercise 1's number as its label.
 #
@@ -239,7 +240,7 @@ print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][
 #
 # - a slot sees the context **before** its anchor. Not the anchor's own features (the cross in the figure): when the
 #   block is drafted, the target has not read the anchor;
-# - and the slots of its own block, on both sides. Never another block.
+# - and the slots of its own block, on both sides (they hold masks, so there is nothing to be copied from them). Never another block.
 
 # %%
 from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors
@@ -526,10 +527,9 @@ for name in runs:
 #
 # <details><summary>Answer</summary>
 #
-# Nearly everywhere, and on math most of all at digits. A digit has to be computed; the target has done so by the time that it writes the token
-# before, and its features say the result to whoever has learned to read them. The lab's drafter has, yours has not yet. On code and chat yours
-# does not know the set phrases either. What is left to the lab's are mostly places where several words would do: there refusals are the
-# price of drawing. Where only one token is possible, a longer training helps.
+# Nearly everywhere, and on math often at digits. A digit has to be computed; the target's features hold part of that work, and the lab's drafter
+# has learned to read it, yours not yet. On code and chat yours does not know the set phrases either. What is left to the lab's looks mostly like
+# places where several words would do: there refusals are the price of drawing. Where only one token is possible, a longer training helps.
 #
 # </details>
 #

@@ -201,8 +201,8 @@ claims({"the mean of the products is larger, in every domain": all(
 #
 # ## Is it true?
 #
-# One block cannot tell whether 0.8 was true. So put blocks with about the same forecast into a bin, and compare the mean forecast
-# with the share that survived. Here is the survival of the first three drafts, all domains together.
+# In use nobody computes the bars of that picture: a draft is kept or refused, once, and one block cannot tell whether 0.8 was true. So put blocks
+# with about the same forecast into a bin, and compare the mean forecast with the share that survived. Here is the survival of the first three drafts, all domains together.
 
 # %%
 together = pooled(recorded)
@@ -288,7 +288,7 @@ glue(error_100=100 * calibration.ece(said[shuffled[:100]], true[shuffled[:100]])
 # ## A head that is really wrong
 #
 # Ours has little to mend. The paper's had much: judged on questions of another kind than it was trained on, the confidence head
-# of Qwen3-4B's draft is too sure at every position (Figure 6). We read its bins off the figure. Position 1 first, where survival
+# of Qwen3-4B's draft is too sure at every position shown (Figure 6). We read its bins off the figure. Position 1 first, where survival
 # is a single sigmoid: what happens if its logit is divided by a temperature, $c = \sigma(z / T)$?
 
 # %%
@@ -316,8 +316,8 @@ claims({"one temperature takes away more than half of the paper's error at posit
 
 # %% [markdown]
 # One number, ⟦paper_T:.1f⟧, takes the error from ⟦paper_before:.1f⟧ to ⟦paper_after:.1f⟧ %. (The paper had the single blocks, we have its bins; it
-# comes to 2.0.) A temperature above 1 pulls every forecast towards one half: forecasts above it become more modest, those below it become worse, and
-# here few blocks lie there. So one number does not bring the error down to its floor. At one position it cannot change an order; in products of
+# comes to 2.0.) A temperature above 1 pulls every forecast towards one half: those above it that were too high become more modest,
+# those below it are pushed higher still. So one number does not bring the error down to its floor. At one position it cannot change an order; in products of
 # several it can, a little. (To fit one number and judge it on the same 51,000 blocks flatters it by next to nothing.)
 #
 # Position 3 is a product of three confidences, and errors multiply. So the paper fits the temperatures **one after the other**
@@ -379,11 +379,12 @@ claims({"the fit finds temperatures around 2 and takes away more than half of th
         1.5 < np.median(temperatures) < 2.7 and after < before / 2})
 
 # %% [markdown]
-# The temperatures lie around the 2 that we put in; the head's own small errors and the steps of the grid are the rest. The error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %.
+# The temperatures lie around the 2 that we put in; the head's own small errors, the steps of the grid and chance are the rest. The error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %.
 #
 # ### Figure 6, theirs and ours
 #
-# Upper row before, lower row after the stored calibration. Ours are filled, the paper's hollow.
+# Upper row before, lower row after calibration (ours: the stored temperatures, fitted to our own head on other prompts). Ours are filled, the
+# paper's hollow.
 
 # %%
 from dspark_course.replication.own_results import own_confidence
@@ -427,7 +428,8 @@ claims({"the rate rises in every domain": all(rates[domain, highest]["rate"] > r
         "and every domain's rounds get shorter": all(rates[domain, highest]["accepted"] < rates[domain, 0.0]["accepted"] for domain in domains)})
 
 # %% [markdown]
-# Good ones are committed, and each costs the target a place, so **one over the rate is the price of a token**: places per token committed. By that
+# Good or bad, each costs the target one place (the anchor's stands for the target's own token), and the good ones are committed. So **one over the
+# rate is the price of a token**: places per token committed. By that
 # price plain decoding is the best of all, with exactly 1.00. So the price is not the whole story: the grey line shows that rounds
 # get shorter, and each round costs a pass of the target. What decides is how long a pass lasts with so many tokens in it.
 
@@ -499,7 +501,7 @@ panel = widgets.explore(
 # > `python -m dspark_lite calibrate --check FILE` says whether a stored calibration still fits.
 #
 # ## Recap
-# - $c_k$ predicts whether token $k$ is kept if all before it were, and never looks at token $k$: that keeps cutting lossless.
+# - $c_k$ predicts whether a token drawn at slot $k$ is kept if all before it were, and never looks at that token: that keeps cutting lossless.
 # - Survival is the product along a block. Multiply first, average afterwards.
 # - AUC asks whether a forecast ranks, ECE whether its numbers are true, Brier both. An ECE has a floor.
 # - One temperature per position, fitted one after the other on survival, mends a head that is too sure. Judge it on other prompts.

@@ -90,7 +90,8 @@ picture = figures.steps_per_second(here, spent, lab.device_name)
 # $$\tau = R + \sum_{\text{admitted}} \text{survival}, \qquad B = R + \text{number admitted}, \qquad
 # \theta = \tau \cdot \text{SPS}(B).$$
 #
-# The $R$ in $\tau$ are the tokens that the target adds itself, one per request. The $R$ in $B$ are the anchors. And $\theta$ is
+# Here $\tau$ is that of all requests of the step together; until now it was one request's. The $R$ in it are the tokens that the target adds itself, one per
+# request. The $R$ in $B$ are the anchors. And $\theta$ is
 # what we are after: expected tokens per second, for all requests together (the paper's $\Theta$).
 #
 # ### Exercise 1 · Expected throughput (code)
@@ -235,11 +236,6 @@ for first, second in ((0, 0.9), (1, 0.0)):
 tempting = predict("A scheduler that takes the top: how often does the next word come out as 0? (The target's share is 0.7.)", ...)
 
 # %% [markdown]
-# The 0.8 was a mean over both draws: a drafted 0 is always accepted, since the target wants it more often than the drafter offers it, and a
-# drafted 1 in 0.6 of the cases. **Taking the top** means to verify the 0 and not the 1. Where the 1 was drafted, the target
-# writes the word itself, a 0 in 0.7 of the cases. In total $0.5 + 0.5 \cdot 0.7 = 0.85$. The drawn word has taken part in the
-# decision whether it is checked.
-#
 # We count in two ways: exactly, by visiting every outcome, as in lesson 02; and as a user would meet it, by drawing answers.
 
 # %%
@@ -267,6 +263,12 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
         "both are seen in draws": drawn["retrospective"][1] > 0.7 and drawn["algorithm1"][1] < 0.7 < drawn["algorithm1"][2]})
 
 # %% [markdown]
+# The 0.8 was a mean over both draws: a drafted 0 is always accepted, since the target wants it more often than the drafter offers it, and a
+# drafted 1 in 0.6 of the cases. **Taking the top** means to verify the 0 and not the 1. Where the 1 was drafted, the target
+# writes the word itself, a 0 in 0.7 of the cases. In total $0.5 + 0.5 \cdot 0.7 = 0.85$. The drawn word has taken part in the
+# decision whether it is checked.
+# (Algorithm 1 verifies nothing here: its first draft already does not pay.)
+#
 # ### Exercise 3 · Why is Algorithm 1 allowed? (think)
 # *10 minutes · hard · core.*
 #
@@ -363,7 +365,7 @@ print(f"greedy, taking the top: {sum(same)} of {len(same)} texts are those of pl
 # and the stop is there.
 #
 # Tiles break that. Here is a smooth machine, and the same machine with tiles of 16 tokens: on the left the time of a step,
-# $1/\text{SPS}(B)$, on the right $\theta$ for one recorded step of 16 requests at either price list.
+# $1/\text{SPS}(B)$, on the right $\theta$ for one step at either price list: sixteen of lesson 09's recorded blocks, side by side.
 
 # %%
 from dspark_course.replication.recorded_steps import lengths_by, recorded_steps, tokens_and_seconds, replayed_speed
@@ -532,7 +534,7 @@ claims({"on the tiny target the lagged budget is ahead of the string among 32": 
 
 # %% [markdown]
 # **Alone, verify everything; in company, choose.** With one request no policy beats whole blocks. Among 32 all three gain, on the
-# smooth machine ⟦gain_full:.0f⟧ % for the scheduler and ⟦threshold_full:.0f⟧ % for the threshold, which knows no load: the same 0.5 loses when the
+# smooth machine ⟦gain_full:.0f⟧ % for the scheduler and ⟦threshold_full:.0f⟧ % for the threshold, which knows no load: there the same 0.5 loses when the
 # machine is idle. On stairs and on the measured table the lagged budget is ahead among 32. It may look beyond a stair, while the string smooths it
 # away. On the measured table part of that lead is not real: the table decides and pays, so its noise is taken for speed.
 #
@@ -574,8 +576,8 @@ panel = widgets.explore(
 #
 # Write a policy (a function of a proposal that returns lengths [R]) that you expect to beat the string on tiles of 16 with 16
 # requests. Say first why it is lossless. Choose among your ideas by the even steps of `recorded_steps(16)`, and report the odd
-# ones. Then let `find_violation` try to refute you: it has one request and three tokens at most, so make the tile an argument and
-# try 2, 3 and 5. A search that finds nothing is no proof.
+# ones. Then let `find_violation` try to refute you: it has one request, tables of its own, and three tokens
+# at most, so make the tile that your policy rounds to an argument and try 2, 3 and 5. A search that finds nothing is no proof.
 #
 # <details><summary>Two ideas, one of them lossy</summary>
 #

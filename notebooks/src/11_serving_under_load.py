@@ -332,8 +332,8 @@ for name, policy in (("mtp", "all"), ("dspark", "lagged")):
 
 # %% [markdown]
 # A step drafts, schedules, verifies and commits. Eight tokens per request instead of one make it ⟦light:.1f⟧ times as long when it carries one
-# request, and ⟦heavy:.1f⟧ times when it carries ⟦busy⟧. **That is where the gain goes**: a request's tokens per step stay what they are, but the step grows, and drafting seven
-# tokens for everybody grows with it. (Padding would cost on top: each token of padding is paid like a draft.)
+# request, and ⟦heavy:.1f⟧ times when it carries ⟦busy⟧. **That is where the gain goes**: a request's tokens per step stay what they are, but the step grows, DSpark's more than
+# MTP-1's, as the table above shows, and drafting seven tokens for everybody grows with it. (Padding would cost on top: each token of padding is paid like a draft.)
 #
 # ## One length for all
 #
@@ -382,8 +382,8 @@ claims({"a short block of DSpark is worse than MTP-1 on the full server": static
 # of it is the worst of both. **The scheduler shortens what is verified, after the draft has been paid for.**
 #
 # And it does not beat the whole block here: at no load is it measurably ahead. The fitted line says why: a request that shares the step
-# costs as much as ⟦per_request:.1f⟧ verified tokens before a single draft of it is verified. Most of the price is paid in any case, and leaving out a
-# draft saves little of it. (Exercise 5 turns this into a best length.) Lesson 10's replay charged a pass of the target alone, and there a draft
+# costs as much as ⟦per_request:.1f⟧ verified tokens before a single draft of it is verified. Nearly half of a full step is paid in any case. (The line is that
+# of DSpark's step, drafting included, and misses measured steps by up to 13 %. Exercise 5 turns it into a best length.) Lesson 10's replay charged a pass of the target alone, and there a draft
 # made the step longer by a larger share. Where verified tokens are expensive, on a GPU whose arithmetic is full, the scheduler is worth its name.
 #
 # ## The budget shrinks: Figure 8
@@ -494,20 +494,21 @@ claims({"the faster the promise, the larger the gain in throughput": list(gain_a
 # ## What the production system adds
 #
 # - **No waiting for the host** (section 5.2). In our engine the device would idle while the policy decides. The production system
-#   prepares a step while the one before runs, so the budget must be known early: that is why it is two steps old. That the search may
-#   then go on without a stop is what follows from it (lesson 10).
+#   prepares a step while the one before runs, so the budget must be known early: that is why it is two steps old. Old confidences
+#   have no say in whether their own tokens are checked, so the search may then go on without a stop (lesson 10).
 # - **Recorded steps.** GPU engines replay a recorded step of a fixed size. A budget that is known early lets them choose the recording.
 #
 # ## Move the load
 #
 # On the left are the frontiers, lines from a model of the engine (its measured costs, recorded blocks), markers measured; the ring is
-# where the slider puts the server. (A line may miss its markers: the model knows the costs of a step, and not every delay of the machine.) On
+# where the slider puts the server. (A line may miss its markers: the model knows the costs of a step, and not every delay of the
+# machine. At heavy load it is kinder to DSpark than the measurement is.) On
 # the right is one step of that load. With one request under way, how many drafts does it get? With 24, does any get none? What does the
 # whole-block policy do to the ring?
 #
 # <details><summary>Answer</summary>
 #
-# Alone, nearly all seven: a place costs next to nothing. With 24, doubtful blocks are cut. Under whole blocks the ring hardly moves, as "one
+# Alone, nearly all seven: a place costs next to nothing. With 24, doubtful blocks are cut, and now and then one gets none. Under whole blocks the ring hardly moves, as "one
 # length for all" has shown.
 #
 # </details>

@@ -121,7 +121,7 @@ print(f"DSpark over DFlash on chat: {packaged.value:+.1%}, 95 % of the resamples
 
 # %% [markdown]
 # This interval speaks of other *prompts*. Another seed in training would move the number, too. DSpark, DFlash and Eagle3 were trained with three
-# seeds each, and their rows of the ledger redraw prompts and seeds; so those numbers and intervals differ a little from Table 1's.
+# seeds each, and their rows of the ledger redraw prompts and seeds; so those intervals are wider than Table 1's, on math several times.
 #
 # ## A verdict
 #
@@ -208,7 +208,7 @@ picture = paper_figures.figure_4_latency()
 # %% [markdown]
 # ## The ledger
 #
-# Every claim of the paper that numbers can judge is a row: an inequality with its margins, judged by your rule. Where the paper says something in
+# The paper's claims that numbers can judge are rows: inequalities with margins, judged by your rule. Where the paper says something in
 # words alone, this course drew up the inequality; a dagger marks it.
 
 # %%
@@ -266,8 +266,8 @@ Markdown(ledger.notes(ledger.noted()[failed[0].says]))
 #
 # <details><summary>Answer</summary>
 #
-# A longer context goes along with a longer pass of the target, in which a head's steps weigh less. That is the second kind: the result changes with
-# it, and that the head is the cause is still a guess.
+# A longer context goes along with a longer pass of the target, in which a head's steps should weigh less. That is the second kind. And here nothing
+# follows from it, since the three differ no more than chance lets them: that the head is the cause is still a guess.
 #
 # </details>
 #
@@ -301,8 +301,8 @@ print(f"{margin.value:+.2f} tokens per round [{margin.low:+.2f}, {margin.high:+.
 # %% [markdown]
 # ## Measure a row yourself
 #
-# A stored row is worth what its repetition shows. We take every fifth of its prompts, with other draws. As the prompts are the same, the
-# two should lie close together; that checks the program that measures more than it checks the claim.
+# A stored row is worth what its repetition shows. We take every fifth of its prompts, with other draws. The two should lie
+# close together, though twenty prompts are not a hundred; that checks the program that measures more than it checks the claim.
 
 # %%
 import dspark_lite
