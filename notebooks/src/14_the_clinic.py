@@ -82,7 +82,7 @@ for name, (value, error) in usual.items():
 # | promised − kept | drafts that the confidence promised, less those that were kept |
 # | scheduled · block's price | drafts that the scheduler would verify; what a whole block costs by its list, in passes of one token |
 # | drafts | drafts in a block |
-# | left at start · by a round | entries in the draft's cache that no committed token accounts for, when an answer begins and after each round |
+# | left at start · by a round | entries in the draft's cache that no committed token accounts for: how many there are when an answer begins, and how many a round adds |
 # | read per token | tokens that the draft reads for each one committed |
 # | distance | how far the texts are from the target's own, explained below |
 #
@@ -184,7 +184,7 @@ print("They may have:", ", ".join(patients.CAUSES))
 # | thinking on | the chat template asks for thinking; the draft has learned answers without |
 # | other layout | slot $k$ is read as the guess for its own place, not for the next |
 # | rotary base | queries and keys turn by another base than in training |
-# | positions restart | each pass of the draft counts its positions from 0 |
+# | positions restart | each pass of the draft, the prompt's and every block's, counts its positions from 0 |
 # | head left out | the sequential head adds nothing |
 # | final norm missing | the hidden states enter the LM head without the norm before it |
 # | block kept · refused kept | the whole drafted block, or the features of refused drafts, stay in the draft's cache |
@@ -386,7 +386,7 @@ claims({"the healthy drafter passes": chance["healthy"] > 0.001,
 #
 # For each bed the cause, and the column of the chart or the test that tells it from its neighbours: `"anchor"`, `"newest features"`,
 # `"head"`, `"one place on"` (the test *place*), `"memory"`, or a column's name, as in `("bonus lost", "last draft")`. Copy column names
-# from the printed chart: the minus in `promised − kept` is no hyphen. The checker says how many are right, and what the cause that you
+# from the printed chart: the minus in `promised − kept` is no hyphen. Where several columns tell, any of them counts. The checker says how many are right, and what the cause that you
 # named in the first wrong bed would have shown. Ten is good.
 #
 # <details><summary>Hint for beds in which all drafts are healthy</summary>
