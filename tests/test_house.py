@@ -238,6 +238,12 @@ def test_the_page_on_the_house_shows_the_rooms():
     assert set(re.findall(r"^\| `(\w+)/` \|", text, flags=re.M)) == rooms()
 
 
+def test_the_wheel_has_every_room():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    named = [f"{package}.{path.parent.name}" for package in PACKAGES for path in (ROOT / package).glob("*/__init__.py")]
+    assert len(named) > 12 and [name for name in named if f'"{name}"' not in text] == []
+
+
 def test_the_import_of_the_package_stays_light():
     """Neither the course nor training nor what draws comes with `import dspark_lite`."""
     finished = subprocess.run([sys.executable, "-c", "import sys, dspark_lite; print(*sys.modules)"], capture_output=True, text=True, check=True)
