@@ -262,7 +262,7 @@ Markdown(ledger.notes(ledger.noted()[failed[0].says]))
 # %% [markdown]
 # Two kinds of experiments stand in such notes, and they are easily confused. One *takes the suspected cause away* and leaves the rest as it is: if a drafter seems to fail at
 # copying a name, tell it the name, and see whether it is still behind. The other *varies something that goes along with it*: another domain, another text, another depth. The first
-# can convict or acquit. The second only says that the result can change, and not why. Of which kind is the line above? (All notes are in [the tables](../assets/figures/tables.md).)
+# can convict or acquit. The second only says that the result can change, and not why. Of which kind is the line above? (All notes are in `assets/figures/tables.md`.)
 #
 # <details><summary>Answer</summary>
 #
