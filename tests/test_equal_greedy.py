@@ -1,6 +1,6 @@
 """Greedy text of every drafter equals the target's own on held-out prompts, in float32, token for token.
 
-Eight prompts a domain; a hundred with DSPARK_THOROUGH=1 in the environment.
+Three prompts a domain; a hundred with DSPARK_THOROUGH=1 in the environment.
 """
 
 import os
@@ -12,7 +12,7 @@ from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import generate
 from dspark_course.measure.lab import setup
 
-PROMPTS = 100 if os.environ.get("DSPARK_THOROUGH") == "1" else 8
+PROMPTS = 100 if os.environ.get("DSPARK_THOROUGH") == "1" else 3
 DRAFTERS = ["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"]
 
 
