@@ -12,9 +12,8 @@ from dspark_lite.decoding.target import Target
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, save_draft
 from dspark_lite.training import drafts
-from dspark_lite.training.cache import build_cache
+from dspark_lite.training.cache import OnlineFeatures, build_cache
 from dspark_lite.training.loop import trainable
-from dspark_lite.training.cache import OnlineFeatures
 
 VOCAB = 13
 ROWS = [(torch.randint(VOCAB, (length,), generator=torch.Generator().manual_seed(length)).tolist(), 3)

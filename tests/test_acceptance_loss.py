@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from dspark_lite.training.losses import acceptance_loss, expected_accepted
-from dspark_lite.training.losses import loss_factors, position_weights
+from dspark_lite.training.losses import acceptance_loss, expected_accepted, loss_factors, position_weights
 from dspark_lite.training.recipe import LossWeights
 
 LOSS = {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}

@@ -8,8 +8,7 @@ import torch
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.attention import attend
-from dspark_lite.decoding.proposal import Policy, started
-from dspark_lite.decoding.proposal import Context, Drafter
+from dspark_lite.decoding.proposal import Context, Drafter, Policy, started
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import PromptLookup, SmallLM
 from dspark_lite.drafters.backbone import ContextCache

@@ -21,8 +21,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.models.checkpoints import load_target
 from dspark_lite.training.drafts import initialise
-from dspark_lite.training.loop import Allowance, Plan, by_length, forget_others, optimise
-from dspark_lite.training.loop import autocast, precision_on
+from dspark_lite.training.loop import Allowance, Plan, autocast, by_length, forget_others, optimise, precision_on
 from dspark_lite.training.recipe import Count, Precision, digest_of
 from ..world.examples import examples
 from ..world.tokenizer import chat_ids

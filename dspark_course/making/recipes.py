@@ -14,10 +14,9 @@ from dspark_lite.common.files import IN_CLONE, WORK, data_folder, write_atomical
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.drafters import DSpark
 from dspark_lite.models.checkpoints import EMBEDDED, default_dtype, load_target, save_draft
-from dspark_lite.training.cache import build_cache
+from dspark_lite.training.cache import OnlineFeatures, build_cache
 from dspark_lite.training.drafts import held_out_losses, train_draft
 from dspark_lite.training.loop import Allowance, processes, training_device
-from dspark_lite.training.cache import OnlineFeatures
 from dspark_lite.training.recipe import DraftRecipe, read_fields
 from ..world.tokenizer import save_tokenizer, train_tokenizer
 from .answers import answered_rows

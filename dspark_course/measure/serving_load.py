@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_lite.decoding.proposal import Memoryless, Policy
-from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.proposal import Memoryless, Policy, Proposal
 from dspark_lite.scheduling.policies import LaggedTopK, algorithm1, fixed, survival, threshold, top_k
 from dspark_course.measure.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, Engine, StepReport

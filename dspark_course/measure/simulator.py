@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.proposal import chosen_lengths, started
-from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.proposal import Proposal, chosen_lengths, started
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_course.measure.step_costs import StepCosts
 from dspark_lite.serving.engine import StepReport

@@ -10,8 +10,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from dspark_lite.decoding.proposal import started
-from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.proposal import Proposal, started
 from dspark_lite.scheduling.cost_table import CostTable
 from . import recorded_confidence
 

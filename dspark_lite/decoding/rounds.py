@@ -12,8 +12,7 @@ import torch
 from ..common.errors import RequestError
 from ..common.timing import Moment, clock
 from .fast import fast_parts
-from .proposal import Policy, chosen_lengths, started
-from .proposal import Drafter, Proposal, draft_length, stack_proposals
+from .proposal import Drafter, Policy, Proposal, chosen_lengths, draft_length, stack_proposals, started
 from .sampling import Randomness, Verdict, accept, check_temperature, draw, probabilities, undefined
 from .target import Target, within_memory
 

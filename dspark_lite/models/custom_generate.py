@@ -13,8 +13,7 @@ from transformers import DynamicCache, LogitsProcessorList, generation
 
 from ..common.errors import RequestError
 from ..common.timing import clock
-from ..decoding.proposal import Policy, started
-from ..decoding.proposal import Drafter, Proposal
+from ..decoding.proposal import Drafter, Policy, Proposal, started
 from ..decoding.rounds import NOT_FINITE, Generation, Round, Stopwatch, Text, check_request, draft_blocks
 from ..decoding.sampling import LEAST_TEMPERATURE, Randomness, RandomSource, accepted_prefix_length, draw, probabilities, residual, undefined
 from ..decoding.target import Target, within_memory

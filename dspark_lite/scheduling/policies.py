@@ -10,8 +10,7 @@ from collections import deque
 import torch
 
 from ..common.errors import RequestError
-from ..decoding.proposal import Memoryless, Policy
-from ..decoding.proposal import Proposal
+from ..decoding.proposal import Memoryless, Policy, Proposal
 from .cost_table import Costs, CostTable
 
 LAG = 2  # steps between the confidences that set a budget and the step that spends it (paper, section 5.2)

@@ -16,14 +16,15 @@ from ..drafters import MTP, DSpark, Eagle3
 from ..models.checkpoints import load_drafter
 from ..models.draft_config import parse_draft_config
 from ..models.weights import of_target
-from .losses import acceptance_loss
+from .losses import acceptance_loss, block_losses, loss_factors, training_forward
 from .anchors import TrainingBatch, block_mask, draw_anchors
 from .cache import OnlineFeatures, TargetCache
 from .loop import Allowance, Plan, autocast, by_length, forget_others, optimise, precision_on, processes
-from .losses import block_losses, loss_factors, training_forward
 from .recipe import DraftRecipe, LossWeights, digest_of
 from .unrolled import eagle3_loss, mtp_loss
 
+RESIDUAL = ("o_proj", "down_proj")  # what adds to the residual stream
+MARKOV_DEVIATION = 0.3  # of a sequential head's first matrix
 ANSWERING = 0.4  # share of a bounded time after which no more answers are begun
 DECAY_SHARE = 0.25  # updates, as a share of a pass, over which a branch's rates fall where a recipe has `patience`
 
@@ -241,10 +242,6 @@ def held_out_losses(drafter, recipe: DraftRecipe | dict, cache: TargetCache) -> 
                 totals[name] = totals.get(name, 0.0) + float(value)
             weight += float(share)
     return {name: value / weight for name, value in totals.items()}
-
-
-RESIDUAL = ("o_proj", "down_proj")  # what adds to the residual stream
-MARKOV_DEVIATION = 0.3
 
 
 def initialise(model: nn.Module, layers: int) -> None:

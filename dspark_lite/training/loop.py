@@ -1,4 +1,4 @@
-"""The optimisation loop, from top to bottom: how long and how fast, batches, what moves the weights, saves, updates.
+"""The optimisation loop, from top to bottom: how long and how fast, batches, what moves the weights, precision, saves, updates.
 
 One process or several (`accelerate launch -m dspark_lite train RECIPE`): data parallel, an update is that of one process.
 Saves are one safetensors file, moved into place: accelerate's `save_state` writes a folder of pickles, not all at once.
@@ -37,6 +37,7 @@ VOCABULARY = ("embed_tokens", "lm_head", "markov_w1", "markov_w2")  # tables wit
 MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")  # what AdamW and Muon remember of a parameter
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3) in glibc's malloc.h
 KEPT_UPDATES = 20  # updates for which a CPU's freed memory is kept: the longer, the more of it lies in pieces that fit nothing
+REACHED = 0.4  # share of the fastest matrix product that a pass reaches
 WAIT = timedelta(days=30)  # the main process writes answers and cache alone, the others wait
 
 
@@ -163,6 +164,30 @@ def training_device(device: str | None) -> torch.device:
     if accelerator.num_processes > 1:
         return accelerator.device
     return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def autocast(device: torch.device, precision: str):
+    """16-bit matrix products, "bfloat16" or "float16", plain float32 for "float32"."""
+    return nullcontext() if precision == "float32" else torch.autocast(device.type, getattr(torch, precision))
+
+
+@cache
+def precision_on(device: torch.device, asked: str) -> str:
+    """The precision a recipe asks for; "float32" on a CPU that is slower in it (many have no 16-bit arithmetic and take a
+    hundred times as long), "float16" for "bfloat16" on a GPU that would emulate it."""
+    if device.type == "cuda" and asked == "bfloat16":
+        return str(default_dtype(device)).removeprefix("torch.")
+    if device.type != "cpu" or asked == "float32":
+        return asked
+    faster = operations_a_second(device, getattr(torch, asked)) > operations_a_second(device, torch.float32)
+    return asked if faster else "float32"
+
+
+def operations_a_second(device: torch.device, dtype: torch.dtype) -> float:
+    """Arithmetic operations a second that a pass reaches on this device: a share of what a matrix product reaches."""
+    side = 4096 if device.type == "cuda" else 256
+    matrix = torch.randn(side, side, device=device, dtype=dtype)
+    return REACHED * 2 * side**3 / fastest(lambda: matrix @ matrix, device)
 
 
 class Objective(nn.Module):
@@ -324,30 +349,3 @@ def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, t
                 saved_at = time.monotonic()
     accelerator.wait_for_everyone()
     return log
-
-
-REACHED = 0.4  # share of the fastest matrix product that a pass reaches
-
-
-def autocast(device: torch.device, precision: str):
-    """16-bit matrix products, "bfloat16" or "float16", plain float32 for "float32"."""
-    return nullcontext() if precision == "float32" else torch.autocast(device.type, getattr(torch, precision))
-
-
-@cache
-def precision_on(device: torch.device, asked: str) -> str:
-    """The precision a recipe asks for; "float32" on a CPU that is slower in it (many have no 16-bit arithmetic and take a
-    hundred times as long), "float16" for "bfloat16" on a GPU that would emulate it."""
-    if device.type == "cuda" and asked == "bfloat16":
-        return str(default_dtype(device)).removeprefix("torch.")
-    if device.type != "cpu" or asked == "float32":
-        return asked
-    faster = operations_a_second(device, getattr(torch, asked)) > operations_a_second(device, torch.float32)
-    return asked if faster else "float32"
-
-
-def operations_a_second(device: torch.device, dtype: torch.dtype) -> float:
-    """Arithmetic operations a second that a pass reaches on this device: a share of what a matrix product reaches."""
-    side = 4096 if device.type == "cuda" else 256
-    matrix = torch.randn(side, side, device=device, dtype=dtype)
-    return REACHED * 2 * side**3 / fastest(lambda: matrix @ matrix, device)

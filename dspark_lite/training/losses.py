@@ -95,7 +95,7 @@ def acceptance_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor, los
                     decay: float = RELEASED_DECAY) -> torch.Tensor:
     """Minus the expected accepted drafts of each block, weighted as the block's other losses are and summed.
 
-    Logits [B, K, g, V], mask [B, K, g]; over the sum of weights (losses.py) it is minus the mean, between -g and 0.
+    Logits [B, K, g, V], mask [B, K, g]; over the sum of weights it is minus the mean, between -g and 0.
     """
     distance = (torch.softmax(draft_logits.float(), -1) - torch.softmax(target_logits.float(), -1)).abs().sum(-1)
     expected = expected_accepted(1 - distance / 2, loss_mask)
