@@ -72,7 +72,7 @@ def draw_theta(axes, theta) -> None:
     theta = np.asarray(theta)
     seen = min(stopping_place(theta) + 1, len(theta) - 1)
     dots = {"marker": "o", "markersize": 4} if len(theta) < 40 else {}
-    axes.plot(range(seen + 1), theta[:seen + 1], color=BLACK, label="looked at", **dots)
+    axes.plot(range(seen + 1), theta[:seen + 1], color=BLACK, zorder=2.5, label="looked at", **dots)  # its last dot was looked at, too
     axes.plot(range(seen, len(theta)), theta[seen:], color=GREY, linestyle=":", label="never looked at", **dots)
     axes.set(xlabel="admitted tokens", ylabel=THETA)
 
@@ -84,7 +84,7 @@ def stopping_place(theta) -> int:
 
 
 def mark(axes, x: int, y: float, policy: str, label: str) -> None:
-    """A large marker in a policy's colour; the highest of all lies over the stop, which is the wider one."""
+    """A large marker in a policy's colour; the top lies over the stop, which is the wider one."""
     over = 4 if policy == "retrospective" else 3
     axes.plot(x, float(y), linestyle="", markersize=10, zorder=over, **{**policy_style(policy), "label": label})
 
@@ -141,7 +141,7 @@ def stairs(tables: dict[str, CostTable], string: CostTable, theta: dict[str, lis
     for axes, (name, values) in zip(hills, theta.items()):
         draw_theta(axes, values)
         stop, top = stopping_place(values), int(np.argmax(values))
-        mark(axes, top, values[top], "retrospective", "highest of all")
+        mark(axes, top, values[top], "retrospective", "the top")
         mark(axes, stop, values[stop], "algorithm1", "Algorithm 1 stops")
         axes.set_title(f"{name}: stops at {values[stop] / values[top]:.0%} of the top", fontsize=10)
         axes.set_ylim(0, 1.1 * values[top])
@@ -182,7 +182,7 @@ def board(steps: list[Proposal], step: int, policy_name: str, policy, cost_table
     _draw_grid(grid, alive, lengths)
     draw_theta(curve, theta)
     stop, top, value = int(schedule(alive, cost_table).sum()), int(theta.argmax()), value_of(alive, lengths, cost_table)
-    mark(curve, top, theta[top], "retrospective", "highest of all")
+    mark(curve, top, theta[top], "retrospective", "the top")
     mark(curve, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
     if value is not None:
         curve.plot(int(lengths.sum()), value, linestyle="", marker="o", markersize=16, markerfacecolor="none",
