@@ -22,6 +22,7 @@ from dspark_course.measure.evaluation import (acceptance_by_position, evaluate, 
                                             tokens_per_second)
 from dspark_course.measure.journal import Journal, check_writable, commit
 from dspark_course.measure.lab import setup
+from dspark_course.measure.speed import lead
 from dspark_course.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.common.fingerprint import fingerprint
@@ -156,6 +157,19 @@ def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path):
     for name in names:
         speedups = [row["speedup"] for row in measured["rows"] if row["drafter"] == name]
         assert measured["macro_speedup"][name] == pytest.approx(sum(speedups) / len(DOMAINS))
+    fastest = max(names, key=measured["macro_speedup"].get)
+    rates = {(row["drafter"], row["domain"]): row["tokens_per_second"] for row in measured["rows"]}
+    assert set(measured["leads"]) == set(names) - {fastest}
+    for name, lead in measured["leads"].items():
+        assert lead["value"] == pytest.approx(sum(rates[fastest, d] / rates[name, d] for d in DOMAINS) / len(DOMAINS) - 1)
+        assert lead["low"] == lead["high"] == pytest.approx(lead["value"]), "with a prompt a domain there is nothing to redraw"
+
+
+def test_a_lead_in_speed_is_resampled_by_prompts():
+    ours, theirs = [np.array([[10, 1.0], [30, 2.0]])], [np.array([[10, 2.0], [30, 3.0]])]
+    found = lead(ours, theirs)
+    assert found.value == pytest.approx((40 / 3) / (40 / 5) - 1)
+    assert (found.low, found.high) == pytest.approx((3 / 2 - 1, 2 / 1 - 1)), "the one prompt twice, or the other"
 
 
 def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path):
