@@ -239,6 +239,7 @@ def generate(source, solutions):
             cell.metadata["cellView"] = "form"
         if "claim" in tags(cell):
             cell.source = f"{CLAIMS_TITLE}\n{cell.source}"
+        if {"claim", "folded"} & set(tags(cell)):
             cell.metadata |= {"cellView": "form", "jupyter": {"source_hidden": True}}  # hidden in Colab, in Jupyter
         cell.id = f"cell-{len(notebook.cells):03d}"
         notebook.cells.append(cell)
