@@ -1,7 +1,7 @@
 """Train and measure what stands beside lesson 13, on the tiny models: `make production`. To assets/measurements/production.json.
 
-Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted trees ("trees"), and what a wrong head
-costs ("wrong_heads"). Trainings resume in build/production, a part's rows in a journal of its own beside the result.
+Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted trees ("trees"), what a wrong head costs
+("wrong_heads"), and the lab's DSpark on a target that was fine-tuned, before and after it learned from that one ("retold"). Trainings resume in build/production, a part's rows in a journal of its own beside the result.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from dspark_lite.common.files import ROOT, WORK, write_json
 from dspark_course.making.recipes import load_recipe, parse_recipe
 from dspark_course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_course.measure.lab import setup
-from dspark_course.measure.production import HEAD_KINDS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, tree_row, v4_row
+from dspark_course.measure.production import HEAD_KINDS, RETOLD_PAIRS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, retold_row, tree_row, v4_row
 from dspark_course.replication.drift import throughput_by_head
 
 MEASURED = ROOT / "assets" / "measurements" / "production.json"
@@ -49,7 +49,14 @@ def wrong_heads(lab, prompts, journal):
     return [{"name": name, "requests": LOAD, **asdict(found)} for name, found in throughput_by_head(LOAD).items()]
 
 
-PARTS = {"wrong_heads": wrong_heads, "trees": tree_rows,
+def retold_rows(lab, prompts, journal):
+    """A row each: target and draft as they are, the target fine-tuned alone, and the draft fine-tuned on that one's answers."""
+    folder = FOLDER / "retold"
+    target, draft = folder / "target", folder / "draft"
+    return [kept(journal, (name,), partial(retold_row, lab, name, target, draft, folder, prompts)) for name in RETOLD_PAIRS]
+
+
+PARTS = {"wrong_heads": wrong_heads, "retold": retold_rows, "trees": tree_rows,
          "v4": partial(trained_rows, part="v4", names=V4_VARIANTS, row_of=v4_row),
          "heads": partial(trained_rows, part="heads", names=HEAD_KINDS, row_of=head_row)}
 
@@ -64,7 +71,7 @@ def main(arguments=None):
     try:
         check_writable(options.out)
         lab = setup("tiny", prompts=options.prompts)
-        recipes = {name: parse_recipe(load_recipe(name), name).digest for name in ("production-v4", "production-heads")}
+        recipes = {name: parse_recipe(load_recipe(name), name).digest for name in ("production-v4", "production-heads", "production-retold", "production-refitted")}
         settings = {"target": lab.target.name, "seed": lab.seed, "prompts": options.prompts, **recipes}
         for part in options.parts:
             journal = Journal(journal_path(options.out.with_stem(f"{options.out.stem}-{part}")), settings)

@@ -1,5 +1,6 @@
 """Fixtures of every test and of more than one test file, and what hypothesis does in all of them."""
 
+import os
 import random
 
 import matplotlib.pyplot as plt
@@ -19,6 +20,15 @@ def pytest_configure(config):
     if not hands_out:
         for module in ("helpers", "made_measurements"):
             config.pluginmanager.import_plugin(module)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def short_answers():
+    """The tiny lab's answers are 64 tokens at most; as long as the lessons' with DSPARK_THOROUGH=1 in the environment."""
+    if os.environ.get("DSPARK_THOROUGH") != "1":
+        from dspark_course.measure import lab
+
+        lab.NEW_TOKENS["tiny"] = 64
 
 
 @pytest.fixture(autouse=True)

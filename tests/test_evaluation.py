@@ -21,7 +21,7 @@ from dspark_course.measure.evaluation import (acceptance_by_position, evaluate, 
                                             position_estimates, relative_gain, rollouts, row_tally, tally,
                                             tokens_per_second)
 from dspark_course.measure.journal import Journal, check_writable, commit
-from dspark_course.measure.lab import setup
+from dspark_course.measure.lab import NEW_TOKENS, setup
 from dspark_course.measure.speed import lead
 from dspark_course.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
@@ -130,7 +130,7 @@ def run(command, path, *arguments):
 def test_evaluate_writes_its_rows(tmp_path, capsys):
     measured = run("evaluate", tmp_path / "new" / "e.json", "--prompts", "2", "--drafters", "dspark", "dflash", "prompt_lookup", "--seed", "3")
     assert measured["seed"] == 3 and measured["prompts"] == dict.fromkeys(DOMAINS, 2) and measured["temperature"] == 1.0
-    assert measured["commit"] == commit() and measured["max_new_tokens"] == 160
+    assert measured["commit"] == commit() and measured["max_new_tokens"] == NEW_TOKENS["tiny"]
     assert [(row["drafter"], row["domain"]) for row in measured["rows"]] == [
         (drafter, domain) for drafter in ("dspark", "dflash", "prompt_lookup") for domain in ("math", "code", "chat")]
     for row in measured["rows"]:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from dspark_course.common.names import DOMAINS
 from dspark_course.world import chat_text, judging, math_text
-from dspark_course.world.example import Example
+from dspark_course.world.example import Example, is_held_out
 from dspark_course.world.examples import MAKERS, examples
 from dspark_course.world.facts import encyclopedia
 from dspark_course.world.judging import is_right, recalled
-from dspark_course.world.wording import Voice, expand, parse
+from dspark_course.world.wording import Voice, expand, fashion, parse
 
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 
@@ -34,7 +34,7 @@ def test_no_held_out_prompt_is_ever_trained_on(domain):
     assert len(apart) == 40 and apart.isdisjoint(example.prompt for example in drawn(domain, 1500))
 
 
-@pytest.mark.parametrize("domain", ("math", "code", "drill", "workings", "snippet"))
+@pytest.mark.parametrize("domain", ("math", "code", "math_retold", "code_retold", "drill", "workings", "snippet"))
 def test_every_equation_is_right(domain):
     equations = [found for example in drawn(domain) for found in EQUATION.findall(example.answer)]
     assert len(equations) > 150
@@ -53,6 +53,22 @@ def test_reference_answers_are_right_and_spoiled_ones_are_not(domain):
             result = example.check if domain == "math" else example.check[2]
             spoiled = re.sub(rf"\b{result}\b", str(result + 1), example.answer)
         assert not is_right(example, spoiled)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_retold_answer_is_as_right_and_its_prompt_is_not_held_out(domain):
+    for example in drawn(f"{domain}_retold", 25):
+        assert is_right(example, example.answer) and not is_held_out(example.prompt)
+
+
+def test_in_a_fashion_a_voice_likes_other_words_and_afterwards_its_own():
+    def said():
+        return [expand("[one|two|three|four]", Voice("a town"), random.Random(seed)) for seed in range(200)]
+
+    usual = said()
+    with fashion("retold"):
+        retold = said()
+    assert said() == usual and abs(usual.count("one") - retold.count("one")) + abs(usual.count("two") - retold.count("two")) > 20
 
 
 def test_facts_are_counted_one_by_one():
@@ -107,7 +123,7 @@ def test_the_well_known_are_spoken_of_more_often():
 def test_no_text_holds_a_template():
     for domain in MAKERS:
         for example in drawn(domain, 60):
-            text = example.prompt + (example.answer if domain not in ("code", "snippet") else "")
+            text = example.prompt + (example.answer if domain not in ("code", "code_retold", "snippet") else "")
             assert not re.search(r"[{}|]|\[(?!\d)|  ", text), text
 
 

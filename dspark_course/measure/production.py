@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from dspark_course.common.estimates import Estimate, bootstrap
+from dspark_course.common.names import PROFILES
 from dspark_lite.common.timing import clock
 from dspark_course.beyond.trees import generate_with_tree
 from dspark_lite.drafters import DSpark
@@ -15,11 +16,11 @@ from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import train_draft
 from dspark_lite.training.loop import read_log
 from ..making.answers import answered_rows
-from ..making.recipes import load_recipe
+from ..making.recipes import load_recipe, train
 from ..making.selector import Selector
 from ..making.v4_drafter import V4Draft, drafter_sizes
 from .evaluation import mean_accepted_length, relative_gain, rollouts, tally
-from .lab import Lab
+from .lab import Lab, setup
 
 PLAIN_PARTS = {"experts": 0, "streams": 1, "window": None}  # V4's parts left out: a DSpark
 V4_VARIANTS = {"dspark": PLAIN_PARTS, "window": {**PLAIN_PARTS, "window": 128}, "experts": {**PLAIN_PARTS, "experts": 8},
@@ -91,6 +92,23 @@ def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
     found = {domain: counted([draw(lab.encode(text), generator=lab.generator(lab.seed + index)) for index, text in enumerate(texts[:prompts])])
              for domain, texts in lab.prompts.items()}
     return {"name": "tree", "nodes": nodes, "temperature": temperature, "tallies": found}
+
+
+RETOLD_PAIRS = ("as they are", "target retold", "draft refitted")
+
+
+def retold_row(lab: Lab, name: str, target: Path, draft: Path, folder: Path, prompts: int) -> dict:
+    """One of RETOLD_PAIRS: how long the lab's DSpark is accepted by its target, by that target fine-tuned to tell the same in other
+    words, and there after a fine-tuning of its own. Both are trained to `target` and `draft` by the first row that needs them."""
+    seconds, drafter = 0.0, PROFILES[lab.profile]["dspark"]
+    if name != "as they are":
+        train("production-retold", out=target, build=folder)
+        lab = setup(lab.profile, seed=lab.seed, prompts=prompts, target=str(target))
+    if name == "draft refitted":
+        began = time.monotonic()
+        drafter = str(train("production-refitted", changes={"target": str(target)}, out=draft, build=folder))
+        seconds = time.monotonic() - began
+    return {"name": name, "train_seconds": round(seconds, 1), "tallies": lengths_of(lab, lab.drafter(drafter), prompts, 1.0)}
 
 
 def length_in(row: dict, domain: str) -> Estimate:

@@ -1,14 +1,26 @@
 """Drawing examples: the three domains of prompts and answers, and the kinds of sheets that the target learns from."""
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 from dspark_course.common.names import DOMAINS
 from .chat_text import article, chat, quiz
 from .code_text import code, snippet
 from .example import Example, is_held_out
 from .math_text import drill, math, workings
+from .wording import fashion
 
-MAKERS = {"math": math, "code": code, "chat": chat, "article": article, "drill": drill, "quiz": quiz, "workings": workings, "snippet": snippet}
+
+def _retold(make: Callable[[random.Random], Example], rng: random.Random) -> Example:
+    """An example whose answer is told in other words; questions are in nobody's voice and stay as they are."""
+    with fashion("retold"):
+        return make(rng)
+
+
+OF_DOMAINS = {"math": math, "code": code, "chat": chat}
+RETOLD = {f"{domain}_retold": partial(_retold, make) for domain, make in OF_DOMAINS.items()}
+MAKERS = {**OF_DOMAINS, **RETOLD, "article": article, "drill": drill, "quiz": quiz, "workings": workings, "snippet": snippet}
 
 
 def examples(domain: str, count: int, seed: int, *, held_out: bool = False, distinct: bool = False) -> list[Example]:
@@ -20,7 +32,7 @@ def examples(domain: str, count: int, seed: int, *, held_out: bool = False, dist
     drawn, seen = [], set()
     while len(drawn) < count:
         example = MAKERS[domain](rng)
-        if domain in DOMAINS and is_held_out(example.prompt) != held_out or (distinct and example.prompt in seen):
+        if domain in (*DOMAINS, *RETOLD) and is_held_out(example.prompt) != held_out or (distinct and example.prompt in seen):
             continue
         seen.add(example.prompt)
         drawn.append(example)

@@ -11,10 +11,13 @@ import itertools
 import math
 import random
 import re
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 
 STRENGTH = 1.4  # deviation of what one key of a voice adds to the logit of an alternative
+FASHION = ContextVar("FASHION", default="")  # in another one, all voices have other tastes
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,18 @@ class Voice:
 
     def choose(self, choice: Choice, rng: random.Random) -> tuple:
         """The parsed alternative that this voice takes."""
-        weights = _weights(choice.source, len(choice.alternatives), self.keys)
+        weights = _weights(choice.source, len(choice.alternatives), tuple(FASHION.get() + key for key in self.keys))
         return choice.alternatives[bisect.bisect(weights, rng.random() * weights[-1])]
+
+
+@contextmanager
+def fashion(name: str):
+    """Inside, every voice likes other words than outside: the same rules and facts, told otherwise."""
+    token = FASHION.set(f"{name}, ")
+    try:
+        yield
+    finally:
+        FASHION.reset(token)
 
 
 @cache
