@@ -1,4 +1,4 @@
-"""The released profile: lessons 09 to 12 measure the lab's own drafter beside the recorded ones, and keep what they measured."""
+"""The released profile: lessons 09, 11 and 12 measure the lab's own drafter beside the recorded ones, and keep what they measured."""
 
 import json
 
@@ -7,7 +7,7 @@ from released_hub import RELEASED
 from released_lessons import hub, run_lesson  # noqa: F401
 
 CONFIDENCE = {"calibration.json", "threshold_sweep.json", "steps.json", "sts.json", "sps.json"}
-KEPT = {"09": CONFIDENCE, "10": CONFIDENCE, "11": CONFIDENCE | {"serving.json"}, "12": {"evaluate-dspark.json"}}
+KEPT = {"09": CONFIDENCE, "11": CONFIDENCE | {"serving.json"}, "12": {"evaluate-dspark.json"}}
 MEASURED = ("calibration.json", "threshold_sweep.json", "steps.json", "serving.json", "evaluate-dspark.json")
 
 

@@ -141,7 +141,7 @@ TELLING = {  # cause: the columns that speak for it, the first of them for the t
     "leak between requests": ("left at start",),
     "reads all again": ("read per token",),
     "another draft's calibration": ("promised − kept",),
-    "stale price list": ("block's price", "scheduled"),
+    "stale cost table": ("block's price", "scheduled"),
     "bonus lost": ("last draft",),
     "16-bit draws": ("distance",),
     "best one, claimed as drawn": ("distance",)}
@@ -161,7 +161,7 @@ WOULD = {  # cause: what the chart or a test would show of it
     "leak between requests": "then the draft's cache would not be empty when a request begins",
     "reads all again": "then all drafts would be healthy and the draft would read several tokens for each one committed",
     "another draft's calibration": "then all drafts would be healthy and only what is promised would be wrong",
-    "stale price list": "then all drafts would be healthy, and the price list would say that a block costs many passes",
+    "stale cost table": "then all drafts would be healthy, and the cost table would say that a block costs many passes",
     "bonus lost": "then the last draft of a block would never count as accepted",
     "16-bit draws": "then all drafts would be healthy, and enumeration would find a small distance",
     "best one, claimed as drawn": "then enumeration would find a large distance"}

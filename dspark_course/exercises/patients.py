@@ -20,12 +20,12 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.cost_table import CostTable
 from .lesson_08 import as_in_the_engine
 
-DEAR = 5.0  # what a token costs on the stale price list, in passes without a token
+DEAR = 5.0  # what a token costs on the stale cost table, in passes without a token
 
 
 @dataclass(frozen=True)
 class Service:
-    """A decoder as it is served: `encode` makes a prompt's token ids [1, n], `rule` accepts, and `costs` is the price list that
+    """A decoder as it is served: `encode` makes a prompt's token ids [1, n], `rule` accepts, and `costs` is the cost table that
     the scheduler reads."""
 
     target: Target
@@ -212,7 +212,7 @@ def other_calibration(service: Service) -> Service:
 
 
 def stale_costs(service: Service) -> Service:
-    """The price list is that of a full server: each token costs as much as many passes of this one."""
+    """The cost table is that of a full server: each token costs as much as many passes of this one."""
     sizes = service.costs.batch_tokens
     return replace(service, costs=CostTable(sizes, 1 / (1 + DEAR * sizes)))
 
@@ -271,7 +271,7 @@ CAUSES = {  # of the ward: each shows on the chart
     "other layout": other_layout, "rotary base": rotary_base, "positions restart": positions_restart, "head left out": head_left_out,
     "final norm missing": norm_missing,
     "block kept": block_kept, "refused kept": refused_kept, "leak between requests": leaks, "reads all again": reads_again,
-    "another draft's calibration": other_calibration, "stale price list": stale_costs, "bonus lost": bonus_lost,
+    "another draft's calibration": other_calibration, "stale cost table": stale_costs, "bonus lost": bonus_lost,
     "16-bit draws": sixteen_bits, "best one, claimed as drawn": best_claimed_drawn}
 QUIET = {"taps one early": taps_early, "one norm for all keys": key_norms, "scaled target": target_scaled}
 BEDS = 14

@@ -24,6 +24,7 @@ PAPER_MARKERS = {"color": BLACK, "marker": "o", "markersize": 3.5, "markerfaceco
 OWN = {"color": ORANGE, "marker": "D", "markersize": 4.5, "linestyle": ""}
 SWEPT = np.linspace(0, 0.95, 20)  # thresholds that the explorer draws
 NEAR = 1.03  # a cost up to this many times the least counts as good as the least
+DEAREST = 2.0  # times the least: where the explorer's axis of costs ends, unless the chosen threshold costs more
 
 
 def block(texts: list[str], said, label, accepted: int):
@@ -34,7 +35,7 @@ def block(texts: list[str], said, label, accepted: int):
     axes.bar(position, label, 0.6, color="white", edgecolor=BLACK, hatch="///",
              label="chance of being kept, 1 − TV(p, q)")
     along_block(fig, axes, texts, said, accepted)
-    axes.set_title("What the head said before the target read the block, and the label afterwards", fontsize=10)
+    axes.set_title("What the head said before the target read the block, and each draft's chance of being kept", fontsize=10)
     return fig
 
 
@@ -51,7 +52,7 @@ def decay(observations: dict[str, Observations], device: str):
         axes.plot(position, predicted.mean(0), color=BLACK, marker="s", linestyle="--", markerfacecolor="none",
                   label="survival, predicted")
         share = share_estimates(outcome, np.ones_like(outcome), found.prompts)
-        draw_estimates(axes, position, share, {"color": colour, "marker": "o", "label": "survival, observed\n(95 % inside the mark)"})
+        draw_estimates(axes, position, share, {"color": colour, "marker": "o", "label": "survival, observed\n(95 % interval within the mark)"})
         axes.set(xlabel="draft position", xticks=position, ylim=(0, 1.02))
         axes.set_title(f"{domain}: {len(outcome)} blocks", fontsize=10)
     panels[0].set_ylabel("probability or share of blocks")
@@ -249,7 +250,8 @@ def token_milliseconds(table: CostTable, requests: int, observations: Observatio
 
 
 def threshold_explorer(observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int):
-    """What cutting recorded blocks at confidence `least` (said [N, g]) would accept and waste, and cost a token."""
+    """What cutting recorded blocks at confidence `least` (said [N, g]) would accept and waste; beside it what a token would cost,
+    as a multiple of the least, so that any number of requests is drawn on the same axis."""
     accepted, wasted = np.array([replay(observations, said, threshold) for threshold in SWEPT]).T
     cost = np.array([token_milliseconds(table, requests, observations, said, threshold) for threshold in SWEPT])
     here = replay(observations, said, least)
@@ -259,15 +261,16 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     left.set(xlabel="confidence threshold", ylabel="tokens per round", xlim=(0, SWEPT[-1]), ylim=(0, 1.25 * (accepted[0] + wasted[0])))
     left.set_title(f"{here[1] / sum(here):.0%} of what is verified is wasted", fontsize=10)
     left.legend(fontsize=8, loc="upper right")
-    near = cost <= NEAR * cost.min()
-    right.plot(SWEPT, cost, color=BLUE)
-    right.plot(SWEPT[near], cost[near], linestyle="", marker="D", color=BLACK, markerfacecolor="white",
+    times = cost / cost.min()
+    near = times <= NEAR
+    right.plot(SWEPT, times, color=BLUE)
+    right.plot(SWEPT[near], times[near], linestyle="", marker="D", color=BLACK, markerfacecolor="white",
                label=f"within {NEAR - 1:.0%} of the least, {cost.min():.3f} ms")
     now = token_milliseconds(table, requests, observations, said, least)
-    right.plot(least, now, linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {now:.3f} ms")
-    right.set(xlabel="confidence threshold", ylabel="verification (ms per token)", ylim=(0, 1.3 * max(cost)))
+    right.plot(least, now / cost.min(), linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {now:.3f} ms")
+    right.set(xlabel="confidence threshold", ylabel="verification per token (× the least)", ylim=(0.95, max(DEAREST, 1.05 * now / cost.min())))
     right.set_title(f"{requests} request{'s' * (requests > 1)} per step: {max(0, now / cost.min() - 1):.0%} above the least", fontsize=10)
-    right.legend(fontsize=8, frameon=True, framealpha=1, edgecolor="none")  # hides the dotted line
+    right.legend(fontsize=8, loc="upper left", frameon=True, framealpha=1, edgecolor="none")  # hides the dotted line
     for axes in (left, right):
         axes.axvline(least, color=BLACK, linestyle=":")
     measured_on(right, table.origin.device if table.origin else recorded_confidence.steps()["device"])

@@ -12,6 +12,13 @@ from .style import (
     BLACK, BLUE, GREEN, GREY, ORANGE, POLICY_STYLES, PURPLE, RED, draw_estimates, figure, measured_on, policy_style)
 
 THETA = "expected throughput θ\n(tokens/s)"
+POLICY_NAMES = {"retrospective": "taking the top", "lagged": "lagged budget", "threshold": "threshold of 0.5"}  # as the lesson's text calls them
+
+
+def look(policy: str) -> dict:
+    """Keyword arguments of `plot` for a policy: the name that the lesson gives it, colour, marker."""
+    style = policy_style(policy)
+    return {**style, "label": POLICY_NAMES.get(policy, style["label"])}
 
 
 def best_lengths(curves: dict[str, np.ndarray]):
@@ -32,8 +39,8 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
     """A measured cost table: SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey lines."""
     fig, axes = figure(width=5.2, height=3.1)
     slow, fast = (1e3 / np.quantile(list(spent.values()), part, axis=1) for part in (0.75, 0.25))
-    axes.vlines(list(spent), slow, fast, color=GREY, linewidth=1, label="middle half of the repeats")
-    axes.plot(table.batch_tokens.numpy(), table.steps_per_second.numpy(), color=BLACK, marker="o", markersize=3, linewidth=0.7,
+    axes.vlines(list(spent), slow, fast, color=GREY, linewidth=5, alpha=0.5, label="middle half of the repeats")
+    axes.plot(table.batch_tokens.numpy(), table.steps_per_second.numpy(), color=BLACK, marker="o", markersize=2.5, linewidth=0.7,
               label="median: SPS(B)")
     axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
     axes.set_title("A larger batch takes longer", fontsize=10)
@@ -53,13 +60,13 @@ def lag_timeline():
             axes.add_patch(Rectangle((left, -0.1), length - 0.05, 0.55, facecolor=colour, edgecolor="none", alpha=0.85))
             axes.text(left + length / 2, 0.17, name, ha="center", va="center", color="white", fontsize=9)
             left += length
-    axes.add_patch(Rectangle((3.0, -1.0), 3.3, 0.5, facecolor=PURPLE, edgecolor="none", alpha=0.85))
-    axes.text(4.65, -0.75, "host: best budget of the old survivals", ha="center", va="center", color="white", fontsize=9)
+    axes.add_patch(Rectangle((3.2, -1.0), 2.95, 0.5, facecolor=PURPLE, edgecolor="none", alpha=0.85))
+    axes.text(4.67, -0.75, "host: best budget of the old survivals", ha="center", va="center", color="white", fontsize=8.5)
     arrow = {"arrowstyle": "-|>", "color": BLACK, "lw": 1.2}
-    axes.annotate("", (3.05, -0.5), (1.0, -0.12), arrowprops=arrow)
+    axes.annotate("", (3.25, -0.5), (1.0, -0.12), arrowprops=arrow)
     axes.text(0.55, -0.55, "confidences of t-2", fontsize=8.5, ha="center")
-    axes.annotate("", (7.4, -0.12), (6.3, -0.75), arrowprops=arrow)
-    axes.text(7.75, -0.62, "how many drafts\nare verified in step t", fontsize=8.5, ha="left", va="center")
+    axes.annotate("", (6.42, -0.12), (6.17, -0.75), arrowprops=arrow)
+    axes.text(6.6, -0.55, "how many drafts are verified\nin step t: fixed when it begins", fontsize=8.5, ha="left", va="center")
     axes.annotate("", (7.43, 0.47), (6.9, 0.47), arrowprops={**arrow, "connectionstyle": "arc3,rad=-0.6"})
     axes.text(7.15, 0.95, "which ones: confidences of t", fontsize=8.5, ha="center")
     axes.set(xlim=(-0.3, 9.8), ylim=(-1.1, 1.1))
@@ -104,13 +111,13 @@ def by_hand(theta, names: list[str]):
 
 
 def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict[str, tuple[float, float, float]]):
-    """Appendix A: θ for each first draft (left), and the share of the token 0 by policy: exact as a line, `drawn` as
+    """Appendix A: θ for each drafted word (left), and the share of the token 0 by policy: exact as a line, `drawn` as
     (share, low, high) (right)."""
     fig, (left, right) = figure(2, width=4.0, height=3.0)
     for (title, values), colour, line in zip(theta.items(), (BLACK, GREY), ("-", "--")):
         left.plot(range(3), values, color=colour, linestyle=line, marker="o", label=title)
     left.axvspan(-0.15, 1.15, color=GREY, alpha=0.15, lw=0)
-    left.text(0.5, 0.98, "known before\nthe first draft is drawn", transform=left.get_xaxis_transform(), ha="center",
+    left.text(0.5, 0.98, "known before\nthe word is drawn", transform=left.get_xaxis_transform(), ha="center",
               va="top", fontsize=8)
     left.set(xticks=range(3), xlim=(-0.15, 2.15), xlabel="admitted tokens", ylabel=THETA, ylim=(0.7, 1.3))
     left.set_title("Only the third value knows what was drawn", fontsize=10)
@@ -118,23 +125,23 @@ def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict
     left.legend(fontsize=8, loc="lower left")
     for x, (name, (share, low, high)) in enumerate(drawn.items()):
         right.hlines(exact[name], x - 0.3, x + 0.3, color=BLACK, label="exact" if x == 0 else None)
-        style = {**policy_style(name), "label": "_", "linestyle": ""}
+        style = {**look(name), "label": "_", "linestyle": ""}
         draw_estimates(right, [x], [Estimate(share, low, high)], style)
     right.axhline(exact["all"], color=GREY, linestyle=":", label="the target's")
-    right.set(xticks=range(len(drawn)), xticklabels=[policy_style(name)["label"] for name in drawn],
+    right.set(xticks=range(len(drawn)), xticklabels=[look(name)["label"] for name in drawn],
               xlim=(-0.5, len(drawn) - 0.5), ylim=(0.6, 0.95), ylabel="share of the token 0")
     right.legend(fontsize=8, loc="upper left")
     return fig
 
 
-def stairs(tables: dict[str, CostTable], string: CostTable, theta: dict[str, list[float]]):
-    """Left, the milliseconds of a step by batch size at two price lists, and the string below the second; then θ along the order of
-    admission at each, with where Algorithm 1 stops and the top."""
+def stairs(tables: dict[str, CostTable], convex: CostTable, theta: dict[str, list[float]]):
+    """Left, the milliseconds of a step by batch size on two cost tables, the first as a broad band, and the convex view of the second;
+    then θ along the order of admission on each, with where Algorithm 1 stops and the top."""
     fig, (time, *hills) = figure(3, width=3.5, height=3.1)
     sizes = range(1, 130)
-    lines = (*zip(tables.items(), (BLUE, ORANGE), ("-", "-")), (("string below the stairs", string), BLACK, ":"))
-    for (name, table), colour, line in lines:
-        time.plot(sizes, 1e3 * table.seconds(1, sizes).numpy(), color=colour, linestyle=line, label=name)
+    lines = ({"color": BLUE, "linewidth": 6, "alpha": 0.4}, {"color": ORANGE}, {"color": BLACK, "linestyle": ":"})
+    for (name, table), line in zip((*tables.items(), ("convex view of the tiles", convex)), lines):
+        time.plot(sizes, 1e3 * table.seconds(1, sizes).numpy(), label=name, **line)
     time.set(xlabel="tokens in the batch, B", ylabel="time of a step, 1/SPS(B) (ms)", ylim=(9, None))
     time.set_title("What a step costs", fontsize=10)
     time.legend(fontsize=8)
@@ -149,19 +156,18 @@ def stairs(tables: dict[str, CostTable], string: CostTable, theta: dict[str, lis
     return fig
 
 
-def ratios(found: dict[str, dict[str, dict[int, Estimate]]], device: str):
-    """Throughput over that of verifying whole blocks, {table: {policy: {requests: Estimate}}}, with intervals; the last table was
-    measured on `device`."""
+def ratios(found: dict[str, dict[str, dict[int, Estimate]]]):
+    """Throughput over that of verifying whole blocks, {where the cost table comes from: {policy: {requests: Estimate}}}, with
+    intervals."""
     fig, panels = figure(len(found), width=4.1, height=3.6, sharey=True)
     for axes, (title, by_policy) in zip(panels, found.items()):
         for index, (policy, values) in enumerate(by_policy.items()):
             x = [requests * 1.07 ** (index - (len(by_policy) - 1) / 2) for requests in values]
-            draw_estimates(axes, x, values.values(), policy_style(policy))
+            draw_estimates(axes, x, values.values(), look(policy))
         axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label="whole blocks")
         axes.set(xlabel="requests that share a step", xscale="log", xticks=list(values), xticklabels=list(values))
         axes.set_title(title, fontsize=10)
         axes.minorticks_off()
-    measured_on(panels[-1], device)
     panels[0].set_ylabel("throughput over that of\nverifying whole blocks")
     handles, labels = panels[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)

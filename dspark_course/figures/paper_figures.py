@@ -167,8 +167,9 @@ def figure_4_latency():
     axes.axhline(0, color=BLACK, linewidth=0.8)
     axes.set(xlabel=DRAFT_LENGTH, ylabel="round longer than DFlash's (%)", xticks=studies.LENGTHS)
     longest = max(studies.LENGTHS)
-    axes.set_title(f"At length {longest} the Markov head's loop makes a round {our_results.overhead(measured, 'dspark', longest).value:.1%} "
-                   f"longer,\nin the paper, beside a far larger target, {paper.overhead('dspark')[longest]:.1%}", fontsize=10)
+    found = our_results.overhead(measured, "dspark", longest)
+    axes.set_title(f"A round with the Markov head at length {longest}: {found.value:+.1%} [{found.low:+.1%}, {found.high:+.1%}] here,\n"
+                   f"{paper.overhead('dspark')[longest]:+.1%} in the paper", fontsize=10)
     measured_on(axes, f"{measured['device']}, batch {measured['batch']} (paper: {paper.claim('latency batch size')})")
     legend_below(fig, axes)
     return fig

@@ -120,7 +120,7 @@ def along_block(fig, axes, texts: list[str], confidence, accepted: int) -> None:
         axes.axvspan(accepted + 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
         axes.text(accepted - 0.45, 1.15, "refused", fontsize=8, color=REJECTED, va="top")
     if accepted < len(texts) - 1:
-        axes.text(accepted + 0.55, 1.15, "after a refusal: void", fontsize=8, color=GREY, va="top")
+        axes.text(accepted + 0.55, 1.15, "thrown away", fontsize=8, color=GREY, va="top")
     axes.set(xticks=position, xticklabels=[f"{k + 1}\n{visible_text(text)}" for k, text in enumerate(texts)], ylim=(0, 1.17),
              xlim=(-0.5, len(texts) - 0.5), xlabel="position in the block, drafted token", ylabel="probability")
     axes.grid(axis="x", visible=False)

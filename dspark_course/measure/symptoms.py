@@ -34,7 +34,7 @@ class Chart(NamedTuple):
 
     rounds: np.ndarray
     drafts: int
-    price: float  # what the price list takes for its largest pass, a whole block's, in passes of one token
+    price: float  # what the cost table takes for its largest pass, a whole block's, in passes of one token
     distance: float = 0.0  # of the text's distribution from the target's, by enumeration
 
 

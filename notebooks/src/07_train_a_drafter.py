@@ -5,18 +5,18 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=75 difficulty="hard"
+# %% [markdown] tags=["header"] minutes=65 difficulty="hard"
 # # 07 · Train a drafter
 #
-# What must a drafter learn in order to be accepted? Not to be right: to be *as unsure as the target, about the same
-# tokens*. This lesson turns that sentence into a loss, packs hundreds of blocks into one pass, and has you write the
-# loop that trains a drafter.
+# What must a drafter learn in order to be accepted? Not to be right: to be *as unsure as the target, about the same tokens*. This
+# lesson turns that sentence into a loss, packs many blocks into one pass, and has you write the loop that trains a drafter.
 #
 # **After this lesson you can**
 # - derive DSpark's loss from the accept rule, and say why it needs a second one to get started
 # - train many blocks in one pass, each seeing only what it will see when it drafts
-# - write the training loop, and put a sequential head on a drafter that never had one
+# - write the training loop
 # - look behind a mean: list what was refused
+# - beyond the core: put a sequential head on a drafter that has none
 #
 # **What you need**: lesson 02 (the accept rule), 04 and 05 (the block, the head). The computer trains for some minutes.
 # There are four core exercises; if you do only one, do exercise 3.
@@ -93,8 +93,7 @@ assert torch.isclose(acceptance(p, q), 1 - (p - q).abs().sum() / 2)
 #
 # $$\text{chance of acceptance} = \sum_x \min(p, q) = 1 - \tfrac{1}{2}\,\text{L1}.$$
 #
-# There is the loss: **to be accepted more, lower the L1 distance to the target.** (Half of it is the total variation of
-# lesson 02.)
+# There is the loss: **to be accepted more, lower the L1 distance to the target.**
 #
 # ### Why that is not enough
 #
@@ -119,43 +118,39 @@ guessing = 1 / 8
 pull.beside(f"smaller: 2q(1 - q) = {2 * guessing * (1 - guessing):.3f} against 1 - q = {1 - guessing:.3f}", label="computed")
 
 # %% [markdown]
-# Cross-entropy pulls hardest where the drafter is most wrong. L1 pulls hardest at even odds, and hardly at all where
-# the right token has no chance yet. A beginner needs the first. An expert is better served by the second: cross-entropy hears only of the one
-# token that the target happened to write, L1 of all that it could have written. DSpark takes both, 0.1 of
-# cross-entropy and 0.9 of L1. Weighed like that, cross-entropy pulls harder only below $q = 1/18$, where a guess among thousands of words lies; most
-# recipes of this course begin with cross-entropy alone. A third loss teaches the
-# [confidence](glossary.md#confidence) head, one more number per slot, to foretell the overlap (lesson 09): binary
-# cross-entropy, with exercise 1's number as its label.
+# Cross-entropy pulls hardest where the drafter is most wrong. L1 pulls hardest at even odds, and hardly at all where the right token
+# has no chance yet. A beginner needs the first. An expert is better served by the second: cross-entropy hears only of the one token
+# that the target happened to write, L1 of all that it could have written. Cross-entropy with all of $p$ would hear of them, too; but
+# where a drafter cannot match $p$, only L1 says what that costs in acceptance.
 #
-# ### Which slots matter
+# DSpark takes both, 0.1 of cross-entropy and 0.9 of L1. With these factors cross-entropy pulls harder only below $q = 1/18$. An
+# untrained drafter is below that: it guesses among thousands of tokens.
 #
-# A late slot is reached only if all before it were accepted (the thin line below). And an early draft that is accepted lets all those after it
-# count, too. Both are in one number, what a position is *worth*: by how much does the accepted length grow if this position alone is accepted a
-# little more often? With $\alpha_k$, the chance that draft $k$ is accepted once it is reached, a round accepts $\sum_k \prod_{i \le k} \alpha_i$
-# drafts, and the worth is its derivative. The loss weighs position $k$ by $e^{-(k-1)/d}$; the released code takes $d = 4$, the paper writes
-# $\gamma$, which is 7. Which is nearer?
-
-# %%
-from dspark_course.measure import studies
-from dspark_course.replication import our_results
-from dspark_lite.training.losses import position_weights
-
-alpha = torch.tensor([[rate.value for rate in our_results.conditional_acceptance(studies.TABLE_1["dspark"], domain)]
-                      for domain in domains]).mean(0).requires_grad_()
-reached = torch.cat([torch.ones(1), alpha.detach().cumprod(0)[:-1]])  # the share of rounds that come so far
-(worth,) = torch.autograd.grad(alpha.cumprod(0).sum(), alpha)
-weights = {"the code's": position_weights(gamma, decay=4).tolist(), "the paper's": position_weights(gamma, decay=7).tolist()}
-picture = figures.position_weight_figure(weights, reached.tolist(), (worth / worth[0]).tolist())
-
-# %% [markdown]
-# **The code's weights are nearer to what a position is worth.** So `weighted_loss` below takes the code's.
+# A third loss trains the [confidence](glossary.md#confidence) head. This head gives one logit per slot, and the sigmoid of the logit,
+# $c$, predicts the overlap (lesson 09). Its loss is binary cross-entropy, and its label is the number from exercise 1.
+#
+# ### What belongs to which slot
+#
+# For a block whose anchor stands at place $a$ of the text:
+#
+# | slot | reads | its head is given | its label | its $p$ is the target's at |
+# |---|---|---|---|---|
+# | 1 | the anchor | token $a$ | token $a + 1$ | place $a$ |
+# | 2 | a mask | token $a + 1$ | token $a + 2$ | place $a + 1$ |
+# | $k$ | a mask | token $a + k - 1$ | token $a + k$ | place $a + k - 1$ |
+#
+# Take the text *A B C D E*, with places from 0, and the anchor *C*, so $a = 2$. Slot 2 reads a mask, its head is given *D*, and its
+# label is *E*. Its $p$ is what the target expects at place 3, after *A B C D*.
+#
+# Slots behind the end of the answer do not count. Early slots matter more, since a late draft counts only if all before it were
+# accepted. So slot $k$ weighs $e^{-(k-1)/4}$ in the loss.
 #
 # ### Exercise 2 · The loss of DSpark (code)
 # *20 minutes · hard · core.*
 #
-# Put it together: cross-entropy with the text, L1 distance to the target, binary cross-entropy of the confidence with
-# its label. `weighted_loss` averages each over the slots that count (those past the end of an answer do not). Multiply
-# the three by their `factors` and add. The checker looks at the value *and* at its gradients.
+# Put it together: cross-entropy with the text, L1 distance to the target, binary cross-entropy of the confidence with its label.
+# `weighted_loss` averages each over the slots that count. Multiply the three by their `factors` and add. The checker looks at the
+# value *and* at its gradients.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -211,12 +206,13 @@ dspark_loss = dspark_loss if done else exercises.dspark_loss
 # ## What it learns from
 #
 # A drafter is asked only about text that its target writes. So the target answers prompts, at temperature 1, and the
-# drafter learns from the answers. Another author's text would teach it much that nobody asks.
+# drafter learns from the answers.
 #
 # The target is frozen, so it reads every answer once. We keep the tapped hidden states and the last one, but not the
 # distributions: $p$ is as wide as the vocabulary, and one product with the LM head brings it back.
 
-# %%
+# %% tags=["folded"]
+# @title Let the target answer, and cache what it reads
 import tempfile
 from pathlib import Path
 
@@ -231,7 +227,7 @@ rows = Rows(recipe, cache)  # its batches, in a new order each epoch
 print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][1]:])[:200]}")
 
 # %% [markdown]
-# ## Hundreds of blocks in one pass
+# ## Many blocks in one pass
 #
 # A round may begin anywhere in an answer, so we draw random *anchors* all over it. One pass per block would be slow,
 # and most of it would be spent on the same context, whose keys and values do not depend on the block. So the blocks of
@@ -240,7 +236,8 @@ print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][
 #
 # - a slot sees the context **before** its anchor. Not the anchor's own features (the cross in the figure): when the
 #   block is drafted, the target has not read the anchor;
-# - and the slots of its own block, on both sides (they hold masks, so there is nothing to be copied from them). Never another block.
+# - and the slots of its own block, on both sides, never another block's. Slot 1 holds the anchor, which is already known; the others
+#   hold masks. So no slot can copy its label from another.
 
 # %%
 from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors
@@ -261,10 +258,9 @@ panel = widgets.explore(explore_packing, {"count": 12}, count=widgets.slider("an
 # ### Exercise 3 · Who sees what (code)
 # *15 minutes · hard · core. If you do only one, do this.*
 #
-# K blocks of g slots (`gamma`) are packed after a text of n tokens (`length`). Keys 0 to n - 1 are the text, the others
-# are the slots; `query` counts slots from 0 to K g - 1; `anchors` [K] are places in the text. May the slot `query` see
-# the key `key`? Both are index tensors; return a boolean of their broadcast shape. Mind that one and the same slot is query $j$ and key $n + j$.
-# (A GPU's attention kernel can take just such a rule; here we write the table out.)
+# K blocks of g slots (`gamma`) are packed after a text of n tokens (`length`). Keys 0 to n - 1 are the text, the others are the slots;
+# `query` counts slots from 0 to K g - 1; `anchors` [K] are places in the text. May the slot `query` see the key `key`? Both are index
+# tensors; return a boolean of their broadcast shape. Mind that one and the same slot is query $j$ and key $n + j$.
 #
 # <details><summary>Hint</summary>
 #
@@ -294,13 +290,11 @@ sees = sees if done else exercises.sees
 # %% [markdown]
 # ## The loop
 #
-# Data, mask and loss are there. What is left is the loop that trains every network.
-#
 # ### Exercise 4 · Train (code)
 # *15 minutes · medium · core.*
 #
-# For each of `steps` updates: set the learning rate to `rate_at(step)`, compute `loss_of(batch_at(step))`, and let AdamW take one step along the gradient of
-# *this* batch. Return the losses as a list of numbers.
+# For each of `steps` updates: set the learning rate to `rate_at(step)`, compute `loss_of(batch_at(step))`, and let AdamW take one step
+# along the gradient of *this* batch. Return the losses as a list of numbers.
 #
 # <details><summary>Hint</summary>
 #
@@ -337,19 +331,12 @@ done = exercises.check_train(train)
 train = train if done else exercises.train
 
 # %% [markdown]
-# Now train, with your mask, your loss and your loop. The drafter has one layer. Embedding and LM head are the target's, and frozen; all else
-# begins at random. It is a short training, so cross-entropy has a factor of 1, beside the 0.9 of L1. `loss_of` brings the parts together. What
-# belongs to which slot is the whole content of it; for a block whose anchor stands at place $a$ of the text:
-#
-# | slot | reads | its head is given | its label | its $p$ is the target's at |
-# |---|---|---|---|---|
-# | 1 | the anchor | token $a$ | token $a + 1$ | place $a$ |
-# | 2 | a mask | token $a + 1$ | token $a + 2$ | place $a + 1$ |
-# | $k$ | a mask | token $a + k - 1$ | token $a + k$ | place $a + k - 1$ |
-#
-# (Where the answer ends within a block, the slots behind its end do not count.)
+# Now train. `loss_of`, in the folded cell, joins your mask and your loss by the table above. The drafter has one layer. Embedding and
+# LM head are the target's, and frozen; all else begins at random. A training this short hardly gets beyond guessing, where
+# cross-entropy does the work. So we raise its factor from 0.1 to 1 and keep 0.9 for L1.
 
-# %%
+# %% tags=["folded"]
+# @title Join mask and loss, and train
 from tqdm.auto import tqdm
 
 from dspark_lite.training.anchors import TrainingBatch
@@ -400,11 +387,11 @@ progress.close()
 picture = figures.loss_curves([{"step": step, "loss": loss} for step, loss in enumerate(losses)])
 
 # %% [markdown]
-# This loss proves little. The drafter has seen the texts, and its head was given the text's token before every slot,
-# not one that it drew. What counts are rounds on held-out prompts. We save your drafter in the format of the released
-# ones, and let it draft beside the lab's.
+# This loss proves little. The drafter has seen the texts, and its head was given the text's token before every slot, not one that it
+# drew. What counts is tokens per round, $\tau$ (the paper's accepted length), on held-out prompts.
 
-# %%
+# %% tags=["folded"]
+# @title Count tokens per round, yours and the lab's
 from dspark_course.measure import evaluation
 from dspark_lite.models.checkpoints import save_draft
 
@@ -430,13 +417,13 @@ glue(share=share[0] / share[1])
 claims({"some minutes bring a part of what the lab's drafter has, and less than a third": share[1] / 20 < share[0] < share[1] / 3})
 
 # %% [markdown]
-# After some minutes, from a few hundred answers and with one layer, yours has ⟦share:.0 %⟧ of the lab's gain. The rest
-# takes more of the same: layers, answers, hours.
+# After some minutes yours has ⟦share:.0 %⟧ of the lab's gain. The lab's drafter has more layers, and learned from more answers, for
+# longer; this comparison cannot separate the three.
 #
 # ### Splendid training, useless drafter
 #
-# Now a mistake that is quickly made, and off by one: every slot is scored not on its own token but on the one before, the very token that its
-# head is given (the last two columns of the table, one place up).
+# Now a mistake that is quickly made, and off by one. Slot $k$ is scored on token $a + k - 1$, the one its head is given, and on the
+# target's $p$ at place $a + k - 2$: the table's last two columns are one place too early.
 
 # %%
 leak = predict("Labels off by one: where does the loss go, and what is accepted afterwards?", ...)
@@ -458,13 +445,14 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
         "and hardly anything is accepted": sum(after.values()) / 3 < 1.5})
 
 # %% [markdown]
-# The loss falls like a stone: the head has learned to say the previous token again. Hardly anything is accepted. *A loss that falls too well is a
-# symptom.*
+# The loss falls like a stone: the head has learned to say the previous token again. Hardly anything is accepted. *A loss that falls
+# too well is a symptom.*
 #
 # ### Exercise 5 · Two more leaks (think)
-# *5 minutes · medium.*
+# *5 minutes · medium · optional.*
 #
-# A mask can leak, too. Name two ways in which it may show a block what it has to predict, and for each the one experiment that would find it.
+# A mask can leak, too. Name two ways in which it may show a block what it has to predict, and for each the one experiment that would
+# find it.
 #
 # <details><summary>Hint</summary>
 #
@@ -473,9 +461,12 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
 # </details>
 # <details><summary>Answer</summary>
 #
-# The block sees its anchor's features: they hold what the target thinks of the next token, and do not exist when the block is drafted. Replace the
-# anchor's token in the text that the target reads, and keep the block's own: its hidden states must not move. Or blocks see one another: the anchor of a later block can
-# be a label of this one. Change a later block's anchor alone: this block's hidden states must not move.
+# The block sees its anchor's features: they hold what the target thinks of the next token, and do not exist when the block is drafted.
+# Change the anchor's token only in the text that the target reads; leave it unchanged in slot 1 of the block. The block's hidden
+# states must stay the same.
+#
+# Or blocks see one another: the anchor of a later block can be a label of this one. Change a later block's anchor alone. This block's
+# hidden states must stay the same.
 #
 # </details>
 #
@@ -483,15 +474,15 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
 #
 # ## What a mean hides
 #
-# A drafter can do well by its mean and miss one thing every time: a name that stands in the prompt and has to be copied, a digit that has to be
-# computed. In the mean that is one short round per answer. In a list of what was refused it stands out.
+# A drafter can do well by its mean and miss one thing every time. In the mean that is one short round per answer; in a list of
+# refusals it stands out.
 #
 # ### Exercise 6 · The list of refusals (code)
-# *10 minutes · easy.*
+# *10 minutes · easy · optional.*
 #
-# A round knows its `draft_tokens`, how many of them were `accepted`, and the `tokens` that it committed: the accepted
-# ones and the target's own (unless an accepted draft ended the answer). Return the pairs (refused draft, the target's
-# token in its place) of all rounds with a refusal.
+# A round knows its `draft_tokens`, how many of them were `accepted`, and the `tokens` that it committed: the accepted ones, then one
+# of the target's own. If an accepted draft ended the answer, there is no token of the target's, and no refusal even if drafts are left
+# over. Return the pairs (refused draft, the target's token in its place) of all rounds with a refusal.
 
 # %% tags=["exercise"]
 def refusals(rounds):
@@ -510,7 +501,8 @@ def refusals(rounds):
 done = exercises.check_refusals(refusals)
 refusals = refusals if done else exercises.refusals
 
-# %%
+# %% tags=["folded"]
+# @title Count the refusals
 from dspark_course.figures import token_boxes
 
 for name in runs:
@@ -522,28 +514,59 @@ for name in runs:
               ",  ".join("{} → {}".format(*token_boxes.token_labels(lab, pair)) for pair in pairs[:5]))
 
 # %% [markdown]
-# Where does yours fail and the lab's does not: at the digits of a sum, at a name that stands in the prompt, at the turn
-# of a sentence?
+# Yours is refused nearly everywhere, on math often at digits, which have to be computed. The lab's drafter is refused far less often.
+# In some of its pairs both tokens would do: there a refusal is the price of drawing. At a digit, often only one does.
 #
-# <details><summary>Answer</summary>
+# > **How sure are we?** Five prompts per domain, one training each: enough to see a large difference, not a small one.
 #
-# Nearly everywhere, and on math often at digits. A digit has to be computed; the target's features hold part of that work, and the lab's drafter
-# has learned to read it, yours not yet. On code and chat yours does not know the set phrases either. What is left to the lab's looks mostly like
-# places where several words would do: there refusals are the price of drawing. Where only one token is possible, a longer training helps.
+# ## Recap
 #
-# </details>
+# - The chance of acceptance is the overlap of $p$ and $q$, $1 - \text{L1}/2$. Cross-entropy starts what is wrong; L1
+#   finishes what is half right.
+# - Early slots weigh more.
+# - A drafter learns from its target's own text. Blocks are packed after one context, and a mask ends it before each
+#   anchor.
+# - A loss that falls too well is a symptom. Let the drafter draft.
+# - A mean hides what is refused. List it.
 #
-# ## A head for a drafter that has none
+# ## Beyond the core
 #
-# One piece of work with all of it. Take the lab's DFlash, freeze it, and train a Markov head on top ("vanilla" in a config). The backbone's
-# logits are constants; only $W_1$ and $W_2$ learn.
+# The lesson is complete without these two sections.
+#
+# ### ★ Which slots matter
+#
+# A late draft counts only if all before it were accepted (the thin line below). An early one also opens the way for those after it.
+# With $\alpha_k$, the chance that draft $k$ is accepted once it is reached, a round accepts $\sum_k \prod_{i \le k} \alpha_i$ drafts.
+# The derivative of this sum by $\alpha_k$ is what position $k$ is *worth*. The loss uses the weight $e^{-(k-1)/d}$ instead: the
+# released code sets $d = 4$, the paper $d = \gamma = 7$. Which is nearer to the worth?
+
+# %%
+from dspark_course.measure import studies
+from dspark_course.replication import our_results
+from dspark_lite.training.losses import position_weights
+
+alpha = torch.tensor([[rate.value for rate in our_results.conditional_acceptance(studies.TABLE_1["dspark"], domain)]
+                      for domain in domains]).mean(0).requires_grad_()
+reached = torch.cat([torch.ones(1), alpha.detach().cumprod(0)[:-1]])  # the share of rounds that come so far
+(worth,) = torch.autograd.grad(alpha.cumprod(0).sum(), alpha)
+weights = {"the code's": position_weights(gamma, decay=4).tolist(), "the paper's": position_weights(gamma, decay=7).tolist()}
+picture = figures.position_weight_figure(weights, reached.tolist(), (worth / worth[0]).tolist())
+
+# %% [markdown]
+# **The code's weights are nearer to what a position is worth.** So `weighted_loss` takes the code's. (The worth comes from 100 prompts
+# per domain.)
+#
+# ### ★ A head for a drafter that has none
+#
+# Take the lab's DFlash, freeze it, and train a Markov head on top ("vanilla" in a config). The backbone's logits are constants; only
+# $W_1$ and $W_2$ learn.
 #
 # ### Exercise 7 · Head alone (code)
-# *20 minutes · hard.*
+# *20 minutes · hard · optional.*
 #
-# `backbone(batch)` gives, of packed blocks, the base logits [K, g, V], the target's logits [K, g, V], the tokens [K, g + 1] (the anchor first) and the slots that
-# count [K, g]. `biases(previous)` gives the head's biases [K, g, V] after tokens [K, g]. Return the loss: 0.1 of cross-entropy and 0.9 of L1, no
-# confidence.
+# `backbone(batch)` gives, of packed blocks, the base logits [K, g, V], the target's logits [K, g, V], the tokens [K, g + 1] (the
+# anchor first) and the slots that count [K, g]. `biases(previous)` gives the head's biases [K, g, V] after tokens [K, g]. Return the
+# loss: 0.1 of cross-entropy and 0.9 of L1, no confidence.
 #
 # <details><summary>Hint</summary>
 #
@@ -611,22 +634,9 @@ glue(head_gain=gain)
 claims({"in the mean of the domains the head alone brings tokens": gain > 0.15})
 
 # %% [markdown]
-# Two small matrices, trained for some hundred steps on a backbone that was never meant to have any, and a round brings ⟦head_gain:.1f⟧ tokens
-# more in the mean of the domains: where slots are drawn independently and collide, one look back helps. The backbone of the lab's DSpark learned together
-# with its head, and longer. Compare the bars: its lead over your head is what the two bring, and the bars cannot say how much of it is which.
+# Two small matrices, trained for a few hundred steps on a backbone that never had a head, bring ⟦head_gain:.1f⟧ tokens per round more
+# in the mean of the domains: where slots are drawn independently and collide, one look back helps. The backbone of the lab's DSpark
+# learned together with its head, for longer and with other losses; these bars cannot separate the three.
 #
-# > **How sure are we?** Five prompts per domain, one training each: enough to see a large difference, not a small one.
-# > What a position is worth is computed from 100 prompts per domain.
-#
-# ## Recap
-#
-# - The chance of acceptance is the overlap of $p$ and $q$, $1 - \text{L1}/2$. Cross-entropy starts what is wrong; L1
-#   finishes what is half right.
-# - A slot weighs what it is worth: early ones more.
-# - A drafter learns from its target's own text. Blocks are packed after one context, and a mask ends it before each
-#   anchor.
-# - A loss that falls too well is a symptom. Print a label beside its input, and let the drafter draft.
-# - A mean hides what is refused. List it.
-#
-# **Next**: [08, the released weights](08_released_weights.ipynb): the drafts that DeepSeek trained, in this very code. At home, with a GPU and an
-# evening: [train one for your own model](evening.md).
+# **Next**: [08, the released weights](08_released_weights.ipynb): the drafters that DeepSeek trained, in this very code. At home, with
+# a GPU and an evening: [train one for your own model](evening.md).

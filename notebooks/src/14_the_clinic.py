@@ -14,7 +14,7 @@
 # - say how many draws a test of losslessness needs, before you run it
 # - have your own `my_dspark.py` judged
 #
-# **What you need**: lessons 02 (the rule), 03 (caches), 05 (the sequential head), 09 (confidence) and 10 (the price list).
+# **What you need**: lessons 02 (the rule), 03 (caches), 05 (the sequential head), 09 (confidence) and 10 (the cost table).
 #
 # **Sources**: mistakes that people met and [reported](references.md#reports), and one that we found in [an engine](references.md#vllm-norm);
 # drafter and scheduler are those of the [DSpark paper](references.md#dspark). [Notation](notation.md) · [glossary](glossary.md)
@@ -51,7 +51,7 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 #
 # ## A chart
 #
-# A service is more than a drafter: a target, a chat template, an accept rule, and a price list for the scheduler, here a straight line
+# A service is more than a drafter: a target, a chat template, an accept rule, and a cost table for the scheduler, here a straight line
 # through measured step times.
 
 # %%
@@ -191,7 +191,7 @@ print("They may have:", ", ".join(patients.CAUSES))
 # | leak between requests | a request inherits the draft's cache of the one before |
 # | reads all again | the draft's cache is thrown away after each round and computed anew |
 # | another draft's calibration | the confidence's logits are divided by temperatures that were fitted to a head that was too sure |
-# | stale price list | the list was measured on a full server |
+# | stale cost table | the table was measured on a full server |
 # | bonus lost | a whole accepted block earns no further token: its last draft is handed out in the bonus's place |
 # | 16-bit draws | drafts are looked up in a running sum kept in 16 bits, and accepted by exact probabilities |
 # | best one, claimed as drawn | the most probable token is drafted, and the rule is told that it was drawn |
