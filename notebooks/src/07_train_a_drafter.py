@@ -529,6 +529,9 @@ for name in runs:
 # - A loss that falls too well is a symptom. Let the drafter draft.
 # - A mean hides what is refused. List it.
 #
+# **Next**: [08, the released weights](08_released_weights.ipynb): the drafters that DeepSeek trained, in this very code. At home, with
+# a GPU and an evening: [train one for your own model](evening.md).
+#
 # ## Beyond the core
 #
 # The lesson is complete without these two sections.
@@ -637,6 +640,3 @@ claims({"in the mean of the domains the head alone brings tokens": gain > 0.15})
 # Two small matrices, trained for a few hundred steps on a backbone that never had a head, bring ⟦head_gain:.1f⟧ tokens per round more
 # in the mean of the domains: where slots are drawn independently and collide, one look back helps. The backbone of the lab's DSpark
 # learned together with its head, for longer and with other losses; these bars cannot separate the three.
-#
-# **Next**: [08, the released weights](08_released_weights.ipynb): the drafters that DeepSeek trained, in this very code. At home, with
-# a GPU and an evening: [train one for your own model](evening.md).

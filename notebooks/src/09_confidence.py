@@ -441,6 +441,8 @@ panel = widgets.explore(
 # - One temperature per position, fitted one after the other on survival, mends a head that is too sure. Judge it on other prompts.
 # - A threshold makes what is verified purer and rounds shorter. What is best depends on the price of a place, which it does not know.
 #
+# **Next**: [lesson 10](10_the_scheduler.ipynb) gives each place in the batch to the token that is worth it.
+#
 # ## Beyond the core
 #
 # The lesson is complete without what follows.
@@ -527,5 +529,3 @@ claims({"the rate rises in every domain": all(rates[domain, highest]["rate"] > r
 # for.
 #
 # </details>
-#
-# **Next**: [lesson 10](10_the_scheduler.ipynb) gives each place in the batch to the token that is worth it.

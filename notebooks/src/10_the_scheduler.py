@@ -461,6 +461,9 @@ claims({"on the tiny target the lagged budget is ahead of the convex view among 
 #   two steps ago, as engines do.
 # - Alone, whole blocks are best. The fuller the machine, the more a scheduler is worth.
 #
+# **Next**: [lesson 11](11_serving_under_load.ipynb) puts the scheduler into a server: ragged batches, and budgets that shrink as the
+# load grows.
+#
 # ## Beyond the core
 #
 # The lesson is complete without what follows.
@@ -590,6 +593,3 @@ panel = widgets.explore(
 # them: lossy. The search may miss the fault, since with batches of three tokens at most the policy hardly ever rounds down.
 #
 # </details>
-#
-# **Next**: [lesson 11](11_serving_under_load.ipynb) puts the scheduler into a server: ragged batches, and budgets that shrink as the
-# load grows.

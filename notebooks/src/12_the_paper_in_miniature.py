@@ -300,6 +300,8 @@ claims({"Eagle3 is ahead of DFlash": our_results.gains(studies.TABLE_1["eagle3"]
 # - A tested claim gets one of three verdicts. "We cannot tell" is not "refuted". Here ⟦replicate⟧ of ⟦tested⟧ replicate.
 # - A cause is a guess until an experiment has taken it away.
 #
+# **Next**: [13, production](13_production.ipynb). What is shipped is not the paper's draft, and a service is more than a decoder.
+#
 # ## Beyond the core
 #
 # The lesson is complete without these sections.
@@ -400,6 +402,3 @@ from dspark_course.figures import widgets
 choices = [(DRAFTER_LABELS[name], name) for name in ("dspark", "dflash", "eagle3", "mtp", "small_lm")]
 panel = widgets.explore(paper_figures.gain_by_domain, {"theirs": "eagle3"}, ours=widgets.menu("drafter", choices),
                         theirs=widgets.menu("against", [*choices[1:], choices[0]]), target=widgets.menu("paper's target", paper.TARGETS))
-
-# %% [markdown]
-# **Next**: [13, production](13_production.ipynb). What is shipped is not the paper's draft, and a service is more than a decoder.
