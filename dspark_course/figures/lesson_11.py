@@ -21,6 +21,7 @@ PAPER_MODELS = ("DeepSeek-V4-Flash", "DeepSeek-V4-Pro")
 UNDER_WAY = "requests under way"
 PER_USER, IN_ALL = "tokens/s of each user", "tokens/s in all"
 ROOM_TO_THE_LEFT = 40  # tokens/s that a label beside the axis takes
+SHORT = {"lagged": "lagged", "fixed 7": "whole block"}  # what the lesson calls these policies
 
 
 def style(name: str) -> dict:
@@ -29,7 +30,7 @@ def style(name: str) -> dict:
         return drafter_style(name)
     kind, _, number = name.partition(" ")
     found = policy_style(kind)
-    return {**found, "label": f"DSpark, {found['label']}" + (f" {number}" if number else "")}
+    return {**found, "label": "DSpark, " + SHORT.get(name, f"{found['label']} {number}".strip())}
 
 
 def load_colours(loads) -> list:
@@ -153,9 +154,9 @@ def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, t
     {load: ratio}: a panel a load."""
     fig, panels = figure(len(found) // 2 + 1, 2, width=2.2, height=2.0, sharex=True, sharey=True)
     for axes, (load, values) in zip(panels.flat, found.items()):
-        draw_estimates(axes, list(values), list(values.values()), {**style("fixed"), "markersize": 4, "label": "one fixed length for all"})
+        draw_estimates(axes, list(values), list(values.values()), {**style("fixed"), "markersize": 4, "label": "DSpark, one length for all"})
         length, value = scheduled[load]
-        draw_estimates(axes, [length], [value], {**style("algorithm1"), "linestyle": "", "label": "Algorithm 1, at its mean length"})
+        draw_estimates(axes, [length], [value], {**style("algorithm1"), "linestyle": "", "label": "DSpark, Algorithm 1,\nat its mean length"})
         axes.axhline(1, color=GREY, linewidth=1)
         axes.axhline(rivals[load], color=BLACK, linewidth=1, linestyle="--", label="MTP-1, one draft")
         axes.set_title(f"{load} under way: highest at {max(values, key=lambda length: values[length].value)}", fontsize=9)
@@ -191,9 +192,9 @@ def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[i
     for most, whose, va in ((gamma + 1, "whole block here", "bottom"), (6, "whole block in the paper", "top"), (2, "MTP-1", "bottom")):
         left.hlines(most, 0, 1, color=GREY, linewidth=0.6, linestyle=":", transform=left.get_yaxis_transform())
         left.text(0.99, most, whose, transform=left.get_yaxis_transform(), ha="right", va=va, fontsize=7, color=GREY)
-    left.set_title("A busy server verifies less of a block", fontsize=10)
+    left.set_title("A busy server verifies less of a block:\nclearly in the paper, slightly here", fontsize=10)
     right.set(ylabel="throughput over that of\nMTP-1 at the same load")
-    right.set_title("and gains less over MTP-1", fontsize=10)
+    right.set_title("It gains less over MTP-1", fontsize=10)
     right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
     measured_on(right, device)
     legend_under(fig, left, *fit_handles(), columns=3)

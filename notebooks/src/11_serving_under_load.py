@@ -47,9 +47,8 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 #
 # We compare four ways to serve, measured on one server of this course. *MTP-1* drafts and verifies one token. *DSpark, whole block*
 # drafts seven and verifies seven. *DSpark, Algorithm 1* drafts seven, and lesson 10's scheduler picks how many to verify. *DSpark,
-# lagged* picks their number by confidences from two steps ago. The production system does so, too: it prepares the next step while the
-# current one runs, before the new confidences exist. "DSpark" without an addition means the lagged one. Speeds leave out reading the
-# prompts.
+# lagged* picks their number by confidences from two steps ago, like the production system, which prepares the next step while the
+# current one runs. "DSpark" without an addition means the lagged one. Speeds leave out reading the prompts.
 
 # %%
 def measured_row(policy, load, name="dspark"):
@@ -73,9 +72,9 @@ claims({"alone DSpark is much faster, on the full server hardly": ahead[idle] > 
 #
 # ## One pass for many
 #
-# Four requests have texts of different lengths, and each has another number of drafts to verify. Padding all to the longest would
-# compute what nobody wants. Instead the tokens of all requests stand in **one sequence**, as in the paper. Two index tensors say of
-# each token whose it is and where in that text it stands.
+# Four requests have texts of different lengths, and each has a different number of drafts to verify. Padding would compute what nobody
+# wants. Instead the tokens of all requests stand in **one sequence**, as in the paper. Two index tensors say of each token whose it is
+# and where in that text it stands.
 #
 # ### Exercise 1 · The index tensors (code)
 # *8 minutes · easy · core.*
@@ -204,8 +203,8 @@ print(inspect.getsource(exercises.SmallEngine))
 # *25 minutes · hard · core. If you do only one, do this.*
 #
 # From lesson 02: `verify(p, q, drafts, engine.generator)` takes tensors p [g + 1, V] and q [g, V] and a list of g token ids. It returns
-# a list of ids: the accepted drafts and one more token. `draw(probs, engine.generator)` takes one row of probabilities [V] and returns
-# one id. Call `engine.keep` for each request before the next `engine.read`: a read overwrites what the one before noted in `entered`.
+# a list of ids: the accepted drafts and one more token. `draw(probs, engine.generator)` takes one row [V] and returns one id. Call
+# `engine.keep` before the next `engine.read`: each read overwrites `entered`.
 #
 # 1. **Admit** while a request waits and fewer than `engine.slots` run: read the prompt, keep all of it, draw the first token.
 # 2. **Draft** a block for every running request.
@@ -217,8 +216,8 @@ print(inspect.getsource(exercises.SmallEngine))
 #
 # <details><summary>Hint 1: what stays in the cache?</summary>
 #
-# The pass has read the anchor and the drafts. Of these the anchor and the accepted drafts belong to the text. The last token that
-# `verify` returns has not been read yet. So how many stay?
+# Of what the pass has read, the anchor and the accepted drafts belong to the text. The last token that `verify` returns has not been
+# read yet. So how many stay?
 #
 # </details>
 # <details><summary>Hint 2: admission</summary>
@@ -273,14 +272,13 @@ for number, prompt in enumerate(five):
 print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {count} steps, each answer the target's own")
 
 # %% [markdown]
-# That is a lossless serving engine. The package's engine also uses slots again, drafts for all requests in one pass, lets a policy
-# choose each length, and takes clients who hang up. Watch it: four slots, requests that come at different steps, one that is aborted.
-# The policy is Algorithm 1 with a cost table measured here and now. Follow one slot from left to right: each column is a step, the
-# frame is the drafted block, blue and green together were verified, green was accepted. The last block of an answer is cut to the tokens
-# that are still wanted. Every answer is the one that plain decoding gives.
+# That is a lossless serving engine. The package's engine also drafts for all requests in one pass and lets a policy choose each length,
+# here Algorithm 1 with a cost table measured now. Watch it: four slots, requests that come at different steps, one that is aborted.
+# Each column is a step, the frame is the drafted block, blue and green together were verified, green was accepted. The last block of an
+# answer is cut to the tokens that are still wanted. Every answer is the one that plain decoding gives.
 
 # %% tags=["folded"]
-# @title Nine requests through four slots of the package's engine
+# @title Nine requests through four slots
 from dspark_course.measure.step_time import profile
 from dspark_lite.scheduling import algorithm1
 from dspark_lite.serving.engine import Engine, Request
@@ -305,19 +303,19 @@ picture = figures.timeline(journeys, slots, drafter.gamma)
 
 # %% tags=["claim"]
 def as_alone(number, answer):
-    """Whether plain decoding gives this answer, as far as it went before it was aborted."""
+    """Whether plain decoding gives this answer, as far as an aborted one goes."""
     alone = dspark_lite.generate(target, None, asked[number].input_ids, max_new_tokens=new).token_ids
     alone = alone[:len(answer.token_ids)] if answer.reason == "aborted" else alone
     return same_or_tied(target, asked[number].input_ids, answer.token_ids, alone)
 
 
-claims({"every request is answered, as plain decoding answers": len(answers) == len(asked) and all(map(as_alone, *zip(*answers.items())))})
+claims({"every answer is plain decoding's": len(answers) == len(asked) and all(as_alone(*item) for item in answers.items())})
 
 # %% [markdown]
 # ## What a step costs
 #
-# From here on we read what was measured on a quiet machine, in a *closed loop*: with a load of $R$, $R$ requests are under way all the
-# time, and whoever ends is replaced at once.
+# From here on we read what was measured on a quiet machine, in a *closed loop*: at a load of $R$, $R$ requests are always under way, and
+# whoever ends is replaced at once.
 
 # %%
 costs = recorded_serving.engine_costs("dspark")
@@ -329,7 +327,7 @@ glue(light=steeper[idle], heavy=steeper[busy])
 claims({"alone whole blocks are nearly free, on the full server they are not": steeper[idle] < 1.4 and steeper[busy] > 1.7})
 
 # %% tags=["folded"]
-# @title What a step consists of, for MTP-1 and DSpark, alone and on the full server
+# @title The parts of a step
 from dspark_lite.serving.engine import STEP_PARTS
 
 for name, policy in (("mtp", "all"), ("dspark", "lagged")):
@@ -338,12 +336,6 @@ for name, policy in (("mtp", "all"), ("dspark", "lagged")):
         parts = {part: 1e3 * recorded_serving.value(f"{part}_seconds", row) for part in STEP_PARTS if part != "prefill"}
         print(f"{name:6} {load:2} under way: {recorded_serving.value('accepted_length', row):.1f} tokens per request and step; milliseconds",
               ", ".join(f"{part} {spent:.0f}" for part, spent in parts.items()))
-
-# %% tags=["claim"]
-mtp_light, mtp_full, light, full = ({name: recorded_serving.value(name, measured_row(*way)) for name in ("step_seconds", "accepted_length")}
-                                    for way in (("all", idle, "mtp"), ("all", busy, "mtp"), ("lagged", idle), ("lagged", busy)))
-claims({"DSpark's step grows more": full["step_seconds"] / light["step_seconds"] > mtp_full["step_seconds"] / mtp_light["step_seconds"],
-        "each request still gets almost as many tokens per step": full["accepted_length"] > 0.9 * light["accepted_length"]})
 
 # %% [markdown]
 # A step drafts, schedules, verifies and commits. Eight tokens per request instead of one make it ⟦light:.1f⟧ times as long when it
@@ -354,10 +346,10 @@ claims({"DSpark's step grows more": full["step_seconds"] / light["step_seconds"]
 #
 # ## The budget and the load: Figure 8
 #
-# Nobody gives the scheduler a rule for busy hours. It reads its price list. Does it then verify less?
+# Nobody gives the scheduler a rule for busy hours. It reads its cost table. Does it then verify less?
 
 # %% tags=["folded"]
-# @title Tokens verified per request, and throughput over MTP-1's
+# @title Budgets, and throughput over MTP-1's
 whole = recorded_serving.record().gamma  # drafts of a whole block, of the drafter that was recorded
 ways = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", f"fixed {whole}")}}
 budgets = {name: {load: recorded_serving.with_interval("budget", measured_row(policy, load, whose)) for load in loads}
@@ -374,22 +366,20 @@ claims({"from the lightest to the heaviest load the budget falls": budgets["lagg
             for policy in ("lagged", "algorithm1") for load in loads)})
 
 # %% [markdown]
-# Here it verifies a little less: from one request under way to ⟦busy⟧ DSpark's budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧
-# tokens per request, anchor included. It wavers on the way, as the measured price list does. In the paper, whose blocks have five
-# drafts, the fitted budgets fall clearly, from about five tokens to three and a half. (Whole blocks stand a little below eight, because
-# the last block of an answer is cut.)
+# Slightly: from one request under way to ⟦busy⟧ DSpark's budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧ tokens per request,
+# anchor included. It wavers on the way, as the measured cost table does. The paper's blocks have five drafts, and its fitted budgets
+# fall clearly, from about five tokens to three and a half.
 #
-# At no load is Algorithm 1 or the lagged budget measurably ahead of whole blocks. The reason is the price of a step: each request has a
-# cost that it brings however few of its drafts are verified, so cutting them saves only part of the step. Where verifying costs a larger
-# share, as in the replay of lesson 10, cutting saves more.
+# At no load is either scheduler measurably ahead of the whole block. The reason is the price of a step: each request has a cost of its
+# own, however few of its drafts are verified, so cutting drafts saves only part of the step. Where verifying costs a larger share, as in
+# the replay of lesson 10, cutting saves more.
 #
 # ## Throughput against speed: Figure 7
 #
 # A user does not see throughput, but how fast their own answer comes. With $R$ requests under way the two are tied:
 # *throughput = R × speed of each user*. So a way to serve is a curve, its **frontier**: more requests, more throughput, less speed for
-# each. One way is better than another if its curve lies further to the upper right. A number on the left says how many requests are
-# under way at a point of the curve in its colour. A curve bends back where a heavier load was measured with faster users: noise of the
-# machine.
+# each. One way is better than another if its curve lies further to the upper right. A small number belongs to the curve of its colour.
+# A curve bends back where, by the machine's noise, users came out faster at a heavier load.
 
 # %%
 frontiers = {"plain": recorded_serving.frontier("plain", "all"), **{name: recorded_serving.frontier(*way) for name, way in ways.items()}}
@@ -403,8 +393,8 @@ picture = figures.figure_7(frontiers, device)
 # *10 minutes · medium · core.*
 #
 # `curve` [n, 2] has rows (speed of each user, throughput) by rising load. Return the highest throughput at which each user still gets
-# `least_speed`, reading straight lines between the rows. Where even the lightest load is slower, return 0. Where even the heaviest is
-# faster, return the throughput of the heaviest.
+# `least_speed`, reading straight lines between the rows. Return 0 where even the lightest load is slower, and the last throughput where
+# even the heaviest is faster.
 #
 # <details><summary>Hint</summary>
 #
@@ -433,7 +423,7 @@ def throughput_at(curve, least_speed):
 done = exercises.check_throughput_at(throughput_at)
 
 # %% tags=["folded"]
-# @title Throughput under four promises, by your function, and what the paper says
+# @title Throughput under four promises
 from dspark_course.common import paper
 
 promise = throughput_at if done else exercises.throughput_at  # yours once it is right
@@ -462,29 +452,31 @@ glue(slow_promise=100 * gain_at[0.4], fast_promise=100 * gain_at[0.9])
 # %% tags=["claim"]
 claims({"the faster the promise, the larger the gain in throughput": list(gain_at.values()) == sorted(gain_at.values()),
         "near MTP-1's reach it is several times that of a slow promise": gain_at[0.9] > 3 * gain_at[0.4],
-        "DSpark was not measured at MTP-1's highest throughput": frontiers["lagged"][:, 1].max() < frontiers["mtp"][:, 1].max()})
+        "DSpark does not reach MTP-1's highest throughput": clean["lagged"][:, 1].max() < clean["mtp"][:, 1].max()})
 
 # %% [markdown]
 # The same two servers, and the gain is ⟦slow_promise:.0f⟧ % or ⟦fast_promise:.0f⟧ %, depending on the promise. When the promise is close to
 # the fastest speed the rival can give, the rival serves hardly anybody, and **the ratio explodes** because we divide by a small number.
 # The paper's two largest gains are of that kind, and it says so: they show that the frontier reaches further, not a typical factor.
 #
-# Two other comparisons do not divide by a rival at its limit: speed at equal throughput, and throughput at equal load (Figure 8,
-# right). The second ends near one here, with ⟦busy⟧ under way. At MTP-1's highest throughput there is no point of DSpark to compare.
+# Two other comparisons do not divide by a rival at its limit: throughput at equal load (Figure 8, right), which ends near one here, and
+# speed at equal throughput. At MTP-1's highest throughput there is none to compare: DSpark did not reach it in our runs.
 #
-# > **How sure are we?** One CPU, one thread, small models: absolute speeds mean nothing elsewhere, ratios something, and the order of
-# > loads at which things turn depends on the machine's costs. Intervals are 95 %, over turns in which all ways to serve
-# > took their turn, so that a busy moment of the machine met all of them.
+# > **How sure are we?** One CPU, one thread, small models: absolute speeds mean nothing elsewhere, ratios something, and the loads at
+# > which things turn depend on the machine's costs. Intervals are 95 %, over turns in which all ways to serve took their turn, so that a
+# > busy moment of the machine met all of them.
 #
 # ## Recap
 # - A ragged batch is one sequence with a request and a position for each token, and a block-diagonal causal mask. Each request is
 #   verified as if alone.
 # - Continuous batching admits, drafts, verifies, commits and evicts in every step. A greedy answer does not depend on who shared its
-#   steps; where tokens are drawn, its distribution does not.
-# - On a full server each request gets nearly as many tokens per step, but the step takes longer. The scheduler's budget shrinks with
-#   the load: clearly in the paper, slightly here.
+#   steps; at a temperature its distribution does not.
+# - On a full server each request gets almost as many tokens per step, but the step takes longer. The scheduler's budget shrinks with
+#   the load, slightly here, clearly in the paper.
 # - Throughput and speed of each user are one curve. Compare curves at equal throughput or equal load; a ratio near a rival's reach
 #   explodes.
+#
+# **Next**: [lesson 12](12_the_paper_in_miniature.ipynb) lays our numbers beside the paper's.
 #
 # ## Beyond the core
 #
@@ -492,7 +484,7 @@ claims({"the faster the promise, the larger the gain in throughput": list(gain_a
 #
 # ### ★ One length for all
 #
-# Suppose that everybody gets the same number of drafts verified.
+# Let everybody get the same number of drafts verified.
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -501,7 +493,7 @@ too_long = predict("On the full server DSpark always drafts seven tokens, but ve
                    "has measurably less throughput than MTP-1: verifying 2, verifying 7, both, or neither?", ...)
 
 # %% tags=["folded"]
-# @title Throughput of each fixed length, at each load
+# @title Throughput of each length
 against_plain, scheduled = {}, {}
 for load in loads:
     plain, own = measured_row("all", load, "plain"), measured_row("algorithm1", load)
@@ -522,21 +514,30 @@ too_long.beside({(True, True): "both", (True, False): "verifying 2", (False, Tru
     tuple(static[length].high < 1 for length in (2, whole)), "neither"))
 per_step, per_request, per_token = (1e3 * seconds for seconds in additive_step())
 print(f"a step of R requests with t tokens verified takes about {per_step:.0f} + {per_request:.1f} R + {per_token:.2f} t milliseconds")
-fitted = per_step + costs.requests[:, None] * (per_request + per_token * costs.tokens_per_request)
-glue(per_request=per_request / per_token, missed=100 * np.abs(fitted / (1e3 * costs.step_seconds) - 1).max())
+glue(per_request=per_request / per_token)
 
 # %% tags=["claim"]
 claims({"a short block of DSpark is worse than MTP-1 on the full server": static[2].high < 1,
         "a whole block cannot be told apart from MTP-1 there": static[whole].low < 1 < static[whole].high})
 
+# %% tags=["folded"]
+# @title The same with your lab's models, if others
+from dspark_course.replication.own_results import own_confidence, own_load
+
+lab_own = own_confidence(lab, drafter)  # None for the models that were recorded; with others their own load is measured, once
+if lab_own:
+    there = {"fixed": {load: found[whole].value for load, found in against_plain.items()},
+             "algorithm1": {load: found.value for load, (_, found) in scheduled.items()}}
+    picture = figures.draw_own_load(own_load(lab, drafter, lab_own.table), there, f"{report['target']} on {device}")
+    print("orange:", lab_own.label)
+
 # %% [markdown]
-# The paper says that a static draft of several tokens costs throughput on a full server; that is why its production system drafted one
-# token before. Here DSpark's *short* lengths lose: the block of seven has been drafted and paid for, and a short length throws most of
-# it away. **The scheduler shortens what is verified, after the draft has been paid for.**
+# The paper says that a static draft of several tokens costs throughput on a full server; so its production system drafted one token
+# before. Here DSpark's *short* lengths lose: the block of seven has been drafted and paid for, and most of it is thrown away. **The
+# scheduler shortens what is verified, after the draft has been paid for.**
 #
-# By the fitted line each request costs as much as ⟦per_request:.1f⟧ verified tokens, however few of its drafts are verified. (The line is
-# that of DSpark's step, drafting included. It misses single measured steps by up to ⟦missed:.0f⟧ %.) Exercise 5 turns it into a best
-# length.
+# By the fitted line, a rough one that includes drafting, each request costs as much as ⟦per_request:.1f⟧ verified tokens, however few of
+# its drafts are verified. Exercise 5 asks which length is then best.
 #
 # ### Exercise 5 · When is one length right? (think)
 # *15 minutes · hard · optional.*
@@ -550,29 +551,17 @@ claims({"a short block of DSpark is worse than MTP-1 on the full server": static
 # With $\ell$ drafts a step commits $R\,(1 + \alpha + \dots + \alpha^\ell)$ tokens. The $\ell$-th draft pays if
 # $f(\ell) = \sum_{i \le \ell} (\alpha^{-i} - 1) < (c_0 / R + c_r) / c_1$. $f$ grows with $\ell$: drafts pay up to some length and not
 # beyond. As $R$ grows, $c_0 / R$ goes to 0. With $c_r = 0$ the best length goes to 0: a draft would have to yield as much as an
-# anchor, which commits one token for certain. With $c_r > 0$, a cost that each request has however much of it is verified, it stops at
-# the largest $\ell$ with $f(\ell) < c_r / c_1$. On this course's engine $c_r / c_1$ is large, so long blocks stay right up to high loads.
+# anchor, which commits one token for certain. With $c_r > 0$ it stops at the largest $\ell$ with $f(\ell) < c_r / c_1$. On this
+# course's engine $c_r / c_1$ is large, so long blocks stay right up to high loads.
 #
 # </details>
-
-# %% tags=["folded"]
-# @title The same with your lab's models, where they are not the recorded ones
-from dspark_course.replication.own_results import own_confidence, own_load
-
-lab_own = own_confidence(lab, drafter)  # None for the models that were recorded; with others their own load is measured, once
-if lab_own:
-    there = {"fixed": {load: found[whole].value for load, found in against_plain.items()},
-             "algorithm1": {load: found.value for load, (_, found) in scheduled.items()}}
-    picture = figures.draw_own_load(own_load(lab, drafter, lab_own.table), there, f"{report['target']} on {device}")
-    print("orange:", lab_own.label)
-
-# %% [markdown]
+#
 # ### ★ Move the load
 #
-# On the left are the frontiers, lines from a model of the engine (its measured costs, recorded blocks), marks measured; the ring is
-# where the slider puts the server. (A line may miss its marks: the model knows the costs of a step, and not every delay of the
-# machine. At heavy load it is kinder to DSpark than the measurement.) On the right is one step of that load. With one request under
-# way, how many drafts does it get? With 24, does any get none? What does *DSpark, whole block* do to the ring?
+# On the left are the frontiers, measured (marks) and from a model of the engine (lines: its measured costs, recorded blocks); the ring
+# is where the slider puts the server. The model does not know every delay of the machine; at heavy load it is kinder to DSpark than the
+# measurement. On the right is one step. With one request under way, how many drafts does it get? With 24, does any get none? What does
+# *DSpark, whole block* do to the ring?
 #
 # <details><summary>Answer</summary>
 #
@@ -582,13 +571,12 @@ if lab_own:
 # </details>
 
 # %% tags=["folded"]
-# @title Move the load, the policy and the step
+# @title Move the load
 from functools import cache
 
 from dspark_course.figures import web, widgets
 from dspark_course.measure.serving_load import policy_of
-from dspark_lite.decoding.proposal import chosen_lengths
-from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.proposal import Proposal, chosen_lengths
 from dspark_lite.scheduling import LAG, survival
 
 record = recorded_serving.record()
@@ -633,7 +621,7 @@ panel = widgets.explore(
 #
 # Requests rarely come at a constant rate. Draw arrivals of your own (a burst every minute, a slow rise, two kinds of requests), serve
 # them in the model, `simulate(EngineModel(record, costs, policy, slots=busy), arrivals, rng)` of `dspark_course.measure.simulator`, and
-# compare two policies by the time of the slowest tenth of the answers. Write down before you run it which will win, and why.
+# compare two policies by the time of the slowest tenth of the answers. Write down first which will win, and why.
 #
 # <details><summary>Hint</summary>
 #
@@ -643,5 +631,3 @@ panel = widgets.explore(
 # </details>
 #
 # ---
-#
-# **Next**: [lesson 12](12_the_paper_in_miniature.ipynb) lays our numbers beside the paper's.
