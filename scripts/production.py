@@ -1,7 +1,8 @@
 """Train and measure what stands beside lesson 13, on the tiny models: `make production`. To assets/measurements/production.json.
 
 Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted trees ("trees"), what a wrong head costs
-("wrong_heads"), and the lab's DSpark on a target that was fine-tuned, before and after it learned from that one ("retold"). Trainings resume in build/production, a part's rows in a journal of its own beside the result.
+("wrong_heads"), and the lab's DSpark on a target that was fine-tuned, before and after a fine-tuning of its own ("retold"). Trainings
+resume in build/production, a part's rows in a journal of its own beside the result.
 """
 
 import argparse
@@ -16,7 +17,8 @@ from dspark_lite.common.files import ROOT, WORK, write_json
 from dspark_course.making.recipes import load_recipe, parse_recipe
 from dspark_course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_course.measure.lab import setup
-from dspark_course.measure.production import HEAD_KINDS, RETOLD_PAIRS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, retold_row, tree_row, v4_row
+from dspark_course.measure.production import (HEAD_KINDS, RETOLD_PAIRS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, retold_row, tree_row,
+                                              v4_row)
 from dspark_course.replication.drift import throughput_by_head
 
 MEASURED = ROOT / "assets" / "measurements" / "production.json"

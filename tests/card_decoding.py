@@ -14,7 +14,7 @@ from dspark_course.beyond.acceptance_estimator import AcceptanceEstimator, WithE
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving.engine import Engine, Request
 
-VOCAB, GAMMA = 13, 4
+VOCAB, GAMMA, NEW = 13, 4, 8  # NEW: tokens of an answer
 TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])
 POLICIES = {"fixed": scheduling.fixed(2), "threshold": scheduling.threshold(0.5),
             "algorithm 1": scheduling.algorithm1(TABLE), "lagged": scheduling.LaggedTopK(TABLE)}
@@ -36,9 +36,9 @@ HEADS = [name for name in NAMES if name.startswith("dspark")]
 
 
 def text(place, device, name, **options):
-    """An answer of 12 tokens to the prompt, its random numbers the same on both devices."""
+    """An answer of NEW tokens to the prompt, its random numbers the same on both devices."""
     target, drafters = place
-    return generate(target, drafters[name], PROMPT.to(device), max_new_tokens=12, stop_token_ids=(),
+    return generate(target, drafters[name], PROMPT.to(device), max_new_tokens=NEW, stop_token_ids=(),
                     generator=torch.Generator(device).manual_seed(3), **options)
 
 
@@ -47,7 +47,7 @@ def rounds(answer):
     return [(r.proposed, r.accepted, r.draft_tokens, r.tokens) for r in answer.rounds]
 
 
-def drafting(answer, new=12):
+def drafting(answer, new=NEW):
     """How many rounds had room for a draft: where there is none the policy is not asked."""
     written, found = 1, 0
     for r in answer.rounds:

@@ -16,9 +16,9 @@
 #
 # **What you need**: lessons 04 and 05 (backbone and heads).
 #
-# **On a GPU.** With 14 GB of GPU memory or more this lesson loads Qwen3-4B and the draft that DeepSeek released for it. Each Colab
-# badge opens a new machine, which downloads the 10 GB anew: take the GPU for this lesson. Nobody has timed it on a T4 yet. `python -m
-# dspark_lite doctor` says what fits your machine.
+# **On a GPU.** With 14 GB of GPU memory or more this lesson downloads Qwen3-4B and the draft that DeepSeek released for it, 10 GB.
+# Each Colab badge opens a new machine, so take the GPU for this lesson. Nobody has timed it on a T4 yet.
+# `python -m dspark_lite doctor` says what fits your machine.
 #
 # **Sources**: the [DSpark paper](references.md#dspark), the [released drafts](references.md#released-drafts), and a
 # [public notebook](references.md#public-notebook) that runs them. [Notation](notation.md) · [glossary](glossary.md)
@@ -55,18 +55,18 @@ picture = strip(("draft", "verify"))
 #
 # In September 2026 [a test](references.md#vllm-norm) of the kernels that vLLM runs on one maker's GPUs reported 1.08 tokens per round
 # with the released DSpark, where 3.99 were expected. The target itself writes one token in each round, so almost no draft was
-# accepted. No kernel had raised an error. (The test's answers were worse, too. A wrong draft alone cannot cause that; we follow the
+# accepted. No kernel had raised an error. (The test's answers were worse, too, which a wrong draft alone cannot cause; we follow the
 # drafts.) **A draft that is used wrongly usually raises nothing, and changes no answer beyond ties. It costs speed, sometimes more
 # than drafting gains.**
 #
 # So this lesson asks for proof. At its end you find the same mistake in vLLM's build for CPUs, on a copy that we rebuilt. (Without a
-# GPU the lesson runs on the course's tiny models, which talk nonsense; files, names and steps are the same.)
+# GPU you use the course's tiny models, which talk nonsense.)
 #
 # ## Two files
 #
-# A draft is a folder. `config.json` says what it was made for. `model.safetensors` holds the weights: eight bytes that give the length
-# of a table, the table as JSON, then nothing but numbers, no code that could run. Left this lesson's draft, right the one released for
-# Qwen3-4B, of which we keep settings, names and shapes.
+# A draft's `config.json` says what it was made for. Its `model.safetensors` holds the weights: eight bytes that give the length of a
+# table, the table as JSON, then numbers, and no code. Left this lesson's draft, right the one released for
+# Qwen3-4B.
 
 # %%
 import json
@@ -89,8 +89,8 @@ shapes = {name: tuple(entry["shape"]) for name, entry in table.items()}
 print(f"{len(shapes)} tensors in {path.stat().st_size / 1e6:.1f} MB, of which the table takes {length + 8:,} bytes")
 
 # %% [markdown]
-# The first four fields must fit the target, and the loader checks them: the same layers, width and vocabulary (padding aside), taps
-# that exist. The others are the draft's own choice.
+# The first four fields must fit the target, and the loader checks them: number of layers, width and vocabulary (padding aside) are
+# equal, and each tap exists. The others are the draft's own choice.
 
 # %%
 listed = {name: inspection.Stored(tuple(shape), torch.bfloat16) for name, shape in released["tensors"].items()}
@@ -107,7 +107,8 @@ glue(copies=100 * copies / sum(files["DSpark for Qwen3-4B"].values()))
 # ### Exercise 1 · Does every tensor find its place? (code)
 # *8 minutes · easy · core.*
 #
-# The module asks for tensors, the file offers tensors. Both arguments map names to shapes. Return three sets of names: *missing* (asked for, not there), *unexpected* (there, not asked for), *misshapen* (there with another shape).
+# The module asks for tensors, the file offers tensors. Both arguments map names to shapes. Return three sets of names: *missing*
+# (asked for, not there), *unexpected* (there, not asked for), *misshapen* (there with another shape).
 #
 # <details><summary>Hint</summary>
 #
@@ -135,8 +136,8 @@ def place(asked, found):
 done = exercises.check_place(place)
 
 # %% [markdown]
-# On torch's *meta* device a module has shapes and no numbers. So all nine drafts that DeepSeek released for Qwen3 can be placed
-# without a download; last, a file in which one tensor is renamed.
+# On torch's *meta* device a module has shapes and no numbers, so all nine drafts that DeepSeek released for Qwen3 can be placed
+# without a download. Last, a file in which one tensor is renamed.
 
 # %%
 place_of = place if done else exercises.place  # yours once it is right
@@ -155,8 +156,8 @@ claims({"every released draft for Qwen3 fits": not any(any(sets) for sets in pla
 # ## Does it compute the same?
 #
 # Names and shapes say nothing about what is done with the numbers. So we keep *reference tensors*: small random models, run once
-# through DeepSeek's public code, with the inputs and outputs of each part. Each of our modules gets the reference's own input, so an
-# error belongs to that module alone.
+# through DeepSeek's public code, with the inputs and outputs of each part. Each of our modules gets the reference's own input, so its
+# error is its own.
 
 # %%
 from dspark_lite.losslessness.parity import TOLERANCE
@@ -193,7 +194,7 @@ def words(tokens):
 
 @torch.inference_mode()
 def block_after(ids):
-    """Rows of a figure: the target's own tokens after ids [1, n], the drafts with head and without, the confidences."""
+    """Rows of a figure: tokens after ids [1, n], and the confidences."""
     step, _ = target.prefill(ids[:, :-1], dspark.taps)
     state, anchor = dspark.begin(ids[:, :-1], step.features), ids[:, -1]
     hidden = dspark.block_hidden(state, anchor)  # [1, g, H]
@@ -207,29 +208,29 @@ def block_after(ids):
 
 
 def up_to_anchor(text, before):
-    """The ids [1, n] of a prompt, of `before` tokens of the target's answer and of the next one, the anchor."""
+    """The ids [1, n] of a prompt and of `before + 1` tokens of the answer, the anchor last."""
     answer = dspark_lite.generate(target, None, lab.encode(text), max_new_tokens=before + 1, stop_token_ids=()).token_ids
     return torch.cat([lab.encode(text), torch.tensor([answer], device=lab.device)], 1)
 
 
 ids = up_to_anchor(prompt, 0)
 rows = block_after(ids)
-if same_target:  # the same prompt as a public notebook's
+if same_target:  # a public notebook's prompt
     rows |= {f"public, {public['device']}": [(text, "drafted") for text in public["first_block"]["tokens"]],
              "its confidence": [(f"{said:.2f}", "drafted") for said in public["first_block"]["confidence"]]}
 print(prompt)
 picture = figures.blocks(rows, *words(ids[0, -1:].tolist()))
 
 # %% [markdown]
-# Blue is what the target itself writes. Green drafts agree; the one in orange is the first that does not, and what follows is ignored.
-# This backbone was trained with its head, so without the head it can fail at once; DFlash was trained without one. Each confidence
-# holds *if all drafts before were kept*; lesson 09 judges them.
+# Blue is what the target itself writes. Green drafts agree; the first that does not is orange, and what follows is ignored. This
+# backbone was trained with its head, so without the head it can fail at once; DFlash was trained without one. Each confidence holds
+# *if all drafts before were kept*; lesson 09 judges them.
 #
 # ## What lossless means in 16 bits
 #
-# In exact arithmetic greedy speculation gives the target's own text. But a pass over eight tokens may add its numbers up in another
-# order than eight passes over one, and the last digit differs. Where the two best tokens are nearly equally likely, that digit
-# decides, and from there on the texts differ. Both are the target's own as far as its numbers can tell.
+# In exact arithmetic greedy speculation gives the target's own text. But one pass over eight tokens may add its numbers up in another
+# order than eight passes, and the last digit differs. Where the two best tokens are nearly equally likely, that digit decides, and the
+# texts part. Both are the target's own as far as its numbers can tell.
 #
 # So judge the **first** difference. If rounding could have made the target choose either token, it is a *tie*. If not, something is
 # wrong. bfloat16 keeps two to three digits: logits near 20 lie 0.125 apart, and a pass rounds many times. We excuse eight such steps.
@@ -239,7 +240,7 @@ picture = figures.blocks(rows, *words(ids[0, -1:].tolist()))
 # *8 minutes · medium · core.*
 #
 # From the target's `logits` [V] at the first difference, the tokens that two answers chose there, and the distance `allowed` that
-# rounding excuses (a distance of exactly `allowed` is excused): True or False.
+# rounding excuses (up to and including `allowed`): True or False.
 #
 # <details><summary>Hint</summary>
 #
@@ -298,9 +299,9 @@ claims({"in float32 none differs, in bfloat16 some do": differ["float32"] == 0 <
 # ## Wrong, and nobody says so
 #
 # We make three mistakes of kinds met in public code. None raises an error. (1) *Taps one layer early*: the draft gets the hidden
-# states of the layer before each one that it was trained on. (2) *Other layout*: each slot was trained to predict the next place, and
-# we use its prediction for its own place, so every draft is one place off. (3) *Block left in the cache*: after a round the draft does
-# not remove its own guesses, so the next round reads them as context. Two rounds beside the reference give three columns: the
+# states of the layer before each one that it was trained on. (2) *Other layout*: each slot was trained to predict the next place; we
+# use its prediction for its own place, so every draft is one place off. (3) *Block left in the cache*: the draft does not remove its
+# own guesses after a round, so the next round reads them as context. Two rounds beside the reference give three columns: the
 # *features* that the draft reads, its first block, its second.
 
 # %%
@@ -319,7 +320,7 @@ reference = load_file(folder / "tensors.safetensors")
 
 
 class NeverForgets(type(little)):
-    """Leaves every block that it has drafted in its cache."""
+    """Leaves its blocks in its cache."""
 
     def block_hidden(self, state, anchor):
         hidden = super().block_hidden(state, anchor)
@@ -328,9 +329,9 @@ class NeverForgets(type(little)):
 
 
 def with_mistakes(draft):
-    """A draft as it is and with each of the three mistakes, by name; all share its weights."""
+    """A draft as it is and with each mistake, by name; all share its weights."""
     early, other, stale = (copy.copy(draft) for _ in range(3))
-    early.taps = tuple(layer - 1 for layer in draft.taps)  # before layer 0 stands the embedding, -1
+    early.taps = tuple(layer - 1 for layer in draft.taps)  # -1 is the embedding
     other.first_slot, other.gamma = 1, draft.gamma - 1
     stale.__class__ = NeverForgets
     return {"as it is": draft, "taps one layer early": early, "read in the other layout": other, "block left in the cache": stale}
@@ -338,7 +339,7 @@ def with_mistakes(draft):
 
 @torch.inference_mode()
 def against_reference(draft):
-    """Largest errors against the reference, from the prompt on: of the features, of the first and of the second block."""
+    """The largest error of each column, from the prompt on."""
     step, _ = golden_target.prefill(reference["prompt_ids"], draft.taps)
     state = draft.begin(None, step.features)
     first = draft.block_hidden(state, reference["anchor"])
@@ -359,9 +360,8 @@ shows.beside(", ".join(f"{label}: {part}" for label, part in first_shown.items()
 claims({"each mistake shows in another column": list(first_shown.values()) == ["nowhere", "features", "first block", "second block"]})
 
 # %% [markdown]
-# **The first column with a large error names the place**: the taps in the features, the layout in the first block, the cache in the
-# second. The module test gives each module the correct input, so it cannot see a wrong tap or a stale cache. That is why you also
-# compare a *whole run*.
+# **The first column with a large error names the place.** The module test above gives each module the correct input, so it cannot see
+# a wrong tap or a stale cache. That is why you also compare a *whole run*.
 #
 # ### Exercise 3 · The first difference (code)
 # *5 minutes · easy · core. If you do only one, do this.*
@@ -413,11 +413,11 @@ drafts = {"dspark": dspark if tiny is lab else load_drafter("tiny-dspark", tiny.
 
 
 def kept_by_position(drafter):
-    """How many drafts `generate` keeps at each position, in the rounds that a server makes for the same requests."""
+    """How many drafts `generate` keeps at each position, counted as a server does."""
     kept = [0] * drafter.gamma
     for text in asked:
         played = dspark_lite.generate(tiny.target, drafter, tiny.encode(text), max_new_tokens=served["tokens"] + drafter.gamma)
-        written = 1  # a server drafts whole blocks to the end, so only rounds that begin before its answer is full count
+        written = 1  # a server counts the rounds that begin before its answer is full
         for one in played.rounds:
             kept = [count + (written < served["tokens"] and one.accepted > k) for k, count in enumerate(kept)]
             written += one.committed
@@ -431,8 +431,8 @@ for name, drafter in drafts.items():
 # %% [markdown]
 # Decoding was greedy, in float32, with the same weights and prompts: neither chance nor rounding explains a difference. Two other
 # programs, mlx-dspark and llama.cpp, agree with us in every round, so we searched in vLLM, tensor by tensor. You repeat that search on
-# a copy: `theirs` is our own code with vLLM's mistake built in, so equal tensors differ by exactly 0. (Whether the copy is faithful,
-# the last cell of the hunt tests.) **Where do the two part?**
+# a copy: `theirs` is our own code with vLLM's mistake built in, so equal tensors differ by exactly 0. (The last cell of the hunt tests
+# whether the copy is faithful.) **Where do the two part?**
 
 # %%
 request = tiny.encode(asked[0])
@@ -443,20 +443,20 @@ for name in ours:
 print("the first that differs:", part)
 
 # %% [markdown]
-# The values are equal everywhere. The keys of the *first* layer are equal; those of the second are not, though before the norm they
-# were. (Each layer gets the context straight from the taps, so no error reaches the next layer's keys.) What is done to keys and not
-# to values, differently in each layer, and rightly in the first? Think before you unfold.
+# The values are equal everywhere. So are the keys of the *first* layer; those of the second are not, though before the norm they were.
+# (Each layer gets the context straight from the taps, so no error reaches the next layer's keys.) What is done to keys and not to
+# values, differently in each layer, and rightly in the first? Think before you unfold.
 #
 # <details><summary>What it was</summary>
 #
 # Keys go through a norm, which has a weight in each layer. vLLM norms the context's keys of all layers in one call, with all weights,
 # a row each. The kernel behind that call on a CPU reads one row: **the first layer's weight norms the keys of every layer.** The GPU
-# kernels of the opening had the same mistake. Our tiny draft hardly notices: its layers' norms differ by no more than ⟦norms:.0f⟧ % on
-# average (below).
+# kernels of the opening did so, too. Our tiny draft hardly notices: its layers' norms differ by no more than ⟦norms:.0f⟧ % on average
+# (below).
 #
 # </details>
 #
-# If that is all, our drafter with the same mistake must accept exactly what vLLM's did, position by position.
+# If that is all, our drafter with the same mistake must accept exactly what vLLM's did.
 
 # %%
 norms = [layer.self_attn.k_norm.weight for layer in drafts["dspark"].layers]
@@ -471,16 +471,15 @@ for name, kept in counted.items():
 claims({"with the mistake ours accepts what the server counted": counted == {name: theirs_kept[name] for name in drafts}})
 
 # %% [markdown]
-# The counts agree at every position, for both drafts. So the one wrong norm explains the whole difference in them.
+# The counts agree at every position, for both drafts: the one wrong norm explains the whole difference in them.
 #
-# > **How sure are we?** One version of vLLM, on a CPU, with six requests; exact counts, so no intervals.
+# > **How sure are we?** One version of vLLM, on a CPU, six requests; exact counts, so no intervals.
 #
 # ### Exercise 4 · Name the cause (think)
 # *10 minutes · medium · core.*
 #
-# Four reports from public issue trackers, each with another cause: `"wrong tap"`, `"cache out of step"` (after a round the draft's cache
-# does not hold just what was committed, and the error adds up), `"other layout"` or `"beyond the block"` (asked for more drafts than it
-# was trained for). Which has which?
+# Four reports from public issue trackers, each with another cause: `"wrong tap"`, `"cache out of step"` (round by round the draft's
+# cache moves away from what was committed), `"other layout"` or `"beyond the block"` (asked for more drafts than it was trained for).
 #
 # - A: With every round that refuses a draft the next drafts get worse, until drafting costs more than it gains.
 # - B: Of seven drafts per round, 4 % are accepted, and at position 1 only 18 %. Of five drafts per round, 35 % are.
@@ -530,11 +529,12 @@ print(f"{speculate.answers[0].accepted_length:.1f} tokens per round")
 
 # %% [markdown]
 # ## Recap
-# - Names and shapes first, without a download; then every module against reference tensors; then a whole run.
-# - A draft that is used wrongly usually raises nothing, and changes no answer beyond ties. The first tensor that
-#   differs names the place.
+# - Names and shapes first, then every module against reference tensors, then a whole run.
+# - A draft used wrongly usually raises nothing, and changes no answer beyond ties. The first tensor that differs names the place.
 # - In 16 bits two greedy texts may part at a tie. Judge the first difference.
-# - An accepted length that looks healthy does not prove that a draft is read as it was trained.
+# - A healthy accepted length does not prove that a draft is read as it was trained.
+#
+# **Next**: [lesson 09](09_confidence.ipynb) asks how far the confidences that we printed can be believed.
 #
 # ## Beyond the core
 #
@@ -542,14 +542,14 @@ print(f"{speculate.answers[0].accepted_length:.1f} tokens per round")
 #
 # ### ★ Other places
 #
-# Where does a draft fail, and what had its confidence said? The tiny models' code prompt is too easy: choose math or chat.
+# Where does a draft fail, and what had its confidence said? The tiny code prompt is too easy: choose math or chat.
 
 # %%
 from dspark_course.figures import widgets
 
 
 def explore_block(text, before):
-    """The block after the anchor, which `before` tokens of the target's answer precede."""
+    """The block after a prompt, `before` tokens of its answer and the anchor."""
     ids = up_to_anchor(text, before)
     return figures.blocks(block_after(ids), *words(ids[0, -1:].tolist()))
 
@@ -560,8 +560,7 @@ panel = widgets.explore(explore_block, {"before": 20}, text=widgets.menu("prompt
 # %% [markdown]
 # ### ★ What it gains
 #
-# Predicted from data sheets (as in lesson 01, with 10 µs for each operation that is started), measured by the public notebook, and by
-# you.
+# Predicted from data sheets (lesson 01, with 10 µs for each operation that is started), measured by the public notebook, and by you.
 
 # %%
 from IPython.display import Markdown
@@ -580,7 +579,7 @@ rows.append([f"{public['device']}, a public notebook", f"{speeds['plain']:.1f}",
 
 
 def timed(drafter):
-    """Greedy answers to one prompt of each domain: tokens per second, and tokens per round."""
+    """Tokens per second and per round, of one greedy answer a domain."""
     played = [dspark_lite.generate(target, drafter, lab.encode(texts[0]), max_new_tokens=96) for texts in lab.prompts.values()]
     tokens = sum(len(one.token_ids) - 1 for one in played)
     return tokens / sum(one.decode_seconds for one in played), tokens / sum(len(one.rounds) for one in played)
@@ -597,8 +596,5 @@ claims({"the public notebook is slower than predicted for a T4": speeds["dspark"
 
 # %% [markdown]
 # The public notebook is slower than predicted even for a T4; why, it does not tell. Its plain decoding is also too slow beside its
-# DSpark, so its ratio is too high ([lesson 01](01_why_decoding_is_slow.ipynb), exercise 3). Yours is of one prompt per domain, once:
-# take it as rough. With `dspark_lite.generate(..., fast=True)` operations are recorded once and started together, as in a serving
-# engine.
-#
-# **Next**: [lesson 09](09_confidence.ipynb) asks how far the confidences that we printed can be believed.
+# DSpark, so its ratio is too high ([lesson 01](01_why_decoding_is_slow.ipynb), exercise 3). Yours, of one prompt per domain, is rough.
+# `dspark_lite.generate(..., fast=True)` records the operations once and replays them with one start, as serving engines do.
