@@ -73,7 +73,8 @@ def main(arguments=None):
     try:
         check_writable(options.out)
         lab = setup("tiny", prompts=options.prompts)
-        recipes = {name: parse_recipe(load_recipe(name), name).digest for name in ("production-v4", "production-heads", "production-retold", "production-refitted")}
+        recipes = {name: parse_recipe(load_recipe(name), name).digest
+                   for name in ("production-v4", "production-heads", "production-retold", "production-refitted")}
         settings = {"target": lab.target.name, "seed": lab.seed, "prompts": options.prompts, **recipes}
         for part in options.parts:
             journal = Journal(journal_path(options.out.with_stem(f"{options.out.stem}-{part}")), settings)
