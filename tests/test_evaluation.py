@@ -160,9 +160,9 @@ def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path):
     fastest = max(names, key=measured["macro_speedup"].get)
     rates = {(row["drafter"], row["domain"]): row["tokens_per_second"] for row in measured["rows"]}
     assert set(measured["leads"]) == set(names) - {fastest}
-    for name, lead in measured["leads"].items():
-        assert lead["value"] == pytest.approx(sum(rates[fastest, d] / rates[name, d] for d in DOMAINS) / len(DOMAINS) - 1)
-        assert lead["low"] == lead["high"] == pytest.approx(lead["value"]), "with a prompt a domain there is nothing to redraw"
+    for name, found in measured["leads"].items():
+        assert found["value"] == pytest.approx(sum(rates[fastest, d] / rates[name, d] for d in DOMAINS) / len(DOMAINS) - 1)
+        assert found["low"] == found["high"] == pytest.approx(found["value"]), "with a prompt a domain there is nothing to redraw"
 
 
 def test_a_lead_in_speed_is_resampled_by_prompts():
