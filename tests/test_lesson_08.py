@@ -14,7 +14,7 @@ from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Parting, parted
 from dspark_course.measure import shapes
 from dspark_course.measure import inspection
-from dspark_lite.models.checkpoints import EMBEDDED, load_draft_alone, load_drafter, load_target, read_config
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, read_config
 from dspark_lite.models.weights import held
 from dspark_course.measure import roofline
 
