@@ -52,12 +52,14 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
     return fig
 
 
-def model_lanes(draft: float, verify: float, host: float, steps: int = 5):
-    """Two lanes of a made-up engine whose steps take so many milliseconds, one after another and overlapped; arrows lead from the
-    confidences of a step to the step that has its budget from them."""
-    fig, panels = figure(1, 2, width=9.2, height=1.55, sharex=True)
+def model_lanes(draft: float, verify: float, host: float, steps: int = 5, modes: tuple[bool, ...] = (False, True)):
+    """Two lanes of a made-up engine whose steps take so many milliseconds, a panel for each of `modes`: one after another (False) and
+    overlapped (True). A bar of the host has the number of the step whose confidences it works on; arrows lead to the step that has its
+    budget from them."""
+    fig, panels = figure(1, len(modes), width=9.2, height=1.55 if len(modes) > 1 else 1.9, sharex=True, squeeze=False)
     whole, took = draft + verify, []
-    for axes, overlapped in zip(panels, (False, True)):
+    for axes, overlapped in zip(panels[:, 0], modes):
+        lag = 2 if overlapped else 1
         starts, free = [0.0], 0.0  # of the device's steps; when the host is free
         found = {}  # step: when the host has found the budget that its confidences give
         for step in range(steps):
@@ -66,39 +68,40 @@ def model_lanes(draft: float, verify: float, host: float, steps: int = 5):
                 axes.barh(1, width, 0.62, left=left, color=LANE_COLOURS[name])
             axes.text(begin + draft + verify / 2, 1, str(step + 1), color="white", ha="center", va="center", fontsize=8)
             at = max(free, begin + whole)
-            axes.barh(0, host, 0.62, left=at, color=PURPLE)
+            axes.barh(0, host, 0.62, left=at, color=PURPLE, edgecolor="white", linewidth=0.8)
+            axes.text(at + host / 2, 0, str(step + 1), color="white", ha="center", va="center", fontsize=8)
             free = found[step] = at + host
-            lag = 2 if overlapped else 1
             waits = found[step + 1 - lag] if step + 1 >= lag else 0.0
             starts.append(max(begin + whole, waits))
-        for step in range(steps - (2 if overlapped else 1)):
-            axes.annotate("", (starts[step + (2 if overlapped else 1)], 0.68), (found[step], 0.32),
-                          arrowprops={"arrowstyle": "->", "color": BLACK, "lw": 1})
+        for step in range(steps - lag):
+            axes.annotate("", (starts[step + lag], 0.68), (found[step], 0.32), arrowprops={"arrowstyle": "->", "color": BLACK, "lw": 1})
         took.append(starts[-1] - starts[-2])
-        label = "overlapped, budgets two steps old" if overlapped else "one after another"
+        label = "overlapped, budgets two steps old" if overlapped else "one after another, budgets one step old"
         axes.set_title(f"{label}: {took[-1]:.1f} ms a step", fontsize=10, loc="left")
         axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5), xlim=(0, None))
         axes.grid(axis="y", visible=False)
-    panels[1].set_xlabel("milliseconds")
-    handles = [Patch(color=LANE_COLOURS[part], label=label) for part, label in (("draft", "draft"), ("verify", "verify"), ("plan", "host"))]
+    panels[-1, 0].set_xlabel("milliseconds")
+    handles = [Patch(color=LANE_COLOURS[part], label=label)
+               for part, label in (("draft", "draft"), ("verify", "verify"), ("plan", "host, for the step of this number"))]
     handles.append(Line2D([], [], color=BLACK, label="arrow: this budget is for that step"))
     fig.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
-    fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast", fontsize=10)
+    if modes == (False, True):
+        fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast", fontsize=10)
     return fig
 
 
 def padding_by_spacing(shares: dict[str, dict[int, float]], speeds: dict[str, dict[int, float]], requests: int):
     """The share of a pass that is padding (left) and the throughput over that of whole blocks on passes of every size (right),
-    {policy: {spacing: value}}, where passes were recorded every so many tokens."""
+    {policy: {spacing: value}}, where passes were captured every so many tokens."""
     fig, (left, right) = figure(2, width=4.4, height=3.0)
     for name, values in shares.items():
         left.plot(list(values), 100 * np.array(list(values.values())), **policy_style(name))
         right.plot(list(speeds[name]), list(speeds[name].values()), **policy_style(name))
     for axes in (left, right):
-        axes.set(xscale="log", xticks=list(values), xticklabels=list(values), xlabel="tokens between two recorded sizes")
+        axes.set(xscale="log", xticks=list(values), xticklabels=list(values), xlabel="tokens between two captured sizes")
         axes.minorticks_off()
     left.set(ylabel="padding (% of the pass)")
-    left.set_title("A budget that knows the sizes pads nothing", fontsize=10)
+    left.set_title("The lagged budget pads nothing", fontsize=10)
     right.set(ylabel="throughput over whole blocks'")
     right.set_title(f"padding costs throughput ({requests} requests)", fontsize=10)
     left.legend(fontsize=8)
@@ -106,7 +109,7 @@ def padding_by_spacing(shares: dict[str, dict[int, float]], speeds: dict[str, di
 
 
 def drift_series(found, phases):
-    """Tokens per round (above) and ECE (below) while traffic drifts, a line at each change: what a Drift holds."""
+    """Tokens per round (above) and ECE (below) while traffic shifts, a line at each change: what a Drift holds."""
     fig, (above, below) = figure(1, 2, width=8.6, height=2.2, sharex=True)
     at, begins = np.array(found.at), np.concatenate([[0], np.cumsum([phase.blocks for phase in phases])])
     for number, (domain, times, _) in enumerate(phases):
@@ -135,15 +138,13 @@ def wrong_heads(found: dict[str, Estimate], load: int, device: str):
     names = list(found)[::-1]
     colours = [BLACK if name == "as calibrated" else PURPLE if "doubtful" in name or "half" in name else ORANGE for name in names]
     values = [found[name].value for name in names]
-    axes.barh(names, np.array(values) - 1, left=1, color=colours, height=0.62)
+    axes.barh(names, values, color=colours, height=0.62)
     for place, value in enumerate(values):
-        axes.annotate(f"{value:.2f}", (value, place), (4 if value >= 1 else -4, 0), textcoords="offset points", va="center", fontsize=8,
-                      ha="left" if value >= 1 else "right")
+        axes.annotate(f"{value:.2f}", (max(value, 1.0), place), (5, 0), textcoords="offset points", va="center", fontsize=8)
     axes.axvline(1, color=GREY, linewidth=1)
-    axes.set(xlabel=f"throughput over that of whole blocks, {load} requests under way (model)")
-    axes.margins(x=0.12)
+    axes.set(xlabel=f"throughput over that of whole blocks (grey line), {load} requests under way", xlim=(0, 1.1 * max(1.0, *values)))
     axes.grid(axis="y", visible=False)
-    measured_on(axes, f"{device}, costs only")
+    measured_on(axes, f"{device}: a step's costs; the rest is a model")
     return fig
 
 
@@ -177,7 +178,9 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
         for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]:
             gain, place = anchor["annotated_throughput_gain_pct"], 100 * anchor["sla_tps"] / reach
             left.plot(place, 1 + gain / 100, marker="o", markerfacecolor="none", color=BLACK)
-            left.annotate(f"{gain:+.0f} %", (place, 1 + gain / 100), (-7, 3), textcoords="offset points", ha="right", fontsize=8)
+            below = model == PAPER_MODELS[0] and gain < 100  # beside its own curve, which another one crosses from above
+            left.annotate(f"{gain:+.0f} %", (place, 1 + gain / 100), (6, -9) if below else (-7, 3), textcoords="offset points",
+                          ha="left" if below else "right", fontsize=8)
     left.set(yscale="log", yticks=(1, 2, 4, 8, 16), yticklabels=(1, 2, 4, 8, 16), xlabel="promised speed, % of MTP-1's reach",
              ylabel="times MTP-1's throughput")
     left.minorticks_off()

@@ -5,16 +5,16 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=75 difficulty="medium"
+# %% [markdown] tags=["header"] minutes=65 difficulty="medium"
 # # 13 · Production
 #
-# Draft, rule and scheduler are right, and they are not yet a service: a device waits for its host, passes come in prepared sizes, heads go
+# Draft, rule and scheduler are right, and they are not yet a service: a device waits for its host, passes come in fixed sizes, heads go
 # wrong, and promises have a price.
 #
 # **After this lesson you can**
-# - say what DeepSeek ships, and how it differs from the drafts in the paper's tables
+# - say how the draft that DeepSeek ships differs from those in the paper's tables
 # - write a loop in which the host works while the device does, and say which lag that needs
-# - keep a calibration right while the traffic changes, and say what a wrong one costs
+# - see when a calibration has gone wrong, mend it, and say what a wrong one costs
 # - turn a promised speed into a number of machines, and read "+661 %" without being taken in
 # - decide when not to speculate
 #
@@ -41,88 +41,17 @@ target, drafter = lab.target, lab.drafter("dspark")
 picture = strip(("schedule", "verify"))
 
 # %% [markdown]
-# ## What is shipped is not the paper's draft
-#
-# The paper's tables are about drafts for Qwen3 and Gemma. What runs behind DeepSeek's service is a relative with fewer layers, a short
-# window and fewer drafts:
-#
-# | | the drafts of the tables | the draft that is shipped with DeepSeek-V4 |
-# |---|---|---|
-# | layers | five, dense | three, each a mixture of experts; hyper-connections (several residual streams) join them |
-# | a layer sees | the whole context | a sliding window of 128 tokens |
-# | drafts | 7 | 5 |
-# | heads | Markov (or RNN), confidence | Markov, confidence, calibrated by STS |
-# | comes as | a checkpoint of its own | the target's checkpoint plus a module |
-# | ragged verification needs | a mask | new kernels for two parts of V4's attention |
-# | not public | – | its training data, its calibration, its cost table, its engine |
-#
-# [The V4 draft in miniature](more/v4_drafter.ipynb) builds its parts, each on one screen, and trains them. Now to what stands around it.
+# Behind DeepSeek's service runs a relative of the drafts in the paper's tables: fewer layers, a short window, fewer drafts (table beyond
+# the core).
 #
 # ## A gap that no algorithm sees
 #
 # An engine does more than draft and verify. After each step the CPU, the **host**, turns tokens into text, looks for stop strings, sends
-# the text off, and searches the next budget. Meanwhile the expensive **device** waits. We serve twelve requests; here a thread plays the
-# device.
+# the text off, and searches the next budget. Meanwhile the expensive **device** waits: that is the white in the upper lane of this made-up
+# engine.
 
 # %%
-from dspark_course.measure.step_time import profile
-from dspark_lite.serving.engine import Engine, Request
-from dspark_lite.serving.pipeline import serve
-
-slots, new = 12, 40
-longest = slots * (drafter.gamma + 1)
-sizes = range(8, longest + 1, 8)  # of passes that were prepared: more below
-table = profile(target, [1, *sizes], repeats=3)[0].in_buckets(sizes)
-prompts = [lab.encode(texts[index]) for index in range(4) for texts in lab.prompts.values()]
-
-
-class Host:
-    """What a server does with the tokens of a step."""
-
-    def __init__(self):
-        self.reports, self.ids, self.stopped = [], {}, set()
-
-    def deliver(self, report):
-        self.reports.append(report)
-        for number, tokens in report.written.items():
-            self.ids[number] = self.ids.get(number, []) + tokens
-            text = lab.decode(self.ids[number])  # the whole answer: how a token reads may depend on those before it
-            self.stopped |= {number for stop in ("\n\n\n", "</answer>") if stop in text}
-
-
-def served(overlapped):
-    """The host of twelve requests that have been served."""
-    engine, host = Engine(target, drafter, slots=slots, capacity=512, buckets=sizes), Host()
-    for prompt in prompts:
-        engine.submit(Request(prompt, new))
-    serve(engine, table, host.deliver, overlapped=overlapped)
-    return host
-
-
-in_turn = served(overlapped=False)
-print(f"{len(prompts)} answers in {len(in_turn.reports)} steps")
-
-# %% [markdown]
-# On this CPU a step is so slow that the host hardly shows. A GPU takes a few milliseconds, and the host's work stays what it is. So we
-# play the same steps again at a GPU's `pace`: the device's thread only waits; the host's work is real, and measured.
-
-# %%
-from dspark_course.measure.paced import PacedEngine
-from dspark_course.replication.recorded_steps import lengths_by, recorded_steps
-
-pace = {"draft": 1e-3, "verify": 4e-3}  # seconds
-
-
-def paced(overlapped):
-    """What was done when, at the pace of a GPU; the recorded steps five times over."""
-    return serve(PacedEngine(target, 5 * in_turn.reports, pace, recorded_steps(slots)[0]), table, Host().deliver, overlapped=overlapped)
-
-
-waiting = paced(overlapped=False)
-picture = figures.two_lanes({"one after another": waiting}, 4, f"{lab.device_name}; the device only waits")
-
-# %% [markdown]
-# The white in the upper lane is the gap: an expensive device that stands still. (Where the host rests too, a thread woke late.)
+picture = figures.model_lanes(draft=1.0, verify=4.0, host=2.0, modes=(False,))
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -132,10 +61,10 @@ overlap = predict("A device needs 8 ms for a step, its host 2 ms. How many times
 # %% [markdown]
 # ## Work on the step before
 #
-# The cure is called **zero-overhead scheduling**: while the device runs step $t$, the host does what step $t - 1$ left. Then the device
-# goes from step to step without a pause. But step $t + 1$ must be ready, with its size, when step $t$ ends. Until then the host has worked
-# on the confidences of step $t - 1$; those of step $t$ come too late. So the budget of step $t + 1$ comes from step $t - 1$.
-# Exercise 1 asks what the times would allow if the host could read confidences in mid-step.
+# The cure is called **zero-overhead scheduling**: while the device runs step $t$, the host does what step $t - 1$ left, and the device
+# need not pause. But step $t + 1$ must know its size when step $t$ ends. Our loop reads a step's confidences only when the step has ended, so
+# those of step $t$ come too late: the budget comes from step $t - 1$, and the lag is two. Would reading them as soon as the draft is done
+# shorten the lag? Exercise 1 works it out.
 #
 # ### Exercise 1 · How old? (code)
 # *8 minutes · easy · core.*
@@ -170,15 +99,15 @@ def lag_needed(draft, verify, host, ahead):
 done = exercises.check_lag(lag_needed)
 
 # %% [markdown]
-# An engine that queues a step while the one before begins has `ahead` = one whole step. Then any search that is shorter than a
-# verification pass gives 2. **That is the paper's lag of two.**
+# An engine that queues a step while the one before begins has `ahead` = one whole step. Then any search no longer than a
+# verification pass gives 2: reading early does not bring the lag below two. **That is the paper's lag of two.**
 #
 # ### Exercise 2 · The loop (code)
 # *20 minutes · medium · core. If you do only one, do this.*
 #
 # `device.start(budget)` begins a step and returns at once. `device.finish()` waits for it and returns its confidences. `host(confidences)`
-# works for a while and returns a budget. Run `steps` steps such that the device never waits for the host. The first two steps get `None`,
-# for whole blocks.
+# works for a while and returns a budget. Run `steps` steps such that the host works while the device runs. The first two steps get `None`,
+# for whole blocks. Nobody works on the last step's confidences; return nothing.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -215,36 +144,82 @@ def pipelined(device, host, steps):
 done = exercises.check_pipeline(pipelined)
 
 # %% [markdown]
-# The engine's loop is yours with some bookkeeping: `told` is what the head said of a step, `policy.plan`
-# searches the budget. `wait([running])` keeps the host idle until the device is done: so the requests above
-# were served. Now without it:
+# The engine's loop, `serve`, is yours with some bookkeeping. With it we serve twelve requests, one after another and overlapped; a thread
+# plays the device. Both ways spend the same budgets, two steps old: only the order of the work differs.
 
 # %%
-import inspect
+from dspark_course.measure.step_time import profile
+from dspark_lite.serving.engine import Engine, Request
+from dspark_lite.serving.pipeline import serve
 
-from dspark_lite.serving import pipeline
+slots, new = 12, 40
+longest = slots * (drafter.gamma + 1)
+sizes = range(8, longest + 1, 8)  # captured sizes of a pass: more below
+table = profile(target, [1, *sizes], repeats=3)[0].in_buckets(sizes)
+prompts = [lab.encode(texts[index]) for index in range(4) for texts in lab.prompts.values()]
 
-print(inspect.getsource(pipeline.serve).split("number = 0\n")[1].split("    return")[0])
-hidden = paced(overlapped=True)
+
+class Host:
+    """What a server does with the tokens of a step."""
+
+    def __init__(self):
+        self.reports, self.ids, self.stopped = [], {}, set()
+
+    def deliver(self, report):
+        self.reports.append(report)
+        for number, tokens in report.written.items():
+            self.ids[number] = self.ids.get(number, []) + tokens
+            text = lab.decode(self.ids[number])  # the whole answer: how a token reads may depend on those before it
+            self.stopped |= {number for stop in ("\n\n\n", "</answer>") if stop in text}
+
+
+def served(overlapped):
+    """The host of twelve requests that have been served."""
+    engine, host = Engine(target, drafter, slots=slots, capacity=512, buckets=sizes), Host()
+    for prompt in prompts:
+        engine.submit(Request(prompt, new))
+    serve(engine, table, host.deliver, overlapped=overlapped)
+    return host
+
+
+in_turn, both = served(overlapped=False), served(overlapped=True)
+print(f"{len(prompts)} answers in {len(in_turn.reports)} steps")
+
+# %% [markdown]
+# On this CPU a step is so slow that the host hardly shows. So we play the same steps again at a GPU's `pace`: the device's thread only
+# waits; the host's work is real, and measured.
+
+# %%
+from dspark_course.measure.paced import PacedEngine
+from dspark_course.replication.recorded_steps import recorded_steps
+
+pace = {"draft": 1e-3, "verify": 4e-3}  # seconds
+
+
+def paced(overlapped):
+    """What was done when, at the pace of a GPU; the recorded steps five times over."""
+    return serve(PacedEngine(target, 5 * in_turn.reports, pace, recorded_steps(slots)[0]), table, Host().deliver, overlapped=overlapped)
+
+
+waiting, hidden = paced(overlapped=False), paced(overlapped=True)
 picture = figures.two_lanes({"one after another": waiting, "overlapped": hidden}, 4, f"{lab.device_name}; the device only waits")
 
-# %%
+# %% tags=["folded"]
+# @title The same answers, in less time
 from dspark_lite.losslessness.ties import same_or_tied
 
-both = served(overlapped=True)
 for number, prompt in enumerate(prompts):
     plain = dspark_lite.generate(target, None, prompt, max_new_tokens=new).token_ids
     assert same_or_tied(target, prompt, in_turn.ids[number], plain) and same_or_tied(target, prompt, both.ids[number], plain)
 print(f"on the models: {len(prompts)} answers, each the target's own, one after another and overlapped")
 step_times = [figures.typical(events, 4)[1] for events in (waiting, hidden)]
 work = [np.median([event.ended - event.began for event in waiting if event.part == part]) for part in ("plan", "deliver")]
-print(f"at a GPU's pace: a step takes {1e3 * step_times[0]:.1f} ms one after another and {1e3 * step_times[1]:.1f} overlapped, "
-      f"{step_times[0] / step_times[1]:.2f} times as fast; of it {1e3 * sum(work):.1f} ms are the host's")
+print(f"at a GPU's pace, medians: a step takes {1e3 * step_times[0]:.1f} ms one after another and {1e3 * step_times[1]:.1f} overlapped, "
+      f"{step_times[0] / step_times[1]:.2f} times as fast; the host works {1e3 * sum(work):.1f} ms of it")
 overlap.beside(f"{(8 + 2) / 8:.2f}", "computed")
 
 # %% [markdown]
 # Overlapping hides the shorter of the two, and no more.
-# (White left in the lower device lane: the thread that plays the device woke late, or waited for the host's to let it run.)
 # Try it: with a host slower than its device, whose lane has the gaps?
 
 # %%
@@ -256,7 +231,7 @@ panel = widgets.explore(figures.model_lanes, {"host": 6.0}, draft=widgets.slider
 # %% [markdown]
 # ### Is it still lossless?
 #
-# Lesson 10 broke the scheduler by letting it look ahead. A lagged budget comes from drafts that are judged already. We count every outcome
+# Lesson 10 broke the scheduler by letting it look ahead. A lagged budget comes from drafts already judged. We count every outcome
 # of Appendix A's example, four tokens long, so that a lag of two takes hold.
 
 # %%
@@ -275,57 +250,21 @@ for name, policy in (("two steps old", LaggedTopK(table_a)), ("one step old", La
 claims({"a lag is lossless, and none is not": max(away["two steps old"], away["one step old"]) < 1e-9 < 0.1 < away["of the step itself"]})
 
 # %% [markdown]
-# Speed asked for the lag, and exactness comes with it.
+# Speed asked for the lag, and exactness comes with it: for exactness one step would do.
 #
-# ## Sizes that were prepared
+# ## Captured sizes
 #
-# A GPU engine does not launch each operation of a step anew. It **replays a recording**, and a recording has a fixed size. So passes are
-# recorded at, say, every eighth number of tokens, and a pass of 43 is padded to 48.
+# A GPU engine does not launch each operation of a step anew. It captures a pass once, as a **CUDA graph**, and replays that; a graph has a
+# fixed size. So passes are captured at, say, every eighth number of tokens, and a pass of 43 is padded to 48.
 #
-# Who chooses first and pads afterwards wastes on average half of the spacing. But a budget that is searched in a price list *of recorded
-# sizes* (`table.in_buckets(sizes)`) fills a recording to its end by itself: up to there a draft is free.
-
-# %%
-from dspark_course.replication.recorded_steps import replayed_speed, tokens_and_seconds
-from dspark_lite.scheduling import algorithm1, threshold
-from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.serving.engine import next_size
-
-requests = 16
-steps, accepted = recorded_steps(requests)
-most = requests * (steps[0].tokens.shape[1] + 1)
-batch = np.arange(1, most + 1)
-smooth = CostTable(batch, 1 / (0.010 * np.sqrt(1 + (batch / 96) ** 2)))  # lesson 10's smooth machine
-whole = replayed_speed(tokens_and_seconds(torch.full_like(accepted, steps[0].tokens.shape[1]), accepted, smooth))
-padding, speeds = {}, {}
-for spacing in (1, 4, 8, 16, 32):
-    prepared = range(spacing, most + 1, spacing)
-    prices = smooth.in_buckets(prepared)
-    for name, policy in {"threshold": threshold(0.5), "convex": algorithm1(prices.lower_hull()), "lagged": LaggedTopK(prices)}.items():
-        lengths = lengths_by(policy, steps)
-        tokens = requests + lengths.sum(1)
-        padding.setdefault(name, {})[spacing] = 1 - float(tokens.sum()) / sum(next_size(prepared, size) for size in tokens.tolist())
-        speeds.setdefault(name, {})[spacing] = replayed_speed(tokens_and_seconds(lengths, accepted, prices)) / whole
-picture = figures.padding_by_spacing(padding, speeds, requests)
-wide = max(padding["lagged"])
-glue(threshold_waste=100 * padding["threshold"][wide])
-padded, verified = (sum(getattr(report, what) for report in both.reports) for what in ("padding", "verified"))
-print(f"in the engine above: {padded / (padded + verified):.1%} of the tokens of its passes were padding, where answers begin or end")
-
-# %% tags=["claim"]
-claims({"a lagged budget pads nothing": max(padding["lagged"].values()) < 1e-9,
-        "what chooses first pads, and more with coarser recordings": padding["threshold"][wide] > padding["threshold"][4] > 0})
-
-# %% [markdown]
-# With recordings far apart, ⟦threshold_waste:.0f⟧ % of a threshold's passes are padding. Algorithm 1
-# pads as well: it decides by the convex view (lesson 10), which smooths the sizes away. The lagged budget fills the same
-# places with drafts. What its lag costs shows on the right, where the spacing is one.
+# A policy that chooses first and pads afterwards pays for places that nobody uses. But a budget searched in a cost table *of captured
+# sizes* (`table.in_buckets(sizes)`, as above) fills such a size to its end by itself: up to there a draft is free.
 #
 # ## Calibration that lives
 #
 # A scheduler believes its head. Lesson 09 calibrated it once, on one mix of prompts; then the service runs for months. We plant two
-# accidents. The traffic drifts from math to chat. Then an update scales the head's output by mistake, and the head is twice as sure as it
-# should be: its logits double. (We plant the doubling alone: target and drafts stay as they were.)
+# accidents. The traffic shifts from math to chat. Then an update scales the head's output by mistake, and the head is twice as sure as it
+# should be: its logits double.
 #
 # `OnlineSTS` keeps a window of the newest blocks that were verified whole. Every few blocks it asks lesson 09's question, whether a
 # fresh fit would do better, and if so takes it.
@@ -340,28 +279,28 @@ picture = figures.drift_series(found, phases)
 
 # %%
 late = {}
-for number, name in ((1, "traffic drifts"), (2, "the head goes wrong")):
+for number, name in ((1, "the traffic shifts"), (2, "the head goes wrong")):
     late[number] = found.after(number, 2000)
     points = [f"{100 * ece:4.1f}" for ece in late[number]]
-    print(f"2,000 blocks after {name:20}: ECE, in points, {points[0]} as stored, {points[1]} kept online, {points[2]} fitted to this traffic")
+    print(f"2,000 blocks after {name:19}: ECE, in points, {points[0]} as stored, {points[1]} kept online, {points[2]} fitted to this traffic")
 lengths = {number: np.mean([value for value, phase in zip(found.accepted_length, found.phase) if phase == number]) for number in (0, 1)}
 
 # %% tags=["claim"]
 claims({"online, 2,000 blocks after each change, the error is within 1.5 times a stationary fit's": all(o < 1.5 * f for _, o, f in late.values()),
-        "the stored calibration stands the drift of the traffic": late[1][0] < 1.5 * late[1][2],
+        "the stored calibration stands the shift of the traffic": late[1][0] < 1.5 * late[1][2],
         "and not a head that has gone wrong": late[2][0] > 2 * late[2][2],
-        "the drift costs tokens": lengths[0] - lengths[1] > 0.5})
+        "the one kept online is worse then": late[1][0] < late[1][1],
+        "the shift costs tokens": lengths[0] - lengths[1] > 0.5})
 
 # %% [markdown]
-# The two changes look opposite. When the *traffic* drifts, a round brings fewer tokens, and the old calibration, fitted to all domains,
-# holds: the head reads the text and says by itself that chat is harder. When the *head* goes wrong, tokens per round tell nothing, and the
-# ECE jumps. (Where the blue curve bulges, its last fit was to the traffic before. A fit can
-# also raise it a little: the window is small, and ECE is measured on other prompts.)
-# So watch both series, by domain. A third thing ages, SPS,
-# with drivers and kernels: profile it anew when the software changes.
+# When the *traffic* shifts, a round brings fewer tokens, and the old calibration, fitted to all domains,
+# holds: the head reads the text and says by itself that chat is harder. (The fit kept online is even a little worse: its window is
+# small, and ECE is measured on other prompts.) When the *head* goes wrong, blocks verified whole bring as many tokens as before, because
+# target and drafts are unchanged; only the ECE jumps. So watch both series, by domain. (Under a scheduler tokens per round would move too:
+# a doubtful head cuts its drafts.)
 #
-# **Who may teach the window?** Blocks verified whole, *by lot*. Those that the scheduler itself verified whole are the ones that the head
-# trusted. A head that trusts too little would never hear that it was wrong.
+# **Who may teach the window?** Blocks verified whole, *chosen at random*. Those that the scheduler itself verified whole are the
+# ones that the head trusted. A head that trusts too little would never hear that it was wrong.
 #
 # ## What is a wrong head worth?
 #
@@ -388,18 +327,19 @@ glue(doubtful=by_head["3 nats too doubtful"].value, calibrated=by_head["as calib
 right, sure, doubtful = (by_head[name] for name in ("as calibrated", "4 times as sure", "3 nats too doubtful"))
 claims({"doubt costs far more than being 4 times as sure": right.value - doubtful.value > 5 * abs(right.value - sure.value),
         "doubt ends below whole blocks": doubtful.high < 1,
-        "on the full server the calibrated head does not beat whole blocks": right.low < 1})
+        "no head beats whole blocks": all(value.low < 1 for value in by_head.values()),
+        "a surer head comes closer": right.value < sure.value})
 
 # %% [markdown]
-# Being four times as sure costs next to nothing: confidences move away from one half, and what was likelier than not stays so. However sure
-# a head is, the worst that it can ask for is the whole block, which is 1 here: no more is lost than the scheduler had gained. (On this
-# engine it gains nothing, as in lesson 11: the calibrated head stands at ⟦calibrated:.2f⟧, and a surer one comes nearer to whole blocks.)
-# Doubt has no such floor. It throws away drafts that were right and paid for, and ends *below* whole blocks, at ⟦doubtful:.2f⟧. **Fear the doubtful head**,
-# which no report of wasted tokens shows.
+# On this engine whole blocks are the best policy, so the calibrated head stays below 1, at ⟦calibrated:.2f⟧, and a surer one comes closer.
+# (Scheduling wins where verifying costs a larger share of a step, as in lesson 10.) In general, a head that is too sure can at worst ask
+# for whole blocks: it loses no more than scheduling would have gained. A doubtful head throws away drafts that were right and paid for;
+# here its throughput falls to ⟦doubtful:.2f⟧. **On this engine, fear the doubtful head.**
 #
 # ## The price of a promise
 #
-# Lesson 11 read throughput off a frontier at a promised speed. Here are DSpark and MTP-1 at every promise, ours and the paper's.
+# Lesson 11 read throughput off a frontier at a promised speed. Here are DSpark and MTP-1 at every promise, ours and the paper's (its
+# own fits to live traffic). MTP-1's *reach* is its speed for a single user.
 
 # %%
 def rising(name, policy):
@@ -411,19 +351,24 @@ def rising(name, policy):
 ours, theirs = rising("dspark", "lagged"), rising("mtp", "all")
 picture = figures.promises(ours, theirs, report["device"])
 
+# %% tags=["claim"]
+more, faster = (ratios[:, 1] for ratios in figures.promise_ratios(ours, theirs))
+claims({"the ratio at a promise explodes": more.max() > 1.5 * faster.max(),
+        "at equal throughput ours ends below 1": faster[-1] < 1})
+
 # %% [markdown]
-# The paper's +51 and +661 % lie on **one curve** (dashed, V4-Flash), its +52 and +406 % on another
-# (dotted, V4-Pro). The two gains of a curve differ only in how near the promise is to MTP-1's reach, its speed for a user who is
-# alone. There MTP-1 has hardly a user left; a bit further, the gain would be infinite. At equal throughput (right) the same servers differ
-# by a factor that never explodes. Quote that one. Where something other than arithmetic limits how
-# many requests are under way (memory, a cap), there is nothing to trade: throughput is that number times the speed of each.
+# The paper's +51 and +661 % lie on **one curve** (dashed, V4-Flash), its +52 and +406 % on another (dotted, V4-Pro). Both gains of a model
+# are read off the same pair of frontiers; only the promise differs. Near its reach MTP-1 serves hardly anyone, so dividing by its
+# throughput gives a huge number. At equal throughput (right) the factor does not explode; ours falls below 1 on the fullest server. Quote
+# that one.
 #
 # ### Exercise 3 · How many machines? (code)
 # *10 minutes · easy · core.*
 #
 # `curve` [n, 2] is the frontier of one machine, rows (speed of each user, throughput) by rising load.
-# `exercises.throughput_at(curve, promise)` is lesson 11's. How many machines give `users` users the promised speed? Return a whole number,
-# or `np.inf` where a machine does not give it to a single user. A machine may serve a fraction of a user: it is a mean over time.
+# `exercises.throughput_at(curve, promise)` is lesson 11's: 0 where even a single user is slower. How many machines give `users` users the
+# promised speed? Return a whole number, or `np.inf` where a machine does not give it to a single user. A machine may serve a fraction of a
+# user: it is a mean over time.
 #
 # <details><summary>Hint</summary>
 #
@@ -460,13 +405,11 @@ for share in (0.3, 0.5, 0.7, 0.9, 1.2):
 # %% [markdown]
 # ## When not to
 #
-# A policy that verifies nothing is not the same as not speculating: the draft has been paid for. So to **gate** a class of requests means
-# not to draft for them, either. The cell measures what drafting in vain costs, and what short answers gain, whose prompt nobody speeds up.
-# It predicts how many requests a GPU takes into one pass before arithmetic lasts longer than reading the weights.
+# Three choices: *speculate* always; *gate*, that is, switch drafting off for some requests or hours; *leave it*, that is, never draft. To
+# gate is not to draft: a policy that drafts and verifies nothing has paid for the draft. The cell prints the throughput that is left when
+# drafts are made and never verified, and how much faster a whole answer gets, prompt included (from mean speeds).
 
 # %%
-from dspark_course.measure import roofline
-
 in_vain = {load: recorded_serving.gain("throughput", recorded_serving.row("costs", concurrency=load, drafter="dspark", policy="budget 1"),
                                        recorded_serving.row("costs", concurrency=load, drafter="plain", policy="fixed 0")) for load in loads}
 print("drafts that nobody verifies, throughput over plain:", ", ".join(f"{load} under way {value.value:.2f}" for load, value in in_vain.items()))
@@ -474,23 +417,17 @@ print("drafts that nobody verifies, throughput over plain:", ", ".join(f"{load} 
 tokens_alone = {name: recorded_serving.value("per_user", recorded_serving.row("policies", concurrency=1, drafter=name, policy=policy))
                 for name, policy in (("plain", "all"), ("dspark", "lagged"))}
 prompt = sum(recorded_serving.prefill_costs("dspark"))
-shorter = {length: (prompt + length / tokens_alone["plain"]) / (prompt + length / tokens_alone["dspark"]) for length in (2, 8, 32, 128)}
+shorter = {length: (prompt + length / tokens_alone["plain"]) / (prompt + length / tokens_alone["dspark"]) for length in (8, 32, 128)}
 print("times as fast, prompt included:", ", ".join(f"{length} tokens {ratio:.2f}" for length, ratio in shorter.items()))
-
-print("\nQwen3-4B, predicted:  a pass holds   requests with 8 tokens   break-even tokens per round")
-for name, gpu in roofline.DEVICES.items():
-    free = gpu.operations / gpu.bandwidth  # tokens at which arithmetic takes as long as reading 16-bit weights
-    print(f"{name:>20} {free:8.0f} tokens {free / 8:20.0f} {roofline.predict(name, 'dspark').break_even:27.1f}")
 glue(vain=in_vain[busiest].value)
 
 # %% tags=["claim"]
 claims({"drafting in vain loses at every load": max(value.value for value in in_vain.values()) < 1,
-        "a short answer gains less than a long one": shorter[2] < shorter[8] < shorter[128]})
+        "a short answer gains less than a long one": shorter[8] < shorter[32] < shorter[128]})
 
 # %% [markdown]
 # On a full server, drafting in vain leaves ⟦vain:.2f⟧ of plain decoding's throughput. The rule behind all cases is one line: **speculate
-# while $\tau > (T_\text{draft} + T_\text{verify}) / T_\text{plain}$, measured at your load.** The table's last column is its right side for
-# Qwen3-4B under light load; in this lab a draft costs more beside its small target, as the first printed line shows.
+# while $\tau > (T_\text{draft} + T_\text{verify}) / T_\text{plain}$, measured at your load.**
 # [Which drafter, and when not to](which_drafter.md) is the page to keep: a decision table, and what vLLM and SGLang call each thing.
 #
 # ### Exercise 4 · Five services (think)
@@ -502,28 +439,100 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 #
 # <details><summary>Answer</summary>
 #
-# (a) Leave it: the answer is one token, and the prompt's pass gives it. (Above, two tokens gain because our prompts are short.)
-# (b) Speculate, whole blocks; measure $\tau$. (c) Leave it, if the pass is at its arithmetic limit:
-# measure the time of a pass with one token more per request. Where memory, not arithmetic, fills first, it may still pay. (d)
-# Speculate with a scheduler: by night it verifies whole blocks, by day it cuts them; if by day it verifies hardly anything, gate, so that
-# nothing is drafted either. (e) Measure $\tau$ by domain against the base model's; nothing warns of it. Then fine-tune the draft on the
+# (a) Leave it: the answer is one token, and the prompt's pass gives it. (b) Speculate, whole blocks; measure $\tau$. (c) Leave it, if the
+# pass is at its arithmetic limit: measure the time of a pass with one token more per request. Where memory, not arithmetic, fills first, it
+# may still pay. (d) Speculate with a scheduler: by night it verifies whole blocks, by day it cuts them; if by day it verifies hardly anything,
+# gate. (e) Measure $\tau$ by domain against the base model's; nothing warns of it. Then fine-tune the draft on the
 # new target's answers.
 #
 # </details>
 #
 # > **How sure are we?** A thread stands for the device: the gain printed above is this machine's, under the load it had. Wrong heads run in a
-# > model of the engine, on recorded blocks. The drift is one stream of such blocks, its ECE measured on other prompts. The roofline is
-# > computed from data sheets.
-#
-# **More**: [trees and selectors](more/trees_and_selectors.ipynb), a drafted tree in one pass, and DFlash 2's head; [the V4 draft in
-# miniature](more/v4_drafter.ipynb).
+# > model of the engine, on recorded blocks. The shifting traffic is one stream of such blocks, its ECE measured on other prompts.
 #
 # ## Recap
-# - Zero-overhead scheduling hides the host behind the device. It needs budgets that are two steps old, and those make even a search
-#   without a stop lossless.
-# - A budget that knows the prepared sizes turns padding into drafts.
-# - Traffic may drift and a calibration hold; a head that goes wrong shows in its ECE alone. Doubt costs more than confidence.
+# - Zero-overhead scheduling hides the host behind the device. It needs budgets two steps old. Any lag makes even a search without a
+#   stop lossless.
+# - A budget that knows the captured sizes turns padding into drafts.
+# - Traffic may shift and a calibration hold; a head that goes wrong shows in its ECE. On our engine doubt costs more than confidence.
 # - Ratios at a promise explode near a rival's reach; those at equal throughput do not.
 # - Not speculating must mean not drafting.
 #
 # **Next**: [14, the clinic](14_the_clinic.ipynb): drafters that run, answer correctly, and are slow.
+#
+# ## Beyond the core
+#
+# The lesson is complete without these sections.
+#
+# ### ★ What is shipped is not the paper's draft
+#
+# | | the paper's drafts for Qwen3 and Gemma | the draft that is shipped with DeepSeek-V4 |
+# |---|---|---|
+# | layers | five, dense | three, each a mixture of experts; hyper-connections (several residual streams) join them |
+# | a layer sees | the whole context | a sliding window of 128 tokens |
+# | drafts | 7 | 5 |
+# | heads | Markov (or RNN), confidence | Markov, confidence, calibrated by STS |
+# | comes as | a checkpoint of its own | the target's checkpoint plus a module |
+# | ragged verification needs | a mask | new kernels for two parts of V4's attention |
+# | not public | – | its training data, its calibration, its cost table, its engine |
+#
+# [The V4 draft in miniature](more/v4_drafter.ipynb) builds its parts and trains them.
+# [Trees and selectors](more/trees_and_selectors.ipynb) has a drafted tree in one pass, and DFlash 2's head.
+#
+# ### ★ What padding costs
+#
+# Recorded blocks on lesson 10's smooth machine, passes captured at different spacings:
+
+# %%
+from dspark_course.replication.recorded_steps import lengths_by, replayed_speed, tokens_and_seconds
+from dspark_lite.scheduling import algorithm1, threshold
+from dspark_lite.scheduling.cost_table import CostTable
+from dspark_lite.serving.engine import next_size
+
+requests = 16
+steps, accepted = recorded_steps(requests)
+most = requests * (steps[0].tokens.shape[1] + 1)
+batch = np.arange(1, most + 1)
+smooth = CostTable(batch, 1 / (0.010 * np.sqrt(1 + (batch / 96) ** 2)))  # lesson 10's smooth machine
+whole = replayed_speed(tokens_and_seconds(torch.full_like(accepted, steps[0].tokens.shape[1]), accepted, smooth))
+padding, speeds = {}, {}
+for spacing in (1, 4, 8, 16, 32):
+    captured = range(spacing, most + 1, spacing)
+    prices = smooth.in_buckets(captured)
+    for name, policy in {"threshold": threshold(0.5), "convex": algorithm1(prices.lower_hull()), "lagged": LaggedTopK(prices)}.items():
+        lengths = lengths_by(policy, steps)
+        tokens = requests + lengths.sum(1)
+        padding.setdefault(name, {})[spacing] = 1 - float(tokens.sum()) / sum(next_size(captured, size) for size in tokens.tolist())
+        speeds.setdefault(name, {})[spacing] = replayed_speed(tokens_and_seconds(lengths, accepted, prices)) / whole
+picture = figures.padding_by_spacing(padding, speeds, requests)
+wide = max(padding["lagged"])
+glue(threshold_waste=100 * padding["threshold"][wide])
+padded, verified = (sum(getattr(report, what) for report in both.reports) for what in ("padding", "verified"))
+print(f"in the engine above: {padded / (padded + verified):.1%} of the tokens were padding, where answers begin or end")
+
+# %% tags=["claim"]
+claims({"a lagged budget pads nothing": max(padding["lagged"].values()) < 1e-9,
+        "what chooses first pads, and more with larger spacing": padding["threshold"][wide] > padding["threshold"][4] > 0,
+        "Algorithm 1 pads far more": padding["convex"][wide] > 2 * padding["threshold"][wide],
+        "and falls below whole blocks": speeds["convex"][wide] < 1})
+
+# %% [markdown]
+# With captured sizes far apart, ⟦threshold_waste:.0f⟧ % of the tokens in a threshold's passes are padding. Algorithm 1 pads far more and
+# falls below whole blocks: it decides by the convex view (lesson 10), which smooths the sizes away. The lagged budget fills the same places
+# with drafts. What its lag costs shows on the right, where the spacing is one.
+#
+# ### ★ Where a draft stops being free
+#
+# From data sheets: the pass size at which a GPU's arithmetic takes as long as reading the weights. Up to there a further draft costs
+# little.
+
+# %%
+from dspark_course.measure import roofline
+
+print("Qwen3-4B, predicted:  a pass holds   requests with 8 tokens   break-even tokens per round")
+for name, gpu in roofline.DEVICES.items():
+    free = gpu.operations / gpu.bandwidth  # tokens at which arithmetic takes as long as reading 16-bit weights
+    print(f"{name:>20} {free:8.0f} tokens {free / 8:20.0f} {roofline.predict(name, 'dspark').break_even:27.1f}")
+
+# %% [markdown]
+# The last column is the rule's right side under light load. In this lab a draft costs more beside its small target.
