@@ -16,7 +16,8 @@ INSTALL = ["-m", "pip", "install", "-qq", "--no-compile", "--disable-pip-version
 # tests/test_exercises.py runs the solutions with their checkers, tests/test_released_lessons_*.py whole lessons with them, and whoever
 # builds a lesson executes both. DSPARK_THOROUGH=1 executes the solutions' edition too.
 TESTS = ["-m", "pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "30",
-         "tests", "--nbmake", "--nbmake-timeout", "900", "notebooks", *([] if os.environ.get("DSPARK_THOROUGH") == "1" else ["--ignore=notebooks/solutions"])]
+         "tests", "--nbmake", "--nbmake-timeout", "900", "notebooks",
+         *([] if os.environ.get("DSPARK_THOROUGH") == "1" else ["--ignore=notebooks/solutions"])]
 COMMANDS = {  # what it does, the part of the repository that it needs, the environment's stamp, what Python is told
     "lab": ("open the lessons in JupyterLab", "notebooks", "course", ["-m", "dspark_lite", "lab", "--"]),
     "progress": ("which exercises are done", "notebooks", "course", ["-m", "dspark_lite", "progress"]),

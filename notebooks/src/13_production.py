@@ -536,3 +536,26 @@ for name, gpu in roofline.DEVICES.items():
 
 # %% [markdown]
 # The last column is the rule's right side under light load. In this lab a draft costs more beside its small target.
+#
+# ### ★ The target was fine-tuned
+#
+# A draft is made for one target. What if that target moves? We fine-tune the tiny target on texts that say the same in other words, and
+# keep its DSpark. Then we fine-tune the DSpark, too, on a few hundred of the new target's answers.
+
+# %%
+from dspark_course.measure.production import length_in, mean_length
+from dspark_course.replication.recorded_production import production_rows
+
+retold = {row["name"]: row for row in production_rows("retold")}
+for name, row in retold.items():
+    print(f"{name:15}", "   ".join(f"{domain} {length_in(row, domain).value:.1f}" for domain in row["tallies"]), "  tokens per round")
+before, moved, refitted = map(mean_length, retold.values())
+glue(tau_before=before.value, tau_moved=moved.value, tau_refitted=refitted.value, refit_minutes=retold["draft refitted"]["train_seconds"] / 60)
+
+# %% tags=["claim"]
+claims({"the draft is accepted less by the fine-tuned target": moved.high < before.low,
+        "a fine-tuning of its own brings a part back": refitted.low > moved.high})
+
+# %% [markdown]
+# All answers are the new target's own; the old draft only costs speed, and nothing warns of it. In the mean of the domains $\tau$ falls
+# from ⟦tau_before:.1f⟧ to ⟦tau_moved:.1f⟧. After ⟦refit_minutes:.0f⟧ minutes of fine-tuning on one CPU core it is ⟦tau_refitted:.1f⟧.
