@@ -69,8 +69,8 @@ def speculate(big, little, ids, count, gamma=7):
 
 
 # %% [markdown]
-# Our target is the big model, a smaller language model with the same vocabulary the little one. We count, of the tokens that go
-# into a pass, those that stood in the same place of the pass before.
+# The big model is our target; the little one is a smaller language model with the same vocabulary. We count, of the tokens that go into
+# a pass, those that stood in the same place of the pass before.
 
 
 # %% tags=["folded"]
@@ -369,7 +369,8 @@ claims({"a phantom in the target's cache spoils at least half of the answers": 2
 
 # %% [markdown]
 # - In the **target's** cache the phantom stands in the text that the target goes on from, and moves everything after it by
-#   one position. Of ⟦tried:words⟧ answers only ⟦wrong_right:words⟧ came out right, and nothing raised an error.
+#   one position. Of ⟦tried:words⟧ answers only ⟦wrong_right:words⟧ came out right, and nothing raised an error. Tokens per round fall
+#   as well, because the two models now continue different texts.
 # - In the **small LM's** cache the same phantom leaves ⟦still_right:words⟧ of ⟦tried:words⟧ right, and the drafts get worse:
 #   ⟦slower:.1f⟧ tokens per round in place of ⟦clean:.1f⟧. Losslessness never rests on the drafter. No test of the text can
 #   see this slip; a count of accepted drafts can.
@@ -412,7 +413,8 @@ glue(copied_rounds=len(copied.rounds), copied_tokens=len(copied.token_ids) - 1)
 #
 # ## When does guessing lose?
 #
-# Start with the best drafter there is: the target itself, as `SmallLM(target)`. It is never wrong, so every block is kept whole.
+# Start with the best drafter there is: the target itself, as `SmallLM(target)`. It is never wrong, so every block is kept whole (the
+# measured $\tau$ is a little lower, because an answer's last block may be cut short).
 
 # %%
 mirrored = predict("The target drafts 7 tokens for itself, all of them right. How many times as fast as plain decoding?", ...)
@@ -470,9 +472,9 @@ claims({"the small LM has more of the layers than of the weights": weights < lay
         "a pass of the small LM costs more than its share of the weights": c > weights})
 
 # %% [markdown]
-# Why is the small LM's $c$ so large? It has ⟦weights:.0 %⟧ of the target's weights, but ⟦layers:.0 %⟧ of its layers, and in
-# models this small the many small operations of the layers count (lesson 01). In a large pair the weights count, and $c$ comes
-# closer to their share.
+# The small LM's $c$ is its drafting cost in the table over $\gamma$. Why is it so large? It has ⟦weights:.0 %⟧ of the target's weights,
+# but ⟦layers:.0 %⟧ of its layers, and in models this small the many small operations of the layers count (lesson 01). In a large pair
+# the weights count, and $c$ comes closer to their share.
 #
 # The formula has three ways to lose: drafts are wrong too often, cost too much, or cost more to verify than they bring. The
 # last one catches even free drafts.
@@ -522,8 +524,8 @@ glue(best=best, worse_drafts=worse_drafts, dearer_drafts=dearer_drafts)
 # A good cheap drafter ($a = 0.8$, $c = 0.1$) should write ⟦best:words⟧ tokens. Worse drafts ask for shorter blocks
 # (⟦worse_drafts:words⟧ at $a = 0.5$), and so do more expensive ones (⟦dearer_drafts:words⟧ at $c = 0.5$).
 #
-# Does the formula hold (beyond the core)? For our small LM on chat it misses the tokens per round by ⟦off:.0 %⟧ at most. Short
-# blocks are faster than it says if $v$ is that of a block of 7: measure $v$ at the length you mean to use.
+# Does the formula hold (beyond the core)? For our small LM on chat it misses the tokens per round by ⟦off:.0 %⟧ at most. Short blocks
+# can be faster than it says if $v$ is that of a block of 7: measure $v$ at the length you mean to use.
 #
 # ## The scoreboard
 #
@@ -546,9 +548,9 @@ claims({"a third or more of the small LM's round is drafting": drafting > (draft
 
 # %% [markdown]
 # With blocks of 7 the small LM brings ⟦canon.tau_small_lm:.1f⟧ tokens per round, but on average it is only about as fast as plain
-# decoding, because much of each round goes into drafting. It gains on code and loses on chat, where a shorter block does better
-# (beyond the core). Prompt lookup brings little and costs little, and is nowhere noticeably slower than plain decoding.
-# *Wanted: a drafter that brings as much as the small LM, for the price of one pass.*
+# decoding, because much of each round goes into drafting. It gains on code and loses on chat, where a shorter block does better (beyond
+# the core). Prompt lookup brings little and costs little, and is nowhere noticeably slower than plain decoding. *Wanted: a drafter that
+# brings as much as the small LM, for the price of one of its passes.*
 #
 # > **How sure are we?** The bars use more prompts than the table above, so the numbers differ a little. The costs $c$ and $v$
 # > are this machine's. One $a$ for all positions fits a language model that sees its own drafts. The next drafter does not see

@@ -10,7 +10,7 @@
 #
 # **After this lesson you can**
 # - say what a token's place in the batch costs, and when a draft is worth it
-# - write Algorithm 1, the paper's scheduler, and prove that it changes no output
+# - write Algorithm 1, the paper's scheduler, and prove that it leaves the output's distribution alone
 # - say how a look ahead breaks it, and why a greedy test does not see the fault
 # - choose a scheduler for a smooth cost table, for one with stairs, and for an engine that plans one step ahead
 #
@@ -251,9 +251,9 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # ### Exercise 3 · Why is Algorithm 1 allowed? (think)
 # *10 minutes · hard · core.*
 #
-# Lesson 02 says: what decides about position $k$ must be known before token $k$ is drawn. Algorithm 1 sorts *all* survivals of
-# the step, and those were computed from drawn tokens. Why does it keep the rule all the same? Where does the argument need the
-# order, and where the stop?
+# Lesson 02 says: what decides about position $k$ must be known before token $k$ is drawn. With several requests we read this as: the
+# decision must not depend on token $k$, nor on anything computed from it. Algorithm 1 sorts *all* survivals of the step, and those were
+# computed from drawn tokens. Why does it keep the rule all the same? Where does the argument need the order, and where the stop?
 #
 # Remember lesson 09: the survival at position $k$ is computed from the tokens before $k$, and never from token $k$.
 #
@@ -279,10 +279,11 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 #
 # ## What the stop costs
 #
-# Sometimes nothing. The next draft has survival $s$ and lengthens the step by $\Delta$. It raises $\theta$ exactly if
-# $s / \Delta > \theta$: it must bring more tokens per extra second than the step brings so far. Along the order $s$ never grows.
-# **If $\Delta$ never shrinks** (the time of a step is convex in $B$), $s / \Delta$ never grows. Even with the first failing draft
-# admitted, $\theta$ stays at or above that draft's $s / \Delta$, so all later drafts fail too. Algorithm 1 stops at the only top.
+# Sometimes nothing. The next draft has survival $s$ and lengthens the step by $\Delta$. It raises $\theta$ exactly if $s / \Delta >
+# \theta$: it must bring more tokens per extra second than the step brings so far. Along the order $s$ never grows. **If $\Delta$ never
+# shrinks** (the time of a step is convex in $B$), $s / \Delta$ never grows. Even with the first failing draft admitted, the new $\theta$
+# is an average of the old $\theta$ and that draft's $s / \Delta$, so it cannot fall below that $s / \Delta$. The next draft's is no
+# higher, so it fails too, and so on: Algorithm 1 stops at the only top.
 #
 # Tiles break that. Here is a smooth machine, and the same machine with tiles of 16 tokens: on the left the time of a step,
 # $1/\text{SPS}(B)$, on the right $\theta$ of one step on either cost table: sixteen of lesson 09's recorded blocks, side by side.
@@ -306,7 +307,8 @@ picture = figures.stairs(tables, tables["tiles of 16"].lower_hull(),
                          {name: throughput(alive, table)[1].tolist() for name, table in tables.items()})
 
 # %% [markdown]
-# Within a tile each token is free; the first token of a new tile must pay for all of it alone, and Algorithm 1 gives up.
+# Within a tile each token is free; the first token of a new tile must pay for all of it alone. While $\theta$ is low and the stair
+# small, it still pays, and four requests lose almost nothing. Further on one draft no longer pays, and Algorithm 1 gives up.
 #
 # A cheap cure: the proof asks only that the table is fixed before anything is drawn, not that it is true. So **decide by one table and
 # pay by another**. Stretch a string below the stairs (dotted): on this *convex view* $\theta$ has one top. (`lower_hull` in the code;
@@ -403,9 +405,10 @@ print(f"{len(ours)} steps of 8 requests: {whose} = LaggedTopK, with a lag of {LA
 #
 # ## What it brings
 #
-# Recorded blocks of lesson 09, played side by side, under three policies: the threshold of 0.5, Algorithm 1 on the convex view, and
-# the lagged budget. A replay asks the policy for its lengths on the recorded confidences, looks up how many of those drafts the
-# target had accepted, and takes the time of such a step from the cost table. Throughput is relative to verifying whole blocks.
+# Recorded blocks of lesson 09, played side by side, on three cost tables (the smooth machine, its tiles, and one measured with the tiny
+# target) and under three policies: the threshold of 0.5, Algorithm 1 on the convex view, and the lagged budget. A replay asks the policy
+# for its lengths on the recorded confidences, looks up how many of those drafts the target had accepted, and takes the time of such a
+# step from the cost table. Throughput is relative to verifying whole blocks.
 
 # %% tags=["folded"]
 # @title The replay: three cost tables, three policies, 1 to 32 requests
@@ -440,9 +443,9 @@ claims({"on the tiny target the lagged budget is ahead of the convex view among 
 # %% [markdown]
 # **Alone, verify everything; in company, choose.** With one request no policy beats whole blocks. Among 32 all three gain, on the
 # smooth machine ⟦gain_full:.0f⟧ % for Algorithm 1 and ⟦threshold_full:.0f⟧ % for the threshold, which knows no load. On tiles and on the
-# measured table the lagged budget is ahead among 32: it may look beyond a stair, which the convex view smooths away. On the measured
-# table part of that lead is not real. The lagged policy picks batch sizes that were measured as fast, and the replay then charges the
-# same measurements. A size that looked fast by chance is rewarded.
+# measured table the lagged budget is ahead among 32: it sees where a tile ends and can fill it, while Algorithm 1 on the convex view may
+# stop inside a tile whose time is already paid. On the measured table part of that lead is not real. The lagged policy picks batch sizes
+# that were measured as fast, and the replay then charges the same measurements. A size that looked fast by chance is rewarded.
 #
 # | your cost table | take |
 # |---|---|

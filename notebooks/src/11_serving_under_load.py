@@ -189,7 +189,9 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
 # An engine repeats one **step**: let waiting requests in and read their prompts, draft, verify all in one pass, commit, and let those
 # go that are done. Nobody waits for a batch to fill, and nobody is kept waiting once they are done. That is *continuous batching*.
 #
-# You have all that it takes. Here is an engine without its step:
+# You have all that it takes. Here is an engine without its step. Read the first docstring and the signatures first; the bodies can wait.
+# `read` makes the shared pass, `keep` drops refused tokens and updates the drafter, `draft` proposes a block, `complete` cuts an answer
+# and says whether it has ended. Numbers are never given twice, so the keys of a finished request need not be cleared.
 
 # %%
 import inspect
@@ -273,9 +275,10 @@ print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {coun
 
 # %% [markdown]
 # That is a lossless serving engine. The package's engine also drafts for all requests in one pass and lets a policy choose each length,
-# here Algorithm 1 with a cost table measured now. Watch it: four slots, requests that come at different steps, one that is aborted.
-# Each column is a step, the frame is the drafted block, blue and green together were verified, green was accepted. The last block of an
-# answer is cut to the tokens that are still wanted. Every answer is the one that plain decoding gives.
+# here Algorithm 1 with a cost table measured now. Watch it: four slots, requests that come at different steps, one that is aborted. Each
+# column is a step, the frame is the drafted block, blue and green together were verified, green was accepted. An empty frame had no
+# draft verified; its request still gets one token. The last block of an answer is cut to the tokens that are still wanted. Every answer
+# is the one that plain decoding gives, ties in rounding aside.
 
 # %% tags=["folded"]
 # @title Nine requests through four slots
@@ -341,8 +344,9 @@ for name, policy in (("mtp", "all"), ("dspark", "lagged")):
 # A step drafts, schedules, verifies and commits. Eight tokens per request instead of one make it ⟦light:.1f⟧ times as long when it
 # carries one request, and ⟦heavy:.1f⟧ times when it carries ⟦busy⟧.
 #
-# **That is where the gain goes.** Each request still gets almost as many tokens per step, but the step takes longer. DSpark's step grows
-# more than MTP-1's, because it verifies more tokens and drafts seven for each request.
+# **That is where the gain goes.** Add up the milliseconds of each printed line: from the light server to the full one both steps grow,
+# DSpark's far more. Each request still gets almost as many tokens per step, but the step takes longer. DSpark's step grows more than
+# MTP-1's, because it verifies more tokens and drafts seven for each request.
 #
 # ## The budget and the load: Figure 8
 #
@@ -370,9 +374,10 @@ claims({"from the lightest to the heaviest load the budget falls": budgets["lagg
 # anchor included. It wavers on the way, as the measured cost table does. The paper's blocks have five drafts, and its fitted budgets
 # fall clearly, from about five tokens to three and a half.
 #
-# At no load is either scheduler measurably ahead of the whole block. The reason is the price of a step: each request has a cost of its
-# own, however few of its drafts are verified, so cutting drafts saves only part of the step. Where verifying costs a larger share, as in
-# the replay of lesson 10, cutting saves more.
+# On the right, DSpark starts far above MTP-1 and ends at about its level. So here a long block pays on a light server, and brings
+# nothing on a full one. At no load is either scheduler measurably ahead of the whole block. The reason is the price of a step: each
+# request has a cost of its own, however few of its drafts are verified, so cutting drafts saves only part of the step. Where verifying
+# costs a larger share, as in the replay of lesson 10, cutting saves more.
 #
 # ## Throughput against speed: Figure 7
 #
@@ -398,8 +403,9 @@ picture = figures.figure_7(frontiers, device)
 #
 # <details><summary>Hint</summary>
 #
-# `np.interp(x, xs, ys)` needs rising `xs`, so turn the curve around. Outside the curve it returns the end value. Below the slowest row
-# that is what we want; above the fastest row the answer must be 0.
+# `np.interp(x, xs, ys)` needs rising `xs`, so turn the curve around; you may assume that speeds fall with the load (measured bends are
+# straightened below). Outside the curve it returns the end value. Below the slowest row that is what we want; above the fastest row the
+# answer must be 0.
 #
 # </details>
 

@@ -186,6 +186,8 @@ verdict = verdict if done else exercises.verdict
 picture = paper_figures.figure_3()
 
 # %% [markdown]
+# Yes, and by more than in the paper. But DSpark's losses differ from DFlash's, too: the head need not be the only reason.
+#
 # ## The ledger
 #
 # Each claim that numbers can judge is a row: an inequality with margins, judged by your rule. Where the paper says something in words alone,
@@ -211,9 +213,10 @@ glue(replicate=counts["replicates"], turned=counts["does not hold"], undecided=c
 
 # %% [markdown]
 # **⟦replicate⟧ of ⟦tested⟧ replicate, ⟦turned⟧ do not hold here, ⟦undecided⟧ we cannot tell.** The first number alone says little. So read rows:
-# each line is a margin, ours a dot with its interval, the paper's hollow. Look at the whole interval. Green lies right of zero and speaks for
-# the claim. Orange lies left of zero and refutes it. Grey holds zero and decides nothing. Where the hollow mark is missing, the paper gives
-# no number to compare, or its number is the bound itself. (In per cent and points the axis is logarithmic away from zero.)
+# each line is a margin, ours a dot with its interval, the paper's hollow. Look at the whole interval; where you see none, it is narrower
+# than its dot, and the colour decides. Green lies right of zero and speaks for the claim. Orange lies left of zero and refutes it. Grey
+# holds zero and decides nothing. Where the hollow mark is missing, the paper gives no number to compare, or its number is the bound
+# itself. (In per cent and points the axis is logarithmic away from zero.)
 #
 # Find these three rows:
 #
@@ -227,15 +230,18 @@ from dspark_course.figures import ledger_forest
 picture = ledger_forest.forest("drafts")
 
 # %% [markdown]
-# Now ask three questions. Which rows could hardly have failed? Which had many chances to fail? Where is our effect much smaller or larger than
-# the paper's? A mean can hide a domain, too: the RNN head's row replicates, but on math, at draft length 16, that head accepts clearly *less*
-# than the Markov head.
+# Now ask three questions. Which rows could hardly have failed? Which had many chances to fail? Where is our effect much smaller or
+# larger than the paper's? (Hardly: DSpark over a small LM, a much weaker drafter here. Many chances: draft lengths 8 and 16, the row
+# with the most lines. Smaller: the lead over Eagle3, above all on code. Larger: the lead over DFlash.) A mean can hide a domain, too:
+# the RNN head's row replicates, but on math, at draft length 16, that head accepts clearly *less* than the Markov head.
 #
 # The rows on confidence all replicate; of those on serving one stays undecided.
 #
 # ### What a failure is worth
 #
-# A claim that does not hold has a note: first the margins that failed or stayed open, then the experiments. Here is the first.
+# A claim that does not hold has a note: first the margins that failed or stayed open, then the experiments. Here is the first about a
+# failed claim. The suspected cause: the head takes one small step per slot, and beside a small target's short pass these steps weigh
+# more.
 
 # %%
 from IPython.display import Markdown
@@ -266,7 +272,8 @@ for exchanged, found in experiments.head_and_losses().items():
 # </details>
 #
 # **Ask of a test first whether it could have told good from bad.** Where almost every draft is kept, a better drafter has little left to win.
-# So compare each drafter with the most that it could accept. MTP-1, with one draft, is near its limit; DFlash and the small LM have room.
+# Go back to the figure of Table 1 and compare each drafter with the most that it could accept: all its drafts and the target's own
+# token. MTP-1, with one draft, is near its limit; DFlash and the small LM have room.
 
 # %% tags=["claim"]
 one_seed = our_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1["eagle3"])["math"]
@@ -308,7 +315,7 @@ claims({"Eagle3 is ahead of DFlash": our_results.gains(studies.TABLE_1["eagle3"]
 #
 # ### ★ The other rows
 #
-# The last figure's one row in points is computed, not measured: green at zero means that all numbers equal the paper's.
+# In the figure on serving the one row in points is computed, not measured: zero, and green, as all numbers equal the paper's.
 
 # %%
 picture = ledger_forest.forest("confidence")
