@@ -495,8 +495,8 @@ claims({"the small LM has more of the layers than of the weights": weights < lay
 # <details><summary>Answer</summary>
 #
 # (a) $\tau = 3.69$, a round costs $1.5$: $2.46$ times as fast. (b) To $a = 0.33$, where $\tau = 1.5$. (c) A round costs $3.5$,
-# and the same guesses gain $1.05$: almost nothing. (d) $\tau - 1 = a + \dots + a^\gamma \le \gamma a < \gamma c$, so $\tau <
-# \gamma c + 1 \le \gamma c + v$ for every $\gamma$.
+# and the same guesses gain $1.05$: almost nothing. (d) $\tau - 1 = a + \dots + a^\gamma \le \gamma a < \gamma c$, so
+# $\tau < \gamma c + 1 \le \gamma c + v$ for every $\gamma$.
 #
 # </details>
 #

@@ -48,7 +48,7 @@ picture = strip("schedule")
 # number. And its **numbers are true**: of all days with 80 percent, eight in ten are wet.
 #
 # DSpark has a forecaster. Verifying a token that is then refused wastes a place in the target's pass, so a very small third part,
-# the confidence head, says of each drafted token how likely the target keeps it, before the target has seen it. This lesson asks
+# the confidence head, says of each slot how likely the target keeps what is drafted there, before the target has seen it. This lesson asks
 # of the head what we ask of the weather.
 #
 # ## What the head reads
@@ -119,10 +119,11 @@ def first_block(text, seed):
 anchor, hidden, proposal, target_probs = first_block(lab.prompts["chat"][0], seed=0)
 
 # %% [markdown]
-# The bars are what really holds: $1 - \text{TV}(p, q)$, the chance that the target keeps a token drawn there (lesson 02). The head
-# was trained to say just that (equation 8). The diamonds are what the head said. A diamond high above its bar was too sure, but one block does
-# not condemn the head: its numbers have to be right on average. The slots behind the refusal have bars too: their drafts are thrown
-# away, but each had a chance, given the tokens before it.
+# The bars are averages over every token that the drafter might have drawn at the slot; they are what really holds:
+# $1 - \text{TV}(p, q)$, the chance that the target keeps a token drawn there (lesson 02). The head was trained to say just that (equation 8). The diamonds
+# are what the head said. A diamond high above its bar was too sure, but one block does not condemn the head: its numbers have to be
+# right on average. The slots behind the refusal have bars too: their drafts are thrown away, but each had a chance, given the tokens
+# before it.
 
 # %%
 label = 1 - (target_probs[:, :-1] - proposal.probs).abs().sum(-1) / 2  # [1, g]
@@ -199,8 +200,9 @@ claims({"the mean of the products is larger, in every domain": all(
     expit(blocks.logits).mean(0).prod() < expit(blocks.logits).cumprod(1)[:, -1].mean() for blocks in recorded.values())})
 
 # %% [markdown]
-# Blocks differ as a whole: where one token is easy, so are its neighbours. The product of the means forgets that, and falls short of what the
-# head says about whole blocks. So multiply within a block, and average afterwards.
+# Blocks differ as a whole: where one token is easy, so are its neighbours. The product of the means forgets that, and falls short of
+# what the head says about whole blocks. (In math and chat it even lands nearer to what was observed, by luck: the head is a little too
+# sure there, and two errors partly cancel.) So multiply within a block, and average afterwards.
 #
 # ## Is it true?
 #
@@ -272,7 +274,8 @@ claims({"always the mean has the lowest ECE and an AUC of one half": min(scores,
 
 # %% [markdown]
 # There is the town's forecaster: *always the mean*, taken from these very blocks, has the best ECE, and knows nothing. Doubled logits
-# rank nearly as well as the head and are far too sure. **Ranking needs training; true numbers can be had afterwards.**
+# rank nearly as well as the head and are far too sure. (Only nearly: at one position doubling keeps the order, but products over several
+# positions can change places.) **Ranking needs training; true numbers can be had afterwards.**
 #
 # Outcomes are drawn, so even a perfect forecast has an ECE above zero: what chance alone gives on average is the *floor*. Our head's ECE is
 # ⟦error_all:.1f⟧ % against a floor of ⟦floor_all:.1f⟧ %: the error is real, and small. Always read an ECE next to its floor, and compare
@@ -373,14 +376,17 @@ claims({"the fit finds temperatures around 2 and takes away more than half of th
         1.5 < np.median(temperatures) < 2.7 and after < before / 2})
 
 # %% [markdown]
-# It does: the error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %. Whether such an error costs speed depends on who uses
+# It does. (Had the head been exactly right before, every temperature would come out near 2; it was not, and each fit also makes up for what
+# the earlier ones left.) The error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %. Whether such an error costs speed depends on who uses
 # the numbers; exercise 4 asks.
 #
 # ## A threshold, and what it cannot know
 #
 # The simplest use: cut the block at the first $c_k$ below a threshold. The draft at that place and all after it are not sent. As in the
-# paper's Figure 5, the confidences are raw at first. Each draft that is sent takes a place in the target's pass, and the price of a place is
-# the time that it adds. Left, what a round commits and wastes; right, what verification costs a committed token.
+# paper's Figure 5, the confidences are raw at first. Each draft that is sent takes a place in the target's pass, and the price of a
+# place is the time that it adds. Left, what a round commits (accepted drafts and the target's own token) and what it wastes (sent drafts
+# that are not kept). Together they fill the pass: one place for the anchor, one per sent draft. Right, what verification costs a
+# committed token.
 
 # %% tags=["folded"]
 # @title The explorer of thresholds
@@ -431,7 +437,7 @@ panel = widgets.explore(
 #
 # </details>
 #
-# > **How sure are we?** The recorded blocks come from prompts that neither the drafter nor the calibration has seen; intervals in
+# > **How sure are we?** The recorded blocks come from prompts that the drafter has not seen; intervals in
 # > the figures redraw prompts.
 #
 # ## Recap

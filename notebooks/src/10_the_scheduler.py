@@ -279,8 +279,8 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 #
 # ## What the stop costs
 #
-# Sometimes nothing. The next draft has survival $s$ and lengthens the step by $\Delta$. It raises $\theta$ exactly if $s / \Delta >
-# \theta$: it must bring more tokens per extra second than the step brings so far. Along the order $s$ never grows. **If $\Delta$ never
+# Sometimes nothing. The next draft has survival $s$ and lengthens the step by $\Delta$. It raises $\theta$ exactly if
+# $s / \Delta > \theta$: it must bring more tokens per extra second than the step brings so far. Along the order $s$ never grows. **If $\Delta$ never
 # shrinks** (the time of a step is convex in $B$), $s / \Delta$ never grows. Even with the first failing draft admitted, the new $\theta$
 # is an average of the old $\theta$ and that draft's $s / \Delta$, so it cannot fall below that $s / \Delta$. The next draft's is no
 # higher, so it fails too, and so on: Algorithm 1 stops at the only top.
