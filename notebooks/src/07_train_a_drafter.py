@@ -97,9 +97,10 @@ assert torch.isclose(acceptance(p, q), 1 - (p - q).abs().sum() / 2)
 #
 # ### Why that is not enough
 #
-# A drafter begins with guesses. Suppose eight tokens are possible, the target is certain of one, and the drafter gives
-# that one the chance $q$. L1 is then $2(1 - q)$, and cross-entropy with the text is $-\log q$. How hard does each
-# *pull* at the logit of the right token while the drafter guesses, at $q = 1/8$?
+# A drafter begins with guesses. Suppose eight tokens are possible, the target is certain of one, and the drafter gives that one the
+# chance $q$. (Here $q$ is one number.) The right token lacks $1 - q$, and the other tokens together have $1 - q$ too much, so L1 is $2(1
+# - q)$. Cross-entropy with the text is $-\log q$. The derivative of $q$ by its own logit is $q(1 - q)$. How hard does each *pull* at the
+# logit of the right token while the drafter guesses, at $q = 1/8$?
 
 # %%
 pull = predict("At q = 1/8: is the pull of L1, the size of the derivative of 2(1 - q) by the right token's logit, larger or smaller than that "
@@ -208,8 +209,8 @@ dspark_loss = dspark_loss if done else exercises.dspark_loss
 # A drafter is asked only about text that its target writes. So the target answers prompts, at temperature 1, and the
 # drafter learns from the answers.
 #
-# The target is frozen, so it reads every answer once. We keep the tapped hidden states and the last one, but not the
-# distributions: $p$ is as wide as the vocabulary, and one product with the LM head brings it back.
+# The target is frozen, so it reads every answer once. We keep the tapped hidden states of every place, for the drafter to read, and the
+# last layer's, but not the distributions: $p$ is as wide as the vocabulary, and one product with the LM head brings it back.
 
 # %% tags=["folded"]
 # @title Let the target answer, and cache what it reads
@@ -237,7 +238,8 @@ print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][
 # - a slot sees the context **before** its anchor. Not the anchor's own features (the cross in the figure): when the
 #   block is drafted, the target has not read the anchor;
 # - and the slots of its own block, on both sides, never another block's. Slot 1 holds the anchor, which is already known; the others
-#   hold masks. So no slot can copy its label from another.
+# hold masks. So no slot can copy its label from another. (The head is given the token before its slot, but only after attention, so no
+# other slot sees it.)
 
 # %%
 from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors
@@ -420,7 +422,7 @@ claims({"some minutes bring a part of what the lab's drafter has, and less than 
 # After some minutes yours has ⟦share:.0 %⟧ of the lab's gain. The lab's drafter has more layers, and learned from more answers, for
 # longer; this comparison cannot separate the three.
 #
-# ### Splendid training, useless drafter
+# ### Labels off by one
 #
 # Now a mistake that is quickly made, and off by one. Slot $k$ is scored on token $a + k - 1$, the one its head is given, and on the
 # target's $p$ at place $a + k - 2$: the table's last two columns are one place too early.
@@ -474,8 +476,8 @@ claims({"with shifted labels the loss falls further in as many steps": fell < sa
 #
 # ## What a mean hides
 #
-# A drafter can do well by its mean and miss one thing every time. In the mean that is one short round per answer; in a list of
-# refusals it stands out.
+# A mean says how often a drafter is refused, not where. Two drafters with the same mean may fail at different places: one at digits, the
+# other at any word. A list of refusals shows where.
 #
 # ### Exercise 6 · The list of refusals (code)
 # *10 minutes · easy · optional.*
@@ -514,8 +516,8 @@ for name in runs:
               ",  ".join("{} → {}".format(*token_boxes.token_labels(lab, pair)) for pair in pairs[:5]))
 
 # %% [markdown]
-# Yours is refused nearly everywhere, on math often at digits, which have to be computed. The lab's drafter is refused far less often.
-# In some of its pairs both tokens would do: there a refusal is the price of drawing. At a digit, often only one does.
+# Yours is refused in nearly every round, on math often at digits, which have to be computed. The lab's drafter is refused far less
+# often. In some of its pairs both tokens would do: there a refusal is the price of drawing. At a digit, often only one does.
 #
 # > **How sure are we?** Five prompts per domain, one training each: enough to see a large difference, not a small one.
 #
