@@ -22,7 +22,7 @@ from dspark_course.measure.evaluation import (acceptance_by_position, evaluate, 
                                             tokens_per_second)
 from dspark_course.measure.journal import Journal, check_writable, commit
 from dspark_course.measure.lab import NEW_TOKENS, setup
-from dspark_course.measure.speed import lead
+from dspark_course.measure.speed import speed_lead
 from dspark_course.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.common.fingerprint import fingerprint
@@ -167,7 +167,7 @@ def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path):
 
 def test_a_lead_in_speed_is_resampled_by_prompts():
     ours, theirs = [np.array([[10, 1.0], [30, 2.0]])], [np.array([[10, 2.0], [30, 3.0]])]
-    found = lead(ours, theirs)
+    found = speed_lead(ours, theirs)
     assert found.value == pytest.approx((40 / 3) / (40 / 5) - 1)
     assert (found.low, found.high) == pytest.approx((3 / 2 - 1, 2 / 1 - 1)), "the one prompt twice, or the other"
 

@@ -21,7 +21,7 @@ PAPER_MODELS = ("DeepSeek-V4-Flash", "DeepSeek-V4-Pro")
 UNDER_WAY = "requests under way"
 PER_USER, IN_ALL = "tokens/s of each user", "tokens/s in all"
 ROOM_TO_THE_LEFT = 40  # tokens/s that a label beside the axis takes
-SHORT = {"lagged": "lagged", "fixed 7": "whole block"}  # what the lesson calls these policies
+SHORT_NAMES = {"lagged": "lagged", "fixed 7": "whole block"}  # what the lesson calls these policies
 
 
 def style(name: str) -> dict:
@@ -30,7 +30,7 @@ def style(name: str) -> dict:
         return drafter_style(name)
     kind, _, number = name.partition(" ")
     found = policy_style(kind)
-    return {**found, "label": "DSpark, " + SHORT.get(name, f"{found['label']} {number}".strip())}
+    return {**found, "label": "DSpark, " + SHORT_NAMES.get(name, f"{found['label']} {number}".strip())}
 
 
 def load_colours(loads) -> list:

@@ -40,7 +40,7 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
                      for name, found in runs.items()]
     macro = {name: float(np.mean([row["speedup"] for row in rows if row["drafter"] == name])) for name in held}
     fastest = max(macro, key=macro.get)
-    leads = {name: vars(lead(seconds[fastest], found)) for name, found in seconds.items() if name != fastest}
+    leads = {name: vars(speed_lead(seconds[fastest], found)) for name, found in seconds.items() if name != fastest}
     return {**header(lab), "temperature": temperature, "prompts": prompts, "rows": rows, "macro_speedup": macro, "leads": leads}
 
 
@@ -49,6 +49,6 @@ def committed_and_seconds(generations: list[Generation]) -> np.ndarray:
     return np.array([[sum(r.committed for r in g.rounds), g.decode_seconds] for g in generations])
 
 
-def lead(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
+def speed_lead(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
     """How much faster ours is than theirs, as a fraction, averaged over domains; a domain is rows as `committed_and_seconds` gives."""
     return paired(lambda a, b: np.mean([share_of_rows(x) / share_of_rows(y) for x, y in zip(a, b)], axis=0) - 1, ours, theirs)

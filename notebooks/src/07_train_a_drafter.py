@@ -98,8 +98,8 @@ assert torch.isclose(acceptance(p, q), 1 - (p - q).abs().sum() / 2)
 # ### Why that is not enough
 #
 # A drafter begins with guesses. Suppose eight tokens are possible, the target is certain of one, and the drafter gives that one the
-# chance $q$. (Here $q$ is one number.) The right token lacks $1 - q$, and the other tokens together have $1 - q$ too much, so L1 is $2(1
-# - q)$. Cross-entropy with the text is $-\log q$. The derivative of $q$ by its own logit is $q(1 - q)$. How hard does each *pull* at the
+# chance $q$. (Here $q$ is one number.) The right token lacks $1 - q$, and the other tokens together have $1 - q$ too much, so L1 is
+# $2(1 - q)$. Cross-entropy with the text is $-\log q$. The derivative of $q$ by its own logit is $q(1 - q)$. How hard does each *pull* at the
 # logit of the right token while the drafter guesses, at $q = 1/8$?
 
 # %%
@@ -238,8 +238,8 @@ print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][
 # - a slot sees the context **before** its anchor. Not the anchor's own features (the cross in the figure): when the
 #   block is drafted, the target has not read the anchor;
 # - and the slots of its own block, on both sides, never another block's. Slot 1 holds the anchor, which is already known; the others
-# hold masks. So no slot can copy its label from another. (The head is given the token before its slot, but only after attention, so no
-# other slot sees it.)
+#   hold masks. So no slot can copy its label from another. (The head is given the token before its slot, but only after attention,
+#   so no other slot sees it.)
 
 # %%
 from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors
