@@ -171,9 +171,10 @@ done = exercises.check_residual(residual) and keep(residual)
 #
 # </details>
 #
-# Does it? Let us try it out, fifty thousand times: draw a draft, toss the coin, replace where it is refused. Beside it stands a tempting
-# mistake: after a refusal simply ask the target, and draw from $p$ itself. What does the picture look like then? Which words come too
-# often? Both can be worked out from the areas.
+# Do kept drafts and replacements together give $p$? Let us try it out, fifty thousand times: draw a draft, toss a coin that says "keep"
+# with the probability of exercise 1, and replace the draft where it is refused. Beside it stands a tempting mistake: after a refusal
+# simply ask the target, and draw from $p$ itself. What does the picture look like then? Which words come too often? Both can be worked
+# out from the areas.
 
 # %%
 from dspark_course.exercises.predictions import predict
@@ -274,7 +275,8 @@ glue(paths=paths)
 #
 # A drafter proposes $\gamma$ tokens after the [*anchor*](glossary.md#anchor), the newest token of the text. One pass of the target gives
 # $\gamma + 1$ rows: row $k$ is its distribution after the anchor and the first $k$ drafts. All rows have to be computed before anybody
-# knows where the first refusal will fall. Stopping at it would mean one pass per token, and that is plain decoding.
+# knows where the first refusal will fall. To compute no row beyond the first refusal, we would have to judge each draft before computing
+# the next row: one pass per token, as in plain decoding.
 #
 # **The prefix rule.** Row 0 judges draft 1, row 1 judges draft 2, and so on until the first refusal. Everything after it is void, however
 # good it looks: its rows were computed after a text that does not exist.
@@ -414,12 +416,12 @@ assert max(distances.values()) < 1e-5
 # What is left is rounding. Nobody has trained these drafters; they guess badly, and still every text has the target's probability.
 # **Quality of the draft decides how fast, the rule decides what.**
 #
-# Two conditions hide in the rule, and real systems have broken both. First, $q$ must be the distribution that the token was *really* drawn from:
-# a drafter that draws in 16 bits and reports probabilities in 32 is already lossy. Second, **the drawn token must never decide whether it is
-# checked.** If it may, the words that are passed over are offered less often than $q$ says, and the arithmetic no longer adds up: let $p$ and $q$
-# both be one half "yes", one half "no", and let a drafted "no" never be checked. The target then draws in its place, and "no" comes out in a quarter
-# of the cases. A block may be
-# cut by what stands *before* a token (lesson 09 does), never by the token itself. Lesson 10 shows an honest-looking scheduler that breaks this.
+# Two conditions hide in the rule, and real systems have broken both. First, $q$ must be the distribution that the token was *really*
+# drawn from: a drafter that draws in 16 bits and reports probabilities in 32 is already lossy. Second, **the drawn token must never
+# decide whether it is checked.** If it may, the words that are passed over are offered less often than $q$ says, and the arithmetic no
+# longer adds up: let $p$ and $q$ both be one half "yes", one half "no". A drafted "yes" is checked, and kept. A drafted "no" is thrown
+# away unchecked, and the target draws a token in its place. So "no" comes out in a quarter of the cases. A block may be cut by what
+# stands *before* a token (lesson 09 does), never by the token itself. Lesson 10 shows an honest-looking scheduler that breaks this.
 #
 # ### Exercise 6 · Break it (open)
 # *15 minutes · medium · optional.*

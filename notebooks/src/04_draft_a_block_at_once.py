@@ -183,11 +183,10 @@ glue(nonsense=nonsense, pair=lab.decode([first[row], second[column]]).strip())
 claims({"at this place a third or more of what DFlash drafts is hardly ever written": nonsense > 1 / 3})
 
 # %% [markdown]
-# Of what DFlash draws here, ⟦nonsense:.0 %⟧ are pairs that the target hardly ever writes, "⟦pair⟧" above all. Each token has
-# its place in some phrasing; the pair has none. And it gets worse along the block: the second slot has to
-# cover what may follow any first word, the seventh what may follow any six. The measure of that is **conditional
-# acceptance**: of the drafts whose predecessors were all kept, the share that is kept, too. Beside DFlash stands the small LM,
-# which sees its own drafts (100 prompts per domain).
+# Of the pairs in the right-hand table, ⟦nonsense:.0 %⟧ are pairs that the target hardly ever writes, "⟦pair⟧" above all. Each token has
+# its place in some phrasing; the pair has none. And it can get worse along the block: the second slot has to cover what may follow any
+# first word, the seventh what may follow any six. The measure of that is **conditional acceptance**: of the drafts whose predecessors
+# were all kept, the share that is kept, too. Beside DFlash stands the small LM, which sees its own drafts (100 prompts per domain).
 
 # %%
 from dspark_course.measure import studies
@@ -204,11 +203,10 @@ fall = chat["dflash"][0] - min(chat["dflash"])
 claims({"on chat DFlash falls, and further than the small LM": fall > max(0.1, chat["small_lm"][0] - min(chat["small_lm"]))})
 
 # %% [markdown]
-# On chat, where there are many ways to go on, ⟦first_draft:.0 %⟧ of DFlash's first drafts are kept, and ⟦late_draft:.0 %⟧ at
-# its worst position. The small LM hardly falls: it reads each draft before it writes the next. DFlash's first slot has
-# nothing to collide with. So the first slot says how good the *network* is, and the fall says what *drawing apart*
-# costs at most.
-# Lesson 05 keeps the one and mends the other; here we build the network.
+# On chat, where there are many ways to go on, ⟦first_draft:.0 %⟧ of DFlash's first drafts are kept, and ⟦late_draft:.0 %⟧ at its worst
+# position. The small LM hardly falls: it reads each draft before it writes the next. DFlash's first slot has nothing to collide with. So
+# the first slot shows how good the *network* is, and the fall hints at what *drawing apart* costs (no exact measure: late positions are
+# reached mostly where text is easy). Lesson 05 keeps the one and mends the other; here we build the network.
 #
 # ## How one pass fills seven slots
 #
@@ -224,7 +222,7 @@ picture = figures.dflash_picture(lab.target.num_layers, dflash.taps, len(dflash.
 #    from shallow to deep, are laid side by side, and a matrix and a norm make one *context vector* of them. They are a
 #    by-product of work that is done anyway.
 # 2. **Keys and values** (blue arrows). In every layer of the draft the context vectors become keys and values. They
-#    send no queries: the context is read and never asked, so it is projected once and kept.
+#    send no queries: the context answers the block and asks nothing itself, so it is projected once and kept.
 # 3. **The block** (orange). The anchor and six *masks* go in below, a mask being a token that says "unknown". Each slot
 #    comes out above as a distribution, through the target's own LM head: the anchor's slot drafts the first token, each
 #    mask one more.
@@ -399,9 +397,9 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
         "of the domains, DFlash brings the fewest tokens per round on chat, and gains least": least == ["chat", "chat"]})
 
 # %% [markdown]
-# Drafting has become about ⟦cheaper:words⟧ times as cheap. Where there is one way to go on, as in a sum, nothing collides,
-# and nearly all of that is gain. On chat many phrasings compete: a round of DFlash brings the fewest tokens there, and gains
-# least. Lesson 05 mends just that.
+# Drafting has become about ⟦cheaper:words⟧ times as cheap. Where there is one way to go on, as in a sum, nothing collides, and nearly
+# all of that is gain. Every drafter gets its shortest rounds on chat, where many phrasings compete, so DFlash gains least there over
+# plain decoding: collisions waste what its later slots could add. Lesson 05 mends just that.
 #
 # > **How sure are we?** Acceptance is measured on 100 prompts per domain, its intervals are drawn; speed on twenty, on
 # > one CPU thread. The fall along a block has a second cause besides the collision: a late slot is further from what it knows.
@@ -414,7 +412,7 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
 # - DFlash reads the target's own hidden states: taps, one matrix, keys and values in every layer, projected once.
 # - Its block is `[anchor, mask, ..., mask]`, right after the context, every slot seeing all; the anchor's slot drafts the first
 #   token. One pass, seven drafts.
-# - One pass makes drafting cheap, whatever the block's length; acceptance falls along the block.
+# - One pass makes drafting cheap, whatever the block's length; where phrasings compete, acceptance falls along the block.
 #
 # Your file now has `Draft` and `block_pass`.
 #

@@ -59,8 +59,8 @@ rows = {"of": torch.tensor([4.0, -4.0]), "no": torch.tensor([-4.0, 4.0])}  # a r
 picture = figures.corrected_distribution(labels, base.softmax(-1), rows["of"], (base + rows["of"]).softmax(-1), "of")
 
 # %% [markdown]
-# Base plus bias gives corrected. After "no" the other row turns the same slot round. The block is coherent, and the
-# network has run once: what had to wait for the first word is an addition.
+# Add the bias to the base logits and take the softmax: that gives the corrected distribution. After "no" the other row turns the same
+# slot round. The block is coherent, and the network has run once: what had to wait for the first word is an addition.
 #
 # That is DSpark's **sequential head**. *The hidden states come from one pass; the logits can wait.* In the paper's
 # words (equation 5), with slots counted from 1 and the anchor as $x_0$:
@@ -240,9 +240,9 @@ claims({"the head removes at least half of the pairs that nobody would write": 2
         "with the head off most of what is drawn is not on the map": tables["DSpark, head off"].sum() < 0.5})
 
 # %% [markdown]
-# The backbone alone knows which tokens are likely in each slot, not which belong together: ⟦waste_off:.0 %⟧ of what it
-# draws on the map is waste. With the head it is ⟦waste_on:.1 %⟧. (This backbone learned with its head and leans on it:
-# with the head off, most of what it draws is not even on the map. The fair comparison is DFlash, below.)
+# With the head off, nothing in a slot depends on the word drawn before it: ⟦waste_off:.0 %⟧ of what it draws on the map is waste. With
+# the head it is ⟦waste_on:.1 %⟧. (This backbone learned with its head and leans on it: with the head off, most of what it draws is not
+# even on the map. The fair comparison is DFlash, below.)
 #
 # Choose a slot and the token drawn before it, and see what the backbone says, what the head adds, and what comes out.
 
@@ -286,10 +286,9 @@ glue(in_targets=table / 4e9, thinner=table / factors)
 # ⟦thinner:.0f⟧ times smaller, and the bias of a token costs $rV$ multiplications. The price is detail: every row is a
 # mix of the same $r$ patterns. The toy above needs one: the row of "no" is that of "of" with the sign turned.
 #
-# Nobody told the head about phrases. It learns its rows together with the backbone. Here are some of them, with the
-# words that each raises most above the mean of the vocabulary (of those words that occur in our answers).
-# A lead of 1 over another token multiplies the odds
-# between the two by $e$, a lead of 3 by twenty.
+# Nobody told the head about phrases. It learns its rows together with the backbone. For some common words we print the words that their
+# row raises most, among words that occur in our answers. Each number is the bias minus its mean over the vocabulary: if two words differ
+# by 1, the odds between them change by a factor $e$; by 3, twenty. Compare the rows: which of them raise much the same words?
 
 # %%
 answers = torch.cat([reading.ids[0, reading.start:] for reading in readings]).tolist()
@@ -308,10 +307,10 @@ for token in sorted(words, key=answers.count, reverse=True)[:5]:
 # ### Exercise 3 · Black and white, day and night (think)
 # *10 minutes · medium · core.*
 #
-# An answer goes on "black and white" or "day and night", each with probability one half; each word is one token. The
-# base logits are the slots' own shares, and the Markov head may have any row for "and". Which blocks does it draft,
-# with which probabilities? How often is slot 3 kept, and does the row matter? Which other head would do better, and
-# which phrase defeats that one?
+# An answer goes on "black and white" or "day and night", each with probability one half; each word is one token. The base distribution
+# of each slot is that slot's own share of each word, whatever the other slots hold, and the Markov head may have any row for "and".
+# Which blocks does it draft, with which probabilities? How often is slot 3 kept, and does the row matter? Which other head would do
+# better, and which phrase defeats that one?
 #
 # <details><summary>Hint</summary>
 #
@@ -452,10 +451,10 @@ claims({"on chat DSpark keeps more than DFlash from the second position on": all
         "at the first position DSpark is higher in every domain": all(found["dspark"][0].low > found["dflash"][0].high for found in by_position.values())})
 
 # %% [markdown]
-# On chat DFlash's line falls, as in lesson 04. DSpark's stays above it from the second position on, where each draft
-# knows its predecessor. At the first the head has nothing to repair: both drafters know the anchor, and the two points
-# compare the backbones. There DSpark is higher, too, in all three panels: it was also trained with other losses (lesson 07).
-# On math, where DFlash's line hardly falls, part of its lead is there from the start. In tokens per round:
+# On chat DFlash's line falls, as in lesson 04. DSpark's is higher at every position, in all three panels. At the first, both drafters
+# know the anchor, so there is no collision to repair; a lead there points to training (DSpark also had other losses, lesson 07). From
+# the second on, each draft knows its predecessor. On math, where DFlash's line hardly falls, part of DSpark's lead is there from the
+# start. In tokens per round:
 
 # %%
 from dspark_course.common import paper

@@ -8,9 +8,8 @@
 # %% [markdown] tags=["header"] minutes=60 difficulty="medium"
 # # 06 · Autoregressive rivals
 #
-# DSpark's network runs once for seven tokens. Its rivals run once for each, so they have to be small: one layer, fed
-# with the target's hidden states. This lesson builds the strongest of them, Eagle3, and finds out what each further
-# token costs it.
+# DSpark's network runs once for seven tokens. Its autoregressive rivals run once for each, so they have to be small: one layer, fed with
+# the target's hidden states. This lesson builds the strongest of them, Eagle3, and finds out what each further token costs it.
 #
 # **After this lesson you can**
 # - write Eagle3's chain: what each pass reads, and what its cache may keep after the round
@@ -202,8 +201,9 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 #
 # ## After the round
 #
-# Each pass has left its keys and values in the cache, computed from the drafter's own output. The target's verification brings the real
-# features of the anchor and of every accepted draft.
+# Each pass has left its keys and values in the cache. Only the first entry comes from a feature of the target's; all later ones come
+# from the drafter's own output. For simplicity we drop them all and enter the right pairs anew. The target's verification brings the
+# real features of the anchor and of every accepted draft.
 #
 # ### Exercise 3 · What stays, what enters (code)
 # *10 minutes · medium · core.*
@@ -308,9 +308,9 @@ for name, k in {"plain decoding": 0, "MTP-1": 1, "MTP-3": 3, "MTP-5": 5}.items()
 crowded.beside(max(per_token_sent, key=per_token_sent.get), label="computed")
 
 # %% [markdown]
-# On a full machine every drafter loses, and the one that drafts least loses least. So DeepSeek kept MTP-1 in production
-# for a long time (section 5.4 of the DSpark paper). DSpark's answer is to cut its blocks as the machine fills: lessons
-# 09 to 11.
+# On a full machine every drafter loses, and the one that drafts least loses least; on an emptier one a draft still pays. MTP-1 is the
+# cautious compromise. So DeepSeek kept MTP-1 in production for a long time (section 5.4 of the DSpark paper). DSpark's answer is to cut
+# its blocks as the machine fills: lessons 09 to 11.
 #
 # ## What the drafts are worth
 #
@@ -337,11 +337,11 @@ first, last = ({name: here["chat"][name][at].value for name in stored} for at in
 claims({"on chat DFlash falls furthest": max(stored, key=lambda name: first[name] - last[name]) == "dflash"})
 
 # %% [markdown]
-# Read a curve from both ends. Its *height at the first position* tells how good the network is before anything was
-# drafted: a block drafter can afford more layers, and may begin higher. Its *fall* tells what the drafter cannot see.
-# DFlash sees none of its drafts, DSpark one, Eagle3 all of them: its curve hardly falls, and in places it rises, since the
-# rounds that come far have, mostly, easy text. So DSpark wins where it begins
-# high enough to stay ahead, as in the paper's three panels and on math here; on code and chat here the two run close together.
+# Read a curve from both ends. Its *height at the first position* tells how good the network is before anything was drafted: a block
+# drafter can afford more layers, and may begin higher. Its *fall* tells what the drafter cannot see. DFlash sees none of its drafts,
+# DSpark one, Eagle3 all of them: its curve hardly falls, and in places it rises, since the rounds that come far have, mostly, easy text.
+# So DSpark wins where it begins high enough to stay ahead, as in the paper's three panels and on math here. On code and chat here the
+# two begin at about the same height, and its lead in $\tau$ is smaller.
 #
 # In tokens per round, over the three domains, DSpark stands at ⟦paper_gain:+.0 %⟧ against Eagle3 in the paper, at
 # ⟦canon.gain_over_eagle3:+.0 %⟧ here.
@@ -375,11 +375,10 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: first[name
 # ### Exercise 5 · Train as you draft (code)
 # *15 minutes · hard · core.*
 #
-# Write the loss of one chain. `tokens` are the text's, the anchor first: pass $k$ reads the $k$-th, whatever the
-# drafter would have chosen: a later draft counts only if those before it were accepted, so that they are the text.
-# `features` are the target's, one beside each token. Which of them does a chain read?
-# `loss_of(output, k)` gives the loss of pass $k = 1, 2, \dots$. Return the weighted mean of the losses; pass $k$ weighs
-# `decay ** (k - 1)`.
+# Write the loss of one chain. `tokens` are the text's, the anchor first. Run one pass for each of them: pass $k$ reads the $k$-th,
+# whatever the drafter would have chosen: a later draft counts only if those before it were accepted, so that they are the text.
+# `features` are the target's, one beside each token. Which of them does a chain read? `loss_of(output, k)` gives the loss of pass $k$,
+# from 1 on. Return the weighted mean of the losses; pass $k$ weighs `decay ** (k - 1)`.
 #
 # <details><summary>Hint</summary>
 #
@@ -452,8 +451,9 @@ claims({"by the grey lines teacher forcing ends higher": forced[0][-1] > unrolle
 #
 # ## Cost and worth together
 #
-# Lesson 01's $L = (T_\text{draft} + T_\text{verify}) / \tau$ once more, by draft length, with the acceptances above.
-# Choose the domain, and what a verification costs: on a large model or a busy server it dwarfs the draft.
+# Lesson 01's $L = (T_\text{draft} + T_\text{verify}) / \tau$ once more, by draft length, with the acceptances above. Choose the domain,
+# and what a verification costs: on a large model it dwarfs the draft. (The panel charges the same at every draft length, so it does not
+# describe the full machine above.)
 
 # %%
 import numpy as np

@@ -173,8 +173,7 @@ claims({"in float32 every module is far below the tolerance": max(
 
 # %% [markdown]
 # Each mark is one of five small models. The dashed line applies to float32 (blue) only: all blue dots lie far below it. float16 and
-# bfloat16 keep fewer digits. A real mistake is thousands of times larger than float32's errors. (`python -m dspark_lite parity`
-# compares more.)
+# bfloat16 keep fewer digits. A real mistake is far larger than float32's errors. (`python -m dspark_lite parity` compares more.)
 #
 # ## The first block
 #
@@ -232,9 +231,10 @@ picture = figures.blocks(rows, *words(ids[0, -1:].tolist()))
 # order than eight passes, and the last digit differs. Where the two best tokens are nearly equally likely, that digit decides, and the
 # texts part. Both are the target's own as far as its numbers can tell.
 #
-# So judge the **first** difference. If rounding could have made the target choose either token, it is a *tie*. If not, something is
-# wrong. bfloat16 keeps two to three digits: logits near 20 lie 0.125 apart, and a pass rounds many times. We excuse eight such steps.
-# That is generous, so *tie* means that rounding can explain the difference, not that it surely does.
+# So judge the **first** difference: after it the two texts have different prefixes, and later differences prove nothing. If rounding
+# could have made the target choose either token, it is a *tie*. If not, something is wrong. bfloat16 keeps two to three digits: logits
+# near 20 lie 0.125 apart, and a pass rounds many times. We excuse eight such steps. That is generous, so *tie* means that rounding can
+# explain the difference, not that it surely does.
 #
 # ### Exercise 2 · Is it a tie? (code)
 # *8 minutes · medium · core.*
@@ -298,11 +298,12 @@ claims({"in float32 none differs, in bfloat16 some do": differ["float32"] == 0 <
 #
 # ## Wrong, and nobody says so
 #
-# We make three mistakes of kinds met in public code. None raises an error. (1) *Taps one layer early*: the draft gets the hidden
-# states of the layer before each one that it was trained on. (2) *Other layout*: each slot was trained to predict the next place; we
-# use its prediction for its own place, so every draft is one place off. (3) *Block left in the cache*: the draft does not remove its
-# own guesses after a round, so the next round reads them as context. Two rounds beside the reference give three columns: the
-# *features* that the draft reads, its first block, its second.
+# We make three mistakes of kinds met in public code. None raises an error. (1) *Taps one layer early*: the draft gets the hidden states
+# of the layer before each one that it was trained on. (2) *Other layout*: each slot was trained to predict the next place; we use its
+# prediction for its own place, so every draft is one place off. (3) *Block left in the cache*: the draft does not remove its own guesses
+# after a round, so the next round reads them as context. Two rounds of a small random model beside its reference give three columns (see
+# which column is first, not how large the error is: in a trained model a wrong tap does less harm): the *features* that the draft reads,
+# its first block, its second.
 
 # %%
 shows = predict("In which column does each of the three mistakes show first: features, first block, second block?", ...)
@@ -449,10 +450,10 @@ print("the first that differs:", part)
 #
 # <details><summary>What it was</summary>
 #
-# Keys go through a norm, which has a weight in each layer. vLLM norms the context's keys of all layers in one call, with all weights,
-# a row each. The kernel behind that call on a CPU reads one row: **the first layer's weight norms the keys of every layer.** The GPU
-# kernels of the opening did so, too. Our tiny draft hardly notices: its layers' norms differ by no more than ⟦norms:.0f⟧ % on average
-# (below).
+# Keys go through a norm, which has a weight in each layer. vLLM norms the context's keys of all layers in one call, with all weights, a
+# row each. The kernel behind that call on a CPU reads one row: **the first layer's weight norms the keys of every layer.** The GPU
+# kernels of the opening did so, too. In accepted drafts our tiny draft hardly notices, though its logits move: its layers' norms differ
+# by no more than ⟦norms:.0f⟧ % on average (below).
 #
 # </details>
 #
@@ -478,8 +479,9 @@ claims({"with the mistake ours accepts what the server counted": counted == {nam
 # ### Exercise 4 · Name the cause (think)
 # *10 minutes · medium · core.*
 #
-# Four reports from public issue trackers, each with another cause: `"wrong tap"`, `"cache out of step"` (round by round the draft's
-# cache moves away from what was committed), `"other layout"` or `"beyond the block"` (asked for more drafts than it was trained for).
+# Four reports from public issue trackers, about other drafts than ours (their blocks may be shorter), each with another cause. Place the
+# clear ones first; the last follows by elimination: `"wrong tap"`, `"cache out of step"` (round by round the draft's cache moves away
+# from what was committed), `"other layout"` or `"beyond the block"` (asked for more drafts than it was trained for).
 #
 # - A: With every round that refuses a draft the next drafts get worse, until drafting costs more than it gains.
 # - B: Of seven drafts per round, 4 % are accepted, and at position 1 only 18 %. Of five drafts per round, 35 % are.

@@ -99,8 +99,9 @@ def lag_needed(draft, verify, host, ahead):
 done = exercises.check_lag(lag_needed)
 
 # %% [markdown]
-# An engine that queues a step while the one before begins has `ahead` = one whole step. Then any search no longer than a
-# verification pass gives 2: reading early does not bring the lag below two. **That is the paper's lag of two.**
+# If a size may be told just in time (`ahead` = 0), reading early helps: the lag is one when draft and search fit into a step. But an
+# engine that queues each step as the one before begins has `ahead` = one whole step. Then any search no longer than a verification pass
+# gives 2, however early you read. **That is the paper's lag of two.**
 #
 # ### Exercise 2 · The loop (code)
 # *20 minutes · medium · core. If you do only one, do this.*
@@ -304,8 +305,9 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
 #
 # ## What is a wrong head worth?
 #
-# The paper gives this reason for STS: over-confidence makes the scheduler waste verification. How much? In lesson 11's model of the engine
-# we bend the head's logits, by a factor or by a constant (in nats).
+# The paper gives this reason for STS: over-confidence makes the scheduler waste verification. How much? In lesson 11's model of the
+# engine we bend the head's logits, by a factor or by a constant (in nats). A factor pushes confidences away from one half, or towards
+# it; a constant moves all of them the same way.
 
 # %%
 guess = predict("Algorithm 1 on a full server. Which costs more: a head that is 4 times as sure (logits times 4), or one that is too doubtful "
@@ -357,10 +359,10 @@ claims({"the ratio at a promise explodes": more.max() > 1.5 * faster.max(),
         "at equal throughput ours ends below 1": faster[-1] < 1})
 
 # %% [markdown]
-# The paper's +51 and +661 % lie on **one curve** (dashed, V4-Flash), its +52 and +406 % on another (dotted, V4-Pro). Both gains of a model
-# are read off the same pair of frontiers; only the promise differs. Near its reach MTP-1 serves hardly anyone, so dividing by its
-# throughput gives a huge number. At equal throughput (right) the factor does not explode; ours falls below 1 on the fullest server. Quote
-# that one.
+# The paper's +51 and +661 % lie on **one curve** (dashed, V4-Flash), its +52 and +406 % on another (dotted, V4-Pro). Both gains of a
+# model are read off the same pair of frontiers; only the promise differs. The faster the promise, the fewer users MTP-1 can serve, and
+# the smaller the number that we divide by: the ratio climbs long before the reach, and explodes near it. At equal throughput (right) the
+# factor does not explode; ours falls below 1 on the fullest server. Quote that one.
 #
 # ### Exercise 3 · How many machines? (code)
 # *10 minutes · easy · core.*
@@ -439,11 +441,11 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 #
 # <details><summary>Answer</summary>
 #
-# (a) Leave it: the answer is one token, and the prompt's pass gives it. (b) Speculate, whole blocks; measure $\tau$. (c) Leave it, if the
-# pass is at its arithmetic limit: measure the time of a pass with one token more per request. Where memory, not arithmetic, fills first, it
-# may still pay. (d) Speculate with a scheduler: by night it verifies whole blocks, by day it cuts them; if by day it verifies hardly anything,
-# gate. (e) Measure $\tau$ by domain against the base model's; nothing warns of it. Then fine-tune the draft on the
-# new target's answers.
+# (a) Leave it: the answer is one token, and the prompt's pass gives it; measure the length of an answer. (b) Speculate, whole blocks;
+# measure $\tau$. (c) Leave it, if the pass is at its arithmetic limit: measure the time of a pass with one token more per request. Where
+# memory, not arithmetic, fills first, it may still pay. (d) Speculate with a scheduler: by night it verifies whole blocks, by day it
+# cuts them; if by day it verifies hardly anything, gate. (e) Measure $\tau$ by domain against the base model's; nothing warns of it.
+# Then fine-tune the draft on the new target's answers.
 #
 # </details>
 #

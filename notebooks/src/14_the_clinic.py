@@ -14,7 +14,8 @@
 # - say how many draws a test of losslessness needs, before you run it
 # - have your own `my_dspark.py` judged
 #
-# **What you need**: lessons 02 (the rule), 03 (caches), 05 (the sequential head), 09 (confidence) and 10 (the cost table).
+# **What you need**: lessons 02 (the rule), 03 (caches), 05 (the sequential head), 08 (silent mistakes), 09 (confidence) and 10 (the cost
+# table).
 #
 # **Sources**: mistakes that people met and [reported](references.md#reports), and one that we found in [an engine](references.md#vllm-norm);
 # drafter and scheduler are those of the [DSpark paper](references.md#dspark). [Notation](notation.md) · [glossary](glossary.md)
@@ -42,8 +43,8 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 # %% [markdown]
 # ## Nobody complains
 #
-# A broken program crashes, or its answers are wrong. A broken *drafter* does neither. The target corrects every bad draft, so only the
-# speed is lost for which you installed it. Nobody complains, because nobody knows how fast it should be.
+# A broken program crashes, or its answers are wrong. A broken *drafter* almost always does neither. The target corrects every bad draft,
+# so only the speed is lost for which you installed it. Nobody complains, because nobody knows how fast it should be.
 #
 # So this lesson is a hospital. Each patient is this lab's DSpark with **one** mistake of a line or two, of the kinds that people
 # have shipped. We learn to take a chart and to tell neighbours apart; then you make your round of fourteen beds. In lesson 08 we had a
@@ -212,7 +213,7 @@ panel = widgets.explore(bedside, bed=widgets.menu("bed", list(beds)))
 #
 # Some charts are much alike. Then change **one thing that must matter, or must not**, and look. Such a test needs no reference.
 #
-# - **anchor**: another newest token. The block must change.
+# - **anchor**: another newest token at the block's input. The block's hidden states, before the sequential head, must change.
 # - **newest features**: blank the last token's hidden states. The block must change.
 # - **head**: keep the hidden states, and put another token before the first slot. Its logits must change.
 # - **place**: hold greedy drafts against the target's own text, at their place and one further on. More must fit at their own.
@@ -318,10 +319,11 @@ def excess(p, wrong, draws):
 done = exercises.check_excess(excess)
 
 # %% [markdown]
-# Our suspicion: draws in 16 bits. The draft claims $q$, and rounding makes it draw from $q'$. Lesson 02's rule then gives $p'$: drafts from
-# $q'$ are kept with $\min(1, p/q)$, and what is missing comes from the residual. So we can choose **where** to test: at the place in the
-# target's answers where the suspicion predicts most. `ncx2` turns your excess into the chance of an alarm. (Tokens with few expected draws
-# are counted together; once the telling one stands alone, the chance leaps.)
+# Our suspicion: draws in 16 bits. The draft claims $q$, and rounding makes it draw from $q'$. Lesson 02's rule then gives $p'$: drafts
+# from $q'$ are kept with $\min(1, p/q)$, and what is missing comes from the residual. So we can choose **where** to test: at the place
+# in the target's answers where the suspicion predicts most. `ncx2` turns your excess into the chance of an alarm. (Tokens with few
+# expected draws share one cell, which hides a mistake in any one of them. With enough draws the token that the mistake changes most gets
+# a cell of its own, and the chance leaps.)
 
 # %%
 from scipy.stats import chi2, ncx2
@@ -397,8 +399,9 @@ claims({"the healthy drafter passes": chance["healthy"] > 0.001,
 # </details>
 # <details><summary>Hint for beds in which all drafts are bad</summary>
 #
-# Which of the five tests fails? If none does: points 4 and 6. What neither explains must be computed wrongly. Do two beds fail
-# the same test? Ask which cause would spoil later drafts as well; the other bed looks almost healthy, and only the test betrays it.
+# Which of the five tests fails? If none does: points 4 and 6. What neither explains must be computed wrongly. Do two beds fail the
+# anchor test? Ask which cause would spoil all later drafts as well; the other bed keeps most of its speed, and the test is the proof. Do
+# two beds fail the memory test? Ask whether the chart shows anything left behind.
 #
 # </details>
 
