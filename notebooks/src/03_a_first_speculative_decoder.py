@@ -656,5 +656,3 @@ claims({"the formula's tokens per round are right to a fifth": off < 1 / 5,
 # `look_up` copies what followed the *latest* earlier place. Try the earliest, or fewer tokens after a short match:
 # `mine = PromptLookup(target.vocab_size)`, then `mine.continuation = my_look_up`, called with `(text, length)`. Measure it
 # with `rollout(lab, mine, prompt, index, temperature=1.0)` on ten prompts, beside `lookup`.
-#
-# ---

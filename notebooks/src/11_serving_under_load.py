@@ -635,5 +635,3 @@ panel = widgets.explore(
 # `step.answers` knows when it `arrived`, had its `first_token` and `ended`.
 #
 # </details>
-#
-# ---
