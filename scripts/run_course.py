@@ -24,7 +24,7 @@ from dspark_lite.common.files import write_json, write_text
 
 BUILD = ROOT / "build"
 AT_ONCE = min(2, os.cpu_count() or 1)  # lessons, of one thread each
-BENCH_PROMPTS = 4  # prompts a domain: enough for the closing table, about a minute on two cores
+BENCH_PROMPTS = 4  # prompts a domain: enough for the closing table, some minutes; one where only some lessons are run
 
 
 def save_figures(notebook, lesson):
@@ -77,10 +77,10 @@ def measurement(seconds):
     }
 
 
-def bench():
+def bench(prompts):
     """Measure every drafter with `python -m dspark_lite bench`; returns its rows."""
     path = BUILD / "bench.json"
-    command = [sys.executable, "-m", "dspark_lite", "bench", "--json", str(path), "--prompts", str(BENCH_PROMPTS)]
+    command = [sys.executable, "-m", "dspark_lite", "bench", "--json", str(path), "--prompts", str(prompts)]
     finished = subprocess.run(command, cwd=ROOT, env={**os.environ, **KERNEL_SETTINGS}, stdout=subprocess.DEVNULL)
     if finished.returncode:
         raise LessonError(f"`python -m dspark_lite bench` ended with exit code {finished.returncode}.")
@@ -107,10 +107,10 @@ def closing_table(rows):
     return "\n".join(lines)
 
 
-def closing(rows, lessons, seconds):
+def closing(rows, prompts, lessons, seconds):
     """Return what the reader sees last: the table, how long the lessons took, where things are, how to open them."""
     return f"""
-Accepted length and speed against plain decoding, batch 1, decode only, {BENCH_PROMPTS} prompts a domain:
+Accepted length and speed against plain decoding, batch 1, decode only, prompts a domain: {prompts}
 
 {closing_table(rows)}
 
@@ -142,7 +142,8 @@ def main(arguments=None):
     write_json(BUILD / "lessons.json", measurement(seconds))
     if not failures:
         try:
-            print(closing(bench(), len(seconds), spent))
+            prompts = 1 if options.only else BENCH_PROMPTS
+            print(closing(bench(prompts), prompts, len(seconds), spent))
         except LessonError as error:
             failures.append(str(error))
     for sentence in failures:
