@@ -17,7 +17,7 @@ from dspark_lite.common.files import ROOT, WORK, write_json
 from dspark_course.making.recipes import load_recipe, parse_recipe
 from dspark_course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_course.measure.lab import setup
-from dspark_course.measure.production import (HEAD_KINDS, RETOLD_PAIRS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, retold_row, tree_row,
+from dspark_course.measure.production import (HEAD_KINDS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, retold_lab, retold_row, tree_row,
                                               v4_row)
 from dspark_course.replication.drift import throughput_by_head
 
@@ -54,8 +54,9 @@ def wrong_heads(lab, prompts, journal):
 def retold_rows(lab, prompts, journal):
     """A row each: target and draft as they are, the target fine-tuned alone, and the draft fine-tuned on that one's answers."""
     folder = FOLDER / "retold"
-    target, draft = folder / "target", folder / "draft"
-    return [kept(journal, (name,), partial(retold_row, lab, name, target, draft, folder, prompts)) for name in RETOLD_PAIRS]
+    moved = retold_lab(lab, folder, prompts)
+    rows = {"as they are": (lab, None), "target retold": (moved, None), "draft refitted": (moved, folder)}
+    return [kept(journal, (name,), partial(retold_row, place, name, prompts, trained_in)) for name, (place, trained_in) in rows.items()]
 
 
 PARTS = {"wrong_heads": wrong_heads, "retold": retold_rows, "trees": tree_rows,

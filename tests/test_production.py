@@ -1,15 +1,19 @@
 """V4's draft in miniature and DFlash 2's selector: each part proved, and both behind the protocol, lossless by enumeration."""
 
+import production as script
 import pytest
 import torch
 
 from dspark_course.making.selector import CANDIDATES, Selector
 from dspark_course.making.v4_drafter import Experts, HyperConnection, V4Config, V4Draft, WindowCache, drafter_sizes, sinkhorn, window_mask
 from dspark_course.measure import production
+from dspark_course.measure.journal import Journal
+from dspark_course.measure.lab import setup
 from dspark_lite.decoding import generate
 from dspark_lite.drafters.backbone import ContextCache
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.training.anchors import dense_mask
 
 SHAPE = dict(vocab_size=11, hidden_size=16, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=8, num_hidden_layers=2,
@@ -158,3 +162,19 @@ def test_a_selector_draws_from_its_candidates_and_is_the_gated_head_where_all_ar
     tokens, logits, probs = made.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))
     best = made.lm_head(hidden).topk(4, -1).indices
     assert ((probs > 0).sum(-1) == 4).all() and (best == tokens[..., None]).any(-1).all() and torch.isinf(logits).sum(-1).eq(7).all()
+
+
+def test_a_retold_target_is_trained_once_and_its_draft_only_for_the_last_row(tmp_path, monkeypatch):
+    """The part of `make production`, with checkpoints of the lab in place of trained ones."""
+    trained = []
+
+    def train(name, *, out, build, changes=None):
+        trained.append((name, changes))
+        return EMBEDDED / {"production-retold": "tiny-target", "production-refitted": "tiny-mtp"}[name]
+
+    monkeypatch.setattr(production, "train", train)
+    monkeypatch.setattr(script, "FOLDER", tmp_path)
+    rows = script.retold_rows(setup("tiny", prompts=1), prompts=1, journal=Journal(tmp_path / "j.jsonl", {}))
+    assert trained == [("production-retold", None), ("production-refitted", {"target": str(tmp_path / "retold" / "target")})]
+    assert [row["name"] for row in rows] == ["as they are", "target retold", "draft refitted"]
+    assert rows[0]["tallies"] == rows[1]["tallies"] and rows[2]["tallies"] != rows[1]["tallies"]

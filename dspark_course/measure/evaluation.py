@@ -51,6 +51,11 @@ def tally(generations: list[Generation]) -> np.ndarray:
     return np.array(counts, dtype=float).reshape(-1, 2)
 
 
+def committed_and_seconds(generations: list[Generation]) -> np.ndarray:
+    """Tokens committed in rounds and the seconds of these rounds, by answer: [N, 2]."""
+    return np.array([[sum(r.committed for r in g.rounds), g.decode_seconds] for g in generations])
+
+
 def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
     """How many rounds of each generation kept the draft at a position, and how many reached it, [N, gamma, 2].
 
@@ -220,7 +225,7 @@ def _row(label: str, name: str, found: list, gamma: int) -> dict:
 
 def tokens_per_second(generations: list[Generation]) -> float:
     """Tokens committed in rounds over the seconds of all rounds; the prompt's pass is not decoding."""
-    return sum(r.committed for g in generations for r in g.rounds) / sum(g.decode_seconds for g in generations)
+    return float(share_of_rows(committed_and_seconds(generations)))
 
 
 def round_milliseconds(generations: list[Generation]) -> dict[str, float]:

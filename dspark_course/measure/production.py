@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from dspark_course.common.estimates import Estimate, bootstrap
-from dspark_course.common.names import PROFILES
 from dspark_lite.common.timing import clock
 from dspark_course.beyond.trees import generate_with_tree
 from dspark_lite.drafters import DSpark
@@ -94,20 +93,19 @@ def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
     return {"name": "tree", "nodes": nodes, "temperature": temperature, "tallies": found}
 
 
-RETOLD_PAIRS = ("as they are", "target retold", "draft refitted")
+def retold_lab(lab: Lab, folder: Path, prompts: int) -> Lab:
+    """The lab with its target fine-tuned, in `folder`, to tell the same in other words."""
+    target = train("production-retold", out=folder / "target", build=folder)
+    return setup(lab.profile, seed=lab.seed, prompts=prompts, target=str(target))
 
 
-def retold_row(lab: Lab, name: str, target: Path, draft: Path, folder: Path, prompts: int) -> dict:
-    """One of RETOLD_PAIRS: how long the lab's DSpark is accepted by its target, by that target fine-tuned to tell the same in other
-    words, and there after a fine-tuning of its own. Both are trained to `target` and `draft` by the first row that needs them."""
-    seconds, drafter = 0.0, PROFILES[lab.profile]["dspark"]
-    if name != "as they are":
-        train("production-retold", out=target, build=folder)
-        lab = setup(lab.profile, seed=lab.seed, prompts=prompts, target=str(target))
-    if name == "draft refitted":
-        began = time.monotonic()
-        drafter = str(train("production-refitted", changes={"target": str(target)}, out=draft, build=folder))
-        seconds = time.monotonic() - began
+def retold_row(lab: Lab, name: str, prompts: int, folder: Path | None = None) -> dict:
+    """How long the DSpark of the untouched target is accepted by a lab's; with the `folder` of a retold one, after a fine-tuning, there,
+    on that one's answers."""
+    began, drafter = time.monotonic(), "dspark"
+    if folder:
+        drafter = str(train("production-refitted", changes={"target": str(folder / "target")}, out=folder / "draft", build=folder))
+    seconds = time.monotonic() - began
     return {"name": name, "train_seconds": round(seconds, 1), "tallies": lengths_of(lab, lab.drafter(drafter), prompts, 1.0)}
 
 

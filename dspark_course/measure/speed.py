@@ -5,10 +5,10 @@ import sys
 import numpy as np
 from tqdm import tqdm
 
-from dspark_lite.decoding import Generation
 from dspark_lite.decoding.sampling import check_temperature
 from ..common.estimates import Estimate, paired
-from .evaluation import mean_accepted_length, rollout, rollouts, round_milliseconds, share_of_rows, tally, tokens_per_second
+from .evaluation import (committed_and_seconds, mean_accepted_length, rollout, rollouts, round_milliseconds, share_of_rows, tally,
+                         tokens_per_second)
 from .journal import header
 from .lab import Lab
 
@@ -21,7 +21,7 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
     """
     check_temperature(temperature)
     held = {"plain": None, **{name: lab.drafter(name) for name in drafters}}
-    rows, seconds = [], {name: [] for name in held}
+    rows, paces = [], {name: [] for name in held}
     with tqdm(total=len(held) * len(lab.prompts) * prompts, desc="bench", unit="prompt", file=sys.stderr) as bar:
         for domain, texts in lab.prompts.items():
             runs = {name: [] for name in held}
@@ -32,7 +32,7 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
                     runs[name].append(rollout(lab, drafter, text, index, temperature=temperature))
                     bar.update(1)
             for name, found in runs.items():
-                seconds[name].append(committed_and_seconds(found))
+                paces[name].append(committed_and_seconds(found))
             speeds = {name: tokens_per_second(found) for name, found in runs.items()}
             rows += [{"drafter": name, "domain": domain, "tokens_per_second": speeds[name],
                       "speedup": speeds[name] / speeds["plain"],
@@ -40,13 +40,8 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
                      for name, found in runs.items()]
     macro = {name: float(np.mean([row["speedup"] for row in rows if row["drafter"] == name])) for name in held}
     fastest = max(macro, key=macro.get)
-    leads = {name: vars(speed_lead(seconds[fastest], found)) for name, found in seconds.items() if name != fastest}
+    leads = {name: vars(speed_lead(paces[fastest], found)) for name, found in paces.items() if name != fastest}
     return {**header(lab), "temperature": temperature, "prompts": prompts, "rows": rows, "macro_speedup": macro, "leads": leads}
-
-
-def committed_and_seconds(generations: list[Generation]) -> np.ndarray:
-    """Tokens committed in rounds and the seconds of these rounds, by answer: [N, 2]."""
-    return np.array([[sum(r.committed for r in g.rounds), g.decode_seconds] for g in generations])
 
 
 def speed_lead(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from dspark_course.common.names import DOMAINS
 from .chat_text import article, chat, quiz
 from .code_text import code, snippet
 from .example import Example, is_held_out
@@ -19,8 +18,8 @@ def _retold(make: Callable[[random.Random], Example], rng: random.Random) -> Exa
 
 
 OF_DOMAINS = {"math": math, "code": code, "chat": chat}
-RETOLD = {f"{domain}_retold": partial(_retold, make) for domain, make in OF_DOMAINS.items()}
-MAKERS = {**OF_DOMAINS, **RETOLD, "article": article, "drill": drill, "quiz": quiz, "workings": workings, "snippet": snippet}
+PROMPTED = OF_DOMAINS | {f"{domain}_retold": partial(_retold, make) for domain, make in OF_DOMAINS.items()}  # those with prompts to hold out
+MAKERS = {**PROMPTED, "article": article, "drill": drill, "quiz": quiz, "workings": workings, "snippet": snippet}
 
 
 def examples(domain: str, count: int, seed: int, *, held_out: bool = False, distinct: bool = False) -> list[Example]:
@@ -32,7 +31,7 @@ def examples(domain: str, count: int, seed: int, *, held_out: bool = False, dist
     drawn, seen = [], set()
     while len(drawn) < count:
         example = MAKERS[domain](rng)
-        if domain in (*DOMAINS, *RETOLD) and is_held_out(example.prompt) != held_out or (distinct and example.prompt in seen):
+        if domain in PROMPTED and is_held_out(example.prompt) != held_out or (distinct and example.prompt in seen):
             continue
         seen.add(example.prompt)
         drawn.append(example)

@@ -39,11 +39,11 @@ class Voice:
     """Who speaks: keys whose tastes add up."""
 
     def __init__(self, *keys: str):
-        self.keys = keys
+        self.keys = tuple(FASHION.get() + key for key in keys)
 
     def choose(self, choice: Choice, rng: random.Random) -> tuple:
         """The parsed alternative that this voice takes."""
-        weights = _weights(choice.source, len(choice.alternatives), tuple(FASHION.get() + key for key in self.keys))
+        weights = _weights(choice.source, len(choice.alternatives), self.keys)
         return choice.alternatives[bisect.bisect(weights, rng.random() * weights[-1])]
 
 
