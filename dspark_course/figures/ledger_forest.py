@@ -21,12 +21,6 @@ VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗
             ledger.UNTESTABLE: ("– not testable", GREY), ledger.MISSING: ("– not measured", GREY)}
 UNDECIDED = ("? we cannot tell", GREY)  # of a claim that does not replicate though no margin is the other way round
 KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, 95 % holds zero"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))
-SAID = {  # a claim's words, where the ledger's do not stand alone or hide that a mean decides
-    "and on larger targets": "DSpark accepts longer than Eagle3 and DFlash on larger targets, too",
-    "the RNN head accepts a little longer than the Markov head, mostly in long drafts (a little: less than the Markov head gains over DFlash)":
-        "in the mean the RNN head accepts a little longer than the Markov head, mostly in long drafts (a little: less than the Markov head "
-        "gains over DFlash)"}
-SHORT = {"less than the Markov head's": "below Markov's gain"}  # labels of margins that would run into the claims
 WIDE = 43  # letters of a claim in a line
 LINE_INCHES = 0.165
 GAP_LINES = 4  # between two panels, for ticks and a title
@@ -72,8 +66,8 @@ def lines(entry: ledger.Entry) -> float:
 
 
 def said(entry: ledger.Entry) -> str:
-    """What a claim says, in SAID's words where it has some; a dagger where the inequality is the course's own."""
-    return SAID.get(entry.claim.says, entry.claim.says) + ("\u00a0†" if entry.claim.stated_by == COURSE else "")
+    """What a claim says; a dagger where the inequality is the course's own."""
+    return entry.claim.says + ("\u00a0†" if entry.claim.stated_by == COURSE else "")
 
 
 def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
@@ -83,7 +77,7 @@ def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
         return [Row(top, "distance from paper", Estimate(largest, largest, largest), 0.0, exact=True)]
     labels = entry.margins or entry.paper
     theirs = entry.paper_margins if entry.margins else entry.paper
-    return [Row(top + number, SHORT.get(label, label.strip(":")), entry.margins.get(label), theirs.get(label))
+    return [Row(top + number, label.strip(":"), entry.margins.get(label), theirs.get(label))
             for number, label in enumerate(labels)]
 
 

@@ -12,13 +12,6 @@ from .style import (
     BLACK, BLUE, GREEN, GREY, ORANGE, POLICY_STYLES, PURPLE, RED, draw_estimates, figure, measured_on, policy_style)
 
 THETA = "expected throughput θ\n(tokens/s)"
-POLICY_NAMES = {"retrospective": "taking the top", "lagged": "lagged budget", "threshold": "threshold of 0.5"}  # as the lesson's text calls them
-
-
-def look(policy: str) -> dict:
-    """Keyword arguments of `plot` for a policy: the name that the lesson gives it, colour, marker."""
-    style = policy_style(policy)
-    return {**style, "label": POLICY_NAMES.get(policy, style["label"])}
 
 
 def best_lengths(curves: dict[str, np.ndarray]):
@@ -125,10 +118,10 @@ def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict
     left.legend(fontsize=8, loc="lower left")
     for x, (name, (share, low, high)) in enumerate(drawn.items()):
         right.hlines(exact[name], x - 0.3, x + 0.3, color=BLACK, label="exact" if x == 0 else None)
-        style = {**look(name), "label": "_", "linestyle": ""}
+        style = {**policy_style(name), "label": "_", "linestyle": ""}
         draw_estimates(right, [x], [Estimate(share, low, high)], style)
     right.axhline(exact["all"], color=GREY, linestyle=":", label="the target's")
-    right.set(xticks=range(len(drawn)), xticklabels=[look(name)["label"] for name in drawn],
+    right.set(xticks=range(len(drawn)), xticklabels=[policy_style(name)["label"] for name in drawn],
               xlim=(-0.5, len(drawn) - 0.5), ylim=(0.6, 0.95), ylabel="share of the token 0")
     right.legend(fontsize=8, loc="upper left")
     return fig
@@ -163,7 +156,7 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]]):
     for axes, (title, by_policy) in zip(panels, found.items()):
         for index, (policy, values) in enumerate(by_policy.items()):
             x = [requests * 1.07 ** (index - (len(by_policy) - 1) / 2) for requests in values]
-            draw_estimates(axes, x, values.values(), look(policy))
+            draw_estimates(axes, x, values.values(), policy_style(policy))
         axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label="whole blocks")
         axes.set(xlabel="requests that share a step", xscale="log", xticks=list(values), xticklabels=list(values))
         axes.set_title(title, fontsize=10)

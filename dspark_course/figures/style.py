@@ -24,8 +24,8 @@ DOMAIN_STYLES = {  # name: (colour, marker, line style)
 }
 POLICY_STYLES = {  # name: (label, colour, marker)
     "all": ("whole block", BLUE, "o"), "fixed": ("fixed length", ORANGE, "s"),
-    "threshold": ("confidence threshold", GREEN, "D"), "retrospective": ("retrospective", RED, "X"),
-    "algorithm1": ("Algorithm 1", BLACK, "^"), "lagged": ("lagged top-K", PURPLE, "P"),
+    "threshold": ("confidence threshold", GREEN, "D"), "retrospective": ("taking the top", RED, "X"),
+    "algorithm1": ("Algorithm 1", BLACK, "^"), "lagged": ("lagged budget", PURPLE, "P"),
     "convex": ("Algorithm 1, convex view", SKY, "v"),
 }
 ACCEPTED, REJECTED, NEXT = GREEN, RED, BLUE  # a draft kept, a draft refused, the token the target adds

@@ -558,7 +558,7 @@ try_to_refute("without a stop", policy_from(without_a_stop))
 
 # %% tags=["folded"]
 # @title The scheduler board
-from dspark_course.figures import web, widgets
+from dspark_course.figures import style, web, widgets
 from dspark_lite.scheduling import fixed
 
 gamma = recorded_steps(1, most=1)[0][0].tokens.shape[1]
@@ -571,13 +571,13 @@ def draw_board(requests, table, policy, step):
     """The board of one recorded step."""
     records.setdefault(requests, recorded_steps(requests, most=64)[0])
     return figures.board(records[requests], min(step, len(records[requests]) - 1), policy, choices[policy](tables[table]), tables[table],
-                         f"requests: {requests}; {table}; {figures.look(policy)['label']}")
+                         f"requests: {requests}; {table}; {style.policy_style(policy)['label']}")
 
 
 panel = widgets.explore(
     draw_board, {"table": "tiles of 16"}, {"table": "tiles of 16", "policy": "lagged"},
     requests=widgets.slider("requests", 24, 1, 64), table=widgets.menu("cost table", list(tables)),
-    policy=widgets.menu("policy", [(figures.look(name)["label"], name) for name in choices]),
+    policy=widgets.menu("policy", [(style.policy_style(name)["label"], name) for name in choices]),
     step=widgets.slider("step of the record", 20, LAG, 60), web=("board", lambda: web.board_steps(tables)))
 
 # %% [markdown]
