@@ -28,14 +28,14 @@ DEAREST = 2.0  # times the least: where the explorer's axis of costs ends, unles
 
 
 def block(texts: list[str], said, label, accepted: int):
-    """Each draft of a block with its chance of being kept (bars) and the confidence it was given (diamonds), [g] each;
+    """Each slot of a block with the true chance that a token drawn there is kept (bars) and the confidence it was given (diamonds), [g] each;
     the first `accepted` were kept."""
     fig, axes = figure(width=7.2, height=2.5)
     position = range(len(texts))
     axes.bar(position, label, 0.6, color="white", edgecolor=BLACK, hatch="///",
              label="chance of being kept, 1 − TV(p, q)")
     along_block(fig, axes, texts, said, accepted)
-    axes.set_title("What the head said before the target read the block, and each draft's chance of being kept", fontsize=10)
+    axes.set_title("What the head said before the target read the block, and each slot's true chance", fontsize=10)
     return fig
 
 

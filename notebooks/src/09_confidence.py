@@ -26,6 +26,7 @@ pass
 # %%
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 import dspark_lite
 from dspark_course.exercises import lesson_09 as exercises
@@ -47,9 +48,9 @@ picture = strip("schedule")
 # true, and nobody takes an umbrella by it. A good forecast does two things. It **ranks**: more rain on the days with the higher
 # number. And its **numbers are true**: of all days with 80 percent, eight in ten are wet.
 #
-# DSpark has a forecaster. Verifying a token that is then refused wastes a place in the target's pass, so a very small third part,
-# the confidence head, says of each slot how likely the target keeps what is drafted there, before the target has seen it. This lesson asks
-# of the head what we ask of the weather.
+# DSpark has a forecaster. Verifying a token that is then refused wastes a place in the target's pass, so a very small third part, the
+# confidence head, says of each slot how likely the target is to keep a token drawn there, before the target has seen the block. This
+# lesson asks of the head what we ask of the weather.
 #
 # ## What the head reads
 #
@@ -60,6 +61,15 @@ picture = strip("schedule")
 #
 # Here $x_0$ is the anchor. $c_k$ is the head's forecast of the chance that the target keeps a token drawn at slot $k$, whichever token that
 # is, *if all before it survive*. Its forecast that the prefix up to $k$ survives is the product: $a_k = c_1 c_2 \cdots c_k$.
+#
+# Keep four things apart:
+#
+# | what | symbol | known |
+# |---|---|---|
+# | the true chance of a slot, over all tokens that may be drawn there | $1 - \text{TV}(p, q)$ | once the target has read the block, with everything before the slot |
+# | the head's forecast of that chance | $c_k$ | once the token before is drawn |
+# | the head's forecast for a prefix | $a_k$ | at the same time |
+# | the outcome: was the draft kept? | yes or no | after the accept rule |
 #
 # ### Exercise 1 · Survival (code)
 # *10 minutes · easy · core. If you do only one, do this.*
@@ -72,9 +82,6 @@ picture = strip("schedule")
 # The tokens before the slots: the anchor, then every draft but the last. Concatenate along the last dimension, hidden state first.
 #
 # </details>
-
-# %%
-import torch.nn.functional as F
 
 
 # %% tags=["exercise"]
@@ -119,11 +126,10 @@ def first_block(text, seed):
 anchor, hidden, proposal, target_probs = first_block(lab.prompts["chat"][0], seed=0)
 
 # %% [markdown]
-# The bars are averages over every token that the drafter might have drawn at the slot; they are what really holds:
-# $1 - \text{TV}(p, q)$, the chance that the target keeps a token drawn there (lesson 02). The head was trained to say just that (equation 8). The diamonds
-# are what the head said. A diamond high above its bar was too sure, but one block does not condemn the head: its numbers have to be
-# right on average. The slots behind the refusal have bars too: their drafts are thrown away, but each had a chance, given the tokens
-# before it.
+# Each bar is the true chance that the target keeps a token drawn at this slot, averaged over all the tokens that the drafter might have
+# drawn: $1 - \text{TV}(p, q)$ (lesson 02). The head was trained to say just that (equation 8). The diamonds are what the head said. A
+# diamond high above its bar was too sure, but one block does not condemn the head: its numbers have to be right on average. The slots
+# behind the refusal have bars too: their drafts are thrown away, but each had a chance, given the tokens before it.
 
 # %%
 label = 1 - (target_probs[:, :-1] - proposal.probs).abs().sum(-1) / 2  # [1, g]
@@ -160,15 +166,17 @@ claims({"only the confidence after the changed token moves": moved[0].abs().argm
         and torch.cat([moved[0, :3], moved[0, 4:]]).abs().max() < 1e-3})
 
 # %% [markdown]
-# Only $c_4$ moves: the head reads the token before, **never the one it judges**. Why does this matter? To cut a block at place $k$ means to
-# send only the drafts before $k$; the target then draws the token at $k$ itself. Suppose drafter and target both say "the" or "a" with
-# one half each, and we cut whenever the draft is "a". Half of the time the draft is "the", and is kept. Half of the time we cut, and
-# the target draws again: "a" comes out in one quarter of all cases, where it should be one half. So a cut at $k$ may depend on the
-# tokens before $k$, never on token $k$. $c_1, \dots, c_k$ obey this, and cutting stays lossless.
+# Only $c_4$ moves. The hidden states come from one pass that sees no drafts, the other drafts stayed as they were, and the head reads
+# the token before, **never the token of its own slot**. Why does this matter? To cut a block at place $k$ means to send only the drafts
+# before $k$; the target then draws the token at $k$ itself. Suppose drafter and target both say "the" or "a" with one half each, and we
+# cut whenever the draft is "a". Half of the time the draft is "the", and is kept. Half of the time we cut, and the target draws again:
+# "a" comes out in one quarter of all cases, where it should be one half. So a cut at $k$ may depend on the tokens before $k$, never on
+# token $k$. $c_1, \dots, c_k$ obey this, and cutting stays lossless.
 #
 # ## Survival falls faster than confidence
 #
-# From here on we use recorded blocks, thousands of each domain.
+# From here on we use recorded blocks, thousands of each domain, from prompts that the drafter has not seen. Intervals in the figures
+# redraw prompts.
 
 # %%
 from scipy.special import expit, logit
@@ -200,9 +208,10 @@ claims({"the mean of the products is larger, in every domain": all(
     expit(blocks.logits).mean(0).prod() < expit(blocks.logits).cumprod(1)[:, -1].mean() for blocks in recorded.values())})
 
 # %% [markdown]
-# Blocks differ as a whole: where one token is easy, so are its neighbours. The product of the means forgets that, and falls short of
-# what the head says about whole blocks. (In math and chat it even lands nearer to what was observed, by luck: the head is a little too
-# sure there, and two errors partly cancel.) So multiply within a block, and average afterwards.
+# Some blocks have high confidences all along, and these make up most of those that survive whole. The product of the means treats the
+# positions as if they were unrelated, and falls short of what the head says about whole blocks. (In math and chat it even lands nearer
+# to what was observed, by luck: the head is a little too sure there, and two errors partly cancel.) So multiply within a block, and
+# average afterwards.
 #
 # ## Is it true?
 #
@@ -248,9 +257,9 @@ def calibration_error(predicted, observed, count):
 done = exercises.check_ece(calibration_error)
 
 # %% [markdown]
-# ECE asks only whether numbers are true. Two more measures: **AUC** is the chance that a block that survived had the higher
-# forecast than one that fell (does it rank?). **Brier** is the mean squared difference between forecast and outcome (both at
-# once; lower is better). Four forecasters:
+# ECE asks only whether numbers are true. Two more measures: **AUC**: draw one block that survived and one that fell; AUC is the chance
+# that the first had the higher forecast, a tie counting as half (does it rank?). **Brier** is the mean squared difference between
+# forecast and outcome (both at once; lower is better). Four forecasters:
 
 # %%
 error_of = calibration_error if done else exercises.calibration_error  # yours once it is right
@@ -277,9 +286,9 @@ claims({"always the mean has the lowest ECE and an AUC of one half": min(scores,
 # rank nearly as well as the head and are far too sure. (Only nearly: at one position doubling keeps the order, but products over several
 # positions can change places.) **Ranking needs training; true numbers can be had afterwards.**
 #
-# Outcomes are drawn, so even a perfect forecast has an ECE above zero: what chance alone gives on average is the *floor*. Our head's ECE is
-# ⟦error_all:.1f⟧ % against a floor of ⟦floor_all:.1f⟧ %: the error is real, and small. Always read an ECE next to its floor, and compare
-# only samples of similar size.
+# Outcomes are drawn, so even a perfect forecast has an ECE above zero. Pretend that the forecasts are exactly true, draw outcomes from
+# them many times, and take the mean ECE: that is the *floor*. Our head's ECE is ⟦error_all:.1f⟧ % against a floor of ⟦floor_all:.1f⟧ %:
+# the error is real, and small. Always read an ECE next to its floor, and compare only samples of similar size.
 #
 # ## A head that is really wrong
 #
@@ -305,16 +314,15 @@ best = grid[int(np.argmin(search))]
 errors = {"as trained": error_of(promised, came, blocks), f"T = {best:.2f}": min(search)}
 picture = figures.one_temperature({"as trained": list(zip(promised, came, blocks)), f"T = {best:.2f}": list(zip(scaled(best), came, blocks))},
                                   errors, calibration.ece_floor(np.repeat(promised, blocks), draws=10), (grid, search))
-glue(paper_before=100 * errors["as trained"], paper_after=100 * min(search), paper_T=best,
-     paper_printed=100 * paper.calibration(1)["ece_after"])
+glue(paper_before=100 * errors["as trained"], paper_after=100 * min(search), paper_T=best)
 
 # %% tags=["claim"]
 claims({"one temperature takes away more than half of the paper's error at position 1": min(search) < errors["as trained"] / 2})
 
 # %% [markdown]
-# One number, ⟦paper_T:.1f⟧, takes the error from ⟦paper_before:.1f⟧ to ⟦paper_after:.1f⟧ %. (From single blocks the paper comes to
-# ⟦paper_printed:.1f⟧.) A temperature above 1 pulls every forecast towards one half: those above it that were too high become more
-# modest, those below it are pushed higher still. So one number does not bring the error down to its floor.
+# One number, ⟦paper_T:.1f⟧, takes the error from ⟦paper_before:.1f⟧ to ⟦paper_after:.1f⟧ %. A temperature above 1 pulls every forecast
+# towards one half: those above it that were too high become more modest, those below it are pushed higher still. So one number does not
+# bring the error down to its floor.
 #
 # Position 3 is a product of three confidences, and errors multiply. So the paper fits the temperatures **one after the other**
 # (sequential temperature scaling, STS): first the $T_1$ with the least ECE of $\sigma(z_1/T_1)$; with it fixed, the $T_2$ with the
@@ -368,7 +376,7 @@ temperatures = fit(2 * together.logits[halves], outcome[halves], calibration.GRI
 before, after = (np.mean(calibration.by_position(2 * together.logits[~halves], together.accepted[~halves], chosen)["ece"])
                  for chosen in (None, temperatures))
 print("temperatures:", " ".join(f"{T:.1f}" for T in temperatures))
-print(f"mean ECE on the other half: {before:.1%} -> {after:.1%}")
+print(f"mean ECE over the {gamma} positions, on the other half: {before:.1%} -> {after:.1%}")
 glue(doubled_before=100 * before, doubled_after=100 * after)
 
 # %% tags=["claim"]
@@ -376,17 +384,17 @@ claims({"the fit finds temperatures around 2 and takes away more than half of th
         1.5 < np.median(temperatures) < 2.7 and after < before / 2})
 
 # %% [markdown]
-# It does. (Had the head been exactly right before, every temperature would come out near 2; it was not, and each fit also makes up for what
-# the earlier ones left.) The error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %. Whether such an error costs speed depends on who uses
-# the numbers; exercise 4 asks.
+# It does. The error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %. Whether such an error costs speed depends on who uses the
+# numbers; exercise 4 asks.
 #
 # ## A threshold, and what it cannot know
 #
 # The simplest use: cut the block at the first $c_k$ below a threshold. The draft at that place and all after it are not sent. As in the
-# paper's Figure 5, the confidences are raw at first. Each draft that is sent takes a place in the target's pass, and the price of a
-# place is the time that it adds. Left, what a round commits (accepted drafts and the target's own token) and what it wastes (sent drafts
-# that are not kept). Together they fill the pass: one place for the anchor, one per sent draft. Right, what verification costs a
-# committed token.
+# paper's Figure 5, the confidences are first taken as the head gives them ("raw"); with a kernel, a control of the figure mends them
+# with the temperatures. Each draft that is sent takes a place in the target's pass, and the price of a place is the time that it adds.
+# Left, what a round commits (accepted drafts and the target's own token) and what it wastes (sent drafts that are not kept). Together
+# they equal the places in the pass: accepted and wasted drafts are the drafts sent, and the target's own token stands for the anchor's
+# place. Right, what verification costs a committed token.
 
 # %% tags=["folded"]
 # @title The explorer of thresholds
@@ -437,15 +445,13 @@ panel = widgets.explore(
 #
 # </details>
 #
-# > **How sure are we?** The recorded blocks come from prompts that the drafter has not seen; intervals in
-# > the figures redraw prompts.
-#
 # ## Recap
 # - $c_k$ predicts whether a token drawn at slot $k$ is kept if all before it were, and never looks at that token: that keeps cutting lossless.
 # - Survival is the product along a block. Multiply first, average afterwards.
 # - AUC asks whether a forecast ranks, ECE whether its numbers are true, Brier both. An ECE has a floor.
 # - One temperature per position, fitted one after the other on survival, mends a head that is too sure. Judge it on other prompts.
-# - A threshold makes what is verified purer and rounds shorter. What is best depends on the price of a place, which it does not know.
+# - A threshold makes what is verified purer, and leaves fewer tokens a round. What is best depends on the price of a place, which it
+#   does not know.
 #
 # **Next**: [lesson 10](10_the_scheduler.ipynb) gives each place in the batch to the token that is worth it.
 #
@@ -455,7 +461,7 @@ panel = widgets.explore(
 #
 # ### ★ How much of it is chance
 #
-# To find the floor, draw outcomes that follow the forecasts, many times, and take the mean ECE.
+# Here are ECE and floor on fewer blocks.
 
 # %%
 shuffled = np.random.default_rng(0).permutation(len(said))
