@@ -39,7 +39,7 @@ OPENED = [page for page in EVERY if page not in SOURCES] + SOURCES[:2]
 WITH_WIDGETS = [page for page in EVERY if 'class="course-widget"' in (PAGES / page).read_text(encoding="utf-8")]
 SERIOUS = {"serious", "critical"}
 # What can be worked by hand in a page's own part, and is seen.
-CONTROLS = "article :is(a[href], button, input, select, summary)"
+CONTROLS = ":is(article, .bd-search-container) :is(a[href], button, input, select, summary)"
 TAB_LIMIT = 900
 
 
