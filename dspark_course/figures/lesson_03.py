@@ -15,8 +15,8 @@ def reading_again(passes: dict[str, list[tuple[int, int]]]):
     for axes, (name, found) in zip(panels[0], passes.items()):
         read, before = (list(part) for part in zip(*found))
         numbers = range(1, len(found) + 1)
-        axes.bar(numbers, before, 0.9, color="#C8C8C8", label="read before")
-        axes.bar(numbers, [all_of - again for all_of, again in found], 0.9, bottom=before, color=NEXT, label="read for the first time")
+        axes.bar(numbers, before, 0.9, color="#C8C8C8", label="read by the pass before")
+        axes.bar(numbers, [all_of - again for all_of, again in found], 0.9, bottom=before, color=NEXT, label="new")
         axes.set(xlabel="pass", ylabel="tokens that go in", xlim=(0.4, len(found) + 0.6))
         axes.set_title(f"{name}: {sum(before) / sum(read):.0%} of what it reads, it has read before", fontsize=10)
         axes.grid(axis="x", visible=False)

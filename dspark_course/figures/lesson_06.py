@@ -15,7 +15,8 @@ def wirings():
     for left, title, feature, middle, upper in (
             (0.3, "Eagle3: any number of passes", "feature $f_i$:\nseveral layers, mixed", "attention reads both side by side",
              "its result is added to the feature, then the MLP"),
-            (5.85, "MTP-1: one pass", "$h_i$: the target's\nlast hidden state", "a matrix $M$ mixes both into one vector", "an ordinary layer")):
+            (5.85, "MTP-1: one pass", "$h_i$: hidden state of\nthe target's last layer",
+             "a matrix $M$ mixes both into one vector", "an ordinary layer")):
         centre = left + 1.9
         axes.text(centre, -0.15, title, ha="center", va="center", fontsize=10)
         tower_box(axes, left + 0.9, -3.3, 1.7, 0.5, CONTEXT, feature, letters="white")
@@ -40,7 +41,7 @@ def chain_figure(lab, before: list[int], drafts: list[int]):
     """
     texts = [lab.tokenizer.decode([token]) for token in [*before, *drafts]]
     passes = range(len(drafts))
-    rows = {"feature of": [(texts[k], "drafted" if k else "anchor") for k in passes],
+    rows = {"feature at": [(texts[k], "drafted" if k else "anchor") for k in passes],
             "next token": [(texts[k + 1], "drafted" if k else "anchor") for k in passes],
             "drafts": [(texts[k + 2], "drafted") for k in passes]}
     columns = [max(0.62, *(box_width(*row[k]) for row in rows.values())) + 0.1 for k in passes]
@@ -52,7 +53,7 @@ def chain_figure(lab, before: list[int], drafts: list[int]):
         axes.text(0.02, -line * (index + 0.5), name, fontsize=LETTERS, va="center_baseline")
         for column, token in enumerate(row):
             draw_box(axes, label + sum(columns[:column]), -line * (index + 0.5), *token)
-    axes.text(0.02, -line * 4.5, "black: the target's feature or token; grey: the drafter's own", fontsize=LETTERS, va="center_baseline")
+    axes.text(0.02, -line * 4.5, "black: made by the target; grey: made by the drafter", fontsize=LETTERS, va="center_baseline")
     return fig
 
 

@@ -1,7 +1,7 @@
-"""Figures of lesson 08: parts of a file, errors of modules, a block beside the target's own tokens."""
+"""Figures of lesson 08: parts of a file, errors of modules, a block in two layouts, a block beside the target's own tokens."""
 
-from .style import (BLACK, BLUE, GREEN, GREY, ORANGE, RED, YELLOW, figure)
-from .token_boxes import LETTERS, box_width, draw_box, inch_canvas
+from .style import (BLACK, BLUE, GREEN, GREY, ORANGE, RED, WINE, YELLOW, figure)
+from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower_box
 
 PART_COLOURS = {"embedding": GREY, "LM head": "#C4C4C4", "context projection": YELLOW, "backbone": BLUE,
                 "sequential head": ORANGE, "confidence head": RED}
@@ -11,12 +11,15 @@ DTYPES = {"float32": (BLUE, "o"), "float16": (GREEN, "s"), "bfloat16": (RED, "^"
 def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
     """Bytes by part of checkpoints, {label: {part: bytes}}, as shares of the file; parts in `copies` are hatched."""
     fig, axes = figure(width=8.4, height=0.75 * len(files) + 1.1)
+    shares = [{part: size / sum(parts.values()) for part, size in parts.items()} for parts in files.values()]
+    thin = {part for part in shares[0] if all(by_part.get(part, 0) < 0.002 for by_part in shares)}
     for row, parts in enumerate(files.values()):
         left, total = 0.0, sum(parts.values())
         for part, size in parts.items():
             share = size / total
             axes.barh(row, share, left=left, height=0.6, color=PART_COLOURS[part], edgecolor="white",
-                      hatch="///" if part in copies else None, label=part if row == 0 else None)
+                      hatch="///" if part in copies else None,
+                      label=None if row else f"{part} (too thin to see)" if part in thin else part)
             if share > 0.06:
                 axes.text(left + share / 2, row, f"{share:.0%}", ha="center", va="center", fontsize=8,
                           bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})
@@ -26,9 +29,8 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
              xlabel="share of the file (hatched: a copy of the target's)")
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    copied = [sum(parts[part] for part in copies) / sum(parts.values()) for parts in files.values()]
-    axes.set_title("copies of the target's: " + ", ".join(f"{share:.0%} of the file of {label}" for label, share in zip(files, copied)), fontsize=10)
-    fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), fontsize=8)
+    axes.set_title(f"{sum(shares[-1][part] for part in copies):.0%} of the file of {list(files)[-1]} are copies of the target's tensors", fontsize=10)
+    fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), fontsize=8, columnspacing=1.3)
     return fig
 
 
@@ -47,6 +49,53 @@ def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: flo
     axes.set(yscale="log", xticks=range(len(modules)), xticklabels=[module.replace(" ", "\n") for module in modules],
              ylabel="largest absolute error")
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig
+
+
+def numbered(axes, x: float, y: float, number: int, text: str) -> None:
+    """A mistake's number in a disc at x, y, and after it what the mistake is."""
+    axes.text(x, y, str(number), ha="center", va="center", fontsize=8.5, weight="bold", color="white",
+              bbox={"boxstyle": "circle,pad=0.25", "facecolor": WINE, "edgecolor": WINE})
+    axes.text(x + 0.17, y, text, va="center", fontsize=8, color=WINE)
+
+
+def layout_picture(slots: int = 4):
+    """A block of `slots` slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three mistakes
+    are made: in the taps, in the layout, in the draft's cache."""
+    wide, context = 0.62, 2  # inches of a column, tokens of the context that are drawn
+    panel = wide * (context + slots + 1) + 0.5
+    fig, axes = inch_canvas(2 * panel, 3.2)
+    top, bottom = -0.62, -1.55  # of the arrows
+    for left, shift, title in ((0.42, 1, "released layout: each slot predicts the place after its own"),
+                               (panel + 0.52, 0, "other layout: each mask predicts its own place")):
+        columns = [left + wide * (k + 0.5) for k in range(context + slots + shift)]
+        axes.text(left, -0.12, title, va="center", fontsize=9.5, weight="bold")
+        for x in columns[:context]:
+            tower_box(axes, x, bottom - 0.17, wide - 0.06, 0.3, BLUE, "context", size=7, letters="white")
+        for k, x in enumerate(columns[context:]):
+            if k < slots:
+                tower_box(axes, x, bottom - 0.17, wide - 0.06, 0.3, "white" if k else BLACK, "mask" if k else "anchor", size=8,
+                          letters=GREY if k else "white")
+            if 0 < k < slots + shift:
+                tower_box(axes, x, top + 0.17, wide - 0.06, 0.3, "white", f"draft {k}", edge=ORANGE, size=8, letters=BLACK)
+                arrow(axes, (x - shift * wide, bottom), (x, top), BLACK)
+        for k, x in enumerate(columns):
+            axes.text(x, bottom - 0.46, f"{k - context}", ha="center", va="center", fontsize=8, color=GREY)
+        axes.text(left - 0.04, bottom - 0.46, "place", ha="right", va="center", fontsize=8, color=GREY)
+        middle, foot = left + wide * context / 2, bottom - 0.62
+        if shift:
+            arrow(axes, (middle, foot - 0.26), (middle, foot), BLUE)
+            axes.text(middle, foot - 0.35, "hidden states of\nthe target's taps", ha="center", va="top", fontsize=8, color=BLUE)
+            numbered(axes, left - 0.22, foot - 0.86, 1, "taken one layer early")
+            first, last = columns[context] - 0.5 * wide, columns[context + slots - 1] + 0.5 * wide
+            axes.plot([first + 0.03] * 2 + [last - 0.03] * 2, [foot, foot - 0.1, foot - 0.1, foot], color=GREY, lw=1)
+            axes.text((first + last) / 2, foot - 0.2, "after the round, the block leaves\nthe draft's cache", ha="center", va="top", fontsize=8,
+                      color=GREY)
+            numbered(axes, first + 0.12, foot - 0.86, 3, "stays there, and the next round reads it")
+        else:
+            axes.text(columns[context], bottom + 0.2, "predicts\nnothing", ha="center", va="center", fontsize=8, color=GREY)
+            numbered(axes, left - 0.05, foot - 0.35, 2,
+                     "a draft of the released layout, read like this: the\nguess of mask 1 for place 2 is used at place 1, and so on")
     return fig
 
 

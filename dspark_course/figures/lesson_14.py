@@ -51,7 +51,7 @@ def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
     for axes, what in zip(panels, ("tokens per round", "accepted, if all before were", "drafts accepted", "cache entries too many")):
         axes.set_title(what, fontsize=10)
     panels[0].legend(fontsize=8, loc="lower left")
-    fig.suptitle(title, fontsize=10)
+    fig.suptitle(f"{title} (bars: two standard errors)", fontsize=10)
     return fig
 
 

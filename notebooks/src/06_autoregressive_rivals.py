@@ -15,7 +15,7 @@
 # - write Eagle3's chain: what each pass reads, and what its cache may keep after the round
 # - say why a rival that sees all its drafts has only one layer
 # - write the loss that teaches a drafter to live with its own mistakes, the training-time test
-# - choose between a chain and a block for a given target and load
+# - choose between a chain and a block by what a verification costs
 #
 # **What you need**: taps and their keys and values (lesson 04), the sequential head (05).
 # There are four core exercises; if you do only one, do exercise 2.
@@ -47,25 +47,23 @@ picture = strip("draft")
 # %% [markdown]
 # ## Its own output as the feature
 #
-# The target has read the text and left its hidden states. One matrix mixes those of a few layers into a *feature* $f_i$
-# per token. The feature knows the text up to $x_i$ and what the target expects next. It does not know which token was
-# then drawn, so the drafter's one layer reads that token's embedding $E[x_{i+1}]$ beside it:
+# The target has read the text and left its hidden states. One matrix mixes those of a few layers (the taps of lesson 04) into a
+# *feature* $f_i$ per token. The feature knows the text up to $x_i$ and what the target expects next. It does not know which token
+# was then drawn, so the drafter's one layer reads that token's embedding $E[x_{i+1}]$ beside the feature:
 #
 # $$[\,\text{norm}(E[x_{i+1}])\,;\,\text{norm}(f_i)\,] \;\longrightarrow\; x_{i+2}$$
 #
 # The next draft would need $f_{i+1}$ beside $E[x_{i+2}]$, and there is none: the target has not read $x_{i+1}$ yet.
-# Eagle3's idea: *let the layer's own output
-# stand in for it*. It has the same shape, and training can teach the layer to read it. So the chain goes on.
-#
-# A chess player who thinks ahead does the same. After the first imagined move there is no board to look at, only the
-# position in the head.
+# Eagle3's idea: *let the layer's own output stand in for the missing feature*. The output has the same shape, and training can teach
+# the layer to read it. So the chain goes on.
 
 # %%
 picture = figures.wirings()
 
 # %% [markdown]
-# Left, Eagle3. Right, MTP-1, the module that DeepSeek-V3 was trained with: it reads the target's *last* hidden state
-# only, and drafts one token.
+# Left, Eagle3: the orange line makes the chain. Right, MTP-1 (multi-token prediction), the module that DeepSeek-V3 was trained with. In
+# place of the mixed feature it takes the hidden state of the target's *last layer* alone, beside the same token embedding, and it
+# drafts one token.
 #
 # ### Exercise 1 · Pair them (code)
 # *5 minutes · easy · core.*
@@ -98,8 +96,8 @@ done = exercises.check_pairs(pairs)
 pairs = pairs if done else exercises.pairs
 
 # %% [markdown]
-# The last feature *waits* until the target has drawn the anchor. The keys and values of the pairs stay in a cache, as
-# in lesson 04. Here they are by hand, beside the package's:
+# The last feature *waits* until the target has drawn the token after it, the anchor. The layer's attention looks back at the earlier
+# pairs, so their keys and values stay in a cache, as in lesson 04. Here they are by hand, beside the package's:
 
 # %%
 from dspark_lite.losslessness.ties import agree
@@ -111,7 +109,7 @@ def side_by_side(token_ids, feature):
 
 
 step, _ = target.prefill(prompt_ids, eagle3.taps)
-fused = step.features @ eagle3.fc.weight.T  # [1, n, H]
+fused = step.features @ eagle3.fc.weight.T  # a feature per token, mixed by the one matrix: [1, n, H]
 tokens, features = pairs(prompt_ids[0], fused[0])
 positions = torch.arange(len(tokens), device=lab.device)[None]  # [1, n - 1]
 keys, values = layer.self_attn.keys_values(side_by_side(tokens[None], features[None]), eagle3.rope(positions))
@@ -125,8 +123,8 @@ print(f"{prompt_ids.shape[1]} tokens: keys and values of {cached} pairs by hand 
 # %% [markdown]
 # ## One pass, and the next
 #
-# One pass is a decoder layer that reads a pair and adds its result to the feature. Its output goes two ways: through
-# the LM head it becomes a draft, and unchanged it becomes the next pass's feature.
+# One pass sends a pair through the drafter's one layer, which adds its result to the feature. The output goes two ways: through the
+# LM head it becomes a draft, and unchanged it becomes the next pass's feature.
 
 # %%
 import torch.nn.functional as F
@@ -137,7 +135,8 @@ from dspark_lite.decoding.sampling import draw, probabilities
 def one_pass(cache, token, feature):
     """Output [1, 1, H] for a feature [1, 1, H] and the token [1] after it; `cache` (keys, values) with this pair appended."""
     keys, values = cache
-    inputs, rope = side_by_side(token[:, None], feature), eagle3.rope(torch.tensor([[keys.shape[2]]], device=lab.device))
+    position = torch.tensor([[keys.shape[2]]], device=lab.device)  # of this pair: as many pairs stand before it
+    inputs, rope = side_by_side(token[:, None], feature), eagle3.rope(position)
     keys, values = (torch.cat(pair, 2) for pair in zip(cache, layer.self_attn.keys_values(inputs, rope)))
     mixed = F.scaled_dot_product_attention(layer.self_attn.queries(inputs, rope), keys, values, enable_gqa=True)
     hidden = feature + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(2))
@@ -154,8 +153,8 @@ def favourite(output):
 # *15 minutes · medium · core. If you do only one, do this.*
 #
 # Return the list of the `gamma` drafts after the anchor. `one_pass(cache, token, feature)` returns an output and the
-# grown cache, `choose(output)` the token after it. The first pass reads the anchor and the feature that has waited for
-# it. What does the second read?
+# grown cache, `choose(output)` the token after it. The first pass reads the `anchor` [1] and the feature that has waited for
+# it, `waiting` [1, 1, H]. What does the second read?
 #
 # <details><summary>Hint</summary>
 #
@@ -194,24 +193,23 @@ assert torch.equal(drafted, theirs[0])
 picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(), drafted.tolist())
 
 # %% [markdown]
-# A column is one pass. Only the first reads a feature and a token of the target's (black). Each later one reads the
-# output and the draft of the pass before it, and so every earlier mistake.
-#
-# (The published Eagle3 drafts a *tree* of continuations; here and in the paper's Table 1 every drafter drafts a single sequence.)
+# A column is one pass. The top row names a feature by the token at whose place it stands; the colour says who made the feature. Only
+# the first pass reads a feature and a token of the target's (black). In pass 2 even the anchor's feature is the drafter's own. Each
+# later pass reads the output and the draft of the pass before it, and so every earlier mistake.
 #
 # ## After the round
 #
 # Each pass has left its keys and values in the cache. Only the first entry comes from a feature of the target's; all later ones come
-# from the drafter's own output. For simplicity we drop them all and enter the right pairs anew. The target's verification brings the
-# real features of the anchor and of every accepted draft.
+# from the drafter's own output. The target's verification brings the real features of the anchor and of every accepted draft, so the
+# right pairs can be entered anew.
 #
 # ### Exercise 3 · What stays, what enters (code)
 # *10 minutes · medium · core.*
 #
 # Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept.
-# Drop all that the passes left; then enter, with the target's features, the committed tokens that have no pair yet.
-# Only the new anchor's pair is left to the next round: its first pass reads it.
-# How many entries stay, and how many pairs are entered?
+# For simplicity, drop all that the passes left. Then enter pairs with the target's features: first the old anchor with the feature
+# that waited for it, then each accepted draft with the feature of the token before it. The new anchor's pair is left to the next
+# round's first pass. How many entries stay, and how many pairs are entered?
 #
 # <details><summary>Hint</summary>
 #
@@ -269,14 +267,14 @@ stale.beside(f"(a) still the target's, by lesson 02; (b) {fewer}, measured", lab
 claims({"entries that are never taken back cost tokens": per_round["never rolled back"] < per_round["rolled back"]})
 
 # %% [markdown]
-# The rule of lesson 02 corrects any drafter, so the answers do not show the mistake. Only the speed does: old guesses
-# stay in view as if they were text, and push the later pairs further from their place.
+# The rule of lesson 02 corrects any drafter, so the answers do not show the mistake. Only the speed does: old guesses stay in view as
+# if they were text. The right pairs enter behind them; a pair's position is the cache's length, so every later pair sits at too large
+# a position.
 #
 # ## What a longer draft costs
 #
-# Each further token costs the chain another pass. A block drafter's layers compute the whole
-# block in any case; only the LM head and the draws stop at the length asked for. We time drafts
-# of 1 to 7 tokens, each right after a verification.
+# Each further token costs the chain another pass. A block drafter's layers compute the whole block in any case; only the LM head and
+# the draws stop at the length asked for. We time drafts of 1 to 7 tokens, each right after a verification.
 
 # %%
 from dspark_course.measure.draft_times import draft_times
@@ -287,38 +285,19 @@ draft_ms, plain_ms, verify_ms = draft_times(lab, names, prompt_ids, gamma)
 picture = figures.draft_cost(draft_ms, lab.device_name)
 
 # %% [markdown]
-# Eagle3's line climbs by a pass per token, a block drafter's far less. For one or two tokens the chain is
-# cheaper; somewhere before seven the lines cross. **This is why an autoregressive drafter has few layers:** it pays for
-# them once per token, a block drafter once per block. So the paper compares drafters of equal *latency*, one layer of
-# Eagle3 beside five of DSpark. Here, too, DSpark has more layers.
-#
-# MTP-1 stops after one token. On a full machine, one whose room (lesson 01) other requests have filled, a pass of the target
-# takes time in proportion to the tokens sent. Is stopping so
-# early timid there, or wise?
-
-# %%
-crowded = predict("Each draft is accepted with chance 0.8, given those before. Which commits most per token sent through the target: plain "
-                  "decoding, MTP-1, or the same module chained for 3 or 5 tokens?", ...)
-
-# %%
-per_token_sent = {}
-for name, k in {"plain decoding": 0, "MTP-1": 1, "MTP-3": 3, "MTP-5": 5}.items():
-    per_token_sent[name] = sum(0.8**j for j in range(k + 1)) / (k + 1)
-    print(f"{name:14} {per_token_sent[name] * (k + 1):.2f} tokens per round, {per_token_sent[name]:.2f} per token sent")
-crowded.beside(max(per_token_sent, key=per_token_sent.get), label="computed")
-
-# %% [markdown]
-# On a full machine every drafter loses, and the one that drafts least loses least; on an emptier one a draft still pays. MTP-1 is the
-# cautious compromise. So DeepSeek kept MTP-1 in production for a long time (section 5.4 of the DSpark paper). DSpark's answer is to cut
-# its blocks as the machine fills: lessons 09 to 11.
+# Eagle3's line climbs by a pass per token, a block drafter's far less (in the title: the median step to the next length). MTP-1 is a
+# single point. For one or two tokens the chain is cheaper; somewhere before seven the lines cross. **This is why an autoregressive
+# drafter has few layers:** it pays for them once per token, a block drafter once per block. So the paper compares drafters of equal
+# *latency*, one layer of Eagle3 beside five of DSpark. Here, too, DSpark has more layers.
 #
 # ## What the drafts are worth
 #
-# Of the rounds that *reached* position $k$, let $\alpha_k$ be the share that accepted it. A round with three accepted
-# drafts has reached positions 1 to 4, and was refused at 4. Above, ours, from 100 prompts per domain; below, the
+# Of the rounds that *reached* position $k$, let $\alpha_k$ be the share that accepted it, lesson 04's conditional acceptance. A round
+# with three accepted drafts has reached positions 1 to 4, and was refused at 4. Above, ours, from 100 prompts per domain; below, the
 # paper's Figure 2.
 
-# %%
+# %% tags=["folded"]
+# @title Read the recorded acceptances, and draw them
 from dspark_course.common import paper
 from dspark_course.measure import studies
 from dspark_course.replication import our_results
@@ -332,53 +311,70 @@ best = [{domain: max(found, key=found.get) for domain, found in by_domain.items(
 picture = figures.here_and_paper(here, there, best)
 glue(paper_gain=paper.macro_gain("Qwen3-4B", "dspark", "eagle3"))
 
+# %% [markdown]
+# A curve's *height at position 1* tells how good the network is before anything was drafted. A block drafter can afford more layers,
+# so it may begin higher. The *fall* tells what the drafter cannot see. DFlash sees none of its drafts: on chat here its curve falls
+# furthest. DSpark sees one, Eagle3 all. Eagle3's curves hardly fall; in the paper and on math here they rise, since the rounds that
+# come far have, mostly, easy text.
+#
+# Position 1 counts most: where the first draft is refused, all later ones are lost. How far is DSpark ahead of Eagle3 at either end,
+# and in $\tau$?
+
+# %% tags=["folded"]
+# @title DSpark's lead over Eagle3 in each panel, the largest at position 1 first
+ours = {domain: {name: [estimate.value for estimate in found] for name, found in rows.items()} for domain, rows in here.items()}
+lead = {}
+for place, rates, tau in (("here", ours, taus[0]), ("paper", there, taus[1])):
+    for domain in lab.prompts:
+        (begins, *_, ends), (their_first, *_, their_last) = (rates[domain][name] for name in ("dspark", "eagle3"))
+        gain = tau[domain]["dspark"] / tau[domain]["eagle3"] - 1
+        lead[f"{domain}, {place}"] = (begins - their_first, ends - their_last, gain)
+lead = dict(sorted(lead.items(), key=lambda row: -row[1][0]))
+print(f"{'DSpark minus Eagle3':22}{'position 1':>11}{'position 7':>12}{'larger τ by':>14}")
+for panel, (begins, ends, gain) in lead.items():
+    print(f"{panel:22}{begins:+11.2f}{ends:+12.2f}{gain:+14.0%}")
+
 # %% tags=["claim"]
-first, last = ({name: here["chat"][name][at].value for name in stored} for at in (0, -1))
-claims({"on chat DFlash falls furthest": max(stored, key=lambda name: first[name] - last[name]) == "dflash"})
+begin, gain = ({panel: numbers[at] for panel, numbers in lead.items()} for at in (0, 2))
+code = our_results.gains(stored["dspark"], stored["eagle3"])["code"]
+claims({"on chat DFlash falls furthest": max(stored, key=lambda name: ours["chat"][name][0] - ours["chat"][name][-1]) == "dflash",
+        "Eagle3 rises in the paper and on math here": all(rates[domain]["eagle3"][-1] > rates[domain]["eagle3"][0] for rates, domain in (
+            (ours, "math"), *((there, domain) for domain in there))),
+        "DSpark has the larger τ in all six panels": all(name == "dspark" for found in best for name in found.values()),
+        "the larger the lead at position 1, the larger that in τ": sorted(begin, key=begin.get) == sorted(gain, key=gain.get),
+        "in the upper four rows Eagle3 comes closer": all(numbers[0] > numbers[1] for numbers in list(lead.values())[:4]),
+        "these are the paper's panels and math here": set(list(lead)[:4]) == {"math, here", *(f"{domain}, paper" for domain in there)},
+        "on math here Eagle3 is slightly above at position 6": 0 < ours["math"]["eagle3"][5] - ours["math"]["dspark"][5] < 0.03,
+        "on code here DSpark begins slightly lower": -0.03 < begin["code, here"] < 0,
+        "and is ahead at positions 2 to 6": all(a > b for a, b in list(zip(ours["code"]["dspark"], ours["code"]["eagle3"]))[1:6]),
+        "the interval of the lead on code reaches down to about zero": code.low < 0.005})
 
 # %% [markdown]
-# Read a curve from both ends. Its *height at the first position* tells how good the network is before anything was drafted: a block
-# drafter can afford more layers, and may begin higher. Its *fall* tells what the drafter cannot see. DFlash sees none of its drafts,
-# DSpark one, Eagle3 all of them: its curve hardly falls, and in places it rises, since the rounds that come far have, mostly, easy text.
-# So DSpark wins where it begins high enough to stay ahead, as in the paper's three panels and on math here. On code and chat here the
-# two begin at about the same height, and its lead in $\tau$ is smaller.
+# DSpark has the larger $\tau$ in all six panels, and **its lead in $\tau$ follows its lead at position 1.**
+#
+# - *The paper's three panels, and math here.* DSpark begins well above Eagle3. Only later does Eagle3 come closer; at position 6 on
+#   math here it is even slightly above.
+# - *Chat here.* The two begin at about the same height, and the lead in $\tau$ is small.
+# - *Code here*, the exception. DSpark begins slightly *below* Eagle3 and ends ahead all the same, since it is higher from position 2
+#   to 6. But this lead's 95 % interval reaches down to about zero.
 #
 # In tokens per round, over the three domains, DSpark stands at ⟦paper_gain:+.0 %⟧ against Eagle3 in the paper, at
 # ⟦canon.gain_over_eagle3:+.0 %⟧ here.
 #
-# ### Exercise 4 · Two shapes, one length (think)
-# *10 minutes · medium.*
-#
-# Drafter A accepts every position with chance 0.8. Drafter B begins with 0.7 and rises by 0.05 per position to 1.0 at
-# the seventh. Which has the larger $\tau$ with two drafts, and with seven? What does that say about a table of mean
-# acceptances?
-#
-# <details><summary>Hint</summary>
-#
-# $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$
-#
-# </details>
-# <details><summary>Answer</summary>
-#
-# With two drafts 2.44 against 2.23, with seven 4.16 against 3.93: A, both times. B's mean acceptance is the larger, 0.85 against 0.8, so such a
-# table ranks B first, wrongly. An early position is a factor of everything after it.
-#
-# </details>
-#
 # ## Learning from one's own mistakes
 #
-# From the second pass on Eagle3 reads its own output. The obvious training never shows it such an input: it gives the
+# From the second pass on Eagle3 reads its own output. The obvious training never shows the layer such an input: it gives the
 # layer the target's features all along the text. That is *teacher forcing*, like learning to drive beside somebody who
 # turns the wheel back at once. The *training-time test* trains Eagle3 as it will draft: it unrolls a chain like yours
 # from every place of the text, and scores every pass.
 #
-# ### Exercise 5 · Train as you draft (code)
+# ### Exercise 4 · Train as you draft (code)
 # *15 minutes · hard · core.*
 #
-# Write the loss of one chain. `tokens` are the text's, the anchor first. Run one pass for each of them: pass $k$ reads the $k$-th,
-# whatever the drafter would have chosen: a later draft counts only if those before it were accepted, so that they are the text.
-# `features` are the target's, one beside each token. Which of them does a chain read? `loss_of(output, k)` gives the loss of pass $k$,
-# from 1 on. Return the weighted mean of the losses; pass $k$ weighs `decay ** (k - 1)`.
+# Write the loss of one chain. `tokens` is a list of the text's tokens [1], the anchor first; `features` is a list of the target's
+# features [1, 1, H], for each token the one that pairs with it. Run one pass per token. Pass $k$ reads the text's $k$-th token, not
+# the drafter's choice: a draft counts only if all before it were accepted, and then they are the text. Which of the `features` does a
+# chain read? `loss_of(output, k)` gives the loss of pass $k$, from 1 on. Return the weighted mean; pass $k$ weighs `decay ** (k - 1)`.
 #
 # <details><summary>Hint</summary>
 #
@@ -408,12 +404,13 @@ def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
 done = exercises.check_chain_loss(chain_loss)
 
 # %% [markdown]
-# With `decay` 0 only the first pass of each chain counts, and that one reads the target's feature. A chain starts at every
-# place of the text, so this is teacher forcing. We train two
-# small Eagle3 on a toy target, alike but for `decay`, and let both read new texts. Pass $k$ reads the target's features
-# (grey) or its own output (colour).
+# With `decay` 0 only the first pass of each chain counts, and that one reads the target's feature. A chain starts at every place of
+# the text, so this is teacher forcing. We train two small Eagle3 on a toy target, alike but for `decay`. How likely is the draft of
+# pass $k$ to be accepted on new texts, where the pass reads its own output, as when it drafts (orange), and where it is given the
+# target's feature (grey)?
 
-# %%
+# %% tags=["folded"]
+# @title Train two toy drafters, and let both read new texts
 import tempfile
 from pathlib import Path
 
@@ -444,16 +441,17 @@ claims({"by the grey lines teacher forcing ends higher": forced[0][-1] > unrolle
         "the training-time test begins lower": unrolled[1][0] < forced[1][0]})
 
 # %% [markdown]
-# By the grey lines, which are all that teacher forcing ever sees, it is the better training. But no drafter has the
-# target's features there. Each on its own output, the last draft is accepted with chance ⟦forced:.2f⟧ after teacher
-# forcing, with ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs a little at
-# the first draft and pays after it. DSpark needs none of this: its backbone never reads a draft.
+# Grey is all that teacher forcing ever sees, and by the grey lines it is the better training. But after its first pass no drafter has
+# the target's features, so orange counts. (The titles: how far orange ends from grey.) The last draft is accepted with chance
+# ⟦forced:.2f⟧ after teacher forcing, with ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs
+# a little at the first draft and pays after it. DSpark needs no such training: its backbone never reads a draft, and its head reads
+# only a token, never an output of its own.
 #
 # ## Cost and worth together
 #
-# Lesson 01's $L = (T_\text{draft} + T_\text{verify}) / \tau$ once more, by draft length, with the acceptances above. Choose the domain,
-# and what a verification costs: on a large model it dwarfs the draft. (The panel charges the same at every draft length, so it does not
-# describe the full machine above.)
+# Lesson 01's time per token, $L = (T_\text{draft} + T_\text{verify}) / \tau$, once more, by draft length. Here
+# $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$ comes from the acceptances above. Choose the domain, and what a verification costs:
+# on a large model it dwarfs the draft.
 
 # %%
 import numpy as np
@@ -473,8 +471,10 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
                         verify=widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 * verify_ms, 1), 0.5))
 
 # %% [markdown]
-# At the slider's right end the draft costs next to nothing, and the larger $\tau$ wins. At the left end a further pass
-# costs the chain more than it brings, the block is paid already, and plain decoding may beat them all.
+# In the upper panel a verification takes as long as measured. It is the larger part of a round, so longer drafts pay, and the largest
+# $\tau$ wins. In the lower panel a verification takes less time than any draft. A further pass then costs the chain more than it
+# brings, so the chain does best with one draft. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting on.
+# The one-token chain is the best drafter there, and plain decoding beats them all.
 #
 # ## The scoreboard
 
@@ -491,14 +491,14 @@ claims({"the small LM is never the fastest, however many tokens it commits": all
             and by_domain("small_lm", "speedup")[1] < by_domain("dflash", "speedup")[1] / 2})
 
 # %% [markdown]
-# **Tokens per round are not speed.** Many heavy steps (the small LM), several light ones (Eagle3), one (DFlash), one
-# and seven tiny ones (DSpark): each pays differently for the same block. On code the small LM commits a little more than
-# DFlash per round, and is less than half as fast.
+# **Tokens per round (left) are not speed (right; shaded: slower than plain decoding).** Many heavy steps (the small LM), several light
+# ones (Eagle3), one (DFlash), one and seven tiny ones (DSpark): each drafter pays differently for a block. On code the small LM commits
+# a little more than DFlash per round, and is less than half as fast.
 # [Which drafter, and when not to](which_drafter.md) is a page to keep.
 #
-# > **How sure are we?** All drafters learned from the same answers, each at the learning rate that suits it. Acceptance
-# > comes from 100 prompts per domain, speed from twenty on one thread; the toys are one seed each. Lesson 12 says which
-# > of the paper's claims about these rivals hold here.
+# > **How sure are we?** All drafters learned from the same answers, each at the learning rate that suits it. Acceptances and leads come
+# > from 100 prompts per domain, the scoreboard from twenty on one thread, so its $\tau$ differs a little; the toys are one seed each.
+# > Lesson 12 says which of the paper's claims about these rivals hold here.
 #
 # ## Recap
 #
@@ -506,7 +506,62 @@ claims({"the small LM is never the fastest, however many tokens it commits": all
 # - After a round its cache is rolled back and filled again with the target's features. Who forgets that loses speed,
 #   never correctness.
 # - A chain pays a pass per token, so it has one layer; a block pays for its depth once.
-# - A curve's first point is the network, its fall is what the drafter does not see.
+# - A curve's first point tells how good the network is, its fall what the drafter does not see. The first point counts most.
 # - Teacher forcing shows a drafter what it will not have. The training-time test unrolls the chain while it learns.
 #
 # **Next**: [07, train a drafter](07_train_a_drafter.ipynb). What must a drafter learn in order to be accepted?
+#
+# ## Beyond the core
+#
+# The lesson is complete without these three sections.
+#
+# ### ★ One draft on a full machine
+#
+# MTP-1 stops after one token: is that timid, or wise? On a *full* machine other requests have filled the room (lesson 01), so a pass of
+# the target takes time in proportion to the tokens sent. A round sends the anchor and its $k$ drafts, so $k + 1$ tokens. What counts is
+# how many tokens the round commits for each token sent.
+
+# %%
+crowded = predict("Each draft is accepted with chance 0.8, given those before. Which commits most per token sent through the target: plain "
+                  "decoding, MTP-1, or the same module chained for 3 or 5 tokens?", ...)
+
+# %%
+per_token_sent = {}
+for name, k in {"plain decoding": 0, "MTP-1": 1, "MTP-3": 3, "MTP-5": 5}.items():
+    per_token_sent[name] = sum(0.8**j for j in range(k + 1)) / (k + 1)
+    print(f"{name:14} {per_token_sent[name] * (k + 1):.2f} tokens per round, {per_token_sent[name]:.2f} per token sent")
+crowded.beside(max(per_token_sent, key=per_token_sent.get), label="computed")
+
+# %% [markdown]
+# On a full machine every drafter loses to plain decoding, and the one that drafts least loses least: there stopping early is wise. On
+# an emptier machine a draft still pays. So DeepSeek kept MTP-1, the cautious compromise, in production for a long time (section 5.4 of
+# the DSpark paper). DSpark's answer is to cut its blocks as the machine fills: lessons 09 to 11. (The panel under "Cost and worth
+# together" charges a verification the same at every draft length, so it does not describe a full machine.)
+#
+# ### ★ Why a mean acceptance misleads
+#
+# Acceptance at position 1 counts most. This exercise says how much.
+#
+# ### Exercise 5 · Two shapes, one length (think)
+# *10 minutes · medium · optional.*
+#
+# Drafter A accepts every position with chance 0.8. Drafter B begins with 0.7 and rises by 0.05 per position to 1.0 at
+# the seventh. Which has the larger $\tau$ with two drafts, and with seven? What does that say about a table of mean
+# acceptances?
+#
+# <details><summary>Hint</summary>
+#
+# $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# With two drafts 2.44 against 2.23, with seven 4.16 against 3.93: A, both times. B's mean acceptance is the larger, 0.85 against 0.8, so such a
+# table ranks B first, wrongly. An early position is a factor of everything after it.
+#
+# </details>
+#
+# ### ★ A tree of drafts
+#
+# The published Eagle3 drafts a *tree* of continuations; here and in the paper's Table 1 every drafter drafts a single sequence.
+# [Trees and selectors](more/trees_and_selectors.ipynb) shows how a tree is verified.
