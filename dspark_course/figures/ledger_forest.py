@@ -11,8 +11,8 @@ from ..replication.quantities import EXACT
 from .style import BLACK, GREEN, GREY, RED, figure
 
 PANELS = {  # title: (what its margins are multiplied by, linear within, ticks), one for each group of ledger.UNITS
-    "per cent longer, faster, more": (100, 20, (-30, -10, 0, 10, 30, 100, 700)),
-    "percentage points: shares of drafts, calibration": (100, 10, (-10, -5, 0, 5, 10, 20, 50)),
+    "per cent longer, faster, more; logarithmic beyond ±20": (100, 20, (-30, -10, 0, 10, 30, 100, 700)),
+    "percentage points: shares, calibration; logarithmic beyond ±10": (100, 10, (-10, -5, 0, 5, 10, 20, 50)),
     "tokens": (1, 2, (0, 0.5, 1, 1.5, 2)),
 }
 PARTS = {"drafts": "Sections 4.2 to 4.3.2: drafts that are accepted longer", "confidence": "Section 4.3.3: confidence",
@@ -20,7 +20,7 @@ PARTS = {"drafts": "Sections 4.2 to 4.3.2: drafts that are accepted longer", "co
 VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ does not hold", RED),
             ledger.UNTESTABLE: ("– not testable", GREY), ledger.MISSING: ("– not measured", GREY)}
 UNDECIDED = ("? we cannot tell", GREY)  # of a claim that does not replicate though no margin is the other way round
-KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, 95 % holds zero"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))
+KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, zero inside"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))
 WIDE = 43  # letters of a claim in a line
 LINE_INCHES = 0.165
 GAP_LINES = 4  # between two panels, for ticks and a title
