@@ -259,7 +259,7 @@ def threshold_explorer(observations: Observations, said: np.ndarray, least: floa
     left.stackplot(SWEPT, accepted, wasted, colors=[ACCEPTED, REJECTED], alpha=0.75,
                    labels=[f"committed, {here[0]:.2f} at {least:.2f}", f"wasted, {here[1]:.2f} at {least:.2f}"])
     left.set(xlabel="confidence threshold", ylabel="tokens per round", xlim=(0, SWEPT[-1]), ylim=(0, 1.25 * (accepted[0] + wasted[0])))
-    left.set_title(f"{here[1] / sum(here):.0%} of what is verified is wasted", fontsize=10)
+    left.set_title(f"{here[1] / sum(here):.0%} of the places in the pass are wasted", fontsize=10)
     left.legend(fontsize=8, loc="upper right")
     times = cost / cost.min()
     near = times <= NEAR

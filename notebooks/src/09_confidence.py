@@ -66,7 +66,7 @@ picture = strip("schedule")
 #
 # | what | symbol | known |
 # |---|---|---|
-# | the true chance of a slot, over all tokens that may be drawn there | $1 - \text{TV}(p, q)$ | once the target has read the block, with everything before the slot |
+# | the true chance of a slot, over all tokens that may be drawn there | $1 - \text{TV}(p, q)$ | once the target has read the block (given the tokens before the slot) |
 # | the head's forecast of that chance | $c_k$ | once the token before is drawn |
 # | the head's forecast for a prefix | $a_k$ | at the same time |
 # | the outcome: was the draft kept? | yes or no | after the accept rule |
@@ -175,8 +175,8 @@ claims({"only the confidence after the changed token moves": moved[0].abs().argm
 #
 # ## Survival falls faster than confidence
 #
-# From here on we use recorded blocks, thousands of each domain, from prompts that the drafter has not seen. Intervals in the figures
-# redraw prompts.
+# From here on we use recorded blocks, thousands of each domain, from prompts that the drafter has not seen. Intervals in the figures are
+# bootstrap intervals over whole prompts, because blocks of one prompt resemble each other.
 
 # %%
 from scipy.special import expit, logit
@@ -190,8 +190,8 @@ run = recorded_confidence.calibration_run()
 picture = figures.decay(recorded, f"{run['device']}, {run['target']}")
 
 # %% [markdown]
-# How likely does a **whole** block survive? One can multiply the mean confidences of the positions (the grey line, multiplied up),
-# or multiply within each block and average the products.
+# How likely does a **whole** block survive? One can multiply the mean confidences of the positions (the grey line), or multiply within
+# each block and average the products.
 
 # %%
 larger = predict("Which is larger: the product of the means, or the mean of the products?", ...)
@@ -321,8 +321,9 @@ claims({"one temperature takes away more than half of the paper's error at posit
 
 # %% [markdown]
 # One number, ⟦paper_T:.1f⟧, takes the error from ⟦paper_before:.1f⟧ to ⟦paper_after:.1f⟧ %. A temperature above 1 pulls every forecast
-# towards one half: those above it that were too high become more modest, those below it are pushed higher still. So one number does not
-# bring the error down to its floor.
+# towards one half: those above it come down, those below it move up. In the left panel most of the low ones were too high already, so
+# they get worse. So one number does not bring the error down to its floor. (We scale the means of the paper's bins, the paper scaled
+# single forecasts; so its own ECE after scaling differs a little.)
 #
 # Position 3 is a product of three confidences, and errors multiply. So the paper fits the temperatures **one after the other**
 # (sequential temperature scaling, STS): first the $T_1$ with the least ECE of $\sigma(z_1/T_1)$; with it fixed, the $T_2$ with the
@@ -384,17 +385,18 @@ claims({"the fit finds temperatures around 2 and takes away more than half of th
         1.5 < np.median(temperatures) < 2.7 and after < before / 2})
 
 # %% [markdown]
-# It does. The error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %. Whether such an error costs speed depends on who uses the
-# numbers; exercise 4 asks.
+# It does, nearly: most temperatures lie near the 2 that undoes the doubling. They need not equal it: our head had a small error of its
+# own, and each fit also makes up for what the earlier ones left. The error falls from ⟦doubled_before:.1f⟧ to ⟦doubled_after:.1f⟧ %.
+# Whether such an error costs speed depends on who uses the numbers; exercise 4 asks.
 #
 # ## A threshold, and what it cannot know
 #
 # The simplest use: cut the block at the first $c_k$ below a threshold. The draft at that place and all after it are not sent. As in the
 # paper's Figure 5, the confidences are first taken as the head gives them ("raw"); with a kernel, a control of the figure mends them
-# with the temperatures. Each draft that is sent takes a place in the target's pass, and the price of a place is the time that it adds.
-# Left, what a round commits (accepted drafts and the target's own token) and what it wastes (sent drafts that are not kept). Together
-# they equal the places in the pass: accepted and wasted drafts are the drafts sent, and the target's own token stands for the anchor's
-# place. Right, what verification costs a committed token.
+# with the temperatures. Each draft that is sent takes a place in the target's pass and makes the pass longer; by how much depends on the
+# load. Left, what a round commits (accepted drafts and the target's own token) and what it wastes (sent drafts that are not kept).
+# Together they equal the places in the pass: accepted and wasted drafts are the drafts sent, and the target's own token stands for the
+# anchor's place. Right, the time of verification per committed token.
 
 # %% tags=["folded"]
 # @title The explorer of thresholds
@@ -450,7 +452,7 @@ panel = widgets.explore(
 # - Survival is the product along a block. Multiply first, average afterwards.
 # - AUC asks whether a forecast ranks, ECE whether its numbers are true, Brier both. An ECE has a floor.
 # - One temperature per position, fitted one after the other on survival, mends a head that is too sure. Judge it on other prompts.
-# - A threshold makes what is verified purer, and leaves fewer tokens a round. What is best depends on the price of a place, which it
+# - A threshold wastes fewer places, and leaves fewer tokens a round. What is best depends on the price of a place, which it
 #   does not know.
 #
 # **Next**: [lesson 10](10_the_scheduler.ipynb) gives each place in the batch to the token that is worth it.
