@@ -99,7 +99,7 @@ def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True)
     right = next((k for k, (word, next_word) in enumerate(zip(predicted, read[1:])) if word != next_word), len(read) - 1)
     column, label = 1.0, 1.25
     fig, axes = inch_canvas(label + column * len(read) + 0.1, 2.55 if guesses else 1.85)
-    rows = [("goes in", 0.3), ("the model\npredicts", 1.5), *([("the guess\nthere was", 2.15)] if guesses else [])]
+    rows = [("goes in", 0.3), ("the model\npredicts", 1.5), *([("the drafter\nguessed", 2.15)] if guesses else [])]
     for name, y in rows:
         axes.text(0.02, -y, name, fontsize=LETTERS, va="center", color=GREY)
     axes.add_patch(FancyBboxPatch((label + 0.05, -1.05), column * len(read) - 0.1, 0.3, boxstyle="round,pad=0,rounding_size=0.08",

@@ -100,7 +100,7 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
     tower_box(axes, 1.25, -0.95, 1.9, 0.3, "#E4E4E4", "LM head", letters=BLACK)
     tower_box(axes, 1.25, -4.5, 1.9, 0.3, "white", "committed tokens", letters=BLACK)
     tower_box(axes, 3.95, -2.7, 1.65, 0.85, CONTEXT, "side by side,\nmixed by $W_c$,\nnormed", letters="white")
-    axes.text(3.95, -3.3, "context vectors, one per token:\nread, never asked", ha="center", va="top", fontsize=8, color=CONTEXT)
+    axes.text(3.95, -3.3, "context vectors, one per token:\nkeys and values, no queries", ha="center", va="top", fontsize=8, color=CONTEXT)
     wide = 3.9 / gamma
     for layer in range(draft_layers):
         y = bottom + height * (layer + 0.5) / draft_layers

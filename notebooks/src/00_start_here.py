@@ -41,14 +41,16 @@ from dspark_course.glue import claims, glue
 here = strip(("draft", "verify", "accept"))
 
 # %% [markdown]
-# The strip shows one *round* of the whole method. It stands at the top of every lesson, and the steps that the lesson is about
-# are filled in.
+# The strip shows one *round* of the method; an answer takes many rounds. The strip stands at the top of every lesson, with the lesson's own
+# steps filled in.
 #
 # ## The race
 #
-# Above, the large model alone; below, the same model with a drafter. Both write the same answer, recorded on a CPU.
+# The upper half shows the large model (*target*) alone, the lower half the same model with a small one that guesses for it (*drafter*).
+# Both write the same answer, recorded on a CPU. Green text was guessed, blue text is what the large model wrote itself.
 
-# %%
+# %% tags=["folded"]
+# @title Show the race
 from IPython.display import Image
 
 from dspark_lite.common.files import ROOT
@@ -56,23 +58,24 @@ from dspark_lite.common.files import ROOT
 Image(data=(ROOT / "assets" / "figures" / "race.gif").read_bytes(), format="png")  # the format's name lets GitHub and Colab play it
 
 # %% [markdown]
-# Think of an intern and an editor. The intern is fast and often right. The editor is slow and always right, and the newspaper
+# Think of an intern and an editor. The intern is fast and often right. The editor is slow and has the last word: the newspaper
 # prints only what the editor would have written. So the intern writes a line ahead. The editor reads the whole line at a
-# glance, strikes at the first wrong word, writes the right one in its place, and hands the pen back. If the intern is good, one
-# glance of the editor yields a whole line. If the intern is bad, it still yields a word, and the newspaper reads exactly the same.
+# glance, strikes out everything from the first wrong word on, writes the right word there, and hands the pen back. If the intern is
+# good, one glance of the editor yields a whole line. If the intern is bad, the glance still yields a word. The newspaper reads the same.
 #
 # In our words: the intern is the **drafter**, the editor is the **target**, a line is a **block**, and one line written and read is
-# a **round**. (Processors play the same game: they guess which way a branch will go, compute ahead, and throw the work away if
-# the guess was wrong. They call it *speculative execution*, hence the name.)
+# a **round**.
 #
 # ## Why one glance is enough
 #
-# Why can a model check seven words for the price of one? Because it makes all the predictions anyway.
+# Why can one pass check seven words at once? Because a pass makes a prediction at every word that it reads. (Why such a pass can cost
+# hardly more than a pass over one word is the question of lesson 01.)
 #
 # A language model is *causal*: what it computes at a word depends on that word and those before it. So a pass over eight words
-# predicts what follows the first, what follows the first two, and so on: **eight words in, eight predictions out.** Plain
-# decoding uses the last prediction and throws the others away. Speculative decoding feeds in guesses, and then the other seven
-# predictions are exactly the judgements that we need.
+# predicts what follows the first, what follows the first two, and so on: **eight words in, eight predictions out.** Now let the last
+# seven of the eight words be guesses. Then the first seven predictions are the judgements that we need: each says what the target would
+# have written where a guess stands. The last prediction is the next word if all guesses are right. A guess is kept only if the
+# target would have written it after the same text, so the text stays the target's.
 
 # %%
 read = "The cat sat on the mat and purred".split()  # a word that we have, and seven guesses
@@ -80,17 +83,18 @@ predicted = "cat sat on the sofa and slept .".split()
 picture = figures.one_pass_figure(read, predicted)
 
 # %% [markdown]
-# Read it column by column. After "The" the target would write "cat", and "cat" was the guess: right. This goes on until "mat",
-# where the target wants "sofa". Four guesses are kept, and "sofa" comes for free: it is the target's own next word, found in the
-# same pass. The dotted predictions are worthless, even where they agree. They were made after "… on the mat", and that text no
-# longer exists.
+# The black word is text that we have; the seven after it are guesses. Read the picture column by column. After "The" the target would
+# write "cat", and "cat" was the guess: right. This goes on until "mat", where the target wants "sofa". Four guesses are kept, and
+# "sofa" comes for free: it is the target's own next word, found in the same pass. The dotted predictions are worthless, even "and",
+# which agrees with its guess. They were made after "… on the mat", and the text goes on with "sofa".
 #
 # Five words for one pass of the target. That is the whole idea; now we write it.
 #
 # ## Twelve lines
 #
 # `setup()` loads a target, drafters for it, and prompts of three kinds: math, code and chat. On a CPU the models are tiny ones that
-# this course has trained. On a GPU with 14 GB free they are Qwen3-4B and released drafters. The code is the same.
+# this course has trained on made-up texts, so expect odd filler sentences in the answers: they are the target's own. On a GPU with
+# 14 GB free the models are Qwen3-4B and released drafters.
 
 # %%
 lab = dspark_lite.setup()
@@ -99,7 +103,7 @@ small_model = lab.drafter("small_lm").model.model
 
 
 def big(ids):
-    """The target: logits [1, n, V] after each of the tokens ids [1, n]."""
+    """The target: logits [1, n, V] after each of the tokens ids [1, n]; V is the size of the vocabulary."""
     return lab.target.model(input_ids=ids).logits
 
 
@@ -125,7 +129,7 @@ print(f"\n{ids.shape[1]} tokens; logits of one pass over them: {tuple(big(ids).s
 # Let n be the number of known tokens. `draft` has n + 7 of them. The prediction that judges the first guess is made at the last
 # known token, in row n − 1 of `big(draft)[0]`. With `.argmax(-1)` it becomes a token. How many rows are there from n − 1 on?
 #
-# For the second hole: `guess == want[:-1]` is a row of true and false. `cumprod(0)` of it stays 1 up to the first false.
+# For the second hole: `guess == want[:-1]` is a row of true and false. `cumprod(0)` of it is 1 up to the first false, and 0 from there on.
 #
 # For the third: `want[right:right + 1]` keeps its dimension, and `[None]` puts a batch dimension in front.
 #
@@ -168,11 +172,10 @@ def speculate(big, little, ids, count, gamma=7):
 done = exercises.check_speculate(speculate) and keep(speculate)
 
 # %% [markdown]
-# `keep` collects what you have written, once it is right, in a file of your own, `my_dspark.py`. It grows from lesson to lesson,
-# and at the end it is a DSpark that loads the released weights.
+# `keep` writes a function that is right into a file of your own, `my_dspark.py`, which grows from lesson to lesson.
 #
-# Now run it on the prompt, beside the target alone. `counted` counts passes. Until your function is right, the course's own
-# takes its place, here and in every cell like this one.
+# Now run your loop on the prompt, beside the target alone. `counted` counts the passes. Until your function is right, the course's own
+# takes its place, here and later.
 
 # %%
 from dspark_lite.losslessness.ties import same_or_tied
@@ -196,36 +199,36 @@ assert same_or_tied(lab.target, ids, mine, plain.token_ids)
 glue(count=count, passes=len(passes))
 
 # %% tags=["claim"]
-claims({"far fewer passes": len(passes) < count / 3})
+exact = mine == plain.token_ids or lab.target.dtype != torch.float32  # in 16 bits they may part at a tie
+claims({"far fewer passes": len(passes) < count / 3, "the target's own, token for token": exact})
 
 # %% [markdown]
-# **⟦count⟧ tokens in ⟦passes⟧ passes, and the text is the target's own, token for token.** The `assert` says so, and this is the
-# promise that the whole course keeps testing: *speculation changes the time, not the answer.* (In 16-bit arithmetic two tokens can
-# be equally likely up to rounding; there, and only there, `same_or_tied` lets the answers differ.) Where the target is wrong, the
-# answer is wrong in the same way: lossless means equal to the target, not correct.
+# **⟦count⟧ tokens in ⟦passes⟧ passes, and the text is the target's own, token for token.** The whole course keeps testing this promise:
+# *speculation changes the time, not the answer.* The `assert` checks it. (In a GPU's 16-bit arithmetic two tokens can be equally likely
+# up to rounding; there, and only there, `same_or_tied` lets the answers differ.) Such decoding is called *lossless*: equal to the
+# target, not correct. Where the target is wrong, the answer is wrong in the same way.
 #
-# Lossless also sets this apart from making the model itself smaller. Quantised or distilled, a model writes other texts.
-#
-# Your loop is still slow on the clock, because each pass reads the whole text again. Lesson 03 mends that with caches. The count
-# of passes is already right.
+# Your loop is still slow on the clock, because each pass reads the whole text again. Lesson 03 mends that with caches, which keep what a
+# pass has computed. The count of passes is already right.
 #
 # ### Exercise 2 · Delete one word (think)
 # *5 minutes · easy · core.*
 #
 # In hole 2, delete `.cumprod(0)`, so that *all* matching guesses are counted, not only those before the first wrong one. Take the
-# picture with the cat: how many guesses are counted then, and what is committed? Will Python raise an error anywhere? Decide,
-# then run the cell.
+# picture with the cat: how many guesses are counted then, and what is *committed*, that is, joins the text for good? Will Python raise
+# an error anywhere? Decide, then run the cell.
 #
 # <details><summary>Answer</summary>
 #
-# Five guesses match (cat, sat, on, the, and), so five are kept: *cat sat on the mat*. The wrong "mat" is in, the right "and" is
-# counted for it, and then comes the prediction in row 5, "and". The text goes on from "mat" as if the target had wanted it.
-# Every shape fits, so nothing is raised, and since more is kept the broken decoder even looks faster.
+# Five guesses match: cat, sat, on, the, and. So the loop keeps the first five guesses, *cat sat on the mat*. The wrong "mat" is in,
+# because the match at "and" was counted, though it means nothing. Then comes the prediction in row 5 (rows count from 0), "and", so
+# *cat sat on the mat and* is committed, as if the target had wanted "mat". Every shape fits, so nothing is raised, and since more is
+# kept the broken decoder even looks faster.
 #
 # </details>
 
 # %%
-# The same loop, and hole 2 without `.cumprod(0)`.
+# `exercises.decoding` is the same loop with another hole 2 (`judge`): here without `.cumprod(0)`.
 broken_speculate = exercises.decoding(judge=lambda guess, want: int((guess == want[:-1]).sum()))
 changed = 0
 for domain, texts in lab.prompts.items():
@@ -239,17 +242,18 @@ for domain, texts in lab.prompts.items():
 claims({"all three answers changed": changed == 3})
 
 # %% [markdown]
-# All three answers have changed. They read as fluently as before, and nothing was raised. A sum may be wrong, a function may have
-# another name than the request says. This is why the course proves things: **a broken speculative decoder looks like a good one.**
-# The rule you have just met is the *prefix rule*: after the first wrong guess, everything is void.
+# All three answers have changed. They read as fluently as before, and nothing was raised. Only a reader who checks would notice a wrong
+# sum, or a function with another name than in the request. This is why the course proves things: **a broken speculative decoder looks
+# like a good one.** What you deleted is the *prefix rule*: after the first wrong guess, everything is void.
 #
 # ## How long is a round?
 #
-# The mean number of tokens that a round adds to the answer is the **accepted length**, written $\tau$ (tau). It counts the target's
-# own token, too, so $\tau$ lies between 1 and $\gamma + 1$, where $\gamma$ (gamma) is the number of guesses in a block, here 7.
+# The mean number of tokens that a round adds to the answer is the **accepted length**, written $\tau$ (tau). Despite its name it
+# counts the target's own token with the right guesses, so $\tau$ lies between 1 and $\gamma + 1$, where $\gamma$ (gamma) is the number
+# of guesses in a block, here 7.
 #
 # From here on we use the package. `generate` plays the same rounds, with caches, and keeps a record of each. The drafter is now
-# **DSpark's**, which writes its whole block in one pass.
+# **DSpark's**, which writes its whole block in one pass, where `little` needed seven.
 
 # %%
 drafter = lab.drafter("dspark")
@@ -262,18 +266,21 @@ from dspark_course.figures import token_boxes
 
 picture = token_boxes.rounds_figure(lab, answers["math"], count=10)
 
+# %% tags=["claim"]
+claims({"in most of these rounds the whole block was right": sum(r.accepted == r.proposed for r in answers["math"].rounds[:10]) > 5})
+
 # %% [markdown]
-# A row is a round. Green boxes are guesses that were right. The blue box with a plus is the target's own token: it replaces the first
-# wrong guess (the red box with a cross), or follows a block that was right to its end. Where the answer itself ends inside a block
-# there is neither. A dot is a blank, a bent arrow a line end.
-# The filled boxes, read row by row, are the answer without its first token, which came from the prompt's own pass.
+# Each row is a round. Green boxes are guesses that were right. The blue box with a plus is the target's own token: it replaces the first
+# wrong guess (the orange box with a cross; the dotted guesses after it are void), or it follows a block that was right to its end. In
+# most of these rounds the whole block was right. A dot is a blank, a bent arrow a line end. The filled boxes, read row by row, are the
+# answer without its first token, which came from the pass over the prompt.
 #
 # ### Exercise 3 · Accepted length (code)
 # *5 minutes · easy · core.*
 #
-# `answers` is a list of generations, each with `.rounds`, at least one. A round has `.proposed` (guesses that were checked),
-# `.accepted` (guesses that were right) and `.committed` (tokens that joined the answer; the end of an answer can cut its last round
-# short). Return $\tau$ over all rounds of all answers, a float.
+# Your function gets a list of what `generate` returned (not the dictionary above), each with a list `.rounds` of at least one round. A
+# round has `.proposed` (guesses that were checked), `.accepted` (guesses that were right) and `.committed` (tokens that joined the
+# answer; the end of an answer can cut its last round short). Return $\tau$ over all rounds of all answers, a float.
 #
 # <details><summary>Hint</summary>
 #
@@ -315,55 +322,150 @@ longest.beside(", ".join(f"{domain} {value:.2f}" for domain, value in tau.items(
 claims({"a sum has the longer rounds, small talk the shortest": min(tau, key=tau.get) == "chat" and tau["math"] > tau["chat"] + 1})
 
 # %% [markdown]
-# The drafter is the same and the text decides. A program or a sum leaves little choice of words. Small talk can be phrased in many good
-# ways, and the drafter has to hit the one that the target takes. Much of this course is about that difference.
+# Chat has the shortest rounds. The drafter is the same, so the text decides. A program or a sum leaves little choice of words. Small talk
+# can be phrased in many good ways, and the drafter has to hit the one that the target takes.
 #
 # ## One round in DSpark's words
 #
-# The three filled steps of the strip are three calls. First the target reads the prompt: that is the *prefill*, which every decoder
-# pays once. Its likeliest next token is the [*anchor*](glossary.md#anchor), the newest token of the text.
+# We replay one round of the picture above, with guesses kept and one refused. Comments quote what does the same in `speculate`.
+#
+# Before a round the target has read every token but the newest. (The first such pass, over the prompt, is called the *prefill*.) Its
+# reading leaves a `cache`, so that later passes need not read these tokens again, and `features`, inner states of the target at the
+# layers named in `drafter.taps`. `drafter.begin` turns the features into the drafter's `state`. The newest token, not yet read, is
+# the [*anchor*](glossary.md#anchor): the block is drafted after it. The folded cell prepares all this.
+
+# %% tags=["folded"]
+# @title Choose a round of the picture, and read everything before its anchor
+rounds = answers["math"].rounds[:10]
+kept = [r.accepted if r.accepted < min(r.proposed, r.committed) else -1 for r in rounds]  # -1: no guess was refused
+shown = kept.index(max(kept))
+before = 1 + sum(r.committed for r in rounds[:shown])  # tokens of the answer that stand before this round
+known = torch.cat([ids, ids.new_tensor([answers["math"].token_ids[:before]])], 1)  # [1, n]
+anchor = known[:, -1]  # [1]
+step, cache = lab.target.prefill(known[:, :-1], drafter.taps)
+state = drafter.begin(known[:, :-1], step.features)
+
+
+def words(tokens):
+    """The text of each token."""
+    return [lab.tokenizer.decode(token) for token in tokens]
+
+
+print(f"round {shown + 1} of the picture; the newest words are {lab.decode(known[0, -8:-1].tolist())!r}, the anchor is {lab.decode(anchor)!r}")
 
 # %%
-chat_ids = lab.encode(lab.prompts["chat"][0])
-step, cache = lab.target.prefill(chat_ids, drafter.taps)
-anchor = step.logits[:, -1].argmax(-1)  # [1]
-state = drafter.begin(chat_ids, step.features)
-
-# 1 draft: one pass of the drafter writes the block after the anchor
-block = drafter.propose(state, anchor, temperature=0.0, generator=lab.generator()).tokens  # [1, g]
-print("anchor ", repr(lab.decode(anchor)))
-print("drafted", [lab.tokenizer.decode(token) for token in block[0]])
+# 1 draft. In speculate, seven times: draft = torch.cat([draft, little(draft)[:, -1:].argmax(-1)], 1)
+guess = drafter.propose(state, anchor, temperature=0.0, generator=None).tokens[0]  # [g], greedy, in one pass of the drafter
+print("drafted", words(guess))
 
 # %%
-# 2 verify: one pass of the target over the anchor and the block predicts after each of them
-want = lab.target.verify(torch.cat([anchor[:, None], block], 1), cache).logits[0].argmax(-1)  # [g + 1]
-print("wanted ", [lab.tokenizer.decode(token) for token in want])
+# 2 verify. In speculate: want = big(draft)[0, ids.shape[1] - 1:].argmax(-1)
+want = lab.target.verify(torch.cat([anchor, guess])[None], cache).logits[0].argmax(-1)  # [g + 1], in one pass of the target
+print("wanted ", words(want))
 
 # %%
-# 3 accept: the guesses up to the first wrong one, and the target's own next token
-right = int((block[0] == want[:-1]).cumprod(0).sum())
-committed = [*block[0, :right].tolist(), want[right].item()]
-print("kept   ", [lab.tokenizer.decode(token) for token in block[0, :right]], "and then", repr(lab.decode(committed[-1:])))
-assert same_or_tied(lab.target, chat_ids, [anchor.item(), *committed], answers["chat"].token_ids[:1 + len(committed)])
+# 3 accept. In speculate the same two lines, with `ids` in the place of `known` and `longer`
+right = int((guess == want[:-1]).cumprod(0).sum())
+longer = torch.cat([known, guess[None, :right], want[None, right:right + 1]], 1)
+print("kept   ", words(guess[:right]), "and then", words(want[right:right + 1]))
+
+committed = longer[0, known.shape[1]:].tolist()
+recorded = answers["math"].token_ids[before:][:len(committed)]  # what `generate` wrote there
+assert same_or_tied(lab.target, known, committed[:len(recorded)], recorded)
+
+# %% tags=["claim"]
+claims({"guesses kept and one refused": 0 < right < len(guess)})
 
 # %% [markdown]
-# These are the lines of your loop. What DSpark adds is in the drafter, which reads the target's mind: `features` are hidden states of a
-# few of its layers. And it is in the fourth step, *schedule*: DSpark also says how sure it is of each guess, so that a busy server can
-# throw the doubtful ones away unread. Lessons 04 to 11 build all of that.
+# Compare the drafted and the wanted tokens from the left. The first difference ends the block, and the target's token replaces the wrong
+# guess. The last line holds the filled boxes of that row of the picture.
 #
-# ## Watch any block
+# So the three filled steps of the strip are your loop. DSpark adds two things. Its drafter reads the target's mind: the `features` are its
+# input. And in the step left unfilled in the strip, *schedule*, between draft and verify, DSpark says how sure it is of each guess, so
+# that a busy server can throw the doubtful ones away unread. Lessons 04 to 11 build all of that.
 #
-# At which tokens do blocks break off: in sums, in code, in small talk? The last row shows how likely the target found its own token
-# and the refused guess. Where no kernel runs you see two still pictures.
+# ## And the clock?
+#
+# Fewer passes are not yet less time: a round also drafts, and a pass over eight tokens may cost more than a pass over one. So we time
+# three prompts of each kind, plainly and with DSpark in turn; the clock starts after the prefill.
+
+# %%
+from dspark_course.measure.evaluation import tokens_per_second
+
+runs = {}  # (drafter, domain) -> answers
+for turn in range(3):
+    for domain, texts in lab.prompts.items():
+        start = lab.encode(texts[turn])
+        for name, chosen in {"plain": None, "dspark": drafter}.items():
+            answer = dspark_lite.generate(lab.target, chosen, start, max_new_tokens=lab.max_new_tokens)
+            runs.setdefault((name, domain), []).append(answer)
+        assert same_or_tied(lab.target, start, answer.token_ids, runs["plain", domain][-1].token_ids)
+speeds = {name: {domain: tokens_per_second(runs[name, domain]) for domain in lab.prompts} for name in ("plain", "dspark")}
+for domain in lab.prompts:
+    gain = speeds["dspark"][domain] / speeds["plain"][domain]
+    print(f"{domain}: {tau_of(runs['dspark', domain]):.2f} tokens per round, {gain:.2f} times as fast as plain decoding")
+picture = figures.speed_bars(speeds, lab.device_name)
+
+# %% [markdown]
+# On this machine the gain is real, and in each domain it is smaller than $\tau$. Lesson 01 finds out why, with three numbers.
+#
+# <details><summary>How sure are we?</summary>
+#
+# That the answers are equal, up to ties, is certain: the `assert` checks it. The speeds are of nine prompts on one machine, and they
+# change by some tenths from run to run, so the domain with the longest rounds need not show the largest gain. Lesson 12 has two
+# hundred prompts of each kind, with intervals.
+#
+# </details>
+#
+# ## Recap
+#
+# - A causal model predicts after every token that it reads, so one pass over a word and seven guesses checks all seven.
+# - Keep the guesses up to the first wrong one, add the target's own next token, and the text is the target's: your loop needed ⟦passes⟧
+#   passes for ⟦count⟧ tokens.
+# - After the first wrong guess everything is void. Forget this, and the text changes without an error.
+# - $\tau$, the accepted length, counts the tokens of a round. The text decides it as much as the drafter does.
+#
+# **Next:** [lesson 01](01_why_decoding_is_slow.ipynb) asks why a pass over eight tokens can cost hardly more than a pass over one.
+#
+# ## Map of the course
+#
+# | | lesson |
+# |---|---|
+# | 00 | A race, and twelve lines: you are here |
+# | 01 | [Why guessing ahead pays](01_why_decoding_is_slow.ipynb) |
+# | 02 | [The lossless rule](02_the_lossless_rule.ipynb) |
+# | 03 | [A first decoder](03_a_first_speculative_decoder.ipynb) |
+# | 04 | [Draft a block at once](04_draft_a_block_at_once.ipynb) |
+# | 05 | [A little autoregression](05_a_little_autoregression.ipynb) |
+# | 06 | [Autoregressive rivals](06_autoregressive_rivals.ipynb) |
+# | 07 | [Train a drafter](07_train_a_drafter.ipynb) |
+# | 08 | [The released weights](08_released_weights.ipynb) |
+# | 09 | [Confidence](09_confidence.ipynb) |
+# | 10 | [The scheduler](10_the_scheduler.ipynb) |
+# | 11 | [Serving under load](11_serving_under_load.ipynb) |
+# | 12 | [The paper in miniature](12_the_paper_in_miniature.ipynb) |
+# | 13 | [Production](13_production.ipynb) |
+# | 14 | [The clinic](14_the_clinic.ipynb) |
+#
+# ## Beyond the core
+#
+# The lesson is complete without what follows.
+#
+# ### ★ Watch any block
+#
+# At which tokens do blocks break off: in sums, in code, in small talk? The last row, "target's p", is about the place where the target's
+# own token stands: it gives the probabilities of the target's two likeliest tokens there, and of the refused guess, if there was one. Where
+# no kernel runs you see two still pictures.
 #
 # <details><summary>What to look for</summary>
 #
 # In sums, look at digits that must be computed. In code, look at names, copied or free. In small talk, look for places where two words
-# are almost equally likely: there the target hesitates, and no drafter can know what it will say.
+# are almost equally likely: there the target hesitates, and its choice is hard for a drafter to guess.
 #
 # </details>
 
-# %%
+# %% tags=["folded"]
+# @title Draw the block of any round
 from functools import cache as cached
 
 from dspark_lite.decoding.sampling import probabilities
@@ -406,68 +508,11 @@ panel = widgets.explore(
 #
 # <details><summary>Hint</summary>
 #
-# `picture = token_boxes.rounds_figure(lab, decoded(text), count=30)` shows where blocks end.
+# `decoded`, from the folded cell above, answers a request with DSpark. `picture = token_boxes.rounds_figure(lab, decoded(text), count=30)`
+# shows where blocks end.
 #
 # </details>
 
 # %%
 for text in [texts[4] for texts in lab.prompts.values()]:  # put your prompts in their place
     print(f"tau {decoded(text).accepted_length:.2f}: {text}\n          {lab.decode(decoded(text).token_ids)!r}")
-
-# %% [markdown]
-# ## And the clock?
-#
-# Fewer passes are not yet less time: a round also drafts, and a pass over eight tokens may cost more than a pass over one. Three prompts of each
-# kind, plainly and with DSpark in turn; the clock starts after the prompt's pass.
-
-# %%
-from dspark_course.measure.evaluation import tokens_per_second
-
-runs = {}
-for turn in range(3):
-    for domain, texts in lab.prompts.items():
-        for name, chosen in {"plain": None, "dspark": drafter}.items():
-            found = dspark_lite.generate(lab.target, chosen, lab.encode(texts[turn]), max_new_tokens=lab.max_new_tokens)
-            runs.setdefault((name, domain), []).append(found)
-speeds = {name: {domain: tokens_per_second(runs[name, domain]) for domain in lab.prompts} for name in ("plain", "dspark")}
-picture = figures.speed_bars(speeds, lab.device_name)
-
-# %% [markdown]
-# On this machine the gain is real, and it is smaller than $\tau$. Lesson 01 finds out why, with three numbers.
-#
-# <details><summary>How sure are we?</summary>
-#
-# That the answers are equal is certain: it is checked token by token, here and in the tests of the course. The speeds are of nine prompts
-# on one machine, and they change by some tenths from run to run. Lesson 12 has two hundred prompts of each kind, with intervals.
-#
-# </details>
-#
-# ## Map of the course
-#
-# | | lesson |
-# |---|---|
-# | 00 | A race, and twelve lines: you are here |
-# | 01 | [Why guessing ahead pays](01_why_decoding_is_slow.ipynb) |
-# | 02 | [The lossless rule](02_the_lossless_rule.ipynb) |
-# | 03 | [A first decoder](03_a_first_speculative_decoder.ipynb) |
-# | 04 | [Draft a block at once](04_draft_a_block_at_once.ipynb) |
-# | 05 | [A little autoregression](05_a_little_autoregression.ipynb) |
-# | 06 | [Autoregressive rivals](06_autoregressive_rivals.ipynb) |
-# | 07 | [Train a drafter](07_train_a_drafter.ipynb) |
-# | 08 | [The released weights](08_released_weights.ipynb) |
-# | 09 | [Confidence](09_confidence.ipynb) |
-# | 10 | [The scheduler](10_the_scheduler.ipynb) |
-# | 11 | [Serving under load](11_serving_under_load.ipynb) |
-# | 12 | [The paper in miniature](12_the_paper_in_miniature.ipynb) |
-# | 13 | [Production](13_production.ipynb) |
-# | 14 | [The clinic](14_the_clinic.ipynb) |
-#
-# ## Recap
-#
-# - A causal model predicts after every token that it reads, so one pass over a word and seven guesses checks all seven.
-# - Keep the guesses up to the first wrong one, add the target's own next token, and the text is the target's: your loop needed ⟦passes⟧
-#   passes for ⟦count⟧ tokens.
-# - After the first wrong guess everything is void. Forget this, and the text changes without an error.
-# - $\tau$, the accepted length, counts the tokens of a round. The text decides it as much as the drafter does.
-#
-# **Next:** [lesson 01](01_why_decoding_is_slow.ipynb) asks why a pass over eight tokens costs hardly more than a pass over one.

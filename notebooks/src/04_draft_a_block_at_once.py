@@ -9,8 +9,8 @@
 # # 04 · Draft a block at once
 #
 # The small LM of lesson 03 runs once for every token it drafts. Could *one* pass write all seven? It can, and this lesson
-# builds that pass. But first comes what nobody can build away: seven slots that fill themselves at the same moment do not
-# know what the others wrote.
+# builds that pass. But first comes what nobody can build away: seven *slots* (places of a block) that are filled at the same
+# moment do not know what the others wrote.
 #
 # **After this lesson you can**
 # - say which blocks a parallel drafter must get wrong, and count what that costs
@@ -50,16 +50,13 @@ picture = strip("draft")
 #
 # Somebody says thank you. The answer is "of course" or "no problem", each with probability one half. Two slots draft the two
 # words in one pass. Slot 1 knows that "of" and "no" are equally likely. Slot 2 knows that "course" and "problem" are. Both
-# are perfectly right, and each draws for itself.
-#
-# It is a crossword filled in by two people at once: each has the right clue, neither sees the letters that the other
-# writes.
+# are perfectly right, and each draws without seeing the other's draw. We call this *drawing apart*: the draws are independent.
 
 # %%
 guess = predict("Of the two drafts of a round, how many does the accept rule keep on average?", ...)
 
 # %% [markdown]
-# There are four ways in which the draws can turn out. Here is each, with what lesson 02's rule makes of it:
+# The draws can turn out in four ways. Here is each, with what lesson 02's rule keeps and commits:
 
 # %%
 from dspark_course.exercises.verifying import verify
@@ -73,7 +70,7 @@ print("drafted        chance   kept   committed")
 for first in range(2):
     for second in range(2):
         chance = float(slot_1[first] * slot_2[second])
-        p = torch.stack([slot_1, after[first], after[first]])  # the last row would judge a third draft
+        p = torch.stack([slot_1, after[first], after[first]])  # the last row draws the bonus token, cut off below
         text = verify(p, torch.stack([slot_1, slot_2]), [first, second], torch.Generator().manual_seed(0))
         kept = len(text) - 1
         block, committed = (f"{words[0][a]} {words[1][b]}" for a, b in ((first, second), text[:2]))
@@ -85,29 +82,31 @@ guess.beside(f"{mean:.2f} of 2", "counted")
 glue(mean=mean)
 
 # %% [markdown]
-# Half of the blocks say "of problem" or "no course", which nobody would write: ⟦mean:.1f⟧ of two drafts survive. The committed
-# text is exactly the target's, half "of course" and half "no problem". *Quality of the draft decides how fast; the rule
-# decides what.* This is called the [multi-modal collision](glossary.md#collision): a mode is one of the ways in which a text
-# can go on, and slots that draw apart collide between them.
+# Half of the blocks say "of problem" or "no course", which nobody would write. The rule keeps their first word and replaces the
+# second, so ⟦mean:.1f⟧ of two drafts survive on average. The committed text is exactly the target's, half "of course" and half
+# "no problem". *Quality of the draft decides how fast; the rule decides what.*
+#
+# Such a wrong pair is a [multi-modal collision](glossary.md#collision): a *mode* is one of the ways in which a text can go on, and
+# slots that draw apart may begin one and continue with another.
 
 # %%
 picture = figures.pair_maps({"the target": joint, "two slots, each one right": slot_1[:, None] * slot_2}, *words)
 
 # %% [markdown]
-# A table of pairs has to be a product, row times column, if two slots draw apart. The target's table is a diagonal, and no
-# product is a diagonal.
+# Left, the target's chances of the four pairs; right, those of two slots that draw apart. Their table has to be a product, row times
+# column, and a product that fills both cells of a diagonal fills the other two as well.
 #
 # ### Exercise 1 · What two slots are worth (code)
 # *10 minutes · medium · core.*
 #
 # The target writes pairs with the chances `joint` [m, n]: a row for each first word, a column for each second. Two slots draw
-# apart, from `q1` [m] and `q2` [n]. Return how many of the two drafts are kept on average. The second counts only where the first was
-# kept.
+# apart, from `q1` [m] and `q2` [n]. Return how many of the two drafts are kept on average. The second counts only where the
+# first was kept.
 #
 # <details><summary>Hint</summary>
 #
-# The first draft is $x_1$ and kept with probability $\min(p(x_1), q_1(x_1))$. After $x_1$ the second is kept with
-# probability $\sum_{x_2} \min(p(x_2 \mid x_1), q_2(x_2))$: lesson 02, once per slot.
+# With probability $\min(p(x_1), q_1(x_1))$ the first draft is the word $x_1$ and is kept. After $x_1$ the second is kept with
+# probability $\sum_{x_2} \min(p(x_2 \mid x_1), q_2(x_2))$.
 #
 # </details>
 
@@ -135,7 +134,7 @@ done = exercises.check_kept(kept)
 #
 # Now "of course" has 0.6 and "no problem" 0.4. Three drafters: (A) each slot has the target's own shares; (B) each slot always
 # drafts its likeliest word; (C) slot 1 has the target's shares, slot 2 always drafts "course". How many drafts are kept by
-# each, and how many of their blocks are nonsense? Is any of them the best possible? Your `kept` can check you:
+# each, and how many of their blocks are nonsense? Can other slots that draw apart do better? Your `kept` can check you:
 # `kept(torch.diag(torch.tensor([0.6, 0.4])), q1, q2)`.
 #
 # <details><summary>Hint</summary>
@@ -151,17 +150,20 @@ done = exercises.check_kept(kept)
 # For every $t$ the best $s$ is 0.6; then the number is $1.4 + 0.2\,t$, so (C) is the best there is. A drafter whose second slot
 # *knows* the first word keeps both, always.
 #
-# So training can choose how to lose: match the shares and write nonsense, or give up a phrasing. It cannot win.
+# (B) never writes nonsense, yet it is the worst: it never drafts "no", so it loses many first drafts. (C) is right about the first
+# word, gives up one second word, and wins. So training can only choose how to lose: slots that draw apart never keep two phrasings in
+# full.
 #
 # </details>
 #
 # ## The same in a real answer
 #
 # DFlash drafts in this way, seven slots in one pass. We let the target answer a few chat prompts and look for the place where
-# slots that draw apart would waste most. Left, what the target could write next, as pairs of tokens; right, what
-# DFlash's first two slots draw there. (A dot is a blank.)
+# slots that draw apart would waste most; the output shows the end of the text there. Left, how often the target writes each pair of
+# next tokens; right, how often DFlash's first two slots draw it. (A dot is a blank.)
 
-# %%
+# %% tags=["folded"]
+# @title Find the place, and draw both tables of pairs
 from dspark_course.measure import multimodality
 
 readings = [multimodality.read_answer(lab, dflash, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:6])]
@@ -174,21 +176,28 @@ tables = {"the target": pairs[:, second], "DFlash's first two slots": slots[0, f
 print("...", repr(lab.decode(reading.ids[0, reading.start:place + 1])[-60:]))
 picture = figures.pair_maps(tables, token_boxes.token_labels(lab, first), token_boxes.token_labels(lab, second))
 drafted = tables["DFlash's first two slots"]
-unwritten = torch.where(tables["the target"] < 0.005, drafted, 0.0)  # chances of the pairs that nobody would write
+hardly = 0.005  # what the target writes less often is "hardly ever written"
+unwritten = torch.where(tables["the target"] < hardly, drafted, 0.0)  # chances of the pairs that nobody would write
 row, column = divmod(unwritten.argmax().item(), unwritten.shape[1])
 nonsense = (unwritten.sum() / drafted.sum()).item()
-glue(nonsense=nonsense, pair=lab.decode([first[row], second[column]]).strip())
+glue(nonsense=nonsense, hardly=hardly, pair=lab.decode([first[row], second[column]]).strip())
 
 # %% tags=["claim"]
-claims({"at this place a third or more of what DFlash drafts is hardly ever written": nonsense > 1 / 3})
+favourites = [slot.argmax().item() for slot in slots[:2]]
+claims({"at this place a third or more of what DFlash drafts is hardly ever written": nonsense > 1 / 3,
+        "the worst pair joins the likeliest tokens of the two slots": favourites == [first[row].item(), second[column].item()]})
 
 # %% [markdown]
-# Of the pairs in the right-hand table, ⟦nonsense:.0 %⟧ are pairs that the target hardly ever writes, "⟦pair⟧" above all. Each token has
-# its place in some phrasing; the pair has none. And it can get worse along the block: the second slot has to cover what may follow any
-# first word, the seventh what may follow any six. The measure of that is **conditional acceptance**: of the drafts whose predecessors
-# were all kept, the share that is kept, too. Beside DFlash stands the small LM, which sees its own drafts (100 prompts per domain).
+# (The tables show a few likely tokens only, so their cells do not add up to one.) Of the probability in the right-hand table,
+# ⟦nonsense:.0 %⟧ lies on pairs that the target hardly ever writes (each below ⟦hardly:.1 %⟧), "⟦pair⟧" above all. Each token has its
+# place in some phrasing; the pair has none.
+#
+# Collisions can get worse along the block: the second slot has to cover what may follow any first word, the seventh what may follow any
+# six. We measure **conditional acceptance**: of the drafts whose predecessors were all kept, the share that is kept, too. Beside DFlash
+# stands the small LM, which sees its own drafts (the titles give DFlash's first and last position).
 
-# %%
+# %% tags=["folded"]
+# @title Draw the share that is kept at each position
 from dspark_course.measure import studies
 from dspark_course.replication import our_results
 
@@ -196,17 +205,21 @@ by_position = {domain: {name: our_results.conditional_acceptance(studies.TABLE_1
                for domain in lab.prompts}
 picture = figures.falling_acceptance(by_position)
 chat = {name: [estimate.value for estimate in estimates if estimate is not None] for name, estimates in by_position["chat"].items()}
-glue(first_draft=chat["dflash"][0], late_draft=min(chat["dflash"]))
+glue(first_draft=chat["dflash"][0], late_draft=min(chat["dflash"]), last_draft=chat["dflash"][-1])
 
 # %% tags=["claim"]
 fall = chat["dflash"][0] - min(chat["dflash"])
-claims({"on chat DFlash falls, and further than the small LM": fall > max(0.1, chat["small_lm"][0] - min(chat["small_lm"]))})
+claims({"on chat DFlash falls, and further than the small LM": fall > max(0.1, chat["small_lm"][0] - min(chat["small_lm"])),
+        "its first drafts on chat are kept more often than the small LM's": chat["dflash"][0] > chat["small_lm"][0],
+        "its worst position on chat is not the last": chat["dflash"][-1] > min(chat["dflash"])})
 
 # %% [markdown]
-# On chat, where there are many ways to go on, ⟦first_draft:.0 %⟧ of DFlash's first drafts are kept, and ⟦late_draft:.0 %⟧ at its worst
-# position. The small LM hardly falls: it reads each draft before it writes the next. DFlash's first slot has nothing to collide with. So
-# the first slot shows how good the *network* is, and the fall hints at what *drawing apart* costs (no exact measure: late positions are
-# reached mostly where text is easy). Lesson 05 keeps the one and mends the other; here we build the network.
+# On chat, where there are many ways to go on, ⟦first_draft:.0 %⟧ of DFlash's first drafts are kept, ⟦late_draft:.0 %⟧ at its worst
+# position, ⟦last_draft:.0 %⟧ at the last. The small LM hardly falls: it reads each draft before it writes the next.
+#
+# DFlash's first slot has nothing to collide with, so it shows how good the *network* is: on chat it beats the small LM there. The
+# fall behind it hints at what *drawing apart* costs. The fall is no exact measure: late positions are reached mostly where text is
+# easy. Lesson 05 mends the drawing; here we build the network.
 #
 # ## How one pass fills seven slots
 #
@@ -216,36 +229,40 @@ claims({"on chat DFlash falls, and further than the small LM": fall > max(0.1, c
 picture = figures.dflash_picture(lab.target.num_layers, dflash.taps, len(dflash.layers), dflash.gamma)
 
 # %% [markdown]
-# Read it from the left, in three steps.
+# Read the figure from the left, in three steps.
 #
-# 1. **Taps** (blue). While the target reads the text it computes a hidden state after every layer. Those of a few layers,
-#    from shallow to deep, are laid side by side, and a matrix and a norm make one *context vector* of them. They are a
-#    by-product of work that is done anyway.
-# 2. **Keys and values** (blue arrows). In every layer of the draft the context vectors become keys and values. They
-#    send no queries: the context answers the block and asks nothing itself, so it is projected once and kept.
+# 1. **Taps** (blue). While the target reads, it computes a hidden state after every layer anyway. For each token the states of a few
+#    layers, from shallow to deep, are laid side by side; a matrix ($W_c$) and a norm make one *context vector* of them.
+# 2. **Keys and values** (blue arrows). In every layer of the draft the context vectors become keys and values. They send no queries, so
+#    no layer of the draft changes them: every layer reads the same context vectors, through its own key and value matrices. So their
+#    keys and values, one set per layer, are computed once and kept.
 # 3. **The block** (orange). The anchor and six *masks* go in below, a mask being a token that says "unknown". Each slot
 #    comes out above as a distribution, through the target's own LM head: the anchor's slot drafts the first token, each
 #    mask one more.
 #
-# Why does the anchor stand in the block, and not in the context? It is the newest token, drawn after the target's last pass.
-# The target has not read it yet, so there are no hidden states to tap. It will read it with the drafts, and then the
-# accepted tokens move into the context, all at once.
+# Why does the anchor stand in the block, and not in the context? The target has not read this newest token yet, so there are no hidden
+# states to tap. The target reads the anchor with the drafts; then the anchor and the accepted drafts move into the context.
 #
-# Filling masks is what diffusion language models do, in many rounds of refinement. DFlash takes one round. The result
-# would be poor as a text, and as a draft it is good enough: the target corrects it.
+# `Draft` is a helper class, a gift for your own file: a released draft's weights, and small parts of a layer. In the shapes k tokens
+# come in, n stand in the context; H is the hidden size, d a head's. A kv head (keys, values) serves several heads of queries.
 #
-# In the paper's symbols (equations 2 and 3): $H_\text{ctx} = \text{RMSNorm}(W_c\,[H^{(l_1)}; \dots; H^{(l_m)}])$, and layer
-# $i$ attends to the keys $K_i = [W_i^K H_\text{ctx};\ W_i^K H_d]$, where $H_d$ is the block. Values are made alike.
+# | Member | What it is or returns |
+# |---|---|
+# | `draft.w[name]` | the weight of that name |
+# | `draft.norm(x, name)` | x normed, times that weight; same shape |
+# | `draft.heads(x, name)` | x [k, H] times that matrix, split into heads: [heads, k, d] |
+# | `draft.rotate(x, start)` | x [heads, k, d] rotated by positions start, start + 1, ...; same shape |
+# | `draft.keys_values(x, layer, start)` | the layer's keys (rotated) and values of x [k, H]: [kv heads, k, d] each |
+# | `draft.extend(features)` | appends k tokens, with taps [k, taps * H], to the context |
+# | `draft.context` | keys and values per layer: [kv heads, n, d] each |
+# | `draft.length` | n |
 #
-# `Draft` is a page of code that you get as a gift in your own file: the weights of a released draft by their names, with a norm,
-# a split into heads and a rotation. Here are the first two steps with it.
+# In the folded cell the target reads a prompt. It leaves `step` (the target's output), `features` (the tapped states, one row per
+# token), `state` (what the package's drafter remembers) and `agree` (compares two tensors). Then come steps 1 and 2, ours beside the
+# package's.
 
-# %%
-from dspark_course.exercises.my_dspark import Draft
-from dspark_course.common.names import PROFILES
-from dspark_lite.models.checkpoints import resolve
-
-
+# %% tags=["folded"]
+# @title Read a prompt, and let the package make its context
 def agree(ours, theirs):
     """Whether two tensors are equal up to rounding in the data type of the second."""
     return (ours.cpu() - theirs.float().cpu()).abs().max() <= 32 * torch.finfo(theirs.dtype).eps * theirs.abs().max().cpu()
@@ -255,6 +272,11 @@ prompt_ids = lab.encode(lab.prompts["chat"][0])
 step, _ = lab.target.prefill(prompt_ids, dflash.taps)  # the tapped hidden states come with the pass
 state = dflash.begin(prompt_ids, step.features)  # the package's context
 features = step.features[0].float().cpu()  # [n, taps * H]
+
+# %%
+from dspark_course.common.names import PROFILES
+from dspark_course.exercises.my_dspark import Draft
+from dspark_lite.models.checkpoints import resolve
 
 draft = Draft(resolve(PROFILES[lab.profile]["dflash"]))
 context = draft.norm(F.linear(features, draft.w["fc.weight"]), "hidden_norm")  # 1: context vectors [n, H]
@@ -267,11 +289,13 @@ print(f"{n} context tokens; taps {dflash.taps} of {lab.target.num_layers} layers
       f"-> context {tuple(context.shape)} -> keys {tuple(keys.shape)}")
 
 # %% [markdown]
+# Ours agree with the package's. The output follows the shapes from taps to keys.
+#
 # ### Exercise 3 · The pass (code)
 # *20 minutes · hard · core. If you do only one, do this.*
 #
-# Here is DFlash's whole pass, and you know every line of it from any transformer. Three holes are left, and each of them is a
-# decision about blocks. Slots are counted from 0; the context stands at positions 0 to n - 1.
+# Here is step 3 up to the LM head, and you know every line from any transformer. Three holes are left, each a decision about blocks. The
+# context stands at positions 0 to n - 1. (Code and checker count from 0: slot 0, the anchor's, writes draft 1.)
 #
 # <details><summary>Hint</summary>
 #
@@ -288,17 +312,20 @@ def block_pass(draft, anchor):
     ids = ...  # hole 1: the block's tokens [g]; draft.config["mask_token_id"] says "unknown"
     start = ...  # hole 2: the position of its first slot; the context has draft.length tokens
     mask = ...  # hole 3: Boolean [g, draft.length + g], True where a slot (row) may see a key (column), the context's keys first
-    x = draft.w["embed_tokens.weight"][ids]
-    for number, context in enumerate(draft.context):
+    x = draft.w["embed_tokens.weight"][ids]  # [g, H]
+    for number, context in enumerate(draft.context):  # context: the layer's keys and values, [kv heads, n, d] each
         layer = f"layers.{number}"
-        y = draft.norm(x, f"{layer}.input_layernorm")
-        queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")
-        keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))
-        mixed = F.scaled_dot_product_attention(draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True)[0]
-        x = x + F.linear(mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"])
-        y = draft.norm(x, f"{layer}.post_attention_layernorm")
-        gate, up = (F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))
-        x = x + F.linear(F.silu(gate) * up, draft.w[f"{layer}.mlp.down_proj.weight"])
+        # attention: the block's queries, over the keys and values of context and block
+        y = draft.norm(x, f"{layer}.input_layernorm")  # [g, H]
+        queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")  # [heads, g, d]
+        keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))  # [kv heads, n + g, d] each
+        mixed = F.scaled_dot_product_attention(
+            draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True)[0]  # [heads, g, d]
+        x = x + F.linear(mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"])  # [g, heads * d] -> [g, H]
+        # the MLP, each slot by itself
+        y = draft.norm(x, f"{layer}.post_attention_layernorm")  # [g, H]
+        gate, up = (F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))  # [g, wide] each
+        x = x + F.linear(F.silu(gate) * up, draft.w[f"{layer}.mlp.down_proj.weight"])  # [g, H]
     return draft.norm(x, "norm")
 
 
@@ -308,17 +335,20 @@ def block_pass(draft, anchor):
     ids = torch.tensor([anchor, *[draft.config["mask_token_id"]] * (draft.gamma - 1)])  # the block's tokens [g]
     start = draft.length  # where its first slot stands
     mask = torch.ones(draft.gamma, draft.length + draft.gamma, dtype=torch.bool)  # which keys (columns) a slot (row) may see
-    x = draft.w["embed_tokens.weight"][ids]
-    for number, context in enumerate(draft.context):
+    x = draft.w["embed_tokens.weight"][ids]  # [g, H]
+    for number, context in enumerate(draft.context):  # context: the layer's keys and values, [kv heads, n, d] each
         layer = f"layers.{number}"
-        y = draft.norm(x, f"{layer}.input_layernorm")
-        queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")
-        keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))
-        mixed = F.scaled_dot_product_attention(draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True)[0]
-        x = x + F.linear(mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"])
-        y = draft.norm(x, f"{layer}.post_attention_layernorm")
-        gate, up = (F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))
-        x = x + F.linear(F.silu(gate) * up, draft.w[f"{layer}.mlp.down_proj.weight"])
+        # attention: the block's queries, over the keys and values of context and block
+        y = draft.norm(x, f"{layer}.input_layernorm")  # [g, H]
+        queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")  # [heads, g, d]
+        keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))  # [kv heads, n + g, d] each
+        mixed = F.scaled_dot_product_attention(
+            draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True)[0]  # [heads, g, d]
+        x = x + F.linear(mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"])  # [g, heads * d] -> [g, H]
+        # the MLP, each slot by itself
+        y = draft.norm(x, f"{layer}.post_attention_layernorm")  # [g, H]
+        gate, up = (F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))  # [g, wide] each
+        x = x + F.linear(F.silu(gate) * up, draft.w[f"{layer}.mlp.down_proj.weight"])  # [g, H]
     return draft.norm(x, "norm")
 
 
@@ -336,12 +366,12 @@ print("your pass" if done else "the course's pass", "equals the package's:", tup
 picture = figures.attention_picture(context=8, gamma=dflash.gamma)
 
 # %% [markdown]
-# Left, the target verifies a block: the answer stands to the right of each row, so it is hidden. Right, the draft: to the
-# right of a slot stand only masks. There is nothing to copy, so nothing is hidden.
+# The figure shows hole 3. Left, the target verifies a block: the answer stands to the right of each row, so it is hidden. Right, the
+# draft: to the right of a slot stand only masks. There is nothing to copy, so nothing is hidden. The slots do see each other's hidden
+# states, but the words are drawn only after the last layer: a slot can know what its neighbour may write, never what it has drawn.
 #
-# A mistake in any of the holes raises no error and changes no answer, since the rule of lesson 02 corrects every bad draft. It only
-# costs tokens per round, silently. So compare tensors with a reference, as the cell above does; the clinic at the end of the
-# course is full of patients who did not.
+# A wrong value in any of the holes (of the right shape) raises no error and changes no answer, since the rule of lesson 02 corrects
+# every bad draft. The mistake only costs tokens per round, silently. So compare tensors with a reference, as we did above.
 #
 # ## Draw the block
 #
@@ -358,11 +388,63 @@ assert torch.equal(tokens, proposal.tokens) and torch.equal(probs, proposal.prob
 print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(tokens[0])!r}")
 
 # %% [markdown]
-# See the slots of a block at any place of an answer: each column is one slot, all of them from one pass. Where a column
-# is sure of its token nothing can collide. Where two neighbouring columns both have several, they may.
-
+# The block reads badly, which is no bug: the package draws the same. Each slot drew without seeing its neighbours' draws.
+#
+# ## The scoreboard
+#
+# A small LM pays for $\gamma$ passes per block, DFlash for one, and each drafter has its own price $c$ of a pass; so the saving need
+# not be exactly $\gamma$.
 
 # %%
+from dspark_course.figures.scoreboard import by_domain, cost_in_passes, scoreboard_figure
+
+picture = scoreboard_figure("small_lm", "prompt_lookup", "dflash")
+drafting = {name: cost_in_passes(name, "draft").mean() for name in ("small_lm", "dflash")}
+glue(cheaper=drafting["small_lm"] / drafting["dflash"])
+
+# %% tags=["claim"]
+least = [list(lab.prompts)[by_domain("dflash", column).argmin()] for column in ("accepted_length", "speedup")]
+claims({"drafting costs DFlash less than half of what it costs the small LM": 2 * drafting["dflash"] < drafting["small_lm"],
+        "in every domain DFlash brings about as many tokens per round as the small LM": abs(
+            by_domain("dflash", "accepted_length") / by_domain("small_lm", "accepted_length") - 1).max() < 0.1,
+        "in every domain DFlash is faster than the small LM": (by_domain("dflash", "speedup") > by_domain("small_lm", "speedup")).all(),
+        "of the domains, DFlash brings the fewest tokens per round on chat, and gains least": least == ["chat", "chat"]})
+
+# %% [markdown]
+# Left, a round of DFlash brings about as many tokens as one of the small LM, in every domain. But drafting has become about
+# ⟦cheaper:words⟧ times as cheap. So all of the saving shows up as speed, right; the target's own pass still has to be paid.
+#
+# On chat, where many phrasings compete, DFlash has its shortest rounds and gains least over plain decoding: collisions waste what its
+# later slots could add.
+#
+# > **How sure are we?** Acceptance is measured on 100 prompts per domain, its intervals are drawn; speed on twenty, on
+# > one CPU thread. The fall along a block has a second cause besides collision: a late slot is further from what it knows.
+#
+# ## Recap
+#
+# - Slots that draw apart mix phrasings: two right slots can make a wrong pair, and no training keeps two phrasings in full. The
+#   committed text is exact all the same.
+# - DFlash reads the target's own hidden states: taps, one matrix, keys and values in every layer, computed once.
+# - Its block is `[anchor, mask, ..., mask]`, right after the context, every slot seeing all; the anchor's slot drafts the first
+#   token.
+# - One pass makes drafting cheap, whatever the block's length; where phrasings compete, acceptance falls along the block.
+#
+# Your file now has `Draft` and `block_pass`.
+#
+# **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) lets the second slot see what the first has drawn,
+# for a few multiplications. The pass stays as it is.
+#
+# ## Beyond the core
+#
+# The lesson is complete without what follows.
+#
+# ### ★ Look into the slots (try it)
+#
+# Each column is one slot, with its likeliest tokens and their probabilities. All columns come from one pass. Where two neighbouring
+# columns both have several tokens, they may collide. The figure starts at the place of the tables of pairs.
+
+# %% tags=["folded"]
+# @title The slots of a block, at any place of an answer
 def explore_block(answer, place, temperature):
     """The marginals of the block after token `place` of an answer."""
     ids, features, _, start = readings[answer]
@@ -379,42 +461,16 @@ panel = widgets.explore(explore_block, {"temperature": 0.4}, answer=widgets.menu
                         temperature=widgets.slider("temperature", 1.0, 0.2, 2.0, 0.2))
 
 # %% [markdown]
-# ## The scoreboard
+# A lower temperature (second picture) does not help: each slot becomes surer of its likeliest token, and two likeliest tokens need not
+# fit together: "⟦pair⟧" is such a pair. So a slot that the title calls sure may collide all the same.
 #
-# A small LM pays $\gamma c$ for a block, DFlash pays $c$, whatever $\gamma$ is. (The context costs it little, too: a round appends
-# a few tokens to what is kept.)
-
-# %%
-from dspark_course.figures.scoreboard import by_domain, cost_in_passes, scoreboard_figure
-
-picture = scoreboard_figure("small_lm", "prompt_lookup", "dflash")
-drafting = {name: cost_in_passes(name, "draft").mean() for name in ("small_lm", "dflash")}
-glue(cheaper=drafting["small_lm"] / drafting["dflash"])
-
-# %% tags=["claim"]
-least = [list(lab.prompts)[by_domain("dflash", column).argmin()] for column in ("accepted_length", "speedup")]
-claims({"drafting costs DFlash less than half of what it costs the small LM": 2 * drafting["dflash"] < drafting["small_lm"],
-        "of the domains, DFlash brings the fewest tokens per round on chat, and gains least": least == ["chat", "chat"]})
-
-# %% [markdown]
-# Drafting has become about ⟦cheaper:words⟧ times as cheap. Where there is one way to go on, as in a sum, nothing collides, and nearly
-# all of that is gain. Every drafter gets its shortest rounds on chat, where many phrasings compete, so DFlash gains least there over
-# plain decoding: collisions waste what its later slots could add. Lesson 05 mends just that.
+# ### ★ Step 1 and step 2 in the paper's symbols
 #
-# > **How sure are we?** Acceptance is measured on 100 prompts per domain, its intervals are drawn; speed on twenty, on
-# > one CPU thread. The fall along a block has a second cause besides the collision: a late slot is further from what it knows.
-# > At the place above we saw collision itself; the curves show both together.
+# Equation 2 makes the context vectors: $H_\text{ctx} = \text{RMSNorm}(W_c\,[H^{(l_1)}; \dots; H^{(l_m)}])$, where $H^{(l_j)}$ are the
+# target's hidden states after the tapped layer $l_j$. By equation 3 layer $i$ of the draft attends to the keys
+# $K_i = [W_i^K H_\text{ctx};\ W_i^K H_d]$: those of the context, then those of the block, whose states are $H_d$. Values are made alike.
 #
-# ## Recap
+# ### ★ A single round of diffusion
 #
-# - Slots that draw apart mix phrasings. Two right slots can make a wrong pair; no training of independent slots keeps two
-#   phrasings in full. The committed text is exact all the same.
-# - DFlash reads the target's own hidden states: taps, one matrix, keys and values in every layer, projected once.
-# - Its block is `[anchor, mask, ..., mask]`, right after the context, every slot seeing all; the anchor's slot drafts the first
-#   token. One pass, seven drafts.
-# - One pass makes drafting cheap, whatever the block's length; where phrasings compete, acceptance falls along the block.
-#
-# Your file now has `Draft` and `block_pass`.
-#
-# **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) lets the second slot see what the first has drawn,
-# for a few multiplications. The pass stays as it is.
+# Diffusion language models fill masks, too, in many rounds of refinement. DFlash takes one round. Its result would be poor as a text,
+# and is good enough as a draft: the target corrects it.
