@@ -143,8 +143,8 @@ def step_times(costs: StepCosts, device: str):
         height = max(end, height + 0.085)  # labels do not touch
         axes.annotate(f"{requests:.0f} under way: {1e3 * row[0]:.0f} to {1e3 * row[-1]:.0f} ms", (costs.tokens_per_request[-1] + 0.15, height),
                       fontsize=8, va="center", color=colour, annotation_clip=False)
-    axes.set(xlabel="tokens verified per request, anchor included", ylabel="times as long as\nwith anchors alone", ylim=(0.9, None))
-    axes.set_title("On a busy server drafts prolong a step more", fontsize=10)
+    axes.set(xlabel="tokens verified per request, anchor included", ylabel="length of a step: times as long\nas with anchors alone", ylim=(0.9, None))
+    axes.set_title("On a busy server, verifying drafts makes a step longer", fontsize=10)
     measured_on(axes, device)
     return fig
 
@@ -186,7 +186,9 @@ def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[i
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         for series, ours in SERIES.items():
             left.plot(*paper_line(model, "verification_budget", series), **_thin(ours, line))
-        requests, ours = paper_line(model, "throughput", "DSpark-5")[:, 1:]  # the first point is 0 of both
+        first = paper_line(model, "verification_budget", "DSpark-5")[0, 0]  # both panels begin where the fitted budget does
+        fitted = paper_line(model, "throughput", "DSpark-5")
+        requests, ours = fitted[:, fitted[0] >= first]
         right.plot(requests, ours / np.interp(requests, *paper_line(model, "throughput", "MTP-1")), **_thin("lagged", line))
     left.set(ylabel="tokens verified per request\nand step, anchor included", ylim=(0, gamma + 1.5))
     for most, whose, va in ((gamma + 1, "whole block here", "bottom"), (6, "whole block in the paper", "top"), (2, "MTP-1", "bottom")):
@@ -194,7 +196,7 @@ def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[i
         left.text(0.99, most, whose, transform=left.get_yaxis_transform(), ha="right", va=va, fontsize=7, color=GREY)
     left.set_title("A busy server verifies less of a block:\nclearly in the paper, slightly here", fontsize=10)
     right.set(ylabel="throughput over that of\nMTP-1 at the same load")
-    right.set_title("It gains less over MTP-1", fontsize=10)
+    right.set_title("On the fullest server nothing is left\nof DSpark's gain over MTP-1", fontsize=10)
     right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
     measured_on(right, device)
     legend_under(fig, left, *fit_handles(), columns=3)

@@ -18,19 +18,21 @@ PAPER_LINES = dict(zip(PAPER_MODELS, ("--", ":")))
 
 
 def typical(events: list, steps: int) -> tuple[int, float]:
-    """The first of so many steps in a row that take the median time of all such runs, and the median time of one step in seconds, from
-    the events of serving/pipeline.py: a moment that the machine was busy counts in neither."""
+    """The first of so many steps in a row that take the median time of all such runs, and what a step takes in that run, in seconds, from
+    the events of serving/pipeline.py: a moment that the machine was busy does not count."""
     begins = {}
     for event in events:
         if event.lane == "device":
             begins.setdefault(event.step, event.began)
     begins = np.array([begins[step] for step in sorted(begins)])
     took = begins[steps:] - begins[:-steps]
-    return int(np.abs(took - np.median(took)).argmin()), float(np.median(np.diff(begins)))
+    first = int(np.abs(took - np.median(took)).argmin())
+    return first, float(took[first]) / steps
 
 
 def two_lanes(runs: dict[str, list], steps: int, device: str):
-    """What device and host did in a typical run of `steps` steps, a panel a run {title: events of serving/pipeline.py}, on one scale."""
+    """What device and host did in a typical run of `steps` steps, a panel a run {title: events of serving/pipeline.py}, on one scale. Beside
+    the host's work on a step's text stands the number of that step; 0 is the one before those shown."""
     fig, panels = figure(1, len(runs), width=9.2, height=1.15 + 0.7 / len(runs), sharex=True, squeeze=False)
     for axes, (title, events) in zip(panels[:, 0], runs.items()):
         first, _ = typical(events, steps)
@@ -41,12 +43,17 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
                 axes.barh(LANES[event.lane], width, 0.62, left=left, color=LANE_COLOURS[event.part])
                 if event.part == "verify":
                     axes.text(left + width / 2, LANES["device"], str(event.step - first + 1), color="white", ha="center", va="center", fontsize=8)
+                elif event.part == "deliver":
+                    axes.annotate(str(event.step - first + 1), (left + width, LANES["host"]), (3, 0), textcoords="offset points", va="center",
+                                  fontsize=8)
         axes.axvline(1e3 * (end - start), color=BLACK, linewidth=1)
         axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5))
         axes.set_title(f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", fontsize=10, loc="left")
         axes.grid(axis="y", visible=False)
     panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
-    handles = [Patch(color=colour, label=part) for part, colour in LANE_COLOURS.items() if part not in ("prefill", "schedule", "commit")]
+    says = {"plan": "plan (search a budget)", "deliver": "deliver (work on the text)"}
+    handles = [Patch(color=colour, label=says.get(part, part)) for part, colour in LANE_COLOURS.items()
+               if part not in ("prefill", "schedule", "commit")]
     fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
     measured_on(panels[-1, 0], device)
     return fig

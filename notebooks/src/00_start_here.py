@@ -41,8 +41,8 @@ from dspark_course.glue import claims, glue
 here = strip(("draft", "verify", "accept"))
 
 # %% [markdown]
-# The strip shows one *round* of the method; an answer takes many rounds. The strip stands at the top of every lesson, with the lesson's own
-# steps filled in.
+# The strip shows one *round* of the method; an answer takes many rounds. The target is the large model. The grey step, *schedule*, can
+# wait until the end of this lesson. The strip stands at the top of every lesson, with the lesson's own steps filled in.
 #
 # ## The race
 #
@@ -71,11 +71,11 @@ Image(data=(ROOT / "assets" / "figures" / "race.gif").read_bytes(), format="png"
 # Why can one pass check seven words at once? Because a pass makes a prediction at every word that it reads. (Why such a pass can cost
 # hardly more than a pass over one word is the question of lesson 01.)
 #
-# A language model is *causal*: what it computes at a word depends on that word and those before it. So a pass over eight words
-# predicts what follows the first, what follows the first two, and so on: **eight words in, eight predictions out.** Now let the last
-# seven of the eight words be guesses. Then the first seven predictions are the judgements that we need: each says what the target would
-# have written where a guess stands. The last prediction is the next word if all guesses are right. A guess is kept only if the
-# target would have written it after the same text, so the text stays the target's.
+# A language model is *causal*: what it computes at a word depends on that word and those before it. So a pass over eight words predicts
+# what follows the first, what follows the first two, and so on: **eight words in, eight predictions out.** Now let the last seven of the
+# eight words be guesses. Then the first seven predictions are the judgements that we need: each says what the target would write where a
+# guess stands, provided that all guesses before it are right. The last prediction is the next word if all guesses are right. A guess is
+# kept only if the target would have written it after the same text, so the text stays the target's.
 
 # %%
 read = "The cat sat on the mat and purred".split()  # a word that we have, and seven guesses
@@ -121,8 +121,9 @@ print(f"\n{ids.shape[1]} tokens; logits of one pass over them: {tuple(big(ids).s
 # ### Exercise 1 · Twelve lines (code)
 # *15 minutes · medium · core. If you do only one, do this.*
 #
-# Fill in the three holes, so that `speculate` returns `ids` with `count` more tokens: those that `big` alone would write, each time
-# its likeliest. (Always taking the likeliest token is called *greedy* decoding.) Each hole takes one line.
+# Fill in the three holes, so that `speculate` returns `ids` with `count` more tokens: those that `big` alone would write, each time its
+# likeliest. (Always taking the likeliest token is called *greedy* decoding; lesson 02 deals with random draws.) `gamma` is the number of
+# guesses in a block. Each hole takes one line.
 #
 # <details><summary>Hint</summary>
 #
@@ -329,10 +330,11 @@ claims({"a sum has the longer rounds, small talk the shortest": min(tau, key=tau
 #
 # We replay one round of the picture above, with guesses kept and one refused. Comments quote what does the same in `speculate`.
 #
-# Before a round the target has read every token but the newest. (The first such pass, over the prompt, is called the *prefill*.) Its
-# reading leaves a `cache`, so that later passes need not read these tokens again, and `features`, inner states of the target at the
-# layers named in `drafter.taps`. `drafter.begin` turns the features into the drafter's `state`. The newest token, not yet read, is
-# the [*anchor*](glossary.md#anchor): the block is drafted after it. The folded cell prepares all this.
+# The newest token came out of the target's last pass as a prediction, so the target has not read it yet; it has read every token before
+# it. (Its first pass, over the prompt, is called the *prefill*.) Its reading leaves a `cache`, so that later passes need not read these
+# tokens again, and `features`, inner states of the target at the layers named in `drafter.taps`. `drafter.begin` turns the features into
+# the drafter's `state`. The newest token, not yet read, is the [*anchor*](glossary.md#anchor): the block is drafted after it. The folded
+# cell prepares all this.
 
 # %% tags=["folded"]
 # @title Choose a round of the picture, and read everything before its anchor
@@ -380,9 +382,10 @@ claims({"guesses kept and one refused": 0 < right < len(guess)})
 # Compare the drafted and the wanted tokens from the left. The first difference ends the block, and the target's token replaces the wrong
 # guess. The last line holds the filled boxes of that row of the picture.
 #
-# So the three filled steps of the strip are your loop. DSpark adds two things. Its drafter reads the target's mind: the `features` are its
-# input. And in the step left unfilled in the strip, *schedule*, between draft and verify, DSpark says how sure it is of each guess, so
-# that a busy server can throw the doubtful ones away unread. Lessons 04 to 11 build all of that.
+# So the three filled steps of the strip are your loop. DSpark changes the drafter, which writes its block in one pass, and adds two
+# things. Its drafter reads the target's mind: the `features` are its input. And in the step left unfilled in the strip, *schedule*,
+# between draft and verify, DSpark says how sure it is of each guess, so that a busy server can throw the doubtful ones away unread.
+# Lessons 04 to 11 build all of that.
 #
 # ## And the clock?
 #
@@ -423,7 +426,7 @@ picture = figures.speed_bars(speeds, lab.device_name)
 # - Keep the guesses up to the first wrong one, add the target's own next token, and the text is the target's: your loop needed ⟦passes⟧
 #   passes for ⟦count⟧ tokens.
 # - After the first wrong guess everything is void. Forget this, and the text changes without an error.
-# - $\tau$, the accepted length, counts the tokens of a round. The text decides it as much as the drafter does.
+# - $\tau$, the accepted length, counts the tokens of a round. With one and the same drafter it differs from text to text.
 #
 # **Next:** [lesson 01](01_why_decoding_is_slow.ipynb) asks why a pass over eight tokens can cost hardly more than a pass over one.
 #

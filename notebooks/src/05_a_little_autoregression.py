@@ -249,8 +249,9 @@ claims({"the head removes at least half of the pairs that nobody would write": 2
 # With the head ⟦waste_on:.1 %⟧ is. (The middle map is pale: this backbone learned with its head, and without it most of what it
 # draws is not even on the map. The fair comparison is DFlash, below.)
 #
-# Choose a slot and the token drawn before it: left, what the backbone says; in the middle, what the head adds; right, what comes
-# out. With another previous token only the bias changes, and with it the result.
+# Choose a slot and the token drawn before it: left, what the backbone says; in the middle, what the head adds; right, what comes out.
+# With another previous token only the bias changes, and with it the result. (The left panel may look odd: this backbone was trained with
+# the bias added, so its base logits alone need not favour a sensible word.)
 
 # %% tags=["folded"]
 # @title Draw base, bias and corrected distribution, with two controls
@@ -289,10 +290,10 @@ guess.beside(f"{table / 4e9:.1f}", "computed")
 glue(in_targets=table / 4e9, thinner=table / factors)
 
 # %% [markdown]
-# The table would be nearly ⟦in_targets:words⟧ times as large as the model it drafts for. Two thin matrices are
-# ⟦thinner:.0f⟧ times smaller, and a bias costs $rV$ multiplications. The price is detail: the columns of $W_2$ are $r$ patterns
-# over the vocabulary, and every row is a mix of them, in the amounts that $W_1$ holds. The toy above needs one pattern: the row of
-# "no" is that of "of" with the sign turned.
+# The table would be nearly ⟦in_targets:words⟧ times as large as the model it drafts for. Two thin matrices are ⟦thinner:.0f⟧ times
+# smaller, and a bias costs $rV$ multiplications. The price is detail. Each column of $W_2$ is a pattern over the vocabulary, $r$ in all.
+# Each row of the big table, one token's bias, is a mix of these patterns; the token's row of $W_1$ says how much of each. The toy above
+# needs one pattern: the row of "no" is that of "of" with the sign turned.
 #
 # For some common words we print the words that their row raises most, among words that occur in our answers. Each number is the
 # bias minus its mean over the vocabulary; a difference of 3 between two words changes the odds between them by a factor of twenty.
@@ -325,14 +326,15 @@ claims({"the determiners all raise 'tiny'": all(" tiny" in raised for raised in 
 # ### Exercise 3 · Black and white, day and night (think)
 # *10 minutes · medium · core.*
 #
-# An answer goes on "black and white" or "day and night", each with probability one half; each word is one token. The base
-# distribution of each slot ignores the other slots: slot 1 is "black" or "day", one half each; slot 2 is "and"; slot 3 is "white"
-# or "night", one half each. The Markov head may have any row for "and". Which blocks does it draft, with which probabilities? How
-# often is slot 3 kept, and does the row matter? Which other head would do better, and which phrase defeats that one?
+# An answer goes on "black and white" or "day and night", each with probability one half; each word is one token. The base distribution
+# of each slot ignores the other slots: slot 1 is "black" or "day", one half each; slot 2 is "and"; slot 3 is "white" or "night", one
+# half each. The Markov head's row for "and" may be anything: let it make slot 3 "white" with probability $t$. (a) Which blocks does the
+# head draft, with which probabilities? (b) How often is slot 3 kept, and does $t$ matter? (c) Which other head would do better, and
+# which phrase defeats that one?
 #
 # <details><summary>Hint</summary>
 #
-# What does the head know when it drafts the word after "and"? Let slot 3 be "white" with probability $t$.
+# What does the head know when it drafts the word after "and"?
 #
 # </details>
 # <details><summary>Answer</summary>
@@ -441,8 +443,8 @@ added, whole = with_head - apart, backbone + apart + verification
 picture = figures.costs(cost, added, whole, lab.device_name)
 
 # %% [markdown]
-# What the head adds (hatched) is a small part of the round. How small depends on the machine: for a large model on a GPU the paper
-# measures 0.6 %, at a batch of 128 (Figure 4).
+# What the head adds to a round (hatched) is small. How small depends on the machine: for a large model on a GPU the paper measures 0.6
+# %, at a batch of 128 (the paper's Figure 4).
 #
 # ## What it gains
 #

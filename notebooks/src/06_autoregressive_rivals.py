@@ -206,10 +206,10 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 # ### Exercise 3 · What stays, what enters (code)
 # *10 minutes · medium · core.*
 #
-# Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept.
-# For simplicity, drop all that the passes left. Then enter pairs with the target's features: first the old anchor with the feature
-# that waited for it, then each accepted draft with the feature of the token before it. The new anchor's pair is left to the next
-# round's first pass. How many entries stay, and how many pairs are entered?
+# Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept. For simplicity, drop
+# all that the passes left. Then enter pairs with the target's features: first the old anchor with the feature that waited for it, then
+# each accepted draft with the feature of the token before it. The new anchor's pair is left to the next round's first pass. How many
+# entries stay after the dropping, before anything is entered, and how many pairs are entered then? (You may not need every argument.)
 #
 # <details><summary>Hint</summary>
 #
@@ -249,7 +249,7 @@ class NeverRollsBack(type(eagle3)):
 
     def draw_chain(self, state, anchor, length, temperature, generator):
         drawn = super().draw_chain(state, anchor, length, temperature, generator)
-        state.cache.length += length
+        state.cache.length += length  # the package has just rolled back: count these entries in again
         return drawn
 
 
@@ -285,10 +285,11 @@ draft_ms, plain_ms, verify_ms = draft_times(lab, names, prompt_ids, gamma)
 picture = figures.draft_cost(draft_ms, lab.device_name)
 
 # %% [markdown]
-# Eagle3's line climbs by a pass per token, a block drafter's far less (in the title: the median step to the next length). MTP-1 is a
-# single point. For one or two tokens the chain is cheaper; somewhere before seven the lines cross. **This is why an autoregressive
-# drafter has few layers:** it pays for them once per token, a block drafter once per block. So the paper compares drafters of equal
-# *latency*, one layer of Eagle3 beside five of DSpark. Here, too, DSpark has more layers.
+# The timings are noisy: read the trend, not single bumps. Eagle3's line climbs by about a pass per token, a block drafter's far less (in
+# the title: the median step to the next length). MTP-1 is a single point. For one or two tokens the chain is cheaper; somewhere before
+# seven the lines cross. **This is why an autoregressive drafter has few layers:** it pays for them once per token, a block drafter once
+# per block. So the paper compares drafters of equal *latency*, one layer of Eagle3 beside five of DSpark. Here, too, DSpark has more
+# layers.
 #
 # ## What the drafts are worth
 #
@@ -355,8 +356,8 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: ours["chat
 # - *The paper's three panels, and math here.* DSpark begins well above Eagle3. Only later does Eagle3 come closer; at position 6 on
 #   math here it is even slightly above.
 # - *Chat here.* The two begin at about the same height, and the lead in $\tau$ is small.
-# - *Code here*, the exception. DSpark begins slightly *below* Eagle3 and ends ahead all the same, since it is higher from position 2
-#   to 6. But this lead's 95 % interval reaches down to about zero.
+# - *Code here*: DSpark begins slightly *below* Eagle3. Its $\tau$ is a little larger all the same, since it is higher from position 2 to
+#   6. But this lead's 95 % interval reaches down to about zero.
 #
 # In tokens per round, over the three domains, DSpark stands at ⟦paper_gain:+.0 %⟧ against Eagle3 in the paper, at
 # ⟦canon.gain_over_eagle3:+.0 %⟧ here.
@@ -404,10 +405,10 @@ def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
 done = exercises.check_chain_loss(chain_loss)
 
 # %% [markdown]
-# With `decay` 0 only the first pass of each chain counts, and that one reads the target's feature. A chain starts at every place of
-# the text, so this is teacher forcing. We train two small Eagle3 on a toy target, alike but for `decay`. How likely is the draft of
-# pass $k$ to be accepted on new texts, where the pass reads its own output, as when it drafts (orange), and where it is given the
-# target's feature (grey)?
+# With `decay` 0 only the first pass of each chain counts, and that one reads the target's feature. A chain starts at every place of the
+# text, so this is teacher forcing. We train two small Eagle3 on a toy target, one so, the other with a `decay` above 0 (the
+# training-time test), and look at chains of five passes. How likely is the draft of pass $k$ to be accepted on new texts, where the pass
+# reads its own output, as when it drafts (orange), and where it is given the target's feature (grey)?
 
 # %% tags=["folded"]
 # @title Train two toy drafters, and let both read new texts
@@ -441,11 +442,11 @@ claims({"by the grey lines teacher forcing ends higher": forced[0][-1] > unrolle
         "the training-time test begins lower": unrolled[1][0] < forced[1][0]})
 
 # %% [markdown]
-# Grey is all that teacher forcing ever sees, and by the grey lines it is the better training. But after its first pass no drafter has
-# the target's features, so orange counts. (The titles: how far orange ends from grey.) The last draft is accepted with chance
-# ⟦forced:.2f⟧ after teacher forcing, with ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs
-# a little at the first draft and pays after it. DSpark needs no such training: its backbone never reads a draft, and its head reads
-# only a token, never an output of its own.
+# Grey is all that teacher forcing ever sees, and by the grey lines it is the better training. But after its first pass no chain has the
+# target's features, so orange counts. (The titles: how far orange ends from grey.) The last draft is accepted with chance ⟦forced:.2f⟧
+# after teacher forcing, with ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs a little at the
+# first draft and pays after it. DSpark needs no such training: its backbone never reads a draft, and its head reads only a token, never
+# an output of its own.
 #
 # ## Cost and worth together
 #

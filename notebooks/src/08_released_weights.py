@@ -16,7 +16,7 @@
 #
 # **What you need**: lessons 04 and 05 (backbone and heads).
 #
-# **On a GPU.** With 14 GB of GPU memory or more this lesson downloads Qwen3-4B and the draft that DeepSeek released for it, 10 GB.
+# **On a GPU.** With 14 GB of GPU memory or more this lesson downloads Qwen3-4B and the draft that DeepSeek released for it, some 11 GB.
 # Each Colab badge opens a new machine, so take the GPU for this lesson.
 # `python -m dspark_lite doctor` says what fits your machine.
 #
@@ -54,11 +54,12 @@ picture = strip(("draft", "verify"))
 #
 # In September 2026 [a test](references.md#vllm-norm) of vLLM's kernels (programs for single operations) for one maker's GPUs reported
 # 1.08 tokens per round with the released DSpark, where 3.99 were expected. The target itself writes one token in each round, so almost
-# no draft was accepted. No kernel had raised an error. **A draft that is used wrongly usually raises no error, and changes no answer
-# except at near-ties (below), because the target judges every token. It costs speed, sometimes more than drafting gains.**
+# no draft was accepted. No kernel had raised an error. **A draft model that is used wrongly usually raises no error. Under greedy
+# decoding it changes no answer either, except at ties (below), because the target judges every token. It costs speed, sometimes more
+# than drafting gains.**
 #
-# So this lesson asks for proof. In *The hunt* you find the same mistake in vLLM's build for CPUs, on a copy that we rebuilt. (Without
-# a GPU you use the course's tiny models, which talk nonsense.)
+# So this lesson asks for proof. In *The hunt* you look for the same mistake, which vLLM's build for CPUs has, too. You need no vLLM: we
+# built its mistake into a copy of our own code. (Without a GPU you use the course's tiny models, which talk nonsense.)
 #
 # ## Two files
 #
@@ -173,8 +174,9 @@ claims({"in float32 every module is far below the tolerance": max(
     error for case in errors["float32"] for error in case.values()) < TOLERANCE / 10})
 
 # %% [markdown]
-# Each mark is one of five small models (marks may cover each other, and DFlash has no heads). The dashed line applies to float32 (blue
-# circles) only: all lie far below it. float16 and bfloat16 keep fewer digits. A real mistake is far larger than float32's errors.
+# Each mark is one of five small models (marks may cover each other, and DFlash has neither a sequential nor a confidence head). The
+# dashed line applies to float32 (blue circles) only: all lie far below it. float16 and bfloat16 keep fewer digits. A real mistake is far
+# larger than float32's errors.
 #
 # ## What lossless means in 16 bits
 #
@@ -184,14 +186,15 @@ claims({"in float32 every module is far below the tolerance": max(
 #
 # So judge the **first** difference: after it the two texts have different prefixes, and later differences prove nothing. If rounding
 # could have made the target choose either token, it is a *tie*. If not, something is wrong. bfloat16 keeps two to three digits: logits
-# near 20 lie 0.125 apart, and a pass rounds many times. We excuse eight such steps below the best logit. That is generous: *tie* means
-# that rounding can explain the difference, not that it does.
+# near 20 lie 0.125 apart, and a pass rounds many times. So we call a token possible if its logit lies at most eight such steps below the
+# best one; this distance is `allowed` in exercise 2. That is generous: *tie* means that rounding can explain the difference, not that it
+# does.
 #
 # ### Exercise 2 · Is it a tie? (code)
 # *8 minutes · medium · core.*
 #
-# You get the target's `logits` [V] at the first difference, the two tokens chosen there (`ours`, `theirs`), and `allowed`, the largest
-# distance below the best logit that rounding excuses (`allowed` itself included). Return True or False.
+# You get the target's `logits` [V] after the prefix that both texts share, the two tokens chosen next (`ours`, `theirs`), and `allowed`,
+# the largest distance below the best logit that rounding excuses (`allowed` itself included). Return True or False.
 #
 # <details><summary>Hint</summary>
 #
@@ -245,7 +248,7 @@ claims({"in float32 none differs, in bfloat16 some do": differ["float32"] == 0 <
         "each difference in bfloat16 is a tie": differ["bfloat16"] == ties["bfloat16"]})
 
 # %% [markdown]
-# Only bfloat16's coarser rounding parts texts, and only at ties.
+# Here only bfloat16's coarser rounding parts texts, and only at ties.
 #
 # ## Wrong, and nobody says so
 #
@@ -266,8 +269,8 @@ picture = figures.layout_picture()
 # 3. *Block left in the cache*: the draft does not remove its own guesses after a round, so the next round reads them as context.
 #
 # We run a small random model for two rounds, once per mistake, beside its reference, and compare three things, one column each: the
-# *features* (the taps' hidden states, which the draft reads), the first round's block, and the second round's. The size of the error
-# tells little here: in a trained model a wrong tap does less harm.
+# *features* (the taps' hidden states, which the draft reads), the first round's block, and the second round's. Ask only whether an error
+# is far above the first row's, which is rounding. How far above says little about the harm: in a trained model a wrong tap does less.
 
 # %%
 shows = predict("In which column does each of the three mistakes show first: features, first block, second block?", ...)
@@ -325,9 +328,9 @@ shows.beside(", ".join(f"{label}: {part}" for label, part in first_shown.items()
 claims({"each mistake shows in another column": list(first_shown.values()) == ["nowhere", "features", "first block", "second block"]})
 
 # %% [markdown]
-# The first line, without a mistake, shows rounding alone. **The first column with a large error names the place**: what the draft
-# reads (1), how its block is read (2), or what a round leaves behind (3). The module test above gives each module the correct input,
-# so it cannot see mistakes 1 and 3. So you also compare a *whole run*.
+# The first line, without a mistake, shows rounding alone. **The first column with a large error names the place**: what the draft reads
+# (1), how its block is read (2), or what a round leaves behind (3). The module test above gives each module the correct input, so it
+# cannot see mistakes 1 and 3. (It does see 2, as a block that comes out shifted.) So you also compare a *whole run*.
 #
 # ### Exercise 3 · The first difference (code)
 # *5 minutes · easy · core. If you do only one, do this.*
@@ -410,19 +413,20 @@ for name in ours:
 print("the first that differs:", part)
 
 # %% [markdown]
-# The table follows the *context*. The taps are projected and normed once; from them each layer makes its own values and keys, norms
-# the keys, and rotates them by position. So an error in one layer does not reach the next layer's keys; only the block's logits
-# collect all errors. The values are equal everywhere. So are the keys of the *first* layer; those of the second are not, though before
-# the norm they were. What is done to keys and not to values, differently in each layer, and rightly in the first? Think before you
-# unfold.
+# All rows but the last follow the *context*, the tokens before the block. The taps are projected and normed once; from them each layer
+# makes its own values and keys, norms the keys, and rotates them by position. So an error in one layer does not reach the next layer's
+# keys; only the block's logits collect all errors. The values are equal everywhere. So are the keys of the *first* layer; those of the
+# second are not, though before the norm they were. What is done to keys and not to values, differently in each layer, and rightly in the
+# first? Think before you unfold.
 #
 # <details><summary>What it was</summary>
 #
-# Keys go through a norm, which has a weight in each layer. vLLM norms the context's keys of all layers in one call, with all weights,
-# a row each. The kernel behind that call on a CPU reads one row: **the first layer's weight norms the keys of every layer.** The GPU
-# kernels of the opening did so, too. (There, answers were worse as well, which a draft alone cannot cause.) Our tiny drafts lose
-# little: DFlash a few accepted drafts, DSpark none on balance, though its logits move. The reason: its layers' norms differ from the
-# first one's by no more than ⟦norms:.0f⟧ % on average (below).
+# Keys go through a norm, which has a weight in each layer. vLLM norms the context's keys of all layers in one call, with all weights, a
+# row each. The kernel behind that call on a CPU reads one row: **the first layer's weight norms the keys of every layer.** The GPU
+# kernels of the opening did so, too. (In that test the answers were worse as well. A wrong draft cannot cause that, so something else
+# may have been wrong there, too.) Our tiny drafts hardly notice: DFlash loses a few accepted drafts, DSpark none on balance, though its
+# logits move. So a healthy accepted length does not prove that a draft is read as it was trained. A likely reason: its layers' norms
+# differ from the first one's by no more than ⟦norms:.0f⟧ % on average (below).
 #
 # </details>
 #
@@ -451,7 +455,7 @@ claims({"with the mistake ours accepts what the server counted": counted == {nam
 # ### Exercise 4 · Name the cause (think)
 # *10 minutes · medium · core.*
 #
-# Four reports from public issue trackers about other drafts, whose blocks may be shorter, each with another cause. Place the clear
+# Four reports from public issue trackers about other draft models, whose blocks may be shorter, each with another cause. Place the clear
 # ones first; the last follows by elimination: `"wrong tap"`, `"cache out of step"` (the draft's cache drifts from what was committed),
 # `"other layout"` or `"beyond the block"` (asked for more drafts than it was trained for).
 #

@@ -14,8 +14,8 @@
 # - read from two curves what a faster drafter buys: for all users together, and for each of them
 # - say at which load a long block pays, and why a gain of several hundred percent can be true and mean little
 #
-# **What you need**: lessons 02 and 03 (`verify`, caches), lesson 09 (survival), lesson 10 (the scheduler); from lesson 06 what MTP-1
-# is: one draft from one layer.
+# **What you need**: lessons 02 and 03 (`verify`, caches), lesson 10 (the scheduler, the lagged budget); from lesson 06 what MTP-1 is:
+# one draft from one layer.
 #
 # **Sources**: the [DSpark paper](references.md#dspark), sections 5.2 to 5.4 with Figures 7 and 8; continuous batching goes back to
 # [Orca](references.md#orca). [Notation](notation.md) · [glossary](glossary.md)
@@ -45,10 +45,14 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 # %% [markdown]
 # ## The same server, light and full
 #
-# We compare four ways to serve, measured on one server of this course. *MTP-1* drafts and verifies one token. *DSpark, whole block*
-# drafts seven and verifies seven. *DSpark, Algorithm 1* drafts seven, and lesson 10's scheduler picks how many to verify. *DSpark,
-# lagged* picks their number by confidences from two steps ago, like the production system, which prepares the next step while the
-# current one runs. "DSpark" without an addition means the lagged one. Speeds leave out reading the prompts.
+# We compare four ways to serve, measured on one server:
+# - **MTP-1** drafts and verifies one token.
+# - **DSpark, whole block** drafts seven and verifies all seven. (This list counts drafts; plots of budgets count the anchor, too.)
+# - **DSpark, Algorithm 1** drafts seven; lesson 10's scheduler picks how many to verify.
+# - **DSpark, lagged** picks their number by confidences from two steps ago (lesson 10), because production systems prepare the next
+#   step while the current one runs. From here on, "DSpark" alone means this one.
+#
+# First, each user's speed (prompts left out) with one request *under way*, that is, being served, and with many:
 
 # %%
 def measured_row(policy, load, name="dspark"):
@@ -60,21 +64,21 @@ ahead = {}
 for load in (idle, busy):
     ours, theirs = (recorded_serving.value("per_user", row) for row in (measured_row("lagged", load), measured_row("all", load, "mtp")))
     ahead[load] = ours / theirs
-    print(f"{load:2} requests under way: a user of MTP-1 gets {theirs:5.1f} tokens/s, one of DSpark {ours:5.1f}: {ours / theirs:.2f} times as many")
+    print(f"under way: {load:2}. A user of MTP-1 gets {theirs:5.1f} tokens/s, one of DSpark {ours:5.1f}: {ours / theirs:.2f} times as many")
 glue(alone=ahead[idle], full=ahead[busy], busy=busy)
 
 # %% tags=["claim"]
 claims({"alone DSpark is much faster, on the full server hardly": ahead[idle] > 1.5 > 1.3 > ahead[busy] > 0.9})
 
 # %% [markdown]
-# Alone, a user of DSpark is ⟦alone:.1f⟧ times as fast as one of MTP-1. With ⟦busy⟧ under way, ⟦full:.2f⟧ times. Where does the gain go?
-# To find out, we build the server.
+# Alone, a user of DSpark is ⟦alone:.1f⟧ times as fast as one of MTP-1; with ⟦busy⟧ requests under way, ⟦full:.2f⟧ times. Where does the
+# gain go? To find out, we build the server.
 #
 # ## One pass for many
 #
-# Four requests have texts of different lengths, and each has a different number of drafts to verify. Padding would compute what nobody
-# wants. Instead the tokens of all requests stand in **one sequence**, as in the paper. Two index tensors say of each token whose it is
-# and where in that text it stands.
+# Four requests have texts of different lengths, and each has a different number of drafts to verify. Padding would read tokens that are
+# none. Instead the tokens of all requests stand in **one sequence**, a *ragged batch*, as in the paper. Two index tensors say of each
+# token whose it is and where in its text it stands.
 #
 # ### Exercise 1 · The index tensors (code)
 # *8 minutes · easy · core.*
@@ -115,7 +119,7 @@ index_tensors = index_tensors if done else exercises.index_tensors  # yours once
 # %% [markdown]
 # Embeddings, norms, projections and the MLP look at one token alone, so they run on the sequence as it is. Attention alone looks at
 # other tokens, and a **mask** tells it which. Keys have a request and a position, too: first those of all cached texts, then those of
-# this step. A key that belongs to nobody any more has the request -1.
+# this step. The key of a refused draft belongs to nobody any more; its request is -1.
 #
 # ### Exercise 2 · The mask (code)
 # *5 minutes · easy · core.*
@@ -147,7 +151,8 @@ def may_see(request, position, key_request, key_position):
 done = exercises.check_mask(may_see)
 
 # %% [markdown]
-# Now both run on the model itself. One pass reads four prompts. A second one reads an anchor and 2, 0, 7 and 3 drafts after them.
+# Now both run on the model itself. One pass reads four prompts. A second one reads, after each prompt, an anchor and 2, 0, 7 or 3
+# made-up drafts. The figure shows its mask: rows are tokens, columns keys.
 
 # %%
 from transformers import DynamicCache
@@ -182,16 +187,21 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
     assert apart < 64 * torch.finfo(target.dtype).eps * step.logits.abs().max()
 
 # %% [markdown]
-# Nobody notices who else is in the pass.
+# Up to rounding, each request gets the logits of a pass of its own.
 #
 # ## An engine
 #
-# An engine repeats one **step**: let waiting requests in and read their prompts, draft, verify all in one pass, commit, and let those
-# go that are done. Nobody waits for a batch to fill, and nobody is kept waiting once they are done. That is *continuous batching*.
+# An engine repeats one **step**: admit waiting requests and read their prompts, draft, verify all in one pass, commit, and evict those
+# that are done. While a slot is free, nobody waits for a batch to fill, or for others to finish. That is *continuous batching*.
 #
-# You have all that it takes. Here is an engine without its step. Read the first docstring and the signatures first; the bodies can wait.
-# `read` makes the shared pass, `keep` drops refused tokens and updates the drafter, `draft` proposes a block, `complete` cuts an answer
-# and says whether it has ended. Numbers are never given twice, so the keys of a finished request need not be cleared.
+# Here is an engine without its step. Read its docstring and the signatures first; the bodies can wait. Every request has a number.
+# - `read` takes {number: tokens} and returns, for each number, one row of probabilities per token read.
+# - `keep(number, count)` leaves the first `count` tokens just read, marks the keys of the rest as nobody's, and shows the kept tokens to
+#   the drafter.
+# - `draft(number)` proposes a block, with its distributions q.
+# - `complete(number)` cuts an answer at its end, and says whether it has ended.
+#
+# A number is never reused, so the keys of a finished request need not be cleared.
 
 # %%
 import inspect
@@ -206,13 +216,16 @@ print(inspect.getsource(exercises.SmallEngine))
 #
 # From lesson 02: `verify(p, q, drafts, engine.generator)` takes tensors p [g + 1, V] and q [g, V] and a list of g token ids. It returns
 # a list of ids: the accepted drafts and one more token. `draw(probs, engine.generator)` takes one row [V] and returns one id. Call
-# `engine.keep` before the next `engine.read`: each read overwrites `entered`.
+# `engine.keep` before the next `engine.read`, which forgets the tokens of the read before.
 #
-# 1. **Admit** while a request waits and fewer than `engine.slots` run: read the prompt, keep all of it, draw the first token.
+# 1. **Admit** while a request waits and fewer than `engine.slots` run: take it off `engine.waiting`, read its prompt, keep all of it,
+#    draw the first token of its answer, and store it in `engine.running` as a list of one.
 # 2. **Draft** a block for every running request.
-# 3. **Verify**: one `engine.read` takes the newest token and the drafts of all of them.
-# 4. **Commit** what `verify` returns, and keep in the cache what belongs to the text.
-# 5. **Evict**: where `engine.complete(number)` says True, move the answer from `engine.running` to `engine.answers`.
+# 3. **Verify**: one `engine.read` takes the newest token (the anchor) and the drafts of all of them. Its rows are p.
+# 4. **Commit**: for each request, extend the list `engine.running[number]` by what `verify` returns (`complete` reads it there), and `engine.keep`
+#    as many of the tokens just read as belong to the text.
+# 5. **Evict**: where `engine.complete(number)` says True, move the answer from `engine.running` to `engine.answers` (loop over a copy,
+#    `list(engine.running)`).
 #
 # The checker serves seven requests on a toy target, compares every answer with plain decoding, and counts the steps.
 #
@@ -274,83 +287,68 @@ for number, prompt in enumerate(five):
 print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {count} steps, each answer the target's own")
 
 # %% [markdown]
-# That is a lossless serving engine. The package's engine also drafts for all requests in one pass and lets a policy choose each length,
-# here Algorithm 1 with a cost table measured now. Watch it: four slots, requests that come at different steps, one that is aborted. Each
-# column is a step, the frame is the drafted block, blue and green together were verified, green was accepted. An empty frame had no
-# draft verified; its request still gets one token. The last block of an answer is cut to the tokens that are still wanted. Every answer
-# is the one that plain decoding gives, ties in rounding aside.
-
-# %% tags=["folded"]
-# @title Nine requests through four slots
-from dspark_course.measure.step_time import profile
-from dspark_lite.scheduling import algorithm1
-from dspark_lite.serving.engine import Engine, Request
-
-slots, new = 4, 40
-table = profile(target, range(1, slots * (drafter.gamma + 1) + 1), repeats=3)[0]
-engine = Engine(target, drafter, policy=algorithm1(table.lower_hull()), slots=slots, capacity=512)
-asked = [Request(lab.encode(lab.prompts[domain][index]), new, domain=domain) for index in range(3) for domain in lab.prompts]
-plan = {0: asked[:3], 1: asked[3:5], 3: asked[5:7], 6: asked[7:]}  # {step: who arrives before it}
-steps, answers, arrived, admitted = [], {}, {}, {}
-while not engine.idle or len(steps) <= max(plan):
-    now = len(steps)
-    arrived |= {engine.submit(request): now for request in plan.get(now, [])}
-    if now == 4 and (answer := engine.abort(2)):
-        answers[answer.id] = answer
-    steps.append(engine.step())
-    answers |= {answer.id: answer for answer in steps[-1].answers}
-    admitted |= {number: now for number in [*engine.running, *answers] if number not in admitted}
-journeys = [figures.Journey(f"{number}: {answer.request.domain}", arrived[number], admitted[number], answer.rounds, answer.reason)
-            for number, answer in sorted(answers.items())]
-picture = figures.timeline(journeys, slots, drafter.gamma)
-
-# %% tags=["claim"]
-def as_alone(number, answer):
-    """Whether plain decoding gives this answer, as far as an aborted one goes."""
-    alone = dspark_lite.generate(target, None, asked[number].input_ids, max_new_tokens=new).token_ids
-    alone = alone[:len(answer.token_ids)] if answer.reason == "aborted" else alone
-    return same_or_tied(target, asked[number].input_ids, answer.token_ids, alone)
-
-
-claims({"every answer is plain decoding's": len(answers) == len(asked) and all(as_alone(*item) for item in answers.items())})
-
-# %% [markdown]
+# Five requests shared three slots, and each answer is the target's own, ties in rounding aside. That is a lossless serving engine.
+#
 # ## What a step costs
 #
-# From here on we read what was measured on a quiet machine, in a *closed loop*: at a load of $R$, $R$ requests are always under way, and
-# whoever ends is replaced at once.
+# From here on we read recorded measurements, taken in a *closed loop*: at a load of $R$, $R$ requests are always under way, and whoever
+# ends is replaced at once. The figure shows how long a complete DSpark step takes, drafting included, relative to a step at the same
+# load that verifies anchors alone; the labels give both ends in milliseconds. It always drafts seven tokens per request; from left to
+# right, more of them are verified.
 
 # %%
 costs = recorded_serving.engine_costs("dspark")
 picture = figures.step_times(costs, device)
 steeper = {load: costs.seconds(load, load * costs.tokens_per_request[-1]) / costs.seconds(load, load) for load in (idle, busy)}
-glue(light=steeper[idle], heavy=steeper[busy])
+glue(light=steeper[idle], heavy=steeper[busy], anchors_share=100 / steeper[busy])
 
 # %% tags=["claim"]
-claims({"alone whole blocks are nearly free, on the full server they are not": steeper[idle] < 1.4 and steeper[busy] > 1.7})
-
-# %% tags=["folded"]
-# @title The parts of a step
-from dspark_lite.serving.engine import STEP_PARTS
-
-for name, policy in (("mtp", "all"), ("dspark", "lagged")):
-    for load in (idle, busy):
-        row = measured_row(policy, load, name)
-        parts = {part: 1e3 * recorded_serving.value(f"{part}_seconds", row) for part in STEP_PARTS if part != "prefill"}
-        print(f"{name:6} {load:2} under way: {recorded_serving.value('accepted_length', row):.1f} tokens per request and step; milliseconds",
-              ", ".join(f"{part} {spent:.0f}" for part, spent in parts.items()))
+claims({"alone whole blocks are nearly free, on the full server they are not": steeper[idle] < 1.4 and steeper[busy] > 1.7,
+        "on the full server a step with anchors alone already costs a large part": steeper[busy] < 2.5})
 
 # %% [markdown]
-# A step drafts, schedules, verifies and commits. Eight tokens per request instead of one make it ⟦light:.1f⟧ times as long when it
-# carries one request, and ⟦heavy:.1f⟧ times when it carries ⟦busy⟧.
+# Verifying eight tokens per request (the anchor and seven drafts) instead of the anchor alone makes the step ⟦light:.1f⟧ times as long
+# with one request under way, and ⟦heavy:.1f⟧ times with ⟦busy⟧. (Repeats of a step scatter by ⟦noise:.0f⟧ %, so two requests can come
+# out faster than one.) Now MTP-1's step beside DSpark's, from other runs:
+
+# %% tags=["folded"]
+# @title The length of a step, its tokens, and what a user gets
+from dspark_lite.serving.engine import STEP_PARTS
+
+decoding = [part for part in STEP_PARTS if part != "prefill"]
+lead = {}  # {load: DSpark over MTP-1: length of a step, tokens, speed of each user}
+print("milliseconds  ", "".join(f"{part:>10}" for part in decoding), "    = a step   tokens a request   tokens/s of its user")
+for load in (idle, busy):
+    found = []
+    print(f"{load} under way")
+    for label, name, policy in (("MTP-1", "mtp", "all"), ("DSpark", "dspark", "lagged")):
+        row = measured_row(policy, load, name)
+        parts = [1e3 * recorded_serving.value(f"{part}_seconds", row) for part in decoding]
+        tokens = recorded_serving.value("accepted_length", row)  # committed in a step
+        found.append((sum(parts), tokens, 1e3 * tokens / sum(parts)))
+        print(f"  {label:12}", "".join(f"{spent:10.1f}" for spent in parts), "{:12.1f} {:21.2f} {:22.1f}".format(*found[-1]))
+    lead[load] = [ours / theirs for theirs, ours in zip(*found)]
+    print(f"  {'DSpark/MTP-1':12}", " " * 10 * len(decoding), "{:12.2f} {:21.2f} {:22.2f}".format(*lead[load]))
+repeats = [np.divide(*recorded_serving.totals_by_turn("step_seconds", row).T) for row in recorded_serving.rows("costs", drafter="dspark")]
+glue(longer_light=lead[idle][0], longer_full=lead[busy][0], more_light=lead[idle][1], more_full=lead[busy][1],
+     noise=100 * np.median([seconds.std() / seconds.mean() for seconds in repeats]))
+
+# %% tags=["claim"]
+claims({"tokens over the length of a step is the speed of the first numbers": all(abs(lead[load][2] / ahead[load] - 1) < 0.01 for load in ahead),
+        "the lead in tokens hardly changes with the load": 0.8 < lead[busy][1] / lead[idle][1] < 1.25,
+        "the lead in length does": lead[busy][0] > 2 * lead[idle][0]})
+
+# %% [markdown]
+# **That is where the gain goes.** A user's speed is the tokens that a step commits for their request, divided by the length of the step.
+# Alone, DSpark commits ⟦more_light:.1f⟧ times as many tokens per step and request as MTP-1, on the full server still ⟦more_full:.1f⟧
+# times. The length makes the difference: alone, DSpark's step is ⟦longer_light:.1f⟧ times as long as MTP-1's, on the full server
+# ⟦longer_full:.1f⟧ times. In both cases DSpark drafts and verifies more. Alone that is cheap: what a pass costs anyway is most of it,
+# and a few more tokens hardly add to it. On the full server the extra tokens of all requests add up. That uses up the lead.
 #
-# **That is where the gain goes.** Add up the milliseconds of each printed line: from the light server to the full one both steps grow,
-# DSpark's far more. Each request still gets almost as many tokens per step, but the step takes longer. DSpark's step grows more than
-# MTP-1's, because it verifies more tokens and drafts seven for each request.
+# ## The budget and the load (the paper's Figure 8)
 #
-# ## The budget and the load: Figure 8
-#
-# Nobody gives the scheduler a rule for busy hours. It reads its cost table. Does it then verify less?
+# A request's *budget* is the number of tokens that a step verifies for it, anchor included. Does the scheduler lower the budget on a
+# busy server?
 
 # %% tags=["folded"]
 # @title Budgets, and throughput over MTP-1's
@@ -370,27 +368,33 @@ claims({"from the lightest to the heaviest load the budget falls": budgets["lagg
             for policy in ("lagged", "algorithm1") for load in loads)})
 
 # %% [markdown]
-# Slightly: from one request under way to ⟦busy⟧ DSpark's budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧ tokens per request,
-# anchor included. It wavers on the way, as the measured cost table does. The paper's blocks have five drafts, and its fitted budgets
-# fall clearly, from about five tokens to three and a half.
+# Slightly (left plot): from one request under way to ⟦busy⟧ DSpark's budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧ tokens.
+# The paper's blocks have five drafts, and its fitted budgets fall clearly, from about five tokens to three and a half.
 #
-# On the right, DSpark starts far above MTP-1 and ends at about its level. So here a long block pays on a light server, and brings
-# nothing on a full one. At no load is either scheduler measurably ahead of the whole block. The reason is the price of a step: each
-# request has a cost of its own, however few of its drafts are verified, so cutting drafts saves only part of the step. Where verifying
-# costs a larger share, as in the replay of lesson 10, cutting saves more.
+# *Throughput* is the tokens per second of all users together. The right plot divides it by MTP-1's at the same load: 1 means equal.
+# DSpark starts far above MTP-1 and ends at about its level. So here a long block pays on a light server, and brings nothing over one
+# draft on a full server.
 #
-# ## Throughput against speed: Figure 7
+# At no load is either scheduler measurably ahead of the whole block. The step times show why. The scheduler cuts only after the whole
+# block has been drafted, and drafting costs the same whatever is cut: with ⟦busy⟧ under way, a step that verifies anchors alone already
+# takes ⟦anchors_share:.0f⟧ % as long as one with whole blocks. Cutting drafts can save only a part of the rest. And some of the drafts
+# that it cuts would have been accepted: saving and loss about cancel.
+#
+# ## Throughput against speed (the paper's Figure 7)
 #
 # A user does not see throughput, but how fast their own answer comes. With $R$ requests under way the two are tied:
 # *throughput = R × speed of each user*. So a way to serve is a curve, its **frontier**: more requests, more throughput, less speed for
-# each. One way is better than another if its curve lies further to the upper right. A small number belongs to the curve of its colour.
-# A curve bends back where, by the machine's noise, users came out faster at a heavier load.
+# each. One way is better than another if its curve lies further to the upper right.
 
 # %%
 frontiers = {"plain": recorded_serving.frontier("plain", "all"), **{name: recorded_serving.frontier(*way) for name, way in ways.items()}}
 picture = figures.figure_7(frontiers, device)
 
 # %% [markdown]
+# On the left, a small number belongs to the curve of its colour. DSpark's users are the faster ones up to the full server, where the
+# curves meet. (Where a curve bends back, that is the machine's noise.) On the right are the paper's curves for its two models. An arrow
+# goes from MTP-1 to DSpark at the same throughput: so much faster is each user.
+#
 # Whoever runs a service promises a speed: at least so many tokens per second for each user (a *service level*). What counts is the
 # throughput that is left under this promise.
 #
@@ -398,14 +402,13 @@ picture = figures.figure_7(frontiers, device)
 # *10 minutes · medium · core.*
 #
 # `curve` [n, 2] has rows (speed of each user, throughput) by rising load. Return the highest throughput at which each user still gets
-# `least_speed`, reading straight lines between the rows. Return 0 where even the lightest load is slower, and the last throughput where
-# even the heaviest is faster.
+# `least_speed`, reading straight lines between the rows. Return 0 where even the lightest load is slower, and the last row's throughput
+# where even the heaviest load is faster.
 #
 # <details><summary>Hint</summary>
 #
 # `np.interp(x, xs, ys)` needs rising `xs`, so turn the curve around; you may assume that speeds fall with the load (measured bends are
-# straightened below). Outside the curve it returns the end value. Below the slowest row that is what we want; above the fastest row the
-# answer must be 0.
+# straightened below). Outside the curve it returns the end value: right below the slowest row, wrong above the fastest.
 #
 # </details>
 
@@ -442,51 +445,102 @@ def without_bends(curve):
 
 clean = {name: without_bends(frontiers[name]) for name in ("mtp", "lagged")}
 fastest = clean["mtp"][0, 0]  # MTP-1's only user alone
-gain_at = {}
-print("promised speed      MTP-1's throughput   DSpark's   more by")
+gain_at, served = {}, {}
+print(f"here (MTP-1 gives a user alone {fastest:.0f} tokens/s)")
+print("  promised speed     MTP-1: users  tokens/s in all     DSpark: users  tokens/s in all     throughput")
 for share in (0.4, 0.6, 0.75, 0.9):
     theirs, ours = (promise(clean[name], share * fastest) for name in ("mtp", "lagged"))
-    gain_at[share] = ours / theirs - 1
-    print(f"{share * fastest:6.0f} tokens/s {theirs:20.0f} {ours:13.0f} {gain_at[share]:9.0%}")
-print("in the paper:")
+    gain_at[share], served[share] = ours / theirs - 1, theirs / (share * fastest)
+    print(f"  {share * fastest:5.1f} tokens/s {served[share]:17.1f} {theirs:16.0f} {ours / (share * fastest):18.1f} {ours:16.0f} "
+          f"{gain_at[share]:+14.0%}")
+print("in the paper")
 for model in figures.PAPER_MODELS:
     for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]:
-        print(f"  {model}, {anchor['sla_tps']:.0f} tokens/s promised: {anchor['annotated_throughput_gain_pct']:+.0f} % throughput; at MTP-1's "
-              f"throughput users are {anchor['annotated_tps_gain_pct']:+.0f} % faster")
-glue(slow_promise=100 * gain_at[0.4], fast_promise=100 * gain_at[0.9])
+        print(f"  {model}, {anchor['sla_tps']:.0f} tokens/s promised: throughput {anchor['annotated_throughput_gain_pct']:+.0f} %; at MTP-1's "
+              f"throughput each user is {anchor['annotated_tps_gain_pct']:.0f} % faster")
+glue(slow_promise=100 * gain_at[0.4], fast_promise=100 * gain_at[0.9], few=served[0.9])
 
 # %% tags=["claim"]
 claims({"the faster the promise, the larger the gain in throughput": list(gain_at.values()) == sorted(gain_at.values()),
         "near MTP-1's reach it is several times that of a slow promise": gain_at[0.9] > 3 * gain_at[0.4],
+        "the gain jumps where MTP-1 can serve only a few": gain_at[0.75] > 2 * gain_at[0.6] and served[0.75] < 5 < served[0.6],
+        "up to the full server DSpark's users are the faster ones": bool((frontiers["lagged"] > frontiers["mtp"])[:-1, 0].all()),
         "DSpark does not reach MTP-1's highest throughput": clean["lagged"][:, 1].max() < clean["mtp"][:, 1].max()})
 
 # %% [markdown]
-# The same two servers, and the gain is ⟦slow_promise:.0f⟧ % or ⟦fast_promise:.0f⟧ %, depending on the promise. When the promise is close to
-# the fastest speed the rival can give, the rival serves hardly anybody, and **the ratio explodes** because we divide by a small number.
-# The paper's two largest gains are of that kind, and it says so: they show that the frontier reaches further, not a typical factor.
+# The same two ways to serve, and the gain is ⟦slow_promise:.0f⟧ % or ⟦fast_promise:.0f⟧ %, depending on the promise. The gain jumps
+# where MTP-1 can keep the promise for a few users only: for about ⟦few:.0f⟧ in the last row. (Each promise is a share of MTP-1's speed
+# for a user alone. Users are throughput over speed, read between measured loads, so they need not be whole.) Then **the ratio
+# explodes**, because we divide by a small number. The paper's two largest gains are of that kind, and it says so: they show that the
+# frontier reaches further, not a typical factor.
 #
-# Two other comparisons do not divide by a rival at its limit: throughput at equal load (Figure 8, right), which ends near one here, and
-# speed at equal throughput. At MTP-1's highest throughput there is none to compare: DSpark did not reach it in our runs.
+# Two other comparisons do not divide by a rival at its limit: throughput at equal load (the right plot of the section before), and speed
+# at equal throughput (the arrows). The second has a gap here: DSpark never reached MTP-1's highest throughput, so there we have no speed
+# to compare.
 #
-# > **How sure are we?** One CPU, one thread, small models: absolute speeds mean nothing elsewhere, ratios something, and the loads at
-# > which things turn depend on the machine's costs. Intervals are 95 %, over turns in which all ways to serve took their turn, so that a
-# > busy moment of the machine met all of them.
+# > **How sure are we?** One CPU, one thread, small models: speeds, and the loads at which things turn, hold for this machine alone. Error
+# > bars are 95 % intervals over repeats, in which all ways to serve took turns.
 #
 # ## Recap
-# - A ragged batch is one sequence with a request and a position for each token, and a block-diagonal causal mask. Each request is
+# - A ragged batch is one sequence with a request and a position for each token, and a mask that keeps requests apart. Each request is
 #   verified as if alone.
-# - Continuous batching admits, drafts, verifies, commits and evicts in every step. A greedy answer does not depend on who shared its
-#   steps; at a temperature its distribution does not.
-# - On a full server each request gets almost as many tokens per step, but the step takes longer. The scheduler's budget shrinks with
-#   the load, slightly here, clearly in the paper.
-# - Throughput and speed of each user are one curve. Compare curves at equal throughput or equal load; a ratio near a rival's reach
-#   explodes.
+# - An engine's step admits, drafts, verifies, commits and evicts.
+# - A user's speed is tokens per step over the length of the step. On a full server the tokens stay nearly the same, but the step is
+#   longer, DSpark's most. The scheduler's budget shrinks with the load, slightly here, clearly in the paper.
+# - Throughput and speed of each user are one curve. Compare curves at equal throughput or equal load; near the fastest speed that the
+#   rival can give, a ratio explodes.
 #
 # **Next**: [lesson 12](12_the_paper_in_miniature.ipynb) lays our numbers beside the paper's.
 #
 # ## Beyond the core
 #
 # The lesson is complete without these sections.
+#
+# ### ★ Watch an engine
+#
+# The package's engine also drafts for all requests in one pass, and lets a policy choose how many drafts to verify: here Algorithm 1,
+# with a cost table that the cell measures first (the progress bar). Nine requests arrive at different steps, for four slots. In the
+# figure, a row is a slot and a column a step. A frame is a drafted block; blue and green together were verified, green was accepted. An
+# empty frame had no draft verified; its request still gets one token.
+
+# %% tags=["folded"]
+# @title Nine requests through four slots
+from dspark_course.measure.step_time import profile
+from dspark_lite.scheduling import algorithm1
+from dspark_lite.serving.engine import Engine, Request
+
+slots, new = 4, 40
+table = profile(target, range(1, slots * (drafter.gamma + 1) + 1), repeats=3)[0]
+engine = Engine(target, drafter, policy=algorithm1(table.lower_hull()), slots=slots, capacity=512)
+asked = [Request(lab.encode(lab.prompts[domain][index]), new, domain=domain) for index in range(3) for domain in lab.prompts]
+plan = {0: asked[:3], 1: asked[3:5], 3: asked[5:7], 6: asked[7:]}  # {step: who arrives before it}
+steps, answers, arrived, admitted = [], {}, {}, {}
+while not engine.idle or len(steps) <= max(plan):
+    now = len(steps)
+    arrived |= {engine.submit(request): now for request in plan.get(now, [])}
+    if now == 4 and (answer := engine.abort(2)):
+        answers[answer.id] = answer
+    steps.append(engine.step())
+    answers |= {answer.id: answer for answer in steps[-1].answers}
+    admitted |= {number: now for number in [*engine.running, *answers] if number not in admitted}
+journeys = [figures.Journey(f"{number}: {answer.request.domain}", arrived[number], admitted[number], answer.rounds, answer.reason)
+            for number, answer in sorted(answers.items())]
+picture = figures.timeline(journeys, slots, drafter.gamma)
+
+# %% tags=["claim"]
+def as_alone(number, answer):
+    """Whether plain decoding gives this answer, as far as an aborted one goes."""
+    alone = dspark_lite.generate(target, None, asked[number].input_ids, max_new_tokens=new).token_ids
+    alone = alone[:len(answer.token_ids)] if answer.reason == "aborted" else alone
+    return same_or_tied(target, asked[number].input_ids, answer.token_ids, alone)
+
+
+claims({"every answer is plain decoding's": len(answers) == len(asked) and all(as_alone(*item) for item in answers.items()),
+        "a waiting request takes the aborted one's slot in the same step": admitted[4] == 4 > arrived[4] and len(answers[2].rounds) == 4})
+
+# %% [markdown]
+# Request 2 is aborted, and request 4, which waited, has its slot in the next column. Here, too, every answer is plain decoding's, ties in
+# rounding aside.
 #
 # ### ★ One length for all
 #
@@ -543,7 +597,8 @@ if lab_own:
 # scheduler shortens what is verified, after the draft has been paid for.**
 #
 # By the fitted line, a rough one that includes drafting, each request costs as much as ⟦per_request:.1f⟧ verified tokens, however few of
-# its drafts are verified. Exercise 5 asks which length is then best.
+# its drafts are verified. That is why the schedulers are not ahead of whole blocks here. In lesson 10's replay verified tokens alone made
+# a step longer, so cutting drafts saved more. Exercise 5 asks which length is then best.
 #
 # ### Exercise 5 · When is one length right? (think)
 # *15 minutes · hard · optional.*

@@ -85,7 +85,7 @@ for name, (value, error) in usual.items():
 # | promised − kept | drafts per round that the confidence promised, less those that were accepted |
 # | scheduled | drafts per round that the scheduler would have verified |
 # | block's price · drafts | what verifying a whole block costs by the service's cost table, in units of a one-token pass; drafts in a block |
-# | left at start · by a round | draft-cache entries for neither prompt nor committed tokens: found as an answer begins, added by a round |
+# | left at start · by a round | draft-cache entries that belong neither to the prompt nor to a committed token: how many are there when an answer begins, and how many a round adds |
 # | read per token | tokens whose hidden states the draft reads, for each token committed |
 # | distance | total variation between its texts and the target's own (0: lossless), enumerated by running the service's own code on tiny random models (lesson 02) |
 #
@@ -172,7 +172,7 @@ claims({"the first round of the open case is healthy": abs(fading[0] - course(ac
 # | thinking on | the chat template asks for thinking; the draft has learned answers without |
 # | other layout | slot $k$ is read as the guess for its own place, not for the next |
 # | rotary base | queries and keys turn by another base than in training |
-# | positions restart | each pass of the draft counts its positions from 0, so a text read in two pieces gets other positions than one read at once |
+# | positions restart | each pass of the draft counts its positions from 0, so every block, and every later piece of text, gets positions that the prompt's beginning already has |
 # | head left out | the sequential head adds nothing |
 # | final norm missing | the hidden states enter the LM head without the norm before it |
 # | block kept | the whole drafted block stays in the draft's cache |
@@ -276,7 +276,8 @@ for label, results in tested.items():
 claims({"the healthy one passes all tests": all(right for _, right in tested["healthy"].values())})
 
 # %% [markdown]
-# An arrow marks what should not be. A test that passes clears suspects.
+# An arrow marks a failed test. The first three should change, *memory* should stay; in *one place on* only the comparison counts, so a
+# low share at the own place can still pass. A test that passes clears the causes that it would have caught.
 #
 # ## Your round
 #
@@ -320,7 +321,7 @@ claims({"bed 7 lacks the head": patients.ward(SEED)[7] == "head left out",
 #
 # 1. *distance* is not coloured: the bed is lossless. Not *16-bit draws*, not *best one, claimed as drawn*.
 # 2. No memory column is coloured. Not *block kept*, *refused kept*, *leak between requests*, *reads all again*.
-# 3. Drafts are bad, from the first one on. Not *another draft's calibration*, *stale cost table*, *bonus lost*, which leave drafts healthy.
+# 3. Drafts are bad, from the first one on. Not *another draft's calibration*, *stale cost table*, *bonus lost*, which leave the drafts themselves healthy.
 #    (*promised − kept* is a consequence: the confidence does not know how bad the drafts are.)
 # 4. One test fails with the lab's own chat template, so the template is not to blame. Not *thinking on*.
 # 5. Four tests pass. *anchor* clears *mask for the anchor* and *empty embedding*: both hide the newest token from the block.
@@ -333,15 +334,17 @@ claims({"bed 7 lacks the head": patients.ward(SEED)[7] == "head left out",
 # ### Exercise 3 · Fourteen diagnoses (think)
 # *25 minutes · medium · core. If you do only one, do this.*
 #
-# For each bed give the cause, and the test or column that tells it from its neighbours. Where several tell, any of them counts; one test may
-# stand for two beds. Copy columns from the printed chart: the minus in `promised − kept` is no hyphen. If the printed prompt decided, give
-# the column that says that not even a first draft is accepted. Fill in all beds (`notes(bed)` helps), guesses included. The checker says
-# how many are right, and what the cause that you named in the first wrong bed would have shown. Ten is good.
+# For each bed give the cause, and the test or column that tells it from its neighbours. If only exclusion leaves a cause, give a
+# coloured column of drafts that point 6 asks about. Where several tell, any of them counts; one test may stand for two beds. Copy
+# columns from the printed chart: the minus in `promised − kept` is no hyphen. If the printed prompt decided, give the column that says
+# that not even a first draft is accepted. Fill in all beds (`notes(bed)` helps), guesses included. The checker says how many are right,
+# and what the cause that you named in the first wrong bed would have shown. Ten is good.
 #
 # <details><summary>Hint for beds in which all drafts are healthy</summary>
 #
-# Compare with the healthy line: one of the few columns that differ names the cause. A bed also counts here if one position of its blocks is
-# *never* accepted. A pale *last draft* is not that: look at the five tests for such a bed first.
+# Compare with the healthy line: one of the few columns that differ names the cause. A bed also counts here if one position of its blocks
+# is *never* accepted: there the counting is wrong, not the draft. If the *last draft* is only somewhat low, the draft itself may be at
+# fault: run through the five tests.
 #
 # </details>
 # <details><summary>Hint for beds in which all drafts are bad</summary>
@@ -418,8 +421,8 @@ print("Judged:", "your my_dspark.py" if examined != EDITION else "the course's e
 print(report(judge(examined, tiny, 1)))
 
 # %% [markdown]
-# Tokens per round in the last line come from one greedy answer per domain, the chart's from six sampled ones; where both are equal, that
-# is chance.
+# Tokens per round in the last line come from one greedy answer per domain, the chart's from six sampled ones; the two agree in places,
+# by chance.
 #
 # > **How sure are we?** A chart has some hundred rounds from eighteen answers. What each mistake costs depends on the draft.
 #
