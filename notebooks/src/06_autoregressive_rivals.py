@@ -8,7 +8,7 @@
 # %% [markdown] tags=["header"] minutes=60 difficulty="medium"
 # # 06 · Autoregressive rivals
 #
-# DSpark's network runs once for seven tokens. Its autoregressive rivals run once for each, so they have to be small: one layer, fed with
+# DSpark's network runs once for seven tokens. The rivals of this lesson run once for each, so they have to be small: one layer, fed with
 # the target's hidden states. This lesson builds the strongest of them, Eagle3, and finds out what each further token costs it.
 #
 # **After this lesson you can**
@@ -206,10 +206,11 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 # ### Exercise 3 · What stays, what enters (code)
 # *10 minutes · medium · core.*
 #
-# Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept. For simplicity, drop
-# all that the passes left. Then enter pairs with the target's features: first the old anchor with the feature that waited for it, then
-# each accepted draft with the feature of the token before it. The new anchor's pair is left to the next round's first pass. How many
-# entries stay after the dropping, before anything is entered, and how many pairs are entered then? (You may not need every argument.)
+# Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept. The first pass's
+# entry is right and could stay; to keep the rule simple, drop it with the others and enter it again. So drop all that the passes left.
+# Then enter pairs with the target's features: first the old anchor with the feature that waited for it, then each accepted draft with
+# the feature of the token before it. The new anchor's pair is left to the next round's first pass. How many entries stay after the
+# dropping, before anything is entered, and how many pairs are entered then? (You may not need every argument.)
 #
 # <details><summary>Hint</summary>
 #
@@ -364,10 +365,10 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: ours["chat
 #
 # ## Learning from one's own mistakes
 #
-# From the second pass on Eagle3 reads its own output. The obvious training never shows the layer such an input: it gives the
-# layer the target's features all along the text. That is *teacher forcing*, like learning to drive beside somebody who
-# turns the wheel back at once. The *training-time test* trains Eagle3 as it will draft: it unrolls a chain like yours
-# from every place of the text, and scores every pass.
+# From the second pass on Eagle3 reads its own output. The obvious training never shows the layer such an input: it gives the layer the
+# target's features all along the text. That is *teacher forcing*, here of the features (the tokens are the text's in both trainings),
+# like learning to drive beside somebody who turns the wheel back at once. The *training-time test* trains Eagle3 as it will draft: it
+# unrolls a chain like yours from every place of the text, and scores every pass.
 #
 # ### Exercise 4 · Train as you draft (code)
 # *15 minutes · hard · core.*
@@ -473,9 +474,10 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 
 # %% [markdown]
 # In the upper panel a verification takes as long as measured. It is the larger part of a round, so longer drafts pay, and the largest
-# $\tau$ wins. In the lower panel a verification takes less time than any draft. A further pass then costs the chain more than it
-# brings, so the chain does best with one draft. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting on.
-# The one-token chain is the best drafter there, and plain decoding beats them all.
+# $\tau$ wins. In the lower panel a verification takes less time than any draft. A further pass then costs the chain more than it brings,
+# so the chain does best with one draft. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting on. Eagle3
+# cut to one token is the best drafter there. Plain decoding beats them all: one pass of the target is then cheaper than drafting and
+# verifying.
 #
 # ## The scoreboard
 

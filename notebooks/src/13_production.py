@@ -67,7 +67,8 @@ overlap = predict("A device needs 8 ms for a step, its host 2 ms. How many times
 # Forget our loop for a moment: could a host that reads earlier do with a smaller lag? In this engine it reads a step's confidences as
 # soon as its draft is done. A step drafts for `draft` milliseconds and verifies for `verify`; the next begins at once. The host searches
 # for `host` milliseconds. Some engines must also know a step's size before it begins, because they queue it in advance: `ahead` says by
-# how many milliseconds; just in time will do. How many steps old are the newest confidences that can set a step's budget?
+# how many milliseconds; a search that ends exactly then is in time. No search takes longer than a step. If the newest confidences in
+# time for step $t$ come from step $s$, return $t - s$.
 #
 # <details><summary>Hint</summary>
 #
@@ -220,10 +221,10 @@ print(f"at a GPU's pace, in the steps drawn: {1e3 * step_times[0]:.1f} ms a step
 overlap.beside(f"{(8 + 2) / 8:.2f}", "computed")
 
 # %% [markdown]
-# Above, the device waits for the host's work and for the hand-over between threads; below, most of the host's work lies under the
-# device's, and the gaps left are thread delays. In the model, **overlapping hides the shorter of the two**; with real threads it can
-# shorten the hand-over, too, so the measured gain need not equal the model's. Try it: with a host slower than its device, whose lane has
-# the gaps?
+# In the upper half of the figure the device waits for the host's work and, longer still, for the hand-over between threads. In the lower
+# half most of the host's work lies under the device's, and the gaps left are thread delays. In the model, **overlapping hides the
+# shorter of the two**; with real threads it can shorten the hand-over, too, so the measured gain need not equal the model's. Try it:
+# with a host slower than its device, whose lane has the gaps?
 
 # %%
 from dspark_course.figures import widgets
@@ -279,13 +280,14 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
 
 # %% [markdown]
 # When the *traffic* shifts, a round brings fewer tokens, and the stored calibration holds: the head reads the text and sees by itself
-# that chat is harder. (Refitting even costs a little here, because a fit learns from fewer blocks than the stored one; and each is
-# judged on other prompts than it learnt from.) When the *head* goes wrong, tokens per round stay the same, because target and drafts are
-# unchanged and these blocks are verified whole; the stored calibration's ECE jumps, and the online one recovers. So watch both series,
-# by domain.
+# that chat is harder. (Refitting even costs a little here: what looks better on a small window may be worse on new prompts. The
+# yardstick, too, is judged on other prompts than it learnt from.) When the *head* goes wrong, tokens per round stay the same, because
+# target and drafts are unchanged and these blocks are verified whole; the stored calibration's ECE jumps, and the online one recovers.
+# So watch both series, by domain.
 #
-# **Who may teach the window?** Blocks *chosen at random*. Those that the scheduler itself verified whole are the ones that the head
-# trusted: from them, a head that trusts too little would never hear that it was wrong.
+# **Who may teach the window?** Now and then pick a block at random, verify it whole whatever the head says, and let only such blocks
+# into the window. Those that the scheduler itself verified whole are the ones that the head trusted: from them, a head that trusts too
+# little would hardly ever hear that it was wrong.
 #
 # ## What is a wrong head worth?
 #
@@ -325,9 +327,9 @@ claims({"in the convex view every draft costs the same": np.ptp(slopes) < 0.05 *
 
 # %% [markdown]
 # **Even the calibrated head stays below whole blocks**, at ⟦calibrated:.2f⟧ of their throughput. Algorithm 1 decides by a convex view of
-# the measured costs (lesson 10). Where each further draft gets cheaper, that view is a straight line: every draft seems to cost the
-# same. As measured, a block's last drafts cost almost nothing here, so Algorithm 1 cuts drafts that would have paid. (Scheduling wins
-# where verifying costs a larger share of a step.)
+# the measured costs (lesson 10), the highest convex curve that lies nowhere above them. Where each further draft gets cheaper, that
+# curve is a straight line: every draft seems to cost the same. As measured, a block's last drafts cost almost nothing here, so Algorithm
+# 1 cuts drafts that would have paid. (Scheduling wins where verifying costs a larger share of a step.)
 #
 # **Over-confidence costs nothing here**: it moves Algorithm 1 towards whole blocks. A head that is sure of every draft gets whole
 # blocks, and loses only what scheduling would have gained. A doubtful head throws away drafts that were right and paid for; the most
