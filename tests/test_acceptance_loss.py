@@ -6,7 +6,6 @@ import torch
 from dspark_lite.training.losses import acceptance_loss, expected_accepted, loss_factors, position_weights
 from dspark_lite.training.recipe import LossWeights
 
-LOSS = {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}
 GENERATOR = torch.Generator().manual_seed(0)
 
 
@@ -42,8 +41,7 @@ def test_positions_that_do_not_count_change_nothing():
     assert torch.equal(acceptance_loss(draft, target, mask), acceptance_loss(other, target, mask)) and acceptance_loss(draft, target, mask) < 0
 
 
-def test_only_a_recipe_that_names_it_has_it():
-    assert "acceptance" not in loss_factors(LossWeights(**LOSS), 1.0)
-    named = LOSS | {"acceptance": 0.5}
-    assert loss_factors(LossWeights(**named), 1.0) == named
-    assert loss_factors(LossWeights(**named, cross_entropy_first=0.3), 0.1)["acceptance"] == 0.0
+def test_it_comes_in_with_the_final_losses():
+    factors = {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0, "acceptance": 0.5}
+    assert loss_factors(LossWeights(**factors), 1.0) == factors
+    assert loss_factors(LossWeights(**factors, cross_entropy_first=0.3), 0.1)["acceptance"] == 0.0

@@ -1,10 +1,10 @@
 """Training: what a block may see, what it is scored on, what it is trained on, and that a stop loses nothing."""
 
-import copy
 import dataclasses
 import json
 import math
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_course.making import answers, estimate, language_model, recipes
 from dspark_lite.training import cache, drafts, loop
 from dspark_lite.training.anchors import TrainingBatch, block_mask, block_targets, dense_mask, draw_anchors
-from dspark_lite.training.losses import block_losses, position_weights, training_forward
+from dspark_lite.training.losses import block_losses, training_forward
 from dspark_lite.training.recipe import DraftRecipe, LossWeights
 from dspark_course.world.examples import examples
 from dspark_course.world.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
@@ -45,12 +45,6 @@ def test_anchors_are_distinct_supervised_positions_before_a_supervised_one():
     assert first == sorted(set(first)) and set(first) <= set(range(5, 17))
     drawn = [draw_anchors(supervised, 6, torch.Generator().manual_seed(seed))[0][0].tolist() for seed in range(30)]
     assert drawn[0] == first and {at for row in drawn for at in row} == set(range(5, 17))
-
-
-def test_the_mask_shows_the_context_before_the_anchor_and_the_own_block():
-    mask = dense_mask(torch.tensor([[1, 3]]), length=4, gamma=2)
-    assert mask.shape == (1, 1, 4, 8)
-    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0, 1, 1, 0, 0]] * 2 + [[1, 1, 1, 0, 0, 0, 1, 1]] * 2
 
 
 def test_a_slot_counts_while_everything_up_to_its_token_is_supervised():
@@ -80,14 +74,15 @@ def text():
     return ids, features, torch.tensor([[2, 5, 11], [1, 6, 7]])
 
 
+@pytest.fixture(scope="module")
 def two_layers():
     """A random DSpark of two layers."""
     torch.manual_seed(3)
     return DSpark(dataclasses.replace(DRAFTERS["dspark"].config, num_hidden_layers=2)).eval()
 
 
-@pytest.mark.parametrize("drafter", [DRAFTERS["dspark"], two_layers()])
-def test_a_packed_block_equals_drafting_behind_a_cache(text, drafter):
+def test_a_packed_block_equals_drafting_behind_a_cache(text, two_layers):
+    drafter = two_layers
     ids, features, anchors = text
     hidden = packed(drafter, ids, features, anchors)
     for row, block in [(row, block) for row in range(2) for block in range(3)]:
@@ -153,10 +148,6 @@ def test_losses_of_a_block_by_hand():
         (0.1 * found.cross_entropy + 0.9 * found.l1 + found.confidence).item() / (1 + second))
 
 
-def test_position_weights_decay_by_the_four_of_the_released_configs():
-    assert position_weights(7).tolist() == pytest.approx([math.exp(-k / 4) for k in range(7)])
-
-
 def test_confidence_is_trained_towards_the_chance_of_acceptance():
     """At the logit of sum min(p, q) its gradient vanishes, and it pulls at neither the draft nor the target."""
     draft, target = logits_of([[0.5, 0.5, 0.0]]), logits_of([[0.5, 0.2, 0.3]])
@@ -180,25 +171,22 @@ def test_uncounted_slots_do_not_matter():
 
 
 @torch.no_grad()
-def test_the_training_loss_weighs_the_three_terms_by_the_recipes_factors(text):
+def test_a_training_weighs_the_terms_by_the_recipes_factors_and_lets_positions_decay_with_the_draft_length_unless_it_says_how(text):
     ids, features, anchors = text
     last_hidden, _ = TARGET.last_hidden(ids, DRAFTERS["dspark"].taps)
-    batch = TrainingBatch(ids, torch.ones(2, 14).bool(), features, last_hidden, anchors, torch.ones(2, 3).bool())
+
+    def loss(anchors, **weights):
+        batch = TrainingBatch(ids, torch.ones(2, 14).bool(), features, last_hidden, anchors, torch.ones_like(anchors).bool())
+        return drafts.block_loss(DRAFTERS["dspark"], batch, LossWeights(**weights), 1.0)
+
     factors = {"cross_entropy": 2.0, "l1": 3.0, "confidence": 5.0}
-    numerator, weight, terms = drafts.block_loss(DRAFTERS["dspark"], batch, LossWeights(**factors), 1.0)
+    numerator, weight, terms = loss(anchors, **factors)
     assert set(terms) == set(factors) and min(terms.values()) > 0 and weight > 1
     assert numerator.item() == pytest.approx(sum(factor * terms[name].item() for name, factor in factors.items()))
-    direct, _, four = drafts.block_loss(DRAFTERS["dspark"], batch, LossWeights(**factors, acceptance=0.5), 1.0)
+    direct, _, four = loss(anchors, **factors, acceptance=0.5)
     assert four["acceptance"] < 0 and direct.item() == pytest.approx(numerator.item() + 0.5 * four["acceptance"].item())
-
-
-@torch.no_grad()
-def test_the_positions_of_a_training_decay_with_the_draft_length_unless_the_recipe_says_how(text):
-    ids, features, anchors = text
-    last_hidden, _ = TARGET.last_hidden(ids, DRAFTERS["dspark"].taps)
-    batch = TrainingBatch(ids, torch.ones(2, 14).bool(), features, last_hidden, anchors[:, :1], torch.ones(2, 1).bool())
     for given, decay in ((None, GAMMA), (4.0, 4.0)):
-        _, weight, _ = drafts.block_loss(DRAFTERS["dspark"], batch, LossWeights(position_decay=given), 1.0)
+        _, weight, _ = loss(anchors[:, :1], position_decay=given)
         assert weight.item() == pytest.approx(2 * sum(math.exp(-k / decay) for k in range(GAMMA)))
 
 
@@ -265,76 +253,57 @@ class Regression:
         torch.manual_seed(3)
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
         self.model[2].bias.requires_grad_(False)
-        self.folder, self.plan = folder, loop.Plan(steps=12, learning_rate=0.05, weight_decay=0.1, save_seconds=save_seconds, **options)
+        self.folder = folder
+        self.plan = loop.Plan(**{"steps": 12, "learning_rate": 0.05, "weight_decay": 0.1, "save_seconds": save_seconds, **options})
 
-    def run(self, stop_at=None):
-        """The log of the run; stops before the loss of step `stop_at`."""
-        return loop.optimise(self.model, lambda step: (torch.full((16,), step), self.batch(step)), partial(self.loss, stop_at), self.plan,
-                             self.folder, title="test")
+    def run(self, loss_of=None, stop_at=None):
+        """The log of the run, with another loss if one is given; stops before the loss of step `stop_at`."""
+        def batch_at(step):
+            return torch.full((16,), step), torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
 
-    @staticmethod
-    def batch(step):
-        return torch.randn(16, 4, generator=torch.Generator().manual_seed(step))
+        return loop.optimise(self.model, batch_at, loss_of or partial(self.loss, stop_at), self.plan, self.folder, title="test")
 
-    def loss(self, stop_at, batch):
+    def loss(self, stop_at, batch, factor=1.0):
         step, inputs = batch
         if step[0] == stop_at:
             raise Stop
         loss = F.mse_loss(self.model(inputs).squeeze(-1), inputs.sum(-1), reduction="sum")
-        return loss, torch.tensor(len(inputs)), {"loss": loss.detach()}
+        return factor * loss, torch.tensor(len(inputs)), {"loss": loss.detach()}
 
 
-@pytest.fixture
-def unstopped(tmp_path):
-    """A run that nothing stopped, and its log."""
-    run = Regression(tmp_path / "unstopped")
-    return run, run.run()
-
-
-def assert_same_run(run, log, unstopped):
-    assert log == unstopped[1] and [row["step"] for row in log] == list(range(12))
-    assert (run.folder / "log.jsonl").read_text() == (unstopped[0].folder / "log.jsonl").read_text()
-    for ours, theirs in zip(run.model.parameters(), unstopped[0].model.parameters(), strict=True):
+@pytest.mark.parametrize("options", [{}, {"matrix_rate": 0.02}])
+def test_a_stopped_training_resumes_to_the_very_same_model_and_log(tmp_path, monkeypatch, options):
+    """Stopped in a step, between a log and its save, and in steps after the last save, which are repeated."""
+    unstopped, stopped = Regression(tmp_path / "unstopped", **options), tmp_path / "stopped"
+    wanted = unstopped.run()
+    for at, seconds, saves in ((1, -1.0, 99), (4, -1.0, 99), (99, -1.0, 2), (9, 1e6, 99), (10, -1.0, 99)):
+        with monkeypatch.context() as patch, pytest.raises(Stop):
+            stop_after(patch, loop, "save_progress", saves)
+            Regression(stopped, seconds, **options).run(stop_at=at)
+    run = Regression(stopped, **options)
+    log = run.run()
+    assert log == wanted and [row["step"] for row in log] == list(range(12)) and log[-1]["loss"] < log[0]["loss"]
+    assert (stopped / "log.jsonl").read_text() == (unstopped.folder / "log.jsonl").read_text()
+    for ours, theirs in zip(run.model.parameters(), unstopped.model.parameters(), strict=True):
         assert ours.equal(theirs)
 
 
-@pytest.mark.parametrize("stops", [[5], [1, 4, 11]])
-def test_a_stopped_training_resumes_to_the_very_same_model_and_log(tmp_path, unstopped, stops):
-    for at in stops:
-        with pytest.raises(Stop):
-            Regression(tmp_path / "stopped").run(stop_at=at)
-    run = Regression(tmp_path / "stopped")
-    assert_same_run(run, run.run(), unstopped)
-    assert unstopped[1][-1]["loss"] < unstopped[1][0]["loss"]
-
-
-def test_steps_after_the_last_save_are_repeated(tmp_path, unstopped, monkeypatch):
-    with pytest.raises(Stop):
-        Regression(tmp_path / "stopped").run(stop_at=4)
-    with pytest.raises(Stop):
-        Regression(tmp_path / "stopped", save_seconds=1e6).run(stop_at=9)  # five steps without a save
-    run = Regression(tmp_path / "stopped")
-    assert_same_run(run, run.run(), unstopped)
-
-
-def test_a_stop_between_log_and_save_leaves_no_gap(tmp_path, unstopped, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(Stop):
-        stop_after(patch, loop, "save_progress", 6)
-        Regression(tmp_path / "stopped").run()
-    run = Regression(tmp_path / "stopped")
-    assert_same_run(run, run.run(), unstopped)
-
-
-def test_a_damaged_or_foreign_save_is_told(tmp_path, unstopped):
-    run, _ = unstopped
-    path = run.folder / "progress.safetensors"
-    other = Regression(run.folder)
+def test_a_damaged_or_foreign_save_is_told_and_one_of_something_else_forgotten(tmp_path, capsys):
+    Regression(tmp_path / "one").run()
+    path = tmp_path / "one" / "progress.safetensors"
+    other = Regression(path.parent)
     other.model[0] = torch.nn.Linear(4, 9)
     with pytest.raises(CheckpointError, match="cannot be resumed from .*; delete its folder"):
         other.run()
-    path.write_bytes(path.read_bytes()[:-50])
+    loop.forget_others(tmp_path, "")
+    assert path.exists() and capsys.readouterr().out == ""
+    whole = path.read_bytes()
+    loop.forget_others(tmp_path, "another")
+    assert not path.exists() and not path.with_name("log.jsonl").exists() and "starts anew" in capsys.readouterr().out
+    path.write_bytes(whole[:-50])
+    loop.forget_others(tmp_path, "another")
     with pytest.raises(CheckpointError, match="progress.safetensors cannot be resumed from .*; delete its folder") as caught:
-        Regression(run.folder).run()
+        Regression(path.parent).run()
     assert "\n" not in str(caught.value)
 
 
@@ -343,12 +312,8 @@ def test_a_damaged_or_foreign_save_is_told(tmp_path, unstopped):
 def test_sixteen_bits_are_taken_on_a_cpu_only_where_they_are_faster(monkeypatch, speed, asked, taken):
     monkeypatch.setattr(loop, "operations_a_second", lambda device, dtype: 1.0 if dtype == torch.float32 else speed)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    loop.precision_on.cache_clear()
-    try:
-        assert loop.precision_on(torch.device("cpu"), asked) == taken
-        assert loop.precision_on(torch.device("cuda"), asked) == asked
-    finally:
-        loop.precision_on.cache_clear()
+    precision_on = loop.precision_on.__wrapped__  # which remembers nothing
+    assert precision_on(torch.device("cpu"), asked) == taken and precision_on(torch.device("cuda"), asked) == asked
 
 
 def test_the_learning_rate_warms_up_and_comes_down():
@@ -368,66 +333,25 @@ def test_constant_rates_of_several_passes_fall_over_the_last_updates():
     assert rates[199:] == pytest.approx([1 - k / 11 for k in range(11)])
 
 
-def test_the_rates_of_the_plan_are_those_of_the_optimisers(tmp_path, monkeypatch):
-    run, rates = Regression(tmp_path), []
-    run.plan = loop.Plan(steps=12, learning_rate=0.05, matrix_rate=0.02)
+def test_the_optimisers_have_the_plans_rates_and_a_loss_that_takes_it_the_progress_as_a_number(tmp_path, monkeypatch):
+    run, rates, seen = Regression(tmp_path, matrix_rate=0.02), [], []
     work = loop.update
     monkeypatch.setattr(loop, "update", lambda accelerator, objective, optimisers, *rest: rates.append(
         [group["lr"] for one in optimisers for group in one.param_groups]) or work(accelerator, objective, optimisers, *rest))
-    run.run()
+    run.run(lambda batch, progress: seen.append(progress) or run.loss(None, batch))
     assert rates == [[peak * run.plan.rate(step, run.plan.progress(step)) for peak in (0.05, 0.02)] for step in range(12)]
-
-
-def test_a_loss_that_takes_it_gets_the_progress_as_a_number(tmp_path):
-    run, seen = Regression(tmp_path), []
-
-    def loss_of(batch, progress):
-        seen.append(progress)
-        return run.loss(None, batch)
-
-    loop.optimise(run.model, lambda step: (torch.full((16,), step), run.batch(step)), loss_of, run.plan, tmp_path, title="test")
     assert seen == [step / 11 for step in range(12)]
 
 
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_a_large_gradient_is_clipped_to_length_one_without_the_scale_of_its_loss(tmp_path, precision):
+@pytest.mark.parametrize(("precision", "factor", "clipped"), [("float32", 1000, True), ("float16", 1000, True), ("float32", 1e-3, False)])
+def test_a_large_gradient_is_clipped_to_length_one_without_the_scale_of_its_loss(tmp_path, precision, factor, clipped):
     """After one step Adam's first moment is a tenth of the gradient."""
-    run = Regression(tmp_path)
-
-    def steep(batch):
-        loss, weight, record = run.loss(None, batch)
-        return 1000 * loss, weight, record
-
-    loop.optimise(run.model, lambda step: (torch.full((16,), step), run.batch(step)), steep, loop.Plan(1, 0.05, precision=precision), tmp_path,
-                  title="test")
+    run = Regression(tmp_path, steps=1, precision=precision)
+    run.run(lambda batch: run.loss(None, batch, factor))
     saved = load_file(tmp_path / "progress.safetensors")
     moments = [moment.flatten() for name, moment in saved.items() if name.startswith("optimiser.exp_avg.")]
-    assert len(moments) == 3 and torch.cat(moments).norm().item() == pytest.approx(0.1, rel=1e-3)
-
-
-def test_a_small_gradient_is_not_clipped(tmp_path):
-    run = Regression(tmp_path)
-
-    def flat(batch):
-        loss, weight, record = run.loss(None, batch)
-        return 1e-3 * loss, weight, record
-
-    loop.optimise(run.model, lambda step: (torch.full((16,), step), run.batch(step)), flat, loop.Plan(1, 0.05), tmp_path, title="test")
-    moments = [moment.flatten() for name, moment in load_file(tmp_path / "progress.safetensors").items() if name.startswith("optimiser.exp_avg.")]
-    assert 0 < torch.cat(moments).norm().item() < 0.01
-
-
-def test_a_save_of_something_else_is_forgotten_and_a_damaged_one_stays(tmp_path, capsys):
-    run = Regression(tmp_path / "one")
-    run.run()
-    path = tmp_path / "one" / "progress.safetensors"
-    loop.forget_others(tmp_path, "")
-    assert path.exists() and capsys.readouterr().out == ""
-    loop.forget_others(tmp_path, "another")
-    assert not path.exists() and not path.with_name("log.jsonl").exists() and "starts anew" in capsys.readouterr().out
-    path.write_bytes(b"{")
-    loop.forget_others(tmp_path, "another")
-    assert path.exists()
+    length = torch.cat(moments).norm().item()
+    assert len(moments) == 3 and (length == pytest.approx(0.1, rel=1e-3) if clipped else 0 < length < 0.01)
 
 
 # Recipes -------------------------------------------------------------------------------------------------------------
@@ -447,11 +371,12 @@ def mini(tmp_path_factory):
 
 
 def small_pieces(patch):
-    """Saves at every step, five answers and four sequences at a time, so that a short run has many places to stop."""
+    """Saves at every step, five answers and four sequences at a time, so that a short run has many places to stop; one process."""
     for module in (language_model, drafts):
         patch.setattr(module, "Plan", partial(loop.Plan, save_seconds=-1.0))
     patch.setattr(answers, "CHUNK", 5)
     patch.setattr(cache, "SHARD", 4)
+    patch.setattr("os.cpu_count", lambda: 1)
 
 
 def train(folder, name, out, build):
@@ -544,49 +469,22 @@ def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_pat
         assert answers.answered_rows(target, data, path) == whole
 
 
-def test_answers_in_a_batch_equal_answers_alone(mini):
+def test_answers_in_a_batch_equal_answers_alone_whatever_the_targets_generation_config_asks_for(mini):
     target = load_target(str(mini / "mini"))
     prompts = [chat_ids(target.tokenizer, text) for text in ("Hi", "How can I sleep better as a student?", "Write a function.")]
-    stop = generate(target, None, torch.tensor([prompts[1]]), max_new_tokens=12).token_ids[3]
-    target.model.generation_config.eos_token_id = stop
-    found = answers.write_answers(target, prompts, 0.0, 12, seed=0)
-    assert found[1][-1] == stop and len(found[1]) <= 4
-    for prompt, answer in zip(prompts, found, strict=True):
-        assert answer == generate(target, None, torch.tensor([prompt]), max_new_tokens=12).token_ids
-
-
-def test_the_cache_holds_what_the_target_computes(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "SHARD", 2)
-    target = load_target(str(mini / "mini"))
-    rows = [([1, 2, 3, 4, 5], 2), ([9, 8, 7], 1), ([4, 4, 4, 4, 4, 4, 4], 5)]
-    held = cache.build_cache(target, rows, (0, 1), tmp_path)
-    ids, supervised, features, last = held.batch([2, 1], "cpu")
-    assert ids.tolist() == [[4] * 7, [9, 8, 7, 0, 0, 0, 0]]
-    assert supervised.int().tolist() == [[0, 0, 0, 0, 0, 1, 1], [0, 1, 1, 0, 0, 0, 0]]
-    for row, (tokens, _) in enumerate([rows[2], rows[1]]):  # row 1 was padded beside a longer one
-        wanted_last, wanted = target.last_hidden(torch.tensor([tokens]), (0, 1))
-        for found, right in ((features, wanted), (last, wanted_last)):
-            torch.testing.assert_close(found[row, :len(tokens)], right[0].detach(), atol=0.05, rtol=0.02)  # kept in 16 bit
-
-
-def test_a_cache_of_another_target_other_taps_or_other_rows_is_refused(mini, tmp_path):
-    target, rows = load_target(str(mini / "mini")), [([1, 2, 3], 1)]
-    cache.build_cache(target, rows, (0, 1), tmp_path)
-    other = copy.copy(target)
-    other.name = "other"
-    for arguments in ((other, rows, (0, 1)), (target, rows, (0,)), (target, rows * 2, (0, 1))):
-        with pytest.raises(CheckpointError, match="holds a target cache made for .*; use another folder"):
-            cache.build_cache(*arguments, tmp_path)
-    shard = tmp_path / "shard_00000.safetensors"
-    shard.write_bytes(shard.read_bytes()[:-4])
-    with pytest.raises(CheckpointError, match="shard_00000.safetensors of the target cache cannot be read"):
-        cache.build_cache(target, rows, (0, 1), tmp_path)
+    config = target.model.generation_config
+    config.eos_token_id = stop = generate(target, None, torch.tensor([prompts[1]]), max_new_tokens=12).token_ids[3]
+    alone = [generate(target, None, torch.tensor([prompt]), max_new_tokens=12).token_ids for prompt in prompts]
+    greedy, sampled = (answers.write_answers(target, prompts, temperature, 12, seed=0) for temperature in (0.0, 1.0))
+    assert greedy == alone != sampled and greedy[1][-1] == stop and len(greedy[1]) <= 4
+    config.update(repetition_penalty=1.6, no_repeat_ngram_size=2, bad_words_ids=[[greedy[0][0]]], min_p=0.9, min_new_tokens=10)
+    assert [answers.write_answers(target, prompts, temperature, 12, seed=0) for temperature in (0.0, 1.0)] == [greedy, sampled]
+    assert target.model.generation_config.repetition_penalty == 1.6
 
 
 def test_rows_of_a_language_model_end_with_the_stop_token_and_weigh_the_prompt_less(tokenizer):
-    rows = language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, 1)
-    first, again, other = ([(ids.tolist(), length) for ids, length in language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, seed)]
-                           for seed in (1, 1, 2))
+    rows, again, other = (language_model.corpus_rows(tokenizer, {"math": 5, "chat": 5}, seed, processes=1) for seed in (1, 1, 2))
+    first, again, other = ([(ids.tolist(), length) for ids, length in found] for found in (rows, again, other))
     assert first == again != other
     for ids, length in rows:
         assert ids[-1] == tokenizer.eos_token_id and 0 < length < len(ids)
@@ -598,26 +496,21 @@ def test_rows_of_a_language_model_end_with_the_stop_token_and_weigh_the_prompt_l
 
 def test_rows_are_the_same_by_one_process_and_by_several_and_no_piece_is_another(tokenizer, monkeypatch):
     monkeypatch.setattr(language_model, "PIECE", 4)
-    one, three = (language_model.corpus_rows(tokenizer, {"chat": 10}, 1, processes=count) for count in (1, 3))
-    assert [(ids.tolist(), length) for ids, length in one] == [(ids.tolist(), length) for ids, length in three]
+    one, two = (language_model.corpus_rows(tokenizer, {"chat": 10}, 1, processes=count) for count in (1, 2))
+    assert [(ids.tolist(), length) for ids, length in one] == [(ids.tolist(), length) for ids, length in two]
     assert len({tuple(ids) for ids, _ in one}) == 10
 
 
-def test_batches_hold_every_row_once_and_rows_of_similar_length():
+def test_batches_hold_every_row_once_and_rows_of_similar_length_and_another_seed_brings_others_together():
     lengths = [1 + n % 400 for n in range(1600)]
-    batches = loop.by_length(list(range(1600)), 4, 3, lengths.__getitem__)
-    assert sorted(row for batch in batches for row in batch) == list(range(1600)) and {len(batch) for batch in batches} == {4}
-    spread = [max(map(lengths.__getitem__, batch)) - min(map(lengths.__getitem__, batch)) for batch in batches]
-    assert sum(spread) / len(spread) < 10, "of random batches it is 240"
-    assert batches == loop.by_length(list(range(1600)), 4, 3, lengths.__getitem__)
-    first = [sum(lengths[row] for batch in part for row in batch) / 800 for part in (batches[:200], batches[200:])]
-    assert abs(first[0] - first[1]) < 40, "no trend from short to long"
-
-
-@pytest.mark.parametrize("count", [40, 1000])
-def test_another_seed_brings_other_rows_together(count):
-    first, second = ({frozenset(batch) for batch in loop.by_length(list(range(count)), 4, seed, lambda row: row)} for seed in (1, 2))
-    assert len(first & second) < len(first) / 10
+    batches, again, other = (loop.by_length(list(range(1600)), 4, seed, lengths.__getitem__) for seed in (3, 3, 4))
+    assert batches == again and sorted(row for batch in batches for row in batch) == list(range(1600)) and {*map(len, batches)} == {4}
+    by_batch = [[lengths[row] for row in batch] for batch in batches]
+    assert sum(max(alike) - min(alike) for alike in by_batch) / 400 < 10, "of random batches it is 240"
+    assert abs(sum(map(sum, by_batch[:200])) - sum(map(sum, by_batch[200:]))) / 800 < 40, "no trend from short to long"
+    few = [loop.by_length(list(range(40)), 4, seed, lambda row: row) for seed in (1, 2)]
+    for ours, theirs in ((batches, other), few):
+        assert len({*map(frozenset, ours)} & {*map(frozenset, theirs)}) < len(ours) / 10
 
 
 SMALL = {key: value for key, value in DRAFT.items() if key != "name"} | {"target": "tiny-target"}
@@ -645,46 +538,41 @@ def test_what_is_set_on_the_command_line_makes_a_recipe_with_a_name_of_its_own()
         recipes.read_changes(["seed"])
 
 
-@pytest.mark.parametrize(("change", "sentence"), [
-    ({"bacth": 3}, "tiny-dspark.json has a field 'bacth' that is not known; its fields are .*batch"),
-    ({"loss.l2": 3}, "loss has a field 'l2' that is not known"),
-    ({"loss.l1": "much"}, "loss: l1 is 'much'; it must be a number"),
-    ({"config.block_size": 0}, "config: block_size is 0; it must be a whole number of at least 1"),
-    ({"config.target_layer_ids": [1, "a"]}, "target_layer_ids is 'a'; it must be a whole number"),
-    ({"config.enable_confidence_head": 1}, "enable_confidence_head is 1; it must be true or false"),
-    ({"config": {"num_hidden_layers": 1}}, "config has no field 'target_layer_ids'; it must be a list"),
-    ({"data.prompts": {"math": 2.5}}, "data: prompts: math is 2.5; it must be a whole number"),
-    ({"data": 3}, "data is 3; it must be an object with the fields prompts"),
-    ({"data": None}, "has no field 'data'"), ({"target": None}, "has no field 'target'"),
-    ({"epochs": True}, "epochs is True; it must be a whole number"), ({"seed": None}, "seed is None; it must be a whole number"),
-    ({"precision": "float8"}, "precision is 'float8'; it must be one of 'float32', 'bfloat16', 'float16'"),
-    ({"kind": "drafter"}, "kind is 'drafter'; it must be one of 'language_model', 'draft'"),
-    ({"config.drafter": "eagle"}, "drafter is 'eagle'; it must be one of 'block'"),
-    ({"seed.more": 1}, "has no inner fields in 'seed'")])
-def test_a_recipe_that_does_not_fit_is_one_sentence_that_names_the_field(change, sentence):
+@pytest.mark.parametrize(("name", "change", "sentence"), [
+    *(("tiny-dspark", *case) for case in [
+        ({"bacth": 3}, "tiny-dspark.json has a field 'bacth' that is not known; its fields are .*batch"),
+        ({"loss.l1": "much"}, "loss: l1 is 'much'; it must be a number"),
+        ({"config.block_size": 0}, "config: block_size is 0; it must be a whole number of at least 1"),
+        ({"config.target_layer_ids": [1, "a"]}, "target_layer_ids is 'a'; it must be a whole number"),
+        ({"config.enable_confidence_head": 1}, "enable_confidence_head is 1; it must be true or false"),
+        ({"config": {"num_hidden_layers": 1}}, "config has no field 'target_layer_ids'; it must be a list"),
+        ({"data.prompts": {"math": 2.5}}, "data: prompts: math is 2.5; it must be a whole number"),
+        ({"data": 3}, "data is 3; it must be an object with the fields prompts"),
+        ({"data": None}, "has no field 'data'"), ({"target": None}, "has no field 'target'"),
+        ({"epochs": True}, "epochs is True; it must be a whole number"), ({"seed": None}, "seed is None; it must be a whole number"),
+        ({"precision": "float8"}, "precision is 'float8'; it must be one of 'float32', 'bfloat16', 'float16'"),
+        ({"kind": "drafter"}, "kind is 'drafter'; it must be one of 'language_model', 'draft'"),
+        ({"seed.more": 1}, "has no inner fields in 'seed'")]),
+    ("tiny-target", {"phases": 2}, "phases is 2; it must be a list"),
+    ("tiny-target", {"phases": [{"examples": {"math": 1}}]}, "phases has no field 'learning_rate'"),
+    ("tiny-target", {"config.layers": 2}, "config has a field 'layers'"),
+    ("{", {}, "mine.json is not JSON"), ("[]", {}, "mine.json holds a list; a recipe is an object")])
+def test_a_recipe_that_does_not_fit_is_one_sentence_that_names_the_field(tmp_path, name, change, sentence):
+    if not name.startswith("tiny"):  # what a file says
+        (tmp_path / "mine.json").write_text(name)
+        name = str(tmp_path / "mine.json")
     with pytest.raises(DSparkLiteError, match=sentence) as caught:
-        recipes.load_recipe("tiny-dspark", change)
-    assert "\n" not in str(caught.value) and "tiny-dspark" in str(caught.value)
-
-
-@pytest.mark.parametrize(("change", "sentence"), [
-    ({"phases": 2}, "phases is 2; it must be a list"), ({"phases": [{"examples": {"math": 1}}]}, "phases has no field 'learning_rate'"),
-    ({"config.layers": 2}, "config has a field 'layers'"), ({"tokenizer": {"seed": 1}}, "tokenizer has no field 'vocab_size'")])
-def test_a_language_models_recipe_is_checked_as_well(change, sentence):
-    with pytest.raises(DSparkLiteError, match=sentence):
-        recipes.load_recipe("tiny-target", change)
-
-
-@pytest.mark.parametrize(("text", "sentence"), [("{", "mine.json is not JSON"), ("[]", "mine.json holds a list; a recipe is an object")])
-def test_a_file_that_is_no_recipe_is_told(tmp_path, text, sentence):
-    (tmp_path / "mine.json").write_text(text)
-    with pytest.raises(DSparkLiteError, match=sentence):
-        recipes.load_recipe(str(tmp_path / "mine.json"))
+        recipes.load_recipe(name, change)
+    assert "\n" not in str(caught.value) and Path(name).stem in str(caught.value)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in recipes.RECIPES.glob("*.json")))
-def test_every_recipe_is_one(name):
-    assert recipes.parse_recipe(recipes.load_recipe(name), name).name == name
+def test_every_recipe_is_one_and_those_for_4b_have_the_released_shapes(name):
+    recipe = recipes.load_recipe(name)
+    assert recipe["name"] == name
+    if name.startswith("qwen3-4b-"):
+        config = recipe["config"]
+        assert (config["target_layer_ids"], config["block_size"], config["num_hidden_layers"]) == ([1, 9, 17, 25, 33], 7, 5)
 
 
 def test_a_digest_is_of_what_a_recipe_says_and_not_of_how():
@@ -722,8 +610,6 @@ def test_a_training_begins_from_another_block_size():
     assert (drafter.gamma, initial.gamma) == (3, 7)
     assert all(torch.equal(value, initial.state_dict()[name]) for name, value in drafter.state_dict().items())
     assert drafter.fc.weight.requires_grad and not drafter.lm_head.weight.requires_grad
-    with pytest.raises(CheckpointError, match="only the block size may differ"):
-        drafts.new_draft({**recipe, "initial": "tiny-dflash"}, lab_target)
 
 
 def test_heads_are_trained_alone_on_a_backbone_that_stays_as_it_is(mini, tmp_path):
@@ -761,9 +647,3 @@ def test_heads_for_the_released_backbone_fit_a_t4():
     frozen = estimate.frozen_bytes(recipe, config, step, torch.device("cpu")) // 2  # a CPU's format has 4 bytes, a T4's 2
     needed = 16 * step.trained + frozen + recipe["batch"] * step.activations + 2 * step.target
     assert needed < 15e9
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in recipes.RECIPES.glob("qwen3-4b-*.json")))
-def test_every_recipe_for_4b_asks_for_a_drafter_of_the_released_shapes(name):
-    config = recipes.load_recipe(name)["config"]
-    assert (config["target_layer_ids"], config["block_size"], config["num_hidden_layers"]) == ([1, 9, 17, 25, 33], 7, 5)

@@ -1,5 +1,6 @@
 """The target cache on disk: what is damaged is named and refused, and nothing else is lost."""
 
+import copy
 import json
 
 import pytest
@@ -63,8 +64,7 @@ def test_a_damaged_shard_is_named_and_it_alone_is_written_anew(target, folder, h
         read_all(target, folder)
     assert "\n" not in str(caught.value)
     shard(folder, 1).unlink()
-    for found, wanted in zip(read_all(target, folder), whole, strict=True):
-        assert found.equal(wanted)
+    assert all(map(torch.equal, read_all(target, folder), whole))
     assert {path: path.stat().st_mtime_ns for path in others} == others
 
 
@@ -79,14 +79,13 @@ def test_every_flipped_byte_of_a_shard_is_noticed_or_without_effect(target, fold
         except CheckpointError as error:
             assert path.name in str(error)
         else:
-            assert all(ours.equal(theirs) for ours, theirs in zip(found, whole)), at
+            assert all(map(torch.equal, found, whole)), at
 
 
 def test_a_half_written_shard_is_not_taken_for_one(target, folder):
     whole = read_all(target, folder)
     shard(folder, 2).rename(folder / "shard_00002.safetensors.tmp")
-    for found, wanted in zip(read_all(target, folder), whole, strict=True):
-        assert found.equal(wanted)
+    assert all(map(torch.equal, read_all(target, folder), whole))
     assert sorted(path.name for path in folder.glob("shard*")) == [f"shard_{n:05d}.safetensors" for n in range(3)]
 
 
@@ -97,11 +96,13 @@ def test_a_folder_whose_identity_is_damaged_is_refused(target, folder, damaged):
         read_all(target, folder)
 
 
-def test_a_cache_of_other_weights_or_other_rows_of_the_same_number_is_refused(target, folder):
-    with pytest.raises(CheckpointError, match="use another folder"):
-        cache.build_cache(toy_models(seed=4)[0], ROWS, TAPS, folder)
-    with pytest.raises(CheckpointError, match="use another folder"):
-        cache.build_cache(target, [*ROWS[:-1], ([0, 0], 1)], TAPS, folder)
+def test_a_cache_of_another_target_other_taps_or_other_rows_is_refused(target, folder):
+    renamed = copy.copy(target)
+    renamed.name = "other"
+    for given in ((toy_models(seed=4)[0], ROWS, TAPS), (renamed, ROWS, TAPS), (target, ROWS, (0,)), (target, ROWS * 2, TAPS),
+                  (target, [*ROWS[:-1], ([0, 0], 1)], TAPS)):
+        with pytest.raises(CheckpointError, match="holds a target cache made for .*; use another folder"):
+            cache.build_cache(*given, folder)
     assert json.loads((folder / "cache.json").read_text())["rows"] == 7
 
 
@@ -114,11 +115,13 @@ def test_shards_end_at_a_number_of_rows_or_of_bytes(monkeypatch):
     assert cache.token_bytes(5, 2560) == 30_720
 
 
-def test_rows_are_read_where_they_lie(target, folder):
-    """Features and last hidden states of one row, as the target computes them, rounded to 16 bits."""
-    held = cache.build_cache(target, ROWS, TAPS, folder)
-    for index, (ids, _) in enumerate(ROWS):
-        _, _, features, last = held.batch([index], "cpu")
-        wanted_last, wanted = target.last_hidden(torch.tensor([ids]), TAPS)
-        torch.testing.assert_close(features, wanted.bfloat16().float(), atol=1e-2, rtol=1e-2)
-        torch.testing.assert_close(last, wanted_last.bfloat16().float(), atol=1e-2, rtol=1e-2)
+def test_rows_are_read_where_they_lie_and_padded(target, folder):
+    """Features and last hidden states of each row, as the target computes them, rounded to 16 bits; answers are supervised."""
+    chosen = [2, 0, 4, 6, 1, 3, 5]
+    ids, supervised, *states = cache.build_cache(target, ROWS, TAPS, folder).batch(chosen, "cpu")
+    for place, (tokens, _) in enumerate(ROWS[index] for index in chosen):
+        padding = [0] * (5 - len(tokens))
+        assert ids[place].tolist() == tokens + padding and supervised[place].int().tolist() == [0] + [1] * (len(tokens) - 1) + padding
+        last, features = target.last_hidden(torch.tensor([tokens]), TAPS)
+        for found, wanted in zip(states, (features, last), strict=True):
+            torch.testing.assert_close(found[place, :len(tokens)], wanted[0].bfloat16().float(), atol=1e-2, rtol=1e-2)
