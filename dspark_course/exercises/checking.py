@@ -9,9 +9,13 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from .progress import note
+
+
+NOT_DONE = "Not done yet: replace the dots above, or add the missing `return`, then run your code and this check again."
 
 
 class Mistake(Exception):
@@ -30,11 +34,11 @@ def checker(check):
         try:
             check(*answers)
         except (Unfinished, NotImplementedError):
-            print("Not done yet: replace the dots above, or add the missing `return`, then run your code and this check again.")
+            print(NOT_DONE)
         except Mistake as mistake:
             print(f"Not yet: {mistake}")
         except Exception as error:
-            print(f"Not yet: your code raised {type(error).__name__}: {error}")
+            print(NOT_DONE if "ellipsis" in str(error) else f"Not yet: your code raised {type(error).__name__}: {error}")
         else:
             print("Correct.")
             note(answers[0] if answers and isinstance(answers[0], Exercise) else run)
@@ -50,6 +54,34 @@ def finished(value):
     if any(part is None or part is ... for part in parts):
         raise Unfinished
     return value
+
+
+def as_function(answer):
+    """The learner's function; raises Mistake for a value in its place."""
+    if not callable(finished(answer)):
+        raise Mistake(f"the checker takes the function itself, not a value of type {type(answer).__name__}.")
+    return answer
+
+
+def boolean(mask):
+    """A mask of type bool."""
+    if (dtype := torch.as_tensor(mask).dtype) != torch.bool:
+        raise Mistake(f"the mask holds {dtype}; it should say True where a token sees a key and False elsewhere.")
+    return mask
+
+
+def one_number(answer):
+    """A single number."""
+    if np.ndim(answer):
+        raise Mistake("return one number, the sum.")
+    return answer
+
+
+def as_truth(answer):
+    """True or False of a Python truth value or a tensor that holds one."""
+    if not isinstance(answer, (bool, int, np.bool_, torch.Tensor)):
+        raise TypeError
+    return bool(answer)
 
 
 def as_values(answer):
@@ -149,9 +181,7 @@ class Exercise:
 
     @checker
     def __call__(self, function):
-        if not callable(finished(function)):
-            raise Mistake(f"the checker takes the function itself, not a value of type {type(function).__name__}.")
         for step in self.steps:
-            step.judge(function, (self.reference, *self.also_right))
+            step.judge(as_function(function), (self.reference, *self.also_right))
         if self.manner:
             self.manner(function)

@@ -1,11 +1,9 @@
 """Checkers of lesson 00: a greedy speculative decoder in twelve lines, and the accepted length."""
 
-from dataclasses import dataclass
-
 import torch
 
 from dspark_lite.decoding.rounds import Generation, Round
-from .checking import Exercise, Mistake, Step, Unfinished, finished
+from .checking import Exercise, Mistake, Step, finished
 
 VOCABULARY = 7
 MOST_PASSES = 60  # of the big model, for at most 12 tokens
@@ -26,21 +24,14 @@ class WatchedModel:
         return self.table[ids.long().cumsum(1) % VOCABULARY]
 
 
-@dataclass(frozen=True)
 class DecodingStep(Step):
     """A step of functions like `speculate`: compared are the ids that they return and how often the big model has run."""
 
     def result(self, function, case: tuple):
-        """The ids and the number of the big model's passes; a hole that is still there is unfinished work."""
+        """The ids and the number of the big model's passes."""
         def watched(seed, start, count, gamma):
             big, little = models(seed)
-            try:
-                answer = finished(function(big, little, torch.tensor([start]), count, gamma))
-            except (AttributeError, TypeError, IndexError) as error:
-                if "ellipsis" in str(error):
-                    raise Unfinished from None
-                raise
-            return [read_ids(answer, self.otherwise), [big.passes]]
+            return [read_ids(finished(function(big, little, torch.tensor([start]), count, gamma)), self.otherwise), [big.passes]]
 
         return super().result(watched, case)
 
@@ -100,8 +91,6 @@ check_speculate = Exercise(speculate, DecodingStep([(seed, [seed % 7, 3, 1], 12,
     "`want` begins one row too late: the prediction that judges the first guess stands at the last known token, row n - 1":
         (decoding(rows=lambda big, draft, n: big(draft)[0, n:]),
          decoding(judge=lambda guess, want: int((guess == want).cumprod(0).sum()), rows=lambda big, draft, n: big(draft)[0, n:])),
-    "`big` must read the whole text, the known tokens too, or it predicts without them":
-        decoding(rows=lambda big, draft, n: big(draft[:, n - 1:])[0]),
     "you kept every guess; keep those up to the first wrong one":
         (decoding(judge=lambda guess, want: len(guess)), decoding(added=lambda guess, want, right: torch.cat([guess, want[right:right + 1]]))),
     "you kept no guess: the text is right, but every round adds one token only, and that is plain decoding with extra work":
@@ -111,8 +100,6 @@ check_speculate = Exercise(speculate, DecodingStep([(seed, [seed % 7, 3, 1], 12,
          decoding(added=lambda guess, want, right: guess[:right + 1])),
     "the token that you add is the little model's; after the right guesses comes the big model's own, want[right]":
         decoding(added=lambda guess, want, right: torch.cat([guess[:right], guess[right:right + 1] if right < len(guess) else want[right:]])),
-    "the token that you add stands one row too early: `want[right]` is what the big model writes after the right guesses":
-        decoding(added=lambda guess, want, right: torch.cat([guess[:right], want[max(right - 1, 0)][None]])),
     "the token that you add comes from the last row; after a wrong guess that row follows a text that does not exist: want[right]":
         decoding(added=lambda guess, want, right: torch.cat([guess[:right], want[-1:]])),
     "you added all that the big model wrote from there on; only its next token is sure, for the rest follows wrong guesses":
@@ -146,11 +133,6 @@ def _mean(of_round, choose=_rounds):
     return lambda answers: sum(map(of_round, choose(answers))) / len(choose(answers))
 
 
-def _share(of_round):
-    """A wrong function: the sum of a number of each round over the drafts proposed."""
-    return lambda answers: sum(map(of_round, _rounds(answers))) / sum(r.proposed for r in _rounds(answers))
-
-
 check_accepted_length = Exercise(accepted_length, Step([(example_answers(),)], {
     "you averaged the accepted drafts; the token that the target adds counts too":
         _mean(lambda r: r.accepted),
@@ -159,31 +141,19 @@ check_accepted_length = Exercise(accepted_length, Step([(example_answers(),)], {
         _mean(lambda r: r.accepted + 1),
     "you averaged the drafts that were proposed: these are guesses, not tokens of the answer":
         (_mean(lambda r: r.proposed), _mean(lambda r: r.proposed + 1)),
-    "`committed` holds the target's own token already: neither add nor subtract one":
-        (_mean(lambda r: r.committed + 1), _mean(lambda r: r.committed - 1)),
     "that is the mean of the answers' own means; let every round weigh the same, whichever answer it belongs to":
         lambda answers: sum(accepted_length([found]) for found in answers) / len(answers),
-    "you took the rounds of one answer only; tau is over the rounds of all":
-        (lambda answers: accepted_length(answers[:1]), lambda answers: accepted_length(answers[-1:])),
     "you left out last rounds; a round that was cut short counts like any other":
         (_mean(lambda r: r.committed, lambda answers: _rounds(answers)[:-1]),
          _mean(lambda r: r.committed, lambda answers: [r for found in answers for r in found.rounds[:-1]])),
     "the first token of an answer comes from the prompt's own pass and belongs to no round":
         lambda answers: sum(len(found.token_ids) for found in answers) / len(_rounds(answers)),
-    "tau is no whole number: divide with `/`, not with `//`":
-        lambda answers: sum(r.committed for r in _rounds(answers)) // len(_rounds(answers)),
-    "do not round tau: return all its digits":
-        (lambda answers: round(accepted_length(answers), 1), lambda answers: round(accepted_length(answers), 2)),
     "return one number over all answers, not one for each":
         lambda answers: [accepted_length([found]) for found in answers],
     "that is the share of drafts accepted; divide by the number of rounds, not by the drafts proposed":
-        _share(lambda r: r.accepted),
-    "you divided the committed tokens by the drafts proposed; divide by the number of rounds":
-        _share(lambda r: r.committed),
+        lambda answers: sum(r.accepted for r in _rounds(answers)) / sum(r.proposed for r in _rounds(answers)),
     "you divided by the number of answers; divide by the number of rounds":
         lambda answers: sum(r.committed for r in _rounds(answers)) / len(answers),
-    "that is the number of tokens; divide by the number of rounds":
-        lambda answers: sum(r.committed for r in _rounds(answers)),
     "that is rounds per token; turn the fraction over":
         lambda answers: len(_rounds(answers)) / sum(r.committed for r in _rounds(answers)),
 }, "this is not tau, the tokens that rounds added to the answers, per round"))

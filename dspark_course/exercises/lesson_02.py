@@ -96,8 +96,6 @@ BONUS = Step([(TARGET, DRAFT, 3)], {
         lambda p, q, k: p[0],
     "after a whole block nothing was refused, so nothing is subtracted from the target's row":
         lambda p, q, k: residual(p[k], q[min(k, len(q) - 1)]),
-    "that is a residual; the bonus comes from the target's last row as it is":
-        lambda p, q, k: residual(p[k - 1], q[k - 1]),
     "you read row `accepted` of draft_probs; after a whole block there is none, since all g drafts were kept. Treat "
     "that case by itself: nothing was refused":
         (lambda p, q, k: residual(p[k], q[k]), lambda p, q, k: replacement(p[k], q[k])),
@@ -109,8 +107,6 @@ CORRECTION = Step([(TARGET, DRAFT, 1), (TARGET, DRAFT, 0), (TARGET, DRAFT, 2)], 
         after_refusal(lambda p, q, k: residual(p[k], q[k]) if k else p[0]),
     "that is the residual of the wrong row: with one draft kept, row 1 judged the refused one":
         after_refusal(lambda p, q, k: residual(p[k - 1], q[k - 1])),
-    "that is the residual of the row after the refused draft, a text that does not exist":
-        after_refusal(lambda p, q, k: residual(p[k + 1], q[k + 1])),
     "p and q are swapped in the residual":
         after_refusal(lambda p, q, k: residual(q[k], p[k])),
     "the residual is not renormalised":

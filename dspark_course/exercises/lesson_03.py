@@ -2,7 +2,7 @@
 
 import torch
 
-from .checking import Exercise, Mistake, Step, checker, finished
+from .checking import Exercise, Mistake, Step, as_function, checker, finished
 from .verifying import check_verify as check_verify
 from .verifying import in_use as decides
 from .verifying import verify
@@ -91,8 +91,7 @@ def settled(learners, accepted: int, drafts: list[int]):
 @checker
 def check_settle(learners):
     """Checks a function like `settle` by what it leaves in two caches that can be read."""
-    if not callable(finished(learners)):
-        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
+    as_function(learners)
     for accepted in (1, 3, 0, 2):  # at 2 of 3 the small LM has nothing to forget and yet has read all that stays
         drafts = list(DRAFTS)
         try:

@@ -1,5 +1,4 @@
-"""Checkers of lesson 06: pairs of feature and token, a chain of passes and its loss, and what a
-round leaves in the cache."""
+"""Checkers of lesson 06: pairs of feature and token, a chain of passes and its loss, and what a round leaves in the cache."""
 
 import torch
 
@@ -30,12 +29,8 @@ def paired(answer):
 check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange(10.0).view(5, 2))], {
     "each feature stands beside its own token, which it already knows; pair it with the token after it, i + 1.":
         lambda ids, features: (ids, features),
-    "each feature stands beside its own token, and one pair is missing; the token must be the one after it, i + 1.":
-        lambda ids, features: (ids[:-1], features[:-1]),
     "each feature stands beside the token before it; it must be the one after it, i + 1.":
         lambda ids, features: (ids[:-1], features[1:]),
-    "each feature stands beside the token two places on; that one is what the layer is to predict.":
-        lambda ids, features: (ids[2:], features[:-2]),
     "the last feature got the first token (torch.roll wraps around); it waits for the anchor, not here yet.":
         lambda ids, features: (ids.roll(-1), features),
     "the last feature got a token made up for it, a padding or the last token again; it waits for the anchor, not here yet.":
@@ -43,12 +38,6 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
          lambda ids, features: (torch.cat([ids[1:], ids[-1:]]), features)),
     "the first pair is missing: the first token's feature stands beside the second token.":
         lambda ids, features: (ids[2:], features[1:-1]),
-    "each feature stands beside its own token, and the first pair is missing; the token must be the one after it, i + 1.":
-        lambda ids, features: (ids[1:], features[1:]),
-    "the pairs are right as far as they go, but the last one is missing: token n - 1 belongs beside feature n - 2.":
-        lambda ids, features: (ids[1:-1], features[:-2]),
-    "that pair is right, but it is the newest alone; return all that can be formed, one for each feature but the last.":
-        lambda ids, features: (ids[-1:], features[-2:-1]),
     "the features came first; return the tokens, then the features.":
         lambda ids, features: (features[:-1], ids[1:]),
     "two tensors are asked for, the tokens and the features, not a row or a list item for each pair.":
@@ -64,12 +53,7 @@ check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange
 
 def draft_chain(one_pass, choose, cache, anchor, waiting, gamma):
     """The list of the gamma tokens [1] drafted after the anchor [1], from the waiting feature [1, 1, H]."""
-    drafted, token, feature = [], anchor, waiting
-    for _ in range(gamma):
-        feature, cache = one_pass(cache, token, feature)
-        token = choose(feature)
-        drafted.append(token)
-    return drafted
+    return chaining()(one_pass, choose, cache, anchor, waiting, gamma)
 
 
 def in_a_row(drafted):
@@ -77,12 +61,11 @@ def in_a_row(drafted):
     return torch.cat([torch.as_tensor(token).flatten() for token in drafted])
 
 
-def chaining(token=lambda tokens: tokens[-1], feature=lambda features: features[-1], keep=lambda grown, given: grown,
-             returned=lambda tokens, features: tokens[1:]):
+def chaining(token=lambda tokens: tokens[-1], feature=lambda features: features[-1], keep=lambda grown, given: grown):
     """A chain of passes with one of its parts made in another way.
 
     A pass reads `token` of the anchor and the drafts so far, and `feature` of the waiting feature and the outputs so far; `keep`
-    is the cache that the next pass gets, of the grown one and the one given; `returned` is the answer.
+    is the cache that the next pass gets, of the grown one and the one given.
     """
     def chain(one_pass, choose, cache, anchor, waiting, gamma):
         tokens, features = [anchor], [waiting]
@@ -91,22 +74,19 @@ def chaining(token=lambda tokens: tokens[-1], feature=lambda features: features[
             cache = keep(grown, cache)
             features.append(output)
             tokens.append(choose(output))
-        return returned(tokens, features)
+        return tokens[1:]
 
     return chain
 
 
-def choosing_first(reads):
-    """A chain that chooses before the pass; it then reads `reads(the token before, the one just chosen)`."""
-    def chain(one_pass, choose, cache, anchor, waiting, gamma):
-        drafted, token, feature = [], anchor, waiting
-        for _ in range(gamma):
-            drafted.append(choose(feature))
-            feature, cache = one_pass(cache, reads(token, drafted[-1]), feature)
-            token = drafted[-1]
-        return drafted
-
-    return chain
+def choosing_first(one_pass, choose, cache, anchor, waiting, gamma):
+    """Chooses before the pass, from the feature that it reads."""
+    drafted, token, feature = [], anchor, waiting
+    for _ in range(gamma):
+        drafted.append(choose(feature))
+        feature, cache = one_pass(cache, token, feature)
+        token = drafted[-1]
+    return drafted
 
 
 def first(offered):
@@ -114,23 +94,13 @@ def first(offered):
     return offered[0]
 
 
-def one_before(offered):
-    """What the pass before has read of them; the first pass reads what there is."""
-    return offered[max(0, len(offered) - 2)]
-
-
 def given(grown, cache):
     """The cache that the pass was given."""
     return cache
 
 
-def tables(seed):
-    """Random tables of a pass in miniature: an embedding for each of 11 tokens, a matrix, a head."""
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator) for shape in ((11, 4), (4, 4), (4, 11))]
-
-
-EMBEDDED, MIXED, HEAD = tables(43)
+_numbers = torch.Generator().manual_seed(43)
+EMBEDDED, MIXED, HEAD = (torch.randn(shape, generator=_numbers) for shape in ((11, 4), (4, 4), (4, 11)))  # of tokens, a matrix, a head
 
 
 def small_pass(cache, token, feature):
@@ -156,44 +126,20 @@ check_draft_chain = Exercise(draft_chain, Step([chain_case(1, 4, 6), chain_case(
         chaining(feature=first),
     "every pass reads the anchor; the token that follows a drafted feature is the draft that the pass before has chosen.":
         chaining(token=first),
-    "every pass reads the waiting feature and the anchor; the second reads what the first has made, its output and its draft.":
-        chaining(token=first, feature=first),
     "every pass gets the cache that you were given; give it the grown one, in which the pairs of the passes before it stand.":
         chaining(keep=given),
     "this is the first pass over and over: neither token nor feature nor cache changes.":
         chaining(token=first, feature=first, keep=given),
-    "every pass reads the waiting feature and the cache that you were given; output and cache of one pass go into the next.":
-        chaining(feature=first, keep=given),
-    "every pass reads the anchor and the cache that you were given; draft and cache of one pass go into the next.":
-        chaining(token=first, keep=given),
     "the token is one pass late: a pass reads the newest draft, the one that the pass before has chosen.":
-        chaining(token=one_before),
-    "the feature is one pass late: a pass reads the newest output, that of the pass before.":
-        chaining(feature=one_before),
-    "token and feature are both one pass late, so the first pass is done twice.":
-        chaining(token=one_before, feature=one_before),
+        chaining(token=lambda tokens: tokens[max(0, len(tokens) - 2)]),
     "you choose from the feature that a pass reads; choose from the output of the pass, and run it first.":
-        choosing_first(lambda before, chosen: before),
-    "you choose before the first pass, so the anchor is never read; it is the token that the first pass reads.":
-        choosing_first(lambda before, chosen: chosen),
-    "the list begins with the anchor, which is committed already; and the last draft is missing.":
-        chaining(returned=lambda tokens, features: tokens[:-1]),
+        choosing_first,
     "these are gamma + 1 tokens; the anchor is committed already and is no draft.":
-        chaining(returned=lambda tokens, features: tokens),
-    "these are the outputs of the passes; the drafts are the tokens that `choose` finds in them.":
-        chaining(returned=lambda tokens, features: features[1:]),
-    "a draft is missing: gamma passes choose gamma drafts, the first of them after the anchor.":
-        (chaining(returned=lambda tokens, features: tokens[1:-1]), chaining(returned=lambda tokens, features: tokens[2:])),
-    "there is a pass too many: gamma passes choose gamma drafts.":
-        lambda *case: draft_chain(*case[:-1], case[-1] + 1),
-    "this is one draft; all gamma are wanted, in a list.":
-        (chaining(returned=lambda tokens, features: tokens[-1:]), chaining(returned=lambda tokens, features: tokens[1:2])),
+        lambda *case: [case[3], *draft_chain(*case)],
     "`one_pass` takes the cache, the token and the feature, in this order; you swapped the last two.":
         lambda one_pass, *rest: draft_chain(lambda cache, token, feature: one_pass(cache, feature, token), *rest),
     "`one_pass` returns the output first, then the grown cache; you took them the other way round.":
         lambda one_pass, *rest: draft_chain(lambda *read: one_pass(*read)[::-1], *rest),
-    "`one_pass` returns two things, the output and the grown cache; take it apart before you choose.":
-        lambda one_pass, choose, cache, anchor, waiting, gamma: [choose(one_pass(cache, anchor, waiting))],
 }, "the chain is not right: a pass reads the cache, the newest token and the newest feature, and its output gives the draft.", in_a_row))
 
 
@@ -255,8 +201,6 @@ check_chain_loss = Exercise(chain_loss, Step([loss_case(1, 0.8), loss_case(2, 0.
         unrolling(read=lambda outputs, features, k: features[k]),
     "every pass reads the first feature; from the second on it is the output of the pass before.":
         unrolling(read=lambda outputs, features, k: features[0]),
-    "a pass reads the output of the pass before the last one; it is one pass late.":
-        unrolling(read=lambda outputs, features, k: outputs[-2] if k > 1 else features[0]),
     "every pass reads the anchor; pass k reads the text's k-th token.":
         unrolling(token=lambda tokens, k: tokens[0]),
     "every pass gets the cache that you were given; give it the grown one.":
@@ -264,19 +208,13 @@ check_chain_loss = Exercise(chain_loss, Step([loss_case(1, 0.8), loss_case(2, 0.
     "all passes weigh the same; pass k weighs decay ** (k - 1).":
         unrolling(weight=lambda decay, k: 1.0),
     "that is the weighted sum; divide it by the sum of the weights.":
-        (unrolling(mean=lambda total, weights: total), unrolling(weight=lambda decay, k: decay ** (k + 1), mean=lambda total, weights: total)),
+        unrolling(mean=lambda total, weights: total),
     "you divided by the number of passes; divide by the sum of their weights.":
         lambda *case: unrolling(mean=lambda total, weights: total / len(case[3]))(*case),
-    "the weights run the wrong way: the first pass weighs 1, later ones less.":
-        unrolling(weight=lambda decay, k: decay ** -k),
-    "only the last pass is scored; each has a loss.":
-        lambda *case: unrolling(weight=lambda decay, k: float(k == len(case[3]) - 1))(*case),
     "only the first pass is scored; each has a loss.":
         unrolling(weight=lambda decay, k: float(k == 0)),
     "`loss_of` counts passes from 1.":
         unrolling(scored=lambda k: k),
-    "`one_pass` takes the cache, the token and the feature, in this order; you swapped the last two.":
-        lambda one_pass, *rest: chain_loss(lambda cache, token, feature: one_pass(cache, feature, token), *rest),
     "`one_pass` returns the output first, then the grown cache; you took them the other way round.":
         lambda one_pass, *rest: chain_loss(lambda *read: one_pass(*read)[::-1], *rest),
 }, "it is not the weighted mean of the losses of passes that read the text's tokens and, after the first, their own output."),
@@ -311,24 +249,15 @@ check_after_round = Exercise(after_round, Step([(20, 7, 3), (20, 7, 0), (31, 5, 
         lambda cached, gamma, accepted: (cached + gamma, accepted),
     "after a block that was accepted whole the last draft is committed too: gamma + 1 pairs are entered then.":
         lambda cached, gamma, accepted: (cached, min(accepted + 1, gamma)),
-    "nothing is rolled back and nothing entered; the cache holds refused drafts and no feature of the target's.":
-        lambda cached, gamma, accepted: (cached + gamma, 0),
     "you kept the entries of accepted drafts. Their tokens are right, but they were computed from the drafter's own "
     "output; enter them again with the target's features.":
         lambda cached, gamma, accepted: (cached + accepted, 1),
     "you kept the entries of accepted drafts and entered them again: they stand in the cache twice.":
         lambda cached, gamma, accepted: (cached + accepted, accepted + 1),
-    "the two numbers are the wrong way round: first the entries that stay, then the pairs that are entered.":
-        lambda cached, gamma, accepted: (accepted + 1, cached),
     "two numbers are asked for: (entries that stay, pairs that are entered).":
         lambda cached, gamma, accepted: cached + accepted + 1,
-    "you kept the entries of accepted drafts and entered nothing: the cache would drift away from the target.":
-        (lambda cached, gamma, accepted: (cached + accepted + 1, 0), lambda cached, gamma, accepted: (cached + accepted, 0)),
     "the anchor is forgotten: it was committed before the drafts, and its pair belongs in the cache too.":
         lambda cached, gamma, accepted: (cached, accepted),
-    "the token after the accepted drafts is the new anchor; it is entered after the next round, as this round's anchor "
-    "is now.":
-        lambda cached, gamma, accepted: (cached, accepted + 2),
     "only accepted tokens are committed; drafts that were refused are not entered.":
         (lambda cached, gamma, accepted: (cached, gamma + 1), lambda cached, gamma, accepted: (cached, gamma)),
 }, "keep what was committed before the round, and enter the anchor and the accepted drafts.", two_numbers),

@@ -1,18 +1,11 @@
 """Checkers of lesson 07: the chance of acceptance, the loss, the mask predicate, the training loop, refusals, a head's loss."""
 
 import torch
-from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits, logsigmoid
+from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
 from dspark_lite.decoding.rounds import Round
 
-from .checking import Exercise, Mistake, Step, checker, finished
-
-
-def boolean(answer):
-    """A mask of type bool."""
-    if torch.as_tensor(answer).dtype != torch.bool:
-        raise Mistake(f"the answer is of type {torch.as_tensor(answer).dtype}; it must be boolean.")
-    return answer
+from .checking import Exercise, Mistake, Step, as_function, boolean, checker, finished, same
 
 
 def seeing(context, slots):
@@ -47,16 +40,6 @@ def own(block, owner, slot, other):
     return owner == block
 
 
-def everything(one, another, *rest):
-    """True for all indices."""
-    return torch.ones_like(one + another).bool()
-
-
-def nothing(*indices):
-    """False for all indices."""
-    return ~everything(*indices)
-
-
 def sees(anchors, length, gamma, query, key):
     """Whether slot `query` may see `key`; index tensors that broadcast."""
     return seeing(before, own)(anchors, length, gamma, query, key)
@@ -68,42 +51,24 @@ check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)],
     "so its features do not exist. The context ends before the anchor (key < anchor).":
         seeing(lambda key, anchor: key <= anchor, own),
     "the whole context is visible, the tokens to be predicted among it: the drafter would learn to copy.":
-        seeing(everything, own),
+        seeing(lambda key, anchor: anchor >= 0, own),
     "the slots of all blocks see one another; other blocks are drafted at other times, this one must not know them.":
-        seeing(before, everything),
+        seeing(before, lambda block, owner, slot, other: other >= 0),
     "your slots also see the blocks before theirs; a block is drafted alone, so it sees its own slots and no others.":
         seeing(before, lambda block, owner, slot, other: owner <= block),
     "the slots are causal: they see all slots before them, other blocks' too, and none after them. A slot sees its own block, in both "
     "directions, and no other.":
         seeing(before, lambda block, owner, slot, other: (owner < block) | (owner == block) & (other <= slot)),
-    "`if`, `and` and `or` ask whole tensors for one truth value; join conditions with & and |, each in brackets.":
-        lambda anchors, length, g, query, key: key < anchors[query // g] or key >= length,
     "the mask is causal inside the block; its slots see each other in both directions.":
         seeing(before, lambda block, owner, slot, other: (owner == block) & (other <= slot)),
     "no slot sees a block; keys from `length` on are slots, and those of the query's own block are visible.":
-        seeing(before, nothing),
+        seeing(before, lambda block, owner, slot, other: other < 0),
     "no slot sees any key; a key stands in the text or in a block, never in both, so join the two conditions with |, not with &.":
-        seeing(nothing, nothing),
-    "you rounded towards 0, so keys just below `length` fall into block 0; use // or ask for key >= length, too.":
-        lambda anchors, length, g, query, key: (key < anchors[query // g]) | (((key - length) / g).int() == query // g),
-    "for `query` of shape [6, 1] and `key` of shape [11] your answer has shape [6, 1, 11]; it must be [6, 11], as they broadcast.":
-        lambda anchors, length, g, query, key: sees(anchors, length, g, query[:, None], key),
-    "the context is hidden; a slot sees what stands before its block's anchor.":
-        seeing(nothing, own),
+        seeing(lambda key, anchor: anchor < 0, lambda block, owner, slot, other: other < 0),
     "you compared whole key indices with blocks; a slot's block is (key - length) // gamma.":
         (lambda anchors, length, g, query, key: (key < anchors[query // g]) | (key // g == query // g),
          lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query // g], key // g == query // g)),
-    "you took anchors[query % K]; the slots of a block stand side by side, so a slot's block is query // gamma.":
-        lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query % len(anchors)],
-                                                           (key - length) // g == query // g),
-    "you divided by the number of blocks; a block has gamma slots, so a slot's block is query // gamma.":
-        (lambda anchors, length, g, query, key: sees(anchors, length, len(anchors), query, key),
-         lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query // len(anchors)],
-                                                            (key - length) // g == query // g)),
-    "you divided before you subtracted; the length need not be a multiple of gamma, so take (key - length) // gamma.":
-        lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query // g],
-                                                           key // g - length // g == query // g),
-    "the answer is of type torch.float32; it must be boolean.":
+    "the mask holds torch.float32; it should say True where a token sees a key and False elsewhere.":
         lambda *indices: sees(*indices).float(),
 }, "a slot sees keys below its block's anchor, and from `length` on those of its own block.", every_pair))
 
@@ -159,28 +124,10 @@ check_acceptance = Exercise(acceptance, Step([LABEL_CASE, IMPOSSIBLE_CASE], {
 }, "a token is drawn with chance q(x) and then kept with chance min(1, p(x) / q(x)); add the products over the vocabulary.", per_slot))
 
 
-def weighing(weigh, divide=None):
-    """A loss with weights `weigh(position, counted)` over the sum of `divide(weights, counted)`, or of the weights."""
-    def loss(losses, counted):
-        weights = weigh(torch.arange(losses.shape[1]), counted).expand_as(losses)
-        return (losses * weights).sum() / (divide(weights, counted) if divide else weights).sum()
-
-    return loss
-
-
-def decay(position, counted, rate=4):
-    """The weights of the slots that count."""
-    return torch.exp(-position / rate) * counted
-
-
-def decay_everywhere(position, counted):
-    """The weights of all slots."""
-    return torch.exp(-position / 4)
-
-
 def weighted_loss(losses, counted):
     """A number from both [K, g]; position k (from 1) weighs exp(-(k - 1) / 4)."""
-    return weighing(decay)(losses, counted)
+    weights = torch.exp(-torch.arange(losses.shape[1]) / 4) * counted
+    return (losses * weights).sum() / weights.sum()
 
 
 def one_number(answer):
@@ -229,44 +176,18 @@ def dspark_loss(draft_logits, target_logits, tokens, counted, confidence, factor
     return losing()(draft_logits, target_logits, tokens, counted, confidence, factors)
 
 
-def mean_distance(p, q):
-    """The L1 distance, averaged over the vocabulary."""
-    return (p - q).abs().mean(-1)
-
-
-def averaged(logits, label, reduction):
-    """The confidence's loss, averaged before the weights come."""
-    return binary_cross_entropy_with_logits(logits, label)
-
-
-def by_shape(losses, counted):
-    """The weighted mean by one who unpacks the shape of the losses."""
-    blocks, slots = losses.shape
-    return weighted_loss(losses, counted)
-
-
 FACTORS = {"cross_entropy": 0.2, "l1": 0.7, "confidence": 0.5}
 _numbers = torch.Generator().manual_seed(3)
 LOSS_CASE = (torch.randn(3, 7, 5, generator=_numbers), torch.randn(3, 7, 5, generator=_numbers),
              torch.randint(5, (3, 7), generator=_numbers), COUNTED, torch.randn(3, 7, generator=_numbers), FACTORS)
 
 
-def with_factors(**others):
-    """DSpark's loss with other factors than it was given."""
-    return lambda *case: dspark_loss(*case[:-1], {**case[-1], **others})
-
-
-def over_all(losses):
-    """The weighted mean over all slots, in every place."""
-    return weighted_loss(losses, torch.ones_like(COUNTED)).expand(COUNTED.shape)
-
-
-def gradients(function) -> list[torch.Tensor]:
+def gradients(function) -> tuple[torch.Tensor, ...]:
     """The gradients that `function` gives the drafter's logits and the confidence's."""
     with torch.enable_grad():
         leaves = [LOSS_CASE[0].clone().requires_grad_(), LOSS_CASE[4].clone().requires_grad_()]
         loss = function(leaves[0], *LOSS_CASE[1:4], leaves[1], dict(FACTORS))
-        return list(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
+        return torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
 
 
 def trains_the_right_parts(function) -> None:
@@ -277,15 +198,10 @@ def trains_the_right_parts(function) -> None:
         raise Mistake("the value is right, but nothing can be learned from it: the loss has lost its gradient (.item(), "
                       ".detach() or torch.no_grad() on the way)") from None
     for sentence, wrong in WRONG_GRADIENTS.items():
-        if all(map(close, found, gradients(wrong))):
+        if same(found, gradients(wrong)):
             raise Mistake(f"the value is right, but {sentence}")
-    if not all(map(close, found, gradients(dspark_loss))):
+    if not same(found, gradients(dspark_loss)):
         raise Mistake("the value is right, but its gradient is not; detach the label and nothing else")
-
-
-def close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two gradients are the same up to rounding."""
-    return torch.allclose(one, other, atol=1e-5)
 
 
 WRONG_GRADIENTS = {
@@ -293,112 +209,56 @@ WRONG_GRADIENTS = {
         losing(label=acceptance),
     "its L1 term does not reach the drafter: you detached the distance itself; detach the label alone":
         losing(match=lambda *case: target_loss(*case).detach()),
-    "its cross-entropy does not reach the drafter; detach the label alone":
-        losing(text=lambda *case: text_loss(*case).detach()),
-    "the drafter learns nothing from it; detach the label alone":
-        lambda draft_logits, *rest: dspark_loss(draft_logits.detach(), *rest),
-    "the confidence head does not learn from it; detach the label alone":
-        losing(read=torch.Tensor.detach),
 }
 check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
     "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.":
         losing(match=lambda log_q, p, tokens: target_loss(log_q, p, tokens) / 2),
     "the L1 term is averaged over the vocabulary; it is a sum.":
-        (losing(match=lambda log_q, p, tokens: mean_distance(p, log_q.exp())),
-         losing(match=lambda log_q, p, tokens: mean_distance(p, log_q.exp()), label=lambda p, q: 1 - mean_distance(p, q) / 2)),
+        losing(match=lambda log_q, p, tokens: (p - log_q.exp()).abs().mean(-1)),
     "the second loss is a KL divergence; it is the L1 distance, the sum of |p - q|.":
         (losing(match=lambda log_q, p, tokens: (p * (p.log() - log_q)).sum(-1)),
          losing(match=lambda log_q, p, tokens: (log_q.exp() * (log_q - p.log())).sum(-1))),
-    "the second loss is minus the chance of acceptance, half as steep as the L1 distance; take the distance itself.":
-        losing(match=lambda log_q, p, tokens: -acceptance(p, log_q.exp())),
-    "the squares of the differences are not L1; take absolute values.":
-        losing(match=lambda log_q, p, tokens: (p - log_q.exp()).square().sum(-1)),
     "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.":
         (losing(label=lambda p, q: 1 - distance(p, q)), losing(label=lambda p, q: (1 - distance(p, q)).clamp(0, 1))),
-    "the confidence's label is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.":
-        losing(label=lambda p, q: 1 - distance(p, q) / 4),
-    "the confidence is told whether the text's token is likely; its label is the chance of acceptance, sum of min(p, q).":
-        losing(label=lambda p, q: p.gather(-1, LOSS_CASE[2][..., None])[..., 0]),
-    "the confidence is told whether the text's token is kept; the draft is drawn, so its label is the sum of min(p, q).":
-        losing(label=lambda p, q: kept(p, q).gather(-1, LOSS_CASE[2][..., None])[..., 0]),
-    "the confidence's label is the chance of a refusal; turn it around.":
-        losing(label=lambda p, q: distance(p, q) / 2),
     "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.":
         losing(read=torch.sigmoid),
-    "the confidence's loss is -label * log c alone; the binary cross-entropy also has -(1 - label) * log(1 - c).":
-        losing(judge=lambda logits, label, reduction: -label * logsigmoid(logits)),
-    "the confidence is judged by a squared error; its loss is the binary cross-entropy with the label.":
-        losing(judge=lambda logits, label, reduction: (logits.sigmoid() - label).square()),
-    "the L1 distance is taken between logits; it is one between distributions, so take the softmax of both first.":
-        losing(match=lambda log_q, p, tokens: distance(*LOSS_CASE[:2])),
-    "the target's distribution is in the cross-entropy; it is the drafter's -log q(x) of the text's token x.":
-        (losing(text=lambda log_q, p, tokens: -(p * log_q).sum(-1)),
-         losing(text=lambda log_q, p, tokens: text_loss(log_q, p, p.argmax(-1))),
-         losing(text=lambda log_q, p, tokens: text_loss(p.log(), p, tokens))),
-    "cross-entropy is -log q(x), not 1 - q(x).":
-        losing(text=lambda log_q, p, tokens: 1 - log_q.exp().gather(-1, tokens[..., None])[..., 0]),
-    "cross-entropy is -log q(x), not -q(x); F.nll_loss takes log-probabilities, and you gave it probabilities.":
-        losing(text=lambda log_q, p, tokens: text_loss(log_q.exp(), p, tokens)),
     "F.cross_entropy takes logits and applies the softmax itself; you gave it probabilities.":
         losing(text=lambda log_q, p, tokens: text_loss(torch.log_softmax(log_q.exp(), -1), p, tokens)),
-    "the confidence's label is not whether the drafter's likeliest token is the text's; it is the chance of acceptance.":
-        losing(label=lambda p, q: (q.argmax(-1) == LOSS_CASE[2]).float()),
     "the losses are plain means over all slots; average each with weighted_loss.":
         losing(mean=lambda losses, counted: losses.mean()),
     "the factors are typed in; take them from the argument `factors`, here they are others than the recipe's.":
-        with_factors(cross_entropy=0.1, l1=0.9, confidence=1.0),
-    "the sign of the cross-entropy is turned: -log q(x) is positive.":
-        losing(text=lambda log_q, p, tokens: -text_loss(log_q, p, tokens)),
-    "every position weighs the same; use weighted_loss.":
-        losing(mean=weighing(lambda position, counted: counted)),
-    "slots that do not count are in the sum; use weighted_loss.":
-        losing(mean=weighing(decay_everywhere)),
-    "the decay is 7; it is 4, as in weighted_loss.":
-        losing(mean=weighing(lambda position, counted: decay(position, counted, 7))),
-    "you divided by how many slots count; divide by the sum of their weights, as weighted_loss does.":
-        losing(mean=weighing(decay, lambda weights, counted: counted)),
-    "the cross-entropy is a plain mean over all slots; average it with weighted_loss, as the others.":
-        losing(text=lambda *case: text_loss(*case).mean().expand(COUNTED.shape)),
-    "one of the three losses has slots that do not count in its mean; give `counted` to weighted_loss each time.":
-        (losing(text=lambda *case: over_all(text_loss(*case))), losing(match=lambda *case: over_all(target_loss(*case))),
-         losing(judge=lambda *case, reduction: over_all(binary_cross_entropy_with_logits(*case, reduction=reduction)))),
-    "the confidence's loss is a plain mean over all slots (without reduction=\"none\"); average it with weighted_loss.":
-        losing(judge=lambda logits, label, reduction: binary_cross_entropy_with_logits(logits, label).expand(COUNTED.shape)),
+        lambda *case: dspark_loss(*case[:-1], {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}),
     "a loss is one number before weighted_loss gets it; reduction=\"none\" keeps one for each slot.":
-        (losing(judge=averaged), losing(judge=averaged, mean=by_shape)),
+        losing(judge=lambda logits, label, reduction: binary_cross_entropy_with_logits(logits, label)),
     "the confidence is given as logits, not as probabilities; take F.binary_cross_entropy_with_logits.":
         losing(judge=binary_cross_entropy),
     "your answer has shape [3, 7]; the loss is one number: add over slots and blocks, then divide.":
         losing(mean=lambda losses, counted: losses * counted),
-    "the factors of cross-entropy and L1 are exchanged.":
-        with_factors(cross_entropy=FACTORS["l1"], l1=FACTORS["cross_entropy"]),
-    "the cross-entropy with the text is missing.":
-        with_factors(cross_entropy=0.0),
-    "the L1 distance to the target is missing.":
-        with_factors(l1=0.0),
-    "the confidence's loss is missing.":
-        with_factors(confidence=0.0),
-    "the factors are missing: each loss times its own, then add.":
-        with_factors(**dict.fromkeys(FACTORS, 1.0)),
     NO_TENSOR:
         lambda *case: dspark_loss(*case).item(),
 }, "add factor * weighted mean of -log q(x), of the L1 distance, and of the confidence's binary cross-entropy with its label.",
     one_number), manner=trains_the_right_parts)
 
 
-def refusing(pair, refused=lambda one: one.accepted < min(len(one.draft_tokens), len(one.tokens))):
-    """The pairs `pair(round)` of the rounds that `refused` holds to have a refusal."""
-    return lambda rounds: [pair(one) for one in rounds if refused(one)]
+def refusing(draft=lambda one: one.draft_tokens[one.accepted], token=lambda one: one.tokens[one.accepted],
+             refused=lambda one: one.accepted < min(len(one.draft_tokens), len(one.tokens))):
+    """The pairs of `draft(round)` and `token(round)` of the rounds that `refused` holds to have a refusal."""
+    return lambda rounds: [(draft(one), token(one)) for one in rounds if refused(one)]
 
 
 def refusals(rounds):
     """Pairs (refused draft, the target's token in its place), in the order of the rounds."""
-    return refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[one.accepted]))(rounds)
+    return refusing()(rounds)
 
 
 def incomplete(one):
     """Whether fewer drafts were accepted than verified."""
     return one.accepted < len(one.draft_tokens)
+
+
+def newest(one):
+    """The last token that a round committed."""
+    return one.tokens[-1]
 
 
 def pairs_of_tokens(answer):
@@ -415,25 +275,22 @@ WHOLE = [REFUSED[0], Round(3, 3, 4, [14, 15, 16], [14, 15, 16, 17])]
 ENDED = [REFUSED[1], Round(3, 2, 2, [23, 24, 25], [23, 24])]  # an accepted draft ends the answer
 check_refusals = Exercise(refusals, Step([(REFUSED,), (WHOLE,), (ENDED,)], {
     "where an accepted draft ends the answer, nothing was refused and `tokens` has no entry at `accepted`: leave such a round out.":
-        (refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[one.accepted]), incomplete),
-         refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[-1]), incomplete)),
+        (refusing(refused=incomplete), refusing(token=newest, refused=incomplete)),
     "where all drafts are accepted nothing is refused: leave such a round out.":
-        (refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[one.accepted]), lambda one: True),
-         refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[-1]), lambda one: True),
-         refusing(lambda one: (one.draft_tokens[one.accepted], one.tokens[one.accepted]), lambda one: one.accepted < len(one.tokens)),
-         refusing(lambda one: (one.draft_tokens[-1], one.tokens[-1]), lambda one: one.accepted < len(one.tokens))),
+        (refusing(refused=lambda one: True), refusing(token=newest, refused=lambda one: True),
+         refusing(refused=lambda one: one.accepted < len(one.tokens))),
     "this is the last draft that was accepted; counted from 0, the refused one has the index `accepted`.":
-        (refusing(lambda one: (one.draft_tokens[one.accepted - 1], one.tokens[one.accepted])),
-         refusing(lambda one: (one.draft_tokens[one.accepted - 1], one.tokens[one.accepted - 1]))),
+        (refusing(draft=lambda one: one.draft_tokens[one.accepted - 1]),
+         refusing(draft=lambda one: one.draft_tokens[one.accepted - 1], token=lambda one: one.tokens[one.accepted - 1])),
     "this is the last draft of the block; the refused one is the first that was not accepted.":
-        refusing(lambda one: (one.draft_tokens[-1], one.tokens[one.accepted])),
+        refusing(draft=lambda one: one.draft_tokens[-1]),
     "only the first draft that was not accepted was refused; those after it were never judged.":
         lambda rounds: [(draft, one.tokens[one.accepted]) for one in rounds if one.accepted < len(one.tokens)
                         for draft in one.draft_tokens[one.accepted:]],
     "the pair is turned: first the refused draft, then the token that stands there instead.":
-        refusing(lambda one: (one.tokens[one.accepted], one.draft_tokens[one.accepted])),
+        lambda rounds: [pair[::-1] for pair in refusals(rounds)],
     "each entry is a pair: the refused draft and the token that stands there instead.":
-        refusing(lambda one: one.draft_tokens[one.accepted]),
+        lambda rounds: [draft for draft, _ in refusals(rounds)],
 }, "a round's refused draft is draft_tokens[accepted], and tokens[accepted] stands in its place, if both are there.", pairs_of_tokens))
 
 
@@ -448,7 +305,7 @@ def rate_of(step):
     return 0.1 / (step + 1)
 
 
-def training(rate=lambda rate_at, step: rate_at(step), batch=lambda step: step, clear=True, backward=True, move=True, early=False,
+def training(rate=lambda rate_at, step: rate_at(step), batch=lambda step: step, order=("clear", "backward", "move"),
              told=torch.Tensor.item, kind=torch.optim.AdamW):
     """A training loop with one of its parts made in another way."""
     def train(parameters, batch_at, loss_of, steps, rate_at):
@@ -457,14 +314,8 @@ def training(rate=lambda rate_at, step: rate_at(step), batch=lambda step: step, 
             for group in optimiser.param_groups:
                 group["lr"] = rate(rate_at, step)
             loss = loss_of(batch_at(batch(step)))
-            if clear:
-                optimiser.zero_grad()
-            if early:
-                optimiser.step()
-            if backward:
-                loss.backward()
-            if move and not early:
-                optimiser.step()
+            for part in order:
+                {"clear": optimiser.zero_grad, "backward": loss.backward, "move": optimiser.step}[part]()
             losses.append(told(loss))
         return losses
 
@@ -474,9 +325,9 @@ def training(rate=lambda rate_at, step: rate_at(step), batch=lambda step: step, 
 train = training()
 WRONG_LOOPS = {
     "the gradients add up from step to step: backward() adds to what is there, so clear them with zero_grad() before it":
-        training(clear=False),
+        training(order=("backward", "move")),
     "nothing moves: each step needs zero_grad(), then backward(), then step(), in this order":
-        (training(move=False), training(backward=False), training(early=True)),
+        (training(order=("clear", "backward")), training(order=("clear", "move", "backward"))),
     "the learning rate is not set: write rate_at(step) into each group's \"lr\", at every step":
         training(rate=lambda rate_at, step: 0.001),
     "the learning rate is set once; rate_at(step) is another at every step":
@@ -503,9 +354,7 @@ def trained(function) -> tuple[list, torch.Tensor]:
 @checker
 def check_train(learners):
     """Checks a function like `train` by the losses it returns and by where it leaves a parameter."""
-    if not callable(finished(learners)):
-        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
-    (losses, weight), (right_losses, right_weight) = trained(learners), trained(train)
+    (losses, weight), (right_losses, right_weight) = trained(as_function(learners)), trained(train)
     moved = not torch.allclose(weight, right_weight, atol=1e-6)
     for sentence, wrong in WRONG_LOOPS.items() if moved else ():
         if any(torch.allclose(weight, trained(one)[1], atol=1e-6) for one in (wrong if isinstance(wrong, tuple) else (wrong,))):

@@ -5,7 +5,7 @@ import torch
 from scipy.special import expit
 
 from dspark_lite.scheduling.calibration import ece, survived
-from .checking import Exercise, Mistake, Step
+from .checking import Exercise, Mistake, Step, one_number
 
 
 class SmallDraft:
@@ -65,13 +65,6 @@ def calibration_error(predicted, observed, count):
     return np.sum(count * np.abs(predicted - observed)) / np.sum(count)
 
 
-def one_number(answer):
-    """A single number."""
-    if np.ndim(answer):
-        raise Mistake("return one number, the sum over the bins.")
-    return answer
-
-
 BINS = np.array([0.05, 0.3, 0.62, 0.97]), np.array([0.1, 0.2, 0.8, 0.99]), np.array([10, 20, 30, 140])
 check_ece = Exercise(calibration_error, Step([BINS], {
     "every bin weighs the same. A bin with ten blocks would count as much as one with a thousand: weigh by count.":
@@ -93,9 +86,7 @@ check_ece = Exercise(calibration_error, Step([BINS], {
         of_gaps(lambda gap, count: (np.abs(gap) * count).mean()),
     "the shares of the blocks sum to 1 already: add the weighted gaps up, and do not average them.":
         of_gaps(lambda gap, count: (np.abs(gap) * count / count.sum()).mean()),
-    "that is in percent; return a number from 0 to 1.":
-        of_gaps(lambda gap, count: 100 * (np.abs(gap) * count).sum() / count.sum()),
-    "return one number, the sum over the bins.":
+    "return one number, the sum.":
         of_gaps(lambda gap, count: np.abs(gap) * count / count.sum()),
 }, "ECE is the sum over bins of |predicted - observed|, each weighted by its share of the blocks.", one_number))
 
@@ -186,12 +177,6 @@ check_sequential = Exercise(sequential, Step([(*miscalibrated(), grid, ece) for 
     "each position was fitted by itself, its confidence against the survival of the whole prefix. The prediction is the "
     "product: multiply by the survival of the positions before.":
         fitting(lambda z, t, k, chosen: expit(z[:, k] / t)),
-    "every position was fitted to what became of the whole block; fit position k to its own column of `outcome`.":
-        lambda z, outcome, grid, error: sequential(z, np.repeat(outcome[:, -1:], outcome.shape[1], 1), grid, error),
-    "you scaled the positions before by the temperature that you try; theirs are fixed, each at its own.":
-        fitting(lambda z, t, k, chosen: alive(z, k + 1, [t] * 3)),
-    "you divided the confidence; divide its logit by the temperature, then take the sigmoid.":
-        fitting(lambda z, t, k, chosen: alive(z, k + 1, [1.0] * 3) / np.prod([*chosen, t])),
     "all positions got one temperature; each position has its own.":
         one_for_all,
     "you multiplied the logits by the temperature; divide by it.":
@@ -199,8 +184,6 @@ check_sequential = Exercise(sequential, Step([(*miscalibrated(), grid, ece) for 
     "you took the temperature with the largest error, or gave `error` the outcome first; take the least, prediction first.":
         (lambda z, outcome, grid, error: sequential(z, outcome, grid, lambda *both: -error(*both)),
          lambda z, outcome, grid, error: sequential(z, outcome, grid, lambda predicted, true: error(true, predicted))),
-    "those are places in the grid; return the temperatures that stand there.":
-        lambda z, outcome, grid, error: [grid.tolist().index(chosen) for chosen in sequential(z, outcome, grid, error)],
     "there are 1 temperatures for 3 positions.":
         lambda z, outcome, grid, error: one_for_all(z, outcome, grid, error)[:1],
 }, "for each position try every temperature on its logits, multiply by the survival that the earlier temperatures give, "

@@ -117,20 +117,12 @@ check_algorithm_1 = Exercise(algorithm_1, Step(SCHEDULES, {
         lambda s, sps: admitting(s, sps, anchors=0),
     "the anchors are missing from tau: each request commits one token of the target's own besides its drafts.":
         lambda s, sps: admitting(s, sps, committed=0),
-    "the anchors are missing, from the batch and from tau: each request verifies and commits one token besides its drafts.":
-        lambda s, sps: admitting(s, sps, anchors=0, committed=0),
-    "you counted one anchor for the whole batch; there is one per request.":
-        lambda s, sps: admitting(s, sps, anchors=1, committed=1),
     "you went request by request; all tokens of the batch compete, so sort them together.":
         lambda s, sps: admitting(s, sps, order=by_request),
     "you went position by position; a sure second draft comes before another request's doubtful first.":
         lambda s, sps: admitting(s, sps, order=columns),
-    "the lowest survival came first; begin with the highest.":
-        lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, reverse=True)),
     "every admitted draft is counted as accepted; it commits a token only with its survival's chance.":
         lambda s, sps: admitting((s > 0).double(), sps),
-    "that is the number of admitted tokens; return a length for each request.":
-        lambda s, sps: sum(algorithm_1(s, sps)),
     "every token is admitted; compare theta with and without the next one.":
         lambda s, sps: [s.shape[1]] * len(s),
 }, "sort all tokens by survival, the highest first, and admit them as long as each raises (R + survivals admitted) * "

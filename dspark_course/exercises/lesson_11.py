@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from .checking import Exercise, Mistake, Step
+from .checking import Exercise, Mistake, Step, boolean
 from .ragged import before, index_tensors, may_see, own
 from .small_engine import SmallEngine as SmallEngine
 from .small_engine import check_engine as check_engine
@@ -53,8 +53,6 @@ check_indices = Exercise(index_tensors, Step([(torch.tensor([7, 3, 5]), torch.te
         lambda s, c: index_tensors(s + 1, c),
     "requests take turns; a request's tokens stand together, in order.":
         alternating,
-    "requests are counted from 1; count them from 0, they are indices.":
-        lambda s, c: (index_tensors(s, c)[0] + 1, index_tensors(s, c)[1]),
     "each holds one number per token, as many as the counts add up to.":
         lambda s, c: (torch.arange(3), s),
     "return two tensors, request and position.":
@@ -68,20 +66,10 @@ def entering(request, key_request):
     return torch.arange(len(key_request)) >= len(key_request) - len(request)
 
 
-def boolean(answer):
-    """A mask of type bool."""
-    if torch.as_tensor(answer).dtype != torch.bool:
-        raise Mistake(f"the mask holds {torch.as_tensor(answer).dtype}; it should say True where a token sees a key and "
-                      "False elsewhere.")
-    return answer
-
-
 REQUEST, POSITION = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([2, 3, 1, 2, 3])
 CACHED_REQUEST, CACHED_POSITION = torch.tensor([0, -1, 0, 1]), torch.tensor([0, 0, 1, 0])  # -1: a key that is nobody's any more
 MASK_CASE = REQUEST, POSITION, torch.cat([CACHED_REQUEST, REQUEST]), torch.cat([CACHED_POSITION, POSITION])
 check_mask = Exercise(may_see, Step([MASK_CASE], {
-    "that is the mask among the step's own tokens; the keys are the cached context too.":
-        lambda r, p, kr, kp: may_see(r, p, r, p),
     "a token sees keys after it in its own request. Drafts that come later would decide about it; also ask for "
     "key_position <= position.":
         lambda r, p, kr, kp: own(r, kr),
@@ -93,12 +81,8 @@ check_mask = Exercise(may_see, Step([MASK_CASE], {
         lambda r, p, kr, kp: own(r, kr) & (kp < p[:, None]),
     "it is turned around: tokens are rows, keys are columns.":
         lambda r, p, kr, kp: may_see(r, p, kr, kp).T,
-    "it is the wrong way round: True where a token sees a key.":
-        lambda r, p, kr, kp: ~may_see(r, p, kr, kp),
     "tokens see what stands after them and not what stands before.":
         lambda r, p, kr, kp: own(r, kr) & ~(kp < p[:, None]),
-    "you compared places in the batch; compare positions.":
-        lambda r, p, kr, kp: own(r, kr) & before(torch.arange(len(r)), torch.arange(len(kr))),
     "a key must be of the same request and not after the token: both, not one of them.":
         lambda r, p, kr, kp: own(r, kr) | before(p, kp),
     "tokens and keys are not paired: request[:, None] and position[:, None] make rows of tokens, so that each meets each key.":

@@ -47,12 +47,8 @@ check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0
         lambda ours, theirs, index: 1 - length(theirs[index]) / length(ours[index]),
     "those are percent; the answer is a fraction.":
         lambda ours, theirs, index: 100 * resampled_gain(ours, theirs, index),
-    "those are tokens alone; an accepted length is tokens over rounds.":
-        lambda ours, theirs, index: ours[index][:, 0].sum() / theirs[index][:, 0].sum() - 1,
     "the ratio is upside down: ours over theirs.":
         lambda ours, theirs, index: resampled_gain(theirs, ours, index),
-    "each drafter's tokens go with its own rounds; you divided them by the other's.":
-        lambda ours, theirs, index: (ours[index][:, 0].sum() / theirs[index][:, 1].sum()) / (theirs[index][:, 0].sum() / ours[index][:, 1].sum()) - 1,
 }, "both drafters are read on the prompts of `index`, and on no others. Try it on ours [[6, 1], [4, 2]], theirs [[4, 1], [6, 3]] and index "
    "[0, 0], as arrays: 6 tokens per round against 4, so 0.5 is right."))
 
@@ -96,12 +92,8 @@ BOUNDS = [np.array(bounds) for bounds in (
 check_verdict = Exercise(verdict, Step([(bounds,) for bounds in BOUNDS], {
     "a claim holds where *all* of its margins lie above zero; one that does not is enough to refute it.":
         judged(lambda bounds: (bounds[:, 0] > 0).any(), below),
-    "you judge by the middle of an interval; above zero means the whole interval, so its lower end.":
-        judged(lambda bounds: (bounds.mean(1) > 0).all(), below),
     "you judge by the middle of an interval; above or below zero means all of it, so its lower or its upper end.":
         judged(lambda bounds: (bounds.mean(1) > 0).all(), lambda bounds: (bounds.mean(1) < 0).any()),
-    "you judge by the upper end of a single margin; a claim holds where the lower ends of *all* its margins lie above zero.":
-        judged(lambda bounds: (bounds[:, 1] > 0).any(), below),
     "an interval that holds zero does not stop you: where another margin lies below zero, the claim does not hold.":
         lambda bounds: REPLICATES if above(bounds) else UNDECIDED if straddles(bounds) else DOES_NOT_HOLD,
     "you judge by the upper end; above zero means the whole interval, so its lower end.":

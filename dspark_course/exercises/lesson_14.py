@@ -5,7 +5,7 @@ import torch
 
 from dspark_lite.losslessness.toys import toy_models
 from . import patients
-from .checking import Exercise, Mistake, Step, checker, finished
+from .checking import Exercise, Mistake, Step, as_truth, checker, finished, one_number
 
 
 def by_round(answers):
@@ -71,13 +71,6 @@ def memory_cases():
     return [(mistake(healthy).drafter, features, anchor, cut) for mistake in chosen for cut in (3, 6)]
 
 
-def as_truth(answer):
-    """True or False of a Python truth value or a tensor that holds one."""
-    if not isinstance(answer, (bool, np.bool_, torch.Tensor)):
-        raise Mistake("return True or False: whether the two blocks agree.")
-    return bool(answer)
-
-
 with torch.no_grad():
     MEMORY_CASES = memory_cases()
 check_same_block = Exercise(same_block, Step(MEMORY_CASES, {
@@ -94,13 +87,6 @@ check_same_block = Exercise(same_block, Step(MEMORY_CASES, {
 def excess(p, wrong, draws):
     """By how much a mistake raises the chi-square of so many draws on average: draws times the sum of (wrong - p)^2 / p."""
     return draws * ((wrong - p) ** 2 / p).sum()
-
-
-def one_number(answer):
-    """A single number."""
-    if np.ndim(answer):
-        raise Mistake("return one number, the sum over the tokens.")
-    return answer
 
 
 CELLS = [(np.array([0.5, 0.3, 0.2]), np.array([0.52, 0.27, 0.21]), 2000), (np.array([0.9, 0.06, 0.04]), np.array([0.88, 0.09, 0.03]), 500)]
@@ -121,7 +107,7 @@ check_excess = Exercise(excess, Step(CELLS, {
         lambda p, wrong, draws: draws * ((wrong - p) ** 2).sum(),
     "that is the mean over the tokens; add them up.":
         lambda p, wrong, draws: draws * ((wrong - p) ** 2 / p).mean(),
-    "return one number, the sum over the tokens.":
+    "return one number, the sum.":
         lambda p, wrong, draws: draws * (wrong - p) ** 2 / p,
 }, "the excess is draws * sum((wrong - p)**2 / p).", one_number))
 

@@ -7,7 +7,7 @@ from dspark_lite.decoding.rounds import generate, until_stop
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models
-from .checking import Mistake, Unfinished, checker, finished
+from .checking import Mistake, Unfinished, as_function, checker
 from .ragged import index_tensors, may_see
 from .verifying import draw, verify
 
@@ -203,23 +203,16 @@ def batch_by_batch(engine):
 WRONG_TEXT = {
     "refused drafts stay in the cache; of the block only the anchor and the accepted drafts may stay, as many as verify returned":
         variant(kept=lambda tokens, drafts: 1 + len(drafts)),
-    "one token too many stays in the cache: the last that verify returns has not been read yet; keep as many as verify returned":
-        variant(kept=lambda tokens, drafts: len(tokens) + 1),
     "engine.keep is not called after a block, so all of it stays and the drafter never sees it; keep as many as verify returned":
         keeping_no_block,
     "the answer is put aside before engine.complete(number) has cut it at its end; call that first":
         saving_before_the_cut,
     "answers run on past their stop token or longest length; engine.complete(number) cuts them there and says whether they end":
         ending_by_length,
-    "the last accepted draft (or the anchor) is forgotten with the refused ones; the anchor stays besides the accepted "
-    "drafts, as many as verify returned":
-        variant(kept=lambda tokens, drafts: len(tokens) - 1),
     "the token that verify adds after the accepted drafts is missing from the answer":
         variant(written=lambda tokens: tokens[:-1] or tokens),
     "the first token is drawn from the prompt's first row; the last row is what comes after the prompt":
         variant(row=0),
-    "all drafts are committed, as if none had been refused; commit what verify returns":
-        variant(judge=lambda p, q, drafts, generator: [*drafts, draw(p[-1], generator)]),
 }
 TOO_SLOW = {
     "you fill the slots only when all are free; a waiting request takes a slot as soon as one is":
@@ -228,14 +221,8 @@ TOO_SLOW = {
         variant(begin=lambda engine: not engine.running),
     "requests are admitted at the end of a step; admit first, so that they are drafted for and verified in the same step":
         admitting_last,
-    "one slot always stays empty; admit while fewer than `slots` requests run":
-        variant(begin=lambda engine: len(engine.running) < engine.slots - 1 or not engine.running),
     "one request is admitted per step; as many as there are free slots":
         lambda engine: (engine.waiting and len(engine.running) < engine.slots and admit(engine), commit(engine)),
-    "one token per request is committed in a step; commit all that verify returns":
-        variant(judge=lambda p, q, drafts, generator: [draw(p[0], generator)]),
-    "the last token that verify returns is thrown away; commit all of them":
-        variant(judge=lambda *block: verify(*block)[:-1] or verify(*block)),
 }
 SLOTS, LONGEST, GAMMA, MOST_STEPS = 3, 16, 3, 60
 DRAWS = 20  # runs at temperature 1
@@ -325,10 +312,8 @@ def judge_draws(step) -> None:
 @checker
 def check_engine(learners):
     """Checks a function like `step` on a toy target: its answers, the steps it needs, and that it draws above temperature 0."""
-    if not callable(finished(learners)):
-        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
     right, needed = plain_answers(), len(served(step, never_wrong)[1])
-    judge_answers(learners, drafting, right)
+    judge_answers(as_function(learners), drafting, right)
     taken = judge_answers(learners, never_wrong, right)
     if len(taken) > needed:
         cause = likely_cause(lambda known: served(known, never_wrong)[1] == taken, TOO_SLOW)

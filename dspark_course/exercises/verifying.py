@@ -8,7 +8,7 @@ import torch
 from dspark_lite.decoding import sampling
 from dspark_lite.decoding.sampling import Randomness, Verdict, accepted_prefix_length, residual
 from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
-from .checking import Mistake, checker, finished
+from .checking import Mistake, as_function, checker, finished
 
 DRAFTS = 2
 TARGET = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]])  # the next token after each last one, [V, V]
@@ -59,12 +59,11 @@ def in_use(learners, done: bool):
 # What may go wrong in a round: the coin of draft x, the distribution after a refusal at k, and the one after a whole block.
 
 
-def variant(coin=lambda p, q, k, x: p[k, x] / q[k, x], correction=lambda p, q, k: residual(p[k], q[k]),
-            bonus=lambda p, q: p[len(q)], judged=lambda drafts: range(len(drafts))):
+def variant(coin=lambda p, q, k, x: p[k, x] / q[k, x], correction=lambda p, q, k: residual(p[k], q[k]), bonus=lambda p, q: p[len(q)]):
     """A verifier with one of its decisions taken in another way."""
     def wrong(p, q, drafts, generator):
-        for k in judged(drafts):
-            if not toss(coin(p, q, k, drafts[k]), generator):
+        for k, x in enumerate(drafts):
+            if not toss(coin(p, q, k, x), generator):
                 return [*drafts[:k], draw(correction(p, q, k), generator)]
         return [*drafts, draw(bonus(p, q), generator)]
     return wrong
@@ -76,68 +75,21 @@ def without_bonus(p, q, drafts, generator):
     return tokens[:len(drafts)]
 
 
-def skipping(row):
-    """Goes on after a refusal: keeps each draft whose coin came up true, then draws from row `row(kept, g)` of p."""
-    def wrong(p, q, drafts, generator):
-        kept = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
-        return [*kept, draw(p[row(len(kept), len(drafts))], generator)]
-    return wrong
+def skipping(p, q, drafts, generator):
+    """Goes on after a refusal: keeps each draft whose coin came up true, then draws from the last row of p."""
+    kept = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
+    return [*kept, draw(p[len(drafts)], generator)]
 
 
-def counting(p, q, drafts, generator):
-    """Counts all coins that came up true, those after a refusal too."""
-    kept = sum(toss(p[k, x] / q[k, x], generator) for k, x in enumerate(drafts))
-    after = p[kept] if kept == len(drafts) else residual(p[kept], q[kept])
-    return [*drafts[:kept], draw(after, generator)]
-
-
-def replacing(p, q, drafts, generator):
-    """Puts a replacement in the place of each refused draft and goes on with the next."""
-    tokens = [x if toss(p[k, x] / q[k, x], generator) else draw(residual(p[k], q[k]), generator) for k, x in enumerate(drafts)]
-    return [*tokens, draw(p[len(drafts)], generator)]
-
-
-def keeping_the_refused(p, q, drafts, generator):
-    """Commits the refused draft, too, before its replacement."""
-    for k, x in enumerate(drafts):
-        if not toss(p[k, x] / q[k, x], generator):
-            return [*drafts[:k + 1], draw(residual(p[k], q[k]), generator)]
-    return [*drafts, draw(p[len(drafts)], generator)]
-
-
-def keeping_the_whole_block(p, q, drafts, generator):
-    """Commits all drafts before the replacement, those from the refused one on, too."""
-    tokens = verify(p, q, drafts, generator)
-    return tokens if len(tokens) > len(drafts) else [*drafts, tokens[-1]]
-
-
-def replacement_alone(p, q, drafts, generator):
-    """Forgets the drafts that were kept before a refusal."""
-    tokens = verify(p, q, drafts, generator)
-    return tokens if len(tokens) > len(drafts) else tokens[-1:]
-
-
-def returning_the_refused(p, q, drafts, generator):
-    """Commits the refused draft in place of a replacement."""
-    tokens = verify(p, q, drafts, generator)
-    return tokens if len(tokens) > len(drafts) else drafts[:len(tokens)]
-
-
-def always_a_bonus(row):
-    """Draws one more token after a replacement at k, too, from row `row(k, g)` of p."""
+def refusing(change):
+    """A verifier that commits `change(tokens, p, drafts, generator)` in place of the right tokens of a round with a refusal."""
     def wrong(p, q, drafts, generator):
         tokens = verify(p, q, drafts, generator)
-        if len(tokens) > len(drafts):
-            return tokens
-        return [*tokens, draw(p[row(len(tokens) - 1, len(drafts))], generator)]
+        return tokens if len(tokens) > len(drafts) else change(tokens, p, drafts, generator)
     return wrong
 
 
-def certain(probs: torch.Tensor) -> torch.Tensor:
-    """All mass [V] on the most probable token of probs [V]."""
-    return torch.nn.functional.one_hot(probs.argmax(), len(probs)).float()
-
-
+returning_the_refused = refusing(lambda tokens, p, drafts, generator: drafts[:len(tokens)])
 # A refused draft is distributed as residual(q, p), so the texts of two mistakes are the same; draft by draft they differ.
 OFFERED = ("after a refusal comes what was offered too often: the refused draft itself, or a draw from residual(q, p); "
            "draw the replacement from residual(p[k], q[k])")
@@ -153,60 +105,28 @@ MISTAKES = {
         variant(coin=lambda p, q, k, x: q[k, x] / p[k, x]),
     "the coin is tossed with p(x); x was drawn from q already, so compare the two: min(1, p/q)":
         variant(coin=lambda p, q, k, x: p[k, x]),
-    "the coin is tossed with q(x), the chance that x was drawn; compare it with p(x): min(1, p/q)":
-        variant(coin=lambda p, q, k, x: q[k, x]),
     "every draft with p < q is refused; keep it with probability p/q":
         variant(coin=lambda p, q, k, x: p[k, x] >= q[k, x]),
-    "the coin is the wrong way round: toss(chance, generator) is true when the draft is kept":
-        variant(coin=lambda p, q, k, x: 1 - p[k, x] / q[k, x]),
-    "the coin of draft x reads row k + 1, which stands after x; row k judges it":
-        variant(coin=lambda p, q, k, x: p[k + 1, x] / q[k, x]),
     "nothing is ever refused":
         variant(coin=lambda p, q, k, x: 1.0),
     "after a refusal you draw from p, which gives the tokens that were already kept a second chance; "
     "draw from the residual":
         variant(correction=lambda p, q, k: p[k]),
-    "after a refusal you draw from q, which the target has just refused":
-        variant(correction=lambda p, q, k: q[k]),
     OFFERED:
         returning_the_refused,
     "after a refusal you draw the bonus, from row g; draw the replacement from residual(p[k], q[k])":
         variant(correction=lambda p, q, k: p[len(q)]),
-    "after a refusal you draw from row k + 1, which stands after the refused draft; draw from residual(p[k], q[k])":
-        variant(correction=lambda p, q, k: p[k + 1]),
-    "the correction comes from the row after the refused draft, a text that does not exist":
-        variant(correction=lambda p, q, k: residual(p[k + 1], q[min(k + 1, len(q) - 1)])),
     "the bonus comes from row g - 1, which judged the last draft; it stands in row g":
         variant(bonus=lambda p, q: p[len(q) - 1]),
-    "the bonus comes from row 0, which stands after the anchor; it stands in row g, after the last draft":
-        variant(bonus=lambda p, q: p[0]),
-    "after a whole block nothing was refused; nothing is to be subtracted from the target's last row":
-        variant(bonus=lambda p, q: residual(p[len(q)], q[len(q) - 1])),
-    "only the first draft is judged; every one of them is, until the first refusal":
-        variant(judged=lambda drafts: range(1)),
-    "drafts after the first refusal are judged and kept; their rows stand after a text that does not exist":
-        skipping(lambda kept, g: kept),
     "a refused draft is left out and the next one judged; a refusal ends the round, with a draw from residual(p[k], q[k])":
-        skipping(lambda kept, g: g),
-    "all coins are counted; only those before the first refusal count":
-        counting,
-    "you go on after a refusal; the replacement is the last token of the round":
-        replacing,
-    "the drafts that were kept before the refusal are missing; the replacement comes after them":
-        replacement_alone,
-    "the refused draft and those after it are committed, too; before the replacement come the kept ones alone, drafts[:k]":
-        keeping_the_whole_block,
+        skipping,
     "the refused draft is committed, too; its replacement takes its place":
-        keeping_the_refused,
+        refusing(lambda tokens, p, drafts, generator: [*drafts[:len(tokens)], tokens[-1]]),
     "a bonus is drawn after a refusal, too; the replacement is the last token of the round":
-        always_a_bonus(lambda k, g: g),
+        refusing(lambda tokens, p, drafts, generator: [*tokens, draw(p[len(drafts)], generator)]),
     "after the replacement you draw from row k + 1, which stands after the refused draft; the replacement is the last token "
     "of the round":
-        always_a_bonus(lambda k, g: k + 1),
-    "the bonus is the most probable token of the last row; draw it with `draw`":
-        variant(bonus=lambda p, q: certain(p[len(q)])),
-    "the replacement is the most probable token of the residual; draw it with `draw`":
-        variant(correction=lambda p, q, k: certain(residual(p[k], q[k]))),
+        refusing(lambda tokens, p, drafts, generator: [*tokens, draw(p[len(tokens)], generator)]),
 }
 
 
@@ -307,10 +227,8 @@ def target_texts(block: int = DRAFTS) -> dict[tuple[int, ...], float]:
 
 def visited(distributions, learners):
     """`distributions` of the learner's function over all outcomes; raises Mistake where it is none or needs a real generator."""
-    if not callable(finished(learners)):
-        raise Mistake(f"the checker takes the function itself, not a value of type {type(learners).__name__}.")
     try:
-        return distributions(learners)
+        return distributions(as_function(learners))
     except TypeError as error:
         if "generator" in str(error):
             raise Mistake("toss coins with toss(chance, generator) and draw tokens with draw(probs, generator): "
