@@ -37,29 +37,19 @@ def generation(*rounds, seconds=1.0):
 TEXTS = [generation((3, 0), (3, 3), (3, 1)), generation((3, 2), (3, 3, 1), seconds=3.0)]
 
 
-def test_tally_counts_committed_tokens_and_rounds():
-    assert tally(TEXTS).tolist() == [[7, 3], [4, 2]]
-    assert tally([generation()]).tolist() == [[0, 0]]
-
-
-def test_accepted_length_is_over_all_rounds_of_a_domain_and_averaged_over_domains():
+def test_tokens_of_rounds_over_all_rounds_of_a_domain_averaged_over_domains_and_over_seconds():
+    assert tally(TEXTS).tolist() == [[7, 3], [4, 2]] and tally([generation()]).tolist() == [[0, 0]]
     assert mean_accepted_length([tally(TEXTS)]) == 11 / 5
     assert mean_accepted_length([tally(TEXTS), tally(TEXTS[:1])]) == pytest.approx((11 / 5 + 7 / 3) / 2)
+    assert tokens_per_second(TEXTS) == 11 / 4
 
 
 def test_conditional_acceptance_counts_who_reached_a_position_and_nothing_behind_the_end_of_an_answer():
     assert position_counts(TEXTS, 4).tolist() == [[[2, 3], [1, 2], [1, 1], [0, 0]], [[2, 2], [1, 1], [0, 1], [0, 0]]]
-    assert acceptance_by_position(TEXTS, 4) == [4 / 5, 2 / 3, 1 / 2, None]
+    assert acceptance_by_position(TEXTS, 4) == [4 / 5, 2 / 3, 1 / 2, None] == [e and e.value for e in position_estimates(TEXTS * 5, 4)]
     assert acceptance_by_position([generation((0, 0))], 1) == [None]  # nothing was proposed
     assert acceptance_by_position([generation((3, 2, 2))], 3) == [1, 1, None]  # the second draft was the stop token
     assert acceptance_by_position([generation((3, 2, 3))], 3) == [1, 1, 0]  # the correction was, or came last
-
-
-def test_position_estimates_are_the_shares_with_intervals():
-    estimates = position_estimates(TEXTS * 5, 4)
-    assert [e and e.value for e in estimates] == acceptance_by_position(TEXTS, 4)
-    assert all(0 <= e.low <= e.value <= e.high <= 1 for e in estimates[:3])
-    assert position_estimates(TEXTS, 2) == [None, None]  # too few rounds
 
 
 def test_a_prompt_without_a_round_counts_for_nothing():
@@ -69,21 +59,11 @@ def test_a_prompt_without_a_round_counts_for_nothing():
     assert math.isnan(bootstrap(mean_accepted_length, [tally([])]).low)
 
 
-def test_speed_is_tokens_of_rounds_over_seconds_of_decoding():
-    assert tokens_per_second(TEXTS) == 11 / 4
-
-
-def test_bootstrap_repeats_covers_and_narrows():
-    rng = np.random.default_rng(1)
-    few, many = (np.stack([rng.poisson(3.0, count) + 1.0, np.ones(count)], 1) for count in (20, 2000))
-    wide, narrow = (bootstrap(mean_accepted_length, [rows]) for rows in (few, many))
-    assert wide == bootstrap(mean_accepted_length, [few])
-    assert wide.low < wide.value < wide.high and narrow.low < 4.0 < narrow.high
-    # Of a mean of n Poisson counts: 1.96 sqrt(3 / n) on either side.
-    assert narrow.high - narrow.low == pytest.approx(2 * 1.96 * math.sqrt(3 / 2000), rel=0.15)
-    assert wide.high - wide.low > 5 * (narrow.high - narrow.low)
-    constant = bootstrap(mean_accepted_length, [np.array([[4.0, 2.0]] * 5)])
-    assert (constant.value, constant.low, constant.high) == (2.0, 2.0, 2.0)
+def test_an_interval_is_always_the_same_and_as_wide_as_that_of_a_mean_of_poisson_counts():
+    rows = np.stack([np.random.default_rng(1).poisson(3.0, 2000) + 1.0, np.ones(2000)], 1)
+    found = bootstrap(mean_accepted_length, [rows])
+    assert found == bootstrap(mean_accepted_length, [rows]) and found.low < 4.0 < found.high
+    assert found.high - found.low == pytest.approx(2 * 1.96 * math.sqrt(3 / 2000), rel=0.15)
 
 
 def test_macro_gain_compares_the_same_prompts():
@@ -92,23 +72,15 @@ def test_macro_gain_compares_the_same_prompts():
     ours = [group * [1.2, 1.0] for group in theirs]
     gain = relative_gain(ours, theirs)
     assert (gain.value, gain.low, gain.high) == pytest.approx((0.2, 0.2, 0.2))
-    back = relative_gain(theirs, ours)
-    assert back.value == pytest.approx(1 / 1.2 - 1)
 
 
-def test_entropy_of_answer_tokens_is_in_nats():
+def test_entropy_of_an_answer_token_is_in_nats_that_of_the_distribution_it_was_drawn_from():
     target, _ = toy_models(vocab_size=5)
-    target.model.lm_head.weight.zero_()  # every next token is equally likely
-    assert token_entropies(target, [[1, 2], [3]], [[4, 0, 1], [2]]).tolist() == pytest.approx([math.log(5)] * 4)
-
-
-def test_entropy_of_an_answer_token_is_that_of_the_distribution_it_was_drawn_from():
-    target, _ = toy_models(vocab_size=5)
-    prompt, answer = [1, 2], [4, 0, 1]
-    drawn_from = [target.prefill(torch.tensor([prompt + answer[:k]]))[0].logits[0, -1].softmax(-1) for k in range(3)]
+    prompts, answers = [[1, 2], [3]], [[4, 0, 1], [2]]
+    drawn_from = [target.prefill(torch.tensor([prompt + answer[:k]]))[0].logits[0, -1].softmax(-1)
+                  for prompt, answer in zip(prompts, answers) for k in range(len(answer))]
     wanted = [torch.special.entr(probs).sum().item() for probs in drawn_from]
-    assert token_entropies(target, [prompt], [answer]).tolist() == pytest.approx(wanted, rel=1e-4)
-    assert len(set(wanted)) == 3
+    assert token_entropies(target, prompts, answers).tolist() == pytest.approx(wanted, rel=1e-4) and len(set(wanted)) == 4
 
 
 # On the tiny profile -------------------------------------------------------------------------------------------------
@@ -177,13 +149,6 @@ def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path):
     rows = json.loads((tmp_path / "q.json").read_text())["rows"]
     assert [row["domain"] for row in rows] == list(DOMAINS)
     assert all(0 <= row["right"] <= 1 and ("recalled" in row) == (row["domain"] == "chat") and row["entropy_nats"] > 0 for row in rows)
-
-
-def test_more_prompts_begin_with_the_same_generations():
-    lab = setup(prompts=2, seed=5)
-    texts = lab.prompts["chat"]
-    one, two = (rollouts(lab, lab.drafter("dspark"), texts[:count], temperature=1.0) for count in (1, 2))
-    assert one[0].token_ids == two[0].token_ids
 
 
 def test_the_lab_holds_one_drafter_and_repeats_itself():
@@ -273,28 +238,17 @@ def test_a_resumed_evaluation_equals_an_uninterrupted_one(lab, tmp_path, decoded
     assert evaluate(lab, drafters, prompts_of(lab, 3), **SHORT) == whole  # and without a journal
 
 
-def test_side_by_side_the_answers_are_those_of_one_by_one(lab, tmp_path):
-    options = {**SHORT, "temperature": 0.0}
-    alone, together = (evaluate(lab, ["dspark", "eagle3"], prompts_of(lab, 4), **options, slots=slots, path=tmp_path / f"{slots}.json")
-                       for slots in (1, 3))
+def test_side_by_side_the_answers_are_those_of_one_by_one(lab):
+    alone, together = (evaluate(lab, ["dspark", "eagle3"], prompts_of(lab, 4), **SHORT, temperature=0.0, slots=slots) for slots in (1, 3))
     assert alone["rows"] == together["rows"]
-    cut = (tmp_path / "3.journal.jsonl").read_bytes().splitlines(keepends=True)
-    (tmp_path / "3.journal.jsonl").write_bytes(b"".join(cut[:6]))
-    assert evaluate(lab, ["dspark", "eagle3"], prompts_of(lab, 4), **options, slots=3, path=tmp_path / "3.json") == together
 
 
-def test_side_by_side_draws_do_not_depend_on_the_neighbours(lab):
-    def committed(count, slots):
-        return evaluate(lab, ["dflash"], {"chat": lab.prompts["chat"][:count]}, **SHORT, slots=slots, gamma=3)["rows"][0]
+def test_side_by_side_draws_depend_neither_on_the_neighbours_nor_on_a_stop(lab, tmp_path):
+    def rows(count, slots=2, **options):
+        return evaluate(lab, ["dflash"], {"chat": lab.prompts["chat"][:count]}, **SHORT, slots=slots, **options)["rows"]
 
-    two, six = committed(2, 2), committed(6, 4)
+    two, six = rows(2, gamma=3)[0], rows(6, 4, gamma=3)[0]
     assert six["rounds"][:2] == two["rounds"] and len(two["conditional_acceptance"]) == 3
-
-
-def test_side_by_side_a_resumed_evaluation_draws_what_an_uninterrupted_one_draws(lab, tmp_path):
-    def rows(count, **options):
-        return evaluate(lab, ["dflash"], {"chat": lab.prompts["chat"][:count]}, **SHORT, slots=2, **options)["rows"]
-
     rows(1, path=tmp_path / "e.json")
     assert rows(3, path=tmp_path / "e.json") == rows(3)
 
@@ -384,10 +338,6 @@ def test_a_result_can_be_written_where_its_folder_is_or_can_be_made(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     check_writable(Path("new.json"))
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "kept"
-    with pytest.raises(DSparkLiteError, match=rf"{tmp_path} is a folder, so no result can be written to it; name a file in it"):
-        check_writable(tmp_path)
-    with pytest.raises(DSparkLiteError, match=r"nothing can be written to .*file \(Not a directory\), so the result could not be"):
-        check_writable(tmp_path / "file" / "new.json")
 
     def refuses(dir):
         raise PermissionError(13, "Permission denied")
@@ -395,8 +345,3 @@ def test_a_result_can_be_written_where_its_folder_is_or_can_be_made(tmp_path, mo
     monkeypatch.setattr(journal, "TemporaryFile", refuses)
     with pytest.raises(DSparkLiteError, match=r"\(Permission denied\), so the result could not be kept in .*new.json"):
         check_writable(tmp_path / "new.json")
-
-
-def test_one_thread_is_one_thread(lab, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert lab.device_name == "CPU (1 thread)"
