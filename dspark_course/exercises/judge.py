@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import torch
 
@@ -116,21 +117,13 @@ def _speculated(module, tables, start, gamma: int):
     return module.speculate(big, lambda ids: tables[1][ids], start, 12, gamma), len(passes)
 
 
-class _Visited:
+def _visited(mine):
     """Has a module's random decisions visit every outcome while it is entered."""
-
-    def __init__(self, mine):
-        self.mine, self.usual = mine, (mine.toss, mine.draw)
-
-    def __enter__(self):
-        self.mine.toss, self.mine.draw = verifying.toss, verifying.draw
-
-    def __exit__(self, *_):
-        self.mine.toss, self.mine.draw = self.usual
+    return patch.multiple(mine, toss=verifying.toss, draw=verifying.draw)
 
 
 def _verifies(mine) -> str:
-    with _Visited(mine):
+    with _visited(mine):
         verifying.judge_verify(mine.verify)
     return "total variation 0, as many tokens per round as possible"
 
@@ -139,7 +132,7 @@ def _lossless(mine, speeds: list[float] | None) -> str:
     """The reader's whole decoder on random models of two tokens, against the target's own distribution."""
     target, drafters = toy_models()
     sps = None if speeds is None else lambda tokens: speeds[tokens - 1]
-    with tempfile.TemporaryDirectory() as folder, _Visited(mine):
+    with tempfile.TemporaryDirectory() as folder, _visited(mine):
         save_draft(Path(folder), drafters["dspark"], target)
         draft = mine.Draft(folder)
         texts = summed((tuple(text), chance) for text, chance in outcomes(

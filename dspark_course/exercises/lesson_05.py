@@ -105,10 +105,6 @@ WRONG_ROWS = {
         block_drawn(kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k], -1)),
     "every row of q has the anchor's bias; the rule needs the one that the token was drawn from, after the token before it":
         block_drawn(kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k] + bias(anchor), -1)),
-    "row k of q has the bias of draft k itself; it was drawn after that of the token before it":
-        block_drawn(kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k] + bias(drafts[k]), -1)),
-    "all rows of q have the bias of the last draft; keep each row when its token is drawn":
-        block_drawn(kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k] + bias(drafts[-1]), -1)),
     "q holds logits; the rule compares probabilities, so each row needs a softmax":
         block_drawn(kept=lambda k, anchor, drafts, base, bias, row: base[k] + bias(drafts[k - 1] if k else anchor)),
 }

@@ -8,34 +8,21 @@ from dspark_lite.drafters import DSpark
 from .checking import Exercise, Mistake, Step, as_truth, checker, finished
 
 
-def missing(asked, found):
-    """Names that the module asks for and the file does not have."""
-    return set(asked) - set(found)
-
-
-def unexpected(asked, found):
-    """Names that the file has and the module does not ask for."""
-    return set(found) - set(asked)
-
-
-def misshapen(asked, found):
-    """Names that both have, with two shapes."""
-    return {name for name in set(asked) & set(found) if asked[name] != found[name]}
-
-
 def place(asked, found):
     """Sets of names that are missing, unexpected, misshapen, from two {name: shape}."""
-    return missing(asked, found), unexpected(asked, found), misshapen(asked, found)
+    both = set(asked) & set(found)
+    return set(asked) - both, set(found) - both, {name for name in both if asked[name] != found[name]}
 
 
 def third(names):
     """An answer with the right first two sets and the third of `names(asked, found)`."""
-    return lambda asked, found: (missing(asked, found), unexpected(asked, found), names(asked, found))
+    return lambda asked, found: (*place(asked, found)[:2], names(asked, found))
 
 
-def differing(part):
-    """An answer whose third set holds the names that both have with two values of `part(shape)`."""
-    return third(lambda asked, found: {name for name in set(asked) & set(found) if part(asked[name]) != part(found[name])})
+def absent(asked, found):
+    """The first two sets with the misshapen names in both."""
+    missing, unexpected, misshapen = place(asked, found)
+    return missing | misshapen, unexpected | misshapen
 
 
 def three_sets(answer):
@@ -56,9 +43,9 @@ FOUND = {"fc.weight": (4, 8), "norm.weight": (4,), "markov_head.markov_w1.weight
          "layers.0.self_attn.q_proj.weight": (5, 4), "layers.0.self_attn.o_proj.weight": (4, 5)}
 check_place = Exercise(place, Step([(ASKED, FOUND)], {
     "missing and unexpected have changed places: missing is what the module asks for and the file has not.":
-        lambda a, f: (unexpected(a, f), missing(a, f), misshapen(a, f)),
+        lambda a, f: (*place(a, f)[1::-1], place(a, f)[2]),
     "a tensor of another shape is there, so it is neither missing nor unexpected; name it in the third set alone.":
-        lambda a, f: (missing(a, f) | misshapen(a, f), unexpected(a, f) | misshapen(a, f), misshapen(a, f)),
+        lambda a, f: (*absent(a, f), place(a, f)[2]),
     "a tensor of another shape went unnoticed: equal names are not enough, compare their shapes.":
         third(lambda a, f: set()),
     "you listed the tensors that fit; the third set holds those whose shapes differ.":
@@ -72,9 +59,9 @@ check_place = Exercise(place, Step([(ASKED, FOUND)], {
     "a tensor that only the file has was not asked for in another shape; it is unexpected, not misshapen.":
         third(lambda a, f: {name for name in f if f[name] != a.get(name)}),
     "a tensor of another shape is neither missing nor unexpected; it belongs in the third set, and in that alone.":
-        lambda a, f: (missing(a, f) | misshapen(a, f), unexpected(a, f) | misshapen(a, f), set()),
+        lambda a, f: (*absent(a, f), set()),
     "there are 2 sets; the three are missing, unexpected and misshapen.":
-        lambda a, f: (missing(a, f), unexpected(a, f)),
+        lambda a, f: place(a, f)[:2],
 }, "missing is asked for and not found, unexpected is found and not asked for, misshapen is in both with two shapes.",
     three_sets))
 

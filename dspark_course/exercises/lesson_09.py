@@ -1,5 +1,7 @@
 """Checkers of lesson 09: survival, ECE from bins, sequential temperature scaling."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 from scipy.special import expit
@@ -8,50 +10,51 @@ from dspark_lite.scheduling.calibration import ece, survived
 from .checking import Exercise, Mistake, Step, one_number
 
 
-class SmallDraft:
-    """A draft as `my_dspark.Draft` holds it, with the three tensors that the confidence head reads: `w` by their names."""
-
-    def __init__(self, seed: int, vocab_size: int = 6, rank: int = 3, hidden_size: int = 4):
-        generator = torch.Generator().manual_seed(seed)
-        self.w = {"markov_head.markov_w1.weight": torch.randn(vocab_size, rank, generator=generator),
-                  "confidence_head.proj.weight": torch.randn(1, hidden_size + rank, generator=generator),
-                  "confidence_head.proj.bias": torch.randn(1, generator=generator)}
+W1, PROJ, BIAS = "markov_head.markov_w1.weight", "confidence_head.proj.weight", "confidence_head.proj.bias"
 
 
-def head(draft, hidden, tokens, order=lambda hidden, before: torch.cat([hidden, before], -1), bias=1.0):
-    """Confidence logits [g] from hidden states [g, H] and one token per slot."""
-    inputs = order(hidden, draft.w["markov_head.markov_w1.weight"][list(tokens)])
-    return inputs @ draft.w["confidence_head.proj.weight"][0] + bias * draft.w["confidence_head.proj.bias"][0]
+def surviving(rule=lambda logits: torch.sigmoid(logits).cumprod(0), tokens=lambda anchor, drafts: [anchor, *drafts[:-1]],
+              order=lambda hidden, before: torch.cat([hidden, before], -1), bias=1.0):
+    """Survival [g] with one of its parts made in another way: `rule` makes it of the confidence logits [g], the head reads the hidden
+    states and the rows of W1 of `tokens` in an `order`, and adds `bias` times its bias."""
+    def survival(draft, hidden, anchor, drafts):
+        return rule(order(hidden, draft.w[W1][tokens(anchor, drafts)]) @ draft.w[PROJ][0] + bias * draft.w[BIAS][0])
+
+    return survival
 
 
 def survival(draft, hidden, anchor, drafts):
     """The chance [g] that the block survives up to each position: the product of the confidences."""
-    return torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]])).cumprod(0)
+    return surviving()(draft, hidden, anchor, drafts)
 
 
-BLOCKS = [(SmallDraft(seed), torch.randn(4, 4, generator=torch.Generator().manual_seed(seed)), 2, [1, 5, 0, 3]) for seed in (0, 1)]
-check_survival = Exercise(survival, Step(BLOCKS, {
+def block(seed: int) -> tuple:
+    """What `survival` is asked for, with random weights under the names that `my_dspark.Draft` has for them."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {name: torch.randn(shape, generator=generator) for name, shape in ((W1, (6, 3)), (PROJ, (1, 7)), (BIAS, (1,)))}
+    return SimpleNamespace(w=weights), torch.randn(4, 4, generator=generator), 2, [1, 5, 0, 3]
+
+
+check_survival = Exercise(survival, Step([block(0), block(1)], {
     "that is the confidence of each position by itself. It holds given that all before survived; a prefix survives only "
     "if each of its tokens does, so multiply along the block.":
-        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]])),
+        surviving(torch.sigmoid),
     "the head read x_k, the token that it judges. It reads x_(k-1): the anchor for the first slot, then each draft but the last.":
-        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, drafts)).cumprod(0),
+        surviving(tokens=lambda anchor, drafts: drafts),
     "those are confidence logits; the chance is their sigmoid.":
-        (lambda draft, hidden, anchor, drafts: head(draft, hidden, [anchor, *drafts[:-1]]),
-         lambda draft, hidden, anchor, drafts: head(draft, hidden, [anchor, *drafts[:-1]]).cumprod(0)),
+        (surviving(lambda logits: logits), surviving(lambda logits: logits.cumprod(0))),
     "you multiplied the logits; take the sigmoid first, then the product.":
-        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]]).cumprod(0)),
+        surviving(lambda logits: torch.sigmoid(logits.cumprod(0))),
     "the bias of the confidence head is missing.":
-        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]], bias=0.0)).cumprod(0),
+        surviving(bias=0.0),
     "the hidden state comes first, then the row of W1: the weights are stored in that order.":
-        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(
-            draft, hidden, [anchor, *drafts[:-1]], order=lambda h, before: torch.cat([before, h], -1))).cumprod(0),
+        surviving(order=lambda hidden, before: torch.cat([before, hidden], -1)),
     "you added; the chance that all of them survive is a product.":
-        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor, *drafts[:-1]])).cumsum(0),
+        surviving(lambda logits: torch.sigmoid(logits).cumsum(0)),
     "that is the survival before each position; its own confidence belongs to it.":
-        lambda draft, hidden, anchor, drafts: torch.cat([torch.ones(1), survival(draft, hidden, anchor, drafts)[:-1]]),
+        surviving(lambda logits: torch.cat([torch.ones(1), torch.sigmoid(logits[:-1]).cumprod(0)])),
     "the anchor was read in every slot; from the second slot on the token before is a draft.":
-        lambda draft, hidden, anchor, drafts: torch.sigmoid(head(draft, hidden, [anchor] * len(drafts))).cumprod(0),
+        surviving(tokens=lambda anchor, drafts: [anchor] * len(drafts)),
 }, "c_k is the sigmoid of w [h_k ; W1[x_(k-1)]] + bias, and survival is the running product of the c_k."))
 
 

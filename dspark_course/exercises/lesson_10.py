@@ -40,14 +40,9 @@ check_theta = Exercise(expected_throughput, Step(
     }, "theta = (requests + sum of admitted survivals) * SPS(requests + number admitted)."))
 
 
-class Speeds:
+def speeds(*steps_per_second):
     """SPS as a function of the tokens in the batch: the first number is that of an empty batch, which nobody should ask for."""
-
-    def __init__(self, *steps_per_second):
-        self.steps_per_second = steps_per_second
-
-    def __call__(self, batch) -> float:
-        return self.steps_per_second[int(batch)]
+    return lambda batch: steps_per_second[int(batch)]
 
 
 def tokens_of(survivals):
@@ -57,8 +52,8 @@ def tokens_of(survivals):
 
 def admitting(survivals, sps, *, order=sorted, anchors=None, committed=None, admit=lambda after, before: after > before,
               over=0):
-    """Lengths by Algorithm 1, or by one of its misreadings: another order of `tokens_of`, other
-    numbers of anchors in the batch or of tokens that they commit, another rule to admit, some tokens too many."""
+    """Lengths by Algorithm 1, or by one of its misreadings: another order of `tokens_of`, other numbers of anchors in the batch or of
+    tokens that they commit, another rule to admit, some tokens too many."""
     lengths = [0] * len(survivals)
     batch = len(survivals) if anchors is None else anchors
     expected = float(len(survivals) if committed is None else committed)
@@ -73,16 +68,6 @@ def admitting(survivals, sps, *, order=sorted, anchors=None, committed=None, adm
 def algorithm_1(survivals, sps):
     """Verification lengths, a list, for survivals [R, g]; sps(B) is steps per second with B tokens in the batch."""
     return admitting(survivals, sps)
-
-
-def by_request(tokens):
-    """The triples request by request."""
-    return sorted(tokens, key=lambda token: (token[2], token[1]))
-
-
-def columns(tokens):
-    """The triples position by position."""
-    return sorted(tokens, key=lambda token: token[1:])
 
 
 def highest(survivals, sps):
@@ -101,11 +86,11 @@ def every_rise(survivals, sps):
 
 
 SURVIVALS = torch.tensor([[0.9, 0.72, 0.36], [0.6, 0.54, 0.48]])
-SCHEDULES = [(SURVIVALS, Speeds(120, 115, 110, 100, 95, 90, 85, 70, 68)), (SURVIVALS, Speeds(130, 120, 110, 100, 85, 84, 83, 82, 81)),
-             (torch.tensor([[0.5], [0.5]]), Speeds(12, 11, 10, 7.9, 7)), (torch.tensor([[0.5], [0.5]]), Speeds(12, 11, 10, 8, 5)),
-             (torch.tensor([[0.8, 0.8, 0.1]]), Speeds(9, 8, 7, 6, 5.5)),
-             (torch.tensor([[0.6, 0.3], [0.5, 0.1]]), Speeds(21, 20, 19, 12, 11.5, 11.4, 11.3)),
-             (torch.tensor([[0.9, 0.1, 0.05], [0.8, 0.7, 0.6]]), Speeds(40, 39, 38, 37, 36, 35, 33, 20, 10))]
+SCHEDULES = [(SURVIVALS, speeds(120, 115, 110, 100, 95, 90, 85, 70, 68)), (SURVIVALS, speeds(130, 120, 110, 100, 85, 84, 83, 82, 81)),
+             (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 7.9, 7)), (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 8, 5)),
+             (torch.tensor([[0.8, 0.8, 0.1]]), speeds(9, 8, 7, 6, 5.5)),
+             (torch.tensor([[0.6, 0.3], [0.5, 0.1]]), speeds(21, 20, 19, 12, 11.5, 11.4, 11.3)),
+             (torch.tensor([[0.9, 0.1, 0.05], [0.8, 0.7, 0.6]]), speeds(40, 39, 38, 37, 36, 35, 33, 20, 10))]
 check_algorithm_1 = Exercise(algorithm_1, Step(SCHEDULES, {
     "those are the lengths with the highest theta of all. A place after the first fall is reached because of survivals that were "
     "computed from drafts already drawn: lossy. Stop at the first token that does not raise theta.": highest,
@@ -118,9 +103,9 @@ check_algorithm_1 = Exercise(algorithm_1, Step(SCHEDULES, {
     "the anchors are missing from tau: each request commits one token of the target's own besides its drafts.":
         lambda s, sps: admitting(s, sps, committed=0),
     "you went request by request; all tokens of the batch compete, so sort them together.":
-        lambda s, sps: admitting(s, sps, order=by_request),
+        lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: (token[2], token[1]))),
     "you went position by position; a sure second draft comes before another request's doubtful first.":
-        lambda s, sps: admitting(s, sps, order=columns),
+        lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: token[1:])),
     "every admitted draft is counted as accepted; it commits a token only with its survival's chance.":
         lambda s, sps: admitting((s > 0).double(), sps),
     "every token is admitted; compare theta with and without the next one.":

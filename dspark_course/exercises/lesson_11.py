@@ -61,11 +61,6 @@ check_indices = Exercise(index_tensors, Step([(torch.tensor([7, 3, 5]), torch.te
     one_number_per_token))
 
 
-def entering(request, key_request):
-    """Whether a key is one of the step's own, which stand last."""
-    return torch.arange(len(key_request)) >= len(key_request) - len(request)
-
-
 REQUEST, POSITION = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([2, 3, 1, 2, 3])
 CACHED_REQUEST, CACHED_POSITION = torch.tensor([0, -1, 0, 1]), torch.tensor([0, 0, 1, 0])  # -1: a key that is nobody's any more
 MASK_CASE = REQUEST, POSITION, torch.cat([CACHED_REQUEST, REQUEST]), torch.cat([CACHED_POSITION, POSITION])
@@ -76,7 +71,7 @@ check_mask = Exercise(may_see, Step([MASK_CASE], {
     "a token sees other requests: positions alone do not tell whose key it is.":
         lambda r, p, kr, kp: before(p, kp),
     "the cached context is forgotten: a token sees the step's own tokens and nothing before them.":
-        lambda r, p, kr, kp: may_see(r, p, kr, kp) & entering(r, kr),
+        lambda r, p, kr, kp: may_see(r, p, kr, kp) & (torch.arange(len(kr)) >= len(kr) - len(r)),
     "a token does not see itself; its own position belongs to it (<=, not <).":
         lambda r, p, kr, kp: own(r, kr) & (kp < p[:, None]),
     "it is turned around: tokens are rows, keys are columns.":

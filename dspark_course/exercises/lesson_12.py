@@ -56,11 +56,6 @@ check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0
 REPLICATES, DOES_NOT_HOLD, UNDECIDED = VERDICTS = ("replicates", "does not hold", "we cannot tell")
 
 
-def place_among(answer):
-    """The verdict's place among the three; -1 for another word."""
-    return VERDICTS.index(answer) if answer in VERDICTS else -1
-
-
 def judged(holds, turned):
     """A verdict from whether the claim holds and whether it is turned round, both of the bounds [M, 2]."""
     return lambda bounds: REPLICATES if holds(bounds) else DOES_NOT_HOLD if turned(bounds) else UNDECIDED
@@ -111,4 +106,4 @@ check_verdict = Exercise(verdict, Step([(bounds,) for bounds in BOUNDS], {
     "where a whole interval lies below zero the claim does not hold; that we can tell.":
         judged(above, lambda bounds: False),
 }, 'try it on [[0.1, 0.2], [-0.1, 0.2]], an array: the second interval holds zero and none lies below, so "we cannot tell" is right.',
-    read=place_among))
+    read=lambda answer: VERDICTS.index(answer) if answer in VERDICTS else -1))

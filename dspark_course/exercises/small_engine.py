@@ -152,11 +152,9 @@ def variant(begin=lambda engine: len(engine.running) < engine.slots, row=-1, **c
 
 def keeping_no_block(engine):
     """Never calls keep after a block."""
-    hidden, engine.keep = engine.keep, lambda number, count: None
-    for _ in range(min(len(engine.waiting), engine.slots - len(engine.running))):
-        engine.keep = hidden
+    while engine.waiting and len(engine.running) < engine.slots:
         admit(engine)
-        engine.keep = lambda number, count: None
+    engine.keep = lambda number, count: None
     commit(engine)
     del engine.keep
 
@@ -193,10 +191,9 @@ def admitting_last(engine):
 
 def batch_by_batch(engine):
     """Fills the slots only when all of them are free."""
-    while not engine.running and engine.waiting or engine.waiting and getattr(engine, "filling", False):
-        engine.filling = len(engine.running) + 1 < engine.slots
-        admit(engine)
-    engine.filling = False
+    if not engine.running:
+        for _ in range(min(engine.slots, len(engine.waiting))):
+            admit(engine)
     commit(engine)
 
 
