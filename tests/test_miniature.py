@@ -5,18 +5,14 @@ import re
 import figures
 import numpy as np
 import pytest
-from made_measurements import PROMPTS, forget, latency, measurement
+from made_measurements import PROMPTS, forget, measurement
 
 from dspark_course.common import estimates, formats, paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_course.common.estimates import bootstrap, paired
 from dspark_lite.common.files import write_json
-from dspark_course.common.names import DOMAINS
 from dspark_course.figures import paper_figures
 from dspark_course.measure import studies
-from dspark_course.measure.evaluation import mean_accepted_length
 from dspark_course.replication import experiments, our_results, paper_tables
-from dspark_course.replication.our_results import full_round, overhead, round_times
 from dspark_course.making.recipes import load_recipe
 
 
@@ -32,6 +28,8 @@ def test_the_runs_of_the_studies_are_those_that_their_places_say():
     assert [recipes[name]["config"]["num_hidden_layers"] for name in studies.DEPTHS.values()] == list(studies.DEPTHS)
     assert recipes[studies.TAPS["the last of the four"]]["config"]["target_layer_ids"] == recipes["tiny-dspark"]["config"]["target_layer_ids"][-1:]
     assert all(recipes[name]["config"]["block_size"] + 1 == length for (_, length), name in studies.LENGTH_STUDY.items())
+    drafts = [recipe for recipe in recipes.values() if recipe["kind"] == "draft"]
+    assert {recipe["target"] for recipe in drafts} == {"tiny-target"} and all(recipe["data"] == drafts[0]["data"] for recipe in drafts)
 
 
 def test_head_and_losses_are_exchanged_one_at_a_time():
@@ -41,38 +39,6 @@ def test_head_and_losses_are_exchanged_one_at_a_time():
         assert {key for key in own if own[key] != exchanged[key]} == {"name", "loss"}
         assert all(exchanged["loss"][term] == theirs["loss"][term] for term in ("cross_entropy", "l1", "cross_entropy_first"))
     assert recipes["tiny-dflash"]["matrix_rate"] == recipes["tiny-dspark"]["matrix_rate"]
-
-
-def test_drafters_of_the_studies_learn_from_the_same_answers():
-    recipes = [recipe for recipe in (load_recipe(*run) for run in studies.RUNS.values()) if recipe["kind"] == "draft"]
-    assert {recipe["target"] for recipe in recipes} == {"tiny-target"} and all(recipe["data"] == recipes[0]["data"] for recipe in recipes)
-
-
-def test_accepted_lengths_and_their_mean(made):
-    found = our_results.accepted_lengths("tiny-dflash")
-    made = measurement("tiny-dflash", 0.7, list(studies.RUNS).index("tiny-dflash"))
-    for domain, row in zip(DOMAINS, made["rows"]):
-        assert found[domain].value == sum(row["committed"]) / sum(row["rounds"])
-    assert found["all"].value == pytest.approx(np.mean([found[domain].value for domain in DOMAINS]))
-    assert found["all"].low < found["all"].value < found["all"].high
-
-
-def test_conditional_acceptance_is_that_of_the_row_with_intervals(made):
-    found = our_results.conditional_acceptance("tiny-dspark", "chat")
-    assert [e.value for e in found] == pytest.approx(our_results.recipe_row("tiny-dspark", "chat")["conditional_acceptance"])
-    # 30 prompts of 6 rounds, rate 0.85: the 95 % interval of a share of 180, twice as wide for a false alarm in 10^4.
-    assert abs(found[0].value - 0.85) < 2 * 1.96 * (0.85 * 0.15 / 180)**0.5
-    assert all(e.low <= e.value <= e.high for e in found)
-
-
-def test_gains_are_paired(made):
-    same = our_results.gains("tiny-dspark", "tiny-dspark")
-    assert {(e.value, e.low, e.high) for e in same.values()} == {(0.0, 0.0, 0.0)}
-    pair = "tiny-dspark", "tiny-dflash"
-    gain = our_results.gains(*pair)
-    ours, theirs = map(our_results.accepted_lengths, pair)
-    assert gain["code"].value == pytest.approx(ours["code"].value / theirs["code"].value - 1)
-    assert gain["all"].value == pytest.approx(ours["all"].value / theirs["all"].value - 1)
 
 
 def test_a_gain_over_seeds_is_that_of_their_mean_and_its_interval_is_wider_than_over_prompts_alone(made):
@@ -119,31 +85,6 @@ def test_every_experiment_says_what_was_varied_and_what_came_out(made):
         assert entry() == f"{entry.what}: " + "; ".join(f"{condition} {value}" for condition, value in entry.found().items())
     assert experiments.several(*table[:2])() == f"{table[0]()}. {table[1]()}"
     assert experiments.overheads_by_context() == pytest.approx({256: 0.01, 512: 0.01})  # a millisecond of a hundred
-
-
-def test_paired_draws_the_same_prompts_for_all(made):
-    rows = our_results.tallies("tiny-dspark")
-    alone = paired(mean_accepted_length, rows)
-    assert alone == bootstrap(mean_accepted_length, rows) == our_results.accepted_lengths("tiny-dspark")["all"]
-    longer = [group * [2, 1] for group in rows]  # twice as long on every prompt
-    twice = paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b), longer, rows)
-    assert (twice.value, twice.low, twice.high) == pytest.approx((2, 2, 2))
-
-
-def test_a_missing_measurement_is_named(made):
-    (made / "tiny-mtp.json").unlink()
-    sentence = r"there is no experiments/tiny-mtp\.json; `make experiments` writes it"
-    with pytest.raises(DSparkLiteError, match=sentence):
-        our_results.accepted_lengths("tiny-mtp")
-
-
-def test_overhead_of_a_round_compares_the_same_turns():
-    measured = latency({"dspark": 5.0})  # slow turns are up to 50 % slow, for all alike
-    found = overhead(measured, "dspark", 16)
-    assert (found.value, found.low, found.high) == pytest.approx((0.05, 0.05, 0.05))
-    times = round_times(measured, "dflash", 4)
-    assert times.shape == (8, 2)  # turns, contexts
-    assert full_round(times) == pytest.approx(np.median(times[:, 0]))
 
 
 def test_the_paper_by_figure():
