@@ -9,14 +9,13 @@ import hashlib
 import json
 import os
 import re
-import socket
 import struct
 from contextlib import suppress
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import prod
 from pathlib import Path
-from threading import Thread, Timer
+from threading import Thread
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -55,10 +54,7 @@ class Hub:
         self.requests: list[Request] = []
         self.bytes_sent = 0  # in bodies
         self.cuts: dict[str, list[int]] = {}  # bytes after which the next transfers of a file break off
-        self.resets = False  # a transfer breaks off by a reset of the connection, not by its end
-        self.outage = 0.0  # seconds for which no server is there after a transfer broke off
         self.spoiled: set[str] = set()  # files of which another byte is sent than is listed
-        self.shortened: set[str] = set()  # files of which fewer bytes are sent than are listed
         self.missing: set[str] = set()  # files that are listed, but not there
         self.gated: dict[str, str] = {}  # the token that may read the files of a model
         self.expired: set[str] = set()  # tokens that are refused
@@ -144,11 +140,10 @@ class Hub:
 
     def _facts(self, request, model, folder) -> Reply:
         files = [{"rfilename": file["path"], "size": file["size"]} for file in self._listing(folder)]
-        facts = {"id": model, "sha": self._commit_of(model, folder), "tags": [], "siblings": files, "private": False, "downloads": 0}
-        return Reply(200, {"Content-Type": "application/json"}, json.dumps(facts).encode())
+        return _json({"id": model, "sha": self._commit_of(model, folder), "tags": [], "siblings": files, "private": False, "downloads": 0})
 
     def _tree(self, request, model, folder) -> Reply:
-        return Reply(200, {"Content-Type": "application/json"}, json.dumps(self._listing(folder)).encode())
+        return _json(self._listing(folder))
 
     def _file(self, request, model, folder, file) -> Reply:
         if model in self.gated and request.token != f"Bearer {self.gated[model]}":
@@ -172,19 +167,22 @@ class Hub:
 
     def _listing(self, folder: Path) -> list[dict]:
         """Path, size and hashes of each file, as the Hub lists them."""
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        return [self._entry(str(path.relative_to(folder)), *_size_and_hashes(path, path.stat().st_mtime_ns)) for path in paths]
-
-    @staticmethod
-    def _entry(path: str, size: int, sha1: str, sha256: str) -> dict:
-        entry = {"type": "file", "path": path, "size": size, "oid": sha1}
-        return entry | ({"lfs": {"oid": sha256, "size": size, "pointerSize": 130}} if path.endswith(LARGE) else {})
+        files = []
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            size, sha1, sha256 = _size_and_hashes(path, path.stat().st_mtime_ns)
+            large = {"lfs": {"oid": sha256, "size": size, "pointerSize": 130}} if path.name.endswith(LARGE) else {}
+            files.append({"type": "file", "path": str(path.relative_to(folder)), "size": size, "oid": sha1, **large})
+        return files
 
     def _content(self, path: Path) -> bytes:
         content = path.read_bytes()
         if path.name in self.spoiled:
             content = content[:-1] + bytes([content[-1] ^ 1])
-        return content[:-100] if path.name in self.shortened else content
+        return content
+
+
+def _json(value) -> Reply:
+    return Reply(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
 
 @lru_cache(maxsize=None)
@@ -233,17 +231,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if request.method == "HEAD":
             return
-        self.server.hub.bytes_sent += len(reply.body)
-        if not hub.cuts.get(reply.file):
-            self.wfile.write(reply.body)
-            return
-        self.wfile.write(reply.body[:hub.cuts[reply.file].pop(0)])
-        if hub.outage:  # before the connection ends, so that the next one is refused
-            hub.stop()
-            Timer(hub.outage, hub.start).start()
-        if hub.resets:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            os.close(self.connection.detach())
+        hub.bytes_sent += len(reply.body)
+        cuts = hub.cuts.get(reply.file)
+        self.wfile.write(reply.body[:cuts.pop(0)] if cuts else reply.body)
 
     def log_message(self, *_):
         """Quiet."""
