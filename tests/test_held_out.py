@@ -85,36 +85,38 @@ def test_a_training_with_patience_ends_where_a_further_pass_brings_too_little(ta
     assert held_out_losses(once, recipe, cache)["loss"] == pytest.approx(passes[0], rel=1e-6), "a branch is a training of so many passes"
 
 
-def test_patience_needs_something_to_judge_by_and_the_say_over_the_end(target, cache, tmp_path):
-    patient = {**RECIPE, "patience": 0.02}
-    with pytest.raises(DSparkLiteError, match="has a patience and holds no answers out"):
-        train_draft({**patient, "data": {**RECIPE["data"], "held_out": 0}}, target, cache, tmp_path)
-    with pytest.raises(DSparkLiteError, match="has a patience, which says when the training ends"):
-        train_draft({**patient, "steps": 3}, target, cache, tmp_path)
-    with pytest.raises(DSparkLiteError, match="has a patience, which says when the training ends"):
-        train_draft(patient, target, cache, tmp_path, Allowance(tmp_path / "seconds.json", 60))
+def test_a_training_that_could_not_be_judged_or_ended_is_one_sentence(target, cache, tmp_path, monkeypatch):
+    def refused(sentence, run, *arguments):
+        with pytest.raises(DSparkLiteError, match=sentence):
+            run(*arguments)
+
+    patient, rest = {**RECIPE, "patience": 0.02}, (target, cache, tmp_path)
+    held_out = {count: {"data": {**RECIPE["data"], "held_out": count}} for count in (0, ANSWERS)}
+    refused("has a patience and holds no answers out", train_draft, patient | held_out[0], *rest)
+    refused("has a patience, which says when the training ends", train_draft, {**patient, "steps": 3}, *rest)
+    refused("has a patience, which says when the training ends", train_draft, patient, *rest, Allowance(tmp_path / "seconds.json", 60))
+    refused("holds out 14 of 14 answers", Rows, RECIPE | held_out[ANSWERS], cache)
+    monkeypatch.setattr(recipes, "load_recipe", lambda name, changes: {**RECIPE, "data": {}})
+    refused("holds no answers out", recipes.search, "held-out", [0.01], 3)
 
 
-def test_a_changed_recipe_or_target_trains_anew_and_says_so(target, cache, tmp_path, capsys):
-    first = train_draft(RECIPE, target, cache, tmp_path)
-    assert train_draft(RECIPE, target, cache, tmp_path).fc.weight.equal(first.fc.weight) and capsys.readouterr().out == ""
-    steps = len(read_log(tmp_path / "log.jsonl"))
-    changed = train_draft({**RECIPE, "learning_rate": 0.02, "steps": 3}, target, cache, tmp_path)
-    assert "of another recipe or another target; the training starts anew" in capsys.readouterr().out
-    assert len(read_log(tmp_path / "log.jsonl")) == 3 < steps
-    fresh = train_draft({**RECIPE, "learning_rate": 0.02, "steps": 3}, target, cache, tmp_path / "fresh")
-    assert all(ours.equal(theirs) for ours, theirs in zip(changed.parameters(), fresh.parameters()))
-    other = toy_models(vocab_size=VOCAB, seed=4)[0]
-    train_draft({**RECIPE, "learning_rate": 0.02, "steps": 3}, other, cache, tmp_path)
-    assert "starts anew" in capsys.readouterr().out
-
-
-def test_another_class_with_the_same_recipe_trains_anew(target, cache, tmp_path, capsys):
+def test_a_changed_recipe_target_or_class_trains_anew_and_says_so(target, cache, tmp_path, capsys):
     class Other(DSpark):
         """The same weights, and something else done with them."""
 
-    train_draft(RECIPE, target, cache, tmp_path)
-    assert isinstance(train_draft(RECIPE, target, cache, tmp_path, kind=Other), Other) and "starts anew" in capsys.readouterr().out
+    first = train_draft(RECIPE, target, cache, tmp_path)
+    assert train_draft(RECIPE, target, cache, tmp_path).fc.weight.equal(first.fc.weight) and capsys.readouterr().out == ""
+    steps = len(read_log(tmp_path / "log.jsonl"))
+    recipe = {**RECIPE, "learning_rate": 0.02, "steps": 3}
+    changed = train_draft(recipe, target, cache, tmp_path)
+    assert "of another recipe or another target; the training starts anew" in capsys.readouterr().out
+    assert len(read_log(tmp_path / "log.jsonl")) == 3 < steps
+    fresh = train_draft(recipe, target, cache, tmp_path / "fresh")
+    assert all(ours.equal(theirs) for ours, theirs in zip(changed.parameters(), fresh.parameters()))
+    other = toy_models(vocab_size=VOCAB, seed=4)[0]
+    train_draft(recipe, other, cache, tmp_path)
+    assert "starts anew" in capsys.readouterr().out
+    assert isinstance(train_draft(recipe, other, cache, tmp_path, kind=Other), Other) and "starts anew" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("updates", "seconds"), [(12, 1e9), (4, 300.0), (3, 101.0), (2, 1.0)])
@@ -140,11 +142,6 @@ def test_the_losses_are_those_of_all_rows_held_out_at_once(target, cache, tmp_pa
     one_by_one, at_once = (held_out_losses(drafter, {**recipe, "batch": size}, cache) for size in (1, 3))
     assert one_by_one == pytest.approx(at_once, rel=1e-5)
     assert at_once["loss"] == pytest.approx(0.1 * at_once["cross_entropy"] + 0.9 * at_once["l1"] + at_once["confidence"])
-
-
-def test_nothing_left_to_learn_from_is_one_sentence(cache):
-    with pytest.raises(DSparkLiteError, match="holds out 14 of 14 answers"):
-        Rows({**RECIPE, "data": {**RECIPE["data"], "held_out": ANSWERS}}, cache)
 
 
 def test_a_search_trains_each_rate_once_and_gives_its_loss(target, cache, tmp_path, monkeypatch):
@@ -176,9 +173,3 @@ def test_a_search_loads_the_target_where_it_trains(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         recipes.search("held-out", [0.01], 5)
     assert asked == {"device": torch.device("cuda"), "dtype": torch.bfloat16}
-
-
-def test_a_search_needs_answers_to_judge_by(monkeypatch):
-    monkeypatch.setattr(recipes, "load_recipe", lambda name, changes: {**RECIPE, "data": {}})
-    with pytest.raises(DSparkLiteError, match="holds no answers out"):
-        recipes.search("held-out", [0.01], 3)
