@@ -9,7 +9,7 @@ from made_measurements import served_row
 from dspark_course.common import estimates, recorded
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_course.common.estimates import Estimate
-from dspark_course.replication import claims, experiments, our_results, quantities, recorded_confidence, recorded_serving, settings
+from dspark_course.replication import claims, experiments, our_results, quantities, recorded_confidence, recorded_serving
 
 
 @pytest.fixture
@@ -103,17 +103,6 @@ def test_margins_of_conditional_acceptance_have_their_sign(monkeypatch, words, e
     monkeypatch.setattr(quantities, "paired", lambda statistic, *counts: statistic(*counts))
     values = [strength[f"tiny-{drafter}"] * position for drafter, position in ends]
     assert set(row(words).margins().values()) == {values[0] - values[1]}
-
-
-def test_shares_of_a_target():
-    target = {"model.embed_tokens.weight": (9, 4), "model.layers.0.mlp.up_proj.weight": (75, 4), "model.norm.weight": (16,)}
-    shapes = {"embed_tokens.weight": (9, 4), "lm_head.weight": (9, 4), "fc.weight": (4, 7), "norm.weight": (4,)}
-    assert settings.own_weights(target) == 316 and settings.own_weights(shapes) == 32
-    assert settings.shares(target, {"dflash": shapes}) == "DFlash 10.1%"
-
-
-def test_released_drafters_have_the_shares_that_the_small_ones_are_made_after():
-    assert settings.released_shares() == "Eagle3 4.1%, DFlash 14.8%, DSpark 16.9%"
 
 
 def test_recorded_results_are_read_once_and_a_missing_or_broken_file_is_named(tmp_path):

@@ -1,6 +1,8 @@
 """The ledger: the rule of its verdicts on constructed cases, and that no claim of the paper is left out."""
 
 import json
+import math
+import re
 
 import pytest
 from made_measurements import forget, measurement, read_from
@@ -12,8 +14,11 @@ from dspark_lite.common.files import write_json
 from dspark_course.common.names import DOMAINS
 from dspark_course.figures import ledger_forest
 from dspark_course.making.recipes import load_recipe
-from dspark_course.measure import studies
-from dspark_course.replication import claims, ledger, our_results, quantities, recorded_serving, settings
+from dspark_course.measure import inspection, studies
+from dspark_course.replication import claims, ledger, our_results, recorded_serving, settings
+from dspark_lite.losslessness import toys
+from dspark_lite.scheduling import policies
+from dspark_lite.training.losses import RELEASED_DECAY
 
 ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Estimate(0.1, -0.1, 0.3)
 
@@ -102,19 +107,6 @@ def test_the_papers_values_are_those_of_its_text(made):
     assert cost == pytest.approx({"length 4:": 0.002, "length 16:": 0.013})
 
 
-def test_the_paper_holds_its_own_claims():
-    """What the claims compare is in the paper's own figures on the side that its text says."""
-    falls = list(row("from position 1 to 7").figure().values())
-    assert len(falls) == 8 and all(dspark < dflash / 2 for dflash, dspark in zip(falls[::2], falls[1::2]))
-    for words in ("a DSpark of 2 layers", "DSpark accepts longer than Eagle3", "DSpark accepts longer than DFlash in", "the raw confidence is over"):
-        assert min(row(words).figure().values()) > 0
-    assert all(quantities.paper_gain(domain, 16) > quantities.paper_gain(domain, 8) for domain in DOMAINS)
-    firsts = list(row("DSpark's first draft").figure().values())
-    assert all(dspark > dflash for dspark, dflash in zip(firsts[::2], firsts[1::2]))
-    steps = row("accepted length grows").figure()
-    assert steps["1 to 2 layers:"] > steps["2 to full:"] > 0
-
-
 def test_made_measurements_give_the_verdicts_that_they_were_made_for(made):
     longer = row("DSpark accepts longer than DFlash in")  # made with rates 0.85 and 0.7
     assert ledger.judge(longer).verdict == "replicates"
@@ -151,6 +143,32 @@ def test_settings_are_those_of_the_measured_recipes(made):
     assert "there is no experiments/round_latency.json" in ledger.settings_table()
 
 
+def test_settings_that_are_written_down_are_those_of_recipes_and_measurements():
+    """Counted again, of the committed files."""
+    quality = json.loads((our_results.MEASUREMENTS.parent / "target_quality.json").read_text())
+    recipe, here = our_results.measured("tiny-dspark")["recipe"], {setting.name: setting.ours for setting in settings.SETTINGS}
+    prompts, loss = recipe["data"]["prompts"].values(), recipe["loss"]
+    assert here["training samples"] == f"{sum(prompts):,}" and len(set(prompts)) == 1
+    assert here["default loss weights ce, tv, conf"] == ", ".join(f"{weight:g}" for weight in loss.values())
+    assert here["weight of position k in the losses"] == f"exp(-(k-1)/{loss.get('position_decay', RELEASED_DECAY):g})"
+    assert here["vocabulary"] == f"{load_recipe(recipe['target'])['config']['vocab_size']:,}"
+    assert [recipe["data"][name] for name in ("temperature", "top_k", "top_p")] == [1, 0, 1]
+    assert not {"num_experts", "sliding_window"} & set(recipe["config"])
+    target, *own = (sum(math.prod(entry.shape) for part, entry in inspection.stored(f"tiny-{name}").items()
+                        if "embed_tokens" not in part and "lm_head" not in part) for name in ("target", "eagle3", "dflash", "dspark"))
+    assert [f"{weights / target:.1%}" for weights in own] == re.findall(
+        r"[\d.]+%", here["drafters' share of the target's weights without embeddings (Qwen3-4B)"])
+    assert here["tokens of an answer, mean"] == ", ".join(f"{row['domain']} {row['answer_tokens']:.0f}" for row in quality["rows"])
+    contexts = sorted({row["context"] for row in our_results.measured(studies.LATENCY)["rows"]})
+    assert here["latency context lengths"] == ", ".join(f"{context:,}" for context in contexts)
+    budget = recorded_serving.value("budget", recorded_serving.rows("policies", drafter="mtp")[-1])
+    assert here["MTP-1 verification budget"] == f"{budget:.10g}"
+    assert here["steps of delay of the scheduler capacity estimate"] == str(policies.LAG)
+    _, drafter, table = toys.appendix_a()
+    assert here["appendix example SPS(1..3)"] == settings.listed(table.steps_per_second.tolist())
+    assert here["appendix example a1, c2 case 1"] == f"{drafter.first_confidence:g}, {drafter.confidence[0].item():g}"
+
+
 def test_an_empty_folder_gives_a_ledger_of_what_is_missing(tmp_path, monkeypatch):
     read_from(tmp_path, monkeypatch)
     monkeypatch.setattr(recorded_serving, "MEASURED", tmp_path / "engine.json")
@@ -176,9 +194,8 @@ def test_committed_measurements_say_where_they_were_made_and_are_those_of_their_
 def test_the_papers_margins_have_labels_of_ours_and_are_above_zero():
     """What the forest draws as the paper's stands beside a margin of ours, on the side that the paper claims."""
     for claim in claims.CLAIMS:
-        theirs = claim.paper_margins()
-        assert not theirs or claim.margins is not None
-        assert all(value >= 0 for value in theirs.values()), claim.says
+        assert not claim.paper_margins() or claim.margins is not None
+        assert all(value >= 0 for value in (claim.paper_margins() if claim.margins else claim.paper()).values()), claim.says
 
 
 def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(made):

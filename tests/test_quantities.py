@@ -22,7 +22,6 @@ from dspark_course.figures import style
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import confidence, multimodality, studies
 from dspark_course.measure.evaluation import count_estimates
-from dspark_course.measure.multimodality import Reading
 from dspark_course.measure.threshold_sweep import summary
 from dspark_course.replication import claims, our_results, quantities, recorded_confidence, recorded_serving
 from dspark_lite.scheduling.calibration import STS, Observations
@@ -321,24 +320,11 @@ def test_measures_of_serving_with_their_intervals():
 
 def test_the_models_steps_are_those_with_all_slots_taken(monkeypatch):
     steps = [StepReport(requests=requests) for requests in (1, 4, 4, 3)]
-    monkeypatch.setattr(recorded_serving, "engine_costs", lambda drafter: None)
-    monkeypatch.setattr(recorded_serving, "prefill_costs", lambda drafter: (0.0, 0.0))
-    monkeypatch.setattr(recorded_serving, "record", lambda: None)
-    monkeypatch.setattr(recorded_serving, "EngineModel", lambda *given, **options: (given, options))
-    arrivals = []
-    monkeypatch.setattr(recorded_serving, "simulate", lambda model, arriving, rng: arrivals.append(list(arriving)) or steps)
-    assert recorded_serving.modelled("plain", "all", 4) == steps[1:3]
-    assert recorded_serving.modelled("plain", "all", 4, requests=7) == steps[1:3]
-    assert arrivals == [[0.0] * 240, [0.0] * 7]
+    monkeypatch.setattr(recorded_serving, "simulate", lambda model, arriving, rng: steps if list(arriving) == [0.0] * 7 else [])
+    assert recorded_serving.full_steps(None, 4, 7, None) == steps[1:3]
 
 
 # Multimodality -------------------------------------------------------------------------------------------------------
-
-
-def reading(runners_up, mark):
-    """A reading [1, 6] of token `mark`, whose answer begins at 2; the second likeliest token after each place has this chance."""
-    second = torch.tensor(runners_up)
-    return Reading(torch.full((1, 6), mark), torch.empty(1, 6, 0), torch.stack([1 - second, second, torch.zeros(6)], -1)[None], 2)
 
 
 def test_joint_probabilities_of_the_next_two_tokens():

@@ -43,12 +43,6 @@ def test_a_known_mistake_is_named(sentence, capsys):
     assert line.startswith("Not yet: ") and line.endswith(sentence)
 
 
-def only_admitting(engine):
-    """Never writes after the first token."""
-    while engine.waiting and len(engine.running) < engine.slots:
-        small_engine.admit(engine)
-
-
 def without_end(engine):
     """Never moves an answer out."""
     ended = engine.complete
@@ -83,37 +77,68 @@ def without_the_last_draft(engine):
         del engine.read
 
 
+def enter(engine, number, prompt):
+    """Admits a request and leaves it among the waiting."""
+    rows = engine.read({number: prompt})[number]
+    engine.keep(number, len(prompt))
+    engine.running[number] = [draw(rows[-1], engine.generator)]
+
+
 def admitting_and_leaving(engine):
     """Goes through the waiting requests and takes none off."""
-    for number, prompt in engine.waiting:
-        if len(engine.running) < engine.slots:
-            rows = engine.read({number: prompt})[number]
-            engine.keep(number, len(prompt))
-            engine.running[number] = [draw(rows[-1], engine.generator)]
+    for request in engine.waiting[:engine.slots - len(engine.running)]:
+        enter(engine, *request)
     small_engine.commit(engine)
 
 
 def admitting_the_first_again(engine):
     """Looks at the first waiting request and leaves it there."""
     while engine.waiting and len(engine.running) < engine.slots:
-        number, prompt = engine.waiting[0]
-        rows = engine.read({number: prompt})[number]
-        engine.keep(number, len(prompt))
-        engine.running[number] = [draw(rows[-1], engine.generator)]
+        enter(engine, *engine.waiting[0])
     small_engine.commit(engine)
+
+
+def one_pass_each(engine):
+    """Reads the drafts of each request by themselves."""
+    small_engine.fill(engine)
+    for number in list(engine.running):
+        drafts, _ = engine.draft(number)
+        engine.read({number: [engine.running[number][-1], *drafts]})
+
+
+def last_come_first(engine):
+    """Serves the newest request first."""
+    engine.waiting.reverse()
+    step(engine)
+    engine.waiting.reverse()
+
+
+def without_anchor(engine):
+    """Reads the drafts alone."""
+    small_engine.fill(engine)
+    engine.read({number: engine.draft(number)[0] for number in engine.running})
+
+
+def not_kept(engine):
+    """Drafts after a prompt that the drafter has not seen."""
+    number, prompt = engine.waiting.pop(0)
+    engine.running[number] = [engine.read({number: prompt})[number][-1].argmax().item()]
+    engine.draft(number)
 
 
 @pytest.mark.parametrize(("answer", "said"), [
     (admitting_and_leaving, small_engine.STILL_WAITING), (admitting_the_first_again, small_engine.STILL_WAITING),
     (lambda engine: [small_engine.admit(engine) for _ in list(engine.waiting)], "7 requests run at once in 3 slots"),
     (without_end, "after 60 steps 7 of 7 requests have no answer"),
-    (only_admitting, "left the answer of request 0 as it was"),
+    (small_engine.fill, "left the answer of request 0 as it was"),
     (small_engine.variant(written=lambda tokens: tokens[:-1]), "as it was; commit all that verify returns, the target's own token too"),
     (small_engine.variant(written=lambda tokens: [tokens]), "holds a list; it is a list of token ids"),
     (without_the_last_draft, "reads 3 tokens; its newest token and its 3 drafts are 4"),
     (first_token_likeliest, "at temperature 1 the first token is always the same"),
     (small_engine.variant(judge=drawing_nothing), "at temperature 1 nothing after the first token is drawn"),
     (lambda engine: (engine.waiting.clear(), engine.running.clear()), "0 of 7 requests are answered"),
+    (one_pass_each, "passes over drafts more than once"), (last_come_first, "was admitted before one that came earlier"),
+    (without_anchor, "starts without its anchor"), (not_kept, "was read, but not kept"),
     (3, "takes the function itself, not a value of type int"),
     (None, "Not done yet"), (lambda engine: ..., "Not done yet")])
 def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):
@@ -123,11 +148,7 @@ def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):
 def test_a_request_may_be_taken_off_at_the_end_of_its_step(capsys):
     def taking_off_last(engine):
         admitted = engine.waiting[:engine.slots - len(engine.running)]
-        for number, prompt in admitted:
-            rows = engine.read({number: prompt})[number]
-            engine.keep(number, len(prompt))
-            engine.running[number] = [draw(rows[-1], engine.generator)]
-        small_engine.commit(engine)
+        admitting_and_leaving(engine)
         engine.waiting = engine.waiting[len(admitted):]
 
     assert check_engine(taking_off_last) is True
@@ -151,35 +172,3 @@ def test_two_requests_that_share_steps_have_the_targets_distribution():
     alone = [output_distribution(target, None, None, length=2, prompt=prompt) for prompt in ((0,), (1, 0))]
     exact = {(first, second): p * q for first, p in alone[0].items() for second, q in alone[1].items()}
     assert total_variation(found, exact) < 1e-5
-
-
-def test_one_pass_per_request_and_the_last_come_first_are_refused(capsys):
-    def one_pass_each(engine):
-        while engine.waiting and len(engine.running) < engine.slots:
-            small_engine.admit(engine)
-        for number in list(engine.running):
-            drafts, _ = engine.draft(number)
-            engine.read({number: [engine.running[number][-1], *drafts]})
-
-    def last_come_first(engine):
-        engine.waiting.reverse()
-        step(engine)
-        engine.waiting.reverse()
-
-    assert "passes over drafts more than once" in line_of(one_pass_each, capsys)
-    assert "was admitted before one that came earlier" in line_of(last_come_first, capsys)
-
-
-def test_a_missing_anchor_and_a_prompt_not_kept_are_named(capsys):
-    def without_anchor(engine):
-        while engine.waiting and len(engine.running) < engine.slots:
-            small_engine.admit(engine)
-        engine.read({number: engine.draft(number)[0] for number in engine.running})
-
-    def not_kept(engine):
-        number, prompt = engine.waiting.pop(0)
-        engine.running[number] = [engine.read({number: prompt})[number][-1].argmax().item()]
-        engine.draft(number)
-
-    assert "starts without its anchor" in line_of(without_anchor, capsys)
-    assert "was read, but not kept" in line_of(not_kept, capsys)

@@ -116,9 +116,14 @@ class WatchedEngine(SmallEngine):
 
 def step(engine):
     """One step: admit, draft, verify all in one pass, commit, evict."""
+    fill(engine)
+    commit(engine)
+
+
+def fill(engine):
+    """Admits requests while a slot is free."""
     while engine.waiting and len(engine.running) < engine.slots:
         admit(engine)
-    commit(engine)
 
 
 def admit(engine, row=-1):
@@ -152,8 +157,7 @@ def variant(begin=lambda engine: len(engine.running) < engine.slots, row=-1, **c
 
 def keeping_no_block(engine):
     """Never calls keep after a block."""
-    while engine.waiting and len(engine.running) < engine.slots:
-        admit(engine)
+    fill(engine)
     engine.keep = lambda number, count: None
     commit(engine)
     del engine.keep
@@ -185,8 +189,7 @@ def admitting_last(engine):
     """Admits at the end of a step, so that a new request waits for the next one."""
     if engine.running:
         commit(engine)
-    while engine.waiting and len(engine.running) < engine.slots:
-        admit(engine)
+    fill(engine)
 
 
 def batch_by_batch(engine):

@@ -8,24 +8,17 @@ import numpy as np
 from dspark_course.common.estimates import Estimate
 from dspark_course.common.formats import interval
 from dspark_course.common.names import DOMAINS, DRAFTER_LABELS
-from dspark_course.common.recorded import read
 from ..measure.studies import DEPTHS, HEADS, LATENCY, LENGTH_STUDY, LENGTHS, LOSSES, SEEDS, TABLE_1
 from . import our_results, recorded_serving
 from .our_results import gains
 from .quantities import ahead, falls
 
-QUALITY = our_results.MEASUREMENTS.parent / "target_quality.json"
 MANY = 4096  # requests under way, to which the costs of a step are extended
 HEAD_AND_LOSSES = {  # what DSpark has and DFlash has not, each exchanged alone: the runs with it, and those without
     "the head, both with cross-entropy alone": (LOSSES["dspark"], SEEDS["dflash"]),
     "the head, both with DSpark's losses": (SEEDS["dspark"], LOSSES["dflash"]),
     "DSpark's losses over cross-entropy, without a head": (LOSSES["dflash"], SEEDS["dflash"]),
     "DSpark's losses over cross-entropy, with the head": (SEEDS["dspark"], LOSSES["dspark"])}
-
-
-def quality() -> dict:
-    """What `python -m dspark_lite quality` measured of the target."""
-    return read(QUALITY, f"python -m dspark_lite quality --json {QUALITY.name}")
 
 
 def first_position(run: str) -> float:

@@ -43,12 +43,7 @@ class Entry:
     @property
     def turned_round(self) -> bool:
         """Whether a margin lies below zero with its whole interval: more than that it cannot be told from zero."""
-        return turned_round(self.margins)
-
-
-def turned_round(margins: dict[str, Estimate]) -> bool:
-    """Whether a margin's whole interval lies below zero."""
-    return any(margin.high < 0 for margin in margins.values())
+        return any(margin.high < 0 for margin in self.margins.values())
 
 
 def verdict(margins: dict[str, Estimate]) -> str:
