@@ -9,6 +9,11 @@ from ..measure import studies
 from . import experiments, our_results
 
 
+def _beside(labels: list[str], ours, theirs, unit: str) -> list[list[str]]:
+    """Two rows: our estimates, and the paper's numbers."""
+    return [[*labels, "here", *(interval(found, unit) for found in ours)], [*labels, "paper", *(number(value, unit) for value in theirs)]]
+
+
 def accepted_length_table() -> str:
     """Accepted length by drafter and domain: ours with intervals, then the paper's domain means on each target."""
     rows = []
@@ -36,14 +41,9 @@ def paper_benchmarks_table() -> str:
 
 def conditional_acceptance_table() -> str:
     """Conditional acceptance by position."""
-    rows = []
-    for domain in DOMAINS:
-        for name, label in paper.LABELS.items():
-            ours = our_results.conditional_acceptance(studies.TABLE_1[name], domain)
-            rows.append([domain, label, "here", *(interval(found, "share") for found in ours)])
-            theirs = paper.conditional_acceptance(name, domain)
-            rows.append([domain, label, "paper", *(number(value, "share") for value in theirs)])
-    return markdown(["domain", "drafter", "", *(f"position {k}" for k in range(1, len(theirs) + 1))], rows)
+    rows = [row for domain in DOMAINS for name, label in paper.LABELS.items() for row in _beside(
+        [domain, label], our_results.conditional_acceptance(studies.TABLE_1[name], domain), paper.conditional_acceptance(name, domain), "share")]
+    return markdown(["domain", "drafter", "", *(f"position {k}" for k in range(1, len(rows[0]) - 2))], rows)
 
 
 def depth_table() -> str:
@@ -64,22 +64,17 @@ def draft_length_table() -> str:
     rows = []
     for domain in DOMAINS:
         for name in paper.STUDY:
-            ours = [interval(our_results.accepted_lengths(studies.LENGTH_STUDY[name, length])[domain], "tokens") for length in studies.LENGTHS]
-            rows.append([domain, DRAFTER_LABELS[name], "here", *ours])
-            theirs = paper.by_draft_length(name, domain).values()
-            rows.append([domain, DRAFTER_LABELS[name], "paper", *(number(value, "tokens") for value in theirs)])
+            ours = (our_results.accepted_lengths(studies.LENGTH_STUDY[name, length])[domain] for length in studies.LENGTHS)
+            rows += _beside([domain, DRAFTER_LABELS[name]], ours, paper.by_draft_length(name, domain).values(), "tokens")
     return markdown(["domain", "drafter", "", *(f"draft length {length}" for length in studies.LENGTHS)], rows)
 
 
 def latency_table() -> str:
     """How much longer a full round takes than DFlash's."""
-    measured = our_results.measured(studies.LATENCY)
-    rows = []
+    measured, rows = our_results.measured(studies.LATENCY), []
     for name in ("dspark", "dspark_rnn"):
-        ours = [our_results.overhead(measured, name, length) for length in studies.LENGTHS]
-        rows.append([DRAFTER_LABELS[name], "here", *(interval(found, "percent") for found in ours)])
-        theirs = paper.overhead(name).values()
-        rows.append([DRAFTER_LABELS[name], "paper", *(number(value, "percent") for value in theirs)])
+        ours = (our_results.overhead(measured, name, length) for length in studies.LENGTHS)
+        rows += _beside([DRAFTER_LABELS[name]], ours, paper.overhead(name).values(), "percent")
     return markdown(["drafter", "", *(f"draft length {length}" for length in studies.LENGTHS)], rows)
 
 
