@@ -1,5 +1,6 @@
 """Training on two processes is training on one; a training that is killed loses nothing; float16."""
 
+import dataclasses
 import json
 import os
 import random
@@ -25,11 +26,12 @@ from dspark_lite.training.recipe import LossWeights
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-PLAN = loop.Plan(steps=6, learning_rate=0.01, save_seconds=-1.0)
 
 
 class Problem:
     """A toy block drafter and six batches of five, three or one rows."""
+
+    plan = loop.Plan(steps=6, learning_rate=0.01, save_seconds=-1.0)
 
     def __init__(self):
         target, drafters = toy_models(seed=2, vocab_size=11, gamma=3)
@@ -66,7 +68,7 @@ class Problem:
                 raise KeyboardInterrupt
             return self.batches[step]
 
-        return loop.optimise(self.drafter, batch_at, self.loss_of, PLAN, folder, title="toy")
+        return loop.optimise(self.drafter, batch_at, self.loss_of, self.plan, folder, title="toy")
 
 
 def work(folder):
@@ -167,6 +169,7 @@ def train(recipe, out, build, save_seconds=60.0):
     """The training command on a CPU, with its folders and the time between saves."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drafts, "Plan", partial(loop.Plan, save_seconds=save_seconds))
+        patch.setattr("os.cpu_count", lambda: 1)  # examples are drawn by this process
         recipes.train(str(recipe), device="cpu", out=out, build=build)
 
 
@@ -242,15 +245,11 @@ def test_float16_scales_its_loss_and_resumes_to_the_very_same_model(tmp_path):
     """A scale that overflows is halved, and the halved one is kept in the save."""
 
     class Half(Problem):
+        plan = dataclasses.replace(Problem.plan, precision="float16")
+
         def loss_of(self, batch):
             with torch.autocast("cpu", torch.float16):
                 return super().loss_of(batch)
-
-        def train(self, folder, stop_at=None):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setitem(globals(), "PLAN", loop.Plan(steps=6, learning_rate=0.01, save_seconds=-1.0,
-                                                           precision="float16"))
-                return super().train(folder, stop_at)
 
     whole_run = Half()
     log = whole_run.train(tmp_path / "whole")
@@ -258,10 +257,8 @@ def test_float16_scales_its_loss_and_resumes_to_the_very_same_model(tmp_path):
         Half().train(tmp_path / "stopped", stop_at=3)
     resumed = Half()
     assert resumed.train(tmp_path / "stopped") == log
-    plain = Problem()
-    plain_log = plain.train(tmp_path / "plain")
     starts = Problem().drafter.state_dict()
     for name, value in whole_run.drafter.state_dict().items():
         assert resumed.drafter.state_dict()[name].equal(value), name
         assert value.isfinite().all() and ("embed" in name or "lm_head" in name or not value.equal(starts[name])), name
-    assert log[0] == pytest.approx(plain_log[0], abs=0.02)
+    assert log[0] == pytest.approx(Problem().train(tmp_path / "plain")[0], abs=0.02)
