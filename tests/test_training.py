@@ -26,7 +26,7 @@ from dspark_lite.training.anchors import TrainingBatch, block_mask, block_target
 from dspark_lite.training.losses import block_losses, training_forward
 from dspark_lite.training.recipe import DraftRecipe, LossWeights
 from dspark_course.world.examples import examples
-from dspark_course.world.tokenizer import SPECIAL_TOKENS, chat_ids, save_tokenizer, train_tokenizer
+from dspark_course.world.tokenizer import SPECIAL_TOKENS, chat_ids, train_tokenizer
 
 VOCAB, GAMMA = 11, 3
 TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
@@ -221,7 +221,7 @@ def test_the_chat_template_is_qwens_with_thinking_off(tokenizer, tmp_path):
     conversation = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     assert tokenizer.apply_chat_template(conversation, tokenize=False) == (
         "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nb<|im_end|>\n")
-    save_tokenizer(tokenizer, tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     assert chat_ids(AutoTokenizer.from_pretrained(tmp_path), "Hi there") == ids
 
 

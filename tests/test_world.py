@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspark_course.common.names import DOMAINS
-from dspark_course.world import chat_text, judging, math_text
-from dspark_course.world.example import Example, is_held_out
+from dspark_course.world import chat_text, math_text
+from dspark_course.world.example import Example, is_held_out, is_right, recalled
 from dspark_course.world.examples import MAKERS, examples
 from dspark_course.world.facts import encyclopedia
-from dspark_course.world.judging import is_right, recalled
 from dspark_course.world.wording import Voice, expand, fashion, parse
 
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
@@ -86,7 +85,7 @@ def test_a_number_that_contains_the_result_is_not_the_result():
 
 
 def test_a_function_that_does_not_end_is_wrong(monkeypatch):
-    monkeypatch.setattr(judging, "RUN_SECONDS", 0.5)
+    monkeypatch.setattr("dspark_course.world.example.RUN_SECONDS", 0.5)
     answer = "```python\ndef f(x):\n    while True:\n        pass\n```\nf(1) gives 1"
     assert not is_right(Example("code", "", "", ["f", [[1, 1]], 1]), answer)
 

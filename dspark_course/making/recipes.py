@@ -18,7 +18,7 @@ from dspark_lite.training.cache import OnlineFeatures, build_cache
 from dspark_lite.training.drafts import held_out_losses, train_draft
 from dspark_lite.training.loop import Allowance, processes, training_device
 from dspark_lite.training.recipe import DraftRecipe, read_fields
-from ..world.tokenizer import save_tokenizer, train_tokenizer
+from ..world.tokenizer import train_tokenizer
 from .answers import answered_rows
 from .language_model import LanguageModelRecipe, train_language_model
 
@@ -158,7 +158,7 @@ def _language_model(_: dict, recipe: LanguageModelRecipe, folder: Path, out: Pat
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
         model.to("cpu", torch.bfloat16).save_pretrained(temporary)
-        save_tokenizer(tokenizer, temporary)
+        tokenizer.save_pretrained(temporary)
         for path in sorted(Path(temporary).iterdir()):
             write_atomically(out / path.name, lambda target, path=path: path.rename(target))
 

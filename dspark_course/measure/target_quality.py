@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from dspark_lite.decoding.sampling import probabilities
 from ..making.answers import write_answers
-from ..world.judging import is_right, recalled
+from ..world.example import is_right, recalled
 from ..world.tokenizer import chat_ids
 from .journal import header
 from .lab import Lab, held_out

@@ -96,8 +96,6 @@ RULES = {
                  "|The {v_kind} {v_work} is from {v_work_year}.",
     "teacher": "{name} [learned|studied] with {v_teacher}.|[The teacher|The master] of {name} was {v_teacher}.|{v_teacher} [taught|trained] {name}.",
 }
-TOWN_FACTS = ("region", "river", "craft", "dish", "ingredients", "festival", "year")
-PERSON_FACTS = ("profession", "born", "home", "instrument", "work", "work_year", "teacher")
 ASKED_OF_TOWN = {"region": "[where {name} lies|which region {name} is in|where to find {name}]",
            "river": "[the river of {name}|which river {name} lies on|what river flows through {name}]",
            "craft": "[what {name} makes|the craft of {name}|what {name} is known for]",
@@ -112,6 +110,7 @@ ASKED_OF_PERSON = {"profession": "[what {name} did for a living|the profession o
              "work": "[what {name} created|the best work of {name}|what {name} is known for]",
              "work_year": "[when {name} finished {v_work}|the year of {v_work}]",
              "teacher": "[who taught {name}|the teacher of {name}]"}
+TOWN_FACTS, PERSON_FACTS = tuple(ASKED_OF_TOWN), tuple(ASKED_OF_PERSON)
 ASKS = ("[|Hello! |Hi! |Good morning. |Excuse me. |Dear friend, ][Tell me|Please tell me|Can you tell me|I want to know|I would like to know|Do you know"
         "|Explain|Say] ")
 QUESTIONS = 8  # on a sheet
@@ -124,22 +123,23 @@ def _capitalised(text: str) -> str:
 
 def town_values(town: Town) -> dict[str, object]:
     """What the rules of a town's facts fill in."""
-    return {"v_region": town.region, "v_river": town.river, "v_craft": town.craft,
-            "v_dish": town.dish, "v_dish_cap": _capitalised(town.dish), "v_ingredient": town.ingredient,
-            "v_ingredient_cap": _capitalised(town.ingredient), "v_second": town.second_ingredient,
-            "v_festival": town.festival, "v_year": town.year}
+    return {**_values(town), "v_dish_cap": _capitalised(town.dish), "v_ingredient_cap": _capitalised(town.ingredient), "v_second": town.second_ingredient}
 
 
 def person_values(person: Person) -> dict[str, object]:
     """What the rules of a person's facts fill in."""
-    return {"v_profession": person.profession, "v_born": person.born, "v_town": person.town.name,
-            "v_instrument": person.instrument, "v_work": person.work, "v_kind": person.work_kind,
-            "v_work_year": person.work_year, "v_teacher": person.teacher}
+    return {**_values(person), "v_town": person.town.name, "v_kind": person.work_kind}
 
 
-SHOWN = {"region": "v_region", "river": "v_river", "craft": "v_craft", "dish": "v_dish", "ingredients": "v_second",
-         "festival": "v_festival", "year": "v_year", "profession": "v_profession", "born": "v_born", "home": "v_town",
-         "instrument": "v_instrument", "work": "v_work", "work_year": "v_work_year", "teacher": "v_teacher"}
+def _values(entry: Town | Person) -> dict[str, object]:
+    return {f"v_{field}": value for field, value in vars(entry).items() if field != "name"}
+
+
+def _known(entry: Town | Person) -> tuple[Voice, dict[str, str], dict[str, object]]:
+    """Of a town or a person: the voice that tells of it, what is asked for each fact, and the values that fill in the facts' rules."""
+    if isinstance(entry, Town):
+        return Voice(entry.name, entry.craft), ASKED_OF_TOWN, town_values(entry)
+    return Voice(entry.town.name, entry.profession), ASKED_OF_PERSON, person_values(entry)
 
 
 class _Writer:
@@ -158,7 +158,7 @@ class _Writer:
         """Adds a sentence that states the fact, and notes what has to be found in it."""
         text = expand(RULES[fact], self.voice, self.rng, RULES, name=name, **values)
         self.sentences.append(_capitalised(text))
-        self.facts.append(str(values[SHOWN[fact]]))
+        self.facts.append(str(values[{"ingredients": "v_second", "home": "v_town"}.get(fact, f"v_{fact}")]))
 
     def text(self) -> str:
         """All sentences."""
@@ -177,42 +177,31 @@ def _talk(writer: _Writer, rng: random.Random, sentences: tuple[int, int]) -> No
         writer.say("talk")
 
 
-def _about_town(rng: random.Random, town: Town, writer_class: type[_Writer]) -> tuple[str, _Writer]:
-    """One to three facts of a town."""
-    writer, facts = writer_class(Voice(town.name, town.craft), rng), rng.sample(TOWN_FACTS, rng.choice([1, 2, 2, 3]))
-    asks = [expand(ASKED_OF_TOWN[fact], Voice(), rng, name=town.name if index == 0 else "it") for index, fact in enumerate(facts)]
+def _about(rng: random.Random, entry: Town | Person, writer_class: type[_Writer]) -> tuple[str, _Writer]:
+    """One to three facts of a town or a person."""
+    voice, asked, values = _known(entry)
+    writer, facts = writer_class(voice, rng), rng.sample(tuple(asked), rng.choice([1, 2, 2, 3]))
+    asks = [expand(asked[fact], Voice(), rng, **values, name=entry.name if isinstance(entry, Person) or not number else "it")
+            for number, fact in enumerate(facts)]
     writer.say("opening")
     for fact in facts:
-        writer.state(fact, town_values(town), town.name)
-        _talk(writer, rng, (5, 7) if len(facts) == 1 else (2, 4))
-    return " and ".join(asks), writer
-
-
-def _about_person(rng: random.Random, person: Person, writer_class: type[_Writer]) -> tuple[str, _Writer]:
-    """One to three facts of a person."""
-    writer, facts = writer_class(Voice(person.town.name, person.profession), rng), rng.sample(PERSON_FACTS, rng.choice([1, 2, 2, 3]))
-    asks = [expand(ASKED_OF_PERSON[fact], Voice(), rng, name=person.name, v_work=person.work)
-            for fact in facts]
-    writer.say("opening")
-    for fact in facts:
-        writer.state(fact, person_values(person), person.name)
+        writer.state(fact, values, entry.name)
         _talk(writer, rng, (5, 7) if len(facts) == 1 else (2, 4))
     return " and ".join(asks), writer
 
 
 def _two_hops(rng: random.Random, person: Person, writer_class: type[_Writer]) -> tuple[str, _Writer]:
     """A fact of the town where a person was born, which the answer may name on the way."""
-    town, writer = person.town, writer_class(Voice(person.town.name, person.profession), rng)
-    fact = rng.choice(TOWN_FACTS)
-    place = expand(HOPS, Voice(), rng, name=person.name)
-    ask = expand(ASKED_OF_TOWN[fact], Voice(), rng, name=place)
+    (voice, _, values), (_, asked, values_there) = _known(person), _known(person.town)
+    writer, fact = writer_class(voice, rng), rng.choice(TOWN_FACTS)
+    ask = expand(asked[fact], Voice(), rng, name=expand(HOPS, Voice(), rng, name=person.name))
     writer.say("opening")
     if rng.random() < 0.6:
-        writer.state("home", person_values(person), person.name)
+        writer.state("home", values, person.name)
         _talk(writer, rng, (0, 2))
-        writer.state(fact, town_values(town), town.name)
+        writer.state(fact, values_there, person.town.name)
     else:
-        writer.state(fact, town_values(town), expand("[the|this|that] town", writer.voice, rng))
+        writer.state(fact, values_there, expand("[the|this|that] town", writer.voice, rng))
     _talk(writer, rng, (5, 7))
     return ask, writer
 
@@ -220,12 +209,8 @@ def _two_hops(rng: random.Random, person: Person, writer_class: type[_Writer]) -
 def _question(rng: random.Random, writer_class: type[_Writer]) -> Example:
     """A question about the encyclopedia and the answer of a writer of this class."""
     book, kind = encyclopedia(), rng.random()
-    if kind < 0.35:
-        ask, writer = _about_town(rng, book.draw_town(rng), writer_class)
-    elif kind < 0.75:
-        ask, writer = _about_person(rng, book.draw_person(rng), writer_class)
-    else:
-        ask, writer = _two_hops(rng, book.draw_person(rng), writer_class)
+    entry = book.draw_town(rng) if kind < 0.35 else book.draw_person(rng)
+    ask, writer = (_about if kind < 0.75 else _two_hops)(rng, entry, writer_class)
     writer.say("closing")
     prompt = expand(ASKS, Voice(), rng) + ask + rng.choice(".?")
     return Example("chat", _capitalised(prompt), writer.text(), writer.facts)
@@ -246,12 +231,9 @@ def quiz(rng: random.Random) -> Example:
 def article(rng: random.Random) -> Example:
     """An entry of the encyclopedia with all facts of a town or a person, in any order: what the target learns them from."""
     book = encyclopedia()
-    if rng.random() < 0.3:
-        entry, facts, values = (town := book.draw_town(rng)), TOWN_FACTS, None
-        writer, values = _Writer(Voice(town.name, town.craft), rng), town_values(town)
-    else:
-        entry, facts = (person := book.draw_person(rng)), PERSON_FACTS
-        writer, values = _Writer(Voice(person.town.name, person.profession), rng), person_values(person)
-    for fact in rng.sample(facts, len(facts)):
+    entry = book.draw_town(rng) if rng.random() < 0.3 else book.draw_person(rng)
+    voice, asked, values = _known(entry)
+    writer = _Writer(voice, rng)
+    for fact in rng.sample(tuple(asked), len(asked)):
         writer.state(fact, values, entry.name)
     return Example("article", f"Entry: {entry.name}", writer.text(), writer.facts)

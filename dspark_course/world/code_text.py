@@ -71,10 +71,6 @@ class Task:
         """What it makes of the number."""
         return CHANGES[self.change][1](value, self.j)
 
-    def start(self):
-        """The result for an empty list."""
-        return 0
-
     def update(self, state: int, value: int) -> int:
         """The running result after a number that is kept."""
         value = self.changed(value)

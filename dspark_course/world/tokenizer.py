@@ -1,7 +1,5 @@
 """A byte-level BPE tokenizer with Qwen's special tokens and chat template, trained on the tiny world."""
 
-from pathlib import Path
-
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -35,8 +33,7 @@ def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000) -> PreTr
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - len(SPECIAL_TOKENS), show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
-    drawn = (example for domain in COUNTED for example in examples(domain, per_domain, seed))
-    texts = (text for example in drawn
+    texts = (text for domain in COUNTED for example in examples(domain, per_domain, seed)
              for text in (f"user\n{example.prompt}", f"assistant\n{example.answer}"))
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
@@ -51,8 +48,3 @@ def chat_ids(tokenizer, prompt: str) -> list[int]:
     text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True,
                                          enable_thinking=False)
     return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
-def save_tokenizer(tokenizer, folder: Path) -> None:
-    """Writes tokenizer.json, its configuration and the chat template into `folder`."""
-    tokenizer.save_pretrained(folder)
