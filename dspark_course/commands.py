@@ -263,8 +263,8 @@ def _text_of(lab, names: list[str], folder: Path | None):
 
 def _profile_additive(options, lab, context: int, text) -> dict:
     from dspark_lite.common.origin import Origin
-    from .measure.additive_profile import PROFILE_REQUESTS, additive_fit, profile_steps
     from .measure.journal import header
+    from .measure.step_time import PROFILE_REQUESTS, additive_fit, profile_steps
 
     costs, spent = profile_steps(lab.target, options.requests or PROFILE_REQUESTS, context=context, text=text)
     table, error = additive_fit(costs, Origin.of(lab.target))

@@ -12,8 +12,8 @@ from dspark_lite import scheduling
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import additive_profile
-from dspark_course.measure.additive_profile import additive_fit, profile_steps
+from dspark_course.measure import step_time
+from dspark_course.measure.step_time import additive_fit, profile_steps
 from dspark_course.replication.recorded_serving import engine_costs
 from dspark_lite.scheduling.additive_costs import ADDITIVE_FIELDS, AdditiveCosts
 from dspark_course.measure.step_costs import StepCosts
@@ -96,7 +96,7 @@ def test_the_sum_is_near_the_steps_of_the_recorded_engine():
 
 def test_profile_writes_the_additive_table(tmp_path, monkeypatch, capfd):
     grid = StepCosts([1, 2], [1, 2, 3], [[0.01, 0.011, 0.012], [0.012, 0.013, 0.014]])
-    monkeypatch.setattr(additive_profile, "profile_steps", lambda *_, **__: (grid, {(1, 1): [10.0, 10.0]}))
+    monkeypatch.setattr(step_time, "profile_steps", lambda *_, **__: (grid, {(1, 1): [10.0, 10.0]}))
     assert main(["profile", "--format", "additive", "--out", str(tmp_path / "a.json"), "--json", str(tmp_path / "m.json")]) == 0
     assert "largest relative error of the sum: " in capfd.readouterr().out
     assert AdditiveCosts.load(tmp_path / "a.json").bs_probes.tolist() == [1, 2]

@@ -83,7 +83,7 @@ def test_a_busy_moment_does_not_make_a_size_slow(monkeypatch):
     target, _ = toy_models()
     times = [2.0, 50.0, 1.0, 2.0, 3.0]  # milliseconds
     monkeypatch.setattr(step_time, "time_interleaved", lambda functions, *rest: {
-        size: [size * time for time in times] for size in functions})
+        (r, size): [size * time for time in times] for r, size in functions})
     table, _ = profile(target, [1, 2], context=8)
     assert table.steps_per_second.tolist() == [500.0, 250.0]
 

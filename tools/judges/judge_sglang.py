@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import torch
 
-from dspark_course.measure.additive_profile import additive_fit
+from dspark_course.measure.step_time import additive_fit
 from dspark_course.replication.recorded_confidence import COST_TABLE, STS_FILE, observations, stored_cost_table, stored_sts
 from dspark_course.replication.recorded_serving import engine_costs
 from dspark_lite.scheduling.calibration import fit_sts
