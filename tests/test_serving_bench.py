@@ -12,7 +12,7 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure.journal import journal_path
-from dspark_course.measure.serving_load import STEP_COUNTS, SCHEDULED, budget, measure_load, measured_policy, policy_of, skewed, step_costs
+from dspark_course.measure.serving_load import STEP_COUNTS, SCHEDULED, budget, measure_load, policy_of, skewed, step_costs
 from dspark_course.replication import recorded_serving
 from dspark_lite.serving.engine import STEP_PARTS
 
@@ -69,8 +69,8 @@ def test_budgets_and_mixes_are_as_named():
     assert [budget(b)(proposal).tolist() for b in (1, 1.5, 2, 3)] == [[0, 0], [1, 0], [2, 0], [2, 2]]
     assert skewed(Proposal(torch.zeros(10, 4, dtype=torch.long), torch.empty(10, 4, 0))).tolist() == [4] + [1] * 7 + [4, 1]
     assert policy_of("all") is None and policy_of("fixed 1")(proposal).tolist() == [1, 1]
-    assert policy_of("threshold 0.5")(proposal).tolist() == measured_policy("threshold 0.5")(proposal).tolist() == [2, 1]
-    assert measured_policy("skewed") is skewed and measured_policy("budget 2")(proposal).tolist() == [2, 0]
+    assert policy_of("threshold 0.5")(proposal).tolist() == [2, 1]
+    assert policy_of("skewed") is skewed and policy_of("budget 2")(proposal).tolist() == [2, 0]
 
 
 # Reading what was measured -------------------------------------------------------------------------------------------

@@ -29,11 +29,7 @@ WARM = 2  # steps of a turn that are not counted: a lagged policy looks two step
 
 def budget(tokens_per_request: float) -> Policy:
     """A policy that verifies so many tokens a request on average, anchors included, where survival is highest."""
-    def policy(proposal: Proposal) -> torch.Tensor:
-        drafts = round((tokens_per_request - 1) * len(proposal.tokens))
-        return top_k(survival(proposal.confidence), drafts)
-
-    return Memoryless(policy)
+    return Memoryless(lambda proposal: top_k(survival(proposal.confidence), round((tokens_per_request - 1) * len(proposal.tokens))))
 
 
 class Station:
@@ -63,17 +59,12 @@ def totals(steps: list[StepReport]) -> dict[str, float]:
     return {"steps": len(steps), "prefills": sum(step.admitted > 0 for step in steps), **counted, **seconds}
 
 
-def measured_policy(name: str, costs: StepCosts | None = None) -> Policy | None:
-    """The policy of this name: one that is served, "budget N", or "skewed"."""
-    kind, _, number = name.partition(" ")
-    return budget(float(number)) if kind == "budget" else skewed if kind == "skewed" else policy_of(name, costs)
-
-
-def policy_of(name: str, costs: StepCosts | None = None):
+def policy_of(name: str, costs: StepCosts | None = None) -> Policy | None:
     """The policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
     kind, _, number = name.partition(" ")
     return {"all": lambda: None, "fixed": lambda: fixed(int(number)), "threshold": lambda: threshold(float(number)),
-            "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit())}[kind]()
+            "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit()),
+            "budget": lambda: budget(float(number)), "skewed": lambda: skewed}[kind]()
 
 
 def decoding_seconds(row: dict) -> np.ndarray:
@@ -94,18 +85,16 @@ def take_turns(works: dict, turns: int, description: str) -> list[dict]:
     """A row for each of `works`, {(drafter, policy, and perhaps the kind of step): turn}: its names, and the totals of
     its turns by what they count."""
     found = {name: [] for name in works}
-    bar = tqdm(total=turns * len(works), desc=description, unit="turn", file=sys.stderr)
-    with bar:
+    with tqdm(total=turns * len(works), desc=description, unit="turn", file=sys.stderr) as bar:
         for _ in range(turns):
             for name, work in works.items():
                 found[name].append(work())
                 bar.update(1)
-    return [{**dict(zip(("drafter", "policy", "kind"), name)),
-             **{field: [turn[field] for turn in kept] for field in kept[0]}} for name, kept in found.items()]
+    return [{**dict(zip(("drafter", "policy", "kind"), name)), **{field: [turn[field] for turn in kept] for field in kept[0]}}
+            for name, kept in found.items()]
 
 
-def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int, *,
-                 padded: bool) -> dict[str, list[dict]]:
+def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int, *, padded: bool) -> dict[str, list[dict]]:
     """Rows of one concurrency by part: "deciding", every verification budget of DSpark; "policies", which schedule with
     the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model; and, if
     asked for, "padded", ragged steps against padded ones.
@@ -115,8 +104,7 @@ def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: 
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 
     def take(part: str, names: list[tuple], costs: StepCosts | None = None) -> list[dict]:
-        works = {name: partial(stations[name[0]].turn, measured_policy(name[1], costs), steps, padded=name[-1] == "padded")
-                 for name in names}
+        works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps, padded=name[-1] == "padded") for name in names}
         return [{"concurrency": concurrency, **row} for row in take_turns(works, turns, f"{part}, {concurrency} requests")]
 
     lengths = range(1, drafters["dspark"].gamma + 1)
