@@ -4,25 +4,25 @@ Block verification beside the token rule, and the confidence that an estimator f
 of the same answers.
 """
 
-import argparse
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
-from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_json
+from dspark_course.common.told import told
 from dspark_course.measure.beyond import auc_by_position, block_gain, estimated_logits, watch
 from dspark_course.measure.journal import check_writable, header
 from dspark_course.measure.lab import setup
 
 MEASURED = ROOT / "assets" / "measurements" / "beyond.json"
+PROMPTS = 60  # a domain
+TEMPERATURE = 1.0
 
 
-def measure(lab, drafter, temperature):
+def measure(lab, drafter):
     """A row a domain."""
     rows = []
     for domain, texts in lab.prompts.items():
-        blocks = watch(lab, drafter, texts, temperature=temperature)
+        blocks = watch(lab, drafter, texts, temperature=TEMPERATURE)
         rows.append({"domain": domain, "prompts": len(texts), "blocks": len(blocks.token),
                      "accepted_length": {name: asdict(found) for name, found in block_gain(blocks).items()},
                      "auc": {"confidence head": auc_by_position(blocks, blocks.logits),
@@ -31,7 +31,6 @@ def measure(lab, drafter, temperature):
 
 
 def line(row):
-    """A row for a reader."""
     gain, token, block = (row["accepted_length"][name] for name in ("gain", "token", "block"))
     head, estimated = (" ".join(f"{value:.3f}" for value in row["auc"][name]) for name in ("confidence head", "estimator"))
     return (f"{row['domain']:5} accepted length {token['value']:.3f} by the token rule, {block['value']:.3f} by block verification: "
@@ -39,23 +38,13 @@ def line(row):
             f"                                        estimator {estimated}")
 
 
-def main(arguments=None):
-    """Measure; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--prompts", type=int, default=60, metavar="N", help="a domain (default: %(default)s)")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
-    options = parser.parse_args(arguments)
-    try:
-        check_writable(options.out)
-        lab = setup("tiny", prompts=options.prompts)
-        rows = measure(lab, lab.drafter("dspark"), options.temperature)
-    except DSparkLiteError as error:
-        print(error, file=sys.stderr)
-        return 2
+@told
+def main(_):
+    check_writable(MEASURED)
+    lab = setup("tiny", prompts=PROMPTS)
+    rows = measure(lab, lab.drafter("dspark"))
     print(*map(line, rows), sep="\n")
-    write_json(options.out, {**header(lab), "temperature": options.temperature, "rows": rows})
-    return 0
+    write_json(MEASURED, {**header(lab), "temperature": TEMPERATURE, "rows": rows})
 
 
 if __name__ == "__main__":

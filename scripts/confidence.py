@@ -8,14 +8,13 @@ DSPARK_PROFILE), in place of the few prompts that a lesson takes, to assets/meas
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
+from dspark_course.common.told import told
 from dspark_course.measure.confidence import calibrate
 from dspark_course.measure.journal import check_writable, header, journal_path
 from dspark_course.measure.lab import setup
-from dspark_course.measure import benchmarks
 from dspark_course.measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
 from dspark_course.measure.threshold_sweep import SWEPT_THRESHOLDS, sweep
 from dspark_course.replication.own_results import own_confidence, own_folder
@@ -49,12 +48,9 @@ def measure_costs():
     write_json(STEPS, {**header(lab), "context": PROFILE_CONTEXT, "milliseconds": spent})
 
 
-def measure_own(prompts, names, folder):
-    """Measure the lab's own models on `prompts` prompts of each domain, or of the benchmarks of these names."""
-    texts = {name: benchmarks.load_benchmark(name, folder, 2 * prompts) for name in names}
+def measure_own(prompts):
+    """Measure the lab's own models on `prompts` prompts of each domain."""
     lab = setup(os.environ.get("DSPARK_PROFILE", "released"), prompts=2 * prompts)
-    if names:
-        lab.prompts, lab.max_new_tokens = texts, benchmarks.MAX_NEW_TOKENS
     check_writable(own_folder(lab) / "calibration.json")
     if own_confidence(lab, lab.drafter("dspark"), prompts=prompts, thresholds=SWEPT_THRESHOLDS, sizes=PROFILE_SIZES, anew=True) is None:
         raise DSparkLiteError("the models of this profile are the recorded ones; leave out --own, or set DSPARK_PROFILE=released")
@@ -64,27 +60,19 @@ def measure_own(prompts, names, folder):
 PARTS = {"calibration": measure_calibration, "sweep": measure_sweep, "costs": measure_costs}
 
 
-def main(arguments=None):
-    """Measure the parts asked for; returns the exit code."""
+@told
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for part in PARTS:
         parser.add_argument(f"--{part}", action="append_const", dest="parts", const=part)
     parser.add_argument("--own", action="store_true", help="the released profile's models instead")
-    parser.add_argument("--prompts", type=int, default=40, metavar="N", help="a domain or benchmark, with --own (default: %(default)s)")
-    parser.add_argument("--benchmark", nargs="+", default=[], metavar="NAME", help="prompts of these benchmarks of Table 1, with --own")
-    parser.add_argument("--benchmark-dir", type=Path, metavar="DIR", help="a folder of NAME.jsonl (default: fetch from the Hub)")
+    parser.add_argument("--prompts", type=int, default=40, metavar="N", help="a domain, with --own (default: %(default)s)")
     options = parser.parse_args(arguments)
-    try:
-        if options.own:
-            measure_own(options.prompts, options.benchmark, options.benchmark_dir)
-            return 0
-        check_writable(STEPS)
-        for part in options.parts or PARTS:
-            PARTS[part]()
-    except DSparkLiteError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    if options.own:
+        return measure_own(options.prompts)
+    check_writable(STEPS)
+    for part in options.parts or PARTS:
+        PARTS[part]()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_json
 from dspark_course.common.formats import duration
+from dspark_course.common.told import told
 from dspark_lite.training.loop import training_device
 from dspark_course.making.estimate import Speed, dry_step, target_config, training_seconds
 from dspark_course.making.recipes import BUILD, load_recipe, train
@@ -27,28 +28,16 @@ MEASUREMENTS = ROOT / "assets" / "measurements" / "experiments"
 SLOTS = 16  # prompts answered side by side
 
 
-def checkpoint(name):
-    """Train the drafter of a run unless it was; return the folder of its checkpoint."""
-    run, folder = RUNS[name], WORK / "checkpoints" / name
+def measure(name, prompts):
+    """Train the drafter of a run unless it was, measure it, keep what goes into its file among the work, and return it."""
+    run, folder, path = RUNS[name], WORK / "checkpoints" / name, WORK / f"{name}.json"
     if not (folder / "config.json").exists():
         train(run.recipe, changes=run.changes, out=folder)
-    return folder
-
-
-def held_out_losses(recipe):
-    """Return what the training of a recipe kept of its losses on the rows held out, after each pass."""
-    path = BUILD / recipe["name"] / "held_out.json"
-    return {"held_out_losses": json.loads(path.read_text())} if path.exists() else {}
-
-
-def measure(name, prompts):
-    """Measure the drafter of a run, keep what goes into its file among the work, and return it."""
-    folder, recipe = checkpoint(name), load_recipe(*RUNS[name])
-    path = WORK / f"{name}.json"
-    lab = setup("tiny", prompts=prompts)
+    recipe, lab = load_recipe(*run), setup("tiny", prompts=prompts)
+    losses = BUILD / recipe["name"] / "held_out.json"  # on the rows held out, after each pass
     slots = SLOTS if recipe["kind"] == "draft" else 1  # the engine holds no context of a second language model
     found = evaluate(lab, {name: folder}, lab.prompts, slots=slots, path=path)
-    measured = {**found, "recipe": recipe, **held_out_losses(recipe)}
+    measured = {**found, "recipe": recipe, **({"held_out_losses": json.loads(losses.read_text())} if losses.exists() else {})}
     write_json(path, measured)
     journal_path(path).unlink()
     return measured
@@ -81,29 +70,23 @@ def what_it_takes(names):
     return [*lines, f"{len(left)} of {len(names)} trainings to go, answers and target cache on top"]
 
 
-def main(arguments=None):
-    """Run the command line; returns the exit code."""
+@told
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="*", metavar="RUN", help="default: all, then the latency of a round")
     parser.add_argument("--estimate", action="store_true", help="only say what it takes")
     parser.add_argument("--prompts", type=int, default=100, help="held-out prompts a domain (default: %(default)s)")
     options = parser.parse_args(arguments)
-    try:
-        if unknown := [name for name in options.runs if name not in RUNS]:
-            raise DSparkLiteError(f"there is no run {', '.join(unknown)}; runs are {', '.join(RUNS)}")
-        names = options.runs or sorted(RUNS, key=lambda name: "initial" in RUNS[name].changes)  # those that others begin from first
-        if options.estimate:
-            print(*what_it_takes(names), sep="\n")
-            return 0
-        check_writable(MEASUREMENTS / f"{LATENCY}.json")
-        for name in tqdm(names, desc="experiments", unit="drafter"):
-            write_json(MEASUREMENTS / f"{name}.json", finished(name) or measure(name, options.prompts))
-        if not options.runs:
-            write_json(MEASUREMENTS / f"{LATENCY}.json", round_latency(setup("tiny")))
-    except DSparkLiteError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    if unknown := [name for name in options.runs if name not in RUNS]:
+        raise DSparkLiteError(f"there is no run {', '.join(unknown)}; runs are {', '.join(RUNS)}")
+    names = options.runs or sorted(RUNS, key=lambda name: "initial" in RUNS[name].changes)  # those that others begin from first
+    if options.estimate:
+        return print(*what_it_takes(names), sep="\n")
+    check_writable(MEASUREMENTS / f"{LATENCY}.json")
+    for name in tqdm(names, desc="experiments", unit="drafter"):
+        write_json(MEASUREMENTS / f"{name}.json", finished(name) or measure(name, options.prompts))
+    if not options.runs:
+        write_json(MEASUREMENTS / f"{LATENCY}.json", round_latency(setup("tiny")))
 
 
 if __name__ == "__main__":

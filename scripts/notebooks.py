@@ -29,6 +29,7 @@ from tqdm import tqdm
 from fill import fill_in, fill_pages, first_difference, placeholders, quotes
 
 from dspark_lite.common.about import REPOSITORY
+from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_text
 
 SOURCES = ROOT / "notebooks" / "src"
@@ -118,7 +119,7 @@ if str(course_folder()) not in sys.path:
 CLAIMS_TITLE = "#@title A check of the text around it, for whoever builds the course"
 
 
-class LessonError(Exception):
+class LessonError(DSparkLiteError):
     """A lesson that cannot be built or does not run; the message is one sentence for the command line."""
 
 

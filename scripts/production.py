@@ -10,10 +10,9 @@ import json
 import sys
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
-from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, WORK, write_json
+from dspark_course.common.told import told
 from dspark_course.making.recipes import load_recipe, parse_recipe
 from dspark_course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_course.measure.lab import setup
@@ -64,30 +63,24 @@ PARTS = {"wrong_heads": wrong_heads, "retold": retold_rows, "trees": tree_rows,
          "heads": partial(trained_rows, part="heads", names=HEAD_KINDS, row_of=head_row)}
 
 
-def main(arguments=None):
-    """Run the command line; returns the exit code."""
+@told
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of the parts")
     parser.add_argument("--prompts", type=int, default=40, help="held-out prompts a domain (default 40)")
-    parser.add_argument("--out", type=Path, default=MEASURED)
     options = parser.parse_args(arguments)
-    try:
-        check_writable(options.out)
-        lab = setup("tiny", prompts=options.prompts)
-        recipes = {name: parse_recipe(load_recipe(name), name).digest
-                   for name in ("production-v4", "production-heads", "production-retold", "production-refitted")}
-        settings = {"target": lab.target.name, "seed": lab.seed, "prompts": options.prompts, **recipes}
-        for part in options.parts:
-            journal = Journal(journal_path(options.out.with_stem(f"{options.out.stem}-{part}")), settings)
-            rows = PARTS[part](lab, prompts=options.prompts, journal=journal)
-            held = json.loads(options.out.read_text()) if options.out.exists() else {}
-            write_json(options.out, {**held, part: {**header(lab), "prompts": options.prompts, "rows": rows}})
-            journal.path.unlink()
-            print(f"{part}: {len(rows)} rows in {options.out}")
-    except DSparkLiteError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    check_writable(MEASURED)
+    lab = setup("tiny", prompts=options.prompts)
+    recipes = {name: parse_recipe(load_recipe(name), name).digest
+               for name in ("production-v4", "production-heads", "production-retold", "production-refitted")}
+    settings = {"target": lab.target.name, "seed": lab.seed, "prompts": options.prompts, **recipes}
+    for part in options.parts:
+        journal = Journal(journal_path(MEASURED.with_stem(f"{MEASURED.stem}-{part}")), settings)
+        rows = PARTS[part](lab, prompts=options.prompts, journal=journal)
+        held = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+        write_json(MEASURED, {**held, part: {**header(lab), "prompts": options.prompts, "rows": rows}})
+        journal.path.unlink()
+        print(f"{part}: {len(rows)} rows in {MEASURED}")
 
 
 if __name__ == "__main__":

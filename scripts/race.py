@@ -3,13 +3,13 @@
 `python scripts/race.py` records and draws, `python scripts/race.py --draw` draws what was recorded.
 """
 
-import argparse
+import sys
 
-from notebooks import KERNEL_SETTINGS
-
+from dspark_lite import generate
 from dspark_lite.common.files import ROOT, write_atomically, write_json
 from dspark_course.common.recorded import read
 from dspark_course.figures.race import save_race
+from dspark_course.measure.lab import setup
 
 RECORDED = ROOT / "assets" / "measurements" / "race.json"
 PICTURE = ROOT / "assets" / "figures" / "race.gif"
@@ -19,9 +19,7 @@ TURNS = 5  # of each, in turn, so that a slow moment of the machine meets both
 
 def record():
     """Decode one prompt plainly and with DSpark, greedily; returns the race."""
-    from dspark_lite import generate
-    from dspark_course.measure.lab import setup
-    lab = setup(KERNEL_SETTINGS["DSPARK_PROFILE"], prompts=PROMPTS)
+    lab = setup("tiny", prompts=PROMPTS)
     drafter = lab.drafter("dspark")
 
     def written(ids, used):
@@ -42,15 +40,8 @@ def record():
                for unit, name in (("plain", "plain"), ("round", "dspark"))}}
 
 
-def main(arguments=None):
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draw", action="store_true", help="draw what was recorded")
-    if not parser.parse_args(arguments).draw:
+if __name__ == "__main__":
+    if "--draw" not in sys.argv:
         write_json(RECORDED, record())
     run = read(RECORDED, "python scripts/race.py")
     write_atomically(PICTURE, lambda temporary: save_race(run, temporary))
-
-
-if __name__ == "__main__":
-    main()

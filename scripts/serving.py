@@ -8,8 +8,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
+from dspark_course.common.told import told
 from dspark_course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_course.measure.lab import setup
 from dspark_course.measure.serving_load import CONCURRENCY, PROMPT_ROOM, TEMPERATURE, measure_load
@@ -22,16 +22,11 @@ LEAST_STEPS = 4  # of a turn
 PADDED = (16, 64)  # concurrencies at which ragged steps are compared with padded ones
 
 
-def models():
-    """Return the lab and its drafters, DSpark calibrated as stored."""
+def measure(concurrencies, turns, blocks, path):
+    """Measure the loads that the journal beside `path` does not hold yet, DSpark calibrated as stored, and write all of them."""
     lab = setup("tiny", prompts=PROMPTS)
     drafters = {"plain": None, "mtp": lab.drafter("mtp"), "dspark": lab.drafter("dspark")}
     stored_sts().attach(drafters["dspark"])
-    return lab, drafters
-
-
-def measure(lab, drafters, concurrencies, turns, blocks, path):
-    """Measure the loads that the journal beside `path` does not hold yet, and write all of them."""
     weights = [fingerprint(model) for model in (lab.target, *drafters.values()) if model is not None]
     settings = {"turns": turns, "blocks": blocks, "temperature": TEMPERATURE, "capacity": lab.max_new_tokens + PROMPT_ROOM,
                 "prompts": PROMPTS, "weights": weights}
@@ -47,23 +42,16 @@ def measure(lab, drafters, concurrencies, turns, blocks, path):
     journal_path(path).unlink()
 
 
-def main(arguments=None):
-    """Run the command line; return the exit code."""
+@told
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=10, help="of each configuration at a load (default: %(default)s)")
-    parser.add_argument("--blocks", type=int, default=64,
-                        help="counted in a turn, in four steps or more (default: %(default)s)")
-    parser.add_argument("--concurrency", type=int, nargs="+", default=CONCURRENCY, metavar="R",
-                        help="default: 1 to 64 by doubling")
+    parser.add_argument("--blocks", type=int, default=64, help="counted in a turn, in four steps or more (default: %(default)s)")
+    parser.add_argument("--concurrency", type=int, nargs="+", default=CONCURRENCY, metavar="R", help="default: 1 to 64 by doubling")
     parser.add_argument("--out", type=Path, metavar="FILE", default=MEASURED, help="default: where the lessons read it")
     options = parser.parse_args(arguments)
-    try:
-        check_writable(options.out)
-        measure(*models(), options.concurrency, options.turns, options.blocks, options.out)
-    except DSparkLiteError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    check_writable(options.out)
+    measure(options.concurrency, options.turns, options.blocks, options.out)
 
 
 if __name__ == "__main__":
