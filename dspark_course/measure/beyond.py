@@ -74,9 +74,9 @@ def block_gain(blocks: Blocks) -> dict[str, Estimate]:
     return {"token": over(0, 2), "block": over(1, 2), "gain": over(1, 0).scaled(1.0, -1.0)}
 
 
-def estimated_logits(blocks: Blocks, refit: int = 100) -> np.ndarray:
+def estimated_logits(blocks: Blocks) -> np.ndarray:
     """What an estimator says of each block before it has seen what becomes of it, [N, g]: it learns in their order."""
-    estimator = AcceptanceEstimator(blocks.margins.shape[1], refit)
+    estimator = AcceptanceEstimator(blocks.margins.shape[1])
     said = []
     for found, accepted in zip(torch.from_numpy(blocks.margins), blocks.accepted.tolist()):
         said.append(estimator.logits(found).numpy())

@@ -45,17 +45,13 @@ def _blocks_said(lab, drafter, text: str, seed: int, temperature: float) -> list
     said, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
     if room < 1:
         return []
-    answer = rollout(lab, drafter, text, seed, temperature=temperature, policy=_listening(said), max_new_tokens=room)
-    return [(block, r.accepted) for r, block in zip(answer.rounds, said) if r.committed > r.accepted and len(block) == drafter.gamma]
 
-
-def _listening(said: list):
-    """A policy that verifies everything and keeps the confidence logits of each block in `said`."""
-    def policy(proposal):
+    def listen(proposal):
         said.append(proposal.confidence_logits[0].double().tolist())
         return torch.tensor([proposal.tokens.shape[1]])
 
-    return policy
+    answer = rollout(lab, drafter, text, seed, temperature=temperature, policy=listen, max_new_tokens=room)
+    return [(block, r.accepted) for r, block in zip(answer.rounds, said) if r.committed > r.accepted and len(block) == drafter.gamma]
 
 
 def observe_domains(lab: Lab, drafter, part, *, temperature: float = 1.0, journal: Journal | None = None) -> dict[str, Observations]:

@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
 from transformers import AutoConfig
 
 from dspark_lite.common.errors import CheckpointError
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import MTP, Eagle3
-from dspark_lite.models.checkpoints import check_pair, far_positions, read_config, resolve, target_class, weight_files
+from dspark_lite.models.checkpoints import check_pair, far_positions, read_config, resolve, target_class
 from dspark_lite.models.draft_forms import PublishedDraft, read_draft
 from dspark_lite.models.draft_weights import check_tensors
 from dspark_lite.models.hub import fetch, fetch_header
+from .inspection import stored
 
 LENT = ("embed_tokens.weight", "lm_head.weight")
 
@@ -81,27 +81,16 @@ def summarise(name: str, num_target_layers: int | None = None) -> Summary:
     folder = _config_folder(name)
     draft = read_draft(name, read_config(folder), num_target_layers)
     on_hub = resolve(name, lambda hub: None) is None
-    stored = fetch_header(name) if on_hub and not any(folder.glob("model*.safetensors")) else _local_header(folder)
-    shapes = {draft.tensor_name(tensor): shape for tensor, (shape, _) in stored.items()}
+    header = fetch_header(name) if on_hub and not any(folder.glob("model*.safetensors")) else {
+        tensor: (entry.shape, entry.nbytes) for tensor, entry in stored(str(folder)).items()}
+    shapes = {draft.tensor_name(tensor): shape for tensor, (shape, _) in header.items()}
     shapes.pop(None, None)
-    return Summary(name, draft, shapes, sum(size for _, size in stored.values()))
+    return Summary(name, draft, shapes, sum(size for _, size in header.values()))
 
 
 def _config_folder(name: str) -> Path:
     """A folder with a checkpoint's config.json; nothing else of a Hub id is fetched."""
     return resolve(name, lambda hub: fetch(hub, ["config.json"]))
-
-
-def _local_header(folder: Path) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Shape and bytes of each tensor in a folder's files."""
-    found = {}
-    for path in weight_files(folder):
-        with safe_open(path, "pt") as weights:
-            for tensor in weights.keys():
-                entry = weights.get_slice(tensor)
-                shape = tuple(entry.get_shape())
-                found[tensor] = shape, torch.Size(shape).numel() * entry[:0].dtype.itemsize
-    return found
 
 
 def target_shape(name: str) -> Target:

@@ -16,7 +16,8 @@ def draft_times(lab: Lab, names: list[str], prompt_ids: torch.Tensor, gamma: int
     """
     drafted, plain, verifying = {}, [], []
     for name in names:
-        least = _least_milliseconds(lab, _works(lab, lab.drafter(name), prompt_ids, gamma))  # holds no drafter while the next is loaded
+        timed = time_interleaved(_works(lab, lab.drafter(name), prompt_ids, gamma), lab.device, repeats=30)  # holds no drafter while the next loads
+        least = {work: min(times) for work, times in timed.items()}
         drafted[name] = {count: spent for (work, count), spent in least.items() if work == "draft"}
         plain += [spent for (work, _), spent in least.items() if work == "plain"]
         verifying += [spent for (work, _), spent in least.items() if work == "verify"]
@@ -37,8 +38,3 @@ def _works(lab: Lab, drafter, prompt_ids: torch.Tensor, gamma: int) -> dict:
         works["verify", count] = partial(verify, gamma)
         works["draft", count] = partial(drafter.propose, state, anchor, gamma=count, temperature=1.0, generator=lab.generator())
     return works
-
-
-def _least_milliseconds(lab: Lab, works: dict) -> dict:
-    """The least of 30 times of each of {name: function}, which take turns."""
-    return {work: min(times) for work, times in time_interleaved(works, lab.device, repeats=30).items()}
