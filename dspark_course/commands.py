@@ -205,7 +205,7 @@ def _quality(options) -> dict:
 
 
 def _world(options) -> dict:
-    from .measure.gates import gate_line, measure_gates
+    from .measure.target_quality import gate_line, measure_gates
 
     measured = measure_gates(_lab(options.prompts), options.prompts)
     print(*map(gate_line, measured["gates"]), sep="\n")
