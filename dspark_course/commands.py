@@ -119,35 +119,31 @@ def _benchmarks(options) -> list[str]:
     return names
 
 
-def _prompted_lab(options, prompts: int):
-    """The lab of a command that takes `prompts` prompts of each domain, or of each benchmark where some are named."""
+def _prompted_lab(options, prompts: int | None):
+    """The lab of a command that takes `prompts` prompts of each domain, or of each benchmark where some are named (None: 200, the paper's)."""
     from .measure import benchmarks
 
     names, seed = _benchmarks(options), options.seed
     texts = {name: benchmarks.load_benchmark(name, options.benchmark_dir, prompts) for name in names}
-    lab = _lab(prompts, benchmarks.BENCHMARK_SEED if names and seed is None else seed, options.target)
+    lab = _lab(200 if prompts is None else prompts, benchmarks.BENCHMARK_SEED if names and seed is None else seed, options.target)
     if names:
         lab.prompts, lab.max_new_tokens = texts, benchmarks.MAX_NEW_TOKENS
-    lab.max_new_tokens = options.max_new_tokens or lab.max_new_tokens
+    if options.max_new_tokens is not None:
+        lab.max_new_tokens = options.max_new_tokens
     return lab
 
 
 def _evaluate(options) -> dict:
-    from .measure import benchmarks
     from .measure.evaluation import evaluate
 
-    names = _benchmarks(options)
     if options.target and not options.drafters:
         raise RequestError("--target is given without --drafters; name the drafters that belong to it")
-    seed = benchmarks.BENCHMARK_SEED if names and options.seed is None else options.seed
-    lab = _lab(200 if options.prompts is None else options.prompts, seed, options.target)
-    prompts = {name: benchmarks.load_benchmark(name, options.benchmark_dir, options.prompts) for name in names}
-    for name, texts in prompts.items():
+    lab = _prompted_lab(options, options.prompts)
+    for name, texts in lab.prompts.items():
         if options.prompts is not None and len(texts) < options.prompts:
             print(f"{name} has {len(texts)} prompts, fewer than the {options.prompts} asked for; all are taken", file=sys.stderr)
-    longest = benchmarks.MAX_NEW_TOKENS if names and options.max_new_tokens is None else options.max_new_tokens
-    measured = evaluate(lab, options.drafters or lab.drafters, prompts or lab.prompts, temperature=options.temperature,
-                        max_new_tokens=longest, slots=options.slots, path=options.json)
+    measured = evaluate(lab, options.drafters or lab.drafters, lab.prompts, temperature=options.temperature, slots=options.slots,
+                        path=options.json)
     for row in measured["rows"]:
         print(_evaluation_line(row))
     if gain := measured.get("dspark_over_dflash"):
@@ -165,11 +161,13 @@ def _evaluation_line(row: dict) -> str:
 
 
 def _bench(options) -> dict:
-    return _bench_shapes(options) if options.shapes else _bench_speed(options)
-
-
-def _bench_speed(options) -> dict:
+    from .measure.random_weights import measure_shapes, shapes_report
     from .measure.speed import bench
+
+    if options.shapes:
+        measured = measure_shapes(options.shapes, options.drafters, seed=options.seed or 0)
+        print(*shapes_report(measured), sep="\n")
+        return measured
 
     prompts = 20 if options.prompts is None else options.prompts
     lab = _lab(prompts, options.seed, fast=options.fast)
@@ -183,14 +181,6 @@ def _bench_speed(options) -> dict:
     for name, lead in measured["leads"].items():
         print(f"{fastest} over {name}, mean of domains: {lead['value']:+.0%} ({lead['low']:+.0%} to {lead['high']:+.0%})")
     print(f"on {measured['device']}, temperature {options.temperature}, decoding only")
-    return measured
-
-
-def _bench_shapes(options) -> dict:
-    from .measure.random_weights import measure_shapes, shapes_report
-
-    measured = measure_shapes(options.shapes, options.drafters, seed=options.seed or 0)
-    print(*shapes_report(measured), sep="\n")
     return measured
 
 
@@ -311,7 +301,7 @@ def _sweep(options) -> dict:
 
 
 def _train(options) -> None:
-    from dspark_lite.training.loop import processes, training_device
+    from dspark_lite.training.loop import processes, read_log, training_device
     from .measure.journal import check_writable
     from .making.estimate import estimate
     from .making.recipes import BUILD, default_folder, load_recipe, read_changes, search, train
@@ -334,9 +324,13 @@ def _train(options) -> None:
         return
     written = train(options.recipe, changes=changes, device=options.device, out=folder, endpoint=options.endpoint, minutes=options.minutes)
     if main_process:
+        from .figures.lesson_07 import loss_curves  # draws with matplotlib, which nothing before needs
+
         print(f"written to {written}")
         for log in sorted((BUILD / recipe["name"]).rglob("log.jsonl")):
-            print(f"loss curves: {_draw_losses(log)}")
+            picture = log.with_name("loss.png")
+            loss_curves(read_log(log)).savefig(picture)
+            print(f"loss curves: {picture}")
         if recipe.get("evaluate"):
             _evaluate_trained(recipe, folder, BUILD / recipe["name"] / "evaluation.json")
 
@@ -366,16 +360,6 @@ def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
     for row in measured["rows"]:
         print(_evaluation_line(row))
     print(f"written to {path}")
-
-
-def _draw_losses(log: Path) -> Path:
-    """Draws the losses of a log beside it and returns the picture's path."""
-    from dspark_lite.training.loop import read_log
-    from .figures.lesson_07 import loss_curves
-
-    picture = log.with_name("loss.png")
-    loss_curves(read_log(log)).savefig(picture)
-    return picture
 
 
 def _export(options) -> None:
