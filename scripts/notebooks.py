@@ -130,9 +130,7 @@ def lesson_sources(only=None):
         return sources
     chosen = [source for source in sources if source.name[:2] == only]
     if not chosen:
-        raise LessonError(
-            f"No lesson {only} in notebooks/src; there are {', '.join(s.name[:2] for s in sources) or 'none'}."
-        )
+        raise LessonError(f"No lesson {only} in notebooks/src; there are {', '.join(s.name[:2] for s in sources) or 'none'}.")
     return chosen
 
 
@@ -150,12 +148,10 @@ def chosen_sources(only=None):
 
 
 def is_beside(source):
-    """Return whether a source stands beside the lessons."""
     return source.parent.name == MORE
 
 
 def tags(cell):
-    """Return a cell's tags."""
     return cell.metadata.get("tags", [])
 
 
@@ -163,23 +159,23 @@ def read_cells(source):
     """Return a source's cells, checked: one header (first), one setup, exercises followed by their solutions, claims that are made."""
     cells = jupytext.read(source, fmt="py:percent").cells
     kinds = [next((t for t in tags(c) if t in ("header", "setup", "exercise", "solution")), "") for c in cells]
-    if is_beside(source) and {"exercise", "solution"} & set(kinds):
-        raise LessonError(f"{source.name}: a notebook beside the lessons has one edition, so none of its cells is an `exercise` or a `solution`.")
-    if kinds.count("header") != 1 or kinds[0] != "header" or cells[0].cell_type != "markdown":
-        raise LessonError(f"{source.name}: the first cell, and no other, must be markdown tagged `header`.")
-    if not cells[0].source.startswith("# "):
-        raise LessonError(f"{source.name}: the header must begin with the title as a `# ` line.")
-    if kinds.count("setup") != 1:
-        raise LessonError(f"{source.name}: exactly one cell must be tagged `setup`, found {kinds.count('setup')}.")
-    if not isinstance(cells[0].metadata.get("minutes", 1), int) or cells[0].metadata.get("difficulty", "easy") not in DIFFICULTIES:
-        raise LessonError(f"{source.name}: the header's `minutes` is a whole number, its `difficulty` one of {', '.join(DIFFICULTIES)}.")
-    for number, (kind, before, after) in enumerate(zip(kinds, ["", *kinds], [*kinds[1:], ""], strict=False), start=1):
-        if kind == "exercise" and after != "solution":
-            raise LessonError(f"{source.name}, cell {number}: the exercise must be followed by its `solution` cell.")
-        if kind == "solution" and before != "exercise":
-            raise LessonError(f"{source.name}, cell {number}: the solution must follow its `exercise` cell.")
-        if "claim" in tags(cells[number - 1]) and len(re.findall(r"\bclaims\(", cells[number - 1].source)) != 1:
-            raise LessonError(f"{source.name}, cell {number}: a cell tagged `claim` calls `claims({{sentence: whether it is true}})` once.")
+    first = cells[0] if cells else nbformat.v4.new_raw_cell()
+    wrong = {
+        ": a notebook beside the lessons has one edition, so none of its cells is an `exercise` or a `solution`.":
+            is_beside(source) and {"exercise", "solution"} & set(kinds),
+        ": the first cell, and no other, must be markdown tagged `header`.":
+            kinds.count("header") != 1 or kinds[0] != "header" or first.cell_type != "markdown",
+        ": the header must begin with the title as a `# ` line.": not first.source.startswith("# "),
+        f": exactly one cell must be tagged `setup`, found {kinds.count('setup')}.": kinds.count("setup") != 1,
+        f": the header's `minutes` is a whole number, its `difficulty` one of {', '.join(DIFFICULTIES)}.":
+            not isinstance(first.metadata.get("minutes", 1), int) or first.metadata.get("difficulty", "easy") not in DIFFICULTIES}
+    for number, (cell, kind, before, after) in enumerate(zip(cells, kinds, ["", *kinds], [*kinds[1:], ""]), start=1):
+        wrong |= {f", cell {number}: the exercise must be followed by its `solution` cell.": kind == "exercise" and after != "solution",
+                  f", cell {number}: the solution must follow its `exercise` cell.": kind == "solution" and before != "exercise",
+                  f", cell {number}: a cell tagged `claim` calls `claims({{sentence: whether it is true}})` once.":
+                      "claim" in tags(cell) and len(re.findall(r"\bclaims\(", cell.source)) != 1}
+    for sentence in (sentence for sentence, is_so in wrong.items() if is_so):
+        raise LessonError(source.name + sentence)
     return cells
 
 
@@ -206,11 +202,6 @@ def notebook_path(source, solutions):
     """Return where the notebook of a source is kept."""
     folder = ROOT / "notebooks" / (MORE if is_beside(source) else "solutions" if solutions else "")
     return folder / f"{source.stem}.ipynb"
-
-
-def name_of(source):
-    """Return what `--only` calls a source."""
-    return source.stem if is_beside(source) else source.name[:2]
 
 
 def edition(source, solutions):
@@ -265,22 +256,22 @@ def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
 
 
+def errors_in(holder):
+    """Return the errors among the outputs of a cell or of a widget's state."""
+    return [output for output in holder.get("outputs", []) if output["output_type"] == "error"]
+
+
 def widget_errors(notebook):
     """Return the errors raised inside widgets, which end in the widget state and stop nothing."""
     models = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {}).values()
-    outputs = [output for model in models for output in model.get("state", {}).get("outputs", [])]
-    return [output for output in outputs if output["output_type"] == "error"]
+    return [error for model in models for error in errors_in(model.get("state", {}))]
 
 
 def describe_failure(notebook, error):
     """Return "cell 7 (`first line`): ValueError: what it said" for the cell that stopped the run."""
     for number, cell in enumerate(notebook.cells, start=1):
-        if "raises-exception" in tags(cell):  # nbclient went on after it
-            continue
-        for output in cell.get("outputs", []):
-            if output.output_type == "error":
-                message = f"{output.ename}: {output.evalue}".splitlines()[0]
-                return f"cell {number} (`{cell.source.splitlines()[0]}`): {message}"
+        if "raises-exception" not in tags(cell) and (found := errors_in(cell)):  # after one with this tag nbclient goes on
+            return f"cell {number} (`{cell.source.splitlines()[0]}`): " + f"{found[0].ename}: {found[0].evalue}".splitlines()[0]
     done = [n for n, cell in enumerate(notebook.cells, start=1) if cell.get("execution_count")]
     kind = "took too long" if isinstance(error, CellTimeoutError) else "ended its kernel"
     return f"cell {done[-1] if done else 1} or the one after it {kind}."
@@ -296,15 +287,9 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
     """
     strip(notebook)
     client = NotebookClient(
-        notebook,
-        timeout=CELL_SECONDS,
-        kernel_name="python3",
-        record_timing=False,
+        notebook, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False, coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],  # a warning about plain TCP would break the progress bar
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(folder)}},
-        on_cell_executed=lambda **_: on_cell(),
-    )
+        resources={"metadata": {"path": str(folder)}}, on_cell_executed=lambda **_: on_cell())
     try:
         with tempfile.TemporaryDirectory() as kept:  # what the solutions keep does not go into the reader's own file
             mine = {"DSPARK_MINE": os.path.join(kept, "my_dspark.py")}
@@ -323,12 +308,9 @@ def strip(notebook):
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
-        kept = []
-        for output in cell.get("outputs", []):
-            if output.get("data", {}).pop(WIDGET_VIEW, None) is None or output.data.keys() - {"text/plain"}:
-                kept.append(output)
         if cell.cell_type == "code":
-            cell.outputs = kept
+            cell.outputs = [output for output in cell.outputs
+                            if output.get("data", {}).pop(WIDGET_VIEW, None) is None or output.data.keys() - {"text/plain"}]
 
 
 def execute_with_claims(notebook, lesson, on_cell):
@@ -339,7 +321,7 @@ def execute_with_claims(notebook, lesson, on_cell):
     execute(notebook, lesson, ROOT / "notebooks", on_cell)
     for number, cell in cells:
         cell.metadata.tags.remove("raises-exception")
-        for error in (output for output in cell.outputs if output.output_type == "error"):
+        for error in errors_in(cell):
             if error.ename != "AssertionError":
                 raise LessonError(f"{lesson}, cell {number}: a claim cannot be tried: {error.ename}: {error.evalue}")
             error.traceback = []  # it has paths of this machine
@@ -358,7 +340,7 @@ def lighten(notebook):
 
 def false_sentences(notebook, lesson):
     """Return a sentence for each claim that was false when the notebook was executed."""
-    errors = [output for cell in notebook.cells if "claim" in tags(cell) for output in cell.outputs if output.output_type == "error"]
+    errors = [error for cell in notebook.cells if "claim" in tags(cell) for error in errors_in(cell)]
     return [f"{lesson}, no longer true: {line}" for error in errors for line in error.evalue.splitlines()]
 
 
@@ -369,13 +351,15 @@ def computation(cell):
     return [ast.dump(node) for node in ast.parse(cell.source).body if not isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
-def with_outputs(notebook, committed, lesson):
-    """Give a generated notebook the outputs of the committed one; raises LessonError where a cell computes something else."""
-    pairs = zip_longest(*([cell for cell in one.cells if cell.cell_type == "code"] for one in (notebook, committed)))
-    only = lesson[:2] if lesson[:2].isdigit() else lesson  # what `--only` calls it
+def with_outputs(notebook, path, lesson, again):
+    """Give a generated notebook the outputs of the committed one; raises LessonError where a cell computes something else, which the
+    command `again` executes."""
+    if not path.exists():
+        raise LessonError(f"{lesson} was never executed; `{again}` does it.")
+    pairs = zip_longest(*([cell for cell in one.cells if cell.cell_type == "code"] for one in (notebook, nbformat.read(path, as_version=4))))
     for number, (cell, before) in enumerate(pairs, start=1):
         if cell is None or before is None or computation(cell) != computation(before):
-            raise LessonError(f"{lesson}: code cell {number} is not the one that ran; execute it, with `build --only {only}`.")
+            raise LessonError(f"{lesson}: code cell {number} is not the one that ran; execute it, with `{again}`.")
         cell.outputs, cell.execution_count = before.outputs, before.execution_count
 
 
@@ -384,16 +368,13 @@ def write_notebook(path, notebook):
     text = nbformat.writes(notebook).rstrip("\n") + "\n"
     size = len(text.encode())
     if size >= SIZE_LIMIT:
-        raise LessonError(
-            f"{path.relative_to(ROOT)} would have {size // 1000} KB; a committed notebook stays under "
-            f"{SIZE_LIMIT // 1000} KB, so show fewer or smaller figures."
-        )
+        raise LessonError(f"{path.relative_to(ROOT)} would have {size // 1000} KB; a committed notebook stays under {SIZE_LIMIT // 1000} KB, "
+                          "so show fewer or smaller figures.")
     write_text(path, text)
 
 
 def both_editions(sources):
-    """Return (source, solutions) for the student's notebook and the one with solutions of every source; beside the lessons there is
-    one."""
+    """Return (source, solutions) for the student's notebook and the one with solutions of every source; beside the lessons is one."""
     return [(source, solutions) for source in sources for solutions in ((False,) if is_beside(source) else (False, True))]
 
 
@@ -427,9 +408,7 @@ def write_inputs(editions):
     for source, solutions in editions:
         path, lesson, notebook = notebook_path(source, solutions), edition(source, solutions), generate(source, solutions)
         try:
-            if not path.exists():
-                raise LessonError(f"{lesson} was never executed; `build --only {name_of(source)}` does it.")
-            with_outputs(notebook, nbformat.read(path, as_version=4), lesson)
+            with_outputs(notebook, path, lesson, f"build --only {source.stem if is_beside(source) else source.name[:2]}")
             problems += fill_in(notebook, notebook, lesson, ROOT) + false_sentences(notebook, lesson)
             write_notebook(path, notebook)
         except LessonError as error:
@@ -470,7 +449,6 @@ def check(sources):
 
 
 def main(arguments=None):
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["build"])
     manner = parser.add_mutually_exclusive_group()

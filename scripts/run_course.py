@@ -51,14 +51,11 @@ def run_lesson(path, bar):
     return time.perf_counter() - start
 
 
-def run_lessons(paths, at_once):
-    """Execute the notebooks, so many at once.
-
-    Returns (seconds by lesson, one sentence for each lesson that failed).
-    """
+def run_lessons(paths):
+    """Execute the notebooks; returns (seconds by lesson, one sentence for each lesson that failed)."""
     seconds, failures = {}, []
     total = sum(len(code_cells(nbformat.read(path, as_version=4))) for path in paths)
-    with tqdm(total=total, unit="cell") as bar, ThreadPoolExecutor(at_once) as pool:
+    with tqdm(total=total, unit="cell") as bar, ThreadPoolExecutor(AT_ONCE) as pool:
         runs = {path.stem: pool.submit(run_lesson, path, bar) for path in paths}
         for lesson, run in runs.items():
             try:
@@ -70,11 +67,8 @@ def run_lessons(paths, at_once):
 
 def measurement(seconds):
     """Return the record of a run: seconds by lesson and what they were measured on."""
-    return {
-        "device": f"CPU, {os.cpu_count()} cores, {platform.machine()}, one thread, {AT_ONCE} at once",
-        "versions": {"python": platform.python_version(), **{n: version(n) for n in ("torch", "transformers")}},
-        "seconds": seconds,
-    }
+    return {"device": f"CPU, {os.cpu_count()} cores, {platform.machine()}, one thread, {AT_ONCE} at once",
+            "versions": {"python": platform.python_version(), **{n: version(n) for n in ("torch", "transformers")}}, "seconds": seconds}
 
 
 def bench(prompts):
@@ -92,29 +86,22 @@ def closing_table(rows):
     domains = list(dict.fromkeys(row["domain"] for row in rows))
     drafters = list(dict.fromkeys(row["drafter"] for row in rows))
     cells = {(row["drafter"], row["domain"]): row for row in rows}
-    width = max(len("drafter"), *map(len, drafters)) + 2
-    half = 8 * len(domains)
+    width, half = max(len("drafter"), *map(len, drafters)) + 2, 8 * len(domains)
     heads = "".join(f"{domain:>8}" for domain in domains)
-    lines = [
-        f"{'':{width}}{'tokens per round':>{half}}   {'speed, plain = 1':>{half}}",
-        f"{'drafter':{width}}{heads}   {heads}",
-    ]
+    lines = [f"{'':{width}}{'tokens per round':>{half}}   {'speed, plain = 1':>{half}}", f"{'drafter':{width}}{heads}   {heads}"]
     for drafter in drafters:
         found = [cells.get((drafter, domain)) for domain in domains]
-        lengths = "".join(f"{row['accepted_length']:8.2f}" if row else f"{'-':>8}" for row in found)
-        speeds = "".join(f"{row['speedup']:8.2f}" if row else f"{'-':>8}" for row in found)
-        lines.append(f"{drafter:{width}}{lengths}   {speeds}")
+        halves = ("".join(f"{row[field]:8.2f}" if row else f"{'-':>8}" for row in found) for field in ("accepted_length", "speedup"))
+        lines.append(f"{drafter:{width}}{'   '.join(halves)}")
     return "\n".join(lines)
 
 
-def closing(rows, prompts, lessons, seconds):
-    """Return what the reader sees last: the table, how long the lessons took, where things are, how to open them."""
-    return f"""
+CLOSING = """
 Accepted length and speed against plain decoding, batch 1, decode only, prompts a domain: {prompts}
 
-{closing_table(rows)}
+{table}
 
-{lessons} lessons ran in {seconds / 60:.1f} minutes.
+{lessons} lessons ran in {minutes:.1f} minutes.
   build/notebooks      the lessons as they ran here
   build/figures        their figures
   build/bench.json     the table above; build/lessons.json: seconds of each lesson
@@ -124,7 +111,6 @@ Open the lessons:      make lab
 
 
 def main(arguments=None):
-    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="keep the seconds in assets/measurements/lessons.json")
     parser.add_argument("--only", nargs="+", metavar="NN", help="some lessons, by their two digits, or names beside them")
@@ -137,13 +123,13 @@ def main(arguments=None):
         print("No such lesson in notebooks/; `make notebooks` writes them.", file=sys.stderr)
         return 1
     started = time.perf_counter()
-    seconds, failures = run_lessons(paths, AT_ONCE)
+    seconds, failures = run_lessons(paths)
     spent = time.perf_counter() - started
     write_json(BUILD / "lessons.json", measurement(seconds))
     if not failures:
         try:
             prompts = 1 if options.only else BENCH_PROMPTS
-            print(closing(bench(prompts), prompts, len(seconds), spent))
+            print(CLOSING.format(prompts=prompts, table=closing_table(bench(prompts)), lessons=len(seconds), minutes=spent / 60))
         except LessonError as error:
             failures.append(str(error))
     for sentence in failures:
