@@ -194,7 +194,7 @@ def test_an_eagle3_with_the_layer_of_llama_has_no_norms_of_queries_and_keys(targ
 
 @pytest.mark.parametrize(("form", "sentence"), [(z_lab, "is in the form of z-lab DFlash, and drafts are exported from DeepSpec's"),
                                                 (speculators, "is in the form of speculators")])
-def test_ownof_other_forms_are_not_exported(drafts, tmp_path, form, sentence):
+def test_drafts_of_other_forms_are_not_exported(drafts, tmp_path, form, sentence):
     assert_refused(sentence, export, str(form(drafts / "dflash", tmp_path / "in")), "vllm", tmp_path / "out")
 
 
@@ -222,7 +222,7 @@ def test_a_reduced_vocabulary_is_lossless_by_enumeration(kind):
 
 @pytest.mark.parametrize("kind", ["dspark", "eagle3"])
 @torch.inference_mode()
-def test_its_probabilities_are_the_whole_ownamong_the_ids_that_it_has(kind):
+def test_its_probabilities_are_the_whole_drafts_among_the_ids_that_it_has(kind):
     target, whole, drafter = reduced(kind)
     step, _ = target.prefill(torch.tensor([[1, 2, 0]]), whole.taps)
     anchor, draws = step.logits[:, -1].argmax(-1), {"gamma": 1, "temperature": 0.7, "generator": None}
