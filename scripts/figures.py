@@ -20,20 +20,15 @@ FOLDER = ROOT / "assets" / "figures"
 PICTURE = FOLDER / "round.png"
 
 
-def figure_7():
-    """Throughput against the speed of each user."""
-    return lesson_11.figure_7(recorded_serving.frontiers(), recorded_serving.serving_run()["device"])
-
-
-def figure_8():
-    """Budgets and throughput by load."""
-    budgets, over_mtp = recorded_serving.budgets_by_load(), recorded_serving.throughput_over_mtp()
-    return lesson_11.figure_8(budgets, over_mtp, recorded_serving.serving_run()["device"])
+def served(figure, *measured):
+    """A figure of lesson 11, of what these functions give and the device."""
+    return figure(*(give() for give in measured), recorded_serving.serving_run()["device"])
 
 
 FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1, "figure_3": paper_figures.figure_3,
            "figure_4": paper_figures.figure_4, "figure_4_latency": paper_figures.figure_4_latency, "figure_5": lesson_09.figure_5,
-           "figure_6": lesson_09.figure_6, "figure_7": figure_7, "figure_8": figure_8,
+           "figure_6": lesson_09.figure_6, "figure_7": partial(served, lesson_11.figure_7, recorded_serving.frontiers),
+           "figure_8": partial(served, lesson_11.figure_8, recorded_serving.budgets_by_load, recorded_serving.throughput_over_mtp),
            **{f"ledger_{part}": partial(ledger_forest.forest, part) for part in ledger_forest.PARTS},
            "head_and_losses": paper_figures.lengths_by_head_and_losses}
 TABLES = {

@@ -356,7 +356,8 @@ def with_outputs(notebook, path, lesson, again):
     command `again` executes."""
     if not path.exists():
         raise LessonError(f"{lesson} was never executed; `{again}` does it.")
-    pairs = zip_longest(*([cell for cell in one.cells if cell.cell_type == "code"] for one in (notebook, nbformat.read(path, as_version=4))))
+    books = notebook, nbformat.read(path, as_version=4)
+    pairs = zip_longest(*([cell for cell in book.cells if cell.cell_type == "code"] for book in books))
     for number, (cell, before) in enumerate(pairs, start=1):
         if cell is None or before is None or computation(cell) != computation(before):
             raise LessonError(f"{lesson}: code cell {number} is not the one that ran; execute it, with `{again}`.")
@@ -368,8 +369,8 @@ def write_notebook(path, notebook):
     text = nbformat.writes(notebook).rstrip("\n") + "\n"
     size = len(text.encode())
     if size >= SIZE_LIMIT:
-        raise LessonError(f"{path.relative_to(ROOT)} would have {size // 1000} KB; a committed notebook stays under {SIZE_LIMIT // 1000} KB, "
-                          "so show fewer or smaller figures.")
+        raise LessonError(f"{path.relative_to(ROOT)} would have {size // 1000} KB; a committed notebook stays under "
+                          f"{SIZE_LIMIT // 1000} KB, so show fewer or smaller figures.")
     write_text(path, text)
 
 

@@ -1,7 +1,7 @@
-"""Build the web edition from what is committed, offline: `make site`, or `python -m tools.site.build [FOLDER]`.
+"""Build the web edition from what is committed, offline: `make site`.
 
-The sources that Sphinx reads are written to build/site/source, the pages to FOLDER (default build/site/html). Exits 1
-where Sphinx warns: of a link that leads nowhere, a page in no table, a directive that is not known.
+The sources that Sphinx reads are written to build/site/source, the pages to build/site/html. Exits 1 where Sphinx warns: of a link
+that leads nowhere, a page in no table, a directive that is not known.
 """
 
 import shutil
@@ -49,22 +49,17 @@ def write_beside(target: Path) -> None:
     for part in ("tex-chtml.js", "output/chtml/fonts/woff-v2"):
         where = target / "_static" / "mathjax" / part
         where.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(carried / part, where, dirs_exist_ok=True) if (carried / part).is_dir() else shutil.copy(
-            carried / part, where
-        )
+        shutil.copytree(carried / part, where, dirs_exist_ok=True) if (carried / part).is_dir() else shutil.copy(carried / part, where)
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Builds the site; returns the exit code."""
-    target = Path(arguments[0]) if arguments else PAGES
     write_sources(SOURCE)
-    shutil.rmtree(target, ignore_errors=True)
-    told = build_main(
-        ["-b", "html", "-c", str(HERE), "-d", str(DOCTREES), "-q", "-W", "--keep-going", str(SOURCE), str(target)]
-    )
-    write_beside(target)
-    return told
+    shutil.rmtree(PAGES, ignore_errors=True)
+    code = build_main(["-b", "html", "-c", str(HERE), "-d", str(DOCTREES), "-q", "-W", "--keep-going", str(SOURCE), str(PAGES)])
+    write_beside(PAGES)
+    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

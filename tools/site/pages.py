@@ -12,23 +12,20 @@ import nbformat
 
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
+from dspark_course.common.formats import markdown
 from dspark_course.figures.widgets import WEB
 
 GITHUB = f"https://github.com/{REPOSITORY}/blob/main"
 COLAB = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main"
 PACKAGES = ("dspark_lite", "dspark_course")
 # Fenced code, a relative link, code in a line, a formula: only the second has groups.
-LINK = re.compile(
-    r"```.*?```|(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)|`[^`\n]*`|\$[^$\n]+\$", re.S
-)
-ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
+LINK = re.compile(r"```.*?```|(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)|`[^`\n]*`|\$[^$\n]+\$", re.S)
 PICTURE = "image/png"
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
 def address(link: str, page: str, pages: set[str]) -> str:
-    """Where a relative link of `page` (its path in the repository) leads: to the page made of a file in `pages`, else to the
-    file on GitHub."""
+    """Where a relative link of `page` (its path in the repository) leads: the page made of a file in `pages`, else the file on GitHub."""
     file, _, anchor = link.partition("#")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(page), file))
     if path not in pages:
@@ -50,14 +47,8 @@ def linked(text: str, page: str, pages: set[str]) -> str:
     return LINK.sub(anchor, text)
 
 
-def title(header: str) -> str:
-    """The title in a lesson's first line."""
-    return header.splitlines()[0].lstrip("# ")
-
-
 def lesson_page(notebook, path: str, pages: set[str]) -> None:
-    """Makes a committed notebook, at `path` in the repository, a page, in place: links, what readers can do with it,
-    descriptions of its pictures."""
+    """Makes a committed notebook, at `path` in the repository, a page, in place: links, what readers can do, pictures in words."""
     heading = ""
     notebook.cells[0].source = with_doors(notebook.cells[0].source, path)
     notebook.cells = [cell for cell in notebook.cells if not LEFT_OUT & set(cell.metadata.get("tags", []))]
@@ -67,10 +58,8 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
             heading = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [heading])[-1]
             cell.source = linked(cell.source, path, pages)
             continue
-        cell.outputs = [
-            output for output in cell.outputs if output.get("data", True)
-        ]  # without data: numbers for the text
-        cell.outputs = [shown for output in cell.outputs for shown in with_widget(output)]
+        told = [output for output in cell.outputs if output.get("data", True)]  # without data: numbers for the text
+        cell.outputs = [shown for output in told for shown in with_widget(output)]
         if pictures := [output for output in cell.outputs if PICTURE in output.get("data", {})]:
             cell.metadata["mystnb"] = {"image": {"alt": description(cell.source, pictures[0], names[cell.id], heading)}}
 
@@ -87,16 +76,9 @@ def with_widget(output) -> list:
 def with_doors(header: str, path: str) -> str:
     """A lesson's first cell with what a reader of the page can do, in place of the badge's line."""
     name = posixpath.basename(path)
-    doors = " · ".join(
-        [
-            f"[Open in Colab]({COLAB}/{path})",
-            f'<a href="{name}" download>Download the notebook</a>',
-            f"[Solutions]({GITHUB}/{posixpath.dirname(path)}/solutions/{name})",
-        ]
-    )
-    lines = header.split("\n")
-    at = next(number for number, line in enumerate(lines) if line.startswith("[![Open in Colab]"))
-    return "\n".join([*lines[:at], doors, *lines[at + 1 :]])
+    doors = (f'[Open in Colab]({COLAB}/{path}) · <a href="{name}" download>Download the notebook</a> · '
+             f"[Solutions]({GITHUB}/{posixpath.dirname(path)}/solutions/{name})")
+    return re.sub(r"^\[!\[Open in Colab\].*$", lambda _: doors, header, count=1, flags=re.M)
 
 
 def imported(code: str) -> dict[str, object]:
@@ -114,9 +96,7 @@ def known_names(notebook) -> list[dict[str, object]]:
     """For each code cell of a lesson what the names imported so far stand for; one that it defines anew is its own."""
     known, by_cell = {}, []
     for cell in code_cells(notebook):
-        own = {
-            node.name for node in ast.walk(ast.parse(cell.source)) if isinstance(node, (ast.FunctionDef, ast.ClassDef))
-        }
+        own = {node.name for node in ast.walk(ast.parse(cell.source)) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
         known = {name: thing for name, thing in (known | imported(cell.source)).items() if name not in own}
         by_cell.append(known)
     return by_cell
@@ -134,8 +114,7 @@ def member(module: str, name: str):
 
 
 def description(code: str, output, names: dict[str, object], heading: str) -> str:
-    """The alternative text of a cell's picture: a widget's caption, else what the function that draws it says of itself,
-    else the heading."""
+    """The alternative text of a cell's picture: a widget's caption, else what the function that draws it says, else the heading."""
     said = output.data.get("text/plain", "")
     if not said.startswith("<"):
         return said
@@ -162,18 +141,13 @@ def first_paragraph(thing) -> str:
 
 def rooms() -> list[str]:
     """The packages, each followed by its rooms."""
-    return [
-        name for package in PACKAGES for name in (package, *(found.name for found in inside(package) if found.ispkg))
-    ]
+    return [name for package in PACKAGES for name in (package, *(found.name for found in inside(package) if found.ispkg))]
 
 
 def inside(package: str) -> list:
     """The modules directly in a package, but for the one that runs it."""
-    return [
-        found
-        for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}.")
-        if not found.name.endswith("__main__")
-    ]
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}.")
+    return [module for module in found if not module.name.endswith("__main__")]
 
 
 def reference_page(room: str) -> str:
@@ -190,25 +164,10 @@ def automodule(name: str, option: str) -> str:
 
 def reference_index() -> str:
     """The page that leads to those of the rooms."""
-    rows = [f"| [`{name}`]({name}.md) | {first_paragraph(importlib.import_module(name))} |" for name in rooms()]
-    return "\n".join(
-        [
-            "# Reference",
-            "",
-            "What the lessons import, and the source of each function.",
-            "",
-            "| room | what lives there |",
-            "|---|---|",
-            *rows,
-            "",
-            "```{toctree}",
-            ":hidden:",
-            "",
-            *rooms(),
-            "```",
-            "",
-        ]
-    )
+    table = markdown(["room", "what lives there"],
+                     [[f"[`{name}`]({name}.md)", first_paragraph(importlib.import_module(name))] for name in rooms()])
+    return "\n".join(["# Reference\n\nWhat the lessons import, and the source of each function.\n", table,
+                      "\n```{toctree}\n:hidden:\n", *rooms(), "```\n"])
 
 
 def reference(thing) -> str | None:
@@ -223,8 +182,7 @@ NAME = re.compile(r'<span class="n">(\w+)</span>(?:<span class="o">\.</span><spa
 
 
 def with_references(block: str, names: dict[str, object], places: dict[str, str]) -> str:
-    """A cell's highlighted code with links on its names: `names` says what they stand for, `places` where that is
-    documented."""
+    """A cell's highlighted code with links on its names: `names` says what they stand for, `places` where that is documented."""
 
     def link(match):
         thing = names.get(match[1])
@@ -239,14 +197,10 @@ def lesson_table(notebooks: dict[str, object]) -> str:
     """The lessons {path: notebook} with the minutes that they state, as a markdown table."""
     rows = []
     for path, notebook in notebooks.items():
-        header = notebook.cells[0]
-        minutes = (
-            f"{header.metadata['minutes']} min ({header.metadata['difficulty']})"
-            if "minutes" in header.metadata
-            else ""
-        )
-        rows.append(f"| [{title(header.source)}]({path}) | {minutes} |")
-    return "\n".join(["| lesson | to work through |", "|---|---|", *rows])
+        header, stated = notebook.cells[0].source, notebook.cells[0].metadata
+        minutes = f"{stated['minutes']} min ({stated['difficulty']})" if "minutes" in stated else ""
+        rows.append([f"[{header.splitlines()[0].lstrip('# ')}]({path})", minutes])
+    return markdown(["lesson", "to work through"], rows)
 
 
 def own_files() -> list[str]:
