@@ -57,7 +57,9 @@ def estimate(recipe: dict, device: torch.device, processes: int = 1, minutes: fl
             f"drafter        {step.trained / 1e6:,.1f} M parameters trained, {step.frozen / 1e6:,.1f} M frozen ({frozen})",
             memory_line(step, rows, frozen_bytes(recipe, config, step, device), device),
             time_line(recipe, config, step, device, processes),
-            *minutes_lines(recipe, minutes)]
+            *([] if minutes is None else [
+                f"minutes        {minutes:g} in all runs together: no more answers are begun after {ANSWERING * minutes:.3g}, no more updates "
+                f"after {minutes:g}; then the drafter is saved, and evaluated where the recipe says so"])]
 
 
 def target_config(recipe: dict) -> dict:
@@ -81,10 +83,8 @@ def cache_lines(recipe: dict, config: dict, samples: int, tokens: int) -> list[s
     lines = [f"target cache   ({taps} taps + 1) x {hidden:,} x 2 bytes = {a_token:,} bytes a token; {samples:,} "
              f"samples x {tokens:,} tokens: {size(samples * tokens * a_token)} in {shards:,} shards of at most "
              f"{size((end - start) * tokens * a_token)}"]
-    longest = recipe["data"].get("max_length")
-    if longest:
-        lines.append(f"               were every sample as long as allowed, {longest:,} tokens: "
-                     f"{size(samples * longest * a_token)}")
+    if longest := recipe["data"].get("max_length"):
+        lines.append(f"               were every sample as long as allowed, {longest:,} tokens: {size(samples * longest * a_token)}")
     if "published_cache_bytes" in recipe:
         published = recipe["published_cache_bytes"]
         mean = published / a_token / samples
@@ -210,14 +210,6 @@ def training_seconds(recipe: dict, config: dict, step: UpdateCost, speed: Speed,
 def online(recipe: dict) -> bool:
     """Whether a recipe has its hidden states computed anew for each batch."""
     return recipe.get("features") == "online"
-
-
-def minutes_lines(recipe: dict, minutes: float | None) -> list[str]:
-    """What is made of the time that a training may take."""
-    if minutes is None:
-        return []
-    return [f"minutes        {minutes:g} in all runs together: no more answers are begun after {ANSWERING * minutes:.3g}, no more updates after "
-            f"{minutes:g}; then the drafter is saved, and evaluated where the recipe says so"]
 
 
 def sample_count(recipe: dict) -> int:

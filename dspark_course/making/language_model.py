@@ -54,10 +54,6 @@ class LanguageModelShape:
     tie_word_embeddings: bool = True
     rope_parameters: dict[str, object] | None = None
 
-    def given(self) -> dict:
-        """The fields that have a value."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
 
 @dataclass(frozen=True)
 class TrainingPhase:
@@ -137,7 +133,8 @@ def train_language_model(recipe: LanguageModelRecipe, tokenizer, folder: Path, d
     checkpoint, and returns it in float32; resumes from `folder`, unless what was saved there is of another recipe or
     another initial checkpoint. The phases share an `allowance` of time in proportion to their updates."""
     torch.manual_seed(recipe.seed)
-    config = Qwen3Config(**recipe.config.given(), eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None)
+    shape = {name: value for name, value in vars(recipe.config).items() if value is not None}
+    config = Qwen3Config(**shape, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None)
     model = Qwen3ForCausalLM(config)
     identity = recipe.digest
     if recipe.initial:

@@ -6,7 +6,7 @@ streams there are, that the window counts from the anchor, and that nothing bala
 size, n streams, E experts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -33,7 +33,7 @@ class Experts(nn.Module):
 
     def __init__(self, config: V4Config):
         super().__init__()
-        narrow = _with_width(config, config.intermediate_size // (config.active + 1))
+        narrow = replace(config, intermediate_size=config.intermediate_size // (config.active + 1))
         self.active, self.router = config.active, nn.Linear(config.hidden_size, config.experts, bias=False)
         self.experts, self.shared = nn.ModuleList(MLP(narrow) for _ in range(config.experts)), MLP(narrow)
 
@@ -196,8 +196,3 @@ def drafter_sizes(drafter: V4Draft) -> tuple[int, int]:
     idle = sum(count for name, count in own.items() if ".experts." in name)
     share = drafter.config.active / drafter.config.experts if drafter.config.experts else 1.0
     return sum(own.values()), round(sum(own.values()) - (1 - share) * idle)
-
-
-def _with_width(config: V4Config, width: int) -> V4Config:
-    """The config with another inner width of its networks."""
-    return type(config)(**{**vars(config), "intermediate_size": width})
