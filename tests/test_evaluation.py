@@ -17,8 +17,8 @@ from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import evaluation, journal
-from dspark_course.measure.evaluation import (acceptance_by_position, evaluate, mean_accepted_length, position_counts,
-                                            position_estimates, relative_gain, rollouts, row_tally, tally,
+from dspark_course.measure.evaluation import (acceptance_by_position, count_estimates, evaluate, mean_accepted_length, position_counts,
+                                            relative_gain, rollouts, row_tally, tally,
                                             tokens_per_second)
 from dspark_course.measure.journal import Journal, check_writable, commit
 from dspark_course.measure.lab import NEW_TOKENS, setup
@@ -46,7 +46,7 @@ def test_tokens_of_rounds_over_all_rounds_of_a_domain_averaged_over_domains_and_
 
 def test_conditional_acceptance_counts_who_reached_a_position_and_nothing_behind_the_end_of_an_answer():
     assert position_counts(TEXTS, 4).tolist() == [[[2, 3], [1, 2], [1, 1], [0, 0]], [[2, 2], [1, 1], [0, 1], [0, 0]]]
-    assert acceptance_by_position(TEXTS, 4) == [4 / 5, 2 / 3, 1 / 2, None] == [e and e.value for e in position_estimates(TEXTS * 5, 4)]
+    assert acceptance_by_position(TEXTS, 4) == [4 / 5, 2 / 3, 1 / 2, None] == [e and e.value for e in count_estimates(position_counts(TEXTS * 5, 4))]
     assert acceptance_by_position([generation((0, 0))], 1) == [None]  # nothing was proposed
     assert acceptance_by_position([generation((3, 2, 2))], 3) == [1, 1, None]  # the second draft was the stop token
     assert acceptance_by_position([generation((3, 2, 3))], 3) == [1, 1, 0]  # the correction was, or came last

@@ -86,7 +86,7 @@ def draw_estimates(axes, x, estimates: list[Estimate | None], style: dict) -> No
 
 
 def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> None:
-    """Conditional acceptance by draft position (evaluation.position_estimates) as a line with intervals; `shift` moves
+    """Conditional acceptance by draft position (evaluation.count_estimates) as a line with intervals; `shift` moves
     it off other lines' bars."""
     draw_estimates(axes, [k + shift for k in range(1, len(estimates) + 1)], estimates, style)
     axes.set(xlabel="draft position", ylabel="accepted, given that all before were", ylim=(0, 1.02),

@@ -75,13 +75,9 @@ def acceptance_by_position(generations: list[Generation], gamma: int) -> list[fl
     return [float(kept / reached) if reached else None for kept, reached in position_counts(generations, gamma).sum(0)]
 
 
-def position_estimates(generations: list[Generation], gamma: int) -> list[Estimate | None]:
-    """`acceptance_by_position` with intervals; None where hardly a round came so far."""
-    return count_estimates(position_counts(generations, gamma))
-
-
 def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
-    """`position_estimates` from `position_counts` [N, gamma, 2], which a row of `evaluate` carries."""
+    """`acceptance_by_position` with intervals, from `position_counts` [N, gamma, 2], which a row of `evaluate` carries; None where hardly a
+    round came so far."""
     return [bootstrap(lambda groups: share_of_rows(groups[0]), [counts[:, k]])
             if counts[:, k, 1].sum() >= MIN_ROUNDS else None for k in range(counts.shape[1])]
 

@@ -119,7 +119,9 @@ class EngineModel:
     def _round(self, rows: np.ndarray, report: StepReport) -> None:
         record, answer, written = self.record, self.answer[rows], self.written[rows]
         block = record.first[answer] + self.rounds[rows] % record.blocks[answer]
-        lengths = self._lengths(block)
+        logits = None if record.logits is None else record.logits[block]
+        proposal = Proposal(self._drafts[:len(rows)], torch.empty(len(rows), record.gamma, 0), logits)
+        lengths = np.array(chosen_lengths(self.policy, proposal))
         accepted = np.minimum(record.accepted[block], lengths)
         committed = np.minimum(accepted + 1, record.tokens[answer] - written)
         report.requests, report.proposed, report.accepted = len(rows), int(lengths.sum()), int(accepted.sum())
@@ -132,12 +134,6 @@ class EngineModel:
             tokens = int(record.tokens[self.answer[row]])
             report.answers.append(ModelAnswer(tokens, self.arrived[row], self.first_token[row], self.now))
             self.answer[row] = -1
-
-    def _lengths(self, block: np.ndarray) -> np.ndarray:
-        """Verification lengths of blocks of the record."""
-        logits = None if self.record.logits is None else self.record.logits[block]
-        proposal = Proposal(self._drafts[:len(block)], torch.empty(len(block), self.record.gamma, 0), logits)
-        return np.array(chosen_lengths(self.policy, proposal))
 
 
 def simulate(model: EngineModel, arrivals, rng: np.random.Generator) -> list[StepReport]:

@@ -128,9 +128,6 @@ def standard_errors(sick: Symptom, healthy: Symptom) -> float:
     return float(difference / error) if error else float(np.copysign(np.inf, difference))
 
 
-# Tests that tell neighbours apart --------------------------------------------------------------------------------------
-
-
 @torch.inference_mode()
 def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
     """Whether the block after ids [1, n] reacts: its hidden states to the anchor, the last of ids, and to the newest features, and the first

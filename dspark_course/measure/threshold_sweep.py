@@ -11,7 +11,7 @@ from dspark_course.common.estimates import bootstrap
 from dspark_lite.scheduling.calibration import check_confidence_head
 from dspark_lite.scheduling.policies import threshold
 from .evaluation import prompt_key, rollout, rollout_journal, room_for
-from .journal import Journal, header
+from .journal import header
 from .lab import Lab
 
 SWEPT_THRESHOLDS = tuple(round(0.1 * step, 1) for step in range(10))
@@ -28,28 +28,20 @@ def sweep(lab: Lab, drafter, *, thresholds=SWEPT_THRESHOLDS, temperature: float 
     """
     check_confidence_head(drafter)
     journal, rows = rollout_journal(path, lab, drafter, temperature), []
-    with tqdm(total=len(thresholds) * sum(map(len, lab.prompts.values())), desc="threshold sweep", unit="prompt",
-              file=sys.stderr) as bar:
+    with tqdm(total=len(thresholds) * sum(map(len, lab.prompts.values())), desc="threshold sweep", unit="prompt", file=sys.stderr) as bar:
         for domain, texts in lab.prompts.items():
             for least in thresholds:
-                found = [_counted(journal, bar, lab, drafter, (domain, least, index, text), temperature)
-                         for index, text in enumerate(texts)]
+                found = []
+                for index, text in enumerate(texts):
+                    key, room = prompt_key(least, domain, index, text), room_for(lab, lab.encode(text), lab.max_new_tokens)
+                    if key not in journal:
+                        journal.add(key, None if room < 1 else step_counts(rollout(
+                            lab, drafter, text, index, temperature=temperature, policy=threshold(least), max_new_tokens=room).rounds))
+                    found.append(journal[key])
+                    bar.update(1)
                 rows.append({"domain": domain, "threshold": least, **summary(np.array([one for one in found if one], dtype=int))})
     return {**header(lab), "drafter": drafter.name, "temperature": temperature, "max_new_tokens": lab.max_new_tokens,
             "prompts": {name: len(texts) for name, texts in lab.prompts.items()}, "rows": rows}
-
-
-def _counted(journal: Journal, bar: tqdm, lab: Lab, drafter, place: tuple, temperature: float) -> list[int] | None:
-    """`step_counts` of the answer at a place (domain, threshold, index, prompt), from the journal or decoded now; None for a
-    prompt without room."""
-    domain, least, index, text = place
-    key = prompt_key(least, domain, index, text)
-    if key not in journal:
-        room = room_for(lab, lab.encode(text), lab.max_new_tokens)
-        journal.add(key, None if room < 1 else step_counts(
-            rollout(lab, drafter, text, index, temperature=temperature, policy=threshold(least), max_new_tokens=room).rounds))
-    bar.update(1)
-    return journal[key]
 
 
 def step_counts(rounds) -> list[int]:
