@@ -9,8 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
+from dspark_course.common.told import told
 
 ABOUT = Path("dspark_lite", "common", "about.py")
 NAMED = re.compile(r'^REPOSITORY = "(.+)"$', re.M)
@@ -47,18 +48,13 @@ def fork(root: Path, new: str) -> list[str]:
     return changed
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
+@told
+def main(arguments: list[str] | None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
-    try:
-        if len(given) != 1:
-            raise RequestError("give one repository: make fork OWNER/NAME")
-        changed = fork(ROOT, given[0])
-    except DSparkLiteError as error:
-        print(f"fork: {error}", file=sys.stderr)
-        return 2
+    if len(given) != 1:
+        raise RequestError("give one repository: make fork OWNER/NAME")
+    changed = fork(ROOT, given[0])
     print(f"{len(changed)} files name {given[0]} now; look at `git diff`, and commit them.")
-    return 0
 
 
 if __name__ == "__main__":

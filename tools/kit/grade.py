@@ -22,8 +22,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
+from dspark_course.common.told import told
 from .grading import serve
 from .lessons import code_exercises, lesson_paths, read_notebook, tagged
 
@@ -135,8 +136,8 @@ def table(rows: list[dict]) -> str:
     return written.getvalue()
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
+@told
+def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="grade", description="Mark the exercises of lessons that were handed in.")
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a notebook, or a folder of them")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the marks here (default: only print them)")
@@ -146,18 +147,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ.update(QUIET)
     rules, rows = Rules(options.seconds, options.seed, tuple(options.hidden)), []
-    try:
-        for student, file in submissions(options.paths):
-            rows += (found := marks(student, file, rules))
-            print(f"{student}: {sum(row['points'] for row in found)} of {len(found)}, {found[0]['lesson']}", flush=True)
-            print(*(f"  {row['points']}  {row['exercise'] or row['lesson']}: {row['said']}" for row in found), sep="\n", flush=True)
-        if options.csv:
-            write_text(options.csv, table(rows))
-    except DSparkLiteError as error:
-        print(f"grade: {error}", file=sys.stderr)
-        return 2
+    for student, file in submissions(options.paths):
+        rows += (found := marks(student, file, rules))
+        print(f"{student}: {sum(row['points'] for row in found)} of {len(found)}, {found[0]['lesson']}", flush=True)
+        print(*(f"  {row['points']}  {row['exercise'] or row['lesson']}: {row['said']}" for row in found), sep="\n", flush=True)
+    if options.csv:
+        write_text(options.csv, table(rows))
     print(f"Hidden cases of seed {rules.seed}; --seed {rules.seed} marks by the same ones again.")
-    return 0
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
 import ast
 import importlib
-import importlib.util
 import json
 import linecache
 import os
+import runpy
 import sys
 import types
 import warnings
@@ -81,12 +81,8 @@ def without_references(module, answers: set[str]) -> types.ModuleType:
 def hidden_cases(folder: Path, lesson: str) -> dict:
     """The functions of a folder's lesson_NN.py by their names, which are those of checkers; none where there is no such file."""
     path = folder / f"lesson_{lesson}.py"
-    if not path.is_file():
-        return {}
-    spec = importlib.util.spec_from_file_location(f"hidden_{lesson}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return {name: value for name, value in vars(module).items() if name.startswith("check_")}
+    held = runpy.run_path(str(path), run_name=path.stem) if path.is_file() else {}
+    return {name: value for name, value in held.items() if name.startswith("check_")}
 
 
 def with_cases(check: Exercise, cases: list[list[tuple]]) -> Exercise:

@@ -20,8 +20,9 @@ from pathlib import Path
 import nbformat
 
 from dspark_lite.common.about import REPOSITORY, VERSION
-from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
+from dspark_course.common.told import told
 from dspark_course.exercises.keep import EDITION, GIVEN
 from .fork import check_repository, renamed
 from .lessons import EXERCISE, answer_names, lesson_paths, read_notebook, tagged
@@ -33,22 +34,7 @@ WITHHELD = ("docs/house.md", "notebooks/solutions/", "notebooks/src/", "teaching
 EXERCISES = "dspark_course/exercises/"
 FOLD = re.compile(r"<details><summary>(.*?)</summary>.*?</details>\n?", re.S)
 SECTION = re.compile(r"^#{1,6} [^\n]*$", re.M)
-PACKED = '''"""{says}
-
-Packed, so that nobody reads an answer by accident.
-"""
-
-from .packed import unpack
-
-unpack(globals(), """
-{true}
-""", """
-{shown}
-""")
-'''
-HOLLOWED = '''
-
-
+PACKED = '''
 from .packed import unpack  # noqa: E402
 
 unpack(globals(), """
@@ -133,7 +119,8 @@ def pack(text: str) -> str:
 def packed(source: str) -> str:
     """A module of checkers that runs as before and does not show how."""
     shown = blanked(source, lambda node: isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef)))
-    return PACKED.format(says=ast.get_docstring(ast.parse(source)).splitlines()[0], true=pack(source), shown=pack(shown))
+    says = f'"""{ast.get_docstring(ast.parse(source)).splitlines()[0]}\n\nPacked, so that nobody reads an answer by accident.\n"""\n'
+    return says + PACKED.format(true=pack(source), shown=pack(shown))
 
 
 def hollow(source: str) -> str:
@@ -142,7 +129,7 @@ def hollow(source: str) -> str:
     for node in reversed(ast.parse(source).body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name not in GIVEN:
             lines[node.lineno - 1:node.end_lineno] = [f"def {node.name}(*_): ..."]
-    return "\n".join(lines) + HOLLOWED.format(true=pack(source), shown=pack(""))
+    return "\n".join([*lines, "", PACKED.format(true=pack(source), shown=pack(""))])
 
 
 def edition(name: str, answers: set[str], badge: bool) -> str | None:
@@ -175,7 +162,7 @@ def release(out: Path = OUT, repository: str | None = None) -> list[str]:
         if repository and (out / name).suffix in (".ipynb", ".md", ".py", ".cff"):
             write_text(out / name, renamed((out / name).read_text(encoding="utf-8"), REPOSITORY, repository))
     write_text(out / EXERCISES / "packed.py", UNPACK)
-    lessons = [f"- [{title(path)}](notebooks/{path.name})" for path in lesson_paths()]
+    lessons = [f"- [{read_notebook(path).cells[0].source.splitlines()[0].removeprefix('# ')}](notebooks/{path.name})" for path in lesson_paths()]
     write_text(out / "README.md", README.format(title=REPOSITORY.split("/")[1], version=VERSION, lessons="\n".join(lessons)))
     files = sorted(path for path in out.rglob("*") if path.is_file())
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(out).as_posix()}" for path in files]
@@ -183,26 +170,16 @@ def release(out: Path = OUT, repository: str | None = None) -> list[str]:
     return [path.relative_to(out).as_posix() for path in files]
 
 
-def title(path: Path) -> str:
-    """A lesson's title."""
-    return read_notebook(path).cells[0].source.splitlines()[0].removeprefix("# ")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
+@told
+def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="release", description="Write the student edition to build/student and build/student.zip.")
     parser.add_argument("--repository", metavar="OWNER/NAME", help="where the edition will lie; badges and setup cells lead there")
     options = parser.parse_args(arguments)
-    try:
-        if options.repository:
-            check_repository(options.repository)
-        files = release(OUT, options.repository)
-    except DSparkLiteError as error:
-        print(f"release: {error}", file=sys.stderr)
-        return 2
+    if options.repository:
+        check_repository(options.repository)
+    files = release(OUT, options.repository)
     archive = Path(shutil.make_archive(str(OUT), "zip", OUT.parent, OUT.name))
     print(f"{len(files)} files in {OUT.relative_to(ROOT)}, packed in {archive.relative_to(ROOT)} ({archive.stat().st_size / 1e6:.0f} MB)")
-    return 0
 
 
 if __name__ == "__main__":
