@@ -31,11 +31,8 @@ class OnlineSTS:
             self._logits.append(row), self._accepted.append(count)
             self._fresh += 1
             if self._fresh >= self.every and len(self._accepted) == self._accepted.maxlen:
-                self._check()
+                newest, self._fresh = (np.stack(self._logits), np.array(self._accepted)), 0
+                if not check(self.sts, *newest).fits:
+                    self.sts = fit_sts(*newest, dataset=self.sts.dataset, draft=self.sts.draft)
+                    self.refits += 1
         return self.refits > before
-
-    def _check(self) -> None:
-        logits, accepted, self._fresh = np.stack(self._logits), np.array(self._accepted), 0
-        if not check(self.sts, logits, accepted).fits:
-            self.sts = fit_sts(logits, accepted, dataset=self.sts.dataset, draft=self.sts.draft)
-            self.refits += 1

@@ -43,10 +43,6 @@ def _filled(template: str) -> Callable[[dict], str]:
     return lambda row: template.format(**{field: _text(row, field) for field in fields})
 
 
-def _first_of_two(row: dict) -> str:
-    return row["prompt"][0]
-
-
 def _program(row: dict) -> str:
     start = _text(row, "starter_code")
     ending = f"Start from this code:\n```python\n{start}\n```" if start else \
@@ -64,17 +60,14 @@ BENCHMARKS = {
     "math500": Benchmark("math", 500, {"path": "HuggingFaceH4/MATH-500", "split": "test"}, _filled("{problem}" + BOXED)),
     "aime25": Benchmark("math", 30, {"path": "MathArena/aime_2025", "split": "train"}, _filled("{problem}" + BOXED)),
     "humaneval": Benchmark("code", 164, {"path": "openai/openai_humaneval", "split": "test"}, _filled(FUNCTION)),
-    "mbpp": Benchmark("code", 256, {"path": "google-research-datasets/mbpp", "name": "sanitized", "split": "test"},
-                      _filled("{prompt}")),
+    "mbpp": Benchmark("code", 256, {"path": "google-research-datasets/mbpp", "name": "sanitized", "split": "test"}, _filled("{prompt}")),
     # The repository holds a loading script, which `datasets` no longer runs: its files are named one by one.
     "livecodebench": Benchmark("code", 500, {"path": "json", "split": "train", "data_files": [
         f"{LIVECODEBENCH}/test{part}.jsonl" for part in ("", 2, 3, 4, 5, 6)]}, _program),
-    "mt-bench": Benchmark("chat", 80, {"path": "HuggingFaceH4/mt_bench_prompts", "split": "train"},
-                          _first_of_two),
+    "mt-bench": Benchmark("chat", 80, {"path": "HuggingFaceH4/mt_bench_prompts", "split": "train"}, lambda row: row["prompt"][0]),
     "alpaca": Benchmark("chat", 500, {"path": "tatsu-lab/alpaca", "split": "train"}, _instruction),
     "arena-hard-v2": Benchmark("chat", 500, {"path": "lmarena-ai/arena-hard-auto", "split": "train",
-                                             "data_files": "data/arena-hard-v2.0/question.jsonl"},
-                               _filled("{prompt}")),
+                                             "data_files": "data/arena-hard-v2.0/question.jsonl"}, _filled("{prompt}")),
 }
 
 

@@ -44,25 +44,20 @@ class Lab:
         return [name for name in PROFILES[self.profile] if name != "target"]
 
     def drafter(self, name: str):
-        """The drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory."""
-        self.check_drafter(name)
-        if self._held is None or self._held[0] != name:
-            self._let_go()
-            self._held = (name, load_drafter(PROFILES[self.profile].get(name, name), self.target))
-        return self._held[1]
+        """The drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory.
 
-    def _let_go(self) -> None:
-        """Drops the drafter that is held, and with it what the fast path made of it."""
-        compiled, self._held = self._held and hasattr(self._held[1], "fast_parts"), None
-        if compiled:
-            gc.collect()  # a compiled pass and its drafter hold each other
-
-    def check_drafter(self, name: str) -> None:
-        """Raises DSparkLiteError for a name that `drafter` does not take."""
+        Raises DSparkLiteError for another name.
+        """
         elsewhere = "/" in name or Path(name).is_dir() or (EMBEDDED / name).is_dir()
         if name not in self.drafters and not elsewhere:
             raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}, "
                                   "a folder or a Hub id (org/name)")
+        if self._held is None or self._held[0] != name:
+            compiled, self._held = self._held and hasattr(self._held[1], "fast_parts"), None
+            if compiled:
+                gc.collect()  # a compiled pass and its drafter hold each other
+            self._held = (name, load_drafter(PROFILES[self.profile].get(name, name), self.target))
+        return self._held[1]
 
     def encode(self, prompt: str) -> torch.Tensor:
         """Token ids [1, n] of a user's first turn, chat template applied, thinking off."""
