@@ -1,8 +1,5 @@
-"""What `make judges` and `make engine` have in common: the drafters and prompts that other programs are asked about."""
+"""What `make judges`, `make engine` and `make drafts` have in common: who and what is asked, and a table's rows."""
 
-import sys
-
-from dspark_lite.common.errors import DSparkLiteError
 from dspark_course.measure.journal import check_writable
 from dspark_course.measure.lab import setup
 from dspark_lite.models.export import export
@@ -11,18 +8,20 @@ DRAFTERS = {"plain": None, "dspark": "tiny-dspark", "dflash": "tiny-dflash"}
 
 
 def lab_of(options):
-    """The tiny lab with the prompts asked for; None, after a sentence, where it or the result's file cannot be had."""
-    try:
-        check_writable(options.out)
-        return setup("tiny", prompts=options.prompts)
-    except DSparkLiteError as error:
-        print(error, file=sys.stderr)
-        return None
+    """The tiny lab with the prompts asked for, where the result's file can be written."""
+    check_writable(options.out)
+    return setup("tiny", prompts=options.prompts)
 
 
 def prompts_of(lab):
     """The prompts of all domains in turn."""
     return [prompt for of_domain in lab.prompts.values() for prompt in of_domain]
+
+
+def rows_of(judge, version, compared):
+    """A row for each {what was compared: a truth a case}: how many agreed."""
+    return [{"judge": judge, "version": version, "compared": what, "agreed": sum(agreed), "of": len(agreed)}
+            for what, agreed in compared.items()]
 
 
 def exported(name, engine, scratch):

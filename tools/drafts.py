@@ -18,9 +18,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from dspark_course.common.recorded import reference
 from dspark_course.measure.draft_summary import summarise, target_shape
 from dspark_course.measure.journal import Journal, header, journal_path
 from dspark_lite.common.files import ROOT, write_json
+from dspark_course.common.told import told
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
 from dspark_lite.models.export import export
@@ -28,7 +30,6 @@ from tools.asking import lab_of, prompts_of
 from tools.judges.speculators_cases import FILLING, TINY
 
 MEASURED = ROOT / "assets" / "measurements" / "drafts.json"
-REFERENCE = ROOT / "assets" / "reference"
 LENT = ("embed_tokens.weight", "lm_head.weight")
 HEADS = ("markov_rank", "markov_head_type", "enable_confidence_head", "confidence_head_with_markov")
 
@@ -114,13 +115,11 @@ def compared(lab, journal, scratch, tokens):
 
 
 def inspected(scratch):
-    """A row a released draft: what `inspect` says, whether it fits the first of the targets at hand, and the bytes
-    fetched."""
+    """A row a released draft: what `inspect` says, whether it fits the first of the targets at hand, and the bytes fetched."""
     sys.path.insert(0, str(ROOT / "tests"))
     from hub_server import Hub, write_headers
 
-    manifest, targets = (json.loads((REFERENCE / f"released_{what}.json").read_text())
-                         for what in ("manifest", "targets"))
+    manifest, targets = (reference(f"released_{what}.json") for what in ("manifest", "targets"))
     target_name, rows = next(iter(targets)), []
     (scratch / target_name).mkdir(parents=True)
     (scratch / target_name / "config.json").write_text(json.dumps(targets[target_name]["config"]))
@@ -142,20 +141,17 @@ def inspected(scratch):
     return rows
 
 
-def main(arguments=None):
-    """Compare and inspect; return the exit code."""
+@told
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prompts", type=int, default=10, metavar="N", help="a domain (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=40, metavar="N", help="longest answer (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
     lab = lab_of(options)
-    if lab is None:
-        return 2
     journal = Journal(journal_path(options.out), {"prompts": options.prompts, "tokens": options.tokens})
     with tempfile.TemporaryDirectory() as folder:
-        found = {"inspected": inspected(Path(folder) / "hub"),
-                 "forms": compared(lab, journal, Path(folder), options.tokens)}
+        found = {"inspected": inspected(Path(folder) / "hub"), "forms": compared(lab, journal, Path(folder), options.tokens)}
     write_json(options.out, {**header(lab), "prompts": options.prompts, "tokens": options.tokens, **found})
     journal_path(options.out).unlink()
     return 1 if any(row["greedy"] < row["of"] or row["sampled"] < row["of"] for row in found["forms"]) else 0

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_json
+from dspark_course.common.told import told
 from dspark_lite.decoding.rounds import generate
 from dspark_course.measure.journal import header
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
@@ -89,7 +90,6 @@ def measure(run, prompts, max_new_tokens, texts, own):
 
 
 def line(row):
-    """A row for a reader."""
     how = f"prefix cache {'on' if row['prefix_cache'] else 'off'}, {row['at_once']} at once"
     if "not_run" in row:
         return f"{row['drafter']:7} {how}: not run: {row['not_run']}"
@@ -108,26 +108,23 @@ def tried(run, prompts, max_new_tokens, own):
         return {**run, "not_run": str(error)}
 
 
-def main(arguments=None):
+@told
+def main(arguments):
     """Start the servers one after the other and ask them; return the exit code: 1 where a text is not ours or no server ran."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prompts", type=int, default=2, metavar="N", help="a domain (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=48, metavar="N", help="longest answer (default: %(default)s)")
-    parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
     SCRATCH.mkdir(parents=True, exist_ok=True)
     lab = lab_of(options)
-    if lab is None:
-        return 2
     prompts, rows = prompts_of(lab), []
     made = {**header(lab), "engine": f"vLLM {environments.VLLM}", "prompts": options.prompts, "tokens": options.tokens, "rows": rows}
-    own = {name: ours(lab, name, prompts, options.tokens) for name in options.drafters}
+    own = {name: ours(lab, name, prompts, options.tokens) for name in DRAFTERS}
     for run in settings():
-        if run["drafter"] in options.drafters:
-            rows.append(tried(run, prompts, options.tokens, own[run["drafter"]]))
-            print(line(rows[-1]), flush=True)
-            write_json(options.out, made)
+        rows.append(tried(run, prompts, options.tokens, own[run["drafter"]]))
+        print(line(rows[-1]), flush=True)
+        write_json(options.out, made)
     asked = [row for row in rows if "not_run" not in row]
     return 0 if asked and all(row["same_texts"] == row["of"] for row in asked) else 1
 

@@ -7,11 +7,9 @@ those that import the engine only the functions asked for.
 import __future__
 import ast
 import importlib.util
-import subprocess
 import sys
 import types
 import zipfile
-from pathlib import Path
 from typing import Optional, Union
 from unittest.mock import patch
 
@@ -22,6 +20,8 @@ from dspark_course.replication.recorded_confidence import COST_TABLE, STS_FILE, 
 from dspark_course.replication.recorded_serving import engine_costs
 from dspark_lite.scheduling.calibration import fit_sts
 from dspark_lite.scheduling.policies import global_optimum
+from tools import environments
+from tools.asking import rows_of
 
 PARTS = "sglang/srt/speculative/dspark_components"
 FILES = (f"{PARTS}/dspark_sps.py", f"{PARTS}/dspark_sts.py", f"{PARTS}/dspark_planner.py", "sglang/benchmark/dspark_sts_fit.py")
@@ -32,10 +32,8 @@ CASES = 300  # random steps of the budget
 
 def fetch(folder, newest):
     """Downloads the wheel and msgspec, its structures' library, to a folder and returns (version, folder of files)."""
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--no-cache-dir"]
-    wanted = "sglang" if newest else f"sglang=={PINNED}"
-    subprocess.run([*pip, "download", "--no-deps", wanted, "-d", folder / "wheel"], check=True, capture_output=True, text=True)
-    subprocess.run([*pip, "install", "--upgrade", "--target", folder / "library", "msgspec"], check=True, capture_output=True, text=True)
+    environments.pip(sys.executable, "download", "--no-deps", "sglang" if newest else f"sglang=={PINNED}", "-d", folder / "wheel")
+    environments.pip(sys.executable, "install", "--upgrade", "--target", folder / "library", "msgspec")
     wheel = max((folder / "wheel").glob("sglang-*.whl"), key=lambda path: path.stat().st_mtime)
     with zipfile.ZipFile(wheel) as held:
         for file in FILES:
@@ -45,15 +43,15 @@ def fetch(folder, newest):
 
 def judge(folder, newest=False):
     """The lines of this judge."""
-    version, files = fetch(Path(folder), newest)
-    with patch.object(sys, "path", [str(Path(folder) / "library"), *sys.path]), patch.dict(sys.modules):
+    version, files = fetch(folder, newest)
+    with patch.object(sys, "path", [str(folder / "library"), *sys.path]), patch.dict(sys.modules):
         sps, planner, fitter, sts = parts(files)
-        lines = {"cost table, SPS at every size": read_table(sps), "additive cost table, seconds of every step": read_additive(sps, folder),
+        additive = both_additive(sps, folder)
+        lines = {"cost table, SPS at every size": read_table(sps), "additive cost table, seconds of every step": read_additive(*additive),
                  "calibration file, temperatures": read_sts(sts), "temperatures fitted to our recorded blocks": fitted(fitter),
                  "verification budget of random steps, cost table": budgets(planner, sps.load_sps_table_from_path(COST_TABLE), stored_cost_table()),
-                 "verification budget of random steps, additive table": budgets(planner, *both_additive(sps, folder))}
-    return [{"judge": "SGLang", "version": version, "compared": compared, "agreed": sum(agreed), "of": len(agreed)}
-            for compared, agreed in lines.items()]
+                 "verification budget of random steps, additive table": budgets(planner, *additive)}
+    return rows_of("SGLang", version, lines)
 
 
 def parts(files):
@@ -101,13 +99,12 @@ def read_table(sps):
 def both_additive(sps, folder):
     """The engine's recorded steps as an additive table: as they read our file, and as we have it."""
     table, _ = additive_fit(engine_costs("dspark"))
-    table.save(Path(folder) / "additive.json")
-    return sps.load_sps_table_from_path(Path(folder) / "additive.json"), table
+    table.save(folder / "additive.json")
+    return sps.load_sps_table_from_path(folder / "additive.json"), table
 
 
-def read_additive(sps, folder):
+def read_additive(read, table):
     """Seconds of every step of up to 64 requests whose blocks are of one length, a truth a step."""
-    read, table = both_additive(sps, folder)
     return [abs(read.step_time(num_reqs=requests, budget=requests * drafts) - table.seconds(requests, requests * (1 + drafts))) < 1e-12
             for requests in range(1, 65) for drafts in range(8)]
 

@@ -13,26 +13,22 @@ from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from dspark_lite.models.checkpoints import load_drafter
+from tools.asking import rows_of
 
-VERSION = transformers.__version__
 CASES = 200  # random blocks of the acceptance rule
 # transformers 5.0 asks whether the drafter has stopped by itself; here it never has.
 STOPPED = {"is_done_candidate": False} if "is_done_candidate" in inspect.signature(utils._speculative_sampling).parameters else {}
 SAME = 1e-5  # total variation that float32 probabilities leave
 
 
-def row(compared, agreed):
-    """A line of the table, from a list of truths."""
-    return {"judge": "transformers", "version": VERSION, "compared": compared, "agreed": sum(agreed), "of": len(agreed)}
-
-
 def judge(lab, prompts, max_new_tokens):
     """The lines of this judge."""
-    small = load_drafter("tiny-small-lm", lab.target)
-    texts, rounds = assisted(lab.target, small, [lab.encode(prompt) for prompt in prompts], max_new_tokens)
-    return [row("small LM, greedy texts (assisted generation)", texts), row("small LM, accepted drafts by round", rounds),
-            row("plain, greedy texts (generate)", plain(lab.target, [lab.encode(prompt) for prompt in prompts], max_new_tokens)),
-            row("the acceptance rule, exact distributions (_speculative_sampling)", acceptance())]
+    prompts = [lab.encode(prompt) for prompt in prompts]
+    texts, rounds = assisted(lab.target, load_drafter("tiny-small-lm", lab.target), prompts, max_new_tokens)
+    return rows_of("transformers", transformers.__version__, {
+        "small LM, greedy texts (assisted generation)": texts, "small LM, accepted drafts by round": rounds,
+        "plain, greedy texts (generate)": plain(lab.target, prompts, max_new_tokens),
+        "the acceptance rule, exact distributions (_speculative_sampling)": acceptance()})
 
 
 def plain(target, prompts, max_new_tokens):
@@ -63,8 +59,8 @@ def assisted(target, small, prompts, max_new_tokens):
 @contextmanager
 def constant_drafts(model, count):
     """Has an assistant draft `count` tokens in every round, however sure it is of them."""
-    config = model.generation_config
-    with patch.multiple(config, num_assistant_tokens=count, num_assistant_tokens_schedule="constant", assistant_confidence_threshold=0.0):
+    with patch.multiple(model.generation_config, num_assistant_tokens=count, num_assistant_tokens_schedule="constant",
+                        assistant_confidence_threshold=0.0):
         yield
 
 

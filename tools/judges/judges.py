@@ -17,13 +17,14 @@ from unittest.mock import patch
 import torch
 
 from dspark_lite.common.files import ROOT, write_json
+from dspark_course.common.told import told
 from dspark_lite.decoding.rounds import generate
 from dspark_course.exercises.lesson_08 import as_in_the_engine
 from dspark_course.measure.journal import header
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
 from dspark_lite.scheduling.policies import survival, top_k
 from tools import environments
-from tools.asking import DRAFTERS, exported, lab_of, prompts_of
+from tools.asking import DRAFTERS, exported, lab_of, prompts_of, rows_of
 from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers, speculators_cases
 
 MEASURED = ROOT / "assets" / "measurements" / "judges.json"
@@ -65,15 +66,15 @@ def compared(judge, asked, found):
     rows = []
     for name, theirs in found["answers"].items():
         own = asked["answers"][name]
-        texts = [[without_stop(answer["tokens"], asked["stop"]) for answer in answers] for answers in (own, theirs)]
-        told = {"greedy texts": [one == other for one, other in zip(*texts, strict=True)]}
+        texts = [[[token for token in answer["tokens"] if token not in asked["stop"]] for answer in answers] for answers in (own, theirs)]
+        lines = {"greedy texts": [one == other for one, other in zip(*texts, strict=True)]}  # some leave the stop token out
         if asked["drafters"][name]:
             field, said = ("accepted", "accepted drafts") if "accepted" in theirs[0] else ("committed", "tokens committed")
-            told[f"{said} by round"] = [agreed for one, other in zip(own, theirs) for agreed in by_round(one, other, field)]
+            lines[f"{said} by round"] = [agreed for one, other in zip(own, theirs) for agreed in by_round(one, other, field)]
         if found.get("logits", {}).get(name):
-            told["logits of the first block"] = [far(*pair) < SAME for pair in zip(asked["logits"][name], found["logits"][name], strict=True)]
-        rows += [{"judge": judge, "version": found["version"], "compared": f"{name}, {what}", "agreed": sum(agreed), "of": len(agreed)}
-                 for what, agreed in told.items()]
+            both = (torch.tensor(one["logits"][name]) for one in (asked, found))
+            lines["logits of the first block"] = torch.sub(*both).abs().amax(1).lt(SAME).tolist()
+        rows += rows_of(judge, found["version"], {f"{name}, {what}": agreed for what, agreed in lines.items()})
     return rows
 
 
@@ -82,16 +83,6 @@ def by_round(own, theirs, field):
     beyond = 1 if field == "committed" else 0  # the target's own token is committed besides the drafts
     room = [count + beyond for count in own["proposed"]]
     return [None not in three and three[0] == min(three[1], three[2]) for three in zip_longest(own[field], theirs[field], room)]
-
-
-def far(own, theirs):
-    """The largest difference of two rows of logits [V]."""
-    return max(abs(a - b) for a, b in zip(own, theirs, strict=True))
-
-
-def without_stop(tokens, stop):
-    """Tokens without the stop token, which some engines leave out."""
-    return [token for token in tokens if token not in stop]
 
 
 def asked_of(script, python, asked, **options):
@@ -125,12 +116,17 @@ def with_llama_cpp(lab, options):
 
 
 def with_vllm(lab, options):
-    asked, python = asked_of_vllm(lab, options), environments.vllm_environment()
+    """Every drafter with its kernel called layer by layer, and as it is, beside ours with its mistake; and its shares of a budget."""
+    drafters, python = loaded(lab), environments.vllm_environment()
+    asked = ours(lab, options.tokens, drafters | {f"{name}{MISTAKEN}": as_in_the_engine(drafter) for name, drafter in drafters.items() if drafter})
+    asked["drafters"]["dflash"] = str(exported("dflash", "vllm", SCRATCH))
+    asked = planted(asked, options)
+    asked["mended"] = [name for name, folder in asked["drafters"].items() if folder]
+    asked["drafters"] |= {f"{name}{MISTAKEN}": asked["drafters"][name] for name in asked["mended"]}
     variables = environments.vllm_variables(VLLM_ENABLE_V1_MULTIPROCESSING="0")
-    rows = compared("vLLM", asked, asked_of("judge_vllm.py", python, asked, env=variables))
     agreed = shares(next(python.parent.parent.glob(f"lib/python*/site-packages/{BUDGET}")))
-    return [*rows, {"judge": "vLLM", "version": environments.VLLM, "compared": "a verification budget's shares, random steps",
-                    "agreed": sum(agreed), "of": len(agreed)}]
+    return [*compared("vLLM", asked, asked_of("judge_vllm.py", python, asked, env=variables)),
+            *rows_of("vLLM", environments.VLLM, {"a verification budget's shares, random steps": agreed})]
 
 
 def with_speculators(lab, options):
@@ -140,19 +136,7 @@ def with_speculators(lab, options):
     if options.planted == "tap":
         move_taps(Path(asked["drafts"]["dspark"]["read"]), "aux_hidden_state_layer_ids")
     found = asked_of("judge_speculators.py", environments.speculators_environment(), asked)
-    return [{"judge": "speculators", "version": found["version"], "compared": what, "agreed": sum(agreed), "of": len(agreed)}
-            for what, agreed in speculators_cases.compared(lab.target, asked, drafted, ours).items()]
-
-
-def asked_of_vllm(lab, options):
-    """What vLLM is asked: every drafter with its kernel called layer by layer, and as it is, beside ours with its mistake."""
-    drafters = loaded(lab)
-    asked = ours(lab, options.tokens, drafters | {f"{name}{MISTAKEN}": as_in_the_engine(drafter) for name, drafter in drafters.items() if drafter})
-    asked["drafters"]["dflash"] = str(exported("dflash", "vllm", SCRATCH))
-    asked = planted(asked, options)
-    asked["mended"] = [name for name, folder in asked["drafters"].items() if folder]
-    asked["drafters"] |= {f"{name}{MISTAKEN}": asked["drafters"][name] for name in asked["mended"]}
-    return asked
+    return rows_of("speculators", found["version"], speculators_cases.compared(lab.target, asked, drafted, ours))
 
 
 def shares(file, gamma=7, most=8):
@@ -211,27 +195,15 @@ def heard(name, lab, options):
         return [{"judge": name, "not_run": f"{type(error).__name__}: {' '.join(str(error).split())}"}]
 
 
-def recorded(path):
-    """The rows of an earlier run by judge, for those that are not asked this time."""
-    held = json.loads(path.read_text())["rows"] if path.exists() else []
-    return {name: [row for row in held if row["judge"] == name] for name in JUDGES}
-
-
 def line(row):
-    """A row for a reader."""
     if "not_run" in row:
         return f"{row['judge']:13} not run: {row['not_run']}"
     verdict = "agreed" if row["agreed"] == row["of"] else "DISAGREED"
     return f"{row['judge']:13} {row['version']:10} {row['compared']:66} {row['agreed']:5} of {row['of']:5} {verdict}"
 
 
-def red(row):
-    """Whether a judge that was asked disagrees."""
-    return "not_run" not in row and row["agreed"] < row["of"]
-
-
-def main(arguments=None):
-    """Ask the judges; return the exit code."""
+@told
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=JUDGES, default=list(JUDGES), help="default: all of them")
     parser.add_argument("--newest", action="store_true", help="the newest versions of SGLang and mlx-dspark instead of the pinned ones")
@@ -241,19 +213,18 @@ def main(arguments=None):
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
     lab = lab_of(options)
-    if lab is None:
-        return 2
-    made, rows, earlier = {**header(lab), "prompts": options.prompts, "tokens": options.tokens}, [], recorded(options.out)
+    made, rows = {**header(lab), "prompts": options.prompts, "tokens": options.tokens}, []
+    earlier = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     for name in JUDGES:
         if name in options.only:
             found = [{**row, "commit": made["commit"]} for row in heard(name, lab, options)]
             print(*map(line, found), sep="\n", flush=True)
         else:
-            found = earlier[name] or [{"judge": name, "not_run": "not asked yet", "commit": made["commit"]}]
+            found = [row for row in earlier if row["judge"] == name] or [{"judge": name, "not_run": "not asked yet", "commit": made["commit"]}]
         rows += found
     if not options.planted:
         write_json(options.out, {**made, "rows": rows})
-    return 1 if any(red(row) for row in rows if row["judge"] in options.only) else 0
+    return 1 if any("not_run" not in row and row["agreed"] < row["of"] for row in rows if row["judge"] in options.only) else 0
 
 
 if __name__ == "__main__":

@@ -162,7 +162,8 @@ def release(out: Path = OUT, repository: str | None = None) -> list[str]:
         if repository and (out / name).suffix in (".ipynb", ".md", ".py", ".cff"):
             write_text(out / name, renamed((out / name).read_text(encoding="utf-8"), REPOSITORY, repository))
     write_text(out / EXERCISES / "packed.py", UNPACK)
-    lessons = [f"- [{read_notebook(path).cells[0].source.splitlines()[0].removeprefix('# ')}](notebooks/{path.name})" for path in lesson_paths()]
+    titles = {path: read_notebook(path).cells[0].source.splitlines()[0].removeprefix("# ") for path in lesson_paths()}
+    lessons = [f"- [{title}](notebooks/{path.name})" for path, title in titles.items()]
     write_text(out / "README.md", README.format(title=REPOSITORY.split("/")[1], version=VERSION, lessons="\n".join(lessons)))
     files = sorted(path for path in out.rglob("*") if path.is_file())
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(out).as_posix()}" for path in files]
