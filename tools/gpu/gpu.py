@@ -8,20 +8,20 @@ too, to build/gpu.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.files import ROOT, read_object, write_json, write_text
 from dspark_lite.common.origin import DECIDING, device_name, folder_name, versions
+from dspark_course.common.told import told
 from dspark_course.measure.forced_rounds import paper_pattern
 from dspark_course.measure.journal import check_writable, commit
 from dspark_course.measure.random_weights import FORCED, measure_shapes, random_models
@@ -32,30 +32,17 @@ from tools.gpu.forced_engine import ENGINE_LOADS, measure_engine
 from tools.gpu.training_speed import training_speed
 
 MEASUREMENTS, WORK = ROOT / "assets" / "measurements" / "gpu", ROOT / "build" / "gpu"
+HOURS = 2.0  # that a part may take
 TINY_RECIPES = ("tiny-dspark", "tiny-dflash", "tiny-eagle3", "tiny-mtp")
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much is measured: `shapes` of random_weights.py, drafters of the rounds, sizes and contexts of the cost table and its
-    repeats, loads of the engine with their prompts and steps, recipes with (rows, tokens) of an update, the tests' arguments."""
-
-    shapes: str
-    drafters: tuple[str, ...]
-    sizes: tuple[int, ...]
-    contexts: tuple[int, ...]
-    repeats: int
-    loads: tuple[int, ...]
-    prompt: int
-    steps: int
-    recipes: dict[str, tuple[int, int]]
-    tests: tuple[str, ...]
-
-
-FULL = Size("released", ("dspark", "dflash", "eagle3", "small_lm"), (*range(1, 65), *range(72, 257, 8), *range(288, 1025, 32)), (256, 2048), 9,
-            ENGINE_LOADS, 256, 16, {"qwen3-4b-dspark": (1, 950), **dict.fromkeys(TINY_RECIPES, (32, 100))}, ("tests",))
-SMALL = Size("tiny", ("dspark", "eagle3"), (1, 2, 4, 8, 16), (16,), 2, (1, 2, 4), 16, 2, {"tiny-dspark": (4, 40), "tiny-eagle3": (4, 40)},
-             ("tests/test_sampling.py", "tests/test_slots.py"))
+# How much is measured, as JSON has it: shapes of random_weights.py and drafters of the rounds; of the cost table; of the engine; recipes
+# with [rows, tokens] of an update; the tests' arguments.
+FULL = SimpleNamespace(shapes="released", drafters=["dspark", "dflash", "eagle3", "small_lm"],
+                       sizes=[*range(1, 65), *range(72, 257, 8), *range(288, 1025, 32)], contexts=[256, 2048], repeats=9,
+                       loads=list(ENGINE_LOADS), prompt=256, steps=16,
+                       recipes={"qwen3-4b-dspark": [1, 950], **dict.fromkeys(TINY_RECIPES, [32, 100])}, tests=["tests"])
+SMALL = SimpleNamespace(shapes="tiny", drafters=["dspark", "eagle3"], sizes=[1, 2, 4, 8, 16], contexts=[16], repeats=2, loads=[1, 2, 4],
+                        prompt=16, steps=2, recipes={"tiny-dspark": [4, 40], "tiny-eagle3": [4, 40]},
+                        tests=["tests/test_sampling.py", "tests/test_slots.py"])
 
 
 def device():
@@ -66,10 +53,9 @@ def device():
 def header():
     """What each file says of where it was made."""
     place = device()
-    capability = list(torch.cuda.get_device_capability(place)) if place.type == "cuda" else None
-    total = torch.cuda.get_device_properties(place).total_memory if place.type == "cuda" else None
-    return {"device": device_name(place), "capability": capability, "memory_bytes": total, "cuda": torch.version.cuda, "versions": versions(),
-            "commit": commit()}
+    found = torch.cuda.get_device_properties(place) if place.type == "cuda" else None
+    return {"device": device_name(place), "capability": found and [found.major, found.minor], "memory_bytes": found and found.total_memory,
+            "cuda": torch.version.cuda, "versions": versions(), "commit": commit()}
 
 
 def weights_folder(size):
@@ -90,7 +76,7 @@ def rounds(size, dtype):
 
     The fast path joins here: another entry of "paths", by the same function under its own switch.
     """
-    measured = measure_shapes(size.shapes, list(size.drafters), dtype=getattr(torch, dtype), folder=weights_folder(size))
+    measured = measure_shapes(size.shapes, size.drafters, dtype=getattr(torch, dtype), folder=weights_folder(size))
     return {"paths": {"eager": measured}}
 
 
@@ -118,8 +104,7 @@ def training(size):
     for name, (count, tokens) in size.recipes.items():
         recipe = load_recipe(name)
         try:
-            target = _training_target(size, recipe)
-            rows.append(training_speed(recipe, target, rows=count, tokens=tokens))
+            rows.append(training_speed(recipe, _training_target(size, recipe), rows=count, tokens=tokens))
         except DSparkLiteError as error:
             rows.append({"recipe": name, "rows": count, "tokens": tokens, "reason": str(error)})
     return {"hidden_states": "random", "rows": rows}
@@ -146,7 +131,7 @@ def tests(size):
     counts = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
     failed = [f"{case.get('classname')}.{case.get('name')}" for case in suite.iter("testcase")
               if case.find("failure") is not None or case.find("error") is not None]
-    return {"asked": list(size.tests), "environment": place, **counts, "seconds": float(suite.get("time")), "failed": failed}
+    return {"asked": size.tests, "environment": place, **counts, "seconds": float(suite.get("time")), "failed": failed}
 
 
 PARTS = {**{f"{part.__name__}-{dtype}": partial(part, dtype=dtype) for part in (rounds, costs, serving) for dtype in ("float16", "bfloat16")},
@@ -164,11 +149,7 @@ def is_done(path, size):
     if not path.exists():
         return False
     held, here = read_object(path), versions()
-    return held.get("size") == _as_json(size) and all(held["versions"].get(name) == here[name] for name in DECIDING)
-
-
-def _as_json(size):
-    return json.loads(json.dumps(vars(size)))
+    return held.get("size") == vars(size) and all(held["versions"].get(name) == here[name] for name in DECIDING)
 
 
 def measure_part(name, size, path):
@@ -178,12 +159,12 @@ def measure_part(name, size, path):
     except (DSparkLiteError, torch.OutOfMemoryError) as error:
         write_json(path.with_suffix(".failed.json"), {**header(), "part": name, "reason": str(error).splitlines()[0]})
         return 2
-    write_json(path, {**header(), "part": name, "size": _as_json(size), **measured})
+    write_json(path, {**header(), "part": name, "size": vars(size), **measured})
     path.with_suffix(".failed.json").unlink(missing_ok=True)
     return 0
 
 
-def run_parts(names, small, hours):
+def run_parts(names, small):
     """Measures what is not measured yet, each part in a process of its own; returns the names of those that failed."""
     folder, size, failed = folder_of(small), SMALL if small else FULL, []
     for number, name in enumerate(names, 1):
@@ -192,26 +173,27 @@ def run_parts(names, small, hours):
             print(f"[{number}/{len(names)}] {name}: kept, {path.relative_to(ROOT)}", flush=True)
             continue
         print(f"[{number}/{len(names)}] {name} ...", flush=True)
-        started, reason = time.monotonic(), _run_alone(name, small, 3600 * hours, path)
+        started, reason = time.monotonic(), _run_alone(name, small, path)
         print(f"[{number}/{len(names)}] {name}: {reason or 'measured'} in {time.monotonic() - started:.0f} s", flush=True)
         failed += [name] if reason else []
     return failed
 
 
-def _run_alone(name, small, seconds, path):
+def _run_alone(name, small, path):
     """Runs a part in a process of its own; the reason that it failed for, or None."""
-    told = path.with_suffix(".failed.json")
-    told.unlink(missing_ok=True)
+    failed = path.with_suffix(".failed.json")
+    failed.unlink(missing_ok=True)
     called = [sys.executable, "-m", "tools.gpu.gpu", "--part", name, *(["--small"] if small else [])]
     try:
-        code = subprocess.run(called, cwd=ROOT, timeout=seconds).returncode
+        code = subprocess.run(called, cwd=ROOT, timeout=3600 * HOURS).returncode
+        reason = f"its process ended with code {code}"
     except subprocess.TimeoutExpired:
-        code = f"it took longer than {seconds / 3600:g} hours"
+        code, reason = None, f"it took longer than {HOURS:g} hours"
     if code == 0:
         return None
-    if not told.exists():  # it was ended, or broke on something that is no sentence
-        write_json(told, {**header(), "part": name, "reason": code if isinstance(code, str) else f"its process ended with code {code}"})
-    return f"failed ({read_object(told)['reason']})"
+    if not failed.exists():  # it was ended, or broke on something that is no sentence
+        write_json(failed, {**header(), "part": name, "reason": reason})
+    return f"failed ({read_object(failed)['reason']})"
 
 
 def summary(folder):
@@ -246,26 +228,20 @@ def _load_says(row):
     return f" verifying {row['length']}: {row['tokens_per_second']:.0f} tokens/s" + (" FORCED" if row["length"] else "")
 
 
-def main(arguments=None):
-    """Run the command line; return the exit code."""
+@told
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="small shapes and few repeats, on a CPU too: does everything run?")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--hours", type=float, default=2.0, help="a part may take at most (default: %(default)s)")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not (options.small or torch.cuda.is_available()):
-        print("there is no GPU: torch.cuda.is_available() is false; try everything out with make gpu ARGS=--small", file=sys.stderr)
-        return 2
+        raise RequestError("there is no GPU: torch.cuda.is_available() is false; try everything out with make gpu ARGS=--small")
     folder = folder_of(options.small)
     if options.part:
         return measure_part(options.part, SMALL if options.small else FULL, folder / f"{options.part}.json")
-    try:
-        check_writable(folder / "summary.md")
-    except DSparkLiteError as error:
-        print(error, file=sys.stderr)
-        return 2
-    failed = run_parts(options.only or list(PARTS), options.small, options.hours)
+    check_writable(folder / "summary.md")
+    failed = run_parts(options.only or list(PARTS), options.small)
     lines = summary(folder)
     write_text(folder / "summary.md", "\n".join(lines) + "\n")
     print(*lines, sep="\n")
