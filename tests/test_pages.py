@@ -99,8 +99,6 @@ def test_code_exercises_have_a_stub_and_the_others_fold_out_an_answer_or_a_hint(
     assert sum("<details>" in body for _, body in bodies) >= 0.6 * len(bodies)
 
 
-
-
 MOST_NAMES = 10
 
 
@@ -119,14 +117,22 @@ def test_lessons_and_solutions_lead_to_each_other():
         assert (f"](../{path.name})" if path.parent.name == "solutions" else f"](solutions/{path.name})") in header
 
 
+def outside(tree, kind):
+    """Yield the nodes below a tree; of a function no more than its decorators and defaults, of the kind nothing inside."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if isinstance(node, ast.FunctionDef):
+            node = ast.Tuple([*node.decorator_list, *node.args.defaults])
+        if not isinstance(node, kind):
+            yield from outside(node, kind)
+
+
 def bound(tree) -> set[str]:
     """Return the names that statements bind, functions' own left out."""
-    names, waiting = set(), list(ast.iter_child_nodes(tree))
-    while waiting:
-        node = waiting.pop()
+    names = set()
+    for node in outside(tree, ast.ClassDef):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
-            continue
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -135,24 +141,12 @@ def bound(tree) -> set[str]:
             names.add(node.arg)
         if isinstance(node, ast.ExceptHandler) and node.name:
             names.add(node.name)
-        waiting += ast.iter_child_nodes(node)
     return names
 
 
 def used_at_once(tree) -> set[str]:
     """Return the names that running a cell reads, bodies of functions and of lambdas left out."""
-    names, waiting = set(), list(ast.iter_child_nodes(tree))
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.FunctionDef):
-            waiting += [*node.decorator_list, *node.args.defaults]
-            continue
-        if isinstance(node, ast.Lambda):
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        waiting += ast.iter_child_nodes(node)
-    return names
+    return {node.id for node in outside(tree, ast.Lambda) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def read_inside(tree) -> set[str]:
