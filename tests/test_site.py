@@ -17,9 +17,7 @@ LESSONS = [path for path in pages.own_files() if path.endswith(".ipynb")]
 FILES = {"notebooks/00_a.ipynb", "notebooks/glossary.md", "docs/decoding.md"}
 
 
-@pytest.mark.skipif(
-    shutil.which("node") is None, reason="node is not installed; make test-site asks the same of a browser"
-)
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed; make test-site asks the same of a browser")
 def test_the_playgrounds_rules_answer_as_the_package_does():
     cases = site_rules.cases()
     script = f"""import * as rules from "{(ROOT / "tools/site/static/rules.js").as_uri()}";
@@ -27,20 +25,12 @@ def test_the_playgrounds_rules_answer_as_the_package_does():
         const answers = {site_rules.ANSWERS}, cases = JSON.parse(readFileSync(0));
         const told = Object.entries(cases).map(([kind, all]) => [kind, all.map(answers[kind])]);
         console.log(JSON.stringify(Object.fromEntries(told)));"""
-    asked = {kind: [case for case, _ in pairs] for kind, pairs in cases.items()}
-    told = subprocess.run(
-        ["node", "--input-type=module", "-e", script],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    asked = json.dumps({kind: [case for case, _ in pairs] for kind, pairs in cases.items()})
+    told = subprocess.run(["node", "--input-type=module", "-e", script], input=asked, capture_output=True, text=True, check=True)
     answers = json.loads(told.stdout)
-    assert all(len(answers[kind]) == site_rules.CASES == len(pairs) for kind, pairs in cases.items())
     for kind, pairs in cases.items():
-        assert [
-            case for (case, expected), answer in zip(pairs, answers[kind]) if site_rules.differing(answer, expected)
-        ] == [], kind
+        assert len(answers[kind]) == site_rules.CASES == len(pairs), kind
+        assert [case for (case, expected), answer in zip(pairs, answers[kind]) if site_rules.differing(answer, expected)] == [], kind
 
 
 def test_an_answer_that_differs_is_seen():
@@ -61,44 +51,47 @@ def test_the_playground_stays_small():
     assert {"rules.js", "plot.js"} < lines.keys() and sum(lines.values()) <= 800, lines
 
 
-@pytest.mark.parametrize(
-    ("link", "address"),
-    [
-        ("glossary.md#anchor", "glossary.html#anchor"),
-        ("00_a.ipynb", "00_a.html"),
-        ("../docs/decoding.md", "../docs/decoding.html"),
-        ("solutions/00_a.ipynb", f"{pages.GITHUB}/notebooks/solutions/00_a.ipynb"),
-        ("../assets/a b.json#c", f"{pages.GITHUB}/assets/a%20b.json#c"),
-    ],
-)
+@pytest.mark.parametrize(("link", "address"), [
+    ("glossary.md#anchor", "glossary.html#anchor"),
+    ("00_a.ipynb", "00_a.html"),
+    ("../docs/decoding.md", "../docs/decoding.html"),
+    ("solutions/00_a.ipynb", f"{pages.GITHUB}/notebooks/solutions/00_a.ipynb"),
+    ("../assets/a b.json#c", f"{pages.GITHUB}/assets/a%20b.json#c"),
+])
 def test_a_link_leads_to_a_page_or_to_the_file(link, address):
     assert pages.address(link, "notebooks/00_a.ipynb", FILES) == address
 
 
 def test_only_relative_links_outside_code_and_formulas_become_html():
-    text = (
-        "[a *b* `c`](glossary.md) [x](https://x.org) [y](#here) ![p](p.png) `[k](v.md)` $[i](j)$\n```\n[m](n.md)\n```"
-    )
-    linked = pages.linked(text, "notebooks/00_a.ipynb", FILES)
-    assert linked == text.replace(
-        "[a *b* `c`](glossary.md)", '<a class="reference internal" href="glossary.html">a *b* `c`</a>'
-    )
+    link = "[a *b* `c`](glossary.md)"
+    text = link + " [x](https://x.org) [y](#here) ![p](p.png) `[k](v.md)` $[i](j)$\n```\n[m](n.md)\n```"
+    written = '<a class="reference internal" href="glossary.html">a *b* `c`</a>'
+    assert pages.linked(text, "notebooks/00_a.ipynb", FILES) == text.replace(link, written)
 
 
 def lesson(*outputs, code="picture = figures.two_caches(7, 3)"):
     """A lesson's notebook whose last cell has these outputs."""
     new = nbformat.v4
-    header = (
-        "# 03 · A title\n\n[![Open in Colab](badge.svg)](https://colab) · [Solutions](solutions/03_a.ipynb)\n\nText."
-    )
-    cells = [
+    header = "# 03 · A title\n\n[![Open in Colab](badge.svg)](https://colab) · [Solutions](solutions/03_a.ipynb)\n\nText."
+    return new.new_notebook(cells=[
         new.new_markdown_cell(header),
         new.new_code_cell("import os", metadata={"tags": ["setup"]}),
         new.new_code_cell("from dspark_course.figures import lesson_03 as figures"),
         new.new_markdown_cell("## A heading"),
         new.new_code_cell(code, outputs=list(outputs)),
-    ]
-    return new.new_notebook(cells=cells)
+    ])
+
+
+def page_of(*outputs, **options):
+    """What becomes of such a lesson; its last cell has the place of the pictures."""
+    page = lesson(*outputs, **options)
+    pages.lesson_page(page, "notebooks/03_a.ipynb", FILES)
+    return page
+
+
+def alt(cell):
+    """A cell's picture in words."""
+    return cell.metadata["mystnb"]["image"]["alt"]
 
 
 def picture(text="<Figure size 3x4>", metadata=None):
@@ -107,53 +100,36 @@ def picture(text="<Figure size 3x4>", metadata=None):
 
 
 def test_a_page_has_doors_no_setup_and_pictures_in_words():
-    page = lesson(nbformat.v4.new_output("display_data", {}, metadata={"glue": 1}), picture())
-    pages.lesson_page(page, "notebooks/03_a.ipynb", FILES)
+    page = page_of(nbformat.v4.new_output("display_data", {}, metadata={"glue": 1}), picture())
     assert "colab.research.google.com/github" in page.cells[0].source and "badge.svg" not in page.cells[0].source
     assert '<a href="03_a.ipynb" download>' in page.cells[0].source
-    assert [cell.source for cell in page.cells[1:3]] == [
-        "from dspark_course.figures import lesson_03 as figures",
-        "## A heading",
-    ]
+    assert [cell.source for cell in page.cells[1:3]] == ["from dspark_course.figures import lesson_03 as figures", "## A heading"]
     assert len(page.cells[-1].outputs) == 1
-    assert page.cells[-1].metadata["mystnb"]["image"]["alt"] == pages.first_paragraph(lesson_03.two_caches).replace(
-        "`", ""
-    )
+    assert alt(page.cells[-1]) == pages.first_paragraph(lesson_03.two_caches).replace("`", "")
 
 
-def test_pictures_of_widgets_and_of_unknown_functions_are_described_too():
-    for output, code, alt in (
-        (picture("In a running notebook this figure moves."), "x = 1", "In a running notebook this figure moves."),
-        (picture(), "picture = mine(1)", "A picture: A heading"),
-        (
-            picture(),
-            "from dspark_course.figures.strip import strip\nhere = strip(('draft', 'accept'))",
-            "You are here in a round: draft, accept.",
-        ),
-    ):
-        page = lesson(output, code=code)
-        pages.lesson_page(page, "notebooks/03_a.ipynb", FILES)
-        assert page.cells[-1].metadata["mystnb"]["image"]["alt"] == alt
+MOVING, STRIP = "In a running notebook this figure moves.", "from dspark_course.figures.strip import strip\nhere = strip(('draft', 'accept'))"
+
+
+@pytest.mark.parametrize(("says", "code", "told"), [(MOVING, "x = 1", MOVING), ("<Figure size 3x4>", "picture = mine(1)", "A picture: A heading"),
+                                                    ("<Figure size 3x4>", STRIP, "You are here in a round: draft, accept.")])
+def test_pictures_of_widgets_and_of_unknown_functions_are_described_too(says, code, told):
+    assert alt(page_of(picture(says), code=code).cells[-1]) == told
 
 
 def test_a_widget_with_numbers_gets_a_place_before_its_picture():
-    page = lesson(picture(metadata={widgets.WEB: json.dumps({"numbers": {"text": "</script>"}})}))
-    pages.lesson_page(page, "notebooks/03_a.ipynb", FILES)
+    page = page_of(picture(metadata={widgets.WEB: json.dumps({"numbers": {"text": "</script>"}})}))
     place, still = page.cells[-1].outputs
     held = re.search(r'<script type="application/json">(.*)</script>', place.data["text/html"])[1]
-    assert (
-        "</script>" not in held and json.loads(held)["numbers"] == {"text": "</script>"} and "image/png" in still.data
-    )
+    assert "</script>" not in held and json.loads(held)["numbers"] == {"text": "</script>"} and "image/png" in still.data
 
 
 def test_names_in_code_lead_to_their_place_until_the_lesson_defines_its_own():
     page = lesson(code="def two_caches(): ...")
     page.cells[2].source += "\nfrom dspark_course.figures.lesson_03 import two_caches"
     _, before, after = pages.known_names(page)
-    block, places = (
-        '<span class="n">figures</span><span class="o">.</span><span class="n">two_caches</span>',
-        {lesson_03.__name__ + ".two_caches": "x.html"},
-    )
+    block = '<span class="n">figures</span><span class="o">.</span><span class="n">two_caches</span>'
+    places = {lesson_03.__name__ + ".two_caches": "x.html"}
     assert pages.with_references(block, before, places) == f'<a class="in-reference" href="x.html">{block}</a>'
     assert pages.with_references('<span class="n">os</span>', before, places) == '<span class="n">os</span>'
     assert "two_caches" in before and "two_caches" not in after
@@ -162,15 +138,11 @@ def test_names_in_code_lead_to_their_place_until_the_lesson_defines_its_own():
 @pytest.mark.parametrize("path", LESSONS)
 def test_every_committed_lesson_becomes_a_page(path):
     page = nbformat.read(ROOT / path, as_version=4)
-    drawn = [
-        output.metadata[widgets.WEB]
-        for cell in pages.code_cells(page)
-        for output in cell.outputs
-        if widgets.WEB in output.get("metadata", {})
-    ]
+    outputs = [output for cell in pages.code_cells(page) for output in cell.outputs]
+    drawn = [output.metadata[widgets.WEB] for output in outputs if widgets.WEB in output.get("metadata", {})]
     pages.lesson_page(page, path, set(pages.own_files()))
-    alts = [cell.metadata["mystnb"]["image"]["alt"] for cell in pages.code_cells(page) if "mystnb" in cell.metadata]
-    assert alts and all(len(alt) > 15 for alt in alts)
+    alts = [alt(cell) for cell in pages.code_cells(page) if "mystnb" in cell.metadata]
+    assert alts and all(len(one) > 15 for one in alts)
     assert sum(map(len, drawn)) < 1_000_000
     scripts = (ROOT / "tools/site/static/widgets.js").read_text()
     assert all(re.search(rf"^function {json.loads(widget)['drawing']}\(", scripts, re.M) for widget in drawn)
@@ -186,6 +158,5 @@ def test_the_first_page_has_a_line_a_lesson_with_its_minutes():
 def test_every_room_has_its_page_of_the_reference():
     assert {"dspark_lite.decoding", "dspark_course.figures"} < set(pages.rooms())
     text = pages.reference_page("dspark_lite.decoding")
-    assert text.startswith("# dspark_lite.decoding\n") and "\n## rounds\n" in text and text.count("automodule::") == 1 + len(
-        pages.inside("dspark_lite.decoding")
-    )
+    assert text.startswith("# dspark_lite.decoding\n") and "\n## rounds\n" in text
+    assert text.count("automodule::") == 1 + len(pages.inside("dspark_lite.decoding"))
