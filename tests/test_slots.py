@@ -6,11 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import attention
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.serving.slots import Layout, SlotStore, drafter_slots, ragged_attention, ragged_step, sees, spans
+from dspark_lite.serving.slots import Layout, SlotStore, drafter_slots, ragged_attention, ragged_step, sees
 
 VOCAB, GAMMA, SLOTS, CAPACITY = 13, 4, 5, 40
 TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
@@ -23,26 +22,14 @@ def random_ids(length, seed):
     return torch.randint(VOCAB, (length,), generator=torch.Generator().manual_seed(seed))
 
 
-def new_store(flex=False):
+def new_store(flex=False, layers=TARGET.num_layers):
     """A store for the toy target."""
-    store = SlotStore(TARGET.num_layers, SLOTS, CAPACITY, CPU)
+    store = SlotStore(layers, SLOTS, CAPACITY, CPU)
     store.flex = flex
     return store
 
 
-def split(layout, flat):
-    """What belongs to each request of [1, N, ...]."""
-    return list(flat[0].split(layout.counts.tolist()))
-
-
 # The layout and its mask ---------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=6))
-def test_spans_count_within_each_stretch(counts):
-    row, offset = spans(np.array(counts))
-    assert row.tolist() == [r for r, count in enumerate(counts) for _ in range(count)]
-    assert offset.tolist() == [k for count in counts for k in range(count)]
 
 
 @st.composite
@@ -55,25 +42,28 @@ def layouts(draw):
     return slots, draw(lengths), [1 + count for count in draw(lengths)]
 
 
-def dense_attention(layout, query, keys, values, scale):
-    """The reference: every token against the whole store, behind the whole block-diagonal mask."""
-    key = torch.arange(SLOTS * CAPACITY)
-    slot, position = layout.slot_index[:, None] // CAPACITY, layout.position[:, None]
-    scores = query @ keys.repeat_interleave(query.shape[1] // keys.shape[1], 1).transpose(-1, -2) * scale
-    hidden = ~sees(slot, position, key // CAPACITY, key % CAPACITY)
-    return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ values.repeat_interleave(query.shape[1] // values.shape[1], 1)
+def check_attention(slots, lengths, counts, seed, width, flex=False):
+    """The ragged attention against every token before the whole store, behind the whole block-diagonal mask."""
+    store, generator = new_store(flex, layers=1), torch.Generator().manual_seed(seed)
+    store.write(0, torch.arange(SLOTS * CAPACITY), *torch.randn(2, 2, SLOTS * CAPACITY, width, generator=generator))
+    layout, (keys, values) = Layout(store, slots, lengths, counts), store.whole(0)
+    query, key = torch.randn(1, 6, len(layout.slot_index), width, generator=generator), torch.arange(SLOTS * CAPACITY)
+    hidden = ~sees(layout.slot_index[:, None] // CAPACITY, layout.position[:, None], key // CAPACITY, key % CAPACITY)
+    scores = query @ keys.repeat_interleave(3, 1).transpose(-1, -2) * 0.3
+    wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ values.repeat_interleave(3, 1)
+    read = (keys, values) if flex else store.read(0, layout.rows, layout.max_length)
+    ours, _ = ragged_attention(None, query, *read, None, scaling=0.3, layout=layout)
+    torch.testing.assert_close(ours, wanted.transpose(1, 2), atol=1e-5, rtol=1e-5)
 
 
 @settings(max_examples=60)
 @given(layouts(), st.integers(0, 1000))
 def test_the_diagonal_blocks_are_the_whole_mask(drawn, seed):
-    store, generator = SlotStore(1, SLOTS, CAPACITY, CPU), torch.Generator().manual_seed(seed)
-    store.write(0, torch.arange(SLOTS * CAPACITY), *torch.randn(2, 2, SLOTS * CAPACITY, 8, generator=generator))
-    layout = Layout(store, *drawn)
-    query = torch.randn(1, 6, len(layout.slot_index), 8, generator=generator)
-    ours, _ = ragged_attention(None, query, *store.read(0, layout.rows, layout.max_length), None, scaling=0.3, layout=layout)
-    wanted = dense_attention(layout, query, *store.whole(0), 0.3).transpose(1, 2)
-    torch.testing.assert_close(ours, wanted, atol=1e-5, rtol=1e-5)
+    check_attention(*drawn, seed, width=8)
+
+
+def test_flex_attention_sees_the_same():
+    check_attention([3, 0], [7, 0], [2, 5], seed=0, width=16, flex=True)
 
 
 def test_flex_attention_is_told_its_kernel(monkeypatch):
@@ -84,16 +74,6 @@ def test_flex_attention_is_told_its_kernel(monkeypatch):
     assert asked["kernel_options"]["BACKEND"] == "TRITON"
 
 
-def test_flex_attention_sees_the_same():
-    store = SlotStore(1, SLOTS, CAPACITY, CPU)
-    store.flex = True
-    store.write(0, torch.arange(SLOTS * CAPACITY), *torch.randn(2, 2, SLOTS * CAPACITY, 16))
-    layout, query = Layout(store, [3, 0], [7, 0], [2, 5]), torch.randn(1, 6, 7, 16)
-    ours, _ = ragged_attention(None, query, *store.whole(0), None, scaling=0.3, layout=layout)
-    wanted = dense_attention(layout, query, *store.whole(0), 0.3).transpose(1, 2)
-    torch.testing.assert_close(ours, wanted, atol=1e-5, rtol=1e-5)
-
-
 # The target ----------------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +82,7 @@ def check_step(store, texts, caches, slots, new, seed, taps=(0, 1)):
     pieces = [random_ids(count, seed + index) for index, count in enumerate(new)]
     layout = Layout(store, slots, [len(texts[slot]) for slot in slots], new)
     step = ragged_step(TARGET, torch.cat(pieces), layout, taps)
-    for slot, piece, logits, features in zip(slots, pieces, split(layout, step.logits), split(layout, step.features)):
+    for slot, piece, logits, features in zip(slots, pieces, *(flat[0].split(layout.counts.tolist()) for flat in (step.logits, step.features))):
         alone = TARGET.verify(piece[None], caches[slot], taps)
         torch.testing.assert_close(logits, alone.logits[0], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(features, alone.features[0], atol=1e-4, rtol=1e-4)
@@ -128,13 +108,6 @@ def test_ragged_steps_are_requests_read_alone(flex):
             kept = int(rng.integers(1, len(piece) + 1))
             texts[slot] = torch.cat([texts[slot], piece[:kept]])
             TARGET.roll_back(caches[slot], len(piece) - kept)
-
-
-def test_logits_at_the_last_tokens_only():
-    layout = Layout(new_store(), [2, 0], [0, 0], [3, 5])
-    every = ragged_step(TARGET, random_ids(8, 1), layout).logits
-    last = ragged_step(TARGET, random_ids(8, 1), layout, logits_at=torch.tensor([2, 7])).logits
-    torch.testing.assert_close(last, every[:, [2, 7]])
 
 
 def test_a_step_leaves_the_model_as_others_use_it(monkeypatch):
@@ -164,11 +137,6 @@ def test_a_cleared_slot_has_forgotten_what_was_not_finite():
 # The drafters --------------------------------------------------------------------------------------------------------
 
 
-def propose(drafter, state, anchor):
-    """A greedy proposal: what it says does not depend on random numbers."""
-    return drafter.propose(state, anchor, temperature=0, generator=None)
-
-
 def assert_rows(proposal, row, alone: Proposal):
     """One row of a proposal equals a proposal."""
     assert proposal.tokens[row].tolist() == alone.tokens[0].tolist()
@@ -190,10 +158,11 @@ def test_slotted_drafts_are_those_of_each_request_alone(name):
     for round_ in range(5):
         slots = [[3, 0, 4], [0, 4], [4], [0, 3, 4], [3, 4]][round_]
         lengths, anchor = [len(texts[slot]) for slot in slots], random_ids(len(slots), 50 + round_)
-        proposal = propose(drafter, contexts.drafting(slots, lengths), anchor)
+        greedy = {"temperature": 0, "generator": None}  # what it says does not depend on random numbers
+        proposal = drafter.propose(contexts.drafting(slots, lengths), anchor, **greedy)
         for row, slot in enumerate(slots):
             alone = drafter.begin(texts[slot][None], TARGET.prefill(texts[slot][None], drafter.taps)[0].features)
-            assert_rows(proposal, row, propose(drafter, alone, anchor[row:row + 1]))
+            assert_rows(proposal, row, drafter.propose(alone, anchor[row:row + 1], **greedy))
         counts = rng.integers(1, GAMMA + 2, len(slots))
         pieces = [random_ids(int(count), 70 + round_ + slot) for slot, count in zip(slots, counts)]
         for slot, piece in zip(slots, pieces):
@@ -209,9 +178,3 @@ def test_the_first_slots_are_read_in_place():
     assert keys.untyped_storage().data_ptr() == store.keys[0].untyped_storage().data_ptr()
     other, _ = store.read(0, store.rows([1, 2]), 5)
     assert torch.equal(other[0], keys[1])
-
-
-@pytest.mark.parametrize("name", ["small_lm", "prompt_lookup"])
-def test_drafters_without_slotted_contexts_are_refused(name):
-    with pytest.raises(RequestError, match=f"{name} keeps no context that the engine can hold in slots; serve with DSpark"):
-        drafter_slots(DRAFTERS[name], SLOTS, CAPACITY, CPU)
