@@ -28,11 +28,15 @@ def survival(draft, hidden, anchor, drafts):
     return surviving()(draft, hidden, anchor, drafts)
 
 
+def small_draft(generator: torch.Generator):
+    """What the confidence head reads of a draft: random weights under the names that `my_dspark.Draft` has for them."""
+    return SimpleNamespace(w={name: torch.randn(shape, generator=generator) for name, shape in ((W1, (6, 3)), (PROJ, (1, 7)), (BIAS, (1,)))})
+
+
 def block(seed: int) -> tuple:
-    """What `survival` is asked for, with random weights under the names that `my_dspark.Draft` has for them."""
+    """What `survival` is asked for: a draft, hidden states [4, 4], the anchor and the drafts."""
     generator = torch.Generator().manual_seed(seed)
-    weights = {name: torch.randn(shape, generator=generator) for name, shape in ((W1, (6, 3)), (PROJ, (1, 7)), (BIAS, (1,)))}
-    return SimpleNamespace(w=weights), torch.randn(4, 4, generator=generator), 2, [1, 5, 0, 3]
+    return small_draft(generator), torch.randn(4, 4, generator=generator), 2, [1, 5, 0, 3]
 
 
 check_survival = Exercise(survival, Step([block(0), block(1)], {
