@@ -129,6 +129,8 @@ def _prompted_lab(options, prompts: int | None):
     if names:
         lab.prompts, lab.max_new_tokens = texts, benchmarks.MAX_NEW_TOKENS
     if options.max_new_tokens is not None:
+        if options.max_new_tokens < 1:
+            raise RequestError(f"--max-new-tokens is {options.max_new_tokens}; it must be 1 or more")
         lab.max_new_tokens = options.max_new_tokens
     return lab
 

@@ -67,11 +67,15 @@ def test_a_measurement_is_refused_before_it_starts(capfd, command, arguments, se
     (["--benchmark-dir", "nowhere"], "--benchmark-dir is given without --benchmark"),
     (["--target", "tiny-target"], "--target is given without --drafters"),
     (["--target", "nonsense", "--drafters", "dspark"], "there is no checkpoint 'nonsense'"),
-    (["--max-new-tokens", "0"], "max_new_tokens is 0; it must be 1 or more"),
     (["--drafters", "./nowhere"], "there is no checkpoint './nowhere'"),
 ])
 def test_an_evaluation_is_refused_before_it_starts(capfd, arguments, sentence):
     assert sentence in refused(capfd, "evaluate", *arguments, "--prompts", "1")
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["calibrate", "--out", "never.json"], ["sweep"]])
+def test_an_answer_without_a_token_is_refused(capfd, command):
+    assert "--max-new-tokens is 0; it must be 1 or more" in refused(capfd, *command, "--prompts", "1", "--max-new-tokens", "0")
 
 
 def test_an_evaluation_on_benchmarks_names_the_broken_line_and_resumes(capfd, tmp_path, toys):
