@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import nbformat
+import notebooks
 import pytest
 
 from dspark_lite.common.about import REPOSITORY
@@ -26,10 +27,15 @@ def student(tmp_path_factory):
 
 def texts(folder):
     """{path: text} of a folder's files, binaries left out."""
-    found = {}
-    for path in (path for path in folder.rglob("*") if path.suffix in {".py", ".md", ".ipynb", ".json", ".toml", ".txt"}):
-        found[path.relative_to(folder).as_posix()] = path.read_text(encoding="utf-8")
-    return found
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in folder.rglob("*")
+            if path.suffix in {".py", ".md", ".ipynb", ".json", ".toml", ".txt"}}
+
+
+def markdown(path):
+    """The text of a page, or of a notebook's markdown cells."""
+    if path.suffix == ".md":
+        return path.read_text(encoding="utf-8")
+    return "\n".join(cell.source for cell in lessons.read_notebook(path).cells if cell.cell_type == "markdown")
 
 
 def bodies(path):
@@ -67,7 +73,7 @@ def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercise
     for path in sorted((student / "notebooks").glob("*.ipynb")):
         cells = lessons.read_notebook(path).cells
         assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
-        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        text = markdown(path)
         assert "solutions/" not in text
         exercises = re.findall(r"^### Exercise .*?(?=^#{1,6} |\Z)", text, re.M | re.S)
         folds = [fold for exercise in exercises for fold in re.findall("<summary>(.*?)</summary>", exercise)]
@@ -79,9 +85,8 @@ def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercise
 
 def test_no_link_was_broken(student):
     for path in [*student.rglob("*.md"), *student.rglob("*.ipynb")]:
-        kept, whole = ("\n".join(cell.source for cell in lessons.read_notebook(file).cells if cell.cell_type == "markdown")
-                       if file.suffix == ".ipynb" else file.read_text(encoding="utf-8") for file in (path, ROOT / path.relative_to(student)))
-        assert path.name == "README.md" or set(broken(path, kept)) <= set(broken(ROOT / path.relative_to(student), whole)), path
+        whole = ROOT / path.relative_to(student)
+        assert path.name == "README.md" or set(broken(path, markdown(path))) <= set(broken(whole, markdown(whole))), path
 
 
 def test_folds_go_by_where_they_stand():
@@ -93,13 +98,6 @@ def test_folds_go_by_where_they_stand():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(source) for source in sources])
     kept = [re.findall("inside (.*)", cell.source) for cell in release.without_answers(notebook, "x", False).cells]
     assert kept == [["More", "Hint 1"], [], ["More"]]
-
-
-def run(folder, code):
-    """What a program says that runs in a folder with the folder's own packages."""
-    finished = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, env=None)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
 
 
 def test_packed_checkers_check_and_keep_keeps(student, tmp_path):
@@ -117,7 +115,9 @@ my_dspark.algorithm_1.__module__ = "__main__"
 inspect.getsource = lambda function: "def algorithm_1(survivals, sps):\\n    return []"
 keep(my_dspark.algorithm_1, path=Path({str(tmp_path / 'mine.py')!r}))
 """
-    said = run(student, code)
+    finished = subprocess.run([sys.executable, "-c", code], cwd=student, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    said = finished.stdout
     assert said.splitlines()[1].startswith("Not yet: the anchors are missing from tau") and "Kept in mine.py" in said
     mine = (tmp_path / "mine.py").read_text()
     assert "def toss" in mine and "class Draft" in mine and "def residual" not in mine
@@ -174,14 +174,11 @@ def test_a_fork_has_another_name_everywhere(small_clone):
 
 
 def test_a_fork_is_what_the_builder_would_write(monkeypatch):
-    import notebooks
-
-    old, new = REPOSITORY, "unihd/spec-unit"
-    before = notebooks.SETUP, notebooks.badge("notebooks/x.ipynb")
+    new, before, setup = "unihd/spec-unit", notebooks.badge("notebooks/x.ipynb"), notebooks.SETUP
     monkeypatch.setattr(notebooks, "REPOSITORY", new)
-    assert notebooks.badge("notebooks/x.ipynb") == fork.renamed(before[1], old, new)
-    setup = before[0].replace(f"https://github.com/{old}", f"https://github.com/{new}").replace('Path("dspark-lite', 'Path("spec-unit')
-    assert fork.renamed(before[0], old, new) == setup
+    assert notebooks.badge("notebooks/x.ipynb") == fork.renamed(before, REPOSITORY, new)
+    wanted = setup.replace(f"https://github.com/{REPOSITORY}", f"https://github.com/{new}").replace('Path("dspark-lite', 'Path("spec-unit')
+    assert fork.renamed(setup, REPOSITORY, new) == wanted
 
 
 @pytest.mark.parametrize("name", ["", "name", "a/b/c", "a b/c", "-a/b", "https://github.com/a/b"])
