@@ -97,14 +97,12 @@ def test_false_alarms_are_as_rare_as_promised():
     assert sum(value < 0.05 for value in values) == pytest.approx(50, abs=25)
 
 
-def test_cells_that_expect_few_draws_are_pooled():
-    observed, expected = pooled_cells(torch.tensor([2, 60, 30, 4, 4]), torch.tensor([0.02, 0.6, 0.3, 0.04, 0.04]))
-    assert observed.tolist() == [60, 30, 10] and expected.tolist() == pytest.approx([60, 30, 10])
-
-
-def test_a_pool_that_expects_few_draws_joins_the_last_cell():
-    observed, expected = pooled_cells(torch.tensor([60, 38, 2]), torch.tensor([0.6, 0.38, 0.02]))
-    assert observed.tolist() == [60, 40] and expected.tolist() == pytest.approx([60, 40])
+@pytest.mark.parametrize(("counts", "probs", "pooled"), [
+    ([2, 60, 30, 4, 4], [0.02, 0.6, 0.3, 0.04, 0.04], [60, 30, 10]), ([60, 38, 2], [0.6, 0.38, 0.02], [60, 40])],
+    ids=["a cell of their own", "a pool that expects few joins the last cell"])
+def test_cells_that_expect_few_draws_are_pooled(counts, probs, pooled):
+    observed, expected = pooled_cells(torch.tensor(counts), torch.tensor(probs))
+    assert observed.tolist() == pooled and expected.tolist() == pytest.approx(pooled)
 
 
 def test_a_token_that_cannot_come_is_counted_against_the_decoder():

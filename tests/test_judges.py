@@ -85,7 +85,7 @@ def test_an_engine_is_compared_text_by_text_and_round_by_round():
 
 
 def test_the_first_block_is_compared_by_position():
-    asked = {**ASKED, "logits": {"dspark": [[1.0, 2.0], [0.0, 0.5]]}}
+    asked = ASKED | {"logits": {"dspark": [[1.0, 2.0], [0.0, 0.5]]}}
     found = {"version": "1", "answers": {"dspark": [{"tokens": [1, 2], "accepted": [2, 0, 1]}]}, "logits": {"dspark": [[1.0, 2.0], [0.0, 0.6]]}}
     row = judges.compared("engine", asked, found)[2]
     assert (row["compared"], row["agreed"], row["of"]) == ("dspark, logits of the first block", 1, 2)
@@ -96,26 +96,27 @@ def fake(name, agreed):
     return lambda lab, options: [{"judge": name, "version": "1", "compared": "texts", "agreed": agreed, "of": 2}]
 
 
-def missing(lab, options):
-    raise subprocess.CalledProcessError(1, "pip", stderr="looking\nNo matching distribution found")
-
-
-def broken(lab, options):
-    raise KeyError("tensor")
+def failing(error):
+    """A judge that cannot be asked."""
+    def judge(lab, options):
+        raise error
+    return judge
 
 
 def test_every_judge_has_its_lines_and_an_error_its_reason(monkeypatch, tmp_path, capfd):
     out = tmp_path / "judges.json"
-    monkeypatch.setattr(judges, "JUDGES", {"one": fake("one", 2), "two": missing, "three": broken})
-    assert judges.main(["--prompts", "1", "--out", str(out)]) == 0
-    told = capfd.readouterr().out
+
+    def run(code, *only, **kinds):
+        monkeypatch.setattr(judges, "JUDGES", kinds)
+        assert judges.main(["--prompts", "1", "--out", str(out), *only]) == code
+        return json.loads(out.read_text())["rows"], capfd.readouterr().out
+
+    missing, broken = subprocess.CalledProcessError(1, "pip", stderr="looking\nNo matching distribution found"), KeyError("tensor")
+    rows, told = run(0, one=fake("one", 2), two=failing(missing), three=failing(broken))
     assert "2 of     2 agreed" in told and "two           not run: No matching distribution found" in told and "not run: KeyError: 'tensor'" in told
-    rows = json.loads(out.read_text())["rows"]
     assert [row["judge"] for row in rows] == ["one", "two", "three"] and all("commit" in row for row in rows)
-    monkeypatch.setattr(judges, "JUDGES", {"one": fake("one", 2), "two": fake("two", 1), "three": broken})
-    assert judges.main(["--prompts", "1", "--out", str(out), "--only", "two"]) == 1
-    assert "DISAGREED" in capfd.readouterr().out
-    again = json.loads(out.read_text())["rows"]
+    again, told = run(1, "--only", "two", one=fake("one", 2), two=fake("two", 1), three=failing(broken))
+    assert "DISAGREED" in told
     assert again[0] == rows[0] and again[1]["agreed"] == 1 and again[2] == rows[2]  # who was not asked keeps what it said
 
 

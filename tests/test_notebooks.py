@@ -14,9 +14,7 @@ import pytest
 from PIL import Image
 
 SOURCES = notebooks.lesson_sources()
-COMMITTED = sorted(
-    path for folder in ("notebooks", "notebooks/solutions", "notebooks/more") for path in (notebooks.ROOT / folder).glob("*.ipynb")
-)
+COMMITTED = sorted(path for folder in ("notebooks", "notebooks/solutions", "notebooks/more") for path in (notebooks.ROOT / folder).glob("*.ipynb"))
 
 LESSON = """# %% [markdown] tags=["header"]
 # # 07 A title
@@ -37,11 +35,24 @@ print(answer)
 """
 
 
-def source_in(folder, text=LESSON):
+def source_in(folder, text=LESSON, name="07_a_title"):
     """Return a lesson source written into `folder`."""
-    path = folder / "07_a_title.py"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.py"
     path.write_text(text)
     return path
+
+
+def code_cell(*given, **options):
+    """Return a code cell."""
+    return nbformat.v4.new_code_cell(*given, **options)
+
+
+def executed(code, folder):
+    """Run a notebook of one cell, as lesson 07, in a folder; return it."""
+    notebook = nbformat.v4.new_notebook(cells=[code_cell(code)])
+    notebooks.execute(notebook, "07", folder)
+    return notebook
 
 
 def names(path):
@@ -97,19 +108,16 @@ def test_generate_makes_student_and_solution_notebooks(tmp_path):
     assert nbformat.writes(student) == nbformat.writes(notebooks.generate(source, False))
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (('tags=["header"]', ""), "tagged `header`"),
-        (("# # 07 A title", "# no title"), "`# ` line"),
-        (('tags=["setup"]', ""), "exactly one cell must be tagged `setup`"),
-        (('# %% tags=["solution"]', "# %%"), "followed by its `solution`"),
-        (('# %% tags=["exercise"]', "# %%"), "must follow its `exercise`"),
-        (('["header"]', '["header"] minutes="40"'), "`minutes` is a whole number"),
-        (('["header"]', '["header"] difficulty="simple"'), "one of easy, medium, hard"),
-        (("# %%\nprint", '# %% tags=["claim"]\nassert answer\nprint'), "cell 5: a cell tagged `claim` calls `claims"),
-    ],
-)
+@pytest.mark.parametrize(("change", "sentence"), [
+    (('tags=["header"]', ""), "tagged `header`"),
+    (("# # 07 A title", "# no title"), "`# ` line"),
+    (('tags=["setup"]', ""), "exactly one cell must be tagged `setup`"),
+    (('# %% tags=["solution"]', "# %%"), "followed by its `solution`"),
+    (('# %% tags=["exercise"]', "# %%"), "must follow its `exercise`"),
+    (('["header"]', '["header"] minutes="40"'), "`minutes` is a whole number"),
+    (('["header"]', '["header"] difficulty="simple"'), "one of easy, medium, hard"),
+    (("# %%\nprint", '# %% tags=["claim"]\nassert answer\nprint'), "cell 5: a cell tagged `claim` calls `claims"),
+])
 def test_a_badly_tagged_source_is_named(tmp_path, change, sentence):
     source = source_in(tmp_path, LESSON.replace(*change))
     with pytest.raises(notebooks.LessonError, match="07_a_title.py.*" + sentence):
@@ -138,19 +146,6 @@ def test_a_notebook_too_large_to_commit_is_refused(tmp_path, monkeypatch):
     with pytest.raises(notebooks.LessonError, match="stays under 700 KB"):
         notebooks.write_notebook(tmp_path / "07_a_title.ipynb", large)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_picture_that_moves_keeps_moving():
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("white", "black")]
-    frames[0].save(moving := io.BytesIO(), "GIF", save_all=True, append_images=frames[1:])
-    still = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    Image.fromarray(still).save(large := io.BytesIO(), "PNG")
-    pictures = [base64.b64encode(file.getvalue()).decode() for file in (moving, large)]
-    outputs = [nbformat.v4.new_output("display_data", {"image/png": picture}) for picture in pictures]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("draw()", outputs=outputs)])
-    notebooks.lighten(notebook)
-    after = [output.data["image/png"] for output in notebook.cells[0].outputs]
-    assert after[0] == pictures[0] and len(after[1]) < len(pictures[1])
 
 
 def saved_by_colab(notebook):
@@ -198,10 +193,8 @@ def test_notebooks_saved_by_colab_are_seen_and_built_anew(clone):
 BESIDE = LESSON.replace('# %% tags=["exercise"]\nanswer = None\n\n# %% tags=["solution"]\n', "# %%\n").replace("# # 07 A title", "# # A second look")
 
 
-def test_what_stands_beside_the_lessons_is_built_with_them_in_one_edition(clone):
-    source = notebooks.SOURCES / "more" / "a_second_look.py"
-    source.parent.mkdir()
-    source.write_text(BESIDE)
+def test_what_stands_beside_the_lessons_is_built_with_them_in_one_edition(clone, capsys):
+    source = source_in(notebooks.SOURCES / "more", BESIDE, "a_second_look")
     assert notebooks.main(["build", "--only", "a_second_look"]) == 0
     (built,) = notebooks.ROOT.glob("notebooks/more/*.ipynb")
     assert not any(path.exists() for path in clone) and notebooks.both_editions([source]) == [(source, False)]
@@ -209,16 +202,11 @@ def test_what_stands_beside_the_lessons_is_built_with_them_in_one_edition(clone)
     assert notebook.cells[-1].outputs[0].text == "42\n" and "Solutions" not in notebook.cells[0].source
     assert "blob/main/notebooks/more/a_second_look.ipynb" in notebook.cells[0].source
     assert notebooks.main(["build"]) == 0 and notebooks.main(["build", "--check"]) == 0 and all(path.exists() for path in clone)
+    source.write_text(LESSON)
+    capsys.readouterr()
+    assert notebooks.main(["build", "--only", "a_second_look"]) == 1 and "has one edition" in capsys.readouterr().err, "it has an exercise"
     source.unlink()
     assert notebooks.check(notebooks.chosen_sources()) == ["more/a_second_look.ipynb has no source in notebooks/src"]
-
-
-def test_an_exercise_beside_the_lessons_is_refused(clone, capsys):
-    source = notebooks.SOURCES / "more" / "a_second_look.py"
-    source.parent.mkdir()
-    source.write_text(LESSON)
-    assert notebooks.main(["build", "--only", "a_second_look"]) == 1
-    assert "has one edition" in capsys.readouterr().err
 
 
 def test_a_solution_links_what_stands_beside_the_lessons_from_one_folder_above(clone):
@@ -236,14 +224,12 @@ def test_a_notebook_saved_by_colab_runs_as_it_is(clone):
     assert notebook.metadata == notebooks.NOTEBOOK_METADATA
 
 
-def test_what_a_solution_keeps_is_not_in_the_readers_file(clone, monkeypatch):
+def test_what_a_solution_keeps_is_not_in_the_readers_file(tmp_path, monkeypatch):
     """The reader's file stands beside the notebook, where the build and `make run` execute it, too."""
     monkeypatch.delenv("DSPARK_MINE", raising=False)
-    (clone[0].parent / "my_dspark.py").write_text("mine")
-    source = "import os\nfrom pathlib import Path\nPath(os.environ.get('DSPARK_MINE', 'my_dspark.py')).write_text('the solution')"
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
-    notebooks.execute(notebook, "07", clone[0].parent)
-    assert (clone[0].parent / "my_dspark.py").read_text() == "mine"
+    (tmp_path / "my_dspark.py").write_text("mine")
+    executed("import os\nfrom pathlib import Path\nPath(os.environ.get('DSPARK_MINE', 'my_dspark.py')).write_text('the solution')", tmp_path)
+    assert (tmp_path / "my_dspark.py").read_text() == "mine"
 
 
 WIDGET_ERROR = """import ipywidgets
@@ -253,18 +239,14 @@ with out:
     raise ValueError("inside")"""
 
 
-@pytest.mark.parametrize(
-    ("code", "sentence"),
-    [
-        ("x = 1\nraise ValueError('outside')", r"07, cell 1 \(`x = 1`\): ValueError: outside"),
-        (WIDGET_ERROR, "07, inside a widget: ValueError: inside"),
-        ("import os\nos._exit(1)", "07, cell 1 or the one after it ended its kernel"),
-    ],
-)
+@pytest.mark.parametrize(("code", "sentence"), [
+    ("x = 1\nraise ValueError('outside')", r"07, cell 1 \(`x = 1`\): ValueError: outside"),
+    (WIDGET_ERROR, "07, inside a widget: ValueError: inside"),
+    ("import os\nos._exit(1)", "07, cell 1 or the one after it ended its kernel"),
+])
 def test_execute_names_lesson_cell_and_error(tmp_path, code, sentence):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     with pytest.raises(notebooks.LessonError, match=sentence):
-        notebooks.execute(notebook, "07", tmp_path)
+        executed(code, tmp_path)
 
 
 def test_execute_drops_widget_views_and_keeps_the_rest(tmp_path):
@@ -274,8 +256,7 @@ display(view)
 print("kept")
 bundle = {"application/vnd.jupyter.widget-view+json": {"model_id": view.model_id}, "image/png": "", "text/plain": "a caption"}
 display(bundle, raw=True)"""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    notebooks.execute(notebook, "07", tmp_path)
+    notebook = executed(code, tmp_path)
     stream, shown = notebook.cells[0].outputs
     assert stream.text == "kept\n" and shown.data == {"image/png": "", "text/plain": "a caption"}
     assert notebook.metadata == notebooks.NOTEBOOK_METADATA
@@ -288,15 +269,11 @@ def run_setup_cell(folder, before="", **environment):
     return subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def test_setup_cell_finds_the_clone_from_any_folder_inside():
+def test_setup_cell_finds_the_clone_from_any_folder_inside_and_says_what_is_missing_outside(tmp_path):
     finished = run_setup_cell(notebooks.ROOT / "notebooks" / "src")
     assert finished.stdout.split() == ["src", str(notebooks.ROOT)], finished.stderr
-
-
-def test_setup_cell_says_what_is_missing_outside_a_clone(tmp_path):
-    finished = run_setup_cell(tmp_path)
-    assert finished.returncode != 0
-    assert f"inside a clone of {notebooks.repository_url()}" in finished.stderr
+    outside = run_setup_cell(tmp_path)
+    assert outside.returncode != 0 and f"inside a clone of {notebooks.repository_url()}" in outside.stderr
 
 
 COLAB = "import sys; sys.modules['google.colab'] = sys"
@@ -352,29 +329,30 @@ def test_setup_cell_says_in_a_sentence_what_keeps_it_from_cloning(tmp_path, envi
     assert finished.returncode != 0 and finished.stderr.splitlines()[-1].startswith(sentence) and not list(tmp_path.iterdir())
 
 
-def test_pictures_of_a_built_notebook_have_a_palette(tmp_path):
+def test_pictures_of_a_built_notebook_have_a_palette_and_one_that_moves_keeps_moving():
     """A drawing of two hundred shades keeps its size and its colours, in fewer bytes."""
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("white", "black")]
+    frames[0].save(moving := io.BytesIO(), "GIF", save_all=True, append_images=frames[1:])
     shades = np.random.default_rng(0).integers(200, size=(100, 100), dtype=np.uint8)
     drawn = Image.fromarray(np.stack([shades, shades // 2, shades // 3], -1))
-    drawn.save(written := io.BytesIO(), "PNG")
-    png = base64.b64encode(written.getvalue()).decode()
-    cell = nbformat.v4.new_code_cell("x", outputs=[nbformat.v4.new_output("display_data", {"image/png": png, "text/plain": "drawn"})])
+    drawn.save(still := io.BytesIO(), "PNG")
+    pictures = [base64.b64encode(file.getvalue()).decode() for file in (moving, still)]
+    outputs = [nbformat.v4.new_output("display_data", {"image/png": picture, "text/plain": "drawn"}) for picture in pictures]
+    cell = code_cell("x", outputs=outputs)
     notebooks.lighten(nbformat.v4.new_notebook(cells=[cell]))
-    found = cell.outputs[0].data
+    kept, found = (output.data for output in cell.outputs)
     light = Image.open(io.BytesIO(base64.b64decode(found["image/png"])))
-    assert light.mode == "P" and light.size == drawn.size and len(found["image/png"]) < len(png) and found["text/plain"] == "drawn"
-    assert np.array_equal(light.convert("RGB"), drawn)
+    assert light.mode == "P" and light.size == drawn.size and len(found["image/png"]) < len(pictures[1]) and found["text/plain"] == "drawn"
+    assert np.array_equal(light.convert("RGB"), drawn) and kept["image/png"] == pictures[0]
 
 
 def test_nbmake_fails_with_a_cell_that_fails_and_gives_kernels_their_settings_and_rewrites_nothing(tmp_path):
     """`pytest --nbmake` with the hooks of this repository, as `make test` runs it on the committed notebooks."""
     cells = {"passes": f"import os\nassert {notebooks.KERNEL_SETTINGS}.items() <= os.environ.items()\nprint('new')", "fails": "assert 1 + 1 == 3"}
-    paths = {name: tmp_path / f"{name}.ipynb" for name in cells}
     for name, code in cells.items():
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)], metadata=notebooks.NOTEBOOK_METADATA)
-        nbformat.write(notebook, paths[name])
-    before = paths["passes"].read_bytes()
+        nbformat.write(nbformat.v4.new_notebook(cells=[code_cell(code)], metadata=notebooks.NOTEBOOK_METADATA), tmp_path / f"{name}.ipynb")
+    before = (tmp_path / "passes.ipynb").read_bytes()
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-c", notebooks.ROOT / "pyproject.toml", "--nbmake"]
     finished = subprocess.run([*command, tmp_path], cwd=notebooks.ROOT, capture_output=True, text=True)
     assert finished.returncode == 1 and "1 failed, 1 passed" in finished.stdout and "AssertionError" in finished.stdout, finished.stdout
-    assert paths["passes"].read_bytes() == before
+    assert (tmp_path / "passes.ipynb").read_bytes() == before

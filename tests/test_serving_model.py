@@ -24,11 +24,6 @@ GRID = [[5e-3 + 4e-4 * r + 2e-4 * np.hypot(r * b, 40) for b in TOKENS] for r in 
 COSTS = StepCosts(REQUESTS, TOKENS, GRID)
 
 
-def random(seed=0):
-    """A generator."""
-    return np.random.default_rng(seed)
-
-
 @pytest.fixture(scope="module")
 def record():
     """The recorded blocks of lesson 09."""
@@ -178,7 +173,7 @@ def test_verified_whole_a_record_is_replayed_as_it_was_made():
 def closed(record, costs, policy, concurrency):
     """Tokens a second, tokens verified a request and accepted length of a closed loop of the model while all slots are taken."""
     model = EngineModel(record, costs, policy, slots=concurrency)
-    steps = [s for s in simulate(model, np.zeros(60 + 2 * concurrency), random()) if s.requests == concurrency]
+    steps = [s for s in simulate(model, np.zeros(60 + 2 * concurrency), np.random.default_rng(0)) if s.requests == concurrency]
     committed, verified, rounds = (sum(getattr(s, name) for s in steps) for name in ("committed", "verified", "requests"))
     return committed / sum(s.seconds["round"] for s in steps), verified / rounds, committed / rounds
 
@@ -205,7 +200,7 @@ def test_the_scheduler_is_no_worse_than_any_fixed_length_or_threshold(record):
 
 
 def test_a_drafter_of_one_token_is_accepted_at_its_rate(record):
-    _, verified, length = closed(record.drafting_one(0.9, random()), COSTS, None, 16)
+    _, verified, length = closed(record.drafting_one(0.9, np.random.default_rng(0)), COSTS, None, 16)
     assert verified == 2 and length == pytest.approx(1.9, abs=0.02)
 
 
@@ -215,9 +210,9 @@ HOURS = 1 if os.environ.get("DSPARK_THOROUGH") == "1" else 1 / 8
 def test_arrivals_of_an_hour_are_simulated_and_nobody_is_lost(record):
     """4,096 requests an hour; an eighth of it unless DSPARK_THOROUGH=1."""
     count, seconds = round(4096 * HOURS), 3600 * HOURS
-    arrivals = np.sort(random(1).uniform(0, seconds, count))
+    arrivals = np.sort(np.random.default_rng(1).uniform(0, seconds, count))
     model = EngineModel(record, StepCosts(REQUESTS, TOKENS, 8 * np.array(GRID)), fixed(7), slots=32, prefill=(0.01, 0.02))
-    steps = simulate(model, arrivals, random(2))
+    steps = simulate(model, arrivals, np.random.default_rng(2))
     answers = [answer for step in steps for answer in step.answers]
     assert sorted(answer.arrived for answer in answers) == arrivals.tolist() and seconds - 10 < model.now < 1.1 * seconds
     assert all(answer.arrived < answer.first_token < answer.ended for answer in answers)
@@ -226,7 +221,7 @@ def test_arrivals_of_an_hour_are_simulated_and_nobody_is_lost(record):
 
 
 def test_under_overload_requests_wait_in_the_order_of_arrival(record):
-    steps = simulate(EngineModel(record, COSTS, fixed(1), slots=4), np.arange(60) * 1e-3, random(0))
+    steps = simulate(EngineModel(record, COSTS, fixed(1), slots=4), np.arange(60) * 1e-3, np.random.default_rng(0))
     answers = sorted((answer for step in steps for answer in step.answers), key=lambda answer: answer.arrived)
     begun = [answer.first_token for answer in answers]
     assert len(answers) == 60 and begun == sorted(begun) and begun[-1] - answers[-1].arrived > 0.5

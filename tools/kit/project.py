@@ -88,9 +88,9 @@ def judge_policy(module, seed: int) -> list[Finding]:
 
 # A new head.
 
-RANK, UPDATES, BATCH = 32, 400, 64
+RANK, UPDATES, BATCH = 32, 200, 64
 BLOCKS = {"to learn from": 24, "to be judged by": 6}  # answers in each domain
-EVERY = 5  # committed tokens between two anchors
+EVERY = 10  # committed tokens between two anchors
 
 
 class Blocks(NamedTuple):
@@ -109,20 +109,15 @@ def blocks_of(lab, drafter, prompts: list[str]) -> Blocks:
     found = []
     for prompt in prompts:
         start = lab.encode(prompt)
-        answer = dspark_lite.generate(lab.target, None, start, max_new_tokens=64, stop_token_ids=lab.stop_token_ids).token_ids
+        answer = dspark_lite.generate(lab.target, drafter, start, max_new_tokens=64, stop_token_ids=lab.stop_token_ids).token_ids
         ids = torch.cat([start, torch.tensor([answer])], 1)
-        read, _ = lab.target.prefill(ids, drafter.taps)
-        probs = read_all(lab, ids)
+        read = lab.target.read(ids, None, drafter.taps)
+        probs = read.logits.softmax(-1)  # [1, n, V] of what comes after every token
         for at in range(start.shape[1], ids.shape[1] - drafter.gamma, EVERY):
             state = drafter.begin(ids[:, :at], read.features[:, :at])
             hidden = drafter.block_hidden(state, ids[:, at])
             found.append((hidden, drafter.lm_head(hidden), ids[:, at:at + drafter.gamma + 1], probs[:, at:at + drafter.gamma]))
     return Blocks(*(torch.cat(part) for part in zip(*found)))
-
-
-def read_all(lab, ids: torch.Tensor) -> torch.Tensor:
-    """The target's distributions [1, n, V] after every token of ids [1, n]."""
-    return lab.target.model(input_ids=ids).logits.float().softmax(-1)
 
 
 def accepted(biases, blocks: Blocks) -> torch.Tensor:
