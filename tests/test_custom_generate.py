@@ -378,7 +378,7 @@ def test_an_answer_counts_what_stands_before_its_end(model, dspark):
 def test_a_streamer_gets_prompt_and_tokens_and_nothing_after_an_eos_token(model, dspark, count):
     """Wherever in a block it stands, with one such token or two; and where none comes."""
     inside = 0
-    for prompt in PROMPTS[::3]:
+    for prompt in PROMPTS:
         text = new(model, prompt)
         for stop in {*text, VOCAB + 5}:
             stops, streamer = [stop, text[7]][:count], Collected()

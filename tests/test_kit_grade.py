@@ -131,7 +131,7 @@ def test_the_courses_own_function_is_refused_and_hidden_cases_are_asked():
 def test_a_readers_code_sees_no_reference():
     shown = grading.without_references(lesson_10, {"expected_throughput"})
     assert not hasattr(shown, "expected_throughput") and shown.check_theta(lesson_10.expected_throughput) is False
-    assert isinstance(lesson_10.check_theta, Exercise) and shown.Speeds is lesson_10.Speeds
+    assert isinstance(lesson_10.check_theta, Exercise) and shown.speeds is lesson_10.speeds
 
 
 def test_of_a_readers_cells_only_definitions_and_exercises_are_executed():
