@@ -163,13 +163,13 @@ def _evaluation_line(row: dict) -> str:
 
 
 def _bench(options) -> dict:
-    from .measure.random_weights import measure_shapes, shapes_report
-    from .measure.speed import bench
-
     if options.shapes:
+        from .measure.random_weights import measure_shapes, shapes_report
+
         measured = measure_shapes(options.shapes, options.drafters, seed=options.seed or 0)
         print(*shapes_report(measured), sep="\n")
         return measured
+    from .measure.speed import bench
 
     prompts = 20 if options.prompts is None else options.prompts
     lab = _lab(prompts, options.seed, fast=options.fast)

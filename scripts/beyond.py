@@ -4,6 +4,7 @@ Block verification beside the token rule, and the confidence that an estimator f
 of the same answers.
 """
 
+import argparse
 import sys
 from dataclasses import asdict
 
@@ -39,7 +40,8 @@ def line(row):
 
 
 @told
-def main(_):
+def main(arguments):
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)  # --help says so and measures nothing
     check_writable(MEASURED)
     lab = setup("tiny", prompts=PROMPTS)
     rows = measure(lab, lab.drafter("dspark"))
