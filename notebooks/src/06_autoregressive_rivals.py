@@ -8,8 +8,9 @@
 # %% [markdown] tags=["header"] minutes=60 difficulty="medium"
 # # 06 · Autoregressive rivals
 #
-# DSpark's network runs once for seven tokens. The rivals of this lesson run once for each, so they have to be small: one layer, fed with
-# the target's hidden states. This lesson builds the strongest of them, Eagle3, and finds out what each further token costs it.
+# DSpark's network runs once for seven tokens. The rivals of this lesson are *autoregressive*: their network runs once per token, so it
+# has to be small: one layer, fed with the target's hidden states. This lesson builds the strongest of them, Eagle3, and finds out what
+# each further token costs it.
 #
 # **After this lesson you can**
 # - write Eagle3's chain: what each pass reads, and what its cache may keep after the round
@@ -53,16 +54,16 @@ picture = strip("draft")
 #
 # $$[\,\text{norm}(E[x_{i+1}])\,;\,\text{norm}(f_i)\,] \;\longrightarrow\; x_{i+2}$$
 #
-# The next draft would need $f_{i+1}$ beside $E[x_{i+2}]$, and there is none: the target has not read $x_{i+1}$ yet.
+# The next draft would need $f_{i+1}$ beside $E[x_{i+2}]$, but $f_{i+1}$ does not exist: the target has not read $x_{i+1}$ yet.
 # Eagle3's idea: *let the layer's own output stand in for the missing feature*. The output has the same shape, and training can teach
-# the layer to read it. So the chain goes on.
+# the layer to read it. So one pass can follow another: a *chain*.
 
 # %%
 picture = figures.wirings()
 
 # %% [markdown]
-# Left, Eagle3: the orange line makes the chain. Right, MTP-1 (multi-token prediction), the module that DeepSeek-V3 was trained with. In
-# place of the mixed feature it takes the hidden state of the target's *last layer* alone, beside the same token embedding, and it
+# Left, Eagle3: the orange line makes the chain. Right, MTP-1 (multi-token prediction), the module that DeepSeek-V3 was trained with.
+# In place of the mixed feature it reads the hidden state of the target's *last layer* alone, beside the same token embedding, and it
 # drafts one token.
 #
 # ### Exercise 1 · Pair them (code)
@@ -123,8 +124,9 @@ print(f"{prompt_ids.shape[1]} tokens: keys and values of {cached} pairs by hand 
 # %% [markdown]
 # ## One pass, and the next
 #
-# One pass sends a pair through the drafter's one layer, which adds its result to the feature. The output goes two ways: through the
-# LM head it becomes a draft, and unchanged it becomes the next pass's feature.
+# In one pass the attention reads the pair and the cached ones. Its result is added to the feature (as it is, not normed); then the MLP
+# adds its own. That sum, the pass's output, goes two ways: through the LM head it becomes a draft, and unchanged it becomes the next
+# pass's feature.
 
 # %%
 import torch.nn.functional as F
@@ -152,9 +154,9 @@ def favourite(output):
 # ### Exercise 2 · Pass after pass (code)
 # *15 minutes · medium · core. If you do only one, do this.*
 #
-# Return the list of the `gamma` drafts after the anchor. `one_pass(cache, token, feature)` returns an output and the
-# grown cache, `choose(output)` the token after it. The first pass reads the `anchor` [1] and the feature that has waited for
-# it, `waiting` [1, 1, H]. What does the second read?
+# Return the list of the `gamma` drafts after the anchor. `one_pass(cache, token, feature)` returns an output and the grown cache,
+# `choose(output)` the token drafted from that output. The first pass reads the `anchor` [1] and the feature that has waited for it,
+# `waiting` [1, 1, H]. What does the second read?
 #
 # <details><summary>Hint</summary>
 #
@@ -195,22 +197,22 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 # %% [markdown]
 # A column is one pass. The top row names a feature by the token at whose place it stands; the colour says who made the feature. Only
 # the first pass reads a feature and a token of the target's (black). In pass 2 even the anchor's feature is the drafter's own. Each
-# later pass reads the output and the draft of the pass before it, and so every earlier mistake.
+# later pass reads the output and the draft of the pass before it, and so inherits every earlier mistake.
 #
 # ## After the round
 #
-# Each pass has left its keys and values in the cache. Only the first entry comes from a feature of the target's; all later ones come
-# from the drafter's own output. The target's verification brings the real features of the anchor and of every accepted draft, so the
-# right pairs can be entered anew.
+# Each pass has left an entry in the cache, the keys and values of its pair. Only the first comes from a feature of the target's, all
+# later ones from the drafter's own output. The verification brings the target's features of the anchor and of every accepted draft, so
+# the right pairs can be entered anew.
 #
 # ### Exercise 3 · What stays, what enters (code)
 # *10 minutes · medium · core.*
 #
-# Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept. The first pass's
-# entry is right and could stay; to keep the rule simple, drop it with the others and enter it again. So drop all that the passes left.
-# Then enter pairs with the target's features: first the old anchor with the feature that waited for it, then each accepted draft with
-# the feature of the token before it. The new anchor's pair is left to the next round's first pass. How many entries stay after the
-# dropping, before anything is entered, and how many pairs are entered then? (You may not need every argument.)
+# Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept. To keep the rule
+# simple, drop all that the passes left, even the first pass's entry, which is right. Then enter pairs with the target's features:
+# first the old anchor with the feature that waited for it, then each accepted draft with the feature of the token before it. The new
+# anchor's pair is left to the next round's first pass. Its feature, that of the last accepted draft (or of the old anchor, if none was
+# accepted), waits until then. How many entries stay after the dropping, and how many pairs are entered then?
 #
 # <details><summary>Hint</summary>
 #
@@ -268,14 +270,14 @@ stale.beside(f"(a) still the target's, by lesson 02; (b) {fewer}, measured", lab
 claims({"entries that are never taken back cost tokens": per_round["never rolled back"] < per_round["rolled back"]})
 
 # %% [markdown]
-# The rule of lesson 02 corrects any drafter, so the answers do not show the mistake. Only the speed does: old guesses stay in view as
-# if they were text. The right pairs enter behind them; a pair's position is the cache's length, so every later pair sits at too large
-# a position.
+# The rule of lesson 02 corrects any drafter, so the answers do not show the mistake. Only the speed shows it: the layer attends to old
+# guesses as if they were text. The right pairs enter behind them, at too large a position, since a pair's position is the number of
+# entries before it.
 #
 # ## What a longer draft costs
 #
 # Each further token costs the chain another pass. A block drafter's layers compute the whole block in any case; only the LM head and
-# the draws stop at the length asked for. We time drafts of 1 to 7 tokens, each right after a verification.
+# the draws stop at the length asked for. We time drafts of 1 to 7 tokens, each right after a verification, as in a round.
 
 # %%
 from dspark_course.measure.draft_times import draft_times
@@ -286,17 +288,15 @@ draft_ms, plain_ms, verify_ms = draft_times(lab, names, prompt_ids, gamma)
 picture = figures.draft_cost(draft_ms, lab.device_name)
 
 # %% [markdown]
-# The timings are noisy: read the trend, not single bumps. Eagle3's line climbs by about a pass per token, a block drafter's far less (in
-# the title: the median step to the next length). MTP-1 is a single point. For one or two tokens the chain is cheaper; somewhere before
-# seven the lines cross. **This is why an autoregressive drafter has few layers:** it pays for them once per token, a block drafter once
-# per block. So the paper compares drafters of equal *latency*, one layer of Eagle3 beside five of DSpark. Here, too, DSpark has more
-# layers.
+# The timings are noisy: read the trend, not single bumps. Eagle3's line climbs by about one pass's time per token, a block drafter's
+# far less (the title gives the median step). For one or two tokens the chain is cheaper; somewhere before seven the lines cross.
+# **This is why an autoregressive drafter has few layers:** it pays for them once per token, a block drafter once per block. So the
+# paper gives Eagle3 one layer and DSpark five; here, too, DSpark has more.
 #
 # ## What the drafts are worth
 #
-# Of the rounds that *reached* position $k$, let $\alpha_k$ be the share that accepted it, lesson 04's conditional acceptance. A round
-# with three accepted drafts has reached positions 1 to 4, and was refused at 4. Above, ours, from 100 prompts per domain; below, the
-# paper's Figure 2.
+# Of the rounds that *reached* position $k$ (all drafts before it were accepted), let $\alpha_k$ be the share that accepted it, too:
+# lesson 04's conditional acceptance. Upper row: ours, with 95 % intervals. Lower row: the paper's Figure 2.
 
 # %% tags=["folded"]
 # @title Read the recorded acceptances, and draw them
@@ -315,12 +315,11 @@ glue(paper_gain=paper.macro_gain("Qwen3-4B", "dspark", "eagle3"))
 
 # %% [markdown]
 # A curve's *height at position 1* tells how good the network is before anything was drafted. A block drafter can afford more layers,
-# so it may begin higher. The *fall* tells what the drafter cannot see. DFlash sees none of its drafts: on chat here its curve falls
-# furthest. DSpark sees one, Eagle3 all. Eagle3's curves hardly fall; in the paper and on math here they rise, since the rounds that
-# come far have, mostly, easy text.
+# so it may begin higher. The *fall* tells what the drafter cannot see: of the drafts before a position DFlash sees none, DSpark the
+# last one, Eagle3 all. On chat here DFlash's curve falls furthest. Eagle3's curves hardly fall; in the paper and on math here they
+# rise, since the rounds that come far are mostly in easy text.
 #
-# Position 1 counts most: where the first draft is refused, all later ones are lost. How far is DSpark ahead of Eagle3 at either end,
-# and in $\tau$?
+# Position 1 counts most: where the first draft is refused, all later ones are lost. The table gives DSpark's lead over Eagle3:
 
 # %% tags=["folded"]
 # @title DSpark's lead over Eagle3 in each panel, the largest at position 1 first
@@ -352,31 +351,32 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: ours["chat
         "the interval of the lead on code reaches down to about zero": code.low < 0.005})
 
 # %% [markdown]
-# DSpark has the larger $\tau$ in all six panels, and **its lead in $\tau$ follows its lead at position 1.**
+# DSpark's measured $\tau$ is the larger in all six panels, on code here by too little to be sure. And **the larger its lead at
+# position 1, the larger its lead in $\tau$:** both columns fall from row to row.
 #
-# - *The paper's three panels, and math here.* DSpark begins well above Eagle3. Only later does Eagle3 come closer; at position 6 on
-#   math here it is even slightly above.
-# - *Chat here.* The two begin at about the same height, and the lead in $\tau$ is small.
-# - *Code here*: DSpark begins slightly *below* Eagle3. Its $\tau$ is a little larger all the same, since it is higher from position 2 to
-#   6. But this lead's 95 % interval reaches down to about zero.
+# - *The paper's three panels, and math here.* DSpark begins well above Eagle3. Eagle3 comes closer only later; at position 6 on math
+#   here it is slightly above.
+# - *Chat here.* The two begin about level, and the lead in $\tau$ is small.
+# - *Code here.* DSpark begins slightly *below* Eagle3. From position 2 to 6 it is higher, so its $\tau$ is a little larger, but this
+#   lead's 95 % interval reaches down to about zero.
 #
-# In tokens per round, over the three domains, DSpark stands at ⟦paper_gain:+.0 %⟧ against Eagle3 in the paper, at
+# Over the three domains together, DSpark's lead in tokens per round is ⟦paper_gain:+.0 %⟧ in the paper and
 # ⟦canon.gain_over_eagle3:+.0 %⟧ here.
 #
 # ## Learning from one's own mistakes
 #
-# From the second pass on Eagle3 reads its own output. The obvious training never shows the layer such an input: it gives the layer the
-# target's features all along the text. That is *teacher forcing*, here of the features (the tokens are the text's in both trainings),
-# like learning to drive beside somebody who turns the wheel back at once. The *training-time test* trains Eagle3 as it will draft: it
-# unrolls a chain like yours from every place of the text, and scores every pass.
+# From the second pass on Eagle3 reads its own output. The obvious training never shows the layer such an input: at every place of the
+# text it gives the layer the target's feature. That is *teacher forcing*. The *training-time test* trains Eagle3 as it will draft:
+# from every place of the text it unrolls a chain like yours, and scores every pass.
 #
 # ### Exercise 4 · Train as you draft (code)
 # *15 minutes · hard · core.*
 #
-# Write the loss of one chain. `tokens` is a list of the text's tokens [1], the anchor first; `features` is a list of the target's
-# features [1, 1, H], for each token the one that pairs with it. Run one pass per token. Pass $k$ reads the text's $k$-th token, not
-# the drafter's choice: a draft counts only if all before it were accepted, and then they are the text. Which of the `features` does a
-# chain read? `loss_of(output, k)` gives the loss of pass $k$, from 1 on. Return the weighted mean; pass $k$ weighs `decay ** (k - 1)`.
+# Write the loss of one chain. `tokens` lists the text's tokens [1], the anchor first; `features` lists the target's features
+# [1, 1, H], for each token the one that pairs with it. Pass $k$ reads the $k$-th token of the list `tokens`, not the drafter's choice:
+# a draft counts only if all drafts before it were accepted, and accepted drafts are the text's own tokens. Which of the `features`
+# does a chain read? `loss_of(output, k)` gives the loss of pass $k$, counted from 1. Return the weighted mean; pass $k$ weighs
+# `decay ** (k - 1)`.
 #
 # <details><summary>Hint</summary>
 #
@@ -406,10 +406,10 @@ def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
 done = exercises.check_chain_loss(chain_loss)
 
 # %% [markdown]
-# With `decay` 0 only the first pass of each chain counts, and that one reads the target's feature. A chain starts at every place of the
-# text, so this is teacher forcing. We train two small Eagle3 on a toy target, one so, the other with a `decay` above 0 (the
-# training-time test), and look at chains of five passes. How likely is the draft of pass $k$ to be accepted on new texts, where the pass
-# reads its own output, as when it drafts (orange), and where it is given the target's feature (grey)?
+# With `decay` 0 only a chain's first pass counts, and that pass reads the target's feature. A chain starts at every place of the text,
+# so `decay` 0 is teacher forcing. We train two small Eagle3 drafters on a toy target, with `decay` 0 and with a `decay` above 0 (the
+# training-time test), and run chains of five passes on new texts. How likely is the draft of pass $k$ to be accepted where the pass
+# reads the drafter's own output (orange), and where it reads the target's feature (grey)?
 
 # %% tags=["folded"]
 # @title Train two toy drafters, and let both read new texts
@@ -443,17 +443,18 @@ claims({"by the grey lines teacher forcing ends higher": forced[0][-1] > unrolle
         "the training-time test begins lower": unrolled[1][0] < forced[1][0]})
 
 # %% [markdown]
-# Grey is all that teacher forcing ever sees, and by the grey lines it is the better training. But after its first pass no chain has the
-# target's features, so orange counts. (The titles: how far orange ends from grey.) The last draft is accepted with chance ⟦forced:.2f⟧
-# after teacher forcing, with ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs a little at the
-# first draft and pays after it. DSpark needs no such training: its backbone never reads a draft, and its head reads only a token, never
-# an output of its own.
+# Teacher forcing trains on grey inputs alone, and by the grey lines it is the better training. But after its first pass no chain has
+# the target's features, so orange counts. (The titles give orange minus grey. Grey rises since later passes stand further on in the
+# text, where these texts are easier to draft.) The last draft is accepted with chance ⟦forced:.2f⟧ after teacher forcing, with
+# ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs a little at the first draft and pays at
+# the later ones. DSpark needs no such training: its backbone reads no draft, and its head reads a token, never its own output.
 #
 # ## Cost and worth together
 #
 # Lesson 01's time per token, $L = (T_\text{draft} + T_\text{verify}) / \tau$, once more, by draft length. Here
 # $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$ comes from the acceptances above. Choose the domain, and what a verification costs:
-# on a large model it dwarfs the draft.
+# on a large model it dwarfs the draft. Plain decoding is scaled along with it. For simplicity, a verification is charged the same at
+# every draft length.
 
 # %%
 import numpy as np
@@ -473,11 +474,14 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
                         verify=widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 * verify_ms, 1), 0.5))
 
 # %% [markdown]
-# In the upper panel a verification takes as long as measured. It is the larger part of a round, so longer drafts pay, and the largest
-# $\tau$ wins. In the lower panel a verification takes less time than any draft. A further pass then costs the chain more than it brings,
-# so the chain does best with one draft. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting on. Eagle3
-# cut to one token is the best drafter there. Plain decoding beats them all: one pass of the target is then cheaper than drafting and
-# verifying.
+# In the upper panel a verification takes as long as measured, the larger part of a round, so longer drafts pay. In the lower panel a
+# verification takes less time than any draft. A further pass then costs the chain more than it brings: cut to one token, Eagle3 is the
+# best drafter there. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting several tokens (where its ring
+# lies, noisy timings decide). Plain decoding beats them all.
+#
+# **So the choice:** where a verification is expensive, draft long, and the drafter with the larger $\tau$ wins, in the upper panel the
+# block. The cheaper the verification, the more the draft's own time counts, and a short chain catches up. Where it is cheap enough, do
+# not draft at all.
 #
 # ## The scoreboard
 
@@ -494,14 +498,13 @@ claims({"the small LM is never the fastest, however many tokens it commits": all
             and by_domain("small_lm", "speedup")[1] < by_domain("dflash", "speedup")[1] / 2})
 
 # %% [markdown]
-# **Tokens per round (left) are not speed (right; shaded: slower than plain decoding).** Many heavy steps (the small LM), several light
-# ones (Eagle3), one (DFlash), one and seven tiny ones (DSpark): each drafter pays differently for a block. On code the small LM commits
-# a little more than DFlash per round, and is less than half as fast.
-# [Which drafter, and when not to](which_drafter.md) is a page to keep.
+# **Tokens per round (left) are not speed (right; shaded: slower than plain decoding).** For a block the small LM takes many heavy
+# steps, Eagle3 several light ones, DFlash one, DSpark one and seven tiny ones. On code the small LM commits a little more than DFlash
+# per round, and is less than half as fast. [Which drafter, and when not to](which_drafter.md) is a page to keep.
 #
-# > **How sure are we?** All drafters learned from the same answers, each at the learning rate that suits it. Acceptances and leads come
-# > from 100 prompts per domain, the scoreboard from twenty on one thread, so its $\tau$ differs a little; the toys are one seed each.
-# > Lesson 12 says which of the paper's claims about these rivals hold here.
+# > **How sure are we?** All drafters learned from the same answers, each at the learning rate that suits it. Acceptances and leads
+# > come from 100 prompts per domain, the scoreboard from twenty on one thread; where the scoreboard's $\tau$ differs (DSpark's lead on
+# > chat, most of all), trust the 100. The toys are one seed each.
 #
 # ## Recap
 #
@@ -509,6 +512,7 @@ claims({"the small LM is never the fastest, however many tokens it commits": all
 # - After a round its cache is rolled back and filled again with the target's features. Who forgets that loses speed,
 #   never correctness.
 # - A chain pays a pass per token, so it has one layer; a block pays for its depth once.
+# - Expensive verification: draft long, the larger $\tau$ wins. Cheap verification: draft one token or none.
 # - A curve's first point tells how good the network is, its fall what the drafter does not see. The first point counts most.
 # - Teacher forcing shows a drafter what it will not have. The training-time test unrolls the chain while it learns.
 #

@@ -16,11 +16,11 @@
 #
 # **What you need**: lessons 04 and 05 (backbone and heads).
 #
-# **On a GPU.** With 14 GB of GPU memory or more this lesson downloads Qwen3-4B and the draft that DeepSeek released for it, some 11 GB.
+# **On a GPU.** With 14 GB of GPU memory or more this lesson downloads Qwen3-4B and the drafter that DeepSeek released for it, some 11 GB.
 # Each Colab badge opens a new machine, so take the GPU for this lesson.
 # `python -m dspark_lite doctor` says what fits your machine.
 #
-# **Sources**: the [DSpark paper](references.md#dspark), the [released drafts](references.md#released-drafts), and a
+# **Sources**: the [DSpark paper](references.md#dspark), the [released drafters](references.md#released-drafts), and a
 # [public notebook](references.md#public-notebook) that runs them. [Notation](notation.md) · [glossary](glossary.md)
 
 # %% tags=["setup"]
@@ -45,26 +45,27 @@ picture = strip(("draft", "verify"))
 # %% [markdown]
 # (Black: what this lesson is about.)
 #
-# > **To recall.** The draft reads hidden states of a few of the target's layers, the [taps](glossary.md#context-features). The
-# > [anchor](glossary.md#anchor), the newest committed token, stands in a block's first *slot*, masks in the others. The [sequential
-# > head](glossary.md#sequential-head) (`markov_head`) adds to a slot's logits a bias from the token drawn before. The [accepted
-# > length](glossary.md) is the tokens per round.
+# > **To recall.** The *drafter* is a model (in code and outputs also `draft`), a *draft* one token that it guesses. The drafter reads
+# > hidden states of a few of the target's layers, the [taps](glossary.md#context-features). The [anchor](glossary.md#anchor), the newest
+# > committed token, stands in a block's first *slot*, masks in the others. The [sequential head](glossary.md#sequential-head)
+# > (`markov_head`) adds to a slot's logits a bias from the token drawn before. The [accepted length](glossary.md) is the mean number of
+# > tokens per round.
 #
 # ## No error, and everything is slow
 #
 # In September 2026 [a test](references.md#vllm-norm) of vLLM's kernels (programs for single operations) for one maker's GPUs reported
 # 1.08 tokens per round with the released DSpark, where 3.99 were expected. The target itself writes one token in each round, so almost
-# no draft was accepted. No kernel had raised an error. **A draft model that is used wrongly usually raises no error. Under greedy
-# decoding it changes no answer either, except at ties (below), because the target judges every token. It costs speed, sometimes more
-# than drafting gains.**
+# no draft was accepted. No kernel had raised an error. **Using a drafter wrongly usually raises no error. Under greedy decoding it
+# changes no answer either, except at ties (below), because the target judges every token. It costs speed, sometimes more than drafting
+# gains.** (In that test the answers were worse, too. A wrong drafter cannot cause that, so something else may also have been wrong.)
 #
-# So this lesson asks for proof. In *The hunt* you look for the same mistake, which vLLM's build for CPUs has, too. You need no vLLM: we
-# built its mistake into a copy of our own code. (Without a GPU you use the course's tiny models, which talk nonsense.)
+# So this lesson asks for proof that a drafter is used as it was trained. In *The hunt* you look for the same mistake, which vLLM's build
+# for CPUs has, too.
 #
 # ## Two files
 #
-# A draft's `config.json` says what it was made for. Its `model.safetensors` holds the weights: eight bytes that give the length of a
-# table, the table as JSON, then numbers, and no code.
+# A drafter's `config.json` says what it was made for. Its `model.safetensors` holds the weights: eight bytes that give the length of a
+# table, the table as JSON (each tensor's name, type, shape, place), then numbers, and no code.
 
 # %%
 import json
@@ -89,7 +90,7 @@ print(f"{len(shapes)} tensors in {path.stat().st_size / 1e6:.1f} MB, of which th
 
 # %% [markdown]
 # The first four fields must fit the target, and the loader checks them: number of layers, width (`hidden_size`) and vocabulary (unused
-# rows aside) must be the target's, each tap (`target_layer_ids`) one of its layers. The others are the draft's own choice.
+# rows aside) must equal the target's, each tap (`target_layer_ids`) must be one of its layers. The others are the drafter's own choice.
 
 # %%
 listed = {name: inspection.Stored(tuple(shape), torch.bfloat16) for name, shape in released["tensors"].items()}
@@ -100,14 +101,14 @@ copies = sum(files["DSpark for Qwen3-4B"][part] for part in ("embedding", "LM he
 glue(copies=100 * copies / sum(files["DSpark for Qwen3-4B"].values()))
 
 # %% [markdown]
-# The hatched parts are copies of the target's embedding and LM head: ⟦copies:.0f⟧ % of the released file. Beside its target, the draft
+# The hatched parts are copies of the target's embedding and LM head: ⟦copies:.0f⟧ % of the released file. Beside its target, the drafter
 # uses the target's own.
 #
 # ### Exercise 1 · Does every tensor find its place? (code)
 # *8 minutes · easy · core.*
 #
-# The module asks for tensors, the file offers tensors. Both arguments map names to shapes. Return three sets of names: *missing*
-# (asked for, not there), *unexpected* (there, not asked for), *misshapen* (there with another shape).
+# The module asks for tensors, the file offers tensors. Both arguments map names to shapes. Return three sets of names: *missing* (asked
+# for, not there), *unexpected* (there, not asked for), *misshapen* (there with another shape).
 #
 # <details><summary>Hint</summary>
 #
@@ -135,8 +136,8 @@ def place(asked, found):
 done = exercises.check_place(place)
 
 # %% [markdown]
-# On torch's *meta* device a module has shapes and no numbers, so all nine drafts that DeepSeek released for Qwen3 can be placed
-# without a download. Last, a file in which one tensor is renamed.
+# On torch's *meta* device a module has shapes and no numbers, so all nine drafters that DeepSeek released for Qwen3 can be placed
+# without a download.
 
 # %%
 place_of = place if done else exercises.place  # yours once it is right
@@ -152,14 +153,14 @@ print(f"{'one tensor renamed':26}", place_of(inspection.asked_for(config), renam
 claims({"every released draft for Qwen3 fits": not any(any(sets) for sets in placed.values())})
 
 # %% [markdown]
-# All fit. The renamed tensor is both missing and unexpected. A loader that skips unknown names would leave that part untrained, and
-# say nothing.
+# All files fit. In the last line we renamed one tensor: it is both missing and unexpected. A loader that skips unknown names would leave
+# that part untrained, and say nothing.
 #
 # ## Does it compute the same?
 #
-# Names and shapes say nothing about what is done with the numbers. So we keep *reference tensors*: small random models, run once
-# through DeepSeek's public code, with the inputs and outputs of each part. Each of our modules gets the reference's own input, so it
-# inherits no error.
+# Names and shapes say nothing about what is done with the numbers. So we keep *reference tensors*: the inputs and outputs of each part
+# of small random models, recorded as DeepSeek's public code ran them. Each of our modules gets the recorded input, so it inherits no
+# error.
 
 # %%
 from dspark_lite.losslessness.parity import TOLERANCE
@@ -174,31 +175,31 @@ claims({"in float32 every module is far below the tolerance": max(
     error for case in errors["float32"] for error in case.values()) < TOLERANCE / 10})
 
 # %% [markdown]
-# Each mark is one of five small models (marks may cover each other, and DFlash has neither a sequential nor a confidence head). The
-# dashed line applies to float32 (blue circles) only: all lie far below it. float16 and bfloat16 keep fewer digits. A real mistake is far
-# larger than float32's errors.
+# Each mark is a module's largest error in one of five small models (marks may cover each other; DFlash has neither a sequential nor a
+# confidence head). float16 and bfloat16 keep fewer digits, so the dashed line, the largest error allowed, applies to float32 (blue
+# circles) only: all lie far below it.
 #
 # ## What lossless means in 16 bits
 #
-# In exact arithmetic greedy speculation gives the target's own text. But one pass over eight tokens may add its numbers up in another
-# order than eight passes, and the last digit differs. Where the two best tokens are nearly equally likely, that digit decides, and the
-# texts part. Both are the target's own as far as its numbers can tell.
+# In exact arithmetic greedy speculation gives the target's own text. But one pass that verifies eight tokens may add up its numbers in
+# another order than plain decoding's eight passes, and the last digit differs. Where the two best tokens are nearly equally likely, that
+# digit decides, and the texts part. Both texts are the target's own as far as its numbers can tell.
 #
 # So judge the **first** difference: after it the two texts have different prefixes, and later differences prove nothing. If rounding
-# could have made the target choose either token, it is a *tie*. If not, something is wrong. bfloat16 keeps two to three digits: logits
-# near 20 lie 0.125 apart, and a pass rounds many times. So we call a token possible if its logit lies at most eight such steps below the
-# best one; this distance is `allowed` in exercise 2. That is generous: *tie* means that rounding can explain the difference, not that it
-# does.
+# could have made the target choose either token, the difference is a *tie*. If not, something is wrong. bfloat16 keeps two to three
+# digits: logits near 20 lie 0.125 apart (one *step*), and a pass rounds many times. So we call a token possible if its logit lies at
+# most eight steps below the best one; this distance is `allowed` in exercise 2. That bound is generous: *tie* means that rounding can
+# explain the difference, not that it does.
 #
 # ### Exercise 2 · Is it a tie? (code)
 # *8 minutes · medium · core.*
 #
-# You get the target's `logits` [V] after the prefix that both texts share, the two tokens chosen next (`ours`, `theirs`), and `allowed`,
-# the largest distance below the best logit that rounding excuses (`allowed` itself included). Return True or False.
+# You get the target's `logits` [V] after the prefix that both texts share, the texts' next tokens (`ours`, `theirs`), and `allowed`, the
+# largest distance below the best logit that rounding excuses (`allowed` itself included). Return True or False.
 #
 # <details><summary>Hint</summary>
 #
-# What would the target have chosen, and which distances from it must rounding explain?
+# Find the largest logit. Each of the two tokens must lie within `allowed` of it; that they are close to each other is not enough.
 #
 # </details>
 
@@ -248,13 +249,13 @@ claims({"in float32 none differs, in bfloat16 some do": differ["float32"] == 0 <
         "each difference in bfloat16 is a tie": differ["bfloat16"] == ties["bfloat16"]})
 
 # %% [markdown]
-# Here only bfloat16's coarser rounding parts texts, and only at ties.
+# Only bfloat16's coarser rounding parts texts here, and only at ties.
 #
 # ## Wrong, and nobody says so
 #
-# A block can be read in two *layouts*; names and shapes are the same in both. In the *released* one, used by DeepSeek's DSpark and
-# DFlash drafts, each slot predicts the place after its own: the first draft comes from the anchor's slot. In the *other*, the original
-# DFlash's, each mask predicts its own place: the first draft comes from the first mask.
+# A block can be read in two *layouts*; names and shapes are the same in both. In the *released* layout, used by DeepSeek's DSpark and
+# DFlash, each slot predicts the token one place after its own: the first draft comes from the anchor's slot. In the *other*, the
+# original DFlash's, each mask predicts the token at its own place: the first draft comes from the first mask.
 
 # %%
 picture = figures.layout_picture()
@@ -263,14 +264,15 @@ picture = figures.layout_picture()
 # Arrows lead from each slot to the place it predicts. The numbers mark three mistakes of kinds met in public code; none raises an
 # error:
 #
-# 1. *Taps one layer early*: the draft gets the hidden states of the layer before each one that it was trained on.
-# 2. *Read in the other layout*: a draft of the released layout is read like one of the other. A mask's prediction for the next place
-#    is used for its own, so every draft is one place off.
-# 3. *Block left in the cache*: the draft does not remove its own guesses after a round, so the next round reads them as context.
+# 1. *Taps one layer early*: in place of each tap the drafter gets the hidden states of the layer before.
+# 2. *Read in the other layout*: a drafter of the released layout is read as if it had the other. What a mask predicts for the next place
+#    is used at the mask's own, so every draft is one place off.
+# 3. *Block left in the cache*: after a round the block stays in the drafter's cache, so the next round reads it as context.
 #
-# We run a small random model for two rounds, once per mistake, beside its reference, and compare three things, one column each: the
-# *features* (the taps' hidden states, which the draft reads), the first round's block, and the second round's. Ask only whether an error
-# is far above the first row's, which is rounding. How far above says little about the harm: in a trained model a wrong tap does less.
+# We run a small random model for two rounds, as it is and with each mistake, and compare each run with the reference, in three columns:
+# the *features* (the taps' hidden states), the first round's block, and the second round's. Ask only whether an error is far above the
+# first row's, which is rounding. The size says little about the harm: in this random model neighbouring layers may differ much; in a
+# trained model they are much alike, so a tap one layer early does less harm.
 
 # %%
 shows = predict("In which column does each of the three mistakes show first: features, first block, second block?", ...)
@@ -328,15 +330,16 @@ shows.beside(", ".join(f"{label}: {part}" for label, part in first_shown.items()
 claims({"each mistake shows in another column": list(first_shown.values()) == ["nowhere", "features", "first block", "second block"]})
 
 # %% [markdown]
-# The first line, without a mistake, shows rounding alone. **The first column with a large error names the place**: what the draft reads
-# (1), how its block is read (2), or what a round leaves behind (3). The module test above gives each module the correct input, so it
-# cannot see mistakes 1 and 3. (It does see 2, as a block that comes out shifted.) So you also compare a *whole run*.
+# **The first column with a large error names the place**: what the drafter reads (mistake 1), how its block is read (2), or what a round
+# leaves behind (3). The module test above gives each module the correct input, so it cannot see mistakes 1 and 3, which spoil that
+# input. (It does see mistake 2: even with the correct input, every prediction stands one place away from the reference's.) So you also
+# compare a *whole run*.
 #
 # ### Exercise 3 · The first difference (code)
 # *5 minutes · easy · core. If you do only one, do this.*
 #
-# `ours` and `theirs` map the same names to tensors, in the order in which they are computed. Return the name of the first that
-# differs by more than `allowed`, or `"nowhere"`.
+# `ours` and `theirs` map the same names to the tensors of two programs, in the order of computation. Return the name of the first tensor
+# that differs by more than `allowed`, or `"nowhere"`.
 #
 # <details><summary>Hint</summary>
 #
@@ -368,9 +371,8 @@ done = exercises.check_first_difference(first_difference)
 # %% [markdown]
 # ## The hunt
 #
-# vLLM, a serving engine, has a build for CPUs that drafts with our files. We sent its server six requests. Every text was identical to
-# ours, token for token. The counts of accepted drafts, summed over all rounds, were not (the counts themselves come at the hunt's
-# end):
+# vLLM, a serving engine, has a build for CPUs that can use our tiny drafters. We sent its server six requests. Every text was identical
+# to ours. The numbers of accepted drafts, summed over all rounds, were not:
 
 # %% tags=["folded"]
 # @title vLLM's counts less ours
@@ -402,7 +404,7 @@ for name, kept in ours_kept.items():
 # Two other programs, mlx-dspark and llama.cpp, agree with our code in every round. Decoding was greedy, in float32, with the same
 # weights and prompts: that excludes chance, and makes rounding unlikely. So we searched in vLLM, tensor by tensor. You repeat that
 # search on a copy: `theirs` is our own code with vLLM's mistake built in, so equal tensors differ by exactly 0. (The hunt's last cell
-# tests that copy.) **Where do the two part?**
+# checks that copy against vLLM.) **Where do the two part?**
 
 # %%
 request = tiny.encode(asked[0])  # the first of the six requests
@@ -415,22 +417,22 @@ print("the first that differs:", part)
 # %% [markdown]
 # All rows but the last follow the *context*, the tokens before the block. The taps are projected and normed once; from them each layer
 # makes its own values and keys, norms the keys, and rotates them by position. So an error in one layer does not reach the next layer's
-# keys; only the block's logits collect all errors. The values are equal everywhere. So are the keys of the *first* layer; those of the
-# second are not, though before the norm they were. What is done to keys and not to values, differently in each layer, and rightly in the
-# first? Think before you unfold.
+# keys; only the block's logits collect all errors. The values are equal in every layer, and so are the keys of the *first* layer. The
+# keys of the second are equal before the norm and differ after it. So the key norm is where the programs part. Each layer has its own
+# norm weight. What could vLLM do with these weights so that the first layer still comes out right? Think before you unfold.
 #
 # <details><summary>What it was</summary>
 #
-# Keys go through a norm, which has a weight in each layer. vLLM norms the context's keys of all layers in one call, with all weights, a
-# row each. The kernel behind that call on a CPU reads one row: **the first layer's weight norms the keys of every layer.** The GPU
-# kernels of the opening did so, too. (In that test the answers were worse as well. A wrong draft cannot cause that, so something else
-# may have been wrong there, too.) Our tiny drafts hardly notice: DFlash loses a few accepted drafts, DSpark none on balance, though its
-# logits move. So a healthy accepted length does not prove that a draft is read as it was trained. A likely reason: its layers' norms
-# differ from the first one's by no more than ⟦norms:.0f⟧ % on average (below).
+# vLLM norms the context's keys of all layers in one call, and passes all norm weights as a table, one row per layer. The kernel behind
+# that call on a CPU reads one row: **the first layer's weight norms the keys of every layer.** The GPU kernels of the opening did so,
+# too.
+#
+# Our tiny drafters hardly notice: DFlash loses a few accepted drafts, and DSpark loses none in total, though its logits move. So a
+# healthy accepted length does not prove that a drafter is used as it was trained.
 #
 # </details>
 #
-# If that is the only mistake, our drafter with the same mistake must accept exactly what vLLM's did.
+# If that is vLLM's only mistake, our drafters with the same mistake must reach exactly vLLM's counts.
 
 # %%
 norms = [layer.self_attn.k_norm.weight for layer in drafts["dspark"].layers]
@@ -448,21 +450,22 @@ claims({"with the mistake ours accepts what the server counted": counted == {nam
         "and DSpark none on balance": sum(counted["dspark"]) >= sum(ours_kept["dspark"])})
 
 # %% [markdown]
-# The counts agree at every position, for both drafts: the one wrong norm explains the whole difference.
+# The counts agree at every position, for both drafters: this one mistake explains the whole difference. The first line may tell why
+# DSpark hardly notices: its layers' key norms differ on average by no more than ⟦norms:.0f⟧ % from the first layer's.
 #
 # > **How sure are we?** One version of vLLM, on a CPU, six requests; exact counts, so no intervals.
 #
 # ### Exercise 4 · Name the cause (think)
 # *10 minutes · medium · core.*
 #
-# Four reports from public issue trackers about other draft models, whose blocks may be shorter, each with another cause. Place the clear
-# ones first; the last follows by elimination: `"wrong tap"`, `"cache out of step"` (the draft's cache drifts from what was committed),
+# Four reports from public issue trackers about other drafters, some with shorter blocks; each has another cause. Place the clear ones
+# first; the last follows by elimination: `"wrong tap"`, `"cache out of step"` (the drafter's cache drifts from what was committed),
 # `"other layout"` or `"beyond the block"` (asked for more drafts than it was trained for).
 #
 # - A: With every round that refuses a draft the next drafts get worse, until drafting costs more than it gains.
 # - B: Asked for seven drafts per round, a drafter has 4 % of them accepted; even the first only 18 % of the time. Asked for five, it
 #   has 35 % accepted.
-# - C: With three drafts per round, fewer than the block has, the accepted length is 1.06. The draft's publisher states 2.76.
+# - C: With three drafts per round, fewer than the block has, the accepted length is 1.06. The drafter's publisher states 2.76.
 # - D: About one draft per round is lost: the "mean accept" was 5.56, and 6.61 after the repair.
 #
 # <details><summary>Hint</summary>
@@ -485,14 +488,15 @@ done = exercises.check_diagnosis(diagnosis)
 # <details><summary>Why?</summary>
 #
 # A: only a cache gets worse from round to round. B: its block has five slots. In a parallel backbone all slots see each other, so the
-# two extra ones disturb the first, too. C: read in the wrong layout, every draft stands in a wrong place. D: neighbouring layers of a
-# trained target are much alike, so a wrong tap costs little. [The four reports](references.md#reports) name the causes.
+# two extra ones disturb the first, too. C: read in the wrong layout, every draft stands in a wrong place. D: in a trained target a wrong
+# tap costs little. [The four reports](references.md#reports) name the causes.
 #
 # </details>
 #
 # ## In your own program
 #
-# With `transformers` a released draft takes a few lines: `generate` hands its loop over to our `CustomGenerate`.
+# With `transformers` a drafter, released or ours, takes a few lines: `generate` hands its loop over to our `CustomGenerate`. (Shown: our
+# tiny one.)
 
 # %%
 from dspark_lite.models.custom_generate import CustomGenerate
@@ -507,12 +511,13 @@ print(f"{speculate.answers[0].accepted_length:.1f} tokens per round, of at most 
 
 # %% [markdown]
 # ## Recap
-# - Names and shapes first, then every module against reference tensors, then a whole run.
-# - A draft used wrongly usually raises nothing, and changes no answer except at ties. The first tensor that differs names the place.
+# - Check names and shapes first, then every module against reference tensors, then a whole run.
+# - A drafter used wrongly usually raises no error, and changes no greedy answer except at ties. The first tensor that differs names the
+#   place.
 # - In 16 bits two greedy texts may part at a tie. Judge the first difference.
-# - A healthy accepted length does not prove that a draft is read as it was trained.
+# - A healthy accepted length does not prove that a drafter is used as it was trained.
 #
-# **Next**: [lesson 09](09_confidence.ipynb) asks how far a draft's own confidence can be believed.
+# **Next**: [lesson 09](09_confidence.ipynb) asks how far a drafter's own confidence can be believed.
 #
 # ## Beyond the core
 #

@@ -53,9 +53,8 @@ picture = paper_figures.table_1()
 # here Eagle3 stands above DFlash, in the paper on Qwen3-4B below.
 #
 # A comparison is fair if training data, prompts and temperature are the same. Four of our drafters read the target's hidden states and
-# learn from its answers; the cell checks that these were the same answers, and for all five the prompts and the temperature. The small
-# LM is a language model by itself, trained on other texts: here that is part of what it is, so read its rows as those of a ready-made
-# small model.
+# learn from its answers; the next cell checks that these were the same answers, and for all five the prompts and the temperature. The
+# small LM stands for a ready-made small model: a language model by itself, trained on other texts.
 
 # %%
 made = {name: our_results.measured(recipe) for name, recipe in studies.TABLE_1.items()}
@@ -191,8 +190,8 @@ verdict = verdict if done else exercises.verdict
 #
 # ## The ledger
 #
-# The *ledger* is our table of the paper's claims. Each claim that numbers can judge is a row: margins, judged by your rule. Where the
-# paper says something in words alone, this course drew up the inequality; a dagger (†) marks it.
+# The *ledger* is our table of the paper's claims. Each claim is a row; if we can test it, it has margins, judged by your rule. Where
+# the paper states no inequality that can be tested, this course drew one up; a dagger (†) marks it.
 #
 # First work one awkward row: *from position 1 to 7 DSpark's acceptance falls less than half as much as DFlash's*. Acceptance here is
 # conditional: of the rounds whose earlier drafts were all kept, the share that also keeps the draft at this position. Its fall is the
@@ -213,7 +212,8 @@ print("Verdict:", verdict(np.array([(margin.low, margin.high) for margin in row.
 # %% [markdown]
 # Code and the mean are *green*: the whole interval lies above zero and speaks for the claim. Math and chat are *grey*: the interval holds
 # zero and decides nothing. (On math DFlash's acceptance does not fall, so there is nothing to halve; on chat the interval is wide.) Not
-# all lines are green: the claim does not replicate. None is *orange*, wholly below zero: the claim is not refuted. We cannot tell.
+# all lines are green, so the verdict is not "replicates". None is *orange*, wholly below zero, so it is not "does not hold". What remains
+# is "we cannot tell".
 
 # %%
 holding = predict("Of 24 claims, one of which cannot be tested here: how many replicate?", ...)
@@ -235,13 +235,14 @@ glue(replicate=counts["replicates"], tested=sum(counts.values()))
 # Read rows, not counts. The figure shows only the rows on drafts; those on confidence and serving, counted above, are beyond the core.
 # Each line is a margin, in the worked row's colours: ours a dot with its interval, the paper's hollow. Where you see no interval, it is
 # narrower than its dot. Where the hollow mark is missing, the paper gives no number, or its number is already part of the margin ("no
-# more than in the paper": the paper's number less ours).
+# more than in the paper"). In the panel "per cent", differences of two gains, such as *16 over 8*, are in points.
 #
-# Some rows average three training seeds, so a gain here can differ from what you read off the figure of Table 1, which has one. Find the
-# worked row, then these two:
+# The first two rows average three training seeds; the figure does not mark them. So a gain there can differ from the figure of Table 1,
+# which has one seed. Find the worked row, then these two:
 #
 # - *DSpark accepts longer than DFlash in the mean and in every domain*: all lines are green. The claim replicates.
-# - *DFlash's first draft is accepted more often than Eagle3's*: math is grey, chat orange. One orange line refutes it.
+# - *DFlash's first draft is accepted more often than Eagle3's*: math is grey, chat orange. One orange line refutes it. (Code is
+#   missing here, and math where DFlash falls: the paper's text gives no numbers there.)
 
 # %%
 from dspark_course.figures import ledger_forest
@@ -254,13 +255,13 @@ picture = ledger_forest.forest("drafts")
 # - *Which verdicts would hardly change with other prompts?* DSpark over DFlash and over a small LM: in the figure of Table 1 both lie
 #   far below DSpark.
 # - *Which row had the most chances to fail?* Draft lengths 8 and 16 (they count the anchor): each of many lines had to be green.
-# - *Where is our effect much smaller or larger than the paper's?* (Read the axis: its outer part is logarithmic.) Smaller: the lead over
-#   Eagle3; on code least of the paper's lead is left. Larger: over DFlash.
+# - *Where is our effect much smaller or larger than the paper's?* Smaller: the lead over Eagle3; on code the smallest part of the
+#   paper's lead is left. Larger: the lead over DFlash.
 #
 # ### What a failure is worth
 #
-# Every row that does not replicate has a numbered note: what failed or stayed open, then any experiments. Here is the first on a failed
-# claim, that the head lengthens a round by no more than in the paper. (Its margin is the paper's number less ours, so below zero means
+# Every row that does not replicate has a numbered note: what failed or stayed open, then any experiments. Here is the first note on a
+# failed claim: the head lengthens a round by no more than in the paper. (The margin is the paper's number less ours, so below zero means
 # that our head costs more.) The suspected cause: the head takes one small step per slot, and beside a small target's short pass these
 # steps weigh more.
 
@@ -271,15 +272,16 @@ failed = [entry.claim for entry in ledger.in_order() if entry.verdict == ledger.
 Markdown(ledger.notes(ledger.noted()[failed[0].says]))
 
 # %% [markdown]
-# "The other way round" means below zero. The indented line is the experiment: a longer context, and how much longer than DFlash's a round
-# then is. Read critically: the margin that failed is length 4, but the experiment was made at length 16.
+# "The other way round" means below zero. The indented line is the experiment. A longer context makes the target's pass longer, so the
+# head's steps should weigh less beside it. Each pair is the number of context tokens, and how much longer than DFlash's a round then is.
+# Read critically: the margin that failed is length 4, but the experiment was made at length 16.
 #
 # There are two kinds of experiments. One *takes the suspected cause away* and leaves the rest as it is; it can convict or acquit. The other
 # *varies something that goes along with the cause*; it shows that the result can change, and not why. Of which kind is the note's experiment?
 #
 # And of which kind is the experiment of the next cell? DSpark's lead over DFlash has two suspects: the head and the losses. Each line is
-# the gain in accepted length from changing one, while the other stays as named. First line: both drafters learn from cross-entropy
-# alone, and only the head differs.
+# the gain in accepted length from changing one, while the other stays as named, over three seeds. First line: both drafters learn from
+# cross-entropy alone, and only the head differs.
 
 # %%
 from dspark_course.replication import experiments
@@ -290,10 +292,9 @@ for exchanged, found in experiments.head_and_losses().items():
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The note's is of the second kind: a longer context goes along with a longer pass of the target. If the suspicion were right, the head's
-# share should fall as the context grows. The three values do not fall steadily and have no intervals, so nothing follows. The cause is
-# still a guess. The next is of the first kind: head and losses are exchanged one at a time. Each gains without the other, so each is a
-# cause.
+# The note's is of the second kind: the target's pass grows with the context, but the head's steps stay. By the suspicion the
+# values should fall; they do not fall steadily and have no intervals, so nothing follows. The cause is still a guess. The next is of the
+# first kind: head and losses are exchanged one at a time. Each gains without the other, so each is a cause.
 #
 # </details>
 
@@ -337,15 +338,15 @@ claims({"DSpark is on top everywhere": all(gain.value > 0 for gains in over.valu
         "a round with a head takes longer than DFlash's": all(found.value > 0 for found in overheads)})
 
 # %% [markdown]
-# > **How sure are we?** Intervals are 95 %, over 100 prompts per domain, over seeds as well where three are averaged, and over turns
-# > where a clock was read. One small target, texts of our making: a claim that replicates here needs no large model; one that does not
-# > may need one.
+# > **How sure are we?** Intervals are 95 %: over 100 prompts per domain, over seeds as well where three are averaged, and over repeated
+# > timings where a clock was read. One small target, texts of our making: a claim that replicates here needs no large model; one that does
+# > not may need one.
 #
 # ## Recap
 #
 # - A comparison needs the same data, prompts and temperature. Across targets and texts, compare who is ahead, gains with
 #   care, and no lengths.
-# - Redraw the same prompts for both drafters.
+# - Redraw the same prompts for both drafters: a hard prompt tends to shorten both lengths, so much of its effect cancels in the gain.
 # - A tested claim becomes margins and gets one of three verdicts. "We cannot tell" is not "refuted". Here ⟦replicate⟧ of ⟦tested⟧ replicate.
 # - A suspected cause stays a guess until an experiment removes it and leaves the rest unchanged.
 #
@@ -400,7 +401,7 @@ picture = paper_figures.figure_4()
 # head (black) accepts clearly *less* than the Markov head (blue).
 #
 # A round with a head takes longer than DFlash's, by the per cent below. The head's small step per slot is the suspect; no experiment has
-# tested that guess.
+# settled that guess.
 
 # %%
 picture = paper_figures.figure_4_latency()
