@@ -99,7 +99,7 @@ site: .venv/site.stamp
 
 # Every page of it in a real Chromium, which Debian's or Ubuntu's package brings where there is none; pictures of all to
 # build/site/screenshots.
-test-site: site
+test-site: site .venv/tests.stamp
 	@which chromium chromium-browser google-chrome | grep -q . || (apt-get update -qq && apt-get install -y -qq chromium)
 	$(BIN)/python -m pytest tests/site_in_browser.py $(ARGS)
 
