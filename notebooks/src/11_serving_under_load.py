@@ -47,14 +47,15 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 #
 # We compare four ways to serve, measured on one server:
 # - **MTP-1** drafts and verifies one token.
-# - **DSpark, whole block** drafts seven and verifies all seven. (This list counts drafts; plots of budgets count the anchor, too.)
+# - **DSpark, whole block** drafts seven and verifies all seven.
 # - **DSpark, Algorithm 1** drafts seven; lesson 10's scheduler picks how many to verify.
-# - **DSpark, lagged** picks their number by confidences from two steps ago (lesson 10), because production systems prepare the next
-#   step while the current one runs. From here on, "DSpark" alone means this one.
+# - **DSpark, lagged** takes this number from confidences of two steps ago (lesson 10), because production systems prepare the next step
+#   while the current one runs. Where we write just "DSpark", we mean this one.
 #
-# First, each user's speed (prompts left out) with one request *under way*, that is, being served, and with many:
+# First, each user's speed with one request *under way* (being served) and with many. Measured times leave out the reading of prompts.
 
-# %%
+# %% tags=["folded"]
+# @title Each user's speed, alone and on the full server
 def measured_row(policy, load, name="dspark"):
     """The recorded turns of a policy at a load."""
     return recorded_serving.row("policies", concurrency=load, drafter=name, policy=policy)
@@ -71,25 +72,25 @@ glue(alone=ahead[idle], full=ahead[busy], busy=busy)
 claims({"alone DSpark is much faster, on the full server hardly": ahead[idle] > 1.5 > 1.3 > ahead[busy] > 0.9})
 
 # %% [markdown]
-# Alone, a user of DSpark is ⟦alone:.1f⟧ times as fast as one of MTP-1; with ⟦busy⟧ requests under way, ⟦full:.2f⟧ times. Where does the
-# gain go? To find out, we build the server.
+# Alone, a user of DSpark is ⟦alone:.1f⟧ times as fast as one of MTP-1. With ⟦busy⟧ requests under way, on the *full server*, the factor
+# is ⟦full:.2f⟧. Where does the gain go? To find out, we build a server, then look at its step times.
 #
 # ## One pass for many
 #
-# Four requests have texts of different lengths, and each has a different number of drafts to verify. Padding would read tokens that are
-# none. Instead the tokens of all requests stand in **one sequence**, a *ragged batch*, as in the paper. Two index tensors say of each
-# token whose it is and where in its text it stands.
+# Take four requests. Their texts differ in length, and so do their numbers of drafts to verify. Padding them to one length would spend
+# work on tokens that belong to no text. Instead all tokens stand in **one sequence**, request after request: a *ragged batch*. Two
+# index tensors say of each token to which request it belongs, and at which position of that request's text it stands.
 #
 # ### Exercise 1 · The index tensors (code)
 # *8 minutes · easy · core.*
 #
-# Request $r$ brings `counts[r]` tokens, the first at position `starts[r]`. With starts 7, 3 and counts 2, 3: requests 0 0 1 1 1,
-# positions 7 8 3 4 5.
+# Request $r$ brings `counts[r]` tokens, the first at position `starts[r]`. With starts 7, 3 and counts 2, 3 the requests are
+# 0 0 1 1 1 and the positions 7 8 3 4 5.
 #
 # <details><summary>Hint</summary>
 #
-# `torch.repeat_interleave` writes the requests. For the positions count through the whole sequence, and take off where each request
-# begins.
+# `torch.repeat_interleave` writes the requests. For the positions, number the tokens of the whole sequence. Subtract from each how many
+# tokens stand before its request in the sequence, and add its request's start.
 #
 # </details>
 
@@ -117,14 +118,14 @@ done = exercises.check_indices(index_tensors)
 index_tensors = index_tensors if done else exercises.index_tensors  # yours once it is right
 
 # %% [markdown]
-# Embeddings, norms, projections and the MLP look at one token alone, so they run on the sequence as it is. Attention alone looks at
-# other tokens, and a **mask** tells it which. Keys have a request and a position, too: first those of all cached texts, then those of
-# this step. The key of a refused draft belongs to nobody any more; its request is -1.
+# Embeddings, norms, projections and the MLP handle each token by itself, so they run on the sequence as it is. Only attention looks at
+# other tokens, and a **mask** tells it which keys each token may see. Keys have a request and a position, too. First come the
+# keys of all cached texts, then those of this step. The key of a refused draft belongs to nobody any more: its request is -1.
 #
 # ### Exercise 2 · The mask (code)
 # *5 minutes · easy · core.*
 #
-# Which keys may a token see? Return a bool tensor [N, K].
+# Which of the K keys may each of the N tokens see? Return a bool tensor [N, K].
 #
 # <details><summary>Hint</summary>
 #
@@ -151,12 +152,12 @@ def may_see(request, position, key_request, key_position):
 done = exercises.check_mask(may_see)
 
 # %% [markdown]
-# Now both run on the model itself. One pass reads four prompts. A second one reads, after each prompt, an anchor and 2, 0, 7 or 3
-# made-up drafts. The figure shows its mask: rows are tokens, columns keys.
+# Now both run on the model itself. The folded cell makes four `prompts` and, in `entering`, for each an anchor with 2, 0, 7 or 3 made-up
+# drafts. `of_prompts` and `of_step` hold their index tensors: row 0 the requests, row 1 the positions. Then one pass reads the prompts,
+# and a second one the anchors and drafts.
 
-# %%
-from transformers import DynamicCache
-
+# %% tags=["folded"]
+# @title Four prompts, what enters after each, and the index tensors
 may_see = may_see if done else exercises.may_see  # yours once it is right
 texts = [text for domain in lab.prompts for text in lab.prompts[domain][:2]][:4]
 prompts = [lab.encode(text)[0] for text in texts]
@@ -164,20 +165,28 @@ entering = [torch.randint(target.vocab_size, (count,), generator=lab.generator()
 lengths, counts = (torch.tensor([len(tokens) for tokens in part]) for part in (prompts, entering))
 of_prompts = torch.stack(index_tensors(torch.zeros_like(lengths), lengths)).to(target.device)  # request and position, [2, N]
 of_step = torch.stack(index_tensors(lengths, counts)).to(target.device)
+
+# %%
+from transformers import DynamicCache
+
 cache = DynamicCache(config=target.config)
 
 
 def one_pass(tokens, indices, keys):
     """The target on tokens [N] of one sequence; `keys` [2, K] are the indices of all that is in the cache, these tokens too."""
     visible = may_see(*indices, *keys)  # [N, K]
-    hidden = torch.zeros(visible.shape, dtype=target.dtype, device=target.device)
-    hidden.masked_fill_(~visible, torch.finfo(target.dtype).min)  # added to the scores
-    return target.read(tokens[None], cache, attention_mask=hidden[None, None], position_ids=indices[1][None]), visible
+    mask = torch.zeros(visible.shape, dtype=target.dtype, device=target.device)
+    mask.masked_fill_(~visible, torch.finfo(target.dtype).min)  # added to attention's scores
+    return target.read(tokens[None], cache, attention_mask=mask[None, None], position_ids=indices[1][None]), visible
 
 
 one_pass(torch.cat(prompts), of_prompts, of_prompts)
 step, visible = one_pass(torch.cat(entering), of_step, torch.cat([of_prompts, of_step], 1))
 picture = figures.ragged_batch(of_step[0], visible, of_prompts.shape[1])
+
+# %% [markdown]
+# This is the second pass's mask. Each request sees its own prompt (light blue). Each dark triangle is a block, in which a token sees
+# itself and those before it. Does sharing the pass change a request's logits?
 
 # %%
 for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
@@ -187,57 +196,49 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
     assert apart < 64 * torch.finfo(target.dtype).eps * step.logits.abs().max()
 
 # %% [markdown]
-# Up to rounding, each request gets the logits of a pass of its own.
+# No: up to rounding, each request gets the logits of a pass of its own.
 #
 # ## An engine
 #
-# An engine repeats one **step**: admit waiting requests and read their prompts, draft, verify all in one pass, commit, and evict those
-# that are done. While a slot is free, nobody waits for a batch to fill, or for others to finish. That is *continuous batching*.
+# An engine repeats one **step**: admit waiting requests and read their prompts, draft, verify all blocks in one pass, commit, and evict
+# those that are done. So a request waits for the step under way, and while all *slots* (places) are taken, but never for a batch to fill
+# or finish. That is *continuous batching*.
 #
-# Here is an engine without its step. Read its docstring and the signatures first; the bodies can wait. Every request has a number.
-# - `read` takes {number: tokens} and returns, for each number, one row of probabilities per token read.
-# - `keep(number, count)` leaves the first `count` tokens just read, marks the keys of the rest as nobody's, and shows the kept tokens to
-#   the drafter.
-# - `draft(number)` proposes a block, with its distributions q.
-# - `complete(number)` cuts an answer at its end, and says whether it has ended.
+# `SmallEngine` is an engine without its step. Each request has a number; prompts and answers are lists of token ids.
+# - `engine.waiting` holds pairs (number, prompt) in the order of arrival, `engine.running` {number: answer so far}, and `engine.answers`
+#   {number: finished answer}.
+# - `engine.read(tokens)` makes one pass over {number: list of k token ids}, with index tensors and a mask like yours. It returns
+#   {number: probabilities [k, V]}: a row for each token read, which predicts the next.
+# - `engine.keep(number, count)` keeps the first `count` of the tokens just read in the cache, marks the keys of the rest as nobody's, and
+#   shows the kept tokens to the drafter. Call it before the next `read`, which forgets what was read before.
+# - `engine.draft(number)` returns a pair: a list of g token ids, and their distributions q [g, V].
+# - `engine.complete(number)` cuts the answer in `engine.running` where it ends, and returns whether it has ended.
 #
-# A number is never reused, so the keys of a finished request need not be cleared.
+# Two functions come from lesson 02:
 
 # %%
-import inspect
-
 from dspark_course.exercises.verifying import draw, verify
 
-print(inspect.getsource(exercises.SmallEngine))
+# verify(p, q, drafts, engine.generator) takes the target's p [g + 1, V], the drafter's q [g, V] and the list of the g drafts.
+# It returns a list of token ids: the accepted drafts and one more.
+# draw(probs, engine.generator) takes one row of probabilities [V] and returns one token id.
 
 # %% [markdown]
 # ### Exercise 3 · The step (code)
-# *25 minutes · hard · core. If you do only one, do this.*
+# *15 minutes · medium · core. If you do only one, do this.*
 #
-# From lesson 02: `verify(p, q, drafts, engine.generator)` takes tensors p [g + 1, V] and q [g, V] and a list of g token ids. It returns
-# a list of ids: the accepted drafts and one more token. `draw(probs, engine.generator)` takes one row [V] and returns one id. Call
-# `engine.keep` before the next `engine.read`, which forgets the tokens of the read before.
+# Fill in the four holes of the step. The checker serves seven requests on a toy target, compares every answer with plain decoding, and
+# counts the steps.
 #
-# 1. **Admit** while a request waits and fewer than `engine.slots` run: take it off `engine.waiting`, read its prompt, keep all of it,
-#    draw the first token of its answer, and store it in `engine.running` as a list of one.
-# 2. **Draft** a block for every running request.
-# 3. **Verify**: one `engine.read` takes the newest token (the anchor) and the drafts of all of them. Its rows are p.
-# 4. **Commit**: for each request, extend the list `engine.running[number]` by what `verify` returns (`complete` reads it there), and `engine.keep`
-#    as many of the tokens just read as belong to the text.
-# 5. **Evict**: where `engine.complete(number)` says True, move the answer from `engine.running` to `engine.answers` (loop over a copy,
-#    `list(engine.running)`).
+# <details><summary>Hint for hole 1</summary>
 #
-# The checker serves seven requests on a toy target, compares every answer with plain decoding, and counts the steps.
+# `engine.read` returns a row for each token of the prompt. Which of them predicts the first token of the answer?
 #
-# <details><summary>Hint 1: what stays in the cache?</summary>
+# </details>
+# <details><summary>Hint for hole 3: what stays in the cache?</summary>
 #
 # Of what the pass has read, the anchor and the accepted drafts belong to the text. The last token that `verify` returns has not been
 # read yet. So how many stay?
-#
-# </details>
-# <details><summary>Hint 2: admission</summary>
-#
-# `engine.read` returns a row for each token of the prompt. Which of them predicts the first token of the answer?
 #
 # </details>
 
@@ -245,7 +246,17 @@ print(inspect.getsource(exercises.SmallEngine))
 # %% tags=["exercise"]
 def step(engine):
     """One step: admit, draft, verify all in one pass, commit, evict."""
-    ...
+    while engine.waiting and len(engine.running) < engine.slots:
+        number, prompt = engine.waiting.pop(0)
+        rows = engine.read({number: prompt})[number]  # one row for each token of the prompt
+        engine.keep(number, len(prompt))
+        engine.running[number] = [...]  # hole 1: the answer's first token, drawn from what the target predicts after the prompt
+    blocks = {number: engine.draft(number) for number in engine.running}  # {number: (drafts, q)}
+    rows = engine.read(...)  # hole 2: {number: its anchor (the newest token of its answer), then its drafts}, for all running requests
+    for number, (drafts, q) in blocks.items():  # rows[number] is p
+        ...  # hole 3, three lines: `verify`; add the tokens to the answer; `keep` those of the pass that now belong to the text
+        if engine.complete(number):
+            ...  # hole 4, one line: move the answer from engine.running to engine.answers
 
 
 done = exercises.check_engine(step)
@@ -256,15 +267,15 @@ def step(engine):
     """One step: admit, draft, verify all in one pass, commit, evict."""
     while engine.waiting and len(engine.running) < engine.slots:
         number, prompt = engine.waiting.pop(0)
-        rows = engine.read({number: prompt})[number]
+        rows = engine.read({number: prompt})[number]  # one row for each token of the prompt
         engine.keep(number, len(prompt))
         engine.running[number] = [draw(rows[-1], engine.generator)]
-    blocks = {number: engine.draft(number) for number in engine.running}
+    blocks = {number: engine.draft(number) for number in engine.running}  # {number: (drafts, q)}
     rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, q) in blocks.items()})
     for number, (drafts, q) in blocks.items():
         tokens = verify(rows[number], q, drafts, engine.generator)
-        engine.keep(number, len(tokens))  # the anchor and the accepted drafts
         engine.running[number] += tokens
+        engine.keep(number, len(tokens))  # the anchor and the accepted drafts
         if engine.complete(number):
             engine.answers[number] = engine.running.pop(number)
 
@@ -287,16 +298,21 @@ for number, prompt in enumerate(five):
 print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {count} steps, each answer the target's own")
 
 # %% [markdown]
-# Five requests shared three slots, and each answer is the target's own, ties in rounding aside. That is a lossless serving engine.
+# This engine runs at temperature 0, where lossless means the same tokens. Five requests shared three slots, and each answer is the
+# target's own, ties in rounding aside. That is a lossless serving engine.
 #
 # ## What a step costs
 #
-# From here on we read recorded measurements, taken in a *closed loop*: at a load of $R$, $R$ requests are always under way, and whoever
-# ends is replaced at once. The figure shows how long a complete DSpark step takes, drafting included, relative to a step at the same
-# load that verifies anchors alone; the labels give both ends in milliseconds. It always drafts seven tokens per request; from left to
-# right, more of them are verified.
+# From here on we read recorded measurements of the package's engine. Yours verifies whole blocks; this one *schedules*
+# after drafting how many drafts to verify. The load is a *closed loop*: $R$ requests are always under way, and whoever ends is replaced at
+# once.
+#
+# In the figure every step drafts seven tokens per request, and we, not a scheduler, set how many of them are verified. Each line is one
+# load. Its height is the length of the step divided by the length of the same load's step that drafts too, but verifies anchors alone.
+# Tell the lines apart by colour: some labels had to move away from their ends.
 
-# %%
+# %% tags=["folded"]
+# @title The length of a step, by load and tokens verified
 costs = recorded_serving.engine_costs("dspark")
 picture = figures.step_times(costs, device)
 steeper = {load: costs.seconds(load, load * costs.tokens_per_request[-1]) / costs.seconds(load, load) for load in (idle, busy)}
@@ -307,9 +323,11 @@ claims({"alone whole blocks are nearly free, on the full server they are not": s
         "on the full server a step with anchors alone already costs a large part": steeper[busy] < 2.5})
 
 # %% [markdown]
-# Verifying eight tokens per request (the anchor and seven drafts) instead of the anchor alone makes the step ⟦light:.1f⟧ times as long
-# with one request under way, and ⟦heavy:.1f⟧ times with ⟦busy⟧. (Repeats of a step scatter by ⟦noise:.0f⟧ %, so two requests can come
-# out faster than one.) Now MTP-1's step beside DSpark's, from other runs:
+# Verifying whole blocks instead of anchors alone makes the step ⟦light:.1f⟧ times as long with one request under way, and
+# ⟦heavy:.1f⟧ times with ⟦busy⟧. (Repeats of a step scatter by ⟦noise:.0f⟧ %, so lines may dip or cross.)
+#
+# The table takes a step apart, for MTP-1 and for DSpark with its scheduler. A user's speed (last column) is the tokens that a step
+# commits for their request, divided by the length of the step.
 
 # %% tags=["folded"]
 # @title The length of a step, its tokens, and what a user gets
@@ -317,7 +335,7 @@ from dspark_lite.serving.engine import STEP_PARTS
 
 decoding = [part for part in STEP_PARTS if part != "prefill"]
 lead = {}  # {load: DSpark over MTP-1: length of a step, tokens, speed of each user}
-print("milliseconds  ", "".join(f"{part:>10}" for part in decoding), "    = a step   tokens a request   tokens/s of its user")
+print("milliseconds  ", "".join(f"{part:>10}" for part in decoding), f"{'= a step':>12} {'tokens per request':>21} {'tokens/s of its user':>22}")
 for load in (idle, busy):
     found = []
     print(f"{load} under way")
@@ -339,11 +357,11 @@ claims({"tokens over the length of a step is the speed of the first numbers": al
         "the lead in length does": lead[busy][0] > 2 * lead[idle][0]})
 
 # %% [markdown]
-# **That is where the gain goes.** A user's speed is the tokens that a step commits for their request, divided by the length of the step.
-# Alone, DSpark commits ⟦more_light:.1f⟧ times as many tokens per step and request as MTP-1, on the full server still ⟦more_full:.1f⟧
-# times. The length makes the difference: alone, DSpark's step is ⟦longer_light:.1f⟧ times as long as MTP-1's, on the full server
-# ⟦longer_full:.1f⟧ times. In both cases DSpark drafts and verifies more. Alone that is cheap: what a pass costs anyway is most of it,
-# and a few more tokens hardly add to it. On the full server the extra tokens of all requests add up. That uses up the lead.
+# **That is where the gain goes.** The lead in tokens stays: alone, DSpark commits ⟦more_light:.1f⟧ times as many per step and request as
+# MTP-1, on the full server still ⟦more_full:.1f⟧ times. What changes is the length: alone, DSpark's step is ⟦longer_light:.1f⟧ times as
+# long as MTP-1's, on the full server ⟦longer_full:.1f⟧ times. At both loads DSpark drafts and verifies more. Alone that is cheap,
+# because most of a pass costs the same however few tokens it reads. On the full server the extra tokens of all requests add up, and
+# their time uses up the lead.
 #
 # ## The budget and the load (the paper's Figure 8)
 #
@@ -368,47 +386,50 @@ claims({"from the lightest to the heaviest load the budget falls": budgets["lagg
             for policy in ("lagged", "algorithm1") for load in loads)})
 
 # %% [markdown]
-# Slightly (left plot): from one request under way to ⟦busy⟧ DSpark's budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧ tokens.
-# The paper's blocks have five drafts, and its fitted budgets fall clearly, from about five tokens to three and a half.
+# Slightly (left plot): from one request under way to ⟦busy⟧, DSpark's mean budget falls from ⟦budget_light:.1f⟧ to ⟦budget_full:.1f⟧
+# tokens. The paper's blocks have five drafts, and its fitted budgets fall clearly, from about five tokens to three and a half. (Whole
+# blocks lie just below 8: close to an answer's longest length, fewer drafts fit.)
 #
 # *Throughput* is the tokens per second of all users together. The right plot divides it by MTP-1's at the same load: 1 means equal.
-# DSpark starts far above MTP-1 and ends at about its level. So here a long block pays on a light server, and brings nothing over one
-# draft on a full server.
+# Here DSpark starts far above MTP-1 and ends at about its level: a long block pays on a light server, and brings nothing over one draft
+# on the full server.
 #
-# At no load is either scheduler measurably ahead of the whole block. The step times show why. The scheduler cuts only after the whole
-# block has been drafted, and drafting costs the same whatever is cut: with ⟦busy⟧ under way, a step that verifies anchors alone already
-# takes ⟦anchors_share:.0f⟧ % as long as one with whole blocks. Cutting drafts can save only a part of the rest. And some of the drafts
-# that it cuts would have been accepted: saving and loss about cancel.
+# At no load is either scheduler measurably ahead of the whole block. The step times show why. Cutting drafts shortens only one part of a
+# step. The drafting, which is already done, and the pass over the anchors cost the same whatever is cut: with ⟦busy⟧ under way, a step
+# of drafting and anchors alone is ⟦anchors_share:.0f⟧ % as long as one with whole blocks. Only the remainder depends on how many drafts
+# are verified, and the scheduler cuts just a few of them. And some of the drafts that are cut would have been accepted, so saving and
+# loss about cancel.
 #
 # ## Throughput against speed (the paper's Figure 7)
 #
-# A user does not see throughput, but how fast their own answer comes. With $R$ requests under way the two are tied:
-# *throughput = R × speed of each user*. So a way to serve is a curve, its **frontier**: more requests, more throughput, less speed for
-# each. One way is better than another if its curve lies further to the upper right.
+# Users see only the speed of their own answers. With $R$ requests under way, it is tied to throughput:
+# *throughput = R × speed of each user*. Each load gives a point, and a way to serve is the curve through its points, its **frontier**:
+# more requests, more throughput, less speed. The figure also shows plain decoding.
 
 # %%
 frontiers = {"plain": recorded_serving.frontier("plain", "all"), **{name: recorded_serving.frontier(*way) for name, way in ways.items()}}
 picture = figures.figure_7(frontiers, device)
 
 # %% [markdown]
-# On the left, a small number belongs to the curve of its colour. DSpark's users are the faster ones up to the full server, where the
-# curves meet. (Where a curve bends back, that is the machine's noise.) On the right are the paper's curves for its two models. An arrow
-# goes from MTP-1 to DSpark at the same throughput: so much faster is each user.
+# On the left, each small number is a count of requests under way, in the colour of its curve. At equal throughput DSpark's users are
+# faster than MTP-1's, until the full server, where the curves meet. (Where a curve bends back, that is the machine's noise.) On the
+# right are the paper's curves for its two models. Each arrow goes from MTP-1 to DSpark at the same throughput: so much faster is each
+# user.
 #
-# Whoever runs a service promises a speed: at least so many tokens per second for each user (a *service level*). What counts is the
-# throughput that is left under this promise.
+# Whoever runs a service promises a speed: at least so many tokens per second for each user (a *service level*). How much throughput is
+# possible under this promise?
 #
 # ### Exercise 4 · Under a promise (code)
 # *10 minutes · medium · core.*
 #
-# `curve` [n, 2] has rows (speed of each user, throughput) by rising load. Return the highest throughput at which each user still gets
-# `least_speed`, reading straight lines between the rows. Return 0 where even the lightest load is slower, and the last row's throughput
-# where even the heaviest load is faster.
+# `curve` [n, 2] has rows (speed of each user, throughput) by rising load, joined by straight lines. Return the highest throughput at
+# which each user still gets `least_speed`. With rows (100, 100), (50, 200) and a least speed of 75 that is 150. Return 0 where even the
+# lightest load is slower, and the last row's throughput where even the heaviest load is faster.
 #
 # <details><summary>Hint</summary>
 #
-# `np.interp(x, xs, ys)` needs rising `xs`, so turn the curve around; you may assume that speeds fall with the load (measured bends are
-# straightened below). Outside the curve it returns the end value: right below the slowest row, wrong above the fastest.
+# `np.interp(x, xs, ys)` needs rising `xs`, so turn the curve around; you may assume that speeds fall with the load. Outside the curve
+# it returns the end value. Below the slowest speed that is what we want; above the fastest speed it is not (return 0 there).
 #
 # </details>
 
@@ -430,6 +451,11 @@ def throughput_at(curve, least_speed):
 
 
 done = exercises.check_throughput_at(throughput_at)
+
+# %% [markdown]
+# The table applies your function to MTP-1 and DSpark under four promises, each a share of the speed that MTP-1 gives a user alone.
+# (Where a curve bends back, it was straightened first, so that speeds fall with the load.) Users are throughput over promised speed,
+# read between measured loads, so they need not be whole. The paper's numbers follow.
 
 # %% tags=["folded"]
 # @title Throughput under four promises
@@ -464,31 +490,29 @@ glue(slow_promise=100 * gain_at[0.4], fast_promise=100 * gain_at[0.9], few=serve
 claims({"the faster the promise, the larger the gain in throughput": list(gain_at.values()) == sorted(gain_at.values()),
         "near MTP-1's reach it is several times that of a slow promise": gain_at[0.9] > 3 * gain_at[0.4],
         "the gain jumps where MTP-1 can serve only a few": gain_at[0.75] > 2 * gain_at[0.6] and served[0.75] < 5 < served[0.6],
-        "up to the full server DSpark's users are the faster ones": bool((frontiers["lagged"] > frontiers["mtp"])[:-1, 0].all()),
-        "DSpark does not reach MTP-1's highest throughput": clean["lagged"][:, 1].max() < clean["mtp"][:, 1].max()})
+        "at equal throughput DSpark's users are faster, until the full server": np.nanmin(
+            [recorded_serving.speed_gain(frontiers["lagged"], point) for point in frontiers["mtp"][:-1]]) > 0})
 
 # %% [markdown]
-# The same two ways to serve, and the gain is ⟦slow_promise:.0f⟧ % or ⟦fast_promise:.0f⟧ %, depending on the promise. The gain jumps
-# where MTP-1 can keep the promise for a few users only: for about ⟦few:.0f⟧ in the last row. (Each promise is a share of MTP-1's speed
-# for a user alone. Users are throughput over speed, read between measured loads, so they need not be whole.) Then **the ratio
-# explodes**, because we divide by a small number. The paper's two largest gains are of that kind, and it says so: they show that the
-# frontier reaches further, not a typical factor.
+# The same two ways to serve, and the gain in throughput is ⟦slow_promise:.0f⟧ % or ⟦fast_promise:.0f⟧ %, depending on the promise. The
+# gain jumps where MTP-1 can keep the promise for a few users only: for about ⟦few:.0f⟧ in the last row. There **the ratio explodes**,
+# because we divide by a small number. The paper's two largest gains are of that kind, and it says so: they show that the frontier
+# reaches further, not a typical factor.
 #
-# Two other comparisons do not divide by a rival at its limit: throughput at equal load (the right plot of the section before), and speed
-# at equal throughput (the arrows). The second has a gap here: DSpark never reached MTP-1's highest throughput, so there we have no speed
-# to compare.
+# Two comparisons do not divide by a rival at its limit: throughput at equal load (Figure 8), and speed at equal throughput (the arrows of
+# Figure 7).
 #
 # > **How sure are we?** One CPU, one thread, small models: speeds, and the loads at which things turn, hold for this machine alone. Error
-# > bars are 95 % intervals over repeats, in which all ways to serve took turns.
+# > bars are 95 % intervals over repeats.
 #
 # ## Recap
 # - A ragged batch is one sequence with a request and a position for each token, and a mask that keeps requests apart. Each request is
 #   verified as if alone.
 # - An engine's step admits, drafts, verifies, commits and evicts.
-# - A user's speed is tokens per step over the length of the step. On a full server the tokens stay nearly the same, but the step is
-#   longer, DSpark's most. The scheduler's budget shrinks with the load, slightly here, clearly in the paper.
-# - Throughput and speed of each user are one curve. Compare curves at equal throughput or equal load; near the fastest speed that the
-#   rival can give, a ratio explodes.
+# - A user's speed is the tokens of a step over its length. On the full server DSpark's tokens stay nearly the same, but its step grows
+#   more than MTP-1's. The scheduler's budget shrinks with the load, slightly here, clearly in the paper.
+# - A way to serve is a curve of throughput against speed. Compare curves at equal throughput or equal load: near the fastest speed that
+#   the rival can give, a ratio explodes.
 #
 # **Next**: [lesson 12](12_the_paper_in_miniature.ipynb) lays our numbers beside the paper's.
 #
@@ -496,6 +520,17 @@ claims({"the faster the promise, the larger the gain in throughput": list(gain_a
 #
 # The lesson is complete without these sections.
 #
+# ### ★ The source of `SmallEngine`
+#
+# In `read` you find your index tensors and your mask again; `hidden` is what is added to attention's scores. A request's number is never
+# reused, so the keys of a finished request need not be cleared.
+
+# %%
+import inspect
+
+print(inspect.getsource(exercises.SmallEngine))
+
+# %% [markdown]
 # ### ★ Watch an engine
 #
 # The package's engine also drafts for all requests in one pass, and lets a policy choose how many drafts to verify: here Algorithm 1,
