@@ -24,6 +24,7 @@ def test_what_is_made_on_the_card_stays_there_and_holds_the_same():
             torch.nn.Linear(3, 2).to(CARD).weight, torch.nn.functional.one_hot(torch.tensor([1], device=CARD), 3)]
     assert {tensor.device for tensor in made} == {torch.device(CARD, 0)}
     assert made[1].tolist() == [0, 1, 2] and made[6].tolist() == [[0, 1, 0]]
+    assert made[4][:, [1, 0]].tolist() == made[4].flip(1).tolist()  # a list becomes a tensor of the card
     view = made[0][1:]
     view.fill_(5.0)
     assert made[0].tolist() == [0.0, 5.0]

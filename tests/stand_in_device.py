@@ -63,6 +63,11 @@ class CardTensor(torch.Tensor):
 
     # What a tensor does below the dispatcher.
 
+    def __getitem__(self, index):
+        at = tree_map(lambda part: torch.tensor(part, device=CARD) if isinstance(part, list) else part, index,
+                      is_leaf=lambda part: isinstance(part, list))
+        return super().__getitem__(at)
+
     def __repr__(self):
         return f"CardTensor({self.held})"
 
