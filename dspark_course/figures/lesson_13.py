@@ -9,7 +9,7 @@ from dspark_course.common.estimates import Estimate
 from ..measure.production import mean_length
 from .lesson_11 import PAPER_MODELS, SERIES
 from .lesson_11 import style as serving_style
-from .style import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW, domain_style, draw_estimates, figure, measured_on,
+from .style import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, WINE, YELLOW, domain_style, draw_estimates, figure, measured_on,
                     policy_style)
 
 LANE_COLOURS = {"prefill": GREY, "draft": SKY, "schedule": YELLOW, "verify": BLUE, "commit": GREEN, "plan": PURPLE, "deliver": ORANGE}
@@ -32,18 +32,20 @@ def typical(events: list, steps: int) -> tuple[int, float]:
 
 def two_lanes(runs: dict[str, list], steps: int, device: str):
     """What device and host did in a typical run of `steps` steps, a panel a run {title: events of serving/pipeline.py}, on one scale. Beside
-    the host's work on a step's text stands the number of that step; 0 is the one before those shown."""
+    the host's work on a step's text stands the number of that step; 0 is the one before those shown. Bars end at the first and at the
+    last moment of the run."""
     fig, panels = figure(1, len(runs), width=9.2, height=1.15 + 0.7 / len(runs), sharex=True, squeeze=False)
     for axes, (title, events) in zip(panels[:, 0], runs.items()):
         first, _ = typical(events, steps)
         start, end = (min(event.began for event in events if event.lane == "device" and event.step == step) for step in (first, first + steps))
         for event in events:
-            left, width = 1e3 * (event.began - start), 1e3 * (event.ended - event.began)
-            if 0 <= left < 1e3 * (end - start) and width:
+            left, right = (1e3 * (min(max(moment, start), end) - start) for moment in (event.began, event.ended))
+            width = right - left
+            if width > 1e-6:  # else it lies outside, or took no time
                 axes.barh(LANES[event.lane], width, 0.62, left=left, color=LANE_COLOURS[event.part])
                 if event.part == "verify":
                     axes.text(left + width / 2, LANES["device"], str(event.step - first + 1), color="white", ha="center", va="center", fontsize=8)
-                elif event.part == "deliver":
+                elif event.part == "deliver" and event.began >= start and event.ended <= end:
                     axes.annotate(str(event.step - first + 1), (left + width, LANES["host"]), (3, 0), textcoords="offset points", va="center",
                                   fontsize=8)
         axes.axvline(1e3 * (end - start), color=BLACK, linewidth=1)
@@ -89,8 +91,8 @@ def model_lanes(draft: float, verify: float, host: float, steps: int = 5, modes:
         axes.grid(axis="y", visible=False)
     panels[-1, 0].set_xlabel("milliseconds")
     handles = [Patch(color=LANE_COLOURS[part], label=label)
-               for part, label in (("draft", "draft"), ("verify", "verify"), ("plan", "host, for the step of this number"))]
-    handles.append(Line2D([], [], color=BLACK, label="arrow: this budget is for that step"))
+               for part, label in (("draft", "draft"), ("verify", "verify"), ("plan", "host, on what the step of this number has left"))]
+    handles.append(Line2D([], [], color=BLACK, label="arrow: from a budget to the step that spends it"))
     fig.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
     if modes == (False, True):
         fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast", fontsize=10)
@@ -129,10 +131,10 @@ def drift_series(found, phases):
     for axes in (above, below):
         for edge in begins[1:-1]:
             axes.axvline(edge, color=GREY, linewidth=1, linestyle=":")
-    kinds = (("stored", RED, "as it was stored"), ("online", BLUE, "kept online"), ("fresh", BLACK, "fitted to this very traffic"))
+    kinds = (("stored", WINE, "as it was stored"), ("online", SKY, "kept online"), ("fresh", BLACK, "fitted to this very traffic"))
     for name, colour, label in kinds:
         below.plot(at, 100 * np.array(getattr(found, name)), color=colour, label=label, linestyle="--" if name == "fresh" else "-")
-    below.plot(found.refits, np.full(len(found.refits), 0.0), linestyle="", marker="^", color=BLUE, label="fitted anew", clip_on=False)
+    below.plot(found.refits, np.full(len(found.refits), 0.0), linestyle="", marker="D", color=SKY, label="fresh temperatures", clip_on=False)
     above.set(ylabel="tokens per round")
     below.set(xlabel="blocks verified whole", ylabel="ECE (points)", ylim=(0, None), xlim=(0, at[-1]))
     fig.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)

@@ -8,8 +8,12 @@
 # %% [markdown] tags=["header"] minutes=65 difficulty="medium"
 # # 13 · Production
 #
-# The draft, the acceptance rule and the scheduler now work. Four things still separate them from a service: the device waits for its
-# host, passes come in fixed sizes, confidence heads go wrong, and promises have a price.
+# The draft, the acceptance rule and the scheduler now work. A service asks four more questions, answered here in order:
+#
+# 1. After each step the device waits for its host. How do we keep it busy?
+# 2. The scheduler believes the confidence head. What if the head goes wrong?
+# 3. The paper reports gains of up to +661 %. What is a promised speed worth?
+# 4. When is it better not to speculate?
 #
 # **After this lesson you can**
 # - write a loop in which the host works while the device does, and say which lag that needs
@@ -40,10 +44,11 @@ target, drafter = lab.target, lab.drafter("dspark")
 picture = strip(("schedule", "verify"))
 
 # %% [markdown]
-# ## A gap that no algorithm sees
+# ## 1 · How do we keep the device busy?
 #
-# After each step of an engine the CPU, the **host**, turns tokens into text, looks for stop strings, sends the text off, and searches
-# the next budget. Meanwhile the expensive **device** waits: that is the white in the upper lane of this made-up engine.
+# The models run on the **device**, a GPU; the CPU beside it is the **host**. After each step the host turns tokens into text, looks for
+# stop strings, and searches the next *budget*, the number of drafts that a step verifies. Meanwhile the expensive device waits: that is
+# the white in the upper lane of this made-up engine. An arrow leads from a budget to the step that spends it.
 
 # %%
 picture = figures.model_lanes(draft=1.0, verify=4.0, host=2.0, modes=(False,))
@@ -54,58 +59,33 @@ from dspark_course.exercises.predictions import predict
 overlap = predict("A device needs 8 ms for a step, its host 2 ms. How many times as fast does the engine get if the two overlap?", ...)
 
 # %% [markdown]
-# ## Work on the step before
+# ### Work on the step before
 #
-# The cure is called **zero-overhead scheduling**: while the device runs step $t$, the host does what step $t - 1$ left. But a step,
-# draft and verification together, starts as one piece, so its budget must be there when the step before ends. Our loop reads confidences
-# only when a step has ended: too late for the next one. So step $t + 1$ spends the budget that the host has just found from step $t -
-# 1$: the *lag* is two steps.
+# The cure is called **zero-overhead scheduling**: while the device runs step $t$, the host works on what step $t - 1$ has left.
 #
-# ### Exercise 1 · How old? (code)
-# *8 minutes · easy · core.*
-#
-# Forget our loop for a moment: could a host that reads earlier do with a smaller lag? In this engine it reads a step's confidences as
-# soon as its draft is done. A step drafts for `draft` milliseconds and verifies for `verify`; the next begins at once. The host searches
-# for `host` milliseconds. Some engines must also know a step's size before it begins, because they queue it in advance: `ahead` says by
-# how many milliseconds; a search that ends exactly then is in time. No search takes longer than a step. If the newest confidences in
-# time for step $t$ come from step $s$, return $t - s$.
-#
-# <details><summary>Hint</summary>
-#
-# Step $s$ begins at $s\,T$, where $T$ is the length of a step. Write down when the search of its confidences ends, and by when step $t$
-# must know its size. Solve for $t - s$.
-#
-# </details>
+# The price is an older budget. A step, draft and verification together, starts as one piece, so its budget must be known when it begins.
+# In our loop the host reads the confidences of step $t - 1$ when that step has ended. At that moment step $t$ begins, so the budget found
+# from these confidences is too late for step $t$, and step $t + 1$ spends it. Every budget comes from confidences two steps old: the *lag*
+# is two. Here is the made-up engine again, both ways; in the second picture its host is slower (in a running notebook, move `host`).
 
+# %%
+from dspark_course.figures import widgets
 
-# %% tags=["exercise"]
-def lag_needed(draft, verify, host, ahead):
-    """How many steps old the newest confidences are that set a budget in time, a whole number."""
-    return ...
-
-
-done = exercises.check_lag(lag_needed)
-
-
-# %% tags=["solution"]
-def lag_needed(draft, verify, host, ahead):
-    """How many steps old the newest confidences are that set a budget in time, a whole number."""
-    return int(np.ceil((draft + host + ahead) / (draft + verify)))
-
-
-done = exercises.check_lag(lag_needed)
+panel = widgets.explore(figures.model_lanes, {"host": 6.0}, draft=widgets.slider("draft (ms)", 1.0, 0.5, 4.0, 0.5),
+                        verify=widgets.slider("verify (ms)", 4.0, 1.0, 10.0, 0.5), host=widgets.slider("host (ms)", 2.0, 0.5, 10.0, 0.5))
+overlap.beside(f"{(8 + 2) / 8:.2f}", "computed")
 
 # %% [markdown]
-# Take a search no longer than a verification pass. If a size may be told when its step begins (`ahead` = 0), reading early helps: the
-# lag is one. But an engine that queues each step as the one before begins has `ahead` = one whole step. Then the lag is two, however
-# early the host reads. **That is the paper's lag of two.**
+# Overlapped, the gaps in the device's lane close, and each arrow leads two steps on. One after another, a step takes the device's time plus
+# the host's; overlapped, only the longer of the two: **overlapping hides the shorter one**. With the slower host the device waits again, now
+# for budgets, and the engine keeps the host's pace.
 #
-# ### Exercise 2 · The loop (code)
+# ### Exercise 1 · The loop (code)
 # *20 minutes · medium · core. If you do only one, do this.*
 #
-# `device.start(budget)` begins a step and returns at once. `device.finish()` waits for it and returns its confidences. `host(confidences)`
-# works for a while and returns a budget. Run `steps` steps such that the host works while the device runs. The first two steps get `None`,
-# for whole blocks. Nobody works on the last step's confidences; return nothing.
+# `device.start(budget)` begins a step and returns at once. `device.finish()` waits for it and returns its confidences.
+# `host(confidences)` works for a while and returns a budget. Run `steps` steps such that the host works while the device runs. The first
+# two steps get `None`, for whole blocks. Your function need not work on the last step's confidences, and returns nothing.
 #
 # <details><summary>Hint 1</summary>
 #
@@ -142,9 +122,320 @@ def pipelined(device, host, steps):
 done = exercises.check_pipeline(pipelined)
 
 # %% [markdown]
-# The engine's loop, `serve`, is your loop with some bookkeeping; a thread plays the device. We serve twelve requests together, once with
-# device and host in turn, once overlapped. Both ways spend the same budgets, two steps old, although a loop in turn could do with one
-# step: so only the order of the work differs.
+# The engine's own loop, `serve`, is your loop with some bookkeeping; beyond the core it runs on real threads. (Exercise 4, there: could
+# a host that reads earlier do with a smaller lag?) The lag costs no exactness: an old budget comes from drafts that are already judged,
+# so the drafts of the new step have no say in how many are verified. Their own confidences only choose which ones fill that number
+# (lesson 10).
+#
+# ## 2 · What if the confidence head goes wrong?
+#
+# Two things matter: whether we notice the fault, and what it costs.
+#
+# ### Do we notice?
+#
+# Lesson 09 calibrated the head once (STS: a temperature per position), on one mix of prompts. Now we let a service run, and plant two
+# accidents. First the *traffic* shifts, from math to chat. Then an update doubles the *head's* logits by mistake, so that the head is twice
+# as sure as it should be.
+#
+# `OnlineSTS` keeps a calibration up to date. Its window holds the newest blocks that were *verified whole*: all their drafts were sent to
+# the target, accepted or not. (Beyond the core: which blocks a service should choose.) Every few blocks `OnlineSTS` fits fresh temperatures
+# to the window. If these have a clearly lower error there, they replace the old ones.
+#
+# The figure has a dotted line at each accident. Above are the tokens per round. Below is the ECE, the mean gap between forecast and outcome,
+# of three calibrations: one as it was stored, one kept online (a diamond marks fresh temperatures), and, as a yardstick, one fitted to
+# the very traffic of each part.
+
+# %%
+from dspark_course.replication import recorded_confidence
+from dspark_course.replication.drift import Phase, drift
+
+phases = [Phase("math", 1.0, 1600), Phase("chat", 1.0, 2600), Phase("chat", 2.0, 2600)]
+found = drift(recorded_confidence.observations(), recorded_confidence.stored_sts(), phases)
+picture = figures.drift_series(found, phases)
+
+# %%
+late = {}
+for number, name in ((1, "the traffic shifts"), (2, "the head goes wrong")):
+    late[number] = found.after(number, 2000)
+    points = [f"{100 * ece:4.1f}" for ece in late[number]]
+    print(f"2,000 blocks after {name:19}: ECE, in points, {points[0]} as stored, {points[1]} kept online, {points[2]} fitted to this traffic")
+lengths = {number: np.mean([value for value, phase in zip(found.accepted_length, found.phase) if phase == number]) for number in (0, 1, 2)}
+
+# %% tags=["claim"]
+claims({"online, 2,000 blocks after each change, the error is within 1.5 times a stationary fit's": all(o < 1.5 * f for _, o, f in late.values()),
+        "the stored calibration stands the shift of the traffic": late[1][0] < 1.5 * late[1][2],
+        "and not a head that has gone wrong": late[2][0] > 2 * late[2][2],
+        "the three errors are close after the shift": max(late[1]) - min(late[1]) < 0.015,
+        "one fitted to this traffic need not be the lowest": late[1][0] < late[1][2],
+        "the shift costs tokens": lengths[0] - lengths[1] > 0.5,
+        "the head that goes wrong costs none here": abs(lengths[1] - lengths[2]) < 0.3})
+
+# %% [markdown]
+# **The traffic shifts**: a round brings fewer tokens, but the stored calibration holds, and the three ECEs stay close. (The two fitted
+# ones are even slightly higher: they were fitted on some prompts and are measured on others.) The head reads the text, and sees by
+# itself that chat is harder.
+#
+# **The head goes wrong**: tokens per round stay about the same, because target and drafts are unchanged and these blocks are verified
+# whole. But the stored calibration's ECE jumps, and stays high. The online one's jumps, too, and recovers as new blocks fill its window.
+# So watch both series: tokens per round show when drafts fit less well, the ECE when the head misjudges them. Watch each domain by
+# itself, or a mere change of the mix looks like a fault.
+#
+# ### What does a wrong head cost?
+#
+# The paper's reason for STS: an over-confident head makes the scheduler waste verification. How much? In a model of lesson 11's engine,
+# made of its measured costs and recorded blocks, we change the head's logits. A *factor* above 1 pushes confidences away from one half, a
+# factor below 1 towards it. A *constant* (in *nats*, a logit's unit) moves all confidences up, or all down.
+
+# %%
+guess = predict("Algorithm 1 on a full server. Which costs more: a head that is 4 times as sure (logits times 4), or one that is too doubtful "
+                "(logits minus 3)? And what does Algorithm 1 do with a head that is sure of every draft?", ...)
+
+# %%
+from dspark_course.replication import recorded_serving
+from dspark_course.replication.drift import throughput_by_head
+
+report = recorded_serving.serving_run()
+loads = sorted({row["concurrency"] for row in report["policies"]})
+busiest = loads[-1]
+by_head = throughput_by_head(busiest)
+picture = figures.wrong_heads(by_head, busiest, report["device"])
+guess.beside(", ".join(f"{name}: {value.value:.2f}" for name, value in by_head.items()), "model")
+glue(doubtful=by_head["3 nats too doubtful"].value, calibrated=by_head["as calibrated"].value)
+
+# %% tags=["claim"]
+right, sure, surest, doubtful = (by_head[name] for name in ("as calibrated", "4 times as sure", "2 nats too sure", "3 nats too doubtful"))
+costs = recorded_serving.engine_costs("dspark")
+places = costs.tokens_per_request[-1]
+last, viewed = (table.seconds(busiest, busiest * places) - table.seconds(busiest, busiest * (places - 2)) for table in (costs, costs.convex_fit()))
+slopes = np.diff(costs.convex_fit().step_seconds[-1])
+claims({"in the convex view every draft costs the same": np.ptp(slopes) < 0.05 * slopes.mean(),
+        "as measured, the last ones cost almost nothing": last < 0.25 * viewed,
+        "sure of all, Algorithm 1 comes to whole blocks": surest.value > 0.98,
+        "doubt costs far more than being 4 times as sure": right.value - doubtful.value > 5 * abs(right.value - sure.value),
+        "doubt ends below whole blocks": doubtful.high < 1,
+        "no head beats whole blocks": all(value.low < 1 for value in by_head.values()),
+        "a surer head comes closer": right.value < sure.value})
+
+# %% [markdown]
+# The grey line is the throughput of whole blocks, with every draft verified. **Even the calibrated head stays below it**, at
+# ⟦calibrated:.2f⟧: on this engine a block's last drafts cost almost nothing, and Algorithm 1 cuts some that would have paid. (Beyond the
+# core says why. Where verification is a larger share of a step, scheduling wins.)
+#
+# **Over-confidence costs nothing here.** A constant that raises all confidences makes Algorithm 1 cut less. A factor of 4 also lowers the
+# confidences below one half, but on the whole it, too, comes closer to whole blocks. A head that is sure of every draft gets whole blocks.
+# It gives up only what scheduling would gain, and here scheduling gains nothing.
+#
+# **Doubt is expensive.** A doubtful head throws away drafts that were right and paid for; the most doubtful one leaves ⟦doubtful:.2f⟧ of
+# whole blocks' throughput.
+#
+# ## 3 · What is a promised speed worth?
+#
+# Lesson 11 read off a frontier what throughput is left if each user is promised a speed. The figure divides DSpark by MTP-1, which drafts
+# one token: on the left throughput at the same promise, on the right each user's speed at the same throughput. Thin lines are the
+# paper's fits. MTP-1's *reach* is the fastest promise that it can keep: its speed for a single user.
+
+# %%
+def rising(name, policy):
+    """A frontier [n, 2] of rising speeds; where noise made a heavier load look faster, that speed counts for both."""
+    curve = recorded_serving.frontier(name, policy)[::-1]
+    return np.stack([np.maximum.accumulate(curve[:, 0]), curve[:, 1]], 1)
+
+
+ours, theirs = rising("dspark", "lagged"), rising("mtp", "all")
+picture = figures.promises(ours, theirs, report["device"])
+twin = (theirs[:-1, 0] / theirs[1:, 0]).argmax()  # the load at which MTP-1 is nearly as fast as at the next lighter one
+glue(jump=100 * theirs[twin, 0] / theirs[-1, 0])
+
+# %% tags=["claim"]
+(promised, more), (_, faster) = (ratios.T for ratios in figures.promise_ratios(ours, theirs))
+steepest = np.diff(np.log(more)).argmax()
+claims({"the ratio at a promise explodes": more.max() > 1.5 * faster.max(),
+        "at equal throughput ours ends below 1": faster[-1] < 1,
+        "MTP-1 was almost as fast with twice the users, so that its throughput halves": theirs[twin, 0] > 0.97 * theirs[twin + 1, 0]
+        and 1.8 < theirs[twin, 1] / theirs[twin + 1, 1] < 2.1,
+        "our curve jumps there": promised[steepest] - 0.02 < theirs[twin, 0] / theirs[-1, 0] < promised[steepest + 1] + 0.02})
+
+# %% [markdown]
+# **At the same promise** (left) the paper takes its headline gains. Its +51 and +661 % lie on **one curve** (dashed, V4-Flash), its +52
+# and +406 % on another (dotted, V4-Pro): only the promise differs. The faster the promise, the fewer users MTP-1 can serve, and the
+# smaller the number that we divide by. So the ratio climbs long before the reach and is large near it (mind the axis: each mark doubles
+# the ratio). Beyond the reach MTP-1 delivers nothing, and there is no ratio. (Ours also jumps at ⟦jump:.0f⟧ %: there a slightly faster
+# promise halves MTP-1's measured throughput.)
+#
+# **At the same throughput** (right) the ratio does not explode; ours falls below 1 on the fullest server. Quote this ratio, with the
+# throughput at which it holds.
+#
+# ### Exercise 2 · How many machines? (code)
+# *10 minutes · easy · core.*
+#
+# `curve` [n, 2] is the frontier of one machine, rows (speed of each user, throughput) by rising load.
+# `exercises.throughput_at(curve, promise)` is lesson 11's: 0 where even a single user is slower. How many machines give `users` users the
+# promised speed? Return a whole number, or `np.inf` where a machine does not give it to a single user. Users per machine may be a fraction.
+#
+# <details><summary>Hint</summary>
+#
+# How many users does one machine serve at the promised speed?
+#
+# </details>
+
+
+# %% tags=["exercise"]
+def machines_for(curve, users, promise):
+    """How many machines give so many users a promised speed."""
+    return ...
+
+
+done = exercises.check_machines(machines_for)
+
+
+# %% tags=["solution"]
+def machines_for(curve, users, promise):
+    """How many machines give so many users a promised speed."""
+    served = exercises.throughput_at(curve, promise) / promise
+    return np.inf if served < 1 else int(np.ceil(users / served))
+
+
+done = exercises.check_machines(machines_for)
+
+# %%
+machines = machines_for if done else exercises.machines_for  # yours once it is right
+print("promise (of MTP-1's reach)     machines for 1,000 users: MTP-1   DSpark")
+needed = {}
+for share in (0.3, 0.5, 0.7, 0.9, 1.2):
+    needed[share] = [machines(curve[::-1], 1000, share * theirs[-1, 0]) for curve in (theirs, ours)]
+    print(f"{share:27.0%} {needed[share][0]:36} {needed[share][1]:8}")
+
+# %% tags=["claim"]
+claims({"at a slow promise both need about the same number": 0.8 < needed[0.3][0] / needed[0.3][1] < 1.25,
+        "near the reach MTP-1 needs several times as many, and beyond it no number helps": needed[0.9][0] > 3 * needed[0.9][1]
+        and needed[1.2][0] == np.inf > needed[1.2][1]})
+
+# %% [markdown]
+# At the slowest promise both need about as many machines. Near its reach MTP-1 needs several times as many as DSpark, because each of its
+# machines serves few users; beyond the reach no number helps (`inf`). MTP-1's column divided by DSpark's is the left panel again. So a
+# large gain is real for whoever must promise that speed, but it is not typical.
+#
+# ## 4 · When is it better not to speculate?
+#
+# A service can *speculate* always, *gate* (switch drafting off for some requests or hours), or *leave it* (never draft). To gate means to
+# skip the draft itself: a policy that drafts and verifies nothing has still paid for the draft. The cell prints the throughput left then,
+# and how many times as fast a lone user of DSpark gets a whole answer, prompt included.
+
+# %%
+in_vain = {load: recorded_serving.gain("throughput", recorded_serving.row("costs", concurrency=load, drafter="dspark", policy="budget 1"),
+                                       recorded_serving.row("costs", concurrency=load, drafter="plain", policy="fixed 0")) for load in loads}
+print("seven drafts drafted, none verified, throughput over plain:", ", ".join(f"{load} under way {in_vain[load].value:.2f}" for load in (loads[0], busiest)))
+
+tokens_alone = {name: recorded_serving.value("per_user", recorded_serving.row("policies", concurrency=1, drafter=name, policy=policy))
+                for name, policy in (("plain", "all"), ("dspark", "lagged"))}
+prompt = {name: sum(recorded_serving.prefill_costs(name)) for name in tokens_alone}  # seconds
+# From mean speeds:
+whole = {name: {length: prompt[name] + length / tokens_alone[name] for length in (8, 32, 128)} for name in tokens_alone}
+shorter = {length: seconds / whole["dspark"][length] for length, seconds in whole["plain"].items()}
+print("alone, times as fast as plain, prompt included:", ", ".join(f"{length} tokens {ratio:.2f}" for length, ratio in shorter.items()))
+glue(vain=in_vain[busiest].value)
+
+# %% tags=["claim"]
+claims({"drafting in vain loses at every load": max(value.value for value in in_vain.values()) < 1,
+        "a short answer gains less than a long one": shorter[8] < shorter[32] < shorter[128]})
+
+# %% [markdown]
+# On a full server, drafting in vain leaves ⟦vain:.2f⟧ of plain decoding's throughput. A short answer gains less than a long one, since
+# the prompt takes as long as ever. For what comes after the prompt, one rule decides: **speculate while $\tau > (T_\text{draft} +
+# T_\text{verify}) / T_\text{plain}$, measured at your load.** That is: a speculative round takes as long as several plain steps, and
+# each plain step writes one token. Speculate if the round brings more tokens ($\tau$) than those plain steps would. [Which drafter, and
+# when not to](which_drafter.md) is the page to keep.
+#
+# ### Exercise 3 · Five services (think)
+# *10 minutes · medium · core.*
+#
+# For each: speculate, gate, or leave it? Which number would you measure first? (a) a classifier that answers "yes" or "no"; (b) one
+# engineer, one H200, long programs; (c) nightly summaries, the batch as large as memory allows; (d) a chat service, busy by day and idle by
+# night; (e) yesterday's fine-tuned target with the draft of the base model.
+#
+# <details><summary>Answer</summary>
+#
+# (a) Leave it: the answer is one token, and the prompt's pass gives it. Measure the length of an answer.
+#
+# (b) Speculate, whole blocks. Measure $\tau$.
+#
+# (c) Leave it, if the batch is so large that the time of a pass goes into arithmetic: then each further token costs its full share. If
+# memory fills before that, drafting may still pay. Measure the time of a pass with one token more per request.
+#
+# (d) Speculate with a scheduler, which cuts blocks by day. Measure the drafts verified per request by day: if hardly any, gate by day.
+#
+# (e) Speculate where $\tau$ keeps the rule, gate elsewhere. Measure $\tau$ by domain: the answers look right either way. Then fine-tune
+# the draft on the new target's answers.
+#
+# </details>
+#
+# > **How sure are we?** Wrong heads run in a model of the engine, on recorded blocks. All costs are one CPU's, with small models.
+#
+# ## Recap
+# - Zero-overhead scheduling hides the host behind the device, with budgets two steps old. A lagged budget is lossless even if its search
+#   looks at every possible budget, since it never sees the drafts that it decides about.
+# - Traffic may shift and a calibration hold; a head that goes wrong shows in its ECE. On our engine doubt costs throughput, and
+#   over-confidence nothing.
+# - Ratios at a promise explode near a rival's reach; those at equal throughput do not.
+# - Not speculating must mean not drafting.
+#
+# **Next**: [14, the clinic](14_the_clinic.ipynb): drafters that run, answer correctly, and are slow.
+#
+# ## Beyond the core
+#
+# The lesson is complete without these sections.
+#
+# ### ★ Could a host that reads earlier do with a smaller lag?
+#
+# In exercise 1's engine the host reads a step's confidences when the step has ended. But they are there earlier, as soon as the draft is
+# done. Does it help to read them then?
+#
+# ### Exercise 4 · How old? (code)
+# *8 minutes · easy · optional.*
+#
+# In this engine the host reads a step's confidences as soon as that step's draft is done. A step drafts for `draft` milliseconds and
+# verifies for `verify`; the next step begins at once. The host searches a budget for `host` milliseconds; searches do not hold each other
+# up.
+#
+# Every engine must know a step's size, how many drafts the step verifies, when that step begins, at the latest. An engine that queues its
+# steps in advance must know the size earlier: `ahead` says by how many milliseconds; it is 0 where nothing is queued. A search that ends
+# exactly at this deadline is in time. If the newest confidences in time for step $t$ come from step $s$, return $t - s$.
+#
+# <details><summary>Hint</summary>
+#
+# Step $s$ begins at $s\,T$, where $T$ is the length of a step. Write down when the search of its confidences ends, and by when step $t$
+# must know its size. Solve for $t - s$.
+#
+# </details>
+
+
+# %% tags=["exercise"]
+def lag_needed(draft, verify, host, ahead):
+    """How many steps old the newest confidences are that set a budget in time, a whole number."""
+    return ...
+
+
+done = exercises.check_lag(lag_needed)
+
+
+# %% tags=["solution"]
+def lag_needed(draft, verify, host, ahead):
+    """How many steps old the newest confidences are that set a budget in time, a whole number."""
+    return int(np.ceil((draft + host + ahead) / (draft + verify)))
+
+
+done = exercises.check_lag(lag_needed)
+
+# %% [markdown]
+# Take a search no longer than a verification pass. It ends by the end of the step whose confidences it reads. If nothing is queued
+# (`ahead` = 0), the next step can spend the budget: reading early helps, and the lag is one. But an engine that queues each step when the
+# one before begins has `ahead` = one whole step. Then the lag is two, however early the host reads. **That is the paper's lag of two.**
+#
+# ### ★ The loop with real threads
+#
+# `serve` is the loop of exercise 1 with some bookkeeping; a thread plays the device. We serve twelve requests together, once with device
+# and host one after another, once overlapped. Both ways spend budgets that are two steps old, although a loop that works one after another
+# could do with one step, as the made-up engine of section 1 did. So the two ways differ only in the order of the work.
 
 # %% tags=["folded"]
 # @title Serve twelve requests; the host turns tokens into text and looks for stop strings
@@ -186,9 +477,9 @@ in_turn, both = served(overlapped=False), served(overlapped=True)
 print(f"{len(prompts)} answers in {len(in_turn.reports)} steps")
 
 # %% [markdown]
-# This CPU's steps are so slow that the host hardly shows. So we play them again at a GPU's pace: the device's thread only waits; the
-# host's work is real. *Plan* searches a budget, *deliver* works on the text, both for the step before; the small number says which (0:
-# the one before those shown).
+# This CPU's steps are so slow that the host's work hardly shows beside them. So we play the recorded steps again at a GPU's pace: the
+# device's thread only waits, but the host's work is real. *Plan* searches a budget, and *deliver* works on the text, both for the step
+# before. The small number says which step that is (0: the one before those shown).
 
 # %% tags=["folded"]
 # @title Play the steps again at a GPU's pace
@@ -204,10 +495,11 @@ def paced(overlapped):
 
 
 waiting, hidden = paced(overlapped=False), paced(overlapped=True)
-picture = figures.two_lanes({"one after another": waiting, "overlapped": hidden}, 4, f"{lab.device_name}; the device only waits")
+picture = figures.two_lanes({"one after another, budgets two steps old": waiting, "overlapped, budgets two steps old": hidden}, 4,
+                            f"{lab.device_name}; the device only waits")
 
 # %% tags=["folded"]
-# @title The same answers, in less time
+# @title The same answers, and the time of a step
 from dspark_lite.losslessness.ties import same_or_tied
 
 for number, prompt in enumerate(prompts):
@@ -215,294 +507,22 @@ for number, prompt in enumerate(prompts):
     assert same_or_tied(target, prompt, in_turn.ids[number], plain) and same_or_tied(target, prompt, both.ids[number], plain)
 print(f"on the models: {len(prompts)} answers, each the target's own, one after another and overlapped")
 step_times = [figures.typical(events, 4)[1] for events in (waiting, hidden)]
-work = [np.median([event.ended - event.began for event in waiting if event.part == part]) for part in ("plan", "deliver")]
-print(f"at a GPU's pace, in the steps drawn: {1e3 * step_times[0]:.1f} ms a step one after another, {1e3 * step_times[1]:.1f} overlapped, "
-      f"{step_times[0] / step_times[1]:.2f} times as fast; the host works {1e3 * sum(work):.1f} ms for a step")
-overlap.beside(f"{(8 + 2) / 8:.2f}", "computed")
+work = [sum(np.median([event.ended - event.began for event in events if event.part == part]) for part in ("plan", "deliver"))
+        for events in (waiting, hidden)]
+print("at a GPU's pace, milliseconds (one after another, overlapped):")
+print(f"  a step, in the steps drawn        {1e3 * step_times[0]:4.1f} {1e3 * step_times[1]:4.1f}, {step_times[0] / step_times[1]:.2f} times as fast")
+print(f"  plan and deliver, in the median   {1e3 * work[0]:4.1f} {1e3 * work[1]:4.1f}, by the clock")
 
 # %% [markdown]
-# In the upper half of the figure the device waits for the host's work and, longer still, for the hand-over between threads. In the lower
-# half most of the host's work lies under the device's, and the gaps left are thread delays. In the model, **overlapping hides the
-# shorter of the two**; with real threads it can shorten the hand-over, too, so the measured gain need not equal the model's. Try it:
-# with a host slower than its device, whose lane has the gaps?
-
-# %%
-from dspark_course.figures import widgets
-
-panel = widgets.explore(figures.model_lanes, {"host": 6.0}, draft=widgets.slider("draft (ms)", 1.0, 0.5, 4.0, 0.5),
-                        verify=widgets.slider("verify (ms)", 4.0, 1.0, 10.0, 0.5), host=widgets.slider("host (ms)", 2.0, 0.5, 10.0, 0.5))
-
-# %% [markdown]
-# With the slower host the device has gaps again, and the engine keeps the host's pace. The lag costs no exactness: the drafts behind
-# an old budget are already judged (lesson 10; counted beyond the core).
+# Every answer is the target's own, so overlapping has changed no token. In the figure the black line is the start of the next step. A bar
+# runs from start to end by the clock, so it also holds the time in which its thread was kept waiting: Python's own code runs in one thread
+# at a time, and other programs want the processor, too. That is why some bars can be far longer than others.
 #
-# ## Captured sizes
+# One after another, the device waits for the host's work and for the hand-over from thread to thread. Overlapped, the host works while the
+# device runs. Where the host's thread was kept waiting, its work ends late and runs into a gap; the other gaps are hand-overs. The model
+# of section 1 has no hand-overs. They may take more or less time when the two overlap, so the measured gain need not equal the model's.
 #
-# A GPU engine captures a pass once, as a **CUDA graph**, and replays that instead of launching each operation anew; a graph has a fixed
-# size. So passes are captured at, say, every eighth number of tokens, and a pass of 43 is padded to 48.
-#
-# A policy that chooses first and pads afterwards pays for places that nobody uses. But a budget searched in a cost table *of captured
-# sizes* (`table.in_buckets(sizes)`) fills such a size by itself: verifying one more draft costs nothing until the next captured size.
-#
-# ## Calibration that lives
-#
-# A scheduler believes its confidence head. Lesson 09 calibrated it once, on one mix of prompts. We plant two accidents in the months
-# after: the traffic shifts from math to chat; then an update doubles the head's logits by mistake, and the head is twice as sure as it
-# should be.
-#
-# `OnlineSTS` keeps a window of the newest blocks *verified whole*: all their drafts were sent to the target, accepted or not. Every few
-# blocks it asks whether a fresh fit of the temperatures would do better (lesson 09), and if so takes it (triangles on the lower panel's
-# axis; those of the upper panel only mark chat). The dashed line is a yardstick, fitted to this very traffic.
-
-# %%
-from dspark_course.replication import recorded_confidence
-from dspark_course.replication.drift import Phase, drift
-
-phases = [Phase("math", 1.0, 1600), Phase("chat", 1.0, 2600), Phase("chat", 2.0, 2600)]
-found = drift(recorded_confidence.observations(), recorded_confidence.stored_sts(), phases)
-picture = figures.drift_series(found, phases)
-
-# %%
-late = {}
-for number, name in ((1, "the traffic shifts"), (2, "the head goes wrong")):
-    late[number] = found.after(number, 2000)
-    points = [f"{100 * ece:4.1f}" for ece in late[number]]
-    print(f"2,000 blocks after {name:19}: ECE, in points, {points[0]} as stored, {points[1]} kept online, {points[2]} fitted to this traffic")
-lengths = {number: np.mean([value for value, phase in zip(found.accepted_length, found.phase) if phase == number]) for number in (0, 1)}
-
-# %% tags=["claim"]
-claims({"online, 2,000 blocks after each change, the error is within 1.5 times a stationary fit's": all(o < 1.5 * f for _, o, f in late.values()),
-        "the stored calibration stands the shift of the traffic": late[1][0] < 1.5 * late[1][2],
-        "and not a head that has gone wrong": late[2][0] > 2 * late[2][2],
-        "the three errors are close after the shift": max(late[1]) - min(late[1]) < 0.015,
-        "one fitted to this traffic need not be the lowest": late[1][0] < late[1][2],
-        "the shift costs tokens": lengths[0] - lengths[1] > 0.5})
-
-# %% [markdown]
-# When the *traffic* shifts, a round brings fewer tokens, and the stored calibration holds: the head reads the text and sees by itself
-# that chat is harder. (Refitting even costs a little here: what looks better on a small window may be worse on new prompts. The
-# yardstick, too, is judged on other prompts than it learnt from.) When the *head* goes wrong, tokens per round stay the same, because
-# target and drafts are unchanged and these blocks are verified whole; the stored calibration's ECE jumps, and the online one recovers.
-# So watch both series, by domain.
-#
-# **Who may teach the window?** Now and then pick a block at random, verify it whole whatever the head says, and let only such blocks
-# into the window. Those that the scheduler itself verified whole are the ones that the head trusted: from them, a head that trusts too
-# little would hardly ever hear that it was wrong.
-#
-# ## What is a wrong head worth?
-#
-# The paper's reason for STS: over-confidence makes the scheduler waste verification. How much? In lesson 11's model of the engine we
-# bend the head's logits. A factor above 1 pushes confidences away from one half, a smaller one towards it; a constant (in *nats*, a
-# logit's unit) moves all of them the same way.
-
-# %%
-guess = predict("Algorithm 1 on a full server. Which costs more: a head that is 4 times as sure (logits times 4), or one that is too doubtful "
-                "(logits minus 3)? And what does Algorithm 1 do with a head that is sure of every draft?", ...)
-
-# %%
-from dspark_course.replication import recorded_serving
-from dspark_course.replication.drift import throughput_by_head
-
-report = recorded_serving.serving_run()
-loads = sorted({row["concurrency"] for row in report["policies"]})
-busiest = loads[-1]
-by_head = throughput_by_head(busiest)
-picture = figures.wrong_heads(by_head, busiest, report["device"])
-guess.beside(", ".join(f"{name}: {value.value:.3f}" for name, value in by_head.items()), "model")
-glue(doubtful=by_head["3 nats too doubtful"].value, calibrated=by_head["as calibrated"].value)
-
-# %% tags=["claim"]
-right, sure, surest, doubtful = (by_head[name] for name in ("as calibrated", "4 times as sure", "2 nats too sure", "3 nats too doubtful"))
-costs = recorded_serving.engine_costs("dspark")
-places = costs.tokens_per_request[-1]
-last, viewed = (table.seconds(busiest, busiest * places) - table.seconds(busiest, busiest * (places - 2)) for table in (costs, costs.convex_fit()))
-slopes = np.diff(costs.convex_fit().step_seconds[-1])
-claims({"in the convex view every draft costs the same": np.ptp(slopes) < 0.05 * slopes.mean(),
-        "as measured, the last ones cost almost nothing": last < 0.25 * viewed,
-        "sure of all, Algorithm 1 comes to whole blocks": surest.value > 0.98,
-        "doubt costs far more than being 4 times as sure": right.value - doubtful.value > 5 * abs(right.value - sure.value),
-        "doubt ends below whole blocks": doubtful.high < 1,
-        "no head beats whole blocks": all(value.low < 1 for value in by_head.values()),
-        "a surer head comes closer": right.value < sure.value})
-
-# %% [markdown]
-# **Even the calibrated head stays below whole blocks**, at ⟦calibrated:.2f⟧ of their throughput. Algorithm 1 decides by a convex view of
-# the measured costs (lesson 10), the highest convex curve that lies nowhere above them. Where each further draft gets cheaper, that
-# curve is a straight line: every draft seems to cost the same. As measured, a block's last drafts cost almost nothing here, so Algorithm
-# 1 cuts drafts that would have paid. (Scheduling wins where verifying costs a larger share of a step.)
-#
-# **Over-confidence costs nothing here**: it moves Algorithm 1 towards whole blocks. A head that is sure of every draft gets whole
-# blocks, and loses only what scheduling would have gained. A doubtful head throws away drafts that were right and paid for; the most
-# doubtful one leaves ⟦doubtful:.2f⟧ of whole blocks' throughput. **On this engine, fear the doubtful head.**
-#
-# ## The price of a promise
-#
-# Lesson 11 read throughput off a frontier at a promised speed. Here DSpark is divided by MTP-1 (one draft): left, throughput at the same
-# promise; right, each user's speed at the same throughput (thin lines: the paper's fits). MTP-1's *reach* is its speed for a single
-# user.
-
-# %%
-def rising(name, policy):
-    """A frontier [n, 2] of rising speeds; where noise made a heavier load look faster, that speed counts for both."""
-    curve = recorded_serving.frontier(name, policy)[::-1]
-    return np.stack([np.maximum.accumulate(curve[:, 0]), curve[:, 1]], 1)
-
-
-ours, theirs = rising("dspark", "lagged"), rising("mtp", "all")
-picture = figures.promises(ours, theirs, report["device"])
-twin = (theirs[:-1, 0] / theirs[1:, 0]).argmax()  # the load at which MTP-1 is nearly as fast as at the next lighter one
-glue(jump=100 * theirs[twin, 0] / theirs[-1, 0])
-
-# %% tags=["claim"]
-(promised, more), (_, faster) = (ratios.T for ratios in figures.promise_ratios(ours, theirs))
-steepest = np.diff(np.log(more)).argmax()
-claims({"the ratio at a promise explodes": more.max() > 1.5 * faster.max(),
-        "at equal throughput ours ends below 1": faster[-1] < 1,
-        "MTP-1 was almost as fast with twice the users, so that its throughput halves": theirs[twin, 0] > 0.97 * theirs[twin + 1, 0]
-        and 1.8 < theirs[twin, 1] / theirs[twin + 1, 1] < 2.1,
-        "our curve jumps there": promised[steepest] - 0.02 < theirs[twin, 0] / theirs[-1, 0] < promised[steepest + 1] + 0.02})
-
-# %% [markdown]
-# The paper's headline gains are DSpark's throughput over MTP-1's at one promised speed. Its +51 and +661 % lie on **one curve** (dashed,
-# V4-Flash), its +52 and +406 % on another (dotted, V4-Pro): only the promise differs. The faster the promise, the fewer users MTP-1 can
-# serve, and the smaller the number that we divide by: the ratio climbs long before the reach, and explodes near it. (Ours also jumps at
-# ⟦jump:.0f⟧ %: there a slightly faster promise halves MTP-1's measured throughput.) At equal throughput (right) the factor does not
-# explode; ours falls below 1 on the fullest server. Quote that factor, with the throughput at which it holds.
-#
-# ### Exercise 3 · How many machines? (code)
-# *10 minutes · easy · core.*
-#
-# `curve` [n, 2] is the frontier of one machine, rows (speed of each user, throughput) by rising load.
-# `exercises.throughput_at(curve, promise)` is lesson 11's: 0 where even a single user is slower. How many machines give `users` users the
-# promised speed? Return a whole number, or `np.inf` where a machine does not give it to a single user. Users per machine may be a fraction.
-#
-# <details><summary>Hint</summary>
-#
-# How many users does one machine serve at the promised speed?
-#
-# </details>
-
-
-# %% tags=["exercise"]
-def machines_for(curve, users, promise):
-    """How many machines give so many users a promised speed."""
-    return ...
-
-
-done = exercises.check_machines(machines_for)
-
-
-# %% tags=["solution"]
-def machines_for(curve, users, promise):
-    """How many machines give so many users a promised speed."""
-    served = exercises.throughput_at(curve, promise) / promise
-    return np.inf if served < 1 else int(np.ceil(users / served))
-
-
-done = exercises.check_machines(machines_for)
-
-# %%
-machines = machines_for if done else exercises.machines_for  # yours once it is right
-print("promise (of MTP-1's fastest)   machines for 1,000 users: MTP-1   DSpark")
-needed = {}
-for share in (0.3, 0.5, 0.7, 0.9, 1.2):
-    needed[share] = [machines(curve[::-1], 1000, share * theirs[-1, 0]) for curve in (theirs, ours)]
-    print(f"{share:27.0%} {needed[share][0]:36} {needed[share][1]:8}")
-
-# %% tags=["claim"]
-claims({"at a slow promise both need about the same number": 0.8 < needed[0.3][0] / needed[0.3][1] < 1.25,
-        "near the reach MTP-1 needs several times as many, and beyond it no number helps": needed[0.9][0] > 3 * needed[0.9][1]
-        and needed[1.2][0] == np.inf > needed[1.2][1]})
-
-# %% [markdown]
-# The ratio of the columns is the left panel again. The price is real for whoever must promise that speed: MTP-1's machines then serve
-# few users each, and beyond the reach (`inf`) none. But it is no typical gain: at the slowest promise both need about as many.
-#
-# ## When not to
-#
-# Three choices: *speculate* always; *gate*: switch drafting off for some requests or hours; *leave it*: never draft. To gate means to
-# skip the draft itself: a policy that drafts and verifies nothing has still paid for the draft. The cell prints the throughput left
-# then, and how much faster a lone user gets a whole answer, prompt included.
-
-# %%
-in_vain = {load: recorded_serving.gain("throughput", recorded_serving.row("costs", concurrency=load, drafter="dspark", policy="budget 1"),
-                                       recorded_serving.row("costs", concurrency=load, drafter="plain", policy="fixed 0")) for load in loads}
-print("drafts that nobody verifies, throughput over plain:", ", ".join(f"{load} under way {in_vain[load].value:.2f}" for load in (loads[0], busiest)))
-
-tokens_alone = {name: recorded_serving.value("per_user", recorded_serving.row("policies", concurrency=1, drafter=name, policy=policy))
-                for name, policy in (("plain", "all"), ("dspark", "lagged"))}
-prompt = sum(recorded_serving.prefill_costs("dspark"))
-# From mean speeds:
-shorter = {length: (prompt + length / tokens_alone["plain"]) / (prompt + length / tokens_alone["dspark"]) for length in (8, 32, 128)}
-print("alone, times as fast as plain, prompt included:", ", ".join(f"{length} tokens {ratio:.2f}" for length, ratio in shorter.items()))
-glue(vain=in_vain[busiest].value)
-
-# %% tags=["claim"]
-claims({"drafting in vain loses at every load": max(value.value for value in in_vain.values()) < 1,
-        "a short answer gains less than a long one": shorter[8] < shorter[32] < shorter[128]})
-
-# %% [markdown]
-# On a full server, drafting in vain leaves ⟦vain:.2f⟧ of plain decoding's throughput. A short answer gains less than a long one, since
-# the prompt takes as long as ever. The rule behind all cases:
-# **speculate while $\tau > (T_\text{draft} + T_\text{verify}) / T_\text{plain}$, measured at your load.** A round must bring more tokens than
-# plain decoding writes in the same time.
-# [Which drafter, and when not to](which_drafter.md) is the page to keep.
-#
-# ### Exercise 4 · Five services (think)
-# *10 minutes · medium · core.*
-#
-# For each: speculate, gate, or leave it? Which number would you measure first? (a) a classifier that answers "yes" or "no"; (b) one
-# engineer, one H200, long programs; (c) nightly summaries, the batch as large as memory allows; (d) a chat service, busy by day and idle by
-# night; (e) yesterday's fine-tuned target with the draft of the base model.
-#
-# <details><summary>Answer</summary>
-#
-# (a) Leave it: the answer is one token, and the prompt's pass gives it. Measure the length of an answer.
-#
-# (b) Speculate, whole blocks. Measure $\tau$.
-#
-# (c) Leave it, if a pass is at its arithmetic limit; where memory fills first, drafting may still pay. Measure the time of a pass with
-# one token more per request.
-#
-# (d) Speculate with a scheduler, which cuts blocks by day. Measure the drafts verified per request by day: if hardly any, gate by day.
-#
-# (e) Speculate where $\tau$ keeps the rule, gate elsewhere. Measure $\tau$ by domain: the answers look right either way. Then fine-tune
-# the draft on the new target's answers.
-#
-# </details>
-#
-# > **How sure are we?** A thread stands for the device: the gain printed above is this machine's, under the load it had. Wrong heads run in a
-# > model of the engine, on recorded blocks.
-#
-# ## Recap
-# - Zero-overhead scheduling hides the host behind the device. In our loop, and in engines that queue a step ahead, budgets are two steps
-#   old. Any lag makes even a search without a stop lossless.
-# - A budget that knows the captured sizes fills them with drafts instead of padding.
-# - Traffic may shift and a calibration hold; a head that goes wrong shows in its ECE. On our engine doubt costs more than
-#   over-confidence.
-# - Ratios at a promise explode near a rival's reach; those at equal throughput do not.
-# - Not speculating must mean not drafting.
-#
-# **Next**: [14, the clinic](14_the_clinic.ipynb): drafters that run, answer correctly, and are slow.
-#
-# ## Beyond the core
-#
-# The lesson is complete without these sections.
-#
-# ### ★ What is shipped is not the paper's draft
-#
-# | | the paper's drafts for Qwen3 and Gemma | the draft that is shipped with DeepSeek-V4 |
-# |---|---|---|
-# | layers | five, dense | three, each a mixture of experts; hyper-connections (several residual streams) join them |
-# | a layer sees | the whole context | a sliding window of 128 tokens |
-# | drafts | 7 | 5 |
-# | heads | Markov (or RNN), confidence | Markov, confidence, calibrated by STS |
-# | comes as | a checkpoint of its own | the target's checkpoint plus a module |
-# | ragged verification needs | a mask | new kernels for two parts of V4's attention |
-# | not public | – | its training data, its calibration, its cost table, its engine |
-#
-# [The V4 draft in miniature](more/v4_drafter.ipynb) builds its parts and trains them.
-# [Trees and selectors](more/trees_and_selectors.ipynb) has a drafted tree in one pass, and DFlash 2's head.
+# > **How sure are we?** A thread stands for the device: the gain printed above is this machine's, under the load that it had.
 #
 # ### ★ Is it still lossless?
 #
@@ -528,9 +548,17 @@ claims({"a lag is lossless, and none is not": max(away["two steps old"], away["o
 # A total variation of zero means: exactly the target's own distribution. A budget from the step's own confidences changes it. We took
 # the lag for speed, and exactness comes with it; for exactness one step would do.
 #
-# ### ★ What padding costs
+# ### ★ Captured sizes, and what padding costs
 #
-# Recorded blocks on lesson 10's smooth machine, passes captured at different spacings:
+# A GPU engine captures a pass once, as a **CUDA graph**, and replays the graph instead of launching each operation anew. A graph has a
+# fixed size. So passes are captured at, say, every eighth number of tokens, and a pass of 43 is padded to 48.
+#
+# A policy that chooses first and pads afterwards pays for places that nobody uses. The lagged budget need not. Its search looks at every
+# possible budget in a cost table *of captured sizes* (`table.in_buckets(sizes)`), where one more draft costs nothing until the next
+# captured size. So the search fills a captured size with drafts. Algorithm 1 decides by a convex view of that table (lesson 10), which
+# smooths the captured sizes away, so it pads.
+#
+# We replay recorded blocks on lesson 10's smooth machine, with passes captured at different spacings:
 
 # %%
 from dspark_course.replication.recorded_steps import lengths_by, replayed_speed, tokens_and_seconds
@@ -557,7 +585,7 @@ picture = figures.padding_by_spacing(padding, speeds, requests)
 wide = max(padding["lagged"])
 glue(threshold_waste=100 * padding["threshold"][wide])
 padded, verified = (sum(getattr(report, what) for report in both.reports) for what in ("padding", "verified"))
-print(f"in the engine above: {padded / (padded + verified):.1%} of the tokens were padding, where answers begin or end")
+print(f"among the twelve requests above: {padded / (padded + verified):.1%} of the tokens were padding, where answers begin or end")
 
 # %% tags=["claim"]
 claims({"a lagged budget pads nothing": max(padding["lagged"].values()) < 1e-9,
@@ -567,9 +595,40 @@ claims({"a lagged budget pads nothing": max(padding["lagged"].values()) < 1e-9,
         "where every size is captured Algorithm 1 is ahead of the lagged budget": speeds["convex"][1] > speeds["lagged"][1]})
 
 # %% [markdown]
-# With captured sizes far apart, ⟦threshold_waste:.0f⟧ % of the tokens in a threshold's passes are padding, and Algorithm 1 pads far more: it
-# decides by the convex view (lesson 10), which smooths the sizes away. Both then fall below whole blocks. The lagged budget fills the same
-# places with drafts. What its lag costs shows on the right at a spacing of one: there Algorithm 1 is a little ahead.
+# On the left: with captured sizes far apart, ⟦threshold_waste:.0f⟧ % of the tokens in a threshold's passes are padding, and far more in
+# Algorithm 1's. The lagged budget fills the same places with drafts. On the right: the other two then fall below whole blocks. At a spacing
+# of one every size is captured, and nobody pads; there Algorithm 1 is a little ahead, and the difference is what the lag costs.
+#
+# ### ★ Who may teach the window?
+#
+# `OnlineSTS` learns from blocks verified whole. Now and then a service picks a block at random and verifies it whole, whatever the head
+# says. Only such blocks may enter the window. The scheduler verifies some blocks whole by its own choice, but those are the ones that the
+# head trusted: from them, a head that trusts too little would hardly ever hear that it was wrong.
+#
+# In the figure of section 2 the fresh temperatures do a little worse on chat than the stored ones, and so does the yardstick. What looks
+# better on a small window may be worse on new prompts, and each ECE is measured on other prompts than those of the fit.
+#
+# ### ★ Why the calibrated head loses to whole blocks
+#
+# Algorithm 1 decides by a *convex* view of the measured costs (lesson 10), a fitted curve in which no further draft is cheaper than the
+# one before. But as measured, a block's last drafts cost almost nothing, so a convex curve cannot follow the measured one. Here the fit is
+# a straight line: it spreads the total cost evenly, so the last drafts look dearer than they are. Algorithm 1 then cuts drafts that would
+# have paid.
+#
+# ### ★ What is shipped is not the paper's draft
+#
+# | | the paper's drafts for Qwen3 and Gemma | the draft that is shipped with DeepSeek-V4 |
+# |---|---|---|
+# | layers | five, dense | three, each a mixture of experts; hyper-connections (several residual streams) join them |
+# | a layer sees | the whole context | a sliding window of 128 tokens |
+# | drafts | 7 | 5 |
+# | heads | Markov (or RNN), confidence | Markov, confidence, calibrated by STS |
+# | comes as | a checkpoint of its own | the target's checkpoint plus a module |
+# | ragged verification needs | a mask | new kernels for two parts of V4's attention |
+# | not public | – | its training data, its calibration, its cost table, its engine |
+#
+# [The V4 draft in miniature](more/v4_drafter.ipynb) builds its parts and trains them.
+# [Trees and selectors](more/trees_and_selectors.ipynb) has a drafted tree in one pass, and DFlash 2's head.
 #
 # ### ★ Where a draft stops being free
 #
