@@ -149,6 +149,16 @@ def test_a_wrong_cause_is_told_what_it_would_have_shown(capsys):
         assert line == f"Not yet: 13 of 14 beds are right. Bed 2: if that were {cause!r}, {lesson_14.WOULD[cause]}."
 
 
+def test_the_first_beds_are_judged_alone(capsys):
+    whole = right()
+    first = {bed: whole[bed] for bed in lesson_14.FIRST_BEDS}
+    assert lesson_14.check_first_beds(first) and lesson_14.check_first_beds(whole)
+    assert not lesson_14.check_first_beds(first | {11: ("refused kept", "distance")})
+    assert not lesson_14.check_first_beds({bed: said for bed, said in first.items() if bed != 11})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith(f"Not yet: {len(first) - 1} of {len(first)} beds are right. Bed 11: ") and lines[3].startswith("Not done yet")
+
+
 def test_evidence_that_proves_nothing_is_refused(capsys):
     cause = patients.ward()[1]
     assert "the cause is right, and 'memory' does not tell it" in said(right(bed1=(cause, "memory")), capsys)

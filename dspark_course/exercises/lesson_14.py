@@ -153,14 +153,28 @@ WOULD = {  # cause: what the chart or a test would show of it
     "best one, claimed as drawn": "then enumeration would find a large distance"}
 
 
+FIRST_BEDS = (4, 5, 6, 7, 11, 13, 14)  # of the lesson's ward: each of the round's six points decides one of them, and bed 7 is worked out
+
+
+@checker
+def check_first_beds(diagnosis):
+    """`diagnosis`: {bed: (cause, evidence)} for the first beds of the lesson's ward."""
+    _judge(diagnosis, {bed: cause for bed, cause in patients.ward().items() if bed in FIRST_BEDS})
+
+
 @checker
 def check_diagnosis(diagnosis, seed: int = patients.SEED):
     """`diagnosis`: {bed: (cause, evidence)} for a ward, the one of the lesson unless its seed is told."""
+    _judge(diagnosis, patients.ward(seed))
+
+
+def _judge(diagnosis, beds: dict[int, str]) -> None:
+    """Says how many of these beds, {bed: its cause}, are right, and what is wrong with the first that is not."""
     if not isinstance(finished(diagnosis), dict):
         raise Mistake(f"the diagnosis is a dictionary, {{bed: (cause, evidence)}}, not a value of type {type(diagnosis).__name__}.")
-    faults = [(bed, fault) for bed, cause in patients.ward(seed).items() if (fault := _fault(finished(diagnosis.get(bed)), bed, cause))]
+    faults = [(bed, fault) for bed, cause in beds.items() if (fault := _fault(finished(diagnosis.get(bed)), bed, cause))]
     if faults:
-        raise Mistake(f"{patients.BEDS - len(faults)} of {patients.BEDS} beds are right. Bed {faults[0][0]}: {faults[0][1]}")
+        raise Mistake(f"{len(beds) - len(faults)} of {len(beds)} beds are right. Bed {faults[0][0]}: {faults[0][1]}")
 
 
 def _fault(said, bed: int, right: str) -> str:

@@ -64,9 +64,9 @@ overlap = predict("A device needs 8 ms for a step, its host 2 ms. How many times
 # The cure is called **zero-overhead scheduling**: while the device runs step $t$, the host works on what step $t - 1$ has left.
 #
 # The price is an older budget. A step, draft and verification together, starts as one piece, so its budget must be known when it begins.
-# In our loop the host reads the confidences of step $t - 1$ when that step has ended. At that moment step $t$ begins, so the budget found
-# from these confidences is too late for step $t$, and step $t + 1$ spends it. Every budget comes from confidences two steps old: the *lag*
-# is two. Here is the made-up engine again, both ways; in the second picture its host is slower (in a running notebook, move `host`).
+# Follow step 1 in our loop: when it ends, step 2 begins at once, and the host searches step 1's confidences while step 2 runs. Step 3 is
+# the first that can spend the result. In general, step $t + 1$ spends a budget found from the confidences of step $t - 1$: the *lag* is
+# two. Here is the made-up engine again, both ways; in the second picture its host is slower (in a running notebook, move `host`).
 
 # %%
 from dspark_course.figures import widgets
@@ -137,9 +137,9 @@ done = exercises.check_pipeline(pipelined)
 # accidents. First the *traffic* shifts, from math to chat. Then an update doubles the *head's* logits by mistake, so that the head is twice
 # as sure as it should be.
 #
-# `OnlineSTS` keeps a calibration up to date. Its window holds the newest blocks that were *verified whole*: all their drafts were sent to
-# the target, accepted or not. (Beyond the core: which blocks a service should choose.) Every few blocks `OnlineSTS` fits fresh temperatures
-# to the window. If these have a clearly lower error there, they replace the old ones.
+# `OnlineSTS` keeps a calibration up to date. Its window holds the newest blocks that were *verified whole*: all their drafts were sent
+# to the target, accepted or not. (Beyond the core: which blocks a service should choose.) At regular intervals `OnlineSTS` fits fresh
+# temperatures to the window. If these have a clearly lower error there, they replace the old ones.
 #
 # The figure has a dotted line at each accident. Above are the tokens per round. Below is the ECE, the mean gap between forecast and outcome,
 # of three calibrations: one as it was stored, one kept online (a diamond marks fresh temperatures), and, as a yardstick, one fitted to
@@ -218,8 +218,8 @@ claims({"in the convex view every draft costs the same": np.ptp(slopes) < 0.05 *
 
 # %% [markdown]
 # The grey line is the throughput of whole blocks, with every draft verified. **Even the calibrated head stays below it**, at
-# ⟦calibrated:.2f⟧: on this engine a block's last drafts cost almost nothing, and Algorithm 1 cuts some that would have paid. (Beyond the
-# core says why. Where verification is a larger share of a step, scheduling wins.)
+# ⟦calibrated:.2f⟧: on this engine a block's last drafts cost almost nothing. But Algorithm 1 decides by a convex curve fitted to the
+# costs (lesson 10), on which those drafts look dearer. So it cuts some that would have paid. (More on this beyond the core.)
 #
 # **Over-confidence costs nothing here.** A constant that raises all confidences makes Algorithm 1 cut less. A factor of 4 also lowers the
 # confidences below one half, but on the whole it, too, comes closer to whole blocks. A head that is sure of every draft gets whole blocks.
@@ -256,11 +256,11 @@ claims({"the ratio at a promise explodes": more.max() > 1.5 * faster.max(),
         "our curve jumps there": promised[steepest] - 0.02 < theirs[twin, 0] / theirs[-1, 0] < promised[steepest + 1] + 0.02})
 
 # %% [markdown]
-# **At the same promise** (left) the paper takes its headline gains. Its +51 and +661 % lie on **one curve** (dashed, V4-Flash), its +52
-# and +406 % on another (dotted, V4-Pro): only the promise differs. The faster the promise, the fewer users MTP-1 can serve, and the
-# smaller the number that we divide by. So the ratio climbs long before the reach and is large near it (mind the axis: each mark doubles
-# the ratio). Beyond the reach MTP-1 delivers nothing, and there is no ratio. (Ours also jumps at ⟦jump:.0f⟧ %: there a slightly faster
-# promise halves MTP-1's measured throughput.)
+# The paper takes its headline gains **at the same promise** (left; a gain of +100 % is a ratio of two there). Its +51 and +661 % lie on
+# **one curve** (dashed, V4-Flash), its +52 and +406 % on another (dotted, V4-Pro): only the promise differs. The faster the promise, the
+# fewer users MTP-1 can serve, and the smaller the number that we divide by. So the ratio climbs long before the reach and is large near
+# it (mind the axis: each mark doubles the ratio). Beyond the reach MTP-1 delivers nothing, and there is no ratio. (Ours also jumps at
+# ⟦jump:.0f⟧ %: there a slightly faster promise halves MTP-1's measured throughput.)
 #
 # **At the same throughput** (right) the ratio does not explode; ours falls below 1 on the fullest server. Quote this ratio, with the
 # throughput at which it holds.
@@ -268,9 +268,10 @@ claims({"the ratio at a promise explodes": more.max() > 1.5 * faster.max(),
 # ### Exercise 2 · How many machines? (code)
 # *10 minutes · easy · core.*
 #
-# `curve` [n, 2] is the frontier of one machine, rows (speed of each user, throughput) by rising load.
-# `exercises.throughput_at(curve, promise)` is lesson 11's: 0 where even a single user is slower. How many machines give `users` users the
-# promised speed? Return a whole number, or `np.inf` where a machine does not give it to a single user. Users per machine may be a fraction.
+# `curve` [n, 2] is the frontier of one machine, rows (speed of each user, throughput) by rising load. `exercises.throughput_at(curve,
+# promise)` is lesson 11's: 0 where even a single user is slower. How many machines give `users` users the promised speed? Return a whole
+# number, or `np.inf` where a machine does not give it to a single user. Do not round the users per machine; round only the number of
+# machines, up.
 #
 # <details><summary>Hint</summary>
 #
@@ -322,6 +323,7 @@ claims({"at a slow promise both need about the same number": 0.8 < needed[0.3][0
 # and how many times as fast a lone user of DSpark gets a whole answer, prompt included.
 
 # %%
+# Seven drafts drafted; a budget of one token a request, its anchor.
 in_vain = {load: recorded_serving.gain("throughput", recorded_serving.row("costs", concurrency=load, drafter="dspark", policy="budget 1"),
                                        recorded_serving.row("costs", concurrency=load, drafter="plain", policy="fixed 0")) for load in loads}
 print("seven drafts drafted, none verified, throughput over plain:", ", ".join(f"{load} under way {in_vain[load].value:.2f}" for load in (loads[0], busiest)))
@@ -342,9 +344,9 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 # %% [markdown]
 # On a full server, drafting in vain leaves ⟦vain:.2f⟧ of plain decoding's throughput. A short answer gains less than a long one, since
 # the prompt takes as long as ever. For what comes after the prompt, one rule decides: **speculate while $\tau > (T_\text{draft} +
-# T_\text{verify}) / T_\text{plain}$, measured at your load.** That is: a speculative round takes as long as several plain steps, and
-# each plain step writes one token. Speculate if the round brings more tokens ($\tau$) than those plain steps would. [Which drafter, and
-# when not to](which_drafter.md) is the page to keep.
+# T_\text{verify}) / T_\text{plain}$, measured at your load.** That is: a speculative round takes as long as some number of plain steps,
+# and each plain step writes one token. Speculate if the round brings more tokens ($\tau$) than those plain steps would. [Which drafter,
+# and when not to](which_drafter.md) is the page to keep.
 #
 # ### Exercise 3 · Five services (think)
 # *10 minutes · medium · core.*
