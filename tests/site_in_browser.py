@@ -118,14 +118,14 @@ def findings(tab):
 def test_a_page_opens_without_an_error_and_axe_finds_nothing_serious(visit, page):
     tab = visit(page)
     PICTURES.mkdir(parents=True, exist_ok=True)
-    tab.screenshot(path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-desktop.png", full_page=True)
+    tab.screenshot(path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-desktop.png", full_page=True, animations="disabled")
     assert findings(tab) == []
 
 
 @pytest.mark.parametrize("page", OPENED)
 def test_a_page_fits_a_phone_in_the_dark(visit, page):
     tab = visit(page, "phone", "dark")
-    tab.screenshot(path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-phone.png", full_page=True)
+    tab.screenshot(path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-phone.png", full_page=True, animations="disabled")
     assert tab.evaluate("() => document.documentElement.scrollWidth - window.innerWidth") <= 0
     if not page.startswith(("reference/", "_modules/")):
         assert findings(tab) == []

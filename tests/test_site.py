@@ -108,6 +108,14 @@ def test_a_page_has_doors_no_setup_and_pictures_in_words():
     assert alt(page.cells[-1]) == pages.first_paragraph(lesson_03.two_caches).replace("`", "")
 
 
+def test_a_folded_cell_is_closed_under_its_title_and_a_stubs_dots_show_nothing():
+    page = page_of(nbformat.v4.new_output("execute_result", {"text/plain": "Ellipsis"}), picture(), code="# @title Draw\npicture = mine(1)")
+    cell = page.cells[-1]
+    assert cell.source == "picture = mine(1)" and "hide-input" in cell.metadata["tags"] and len(cell.outputs) == 1
+    assert "Draw" in cell.metadata["mystnb"]["code_prompt_show"] and alt(cell) == "A picture: A heading"
+    assert "hide-input" not in page_of(picture()).cells[-1].metadata.get("tags", [])
+
+
 MOVING, STRIP = "In a running notebook this figure moves.", "from dspark_course.figures.strip import strip\nhere = strip(('draft', 'accept'))"
 
 

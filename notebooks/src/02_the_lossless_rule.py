@@ -18,7 +18,7 @@
 #
 # **What you need:** lesson 00, and what a probability distribution is. No GPU.
 #
-# **Sources:** the rule is due to [Leviathan et al.](references.md#leviathan) and, independently, [Chen et al.](references.md#chen).
+# **Sources:** the rule is due to [Leviathan et al.](references.md#leviathan) and, independently, to [Chen and others](references.md#chen).
 # Symbols are listed on the page of [notation](notation.md), terms in the [glossary](glossary.md).
 
 # %% tags=["setup"]

@@ -32,6 +32,7 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_dmath_double_inline = True  # $$ formulas inside a paragraph, as Jupyter and GitHub take them
 suppress_warnings = ["mystnb.mime_priority", "misc.highlighting_failure"]
 
+smartquotes_action = "qe"  # quotes and dots; two hyphens begin an option
 default_role = "literal"  # docstrings write `name`
 add_module_names = False
 toc_object_entries = False  # every page carries the table of contents
@@ -42,6 +43,8 @@ viewcode_follow_imported_members = False
 
 def as_text(app, what, name, obj, options, lines):
     """Takes the meaning of reStructuredText from what a docstring only spells: asterisks, bars, underscores."""
+    if lines and lines[0].startswith("Alias for field number"):  # of a named tuple: its docstring says what the fields are
+        lines.clear()
     lines[:] = ["`".join(part if place % 2 else re.sub(r"([*|_\\])", r"\\\1", part) for place, part in enumerate(line.split("`")))
                 for line in lines]
 

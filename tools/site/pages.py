@@ -58,10 +58,29 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
             heading = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [heading])[-1]
             cell.source = linked(cell.source, path, pages)
             continue
+        cell.metadata["mystnb"] = fold(cell)
         told = [output for output in cell.outputs if output.get("data", True)]  # without data: numbers for the text
-        cell.outputs = [shown for output in told for shown in with_widget(output)]
+        cell.outputs = [shown for output in told if not is_stub(output) for shown in with_widget(output)]
         if pictures := [output for output in cell.outputs if PICTURE in output.get("data", {})]:
-            cell.metadata["mystnb"] = {"image": {"alt": description(cell.source, pictures[0], names[cell.id], heading)}}
+            cell.metadata["mystnb"]["image"] = {"alt": description(cell.source, pictures[0], names[cell.id], heading)}
+
+
+FOLDED = re.compile(r"#\s*@title (.+)\n")  # the first line of a cell that Colab and Jupyter show closed
+
+
+def fold(cell) -> dict:
+    """Has a folded cell's code closed on the page, too, under its title, which leaves the code; MyST-NB's settings of the cell."""
+    match = FOLDED.match(cell.source)
+    if not match:
+        return {}
+    cell.source = cell.source[match.end():]
+    cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-input"]
+    return {"code_prompt_show": f"Show the code: {match[1]}", "code_prompt_hide": f"Hide the code: {match[1]}"}
+
+
+def is_stub(output) -> bool:
+    """Whether this is what a cell of dots alone gives."""
+    return output.get("data", {}).get("text/plain") == "Ellipsis"
 
 
 def with_widget(output) -> list:

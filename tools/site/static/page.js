@@ -1,4 +1,4 @@
-// What every page loads: widgets come to life where the page has one.
+// What every page loads: widgets come to life where the page has one, and the keyboard reaches what scrolls sideways.
 
 import { follow } from "./plot.js";
 import { DRAWINGS } from "./widgets.js";
@@ -8,3 +8,5 @@ for (const place of document.querySelectorAll(".course-widget")) {
   place.hidden = false;
   follow(place, controls, (values, width) => DRAWINGS[drawing](numbers, values, width));
 }
+
+for (const output of document.querySelectorAll(".cell_output:has(> img)")) output.tabIndex = 0;

@@ -146,12 +146,12 @@ export class Panel {
 
 /** What colours and marks mean: entries [color, words], with a marker as a third where it is one. */
 export function legend(entries) {
-  const keys = entries.map(([color, words, marker]) => {
+  const keys = entries.map(([color, words, marker, opacity = 1]) => {
     const key = svg("svg", { width: 16, height: 12, viewBox: "-8 -6 16 12", "aria-hidden": "true" });
     key.append(
       marker
         ? svg("path", { d: MARKS[marker], stroke: color, "stroke-width": 2, fill: color })
-        : svg("rect", { x: -7, y: -4, width: 14, height: 8, fill: color }),
+        : svg("rect", { x: -7, y: -4, width: 14, height: 8, fill: color, "fill-opacity": opacity }),
     );
     return html("span", { className: "key" }, key, ` ${words}`);
   });

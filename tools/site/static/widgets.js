@@ -74,7 +74,7 @@ function length({ measured }, { acceptance, cost, verify }, width) {
     legend([
       [ink, "formula, its best in a ring"],
       ...measured.map(([label, , , color, marker]) => [color, `measured: ${label}`, marker]),
-      [red, "slower than plain decoding"],
+      [red, "slower than plain decoding", null, 0.25],
     ]),
   ];
   const sentence =
