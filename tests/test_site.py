@@ -149,7 +149,7 @@ def test_every_committed_lesson_becomes_a_page(path):
     outputs = [output for cell in pages.code_cells(page) for output in cell.outputs]
     drawn = [output.metadata[widgets.WEB] for output in outputs if widgets.WEB in output.get("metadata", {})]
     pages.lesson_page(page, path, set(pages.own_files()))
-    alts = [alt(cell) for cell in pages.code_cells(page) if "mystnb" in cell.metadata]
+    alts = [alt(cell) for cell in pages.code_cells(page) if "image" in cell.metadata["mystnb"]]
     assert alts and all(len(one) > 15 for one in alts)
     assert sum(map(len, drawn)) < 1_000_000
     scripts = (ROOT / "tools/site/static/widgets.js").read_text()

@@ -63,7 +63,7 @@ TEMPERATURES = (1.0, 0.5)
 
 def block_drawn(before=lambda k, anchor, drafts, base: drafts[-1] if k else anchor, pick=draw, scale=lambda temperature: temperature,
                 sign=1, kept=lambda k, anchor, drafts, base, bias, row: row):
-    """A `draw_block` that may be wrong: slot k is biased by the token `before` (None: not at all), its token is `pick`ed, and `kept`
+    """A `draw_block` that may be wrong: slot k is biased by the token `before` (None: not at all), `pick` picks its token, and `kept`
     is the row of q that is kept for it, once the block has been drawn."""
     def draw_block(draft, hidden, anchor, temperature, generator):
         def bias(token):

@@ -89,13 +89,13 @@ def layout_picture(slots: int = 4):
             numbered(axes, left - 0.22, foot - 0.86, 1, "taken one layer early")
             first, last = columns[context] - 0.5 * wide, columns[context + slots - 1] + 0.5 * wide
             axes.plot([first + 0.03] * 2 + [last - 0.03] * 2, [foot, foot - 0.1, foot - 0.1, foot], color=GREY, lw=1)
-            axes.text((first + last) / 2, foot - 0.2, "after the round, the block leaves\nthe draft's cache", ha="center", va="top", fontsize=8,
+            axes.text((first + last) / 2, foot - 0.2, "after the round, the block leaves\nthe drafter's cache", ha="center", va="top", fontsize=8,
                       color=GREY)
             numbered(axes, first + 0.12, foot - 0.86, 3, "stays there, and the next round reads it")
         else:
             axes.text(columns[context], bottom + 0.2, "predicts\nnothing", ha="center", va="center", fontsize=8, color=GREY)
             numbered(axes, left - 0.05, foot - 0.35, 2,
-                     "a draft of the released layout, read like this: the\nguess of mask 1 for place 2 is used at place 1, and so on")
+                     "a drafter of the released layout, read like this: the\nguess of mask 1 for place 2 is used at place 1, and so on")
     return fig
 
 

@@ -1,9 +1,9 @@
 """The ledger: each claim of the paper that has a number, its value, ours with its interval, and a verdict.
 
 A claim is an inequality: this is longer than that, this falls less than that. Written as margins that must be above
-zero, it *replicates* if the 95 % intervals of all its margins lie above zero, and else *does not in miniature*. Sizes
-are another matter and stand in a column of their own. A claim that needs what is not here *cannot be tested here*; one
-whose measurement is missing is *not measured yet*.
+zero, it replicates if the 95 % intervals of all its margins lie above zero, and else does not in miniature. Sizes
+are another matter and stand in a column of their own. A claim that needs what is not here cannot be tested here; one
+whose measurement is missing is not measured yet.
 """
 
 import re

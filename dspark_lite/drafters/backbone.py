@@ -39,7 +39,7 @@ class DraftConfig:
 class Draft(nn.Module):
     """What every trained draft has: a config, and the way from its LM head's logits to the target's vocabulary.
 
-    A draft of a reduced vocabulary has U outputs, and output i is the target's id i + `d2t`[i]. `logit_softcap` is that of a
+    A draft of a reduced vocabulary has U outputs, and output i is the target's id `i + d2t[i]`. `logit_softcap` is that of a
     target whose LM head the draft uses, `embedding_scale` that of a target whose scaled embedding it was trained with.
     """
 

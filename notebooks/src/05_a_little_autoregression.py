@@ -443,8 +443,8 @@ added, whole = with_head - apart, backbone + apart + verification
 picture = figures.costs(cost, added, whole, lab.device_name)
 
 # %% [markdown]
-# What the head adds to a round (hatched) is small. How small depends on the machine: for a large model on a GPU the paper measures 0.6
-# %, at a batch of 128 (the paper's Figure 4).
+# What the head adds to a round (hatched) is small. How small depends on the machine: for a large model on a GPU the paper measures
+# 0.6 %, at a batch of 128 (the paper's Figure 4).
 #
 # ## What it gains
 #

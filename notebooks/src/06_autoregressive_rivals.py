@@ -118,7 +118,8 @@ waiting = fused[:, -1:]  # [1, 1, H]
 
 state = eagle3.begin(prompt_ids, step.features)
 cached = state.cache.length
-assert cached == len(tokens) and agree(waiting, state.waiting) and agree(keys, state.cache.keys[0][:, :, :cached])
+assert cached == len(tokens) and agree(waiting, state.waiting)
+assert agree(keys, state.cache.keys[0][:, :, :cached]) and agree(values, state.cache.values[0][:, :, :cached])
 print(f"{prompt_ids.shape[1]} tokens: keys and values of {cached} pairs by hand = the package's; one feature waits")
 
 # %% [markdown]
@@ -209,10 +210,12 @@ picture = figures.chain_figure(lab, prompt_ids[0, -1:].tolist() + anchor.tolist(
 # *10 minutes · medium · core.*
 #
 # Before the round the cache holds `cached` pairs. `gamma` passes then draft, and `accepted` of the drafts are kept. To keep the rule
-# simple, drop all that the passes left, even the first pass's entry, which is right. Then enter pairs with the target's features:
-# first the old anchor with the feature that waited for it, then each accepted draft with the feature of the token before it. The new
-# anchor's pair is left to the next round's first pass. Its feature, that of the last accepted draft (or of the old anchor, if none was
-# accepted), waits until then. How many entries stay after the dropping, and how many pairs are entered then?
+# simple, drop all that the passes left, even the first pass's entry, which is right. Then enter pairs with the target's features: first
+# the old anchor with the feature that waited for it, then each accepted draft with the feature of the token before it. The new anchor's
+# pair is left to the next round's first pass. Its feature, that of the last accepted draft (or of the old anchor, if none was accepted),
+# waits until then. For example, let p be the token before the old anchor a, let d and e be the accepted drafts, and b the new anchor.
+# Entered are a with the feature of p, d with that of a, and e with that of d. The feature of e waits for b. In general: how many entries
+# stay after the dropping, and how many pairs are entered then?
 #
 # <details><summary>Hint</summary>
 #
@@ -351,8 +354,9 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: ours["chat
         "the interval of the lead on code reaches down to about zero": code.low < 0.005})
 
 # %% [markdown]
-# DSpark's measured $\tau$ is the larger in all six panels, on code here by too little to be sure. And **the larger its lead at
-# position 1, the larger its lead in $\tau$:** both columns fall from row to row.
+# DSpark's measured $\tau$ is the larger in all six panels, on code here by too little to be sure. And **the larger its lead at position
+# 1, the larger its lead in $\tau$:** from row to row the first and the last column fall together (the two math rows are level at two
+# digits). The middle column, position 7, keeps no such order.
 #
 # - *The paper's three panels, and math here.* DSpark begins well above Eagle3. Eagle3 comes closer only later; at position 6 on math
 #   here it is slightly above.
@@ -372,11 +376,11 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: ours["chat
 # ### Exercise 4 · Train as you draft (code)
 # *15 minutes · hard · core.*
 #
-# Write the loss of one chain. `tokens` lists the text's tokens [1], the anchor first; `features` lists the target's features
-# [1, 1, H], for each token the one that pairs with it. Pass $k$ reads the $k$-th token of the list `tokens`, not the drafter's choice:
-# a draft counts only if all drafts before it were accepted, and accepted drafts are the text's own tokens. Which of the `features`
-# does a chain read? `loss_of(output, k)` gives the loss of pass $k$, counted from 1. Return the weighted mean; pass $k$ weighs
-# `decay ** (k - 1)`.
+# Write the loss of one chain. `tokens` is a Python list of the text's tokens, each a tensor of shape [1], the anchor first; there is one
+# pass per token. `features` is a list of the same length: for each token the target's feature that pairs with it, of shape [1, 1, H].
+# Pass $k$ reads the $k$-th token of the list `tokens`, not the drafter's choice: a draft counts only if all drafts before it were
+# accepted, and accepted drafts are the text's own tokens. Which of the `features` does a chain read? `loss_of(output, k)` gives the loss
+# of pass $k$, counted from 1. Return the weighted mean; pass $k$ weighs `decay ** (k - 1)`.
 #
 # <details><summary>Hint</summary>
 #
@@ -443,16 +447,17 @@ claims({"by the grey lines teacher forcing ends higher": forced[0][-1] > unrolle
         "the training-time test begins lower": unrolled[1][0] < forced[1][0]})
 
 # %% [markdown]
-# Teacher forcing trains on grey inputs alone, and by the grey lines it is the better training. But after its first pass no chain has
-# the target's features, so orange counts. (The titles give orange minus grey. Grey rises since later passes stand further on in the
-# text, where these texts are easier to draft.) The last draft is accepted with chance ⟦forced:.2f⟧ after teacher forcing, with
-# ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs a little at the first draft and pays at
-# the later ones. DSpark needs no such training: its backbone reads no draft, and its head reads a token, never its own output.
+# Teacher forcing trains on grey inputs alone, and by the grey lines it is the better training. But after its first pass no chain has the
+# target's features, so orange counts. (The titles give orange minus grey. Grey rises since later passes stand further on in the text,
+# where these texts are easier to draft.) The last draft is accepted with chance ⟦forced:.2f⟧ after teacher forcing, with ⟦unrolled:.2f⟧
+# after the training-time test. One layer has to serve five passes; that costs a little at the first draft and pays at the later ones.
+# DSpark needs no such training: its backbone reads no draft, and its head reads only the token before, never a hidden state that it made
+# itself. Where a draft counts, that token was accepted, so it is the text's own, as in training.
 #
 # ## Cost and worth together
 #
 # Lesson 01's time per token, $L = (T_\text{draft} + T_\text{verify}) / \tau$, once more, by draft length. Here
-# $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$ comes from the acceptances above. Choose the domain, and what a verification costs:
+# $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$ comes from acceptances as above. Choose the domain, and what a verification costs:
 # on a large model it dwarfs the draft. Plain decoding is scaled along with it. For simplicity, a verification is charged the same at
 # every draft length.
 
@@ -479,9 +484,9 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 # best drafter there. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting several tokens (where its ring
 # lies, noisy timings decide). Plain decoding beats them all.
 #
-# **So the choice:** where a verification is expensive, draft long, and the drafter with the larger $\tau$ wins, in the upper panel the
-# block. The cheaper the verification, the more the draft's own time counts, and a short chain catches up. Where it is cheap enough, do
-# not draft at all.
+# **So the choice:** where a verification is expensive (a large target), draft long, and the drafter with the larger $\tau$ wins, in the
+# upper panel DSpark. To draft a block is not enough: DFlash loses to Eagle3 there, because its $\tau$ is smaller. The cheaper the
+# verification, the more the draft's own time counts, and a short chain catches up. Where it is cheap enough, do not draft at all.
 #
 # ## The scoreboard
 

@@ -27,6 +27,7 @@ html_theme_options = {
 html_context = {"default_mode": "auto"}
 
 nb_execution_mode = "off"  # the committed outputs are shown
+nb_render_markdown_format = "myst"  # outputs have tables, too
 nb_mime_priority_overrides = [("html", "text/html", 0)]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_dmath_double_inline = True  # $$ formulas inside a paragraph, as Jupyter and GitHub take them
@@ -38,6 +39,7 @@ add_module_names = False
 toc_object_entries = False  # every page carries the table of contents
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
 viewcode_follow_imported_members = False
 
 
@@ -45,8 +47,13 @@ def as_text(app, what, name, obj, options, lines):
     """Takes the meaning of reStructuredText from what a docstring only spells: asterisks, bars, underscores."""
     if lines and lines[0].startswith("Alias for field number"):  # of a named tuple: its docstring says what the fields are
         lines.clear()
-    lines[:] = ["`".join(part if place % 2 else re.sub(r"([*|_\\])", r"\\\1", part) for place, part in enumerate(line.split("`")))
+    lines[:] = ["`".join(part if place % 2 else re.sub(r"([*|_@\\])", r"\\\1", part) for place, part in enumerate(line.split("`")))
                 for line in lines]
+
+
+def is_borrowed(app, what, name, obj, skip, options):
+    """Leaves out what a class holds of PyTorch's, whose docstrings speak another dialect."""
+    return True if getattr(obj, "__module__", "").startswith("torch.") else None
 
 
 def link_lesson(app, pagename, templatename, context, doctree):
@@ -67,4 +74,5 @@ def link_lesson(app, pagename, templatename, context, doctree):
 def setup(app):
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", as_text)
+    app.connect("autodoc-skip-member", is_borrowed)
     app.connect("html-page-context", link_lesson)

@@ -56,7 +56,7 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             heading = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [heading])[-1]
-            cell.source = linked(cell.source, path, pages)
+            cell.source = re.sub(r"^(?=%|\+\+\+)", r"\\", linked(cell.source, path, pages), flags=re.M)  # MyST's comments, no one else's
             continue
         cell.metadata["mystnb"] = fold(cell)
         told = [output for output in cell.outputs if output.get("data", True)]  # without data: numbers for the text
