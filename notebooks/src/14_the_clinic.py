@@ -76,7 +76,7 @@ prices = CostTable(sizes, 1 / (1 + max(slope / start, 0.01) * sizes))  # a token
 # | block's price | cost of verifying a whole block, by the service's cost table; a one-token pass costs 1 |
 # | left by a round | entries that a round adds to the draft's cache and that belong to no committed token |
 # | read per token | tokens whose hidden states the draft reads, for each token committed |
-# | distance | total variation between the service's texts and the target's own, enumerated on tiny random models (lesson 02); 0: lossless |
+# | distance | total variation between the service's texts and the target's own, enumerated on tiny random models (lesson 02); below 1e-5: lossless |
 
 # %%
 COLUMNS = ("τ rounds 1, 2", "τ rounds 4 on", "first draft", "later drafts", "own odds", "promised − kept", "block's price", "left by a round",
@@ -120,8 +120,9 @@ picture = figures.patient(open_chart, healthy_chart, domains, "The features of r
 wandering.beside("the first round is healthy; then both get worse", "seen")
 
 # %% [markdown]
-# From the left, the panels say *that* something is wrong, *where* in the block drafts are lost (the first ones), *when* (after the first
-# round), and *what* is left behind (cache entries too many, counted after each round).
+# From the left, the panels say *that* something is wrong, *where* in the block drafts are lost (the first ones; a later draft counts
+# only where all before it were accepted, so the right end shows just the rounds that got that far), *when* (after the first round), and
+# *what* is left behind (cache entries too many, counted after each round).
 #
 # When the first round drafts, nothing has been left behind yet, so this round is as good as ever. After it, every round leaves rubbish in
 # the cache. The draft reads the rubbish and, because the cache is too long, also gets its own position wrong. So fewer drafts are accepted.
@@ -263,8 +264,9 @@ picture = figures.ward_table({f"bed {bed}": shown for bed, shown in found.items(
                              "Seven beds: coloured is what lies more than three standard errors from healthy")
 
 # %% [markdown]
-# Each line is a bed. Blue is below healthy, yellow above, darker further away. A number without an error, such as *block's price*, is
-# coloured when it differs at all. An empty field had too few rounds.
+# Each line is a bed. Blue is below healthy, yellow above, darker further away. The standard error meant here is that of the difference:
+# the bed's own error counts, too, and is often the larger one. A number without an error, such as *block's price*, is coloured when it
+# differs at all. An empty field had too few rounds.
 #
 # Look over the table first; the order of questions follows below. See **whether drafts are bad at all**. In some beds they are healthy,
 # and something else is lost: time, or exactness. Where drafts are bad, ask when (from the first round on, or later?) and where in the
@@ -312,9 +314,11 @@ claims({"the healthy one passes all tests": all(right for _, right in tested["he
 #
 # At each bed, ask these questions in order, from cheap and certain to expensive and vague. Stop when one cause is left.
 #
-# 1. **Lossless?** If *distance* is not zero, is it tiny? Rounding hardly moves the texts; a draft that was not drawn as claimed moves
-#    them plainly.
-# 2. **Anything left behind?** Look at *left by a round*, and at *read per token*: is more read than committed?
+# 1. **Lossless?** If *distance* is not zero, is it tiny? Rounding in the draws hardly moves the texts; to claim that the most probable
+#    token was drawn moves them plainly.
+# 2. **Anything left behind?** Look at *left by a round*, and at *read per token*: is more read than committed? (Refused drafts' features
+#    must first be read, so *refused kept* raises both columns. A kept block was never read as features: it raises only *left by a
+#    round*.)
 # 3. **Drafts healthy?** If nothing was left behind, and *first draft* and *later drafts* are not coloured, look at what is decided about
 #    the drafts: *promised − kept*, *block's price*.
 # 4. **Another prompt?** Our tests use the lab's own chat template, not the bed's. If a bed passes them all and yet next to nothing is
@@ -322,7 +326,7 @@ claims({"the healthy one passes all tests": all(right for _, right in tested["he
 # 5. **Does a test fail?** Ask which cause makes it fail, and cross off the causes that the passed tests clear.
 # 6. **What is left?** Look where in the block drafts are lost, and how sure the draft is of them (*own odds*). Ask of each remaining
 #    cause what it does to the size of the logits: larger logits make a draft surer. The norm before the LM head sets that size; rotation
-#    sets which positions attend to each other.
+#    changes how strongly positions attend to each other, and does not scale the logits.
 #
 # ### One bed, worked out
 #
