@@ -102,8 +102,8 @@ copies = sum(files["DSpark for Qwen3-4B"][part] for part in ("embedding", "LM he
 glue(copies=100 * copies / sum(files["DSpark for Qwen3-4B"].values()))
 
 # %% [markdown]
-# The hatched parts are copies of the target's embedding and LM head: ⟦copies:.0f⟧ % of the released file. Beside its target, the drafter
-# uses the target's own.
+# The hatched parts are copies of the target's embedding and LM head: ⟦copies:.0f⟧ % of the released file. When the drafter runs beside
+# its target, it uses the target's embedding and LM head; the copies are for programs that load it alone.
 #
 # ### Exercise 1 · Does every tensor find its place? (code)
 # *8 minutes · easy · core.*
@@ -188,9 +188,9 @@ claims({"in float32 every module is far below the tolerance": max(
 #
 # So judge the **first** difference: after it the two texts have different prefixes, and later differences prove nothing. If rounding
 # could have made the target choose either token, the difference is a *tie*. If not, something is wrong. bfloat16 keeps two to three
-# digits: logits near 20 lie 0.125 apart (one *step*), and a pass rounds many times. So we call a token possible if its logit lies at
-# most eight steps below the best one; this distance is `allowed` in exercise 2. That bound is generous: *tie* means that rounding can
-# explain the difference, not that it does.
+# digits: logits near 20 lie 0.125 apart (one *step*), and a pass rounds many times. The step grows with the size of the logits, so take
+# it at the largest. We say that rounding could have chosen a token if its logit lies at most eight such steps below the best one; this
+# distance is `allowed` in exercise 2. That bound is generous: *tie* means that rounding can explain the difference, not that it does.
 #
 # ### Exercise 2 · Is it a tie? (code)
 # *8 minutes · medium · core.*
@@ -333,7 +333,8 @@ claims({"each mistake shows in another column": list(first_shown.values()) == ["
 # %% [markdown]
 # **The first column with a large error names the place**: what the drafter reads (mistake 1), how its block is read (2), or what a round
 # leaves behind (3). The module test above gives each module the correct input, so it cannot see mistakes 1 and 3, which spoil that
-# input. (It sees mistake 2 only where it also compares which slot predicts which place.) So you also compare a *whole run*.
+# input. Mistake 2 escapes it as well if the test compares only each slot's numbers: they are right, and only used at the wrong place. So
+# you also compare a *whole run*.
 #
 # ### Exercise 3 · The first difference (code)
 # *5 minutes · easy · core. If you do only one, do this.*
@@ -450,9 +451,10 @@ claims({"with the mistake ours accepts what the server counted": counted == {nam
         "and DSpark gains a little": sum(ours_kept["dspark"]) < sum(counted["dspark"]) < 1.05 * sum(ours_kept["dspark"])})
 
 # %% [markdown]
-# The counts agree at every position, for both drafters: this one mistake explains the whole difference. The first line may tell why
-# DSpark hardly notices: its layers' key norms differ on average by no more than ⟦norms:.0f⟧ % from the first layer's. Where a drafter's
-# layers differ more, as those of a large one may, the same mistake can do more harm.
+# The counts agree at every position, for both drafters: this one mistake explains the whole difference. The first line hints at why
+# DSpark's counts move so little, though its logits move: its layers' key norms differ on average by no more than ⟦norms:.0f⟧ % from the
+# first layer's. Where a drafter's layers differ more, as those of a large one may, the same mistake can do more harm. (We have not
+# tested this.)
 #
 # > **How sure are we?** One version of vLLM, on a CPU, six requests; exact counts, so no intervals.
 #
@@ -490,7 +492,7 @@ done = exercises.check_diagnosis(diagnosis)
 #
 # A: only a cache gets worse from round to round. B: its block has five slots. In a parallel backbone all slots see each other, so the
 # two extra ones disturb the first, too. C: read in the wrong layout, every draft stands in a wrong place. D: in a trained target a wrong
-# tap costs little. [The four reports](references.md#reports) name the causes.
+# tap costs far less than the other three mistakes. [The four reports](references.md#reports) name the causes.
 #
 # </details>
 #
@@ -631,5 +633,6 @@ claims({"the public notebook is slower than predicted for a T4": speeds["dspark"
 
 # %% [markdown]
 # The public notebook is slower than predicted even for a T4; why, it does not tell. Its plain decoding is also too slow beside its
-# DSpark, so its ratio is too high ([lesson 01](01_why_decoding_is_slow.ipynb), exercise 3). Yours, of one prompt per domain, is rough.
-# `dspark_lite.generate(..., fast=True)` records the operations once and replays them with one start, as serving engines do.
+# DSpark, so its ratio is higher than its own speed with DSpark deserves ([lesson 01](01_why_decoding_is_slow.ipynb), exercise 3). Yours,
+# of one prompt per domain, is rough. `dspark_lite.generate(..., fast=True)` records the operations once and replays them with one start,
+# as serving engines do.

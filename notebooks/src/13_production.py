@@ -124,8 +124,8 @@ done = exercises.check_pipeline(pipelined)
 # %% [markdown]
 # The engine's own loop, `serve`, is your loop with some bookkeeping; beyond the core it runs on real threads. (Exercise 4, there: could
 # a host that reads earlier do with a smaller lag?) The lag costs no exactness: an old budget comes from drafts that are already judged,
-# so the drafts of the new step have no say in how many are verified. Their own confidences only choose which ones fill that number
-# (lesson 10).
+# so the drafts of the new step have no say in how many are verified. Their confidences still choose which drafts fill that number. That
+# is safe: whether a draft is verified never depends on its own draw or on later drafts of its block (lesson 10).
 #
 # ## 2 · What if the confidence head goes wrong?
 #
@@ -141,9 +141,9 @@ done = exercises.check_pipeline(pipelined)
 # to the target, accepted or not. (Beyond the core: which blocks a service should choose.) At regular intervals `OnlineSTS` fits fresh
 # temperatures to the window. If these have a clearly lower error there, they replace the old ones.
 #
-# The figure has a dotted line at each accident. Above are the tokens per round. Below is the ECE, the mean gap between forecast and outcome,
-# of three calibrations: one as it was stored, one kept online (a diamond marks fresh temperatures), and, as a yardstick, one fitted to
-# the very traffic of each part.
+# The figure has a dotted line at each accident. Above are the tokens per round. Below is the ECE, the mean gap between what is forecast
+# and how often it comes true, of three calibrations: one as it was stored, one kept online (a diamond marks fresh temperatures), and, as
+# a yardstick, one fitted to the very traffic of each part.
 
 # %%
 from dspark_course.replication import recorded_confidence
@@ -182,9 +182,10 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
 #
 # ### What does a wrong head cost?
 #
-# The paper's reason for STS: an over-confident head makes the scheduler waste verification. How much? In a model of lesson 11's engine,
-# made of its measured costs and recorded blocks, we change the head's logits. A *factor* above 1 pushes confidences away from one half, a
-# factor below 1 towards it. A *constant* (in *nats*, a logit's unit) moves all confidences up, or all down.
+# The paper's reason for STS: an over-confident head makes the scheduler waste verification. How much? We build a model of lesson 11's
+# engine from its measured costs and recorded blocks, and change the head's logits in it. A *factor* above 1 pushes confidences away from
+# one half; a factor below 1 pulls them towards it, so it makes those above one half more doubtful. A *constant* (in *nats*, a logit's
+# unit) moves all confidences up, or all down.
 
 # %%
 guess = predict("Algorithm 1 on a full server. Which costs more: a head that is 4 times as sure (logits times 4), or one that is too doubtful "
@@ -218,8 +219,9 @@ claims({"in the convex view every draft costs the same": np.ptp(slopes) < 0.05 *
 
 # %% [markdown]
 # The grey line is the throughput of whole blocks, with every draft verified. **Even the calibrated head stays below it**, at
-# ⟦calibrated:.2f⟧: on this engine a block's last drafts cost almost nothing. But Algorithm 1 decides by a convex curve fitted to the
-# costs (lesson 10), on which those drafts look dearer. So it cuts some that would have paid. (More on this beyond the core.)
+# ⟦calibrated:.2f⟧: on this engine, even when full, the measured cost hardly rises over a block's last drafts (do not expect this of
+# every device). But Algorithm 1 decides by a convex curve fitted to the costs (lesson 10), on which those drafts look dearer. So it cuts
+# some that would have paid. (More on this beyond the core.)
 #
 # **Over-confidence costs nothing here.** A constant that raises all confidences makes Algorithm 1 cut less. A factor of 4 also lowers the
 # confidences below one half, but on the whole it, too, comes closer to whole blocks. A head that is sure of every draft gets whole blocks.
@@ -323,7 +325,7 @@ claims({"at a slow promise both need about the same number": 0.8 < needed[0.3][0
 # and how many times as fast a lone user of DSpark gets a whole answer, prompt included.
 
 # %%
-# Seven drafts drafted; a budget of one token a request, its anchor.
+# Seven drafts drafted, none verified: this policy's budget counts tokens per request, so its 1 is the anchor alone.
 in_vain = {load: recorded_serving.gain("throughput", recorded_serving.row("costs", concurrency=load, drafter="dspark", policy="budget 1"),
                                        recorded_serving.row("costs", concurrency=load, drafter="plain", policy="fixed 0")) for load in loads}
 print("seven drafts drafted, none verified, throughput over plain:", ", ".join(f"{load} under way {in_vain[load].value:.2f}" for load in (loads[0], busiest)))
@@ -343,7 +345,7 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 
 # %% [markdown]
 # On a full server, drafting in vain leaves ⟦vain:.2f⟧ of plain decoding's throughput. A short answer gains less than a long one, since
-# the prompt takes as long as ever. For what comes after the prompt, one rule decides: **speculate while $\tau > (T_\text{draft} +
+# the prompt takes about as long as ever. For what comes after the prompt, one rule decides: **speculate while $\tau > (T_\text{draft} +
 # T_\text{verify}) / T_\text{plain}$, measured at your load.** That is: a speculative round takes as long as some number of plain steps,
 # and each plain step writes one token. Speculate if the round brings more tokens ($\tau$) than those plain steps would. [Which drafter,
 # and when not to](which_drafter.md) is the page to keep.
@@ -366,7 +368,7 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 #
 # (d) Speculate with a scheduler, which cuts blocks by day. Measure the drafts verified per request by day: if hardly any, gate by day.
 #
-# (e) Speculate where $\tau$ keeps the rule, gate elsewhere. Measure $\tau$ by domain: the answers look right either way. Then fine-tune
+# (e) Speculate where $\tau$ satisfies the rule, gate elsewhere. Measure $\tau$ by domain: the answers look right either way. Then fine-tune
 # the draft on the new target's answers.
 #
 # </details>
@@ -374,11 +376,11 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 # > **How sure are we?** Wrong heads run in a model of the engine, on recorded blocks. All costs are one CPU's, with small models.
 #
 # ## Recap
-# - Zero-overhead scheduling hides the host behind the device, with budgets two steps old. A lagged budget is lossless even if its search
-#   looks at every possible budget, since it never sees the drafts that it decides about.
+# - Zero-overhead scheduling hides the host behind the device, with budgets two steps old. A lagged budget is lossless: its search sees
+#   only drafts already judged, never those whose number it decides.
 # - Traffic may shift and a calibration hold; a head that goes wrong shows in its ECE. On our engine doubt costs throughput, and
 #   over-confidence nothing.
-# - Ratios at a promise explode near a rival's reach; those at equal throughput do not.
+# - Ratios at a promise climb towards a rival's reach, and beyond it there is none; those at equal throughput do not explode.
 # - Not speculating must mean not drafting.
 #
 # **Next**: [14, the clinic](14_the_clinic.ipynb): drafters that run, answer correctly, and are slow.
