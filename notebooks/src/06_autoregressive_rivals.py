@@ -355,11 +355,9 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: ours["chat
 
 # %% [markdown]
 # DSpark's measured $\tau$ is the larger in all six panels, on code here by too little to be sure. And **the larger its lead at position
-# 1, the larger its lead in $\tau$:** from row to row the first and the last column fall together (the two math rows are level at two
-# digits). The middle column, position 7, keeps no such order.
+# 1, the larger its lead in $\tau$:** from row to row the first and the last column fall together; the middle one, position 7, does not.
 #
-# - *The paper's three panels, and math here.* DSpark begins well above Eagle3. Eagle3 comes closer only later; at position 6 on math
-#   here it is slightly above.
+# - *The paper's three panels, and math here.* DSpark begins well above Eagle3. Eagle3 comes closer only later; at position 6 on math here it is slightly above.
 # - *Chat here.* The two begin about level, and the lead in $\tau$ is small.
 # - *Code here.* DSpark begins slightly *below* Eagle3. From position 2 to 6 it is higher, so its $\tau$ is a little larger, but this
 #   lead's 95 % interval reaches down to about zero.
@@ -481,12 +479,12 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 # %% [markdown]
 # In the upper panel a verification takes as long as measured, the larger part of a round, so longer drafts pay. In the lower panel a
 # verification takes less time than any draft. A further pass then costs the chain more than it brings: cut to one token, Eagle3 is the
-# best drafter there. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting several tokens (where its ring
-# lies, noisy timings decide). Plain decoding beats them all.
+# best drafter there. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting several tokens. Plain decoding
+# beats them all.
 #
 # **So the choice:** where a verification is expensive (a large target), draft long, and the drafter with the larger $\tau$ wins, in the
-# upper panel DSpark. To draft a block is not enough: DFlash loses to Eagle3 there, because its $\tau$ is smaller. The cheaper the
-# verification, the more the draft's own time counts, and a short chain catches up. Where it is cheap enough, do not draft at all.
+# upper panel DSpark. To draft a block is not enough: DFlash's smaller $\tau$ loses to Eagle3's there. The cheaper the verification, the
+# more the draft's own time counts, and a short chain catches up. Where it is cheap enough, do not draft at all.
 #
 # ## The scoreboard
 
@@ -507,7 +505,7 @@ claims({"the small LM is never the fastest, however many tokens it commits": all
 # steps, Eagle3 several light ones, DFlash one, DSpark one and seven tiny ones. On code the small LM commits a little more than DFlash
 # per round, and is less than half as fast. [Which drafter, and when not to](which_drafter.md) is a page to keep.
 #
-# > **How sure are we?** All drafters learned from the same answers, each at the learning rate that suits it. Acceptances and leads
+# > **How sure are we?** All drafters learned from the same answers. Acceptances and leads
 # > come from 100 prompts per domain, the scoreboard from twenty on one thread; where the scoreboard's $\tau$ differs (DSpark's lead on
 # > chat, most of all), trust the 100. The toys are one seed each.
 #
