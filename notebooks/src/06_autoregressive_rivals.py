@@ -357,7 +357,8 @@ claims({"on chat DFlash falls furthest": max(stored, key=lambda name: ours["chat
 # DSpark's measured $\tau$ is the larger in all six panels, on code here by too little to be sure. And **the larger its lead at position
 # 1, the larger its lead in $\tau$:** from row to row the first and the last column fall together; the middle one, position 7, does not.
 #
-# - *The paper's three panels, and math here.* DSpark begins well above Eagle3. Eagle3 comes closer only later; at position 6 on math here it is slightly above.
+# - *The paper's three panels, and math here.* DSpark begins well above Eagle3. Eagle3 comes closer only later; at position 6 on math
+#   here it is slightly above.
 # - *Chat here.* The two begin about level, and the lead in $\tau$ is small.
 # - *Code here.* DSpark begins slightly *below* Eagle3. From position 2 to 6 it is higher, so its $\tau$ is a little larger, but this
 #   lead's 95 % interval reaches down to about zero.
