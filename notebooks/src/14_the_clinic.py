@@ -402,6 +402,12 @@ claims({"the seven beds have the causes that the text names": {bed: cause for be
 # - If the printed prompt decides, write *first draft*, the column that says that next to nothing is accepted.
 # - If point 6 decides, write the coloured column that leaves one cause only: *first draft*, *later drafts* or *own odds*.
 #
+# <details><summary>Hint</summary>
+#
+# Begin with the beds in which *first draft* and *later drafts* are not coloured: points 1 to 3 decide them.
+#
+# </details>
+#
 # Fill in all six, guesses included. The checker says how many beds are right, bed 7 among them, and what the cause that you named for the
 # first wrong bed would have shown.
 
@@ -505,15 +511,7 @@ found |= {bed: clinic.symptoms(charts[bed], domains) for bed in others}
 picture = figures.ward_table({f"bed {bed}": found[bed] for bed in others}, usual, "The other seven beds, in all columns")
 glue(causes=len(patients.CAUSES))
 
-# %% tags=["claim"]
-claims({"two columns of the healthy line agree with the judge's last line": all(
-    f"{name} {usual[f'τ {name}'].value:.2f} tokens per round" in verdicts[-1].said for name in ("math", "chat"))})
-
 # %% [markdown]
-# Two columns of the healthy line, *τ math* and *τ chat*, agree with the judge's tokens per round to the last digit. That is a coincidence.
-# The judge decodes one greedy answer per domain; the chart has six answers per domain, drawn at temperature 1 and cut after six rounds. The
-# two share the first prompt of a domain and no random numbers. But both are fractions of a few rounds, and such fractions easily coincide.
-#
 # Two more tests tell the new neighbours apart:
 #
 # - **anchor**: put another newest token at the block's input. The block's hidden states, before the sequential head, must change.
