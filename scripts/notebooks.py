@@ -293,7 +293,7 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
     try:
         with tempfile.TemporaryDirectory() as kept:  # what the solutions keep does not go into the reader's own file
             mine = {"DSPARK_MINE": os.path.join(kept, "my_dspark.py")}
-            client.execute(env=environment or {**os.environ, **KERNEL_SETTINGS, **mine})
+            client.execute(env=(environment or {**os.environ, **KERNEL_SETTINGS}) | mine)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise LessonError(f"{lesson}, {describe_failure(notebook, error)}") from error
     finally:

@@ -48,10 +48,10 @@ def code_cell(*given, **options):
     return nbformat.v4.new_code_cell(*given, **options)
 
 
-def executed(code, folder):
+def executed(code, folder, **options):
     """Run a notebook of one cell, as lesson 07, in a folder; return it."""
     notebook = nbformat.v4.new_notebook(cells=[code_cell(code)])
-    notebooks.execute(notebook, "07", folder)
+    notebooks.execute(notebook, "07", folder, **options)
     return notebook
 
 
@@ -224,11 +224,13 @@ def test_a_notebook_saved_by_colab_runs_as_it_is(clone):
     assert notebook.metadata == notebooks.NOTEBOOK_METADATA
 
 
-def test_what_a_solution_keeps_is_not_in_the_readers_file(tmp_path, monkeypatch):
-    """The reader's file stands beside the notebook, where the build and `make run` execute it, too."""
+@pytest.mark.parametrize("environment", [None, notebooks.KERNEL_SETTINGS])
+def test_what_a_solution_keeps_is_not_in_the_readers_file(tmp_path, monkeypatch, environment):
+    """The reader's file stands beside the notebook, where the build, `make run` and the tests execute it, too."""
     monkeypatch.delenv("DSPARK_MINE", raising=False)
     (tmp_path / "my_dspark.py").write_text("mine")
-    executed("import os\nfrom pathlib import Path\nPath(os.environ.get('DSPARK_MINE', 'my_dspark.py')).write_text('the solution')", tmp_path)
+    code = "import os\nfrom pathlib import Path\nPath(os.environ.get('DSPARK_MINE', 'my_dspark.py')).write_text('the solution')"
+    executed(code, tmp_path, environment=environment)
     assert (tmp_path / "my_dspark.py").read_text() == "mine"
 
 
