@@ -9,4 +9,6 @@ for (const place of document.querySelectorAll(".course-widget")) {
   follow(place, controls, (values, width) => DRAWINGS[drawing](numbers, values, width));
 }
 
-for (const output of document.querySelectorAll(".cell_output:has(> img)")) output.tabIndex = 0;
+// The same width as in course.css: only there do figures scroll.
+if (matchMedia("(max-width: 560px)").matches)
+  for (const output of document.querySelectorAll(".cell_output:has(> img)")) output.tabIndex = 0;

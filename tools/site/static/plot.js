@@ -144,7 +144,7 @@ export class Panel {
   }
 }
 
-/** What colours and marks mean: entries [color, words], with a marker as a third where it is one. */
+/** What colours and marks mean: entries [color, words], then a marker where it is one, and the opacity of an area that is pale. */
 export function legend(entries) {
   const keys = entries.map(([color, words, marker, opacity = 1]) => {
     const key = svg("svg", { width: 16, height: 12, viewBox: "-8 -6 16 12", "aria-hidden": "true" });
