@@ -24,9 +24,9 @@ PADDED = (16, 64)  # concurrencies at which ragged steps are compared with padde
 
 def measure(concurrencies, turns, blocks, path):
     """Measure the loads that the journal beside `path` does not hold yet, DSpark calibrated as stored, and write all of them."""
-    lab = setup("tiny", prompts=PROMPTS)
+    lab = setup("tiny", prompts=PROMPTS)  # held-out prompts, answers of at most 160 tokens
     drafters = {"plain": None, "mtp": lab.drafter("mtp"), "dspark": lab.drafter("dspark")}
-    stored_sts().attach(drafters["dspark"])
+    stored_sts().attach(drafters["dspark"])  # as `make confidence` has calibrated it
     weights = [fingerprint(model) for model in (lab.target, *drafters.values()) if model is not None]
     settings = {"turns": turns, "blocks": blocks, "temperature": TEMPERATURE, "capacity": lab.max_new_tokens + PROMPT_ROOM,
                 "prompts": PROMPTS, "weights": weights}
@@ -36,7 +36,7 @@ def measure(concurrencies, turns, blocks, path):
             steps = max(LEAST_STEPS, blocks // concurrency)
             padded = concurrency in PADDED
             journal.add((concurrency,), measure_load(lab, drafters, concurrency, turns, steps, padded=padded))
-        loads.append(journal[concurrency,])
+        loads.append(journal[concurrency,])  # what was added, as it was
     parts = {part: [row for load in loads for row in load[part]] for part in loads[0]}
     write_json(path, {**header(lab), **settings, **parts})
     journal_path(path).unlink()
@@ -45,8 +45,8 @@ def measure(concurrencies, turns, blocks, path):
 @told
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=10, help="of each configuration at a load (default: %(default)s)")
-    parser.add_argument("--blocks", type=int, default=64, help="counted in a turn, in four steps or more (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=5, help="of each configuration at a load (default: %(default)s)")
+    parser.add_argument("--blocks", type=int, default=20, help="counted in a turn, in four steps or more (default: %(default)s)")
     parser.add_argument("--concurrency", type=int, nargs="+", default=CONCURRENCY, metavar="R", help="default: 1 to 64 by doubling")
     parser.add_argument("--out", type=Path, metavar="FILE", default=MEASURED, help="default: where the lessons read it")
     options = parser.parse_args(arguments)

@@ -11,7 +11,7 @@ from dspark_lite.decoding.attention import attend
 from dspark_lite.decoding.proposal import Context, Drafter, Policy, started
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import PromptLookup, SmallLM
-from dspark_lite.drafters.backbone import ContextCache
+from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import policies as scheduling

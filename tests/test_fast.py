@@ -14,7 +14,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import fast, generate, static_context, stream
 from dspark_lite.decoding.sampling import draw
 from dspark_lite.decoding.static_context import StaticContext
-from dspark_lite.drafters.backbone import ContextCache, block_sparse
+from dspark_lite.drafters.layers import ContextCache, block_sparse
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 

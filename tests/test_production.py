@@ -10,7 +10,7 @@ from dspark_course.measure import production
 from dspark_course.measure.journal import Journal
 from dspark_course.measure.lab import setup
 from dspark_lite.decoding import generate
-from dspark_lite.drafters.backbone import ContextCache
+from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED

@@ -62,6 +62,11 @@ def share(part, whole) -> np.ndarray:
     return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0)[()]
 
 
+def share_of_rows(rows: np.ndarray) -> np.ndarray:
+    """The sum of the first column of rows [..., N, 2] over that of the second, [...]; nan where that is 0."""
+    return share(rows[..., 0].sum(-1), rows[..., 1].sum(-1))
+
+
 def interval_of(statistic, groups: list[np.ndarray], resamples: int | None = None) -> np.ndarray:
     """The two ends [2, ...] between which COVERAGE of the values [R, ...] of a statistic on resamples lie; nan ones are left out."""
     resamples = resamples or RESAMPLES

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from dspark_lite.drafters.backbone import MLP, ContextCache, Layer
+from dspark_lite.drafters.layers import MLP, ContextCache, Layer
 from dspark_lite.drafters.dspark import DSpark, DSparkConfig
 from dspark_lite.training.anchors import visible
 

@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_course.common.estimates import Estimate, bootstrap
+from dspark_course.common.estimates import Estimate, bootstrap, share_of_rows
 from dspark_course.beyond.block_verification import block_ends
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import accept, probability_ratios
 from dspark_course.beyond.acceptance_estimator import AcceptanceEstimator, margins
 from dspark_lite.scheduling.calibration import auc, survivals, survived
-from .evaluation import share_of_rows
 
 
 class Blocks(NamedTuple):

@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from dspark_lite.common.errors import RequestError
-from dspark_course.common.estimates import Estimate, bootstrap, paired, share
+from dspark_course.common.estimates import Estimate, bootstrap, paired, share_of_rows
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding.rounds import Generation, Round, generate
 from dspark_lite.decoding.sampling import check_temperature
@@ -85,11 +85,6 @@ def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
 def mean_accepted_length(groups: list[np.ndarray]) -> np.ndarray:
     """Committed tokens per round of each group of rows [..., N, 2], averaged over the groups: [...]."""
     return np.mean([share_of_rows(group) for group in groups], axis=0)
-
-
-def share_of_rows(rows: np.ndarray) -> np.ndarray:
-    """The sum of the first column of rows [..., N, 2] over that of the second, [...]; nan where that is 0."""
-    return share(rows[..., 0].sum(-1), rows[..., 1].sum(-1))
 
 
 def relative_gain(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:

@@ -1,12 +1,14 @@
 """Measuring the serving engine: what its steps cost, what policies give at each load, ragged steps against padded ones.
 
-A load is a closed loop at fixed concurrency. Configurations of one load take turns of a few steps each, so that a busy
-moment of the machine meets all of them; those of one drafter share an engine and its requests. What is kept are totals
-of each turn.
+A load is a closed loop at fixed concurrency: each request that ends is replaced at once. Configurations of one load
+take turns of a few steps each, so that a busy moment of the machine meets all of them; those of one drafter share an
+engine and its requests. What is kept are totals of each turn.
 """
 
 import sys
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -15,14 +17,14 @@ from tqdm import tqdm
 from dspark_lite.decoding.proposal import Memoryless, Policy, Proposal
 from dspark_lite.scheduling.policies import LaggedTopK, algorithm1, fixed, survival, threshold, top_k
 from dspark_course.measure.step_costs import StepCosts
-from dspark_lite.serving.engine import STEP_PARTS, Engine, StepReport
-from dspark_course.measure.traffic import closed_loop, requests
+from dspark_lite.serving.engine import STEP_PARTS, Engine, Request, StepReport
 from .lab import Lab
 
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)
 TEMPERATURE = 1.0  # as in the paper's evaluation
 PROMPT_ROOM = 224  # positions of a slot beside the answer: prompt and block
 SERVED_THRESHOLDS, SCHEDULED = (0.5, 0.7, 0.9), ("algorithm1", "lagged")
+# Counted in a step. `committed` are the tokens of rounds: the first token of an answer comes from its prefill, and is not among them.
 STEP_COUNTS = ("requests", "verified", "padding", "proposed", "accepted", "committed", "admitted", "prefilled")
 WARM = 2  # steps of a turn that are not counted: a lagged policy looks two steps back
 
@@ -30,6 +32,29 @@ WARM = 2  # steps of a turn that are not counted: a lagged policy looks two step
 def budget(tokens_per_request: float) -> Policy:
     """A policy that verifies so many tokens a request on average, anchors included, where survival is highest."""
     return Memoryless(lambda proposal: top_k(survival(proposal.confidence), round((tokens_per_request - 1) * len(proposal.tokens))))
+
+
+def requests(prompts: dict[str, list[torch.Tensor]], generator: torch.Generator, *,
+             new_tokens: tuple[int, int]) -> Iterator[Request]:
+    """An endless stream of requests for prompts [1, n] by domain: a random domain, a random prompt of it, a longest answer
+    between two bounds, a seed of its own."""
+    domains, weights = list(prompts), torch.ones(len(prompts))
+
+    def integer(low, high):
+        return int(torch.randint(low, high, (1,), generator=generator))
+
+    while True:
+        domain = domains[torch.multinomial(weights, 1, generator=generator).item()]
+        ids = prompts[domain][integer(0, len(prompts[domain]))]
+        yield Request(ids, integer(new_tokens[0], new_tokens[1] + 1), seed=integer(0, 2**31), domain=domain)
+
+
+def closed_loop(engine: Engine, stream: Iterator[Request], concurrency: int) -> Iterator[StepReport]:
+    """Steps of an engine that always has so many requests under way: each that ends is replaced at once."""
+    while True:
+        for request in islice(stream, concurrency - len(engine.running) - len(engine.waiting)):
+            engine.submit(request)
+        yield engine.step()
 
 
 class Station:

@@ -1,7 +1,7 @@
 """A model of the serving engine: step times from measured costs, drafts from recorded blocks, all else as it is.
 
 Requests arrive, wait for a slot, and go from round to round as in engine.py, and the policies are the very same. What a
-round costs is looked up (scheduling/step_costs.py), and what a drafter would have said and the target accepted is replayed from
+round costs is looked up (measure/step_costs.py), and what a drafter would have said and the target accepted is replayed from
 blocks that were verified whole: whatever part of such a block is verified, it tells how much of it is accepted. A
 request goes through the blocks of a recorded answer in their order, and over again where it verifies less and so needs
 more rounds. Thousands of requests take seconds.
@@ -134,6 +134,13 @@ class EngineModel:
             tokens = int(record.tokens[self.answer[row]])
             report.answers.append(ModelAnswer(tokens, self.arrived[row], self.first_token[row], self.now))
             self.answer[row] = -1
+
+
+def poisson(rate: float, count: int, rng: np.random.Generator) -> list[float]:
+    """Seconds at which `count` requests arrive, independently of one another, `rate` a second on average."""
+    if not rate > 0:
+        raise RequestError(f"the arrival rate is {rate} requests a second; it must be above 0")
+    return rng.exponential(1 / rate, count).cumsum().tolist()
 
 
 def simulate(model: EngineModel, arrivals, rng: np.random.Generator) -> list[StepReport]:

@@ -6,9 +6,8 @@ import numpy as np
 from tqdm import tqdm
 
 from dspark_lite.decoding.sampling import check_temperature
-from ..common.estimates import Estimate, paired
-from .evaluation import (committed_and_seconds, mean_accepted_length, rollout, rollouts, round_milliseconds, share_of_rows, tally,
-                         tokens_per_second)
+from ..common.estimates import Estimate, paired, share_of_rows
+from .evaluation import committed_and_seconds, mean_accepted_length, rollout, rollouts, round_milliseconds, tally, tokens_per_second
 from .journal import header
 from .lab import Lab
 

@@ -21,7 +21,7 @@ from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import algorithm1, fixed
 from dspark_lite.serving.engine import Engine
-from dspark_course.measure.traffic import closed_loop, requests
+from dspark_course.measure.serving_load import closed_loop, requests
 from ..measure.benchmarks import BENCHMARKS
 from ..measure.confidence import calibrate
 from ..measure.evaluation import evaluate, mean_accepted_length, row_tally

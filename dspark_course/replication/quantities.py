@@ -10,12 +10,12 @@ import torch
 
 from dspark_course.common import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_course.common.estimates import Estimate, bootstrap, paired
+from dspark_course.common.estimates import Estimate, bootstrap, paired, share_of_rows
 from dspark_course.common.names import DOMAINS
 from dspark_lite.losslessness import enumeration, toys
 from dspark_lite.scheduling import policies as scheduling
 from ..measure import studies
-from ..measure.evaluation import mean_accepted_length, share_of_rows
+from ..measure.evaluation import mean_accepted_length
 from ..measure.studies import DEPTHS, LENGTH_STUDY, SEEDS, TABLE_1
 from . import our_results, recorded_confidence, recorded_serving
 from .our_results import gains

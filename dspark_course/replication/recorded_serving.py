@@ -9,14 +9,13 @@ from functools import cache
 import numpy as np
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_course.common.estimates import Estimate, bootstrap, paired
+from dspark_course.common.estimates import Estimate, bootstrap, paired, share_of_rows
 from dspark_lite.common.files import ROOT
 from dspark_course.common.recorded import read
 from dspark_lite.scheduling.policies import fixed
 from dspark_course.measure.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
 from dspark_course.measure.simulator import EngineModel, Record, simulate
-from ..measure.evaluation import share_of_rows
 from ..measure.serving_load import decoding_seconds, policy_of, step_costs
 from . import recorded_confidence
 
@@ -63,7 +62,7 @@ def totals_by_turn(name: str, row: dict) -> np.ndarray:
 
 
 def value(name: str, row: dict) -> float:
-    """A measure of a row without its interval."""
+    """A measure of a row without its interval: the sum over turns of one total over that of the other."""
     return float(share_of_rows(totals_by_turn(name, row)))
 
 

@@ -1,6 +1,7 @@
 """Attention of queries that share key heads, and the masks added to its scores."""
 
 import functools
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -40,3 +41,15 @@ def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
 def hiding(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A boolean mask (True: may be seen) as numbers to add to scores: 0 or -inf."""
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
+
+
+@contextmanager
+def attending(model, implementation: str):
+    """Has the model attend by what transformers knows by this name, and as before afterwards, whatever happens: others share
+    the model."""
+    usual = model.config._attn_implementation
+    try:
+        model.config._attn_implementation = implementation
+        yield
+    finally:
+        model.config._attn_implementation = usual

@@ -13,10 +13,11 @@ import types
 import torch
 
 from ..common.errors import RequestError
+from .attention import attending
 from .proposal import Proposal, draft_length
 from .sampling import Randomness, RandomSource, Verdict, accept, race
 from .static_context import STATIC, StaticContext
-from .target import Step, Target, attending
+from .target import Step, Target
 
 
 def compile_backend(device: torch.device) -> str:

@@ -27,18 +27,6 @@ def within_memory(work: str):
                               "or restart the kernel and end what else runs on the GPU (python -m dspark_lite doctor says what fits)") from error
 
 
-@contextmanager
-def attending(model, implementation: str):
-    """Has the model attend by what transformers knows by this name, and as before afterwards, whatever happens: others share
-    the model."""
-    usual = model.config._attn_implementation
-    try:
-        model.config._attn_implementation = implementation
-        yield
-    finally:
-        model.config._attn_implementation = usual
-
-
 def unwrapped(model):
     """The model of transformers inside what PEFT, torch.compile or a module of one's own has put around it: what `generate`
     runs, also when it is called on the wrapper. Raises CheckpointError for a wrapper of PEFT that is more than layers inside."""

@@ -1,6 +1,6 @@
 """Drafters, one file each, and what they are built of; each has `name`, `gamma`, `taps`, and begin / propose / extend."""
 
-from .backbone import DraftConfig
+from .layers import DraftConfig
 from .dspark import DSpark, DSparkConfig
 from .eagle3 import Eagle3, Eagle3Config
 from .gemma4 import Gemma4DSpark

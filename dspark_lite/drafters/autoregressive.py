@@ -14,7 +14,7 @@ from torch import nn
 from ..decoding.fast import FastDrafter
 from ..decoding.proposal import Context, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
-from .backbone import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext, rotary
+from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext, rotary
 
 
 @dataclass

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from .autoregressive import Autoregressive
-from .backbone import Attention, DraftConfig, Layer
+from .layers import Attention, DraftConfig, Layer
 
 
 @dataclass(frozen=True, kw_only=True)

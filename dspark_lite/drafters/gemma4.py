@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .backbone import MLP, Attention, Layer, rotary, rotate
+from .layers import MLP, Attention, Layer, rotary, rotate
 from .dspark import DSpark, DSparkConfig
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from .autoregressive import Autoregressive
-from .backbone import DraftConfig, Layer
+from .layers import DraftConfig, Layer
 
 
 class MTP(Autoregressive):

@@ -17,7 +17,7 @@ from ..common.files import data_folder, read_object, write_atomically
 from ..decoding.proposal import Drafter
 from ..decoding.target import Target
 from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
-from ..drafters.backbone import Draft
+from ..drafters.layers import Draft
 from .draft_forms import PublishedDraft, read_draft
 from .draft_weights import added_ids, load_draft, widen_embedding, within_vocabulary
 from .hub import download

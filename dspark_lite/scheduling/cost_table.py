@@ -6,7 +6,6 @@ reads with --speculative-dspark-sps-table-path.
 
 import json
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,22 +13,6 @@ import torch
 from ..common.errors import RequestError
 from ..common.files import load_fields, write_text
 from ..common.origin import ORIGIN_FIELDS, Origin
-
-
-class Costs(Protocol):
-    """What a step costs, by the requests that share it and the tokens that it verifies, anchors included: a number of
-    tokens, or a range of them. Raises RequestError beyond what was measured."""
-
-    max_batch_tokens: int
-
-    def most_tokens(self, requests: int) -> int:
-        """The largest batch of so many requests of which the costs are known; 0 where there is none: nothing is verified then."""
-
-    def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Seconds of a step; float64 [n] for a range of n."""
-
-    def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Steps per second, SPS."""
 
 
 class CostTable:

@@ -6,14 +6,32 @@ looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
 """
 
 from collections import deque
+from typing import Protocol
 
 import torch
 
 from ..common.errors import RequestError
 from ..decoding.proposal import Memoryless, Policy, Proposal
-from .cost_table import Costs, CostTable
 
 LAG = 2  # steps between the confidences that set a budget and the step that spends it (paper, section 5.2)
+
+
+class Costs(Protocol):
+    """What a step costs, by the requests that share it and the tokens that it verifies, anchors included: a number of
+    tokens, or a range of them. Raises RequestError beyond what was measured. A table of steps per second is one (cost_table.py),
+    a fitted line another (additive_costs.py).
+    """
+
+    max_batch_tokens: int
+
+    def most_tokens(self, requests: int) -> int:
+        """The largest batch of so many requests of which the costs are known; 0 where there is none: nothing is verified then."""
+
+    def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+        """Seconds of a step; float64 [n] for a range of n."""
+
+    def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+        """Steps per second, SPS, of a step that verifies so many tokens."""
 
 
 def fixed(length: int) -> Policy:
@@ -170,7 +188,7 @@ def _confidence(proposal: Proposal) -> torch.Tensor:
     return proposal.confidence
 
 
-def literal_schedule(survival: torch.Tensor, cost_table: CostTable) -> torch.Tensor:
+def literal_schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """Algorithm 1 as the paper prints it, a token at a time; `schedule` without the vectors, [R, g] to [R]."""
     requests, drafted = survival.shape
     candidates = sorted(((survival[r, j].item(), j, r) for r in range(requests) for j in range(drafted) if survival[r, j] > 0),

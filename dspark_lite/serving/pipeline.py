@@ -14,8 +14,7 @@ import torch
 
 from ..common.timing import clock
 from ..decoding.proposal import Proposal
-from ..scheduling.cost_table import Costs
-from ..scheduling.policies import global_optimum, survival, top_k
+from ..scheduling.policies import Costs, global_optimum, survival, top_k
 from .engine import STEP_PARTS, Engine, StepReport
 
 

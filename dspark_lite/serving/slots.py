@@ -13,10 +13,11 @@ import torch
 from transformers import AttentionInterface
 
 from ..common.errors import RequestError
-from ..decoding.attention import attend, hiding
-from ..decoding.target import Step, Target, attending
+from ..decoding.attention import attend, attending, hiding
+from ..decoding.target import Step, Target
 from ..drafters.autoregressive import Autoregressive, ChainState
-from ..drafters.backbone import Backbone, block_sparse
+from ..drafters.dspark import Backbone
+from ..drafters.layers import block_sparse
 
 RAGGED = "dspark_lite_ragged"  # the name of `ragged_attention` in transformers
 
@@ -172,7 +173,7 @@ AttentionInterface.register(RAGGED, ragged_attention)
 
 def ragged_step(target: Target, token_ids: torch.Tensor, layout: Layout, taps=(), logits_at=0) -> Step:
     """One pass of the target over the tokens [N] of a step: logits [1, N, V], or at the indices `logits_at` [R] alone,
-    and features [1, N, taps * H]."""
+    and features [1, N, taps * H]. The layout is the pass's cache, and reaches `ragged_attention` by its keyword."""
     with attending(target.model, RAGGED):
         return target.read(token_ids[None], layout, taps, logits_at, position_ids=layout.position[None], layout=layout)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from ..drafters.backbone import block_sparse
+from ..drafters.layers import block_sparse
 
 
 class TrainingBatch(NamedTuple):

@@ -16,35 +16,17 @@ from ..drafters import MTP, DSpark, Eagle3
 from ..models.checkpoints import load_drafter
 from ..models.draft_config import parse_draft_config
 from ..models.weights import of_target
-from .losses import acceptance_loss, block_losses, loss_factors, training_forward
-from .anchors import TrainingBatch, block_mask, draw_anchors
+from .anchors import TrainingBatch, draw_anchors
 from .cache import OnlineFeatures, TargetCache
 from .loop import Allowance, Plan, autocast, by_length, forget_others, optimise, precision_on, processes
-from .recipe import DraftRecipe, LossWeights, digest_of
+from .losses import block_loss
+from .recipe import DraftRecipe, digest_of
 from .unrolled import eagle3_loss, mtp_loss
 
 RESIDUAL = ("o_proj", "down_proj")  # what adds to the residual stream
 MARKOV_DEVIATION = 0.3  # of a sequential head's first matrix
 ANSWERING = 0.4  # share of a bounded time after which no more answers are begun
 DECAY_SHARE = 0.25  # updates, as a share of a pass, over which a branch's rates fall where a recipe has `patience`
-
-
-def block_loss(drafter: DSpark, batch: TrainingBatch, weights: LossWeights, progress: float) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """The three losses of packed blocks, and direct acceptance where it is asked for, with their factors at this progress."""
-    ids, supervised, features, last_hidden, anchors, valid = batch
-    mask = block_mask(anchors, ids.shape[1], drafter.gamma)
-    blocks = training_forward(drafter, features, ids, supervised, anchors, valid, mask)
-    with torch.no_grad():
-        # The LM head is the target's own, applied at the sampled positions only: logits are never stored.
-        rows = torch.arange(len(ids), device=ids.device)[:, None, None]
-        target_logits = drafter.lm_head(last_hidden[rows, blocks.target_position])
-    decay = float(drafter.gamma) if weights.position_decay is None else weights.position_decay
-    losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits, decay)
-    factors = loss_factors(weights, progress)
-    terms = {name: getattr(losses, name) for name in factors if name != "acceptance"}
-    if "acceptance" in factors:
-        terms["acceptance"] = acceptance_loss(blocks.logits, target_logits, blocks.loss_mask, decay)
-    return sum(factors[name] * term for name, term in terms.items()), losses.weight, terms
 
 
 TRAINED_HEADS = ("markov_head", "confidence_head")  # what a recipe may train alone, on a backbone that stays as it is

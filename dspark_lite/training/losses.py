@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from ..drafters.dspark import transition_biases
-from .anchors import block_targets
+from ..drafters.dspark import DSpark, transition_biases
+from .anchors import TrainingBatch, block_mask, block_targets
 from .recipe import LossWeights
 
 RELEASED_DECAY = 4.0  # of the released configs, and of the reference tensors made with them
@@ -106,3 +106,21 @@ def acceptance_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor, los
 def expected_accepted(acceptance: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
     """How many drafts of each block are accepted on average, [B, K], from the chance of each, [B, K, g]."""
     return (acceptance.cumprod(-1) * loss_mask).sum(-1)
+
+
+def block_loss(drafter: DSpark, batch: TrainingBatch, weights: LossWeights, progress: float) -> tuple[torch.Tensor, torch.Tensor, dict]:
+    """The three losses of packed blocks, and direct acceptance where it is asked for, with their factors at this progress."""
+    ids, supervised, features, last_hidden, anchors, valid = batch
+    mask = block_mask(anchors, ids.shape[1], drafter.gamma)
+    blocks = training_forward(drafter, features, ids, supervised, anchors, valid, mask)
+    with torch.no_grad():
+        # The LM head is the target's own, applied at the sampled positions only: logits are never stored.
+        rows = torch.arange(len(ids), device=ids.device)[:, None, None]
+        target_logits = drafter.lm_head(last_hidden[rows, blocks.target_position])
+    decay = float(drafter.gamma) if weights.position_decay is None else weights.position_decay
+    losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits, decay)
+    factors = loss_factors(weights, progress)
+    terms = {name: getattr(losses, name) for name in factors if name != "acceptance"}
+    if "acceptance" in factors:
+        terms["acceptance"] = acceptance_loss(blocks.logits, target_logits, blocks.loss_mask, decay)
+    return sum(factors[name] * term for name, term in terms.items()), losses.weight, terms

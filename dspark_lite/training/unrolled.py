@@ -9,7 +9,7 @@ its own passes. MTP is a chain of one pass. Shapes: B sequences of n tokens, K a
 import torch
 import torch.nn.functional as F
 
-from ..drafters.backbone import hiding
+from ..decoding.attention import hiding
 from .anchors import TrainingBatch, block_targets
 from .recipe import LossWeights
 

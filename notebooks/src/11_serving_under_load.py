@@ -84,8 +84,8 @@ claims({"alone DSpark is much faster, on the full server hardly": ahead[idle] > 
 # ### Exercise 1 · The index tensors (code)
 # *8 minutes · easy · core.*
 #
-# Request $r$ brings `counts[r]` tokens, the first at position `starts[r]`. With starts 7, 3 and counts 2, 3 the requests are
-# 0 0 1 1 1 and the positions 7 8 3 4 5.
+# Request $r$ brings `counts[r]` tokens, the first at position `starts[r]`. With `starts = [7, 3]` and
+# `counts = [2, 3]` the requests are `0 0 1 1 1` and the positions `7 8 3 4 5`.
 #
 # <details><summary>Hint</summary>
 #
@@ -423,7 +423,7 @@ picture = figures.figure_7(frontiers, device)
 # *10 minutes · medium · core.*
 #
 # `curve` [n, 2] has rows (speed of each user, throughput) by rising load, joined by straight lines. Return the highest throughput at
-# which each user still gets `least_speed`. With rows (100, 100), (50, 200) and a least speed of 75 that is 150. Return 0 where even the
+# which each user still gets `least_speed`. With rows `(100, 100), (50, 200)` and `least_speed = 75` that is 150. Return 0 where even the
 # lightest load is slower, and the last row's throughput where even the heaviest load is faster.
 #
 # <details><summary>Hint</summary>
@@ -721,7 +721,7 @@ panel = widgets.explore(
 #
 # <details><summary>Hint</summary>
 #
-# `arrivals` are seconds in rising order (`poisson` of `dspark_course.measure.traffic` draws those of a steady rate); each answer of
+# `arrivals` are seconds in rising order (`poisson`, in the same file, draws those of a steady rate); each answer of
 # `step.answers` knows when it `arrived`, had its `first_token` and `ended`.
 #
 # </details>

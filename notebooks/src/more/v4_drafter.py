@@ -111,7 +111,7 @@ show(v4.WindowCache)
 # entries alone, while tokens come in.
 
 # %%
-from dspark_lite.drafters.backbone import ContextCache
+from dspark_lite.drafters.layers import ContextCache
 
 windowed, full = v4.WindowCache(1, 6), ContextCache(1)
 for tokens in (4, 3, 1, 9, 2):

@@ -1,8 +1,6 @@
-"""The parallel backbone (DFlash): a few Qwen3 layers whose block looks at the target's hidden states.
+"""What every trained drafter is built of: Qwen3's transformer layers, and the cache of the committed tokens' keys and values.
 
-Each committed token's tapped hidden states become one context vector, whose keys and values are projected once and kept
-in every layer's cache. The block [anchor, mask, ..., mask] then attends to the context and, without a causal mask, to
-itself (paper, section 3.1). Shapes: B rows, T tokens, H hidden size, n query heads, m key heads, d head size.
+Shapes: B rows, T tokens, H hidden size, n query heads, m key heads, d head size.
 """
 
 from dataclasses import dataclass
@@ -11,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..decoding.attention import attend, hiding
-from ..decoding.proposal import Context
+from ..decoding.attention import attend
 from ..decoding.static_context import StaticContext
 
 
@@ -147,24 +144,6 @@ class StaticDraftContext(StaticContext):
         self.take_over(cache.pairs, cache.length)
 
 
-def packed_attention(queries: torch.Tensor, context, own, hidden_from: torch.Tensor, scale: float) -> torch.Tensor:
-    """What queries [B, m * r, K * g, d] of K packed blocks mix of the context's keys and values [B, m, n, d] and of those of
-    their own block, `own` [B, m, K * g, d]; `hidden_from` [B, K, n] is -inf where a block must not look. [B, K * g, m * r * d].
-
-    For where no block-sparse kernel serves: no slot is compared with the other blocks, of which there may be a hundred and
-    fifty.
-    """
-    blocks = hidden_from.shape[1]
-    (keys, values), (own_keys, own_values) = context, (part.unflatten(2, (blocks, -1)) for part in own)  # own: [B, m, K, g, d]
-    grouped = (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))  # [B, m, r, K, g, d]
-    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, grouped.shape[2:5]) + hidden_from[:, None, None, :, None]
-    own_scores = grouped @ own_keys[:, :, None].mT  # [B, m, r, K, g, g]
-    weights = torch.softmax(torch.cat([scores, own_scores], -1), -1).to(values.dtype)
-    seen, among = weights.split([keys.shape[2], own_keys.shape[3]], -1)
-    mixed = (seen.flatten(2, 4) @ values).unflatten(2, grouped.shape[2:5]) + among @ own_values[:, :, None]
-    return mixed.flatten(3, 4).flatten(1, 2).transpose(1, 2).flatten(2)
-
-
 class Attention(nn.Module):
     """Grouped-query attention with normed queries and keys, as in Qwen3: n query heads share m key heads of size d."""
 
@@ -233,79 +212,3 @@ class Layer(nn.Module):
         """The residual stream x [..., H], what attention adds to it, and what the feed-forward network adds to both."""
         x = x + mixed
         return x + self.mlp(self.post_attention_layernorm(x))
-
-
-class Backbone(Draft):
-    """Embedding, context projection, layers, final norm and LM head of a block drafter, named as in the released files."""
-
-    layer_class = Layer
-
-    def __init__(self, config):
-        super().__init__(config)
-        hidden = config.hidden_size
-        self.first_slot = 0 if config.sample_from_anchor else 1  # of those that predict
-        self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
-        self.fc = nn.Linear(len(config.target_layer_ids) * hidden, hidden, bias=False)
-        self.hidden_norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
-        self.layers = nn.ModuleList(self.layer_class(config) for _ in range(config.num_hidden_layers))
-        self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(hidden, self.outputs, bias=False)
-
-    def rope(self, positions: torch.Tensor):
-        """Rotary cosines and sines of absolute positions [B, T]."""
-        return rotary(positions, self.config.head_dim, self.config.rope_theta)
-
-    def context(self, features: torch.Tensor) -> torch.Tensor:
-        """Context vectors [B, T, H] of tapped hidden states [B, T, taps * H]."""
-        return self.hidden_norm(self.fc(features))
-
-    def extend_context(self, cache: Context, features: torch.Tensor) -> None:
-        """Appends the keys and values of newly committed tokens, features [B, T, taps * H], to every layer's cache."""
-        context = self.context(features)
-        rope = self.rope(cache.positions(context))
-        for index, layer in enumerate(self.layers):
-            cache.append(index, *layer.self_attn.keys_values(context, rope))
-        cache.advance(context.shape[1])
-
-    def block_ids(self, anchor: torch.Tensor) -> torch.Tensor:
-        """[..., block size] ids of the block: the anchor [...], then masks."""
-        ids = anchor.new_full((*anchor.shape, self.config.block_size), self.config.mask_token_id)
-        ids[..., 0] = anchor
-        return ids
-
-    def block_hidden(self, cache: Context, anchor: torch.Tensor) -> torch.Tensor:
-        """Hidden states [B, g, H] of the slots that predict, of one parallel pass over [anchor, mask, ..., mask] after the
-        cached context."""
-        ids = self.block_ids(anchor)  # [B, g]
-        rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)  # x: [B, g, H]
-        for index, layer in enumerate(self.layers):
-            y, attention = layer.input_layernorm(x), layer.self_attn
-            keys, values = cache.append(index, *attention.keys_values(y, rope))  # [B, m, n + g, d]
-            x = layer.after_attention(x, attention(y, rope, keys, values, mask))
-        return self.norm(x[:, self.first_slot:])
-
-    def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask) -> torch.Tensor:
-        """Hidden states [B, K, g, H] of K blocks packed after one context (training).
-
-        features [B, n, taps * H]; anchor_ids and anchors [B, K] are the anchor tokens and their positions;
-        mask [B, 1, K * g, n + K * g], dense or block-sparse, says what each slot may see (training/anchors.py); without
-        one, `packed_attention` writes it out.
-        """
-        context = self.context(features)  # [B, n, H]
-        positions = torch.arange(context.shape[1], device=context.device)
-        context_rope = self.rope(positions.expand(len(context), -1))
-        ids = self.block_ids(anchor_ids)  # [B, K, g]
-        slots = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
-        rope, x = self.rope(slots.flatten(1)), self.embed(ids.flatten(1))  # x: [B, K * g, H]
-        for layer in self.layers:
-            y, attention = layer.input_layernorm(x), layer.self_attn
-            own, queries = attention.keys_values(y, rope), attention.queries(y, rope)
-            past = attention.keys_values(context, context_rope)
-            if mask is None:
-                hidden_from = hiding(positions < anchors[..., None], torch.float32)  # [B, K, n]
-                mixed = packed_attention(queries, past, own, hidden_from, attention.scale)
-            else:
-                keys, values = (torch.cat(pair, 2) for pair in zip(past, own))  # [B, m, n + K * g, d]
-                mixed = attend(queries, keys, values, mask, attention.scale).transpose(1, 2).flatten(2)
-            x = layer.after_attention(x, attention.o_proj(mixed))
-        return self.norm(x).unflatten(1, ids.shape[1:])
