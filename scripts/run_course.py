@@ -24,7 +24,7 @@ from dspark_lite.common.files import write_json, write_text
 
 BUILD = ROOT / "build"
 AT_ONCE = min(2, os.cpu_count() or 1)  # lessons, of one thread each
-BENCH_PROMPTS = 4  # prompts a domain: enough for the closing table, some minutes; one where only some lessons are run
+BENCH_PROMPTS = 3  # prompts a domain: enough for the closing table, some minutes; one where only some lessons are run
 
 
 def save_figures(notebook, lesson):

@@ -267,6 +267,12 @@ def test_false_claims_stop_a_run_of_the_tiny_models_and_no_reader(monkeypatch, c
     with pytest.raises(AssertionError) as raised:
         claims({"one": False, "two": True, "three": np.False_})
     assert str(raised.value) == "one\nthree" and capsys.readouterr().out == ""
+    claims({}, by_clock={"late": False})
+    assert capsys.readouterr().out == "Not so in this run: late\n"
+    monkeypatch.setenv("DSPARK_BUILD", "1")
+    with pytest.raises(AssertionError, match="one\nlate"):
+        claims({"one": False}, by_clock={"late": False, "in time": True})
+    monkeypatch.delenv("DSPARK_BUILD")
     for profile in ("released", None):
         monkeypatch.setenv("DSPARK_PROFILE", profile) if profile else monkeypatch.delenv("DSPARK_PROFILE")
         claims({"one": False, "two": True})

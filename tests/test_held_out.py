@@ -10,7 +10,7 @@ from dspark_lite.drafters import DSpark
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.making import recipes
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training import drafts, losses
+from dspark_lite.training import losses
 from dspark_lite.training.drafts import Rows, held_out_losses, train_draft
 from dspark_lite.training.loop import Allowance, read_log
 

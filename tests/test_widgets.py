@@ -79,12 +79,13 @@ def test_the_web_edition_is_given_numbers_and_controls_where_the_course_is_built
     def numbers():
         return {"heights": [1, 2], "controls": {"height": widgets.slider("height", 2, 1, 2)}}
 
+    monkeypatch.setenv("DSPARK_BUILD", "1")
     widgets.explore(draw, web=("heights", numbers), **controls())
     given = json.loads(shown["bundles"][-1][widgets.WEB])
     assert given["drawing"] == "heights" and given["numbers"] == {"heights": [1, 2]} and list(given["controls"]) == list(controls())
     assert given["controls"]["height"] == {"label": "height", "value": 2, "min": 1, "max": 2, "step": 1}
     assert given["controls"]["shape"] == {"label": "shape", "value": "o", "options": [["round", "o"], ["square", "s"]]}
-    monkeypatch.setenv("DSPARK_PROFILE", "released")
+    monkeypatch.delenv("DSPARK_BUILD")
     widgets.explore(draw, web=("heights", numbers), **controls())
     assert widgets.WEB not in shown["bundles"][-1]
 

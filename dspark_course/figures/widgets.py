@@ -4,7 +4,6 @@ without a kernel."""
 import base64
 import io
 import json
-import os
 from collections.abc import Callable
 from textwrap import fill
 
@@ -14,6 +13,7 @@ import numpy as np
 from IPython.display import display
 
 from dspark_lite.common.errors import RequestError
+from ..glue import building
 from .style import BLACK, GREY
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -28,8 +28,8 @@ def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = No
     one output with two faces: where a kernel runs, the panel; elsewhere a picture of the figure at the starting values
     and at each of `stills`, the values that differ from them, with a caption that says what moves. `web` is for the web
     edition, where the figure moves without a kernel: the name of a drawing in tools/site/static/widgets.js, and a
-    function that returns what it draws, asked where the course is built (DSPARK_PROFILE=tiny): numbers and texts, and
-    under "controls" those that differ there. Raises RequestError for a still of a control that is not there.
+    function that returns what it draws, asked only where the course is built: numbers and texts, and under "controls"
+    those that differ there. Raises RequestError for a still of a control that is not there.
     """
     if unknown := {name for still in stills for name in still} - controls.keys():
         raise RequestError(f"A still sets {', '.join(sorted(unknown))}; the controls are {', '.join(controls)}.")
@@ -46,7 +46,7 @@ def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = No
     caption = "In a running notebook this figure moves. Its controls: " + ", ".join(
         control.description for control in controls.values()) + "."
     view = {"version_major": 2, "version_minor": 0, "model_id": panel.model_id}
-    drawn = {WEB: for_web(*web, controls)} if web and os.environ.get("DSPARK_PROFILE") == "tiny" else {}
+    drawn = {WEB: for_web(*web, controls)} if web and building() else {}
     display({WIDGET_VIEW: view, "image/png": picture(shown, caption), "text/plain": caption}, raw=True, metadata=drawn)
     return panel
 

@@ -16,7 +16,7 @@ from dspark_course.measure.chi_square import MIN_EXPECTED, after_anchor, pooled_
 from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE
 from dspark_lite.scheduling.policies import schedule, survival
 
-CHART_ANSWERS, CHART_ROUNDS = 6, 6  # of a chart: answers of each domain, and rounds of each answer
+CHART_ANSWERS, CHART_ROUNDS = 4, 6  # of a chart: answers of each domain, and rounds of each answer
 EARLY, LATE = 2, 4  # rounds up to the first and from the second are compared
 CLEAR = 3.0  # standard errors from healthy at which a symptom counts
 LEAST_COUNT = 10  # rounds below which a ratio says nothing

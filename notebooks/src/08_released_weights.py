@@ -225,7 +225,7 @@ done = exercises.check_is_tie(is_tie)
 # %%
 from dspark_course.exercises.predictions import predict
 
-parting_ways = predict("Eight greedy chat answers of the tiny models, by plain decoding and by DSpark: how many differ in float32, in bfloat16?", ...)
+parting_ways = predict("Six greedy chat answers of the tiny models, by plain decoding and by DSpark: how many differ in float32, in bfloat16?", ...)
 
 # %%
 from dspark_course.world.tokenizer import chat_ids
@@ -233,16 +233,16 @@ from dspark_lite.losslessness.ties import parted
 from dspark_lite.models.checkpoints import load_drafter, load_target
 
 tiny = dspark_lite.setup("tiny") if lab.profile != "tiny" else lab
-eight, differ, ties = tiny.prompts["chat"][:8], {}, {}
+six, differ, ties = tiny.prompts["chat"][:6], {}, {}
 for name in ("float32", "bfloat16"):
     rounded = load_target("tiny-target", device="cpu", dtype=types[name])
     rounded_draft, partings = load_drafter("tiny-dspark", rounded), []
-    for text in eight:
+    for text in six:
         question = torch.tensor([chat_ids(rounded.tokenizer, text)])
         drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=160).token_ids for chosen in (rounded_draft, None))
         partings.append(parted(rounded, question, drafted, plain))
     differ[name], ties[name] = sum(one is not None for one in partings), sum(one is not None and one.tied for one in partings)
-    print(f"{name:9} {differ[name]} of {len(eight)} answers differ from plain decoding's; {ties[name]} of these are ties")
+    print(f"{name:9} {differ[name]} of {len(six)} answers differ from plain decoding's; {ties[name]} of these are ties")
 parting_ways.beside(", ".join(f"{name} {count}" for name, count in differ.items()))
 
 # %% tags=["claim"]

@@ -64,7 +64,7 @@ slope, start = np.polyfit(sizes, [np.median(spent[size]) for size in sizes], 1)
 prices = CostTable(sizes, 1 / (1 + max(slope / start, 0.01) * sizes))  # a token more is never free, whatever the noise says
 
 # %% [markdown]
-# A chart notes the first six rounds of six answers in each domain, at temperature 1. Whole blocks are verified, whatever the scheduler
+# A chart notes the first six rounds of four answers in each domain, at temperature 1. Whole blocks are verified, whatever the scheduler
 # says. The chart's columns:
 #
 # | column | what it says |
@@ -452,7 +452,7 @@ print(report(verdicts))
 # Each *ok* is a question answered right. The last question also compares the rounds, because bad drafts keep the tokens and change the
 # rounds.
 #
-# > **How sure are we?** A chart has some hundred rounds from eighteen answers, so chance colours a field now and then. What each mistake
+# > **How sure are we?** A chart has some seventy rounds from twelve answers, so chance colours a field now and then. What each mistake
 # > costs depends on the draft.
 #
 # ## Recap
@@ -658,7 +658,7 @@ def power(draws, false_alarms=0.001):
     return ncx2.sf(chi2.isf(false_alarms, freedom), freedom, size_of(expected, under_mistake, draws))
 
 
-powers = {draws: power(draws) for draws in (1000, 2000, 4000, 8000, 16000)}
+powers = {draws: power(draws) for draws in (1000, 2000, 4000, 6000, 8000, 16000)}
 for draws, found_with in powers.items():
     print(f"{draws:5} draws: found with chance {found_with:.0%}, if it is there (a false alarm: 1 in 1000)")
 
