@@ -113,9 +113,9 @@ def figure_3():
         axes.axhline(theirs, color=style["color"], linewidth=1, linestyle="--")
         axes.set(xlabel=f"layers (full: {full} here, {PAPER_FULL_DEPTH} there)", xticks=list(depths))
         axes.set_xticklabels(["full" if n == full else f"{n}" for n in depths])
-        shallow = our_results.gains(depths[2], dflash)[domain].value
+        two_layers = our_results.gains(depths[2], dflash)[domain].value
         there = paper.by_depth("dspark", 2)[domain] / theirs - 1
-        axes.set_title(f"{domain}: 2 layers {shallow:+.0%} on DFlash (paper {there:+.0%})", fontsize=10)
+        axes.set_title(f"{domain}: 2 layers {two_layers:+.0%} on DFlash (paper {there:+.0%})", fontsize=10)
     panels[0].set(ylabel="accepted length (tokens per round)", ylim=(1, None))
     measured_on(panels[-1], our_results.measured(dflash)["device"])
     legend_below(fig, panels[0])

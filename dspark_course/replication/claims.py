@@ -167,7 +167,7 @@ CLAIMS = (
           margins=each("{}", quantities.half_fall, EACH_AND_ALL),
           paper_margins=each("{}", quantities.paper_half_fall, EACH_AND_ALL), experiment=experiments.FALL_BY_HEAD),
     Claim("4.3.2", f"a DSpark of 2 layers accepts longer than a DFlash of full depth (there 5, here {quantities.FULL_DEPTH}) in every domain",
-          "percent", "each > 0", figure=each("{}:", quantities.paper_shallow_gain, DOMAINS),
+          "percent", "each > 0", figure=each("{}:", quantities.paper_two_layer_gain, DOMAINS),
           ours=each("{}:", recipe_gain, PLACES, [DEPTHS[2]], DFLASH),
           experiment=experiments.HEAD_OR_LOSSES,
           covers=("2-layer DSpark above 5-layer DFlash in every domain",)),

@@ -101,7 +101,7 @@ def paper_table_1_gain(domain: str, rival: str) -> float:
     return ours / theirs - 1
 
 
-def paper_shallow_gain(domain: str) -> float:
+def paper_two_layer_gain(domain: str) -> float:
     """DSpark of 2 layers over DFlash of 5 in Figure 3."""
     return paper.by_depth("dspark", 2)[domain] / paper.by_depth("dflash", 5)[domain] - 1
 

@@ -232,7 +232,7 @@ picture = figures.dflash_picture(lab.target.num_layers, dflash.taps, len(dflash.
 # Read the figure from the left, in three steps.
 #
 # 1. **Taps** (blue). While the target reads, it computes a hidden state after every layer anyway. For each token the states of a few
-#    layers, from shallow to deep, are laid side by side; a matrix ($W_c$) and a norm make one *context vector* of them.
+#    layers, the early ones first, are laid side by side; a matrix ($W_c$) and a norm make one *context vector* of them.
 # 2. **Keys and values** (blue arrows). In every layer of the draft the context vectors become keys and values. They send no queries, so
 #    no layer of the draft changes them: every layer reads the same context vectors, through its own key and value matrices. So their
 #    keys and values, one set per layer, are computed once and kept.
