@@ -11,12 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 INSTALL = ["-m", "pip", "install", "-qq", "--no-compile", "--disable-pip-version-check"]
-# A file's tests stay on one worker, which then loads its models once; the files run in their order, so that no long one is the last.
+# A file's tests stay on one worker, which then loads its models once; the files run in their order, lessons first, so that no long one is the last.
 # The committed notebooks are executed by nbmake; a cell may take as long as a busy machine needs. That is the readers' edition:
 # tests/test_exercises.py runs the solutions with their checkers, tests/test_released_lessons_*.py whole lessons with them, and whoever
 # builds a lesson executes both. DSPARK_THOROUGH=1 executes the solutions' edition too.
 TESTS = ["-m", "pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "30",
-         "tests", "--nbmake", "--nbmake-timeout", "900", "notebooks",
+         "--nbmake", "--nbmake-timeout", "900", "notebooks", "tests",
          *([] if os.environ.get("DSPARK_THOROUGH") == "1" else ["--ignore=notebooks/solutions"])]
 COMMANDS = {  # what it does, the part of the repository that it needs, the environment's stamp, what Python is told
     "lab": ("open the lessons in JupyterLab", "notebooks", "course", ["-m", "dspark_lite", "lab", "--"]),

@@ -165,7 +165,7 @@ def most_telling_place(target, drafter, prompts: list[torch.Tensor], change, dra
     """Where in the target's own answers to prompts [1, n] a drafter is found most easily that draws by `change(q)` and claims q:
     (ids [1, n] up to the anchor, the target's distribution [V] after it, the one [V] that the mistake makes of it).
 
-    Found by a chi-square of so many draws: by how much the mistake raises it, cells pooled as in losslessness/chi_square.py.
+    Found by a chi-square of so many draws: by how much the mistake raises it, cells pooled as in measure/chi_square.py.
     """
     best = (-1.0,)
     for ids in prompts:

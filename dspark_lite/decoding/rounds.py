@@ -103,7 +103,7 @@ class Text:
         text b the first `lengths[b]` drafts count; here all are read."""
         self.entering = torch.cat([self.anchor[:, None], drafts], 1)  # [B, k+1]
         step = self.target.verify(self.entering, self.cache, self.drafter.taps if self.drafter else ())
-        self.features = step.features
+        self.features = step.features  # of all k + 1 tokens; `commit` keeps those of the committed ones
         return step.logits
 
     def commit(self, counts: list[int], next_token: torch.Tensor) -> None:
@@ -113,7 +113,7 @@ class Text:
         self.target.roll_back(self.cache, self.entering.shape[1] - count)
         if self.drafter:
             features = None if self.features is None else self.features[:, :count]
-            if hasattr(self.drafter, "judged"):  # one that learns while it runs (scheduling/acceptance_estimator.py)
+            if hasattr(self.drafter, "judged"):  # one that learns while it runs
                 self.drafter.judged(self.state, self.entering.shape[1] - 1, count - 1)
             with within_memory(f"the context of {self.drafter.name}"):
                 self.drafter.extend(self.state, self.entering[:, :count], features)
@@ -139,6 +139,7 @@ def play_round(texts: list[Text], policy: Policy | None = None,
         with observe("accept"):
             cut = torch.tensor(lengths, device=logits.device) if min(lengths) < max(lengths) else None
             target_probs = probabilities(logits, text.temperature)
+            # A draft x stays with chance min(1, p(x) / q(x)); the first refused one gives way to a draw from max(p - q, 0).
             verdict = (text.rule or accept)(target_probs, proposal.probs, proposal.tokens, cut, text.generator)
         with observe("commit"):
             rows = _on_the_host(proposal, logits, verdict)

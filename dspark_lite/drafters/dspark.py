@@ -67,7 +67,7 @@ class Backbone(Draft):
         rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)  # x: [B, g, H]
         for index, layer in enumerate(self.layers):
             y, attention = layer.input_layernorm(x), layer.self_attn
-            keys, values = cache.append(index, *attention.keys_values(y, rope))  # [B, m, n + g, d]
+            keys, values = cache.append(index, *attention.keys_values(y, rope))  # [B, m, n + g, d]; not counted, so overwritten next
             x = layer.after_attention(x, attention(y, rope, keys, values, mask))
         return self.norm(x[:, self.first_slot:])
 

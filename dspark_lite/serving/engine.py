@@ -185,7 +185,8 @@ def padded_to(counts: np.ndarray, size: int, most: int) -> np.ndarray:
 
 
 class Engine:
-    """Serves requests with a target and a drafter (None: plain decoding) under a policy (None: whole blocks are verified).
+    """Serves requests with a target and a drafter (None: plain decoding) under a policy such as `policies.algorithm1(costs)` (None: whole
+    blocks are verified).
 
     `slots` requests run at once, each in at most `capacity` positions, at one `temperature`; others wait, first come,
     first served, at most `most_waiting` of them. With `padded`, every request brings as many tokens to verification as
