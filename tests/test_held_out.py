@@ -95,6 +95,8 @@ def test_a_training_that_could_not_be_judged_or_ended_is_one_sentence(target, ca
     refused("has a patience and holds no answers out", train_draft, patient | held_out[0], *rest)
     refused("has a patience, which says when the training ends", train_draft, {**patient, "steps": 3}, *rest)
     refused("has a patience, which says when the training ends", train_draft, patient, *rest, Allowance(tmp_path / "seconds.json", 60))
+    monkeypatch.setattr(recipes, "load_target", None)  # what cannot end is refused before anything is loaded
+    refused("has a patience, which says when the training ends", lambda: recipes.train("tiny-dspark", minutes=1, build=tmp_path, out=tmp_path))
     refused("holds out 14 of 14 answers", Rows, RECIPE | held_out[ANSWERS], cache)
     monkeypatch.setattr(recipes, "load_recipe", lambda name, changes: {**RECIPE, "data": {}})
     refused("holds no answers out", recipes.search, "held-out", [0.01], 3)

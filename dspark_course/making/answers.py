@@ -88,6 +88,7 @@ def write_answers(target, prompts: list[list[int]], temperature: float, max_new_
 def answered_rows(target, data: dict, path: Path, endpoint: str | None = None, allowance=None) -> list[tuple[list[int], int]]:
     """(token ids, prompt length) of a recipe's prompts with the target's own answers, sampled as the recipe says.
 
+    Prompts are examples of the tiny world, its domains shuffled together, or a data set's first turns (world/prompts.py).
     The answers are written by `target` in this process, or by the server at the URL `endpoint`. They are appended to
     `path` as JSON lines as they come, in any order, so that a stopped run goes on where it was and loses nothing. Where
     an `allowance` of time leaves no more of it for answers, the prompts that have one are all there are.

@@ -15,7 +15,7 @@ from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.drafters import DSpark
 from dspark_lite.models.checkpoints import EMBEDDED, default_dtype, load_target, save_draft
 from dspark_lite.training.cache import OnlineFeatures, build_cache
-from dspark_lite.training.drafts import held_out_losses, train_draft
+from dspark_lite.training.drafts import check_end, held_out_losses, train_draft
 from dspark_lite.training.loop import Allowance, processes, training_device
 from dspark_lite.training.recipe import DraftRecipe, read_fields
 from ..world.tokenizer import train_tokenizer
@@ -181,6 +181,7 @@ def data_name(recipe: dict, target) -> str:
 
 
 def _draft(fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, endpoint, allowance) -> None:
+    check_end(recipe, allowance)  # before hours go into answers
     target = load_target(recipe.target, device=device, dtype=default_dtype(device))
     cache = recipe_states(fields, target, folder.parent, endpoint, allowance)
     drafter = train_draft(recipe, target, cache, folder, allowance)
@@ -188,7 +189,7 @@ def _draft(fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, e
         if recipe.data.held_out and recipe.patience is None:
             write_json(folder / "held_out.json", held_out_losses(drafter, recipe, cache))
         anchors = {"num_anchors": recipe.config.num_anchors} if isinstance(drafter, DSpark) and recipe.config.num_anchors else None
-        save_draft(out, drafter, target, anchors)
+        save_draft(out, drafter, target, anchors)  # as drafts are released: config.json, and weights in bfloat16
 
 
 def recipe_states(recipe: dict, target, build: Path, endpoint: str | None = None, allowance: Allowance | None = None):

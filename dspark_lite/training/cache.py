@@ -1,4 +1,5 @@
-"""The target cache: hidden states of the tapped layers and the last one, never logits (a vocabulary is far wider).
+"""The target cache: outputs of the tapped layers (counted from 0) and the last hidden states, after the final norm, which the LM head
+reads; never logits (a vocabulary is far wider).
 
 Sharded safetensors, written whole or not at all, so a stopped run goes on where it was. The files are memory-mapped and
 a row is read where it lies, so a cache may be far larger than memory; every read is checked against the row's checksum. What

@@ -47,6 +47,7 @@ def new_draft(recipe: DraftRecipe | dict, target, kind: type | None = None, **fi
     source = target.config
     inherited = {name: getattr(source, name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
                                                           "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters")}
+    # Checked as a config.json is: the class's own fields, whatever else the target's config says.
     config = replace(parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe.config.given()}), **fields)
     if issubclass(kind, DSpark) and not config.sample_from_anchor:
         raise DSparkLiteError("the recipe asks for blocks whose anchor slot does not predict (sample_from_anchor: false); such drafts are read, "
@@ -149,11 +150,23 @@ class Rows:
         return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
 
 
+def check_end(recipe: DraftRecipe, allowance: Allowance | None) -> None:
+    """Raises DSparkLiteError where a recipe's `patience`, which says when its training ends, cannot do so."""
+    if recipe.patience is None:
+        return
+    if allowance is not None or recipe.steps is not None or processes().num_processes > 1:
+        raise DSparkLiteError(f"recipe {recipe.name} has a patience, which says when the training ends, in one process; leave it out, or else "
+                              "--minutes, \"steps\" and further processes")
+    if not recipe.data.held_out:
+        raise DSparkLiteError(f"recipe {recipe.name} has a patience and holds no answers out to judge by; give its data a \"held_out\"")
+
+
 def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineFeatures, folder: Path, allowance: Allowance | None = None,
                 kind: type | None = None, **fields):
     """Trains the drafter that `recipe` describes, or one of a class `kind`, over the rows, within the time allowed. Resumes from `folder`,
     unless what was saved there is of another recipe, class, target or initial checkpoint."""
     recipe = DraftRecipe.of(recipe)
+    check_end(recipe, allowance)
     drafter, device = new_draft(recipe, target, kind, **fields), target.device
     _, loss = objective(recipe)
     rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
@@ -174,9 +187,6 @@ def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineF
     plan = Plan(len(rows.batches), recipe.learning_rate, recipe.matrix_rate, precision=precision, allowance=allowance, window=(ANSWERING, 1.0))
     if recipe.patience is None:
         learn(plan, folder)
-    elif allowance is not None or recipe.steps is not None or processes().num_processes > 1:
-        raise DSparkLiteError(f"recipe {recipe.name} has a patience, which says when the training ends, in one process; leave it out, or else "
-                              "--minutes, \"steps\" and further processes")
     else:
         _learn_passes(learn, plan, rows, folder, lambda: held_out_losses(drafter, recipe, cache))
     return drafter.eval()
@@ -193,8 +203,6 @@ def _learn_passes(learn, plan: Plan, rows: Rows, folder: Path, measure) -> None:
     and 4 passes cost seven. The loss takes its final form within the first pass, whose share is the progress.
     """
     recipe, a_pass, losses = rows.recipe, rows.updates_a_pass, []
-    if not rows.held_out:
-        raise DSparkLiteError(f"recipe {recipe.name} has a patience and holds no answers out to judge by; give its data a \"held_out\"")
     decay = max(1, round(DECAY_SHARE * a_pass))
     for passes in range(1, recipe.epochs + 1):
         trunk, branch = (folder / name / "progress.safetensors" for name in ("trunk", f"pass_{passes}"))

@@ -138,7 +138,8 @@ def is_layer_matrix(name: str, parameter: torch.Tensor) -> bool:
 
 
 def make_optimisers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
-    """AdamW for everything or, with a `matrix_rate`, beside Muon for the layers' matrices (Jordan et al. 2024)."""
+    """AdamW for everything or, with a `matrix_rate`, beside Muon for the layers' matrices, which moves each along its momentum made
+    orthogonal (Jordan et al. 2024)."""
     named = trainable(model)
     matrices = {name: p for name, p in named.items() if plan.matrix_rate is not None and is_layer_matrix(name, p)}
     others = [p for name, p in named.items() if name not in matrices]
