@@ -53,6 +53,8 @@ class SmallLM:
     def propose(self, state: SmallLMState, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
                 generator: torch.Generator | None) -> Proposal:
         """Draws `gamma` tokens after `anchor` [B], one pass of the small model each."""
+        read = state.committed - state.unread.shape[1]
+        self.model.roll_back(state.cache, state.cache.get_seq_length() - read)  # a block that was drafted and never judged
         entering = torch.cat([state.unread, anchor[:, None]], 1)
         drawn = []
         for _ in range(draft_length(gamma, self.gamma)):

@@ -19,7 +19,6 @@
 # - choose between a chain and a block by what a verification costs
 #
 # **What you need**: taps and their keys and values (lesson 04), the sequential head (05).
-# There are four core exercises; if you do only one, do exercise 2.
 #
 # **Sources**: [EAGLE-3](references.md#eagle3); MTP in the [report on DeepSeek-V3](references.md#mtp); conditional acceptance is
 # Figure 2 of the [DSpark paper](references.md#dspark), section 4.3.1. [Notation](notation.md) · [glossary](glossary.md)
@@ -274,13 +273,12 @@ claims({"entries that are never taken back cost tokens": per_round["never rolled
 
 # %% [markdown]
 # The rule of lesson 02 corrects any drafter, so the answers do not show the mistake. Only the speed shows it: the layer attends to old
-# guesses as if they were text. The right pairs enter behind them, at too large a position, since a pair's position is the number of
-# entries before it.
+# guesses as if they were text. The right pairs enter behind them, at too large a position.
 #
 # ## What a longer draft costs
 #
-# Each further token costs the chain another pass. A block drafter's layers compute the whole block in any case; only the LM head and
-# the draws stop at the length asked for. We time drafts of 1 to 7 tokens, each right after a verification, as in a round.
+# Each further token costs the chain another pass. A block drafter's layers compute the whole block; only the LM head and the draws stop
+# at the length asked for. We time drafts of 1 to 7 tokens, each right after a verification, as in a round.
 
 # %%
 from dspark_course.measure.draft_times import draft_times
@@ -291,10 +289,10 @@ draft_ms, plain_ms, verify_ms = draft_times(lab, names, prompt_ids, gamma)
 picture = figures.draft_cost(draft_ms, lab.device_name)
 
 # %% [markdown]
-# The timings are noisy: read the trend, not single bumps. Eagle3's line climbs by about one pass's time per token, a block drafter's
-# far less (the title gives the median step). For one or two tokens the chain is cheaper; somewhere before seven the lines cross.
-# **This is why an autoregressive drafter has few layers:** it pays for them once per token, a block drafter once per block. So the
-# paper gives Eagle3 one layer and DSpark five; here, too, DSpark has more.
+# The timings are noisy: read the trend, not single bumps. Eagle3's line climbs by about one pass's time per token, a block drafter's far
+# less. For one or two tokens the chain is cheaper; somewhere before seven the lines cross. **This is why an autoregressive drafter has
+# few layers:** it pays for them once per token, a block drafter once per block. So the paper gives Eagle3 one layer and DSpark five;
+# here, too, DSpark has more.
 #
 # ## What the drafts are worth
 #
@@ -480,8 +478,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 # %% [markdown]
 # In the upper panel a verification takes as long as measured, the larger part of a round, so longer drafts pay. In the lower panel a
 # verification takes less time than any draft. A further pass then costs the chain more than it brings: cut to one token, Eagle3 is the
-# best drafter there. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting several tokens. Plain decoding
-# beats them all.
+# best drafter there. DSpark's layers have run for the whole block anyway, so DSpark gains from drafting several tokens.
 #
 # **So the choice:** where a verification is expensive (a large target), draft long, and the drafter with the larger $\tau$ wins, in the
 # upper panel DSpark. To draft a block is not enough: DFlash's smaller $\tau$ loses to Eagle3's there. The cheaper the verification, the
