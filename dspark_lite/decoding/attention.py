@@ -1,4 +1,4 @@
-"""Attention of queries that share key heads, and the masks added to its scores."""
+"""Attention of queries that share key heads, the masks added to its scores, and how a model is made to attend otherwise."""
 
 import functools
 from contextlib import contextmanager
