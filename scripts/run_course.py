@@ -8,6 +8,7 @@ assets/measurements/lessons.json.
 import argparse
 import base64
 import json
+import math
 import os
 import platform
 import subprocess
@@ -24,7 +25,7 @@ from dspark_lite.common.files import write_json, write_text
 
 BUILD = ROOT / "build"
 AT_ONCE = min(2, os.cpu_count() or 1)  # lessons, of one thread each
-BENCH_PROMPTS = 3  # prompts a domain: enough for the closing table, some minutes; one where only some lessons are run
+BENCH_PROMPTS = 2  # prompts a domain: enough for the closing table, some minutes; one where only some lessons are run
 
 
 def save_figures(notebook, lesson):
@@ -85,16 +86,19 @@ def bench(prompts):
 
 
 def closing_table(rows):
-    """Return the bench rows as text: a line a drafter, accepted length and speed in a column a domain."""
+    """Return the bench rows as text: a line a drafter, accepted length and speed in a column a domain and one for their mean."""
     domains = list(dict.fromkeys(row["domain"] for row in rows))
     drafters = list(dict.fromkeys(row["drafter"] for row in rows))
     cells = {(row["drafter"], row["domain"]): row for row in rows}
-    width, half = max(len("drafter"), *map(len, drafters)) + 2, 8 * len(domains)
-    heads = "".join(f"{domain:>8}" for domain in domains)
+    width, half = max(len("drafter"), *map(len, drafters)) + 2, 8 * (len(domains) + 1)
+    heads = "".join(f"{head:>8}" for head in (*domains, "mean"))
     lines = [f"{'':{width}}{'tokens per round':>{half}}   {'speed, plain = 1':>{half}}", f"{'drafter':{width}}{heads}   {heads}"]
     for drafter in drafters:
-        found = [cells.get((drafter, domain)) for domain in domains]
-        halves = ("".join(f"{row[field]:8.2f}" if row else f"{'-':>8}" for row in found) for field in ("accepted_length", "speedup"))
+        halves = []
+        for field in ("accepted_length", "speedup"):
+            values = [cells[drafter, domain][field] if (drafter, domain) in cells else math.nan for domain in domains]
+            shown = (f"{value:8.2f}" if value == value else f"{'-':>8}" for value in (*values, sum(values) / len(values)))
+            halves.append("".join(shown))
         lines.append(f"{drafter:{width}}{'   '.join(halves)}")
     return "\n".join(lines)
 

@@ -188,11 +188,11 @@ def test_ruff_finds_nothing():
 
 def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
     row = {"drafter": "plain", "domain": "math", "tokens_per_second": 90.0, "speedup": 1.0, "accepted_length": 1.0}
-    rows = [row, {**row, "domain": "chat"}, {**row, "drafter": "dspark", "speedup": 2.5, "accepted_length": 4.25}]
+    rows = [row, {**row, "domain": "chat", "speedup": 2.0}, {**row, "drafter": "dspark", "speedup": 2.5, "accepted_length": 4.25}]
     lines = run_course.closing_table(rows).splitlines()
-    assert lines[1].split() == ["drafter", "math", "chat", "math", "chat"]
-    assert lines[2].split() == ["plain", "1.00", "1.00", "1.00", "1.00"]
-    assert lines[3].split() == ["dspark", "4.25", "-", "2.50", "-"]
+    assert lines[1].split() == ["drafter", "math", "chat", "mean", "math", "chat", "mean"]
+    assert lines[2].split() == ["plain", "1.00", "1.00", "1.00", "1.00", "2.00", "1.50"]
+    assert lines[3].split() == ["dspark", "4.25", "-", "-", "2.50", "-", "-"]
     assert len({len(line) for line in lines}) == 1
 
 
