@@ -95,6 +95,14 @@ def test_compiled_parts_go_with_their_drafter_and_few_temperatures_stay():
     assert [one() for one in alive] == [None, None]
 
 
+def test_an_older_text_takes_nothing_back_from_the_newer_one():
+    target = fast.FastTarget(TARGET, 2, "eager")
+    (_, older), (_, newer) = (target.prefill(prompt) for prompt in PROMPTS[:2])
+    with pytest.raises(RequestError, match="has begun another text since"):
+        target.roll_back(older, 1)
+    assert newer.get_seq_length() == PROMPTS[1].shape[1]
+
+
 def test_two_texts_at_once_are_refused():
     streams = [stream(TARGET, None, prompt, max_new_tokens=9, stop_token_ids=(), fast="eager") for prompt in PROMPTS[:2]]
     for one in streams:

@@ -121,8 +121,7 @@ class FastTarget(Target):
     @torch.inference_mode()
     def verify(self, token_ids: torch.Tensor, cache: "TextHandle", taps=()) -> Step:
         """Logits and features of tokens [1, k], at most as many as there are slots."""
-        if cache is not self.text:
-            raise RequestError("the fast path has begun another text since; decode one after the other, or with fast=False")
+        self._check_newest(cache)
         count = token_ids.shape[1]
         self.token_ids[:, :count] = token_ids
         with attending(self.model, STATIC):
@@ -132,7 +131,12 @@ class FastTarget(Target):
 
     def roll_back(self, cache: "TextHandle", dropped: int) -> None:
         """Forgets the last `dropped` positions."""
+        self._check_newest(cache)
         self.context.commit(-dropped)
+
+    def _check_newest(self, cache: "TextHandle") -> None:
+        if cache is not self.text:
+            raise RequestError("the fast path has begun another text since; decode one after the other, or with fast=False")
 
     def _read(self) -> Step:
         positions = self.context.positions(self.token_ids)
