@@ -185,10 +185,14 @@ def title(source):
     return re.sub(r"^# (Lesson )?(\d+\W+)?", "", first_line).strip()
 
 
+def recorded_seconds():
+    """Return {lesson: seconds on a CPU} as scripts/run_course.py recorded them, which may be none."""
+    return json.loads(MEASURED.read_text())["cpu"]["seconds"] if MEASURED.exists() else {}
+
+
 def minutes(lesson):
-    """Return the time that a lesson's cells take on a CPU in words, as scripts/run_course.py recorded it."""
-    measured = json.loads(MEASURED.read_text())["cpu"]["seconds"] if MEASURED.exists() else {}
-    seconds = measured.get(lesson)
+    """Return the time that a lesson's cells take on a CPU in words."""
+    seconds = recorded_seconds().get(lesson)
     return "not measured yet" if seconds is None else "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
 
 

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
 import nbformat
-from notebooks import KERNEL_SETTINGS, MEASURED, MORE, ROOT, LessonError, code_cells, execute
+from notebooks import KERNEL_SETTINGS, MEASURED, MORE, ROOT, LessonError, code_cells, execute, recorded_seconds
 from tqdm import tqdm
 
 from dspark_lite.common.files import write_json, write_text
@@ -56,7 +56,7 @@ def run_lessons(paths):
     """Execute the notebooks, those that took longest when they were recorded first, so that no core waits for a long one at the end;
     returns (seconds by lesson, one sentence for each lesson that failed)."""
     seconds, failures = {}, []
-    recorded = json.loads(MEASURED.read_text())["cpu"]["seconds"] if MEASURED.exists() else {}
+    recorded = recorded_seconds()
     total = sum(len(code_cells(nbformat.read(path, as_version=4))) for path in paths)
     with tqdm(total=total, unit="cell") as bar, ThreadPoolExecutor(AT_ONCE) as pool:
         longest_first = sorted(paths, key=lambda path: -recorded.get(path.stem, 0))
@@ -97,8 +97,8 @@ def closing_table(rows):
         halves = []
         for field in ("accepted_length", "speedup"):
             values = [cells[drafter, domain][field] if (drafter, domain) in cells else math.nan for domain in domains]
-            shown = (f"{value:8.2f}" if value == value else f"{'-':>8}" for value in (*values, sum(values) / len(values)))
-            halves.append("".join(shown))
+            values.append(sum(values) / len(values))
+            halves.append("".join(f"{'-':>8}" if math.isnan(value) else f"{value:8.2f}" for value in values))
         lines.append(f"{drafter:{width}}{'   '.join(halves)}")
     return "\n".join(lines)
 
