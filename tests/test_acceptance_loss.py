@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dspark_lite.training.losses import acceptance_loss, expected_accepted, loss_factors, position_weights
+from dspark_lite.training.blocks import acceptance_loss, expected_accepted, loss_factors, position_weights
 from dspark_lite.training.recipe import LossWeights
 
 GENERATOR = torch.Generator().manual_seed(0)

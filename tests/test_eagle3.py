@@ -16,7 +16,7 @@ from dspark_lite.drafters import MTP, DSpark, Eagle3
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
 from dspark_lite.models.draft_config import parse_draft_config
-from dspark_lite.training.anchors import TrainingBatch, block_targets, draw_anchors
+from dspark_lite.training.blocks import TrainingBatch, block_targets, draw_anchors
 from dspark_lite.training.drafts import OBJECTIVES, new_draft, objective, train_draft
 from dspark_lite.training.loop import trainable
 from dspark_lite.training.recipe import LossWeights

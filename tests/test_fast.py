@@ -166,13 +166,13 @@ def test_storage_that_grows_keeps_its_text():
 @pytest.mark.parametrize(("capability", "serves"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
 def test_one_rule_says_where_flex_attention_serves(monkeypatch, capability, serves):
     from dspark_lite.serving.slots import SlotStore
-    from dspark_lite.training import anchors
+    from dspark_lite.training import blocks
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
-    monkeypatch.setattr(anchors, "sparse_mask", lambda *given: "sparse")
+    monkeypatch.setattr(blocks, "sparse_mask", lambda *given: "sparse")
     gpu = torch.device("cuda")
     assert block_sparse(gpu) == SlotStore(1, 1, 8, gpu).flex == serves
-    assert anchors.block_mask(SimpleNamespace(device=gpu), 8, 4) == ("sparse" if serves else None)
+    assert blocks.block_mask(SimpleNamespace(device=gpu), 8, 4) == ("sparse" if serves else None)
     assert not block_sparse(torch.device("cpu"))
 
 

@@ -10,7 +10,7 @@ from dspark_lite.drafters import DSpark
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.making import recipes
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training import losses
+from dspark_lite.training import blocks
 from dspark_lite.training.drafts import Rows, held_out_losses, train_draft
 from dspark_lite.training.loop import Allowance, read_log
 
@@ -127,8 +127,8 @@ def test_the_last_update_has_all_losses_and_low_rates_however_little_time_there_
     now, seen = [0.0], []
     allowance = Allowance(tmp_path / "seconds.json", seconds / 0.6, clock=lambda: now[0])
     now[0] = 0.4 * seconds / 0.6
-    factors, clip = losses.loss_factors, torch.nn.utils.clip_grad_norm_
-    monkeypatch.setattr(losses, "loss_factors", lambda *given: seen.append(factors(*given)) or seen[-1])
+    factors, clip = blocks.loss_factors, torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(blocks, "loss_factors", lambda *given: seen.append(factors(*given)) or seen[-1])
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *given: now.__setitem__(0, now[0] + 100) or clip(*given))
     recipe = {**RECIPE, "epochs": 4, "loss": {**RECIPE["loss"], "cross_entropy_first": 0.5}}
     train_draft(recipe, target, cache, tmp_path, allowance)

@@ -18,7 +18,7 @@ from dspark_course.measure import inspection, studies
 from dspark_course.replication import claims, ledger, our_results, recorded_serving, settings
 from dspark_lite.losslessness import toys
 from dspark_lite.scheduling import policies
-from dspark_lite.training.losses import RELEASED_DECAY
+from dspark_lite.training.blocks import RELEASED_DECAY
 
 ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Estimate(0.1, -0.1, 0.3)
 

@@ -10,7 +10,7 @@ from dspark_course.exercises import lesson_07
 from dspark_course.figures import lesson_07 as figures
 from dspark_course.measure.lab import held_out, setup
 from dspark_lite.training.drafts import new_draft
-from dspark_lite.training.losses import block_losses
+from dspark_lite.training.blocks import block_losses
 from dspark_course.making.recipes import load_recipe
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.training.anchors import TrainingBatch, draw_anchors
+from dspark_lite.training.blocks import TrainingBatch, draw_anchors
 from dspark_lite.training.recipe import LossWeights
 from dspark_lite.training.unrolled import mtp_loss
 

@@ -13,7 +13,7 @@ from dspark_lite.drafters import DSpark, DSparkConfig
 from dspark_lite.training import loop
 from dspark_lite.training.drafts import initialise
 from dspark_lite.training.loop import Plan, make_optimisers
-from dspark_lite.training.losses import loss_factors
+from dspark_lite.training.blocks import loss_factors
 from dspark_lite.training.muon import Muon
 from dspark_lite.training.recipe import LossWeights
 

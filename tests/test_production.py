@@ -14,7 +14,7 @@ from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED
-from dspark_lite.training.anchors import dense_mask
+from dspark_lite.training.blocks import dense_mask
 
 SHAPE = dict(vocab_size=11, hidden_size=16, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=8, num_hidden_layers=2,
              rms_norm_eps=1e-6, rope_theta=1e4, num_target_layers=3, target_layer_ids=(0, 1), block_size=3, mask_token_id=10, markov_rank=4,

@@ -21,9 +21,8 @@ from dspark_lite.drafters.dspark import transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_course.making import answers, estimate, language_model, recipes
-from dspark_lite.training import cache, drafts, loop, losses
-from dspark_lite.training.anchors import TrainingBatch, block_mask, block_targets, dense_mask, draw_anchors
-from dspark_lite.training.losses import block_losses, training_forward
+from dspark_lite.training import blocks, cache, drafts, loop
+from dspark_lite.training.blocks import TrainingBatch, block_losses, block_mask, block_targets, dense_mask, draw_anchors, training_forward
 from dspark_lite.training.recipe import DraftRecipe, LossWeights
 from dspark_course.world.examples import examples
 from dspark_course.world.tokenizer import SPECIAL_TOKENS, chat_ids, train_tokenizer
@@ -177,7 +176,7 @@ def test_a_training_weighs_the_terms_by_the_recipes_factors_and_lets_positions_d
 
     def loss(anchors, **weights):
         batch = TrainingBatch(ids, torch.ones(2, 14).bool(), features, last_hidden, anchors, torch.ones_like(anchors).bool())
-        return losses.block_loss(DRAFTERS["dspark"], batch, LossWeights(**weights), 1.0)
+        return blocks.block_loss(DRAFTERS["dspark"], batch, LossWeights(**weights), 1.0)
 
     factors = {"cross_entropy": 2.0, "l1": 3.0, "confidence": 5.0}
     numerator, weight, terms = loss(anchors, **factors)
@@ -440,7 +439,7 @@ def test_a_language_model_recipe_stopped_in_both_phases_resumes_to_the_same_file
 
 def test_a_draft_recipe_stopped_at_every_stage_resumes_to_the_same_files(mini, tmp_path, monkeypatch):
     small_pieces(monkeypatch)
-    stages = [(answers, "write_answers", 1), (cache, "_write_shard", 2), (losses, "block_losses", 3)]
+    stages = [(answers, "write_answers", 1), (cache, "_write_shard", 2), (blocks, "block_losses", 3)]
     for module, name, calls in stages:
         with monkeypatch.context() as patch, pytest.raises(Stop):
             stop_after(patch, module, name, calls)

@@ -19,7 +19,7 @@ from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import DSpark
 from dspark_lite.models.checkpoints import default_dtype, read_config, resolve
 from dspark_lite.models.hub import fetch
-from dspark_lite.training.anchors import TrainingBatch, draw_anchors
+from dspark_lite.training.blocks import TrainingBatch, draw_anchors
 from dspark_lite.training.cache import shard_spans, token_bytes
 from dspark_lite.training.drafts import ANSWERING, freeze_backbone, new_draft, objective
 from dspark_lite.training.loop import operations_a_second, precision_on

@@ -1,4 +1,10 @@
-"""From a recipe, a JSON file in recipes/, to a checkpoint: the one training command."""
+"""From a recipe, a JSON file in recipes/, to a checkpoint: the one training command.
+
+`train`, from top to bottom, for a drafter: the file's fields become a checked DraftRecipe (training/recipe.py says what each one
+means); the target answers the prompts (answers.py); its hidden states at these answers go into a cache (training/cache.py); the
+drafter is made, and the batches it learns from (training/drafts.py); updates come in training/loop.py, with the loss of a block
+drafter (training/blocks.py) or of a chain (training/unrolled.py); the checkpoint is written as drafts are released.
+"""
 
 import hashlib
 import json

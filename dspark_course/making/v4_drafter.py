@@ -13,7 +13,7 @@ from torch import nn
 
 from dspark_lite.drafters.layers import MLP, ContextCache, Layer
 from dspark_lite.drafters.dspark import DSpark, DSparkConfig
-from dspark_lite.training.anchors import visible
+from dspark_lite.training.blocks import visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class V4Draft(DSpark):
 
 
 def window_mask(anchors: torch.Tensor, length: int, gamma: int, window: int) -> torch.Tensor:
-    """`dense_mask` of training/anchors.py, [B, 1, K * g, n + K * g], without the context that lies more than `window` before an anchor."""
+    """`dense_mask` of training/blocks.py, [B, 1, K * g, n + K * g], without the context that lies more than `window` before an anchor."""
     slots = anchors.shape[1] * gamma
     rows, queries, keys = (torch.arange(size, device=anchors.device) for size in (len(anchors), slots, length + slots))
     rows, queries = rows[:, None, None, None], queries[:, None]

@@ -75,7 +75,7 @@ class Backbone(Draft):
         """Hidden states [B, K, g, H] of K blocks packed after one context (training).
 
         features [B, n, taps * H]; anchor_ids and anchors [B, K] are the anchor tokens and their positions;
-        mask [B, 1, K * g, n + K * g], dense or block-sparse, says what each slot may see (training/anchors.py); without
+        mask [B, 1, K * g, n + K * g], dense or block-sparse, says what each slot may see (training/blocks.py); without
         one, `packed_attention` writes it out.
         """
         context = self.context(features)  # [B, n, H]

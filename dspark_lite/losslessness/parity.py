@@ -12,8 +12,7 @@ from ..decoding.rounds import generate
 from ..drafters.autoregressive import Autoregressive
 from ..models.checkpoints import load_draft_alone, load_drafter, load_target
 from ..scheduling import policies
-from ..training.anchors import block_mask
-from ..training.losses import block_losses, training_forward
+from ..training.blocks import block_losses, block_mask, training_forward
 
 TOLERANCE = 2e-4
 

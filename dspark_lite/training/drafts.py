@@ -16,10 +16,9 @@ from ..drafters import MTP, DSpark, Eagle3
 from ..models.checkpoints import load_drafter
 from ..models.draft_config import parse_draft_config
 from ..models.weights import of_target
-from .anchors import TrainingBatch, draw_anchors
+from .blocks import TrainingBatch, block_loss, draw_anchors
 from .cache import OnlineFeatures, TargetCache
 from .loop import Allowance, Plan, autocast, by_length, forget_others, optimise, precision_on, processes
-from .losses import block_loss
 from .recipe import DraftRecipe, digest_of
 from .unrolled import eagle3_loss, mtp_loss
 

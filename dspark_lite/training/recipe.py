@@ -103,7 +103,7 @@ class LossWeights:
     cross_entropy: float = 0.1
     l1: float = 0.9
     confidence: float = 1.0
-    acceptance: float | None = None  # of direct acceptance (losses.py); None: not computed
+    acceptance: float | None = None  # of direct acceptance (blocks.py); None: not computed
     cross_entropy_first: float = 0.0  # share of the progress with cross-entropy alone
     position_decay: float | None = None  # of the position weights; None: the draft length, as in the paper
 

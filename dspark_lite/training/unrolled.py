@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..decoding.attention import hiding
-from .anchors import TrainingBatch, block_targets
+from .blocks import TrainingBatch, block_targets
 from .recipe import LossWeights
 
 

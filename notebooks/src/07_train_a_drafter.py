@@ -242,7 +242,7 @@ print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][
 #   so no other slot sees it.)
 
 # %%
-from dspark_lite.training.anchors import block_targets, dense_mask, draw_anchors
+from dspark_lite.training.blocks import block_targets, dense_mask, draw_anchors
 
 
 def explore_packing(count, size, seed):
@@ -341,9 +341,8 @@ train = train if done else exercises.train
 # @title Join mask and loss, and train
 from tqdm.auto import tqdm
 
-from dspark_lite.training.anchors import TrainingBatch
+from dspark_lite.training.blocks import TrainingBatch, training_forward
 from dspark_lite.training.drafts import new_draft
-from dspark_lite.training.losses import training_forward
 
 drafter = new_draft(recipe, target)
 learning = [parameter for parameter in drafter.parameters() if parameter.requires_grad]
@@ -546,7 +545,7 @@ for name in runs:
 # %%
 from dspark_course.measure import studies
 from dspark_course.replication import our_results
-from dspark_lite.training.losses import position_weights
+from dspark_lite.training.blocks import position_weights
 
 alpha = torch.tensor([[rate.value for rate in our_results.conditional_acceptance(studies.TABLE_1["dspark"], domain)]
                       for domain in domains]).mean(0).requires_grad_()

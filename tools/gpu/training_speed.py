@@ -8,7 +8,7 @@ import torch
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.timing import wall_seconds
 from dspark_lite.drafters import DSpark
-from dspark_lite.training.anchors import TrainingBatch, draw_anchors
+from dspark_lite.training.blocks import TrainingBatch, draw_anchors
 from dspark_lite.training.drafts import new_draft, objective
 from dspark_lite.training.loop import Objective, Plan, autocast, make_optimisers, precision_on, processes, update
 from dspark_lite.training.recipe import DraftRecipe
