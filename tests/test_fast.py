@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
@@ -17,6 +19,7 @@ from dspark_lite.decoding.static_context import StaticContext
 from dspark_lite.drafters.layers import ContextCache, block_sparse
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
+from dspark_lite.scheduling.calibration import STS
 
 VOCAB, GAMMA = 13, 4
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
@@ -70,6 +73,60 @@ def test_nothing_is_compiled_twice(monkeypatch):
     run(DRAFTERS["dflash"], PROMPTS[1], "eager")
 
 
+def test_other_weights_and_temperatures_are_decoded_with_from_then_on():
+    """Weights loaded in place, and a calibration attached, after a first fast answer."""
+    target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
+    other, others = toy_models(seed=6, vocab_size=VOCAB, gamma=GAMMA)
+    drafter, options = drafters["dspark"], {"target": target, "policy": scheduling.threshold(0.5)}
+    assert_equal_paths(drafter, PROMPTS[:1], "eager", **options)
+    for mine, theirs in ((target.model, other.model), (drafter, others["dspark"])):
+        mine.load_state_dict(theirs.state_dict())
+    assert_equal_paths(drafter, PROMPTS[:1], "eager", **options)
+    STS([0.2] * GAMMA).attach(drafter)
+    assert_equal_paths(drafter, PROMPTS, "eager", **options)
+
+
+class Replayed(fast.Pass):
+    """What a Pass does with CUDA: for each limit the first call is recorded, and its operations are played again into the same tensors."""
+
+    def __call__(self, limit=0):
+        if limit not in (played := self.__dict__.setdefault("played", {})):
+            with Recording() as recording:
+                results = self.function()
+            played[limit] = recording.operations, results
+        operations, results = played[limit]
+        for operation, arguments, options, results_then in operations:
+            for old, new in zip(tree_leaves(results_then), tree_leaves(operation(*arguments, **options))):
+                if isinstance(old, torch.Tensor) and old.numel() and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+        return results
+
+
+class Recording(TorchDispatchMode):
+    """The operations that are done within."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = []
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        result = operation(*arguments, **(options or {}))
+        self.operations.append((operation, arguments, options or {}, result))
+        return result
+
+
+@pytest.mark.parametrize("name", ["dflash", "dspark", "eagle3", "mtp"])
+def test_a_short_text_after_a_long_one_is_drafted_from_its_own_features(monkeypatch, name):
+    """Where passes are replayed no Python runs: what they leave behind belongs to the limit that was replayed."""
+    monkeypatch.setattr(fast, "Pass", Replayed)
+    monkeypatch.setattr(static_context, "_rounded", lambda needed, device: max(16, 1 << (needed - 1).bit_length()))
+    target, drafters = toy_models(seed=1, vocab_size=8, gamma=3)
+    for new in (8, 50, 8):
+        for seed, prompt in enumerate(PROMPTS):
+            assert run(drafters[name], prompt % 8, "eager", seed, target, new, temperature=1.0) == run(
+                drafters[name], prompt % 8, False, seed, target, new, temperature=1.0)
+
+
 def test_models_are_left_as_they_were(tmp_path):
     """The layout of their weights, what they share, and that they can be saved."""
     target, drafters = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
@@ -119,6 +176,11 @@ def test_what_has_no_fast_path_is_refused_in_a_sentence():
     sliding = SimpleNamespace(**{**TARGET.__dict__, "has_windows": True, "fast_parts": {}})
     with pytest.raises(RequestError, match="layers with a sliding window or a recurrent state; the fast path holds full attention alone"):
         fast.fast_parts(sliding, None, None, "eager")
+    untold = SimpleNamespace(**{**TARGET.__dict__, "config": SimpleNamespace(num_attention_heads=2), "fast_parts": {}})
+    with pytest.raises(RequestError, match="whose config does not tell its key heads; .*decode with fast=False"):
+        fast.fast_parts(untold, None, None, "eager")
+    with pytest.raises(RequestError, match="fast is 'swift'; it must be True, False or a backend of torch.compile: .*inductor"):
+        fast.fast_parts(TARGET, None, None, "swift")
     drafter = SimpleNamespace(name="own", gamma=2, taps=())
     with pytest.raises(RequestError, match="a SimpleNamespace has no fast path; decode with fast=False"):
         generate(TARGET, drafter, PROMPTS[0], max_new_tokens=3, fast="eager")

@@ -13,6 +13,7 @@ import types
 import torch
 
 from ..common.errors import RequestError
+from ..common.fingerprint import fingerprint
 from .attention import attending
 from .proposal import Proposal, draft_length
 from .sampling import Randomness, RandomSource, Verdict, accept, race
@@ -101,6 +102,9 @@ class FastTarget(Target):
         if target.has_windows or target.has_states:
             raise RequestError(f"{target.name} has layers with a sliding window or a recurrent state; the fast path holds full attention alone: "
                                "decode with fast=False")
+        if not hasattr(target.config, "num_key_value_heads"):
+            raise RequestError(f"{target.name} is a {type(target.model).__name__}, whose config does not tell its key heads; the fast path runs "
+                               "models with rotary positions and heads that share keys: decode with fast=False")
         self.model = column_major(self.model)
         self.slots, self.backend, self.context = slots, backend, None
         self.groups = target.config.num_attention_heads // target.config.num_key_value_heads
@@ -226,11 +230,14 @@ class FastDrafter:
         """Takes in newly committed tokens [1, t] with their features; the rest of the slots is padding."""
         count = token_ids.shape[1]
         self.token_ids[:, :count], self.features[:, :count] = token_ids, features
-        self.extending(state.enter(self.room))
+        hidden = self.extending(state.enter(self.room))
+        if hidden is not None:
+            state.hidden = hidden  # of this pass: one that is replayed runs no Python
         state.commit(count)
 
-    def _extend(self) -> None:
+    def _extend(self) -> torch.Tensor | None:
         self.drafter.extend(self.state, self.token_ids, self.features)
+        return getattr(self.state, "hidden", None)
 
 
 class Drafting:
@@ -281,7 +288,7 @@ class FastAccept:
 
 def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) -> tuple[FastTarget, object, FastAccept]:
     """Target, drafter and accept rule of the fast path. They stay with the target and the drafter that they are made of, so that
-    nothing is compiled twice, and go with them.
+    nothing is compiled twice, and go with them, or as soon as these have other weights or confidence temperatures.
 
     `backend` is one of torch.compile's, or True for the best that is there. Raises RequestError where there is no fast path.
     """
@@ -292,9 +299,14 @@ def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) 
             raise RequestError(f"a {type(one).__name__} has no fast path; decode with fast=False")
     length = draft_length(gamma, drafter.gamma) if drafter else 0
     backend = compile_backend(target.device) if backend is True else backend
+    if backend not in (known := torch.compiler.list_backends(exclude_tags=())):
+        raise RequestError(f"fast is {backend!r}; it must be True, False or a backend of torch.compile: {', '.join(known)}")
 
     def held(owner, key, make, *arguments):
-        parts = vars(owner).setdefault("fast_parts", {})
+        made_of = fingerprint(owner), str(getattr(owner, "temperatures", None))
+        if vars(owner).get("fast_parts_of") != made_of:
+            owner.fast_parts, owner.fast_parts_of = {}, made_of
+        parts = owner.fast_parts
         if (key, backend) not in parts:
             parts[key, backend] = make(*arguments, backend)
         return parts[key, backend]
