@@ -34,7 +34,7 @@ def test_a_look_up_takes_the_largest_measured_size_not_above():
     ([], [], None, "needs one speed a size, and at least one"), ([1, 2], [1.0], None, "2 sizes and 1 speeds"),
     ([2, 1], [1.0, 1.0], None, "do not increase"), ([1, 1], [1.0, 1.0], None, "do not increase"), ([0, 1], [1.0, 1.0], None, "do not increase"),
     ([1, 2], [1.0, 0.0], None, "not a positive number"), ([1, 2], [1.0, float("nan")], None, "not a positive number"),
-    ([1, 2], [1.0, 1.0], 1, "max_batch_tokens is 1; it must be at least")])
+    ([1.5, 2.7], [2.0, 1.0], None, "must be whole numbers"), ([1, 2], [1.0, 1.0], 1, "max_batch_tokens is 1; it must be at least")])
 def test_tables_that_make_no_sense_are_refused(sizes, speeds, most, sentence):
     with pytest.raises(RequestError, match=sentence):
         CostTable(sizes, speeds, most)

@@ -251,9 +251,9 @@ def test_the_host_is_asked_once_a_round_and_once_more_by_a_policy(name, policy, 
     (torch.tensor([[3, VOCAB]]), {}, "holds torch.int64 from 3 to 13; the token ids of this target are whole numbers from 0 to 12"),
     (torch.tensor([[3.0]]), {}, "holds torch.float32 from 3.0 to 3.0"),
     ([[1, 2]], {}, "input_ids is a list; generate takes a tensor"),
-    (PROMPTS[0], {"gamma": 0}, "gamma is 0"),
+    (PROMPTS[0], {"gamma": 0}, "gamma is 0"), (PROMPTS[0], {"gamma": 2.0}, "gamma is 2.0"), (PROMPTS[0], {"gamma": "2"}, "gamma is '2'"),
     (PROMPTS[0], {"gamma": GAMMA + 1, "new": 1}, f"gamma is {GAMMA + 1}"),
-    (PROMPTS[0], {"temperature": -1.0}, "the temperature is -1.0"),
+    (PROMPTS[0], {"temperature": -1.0}, "the temperature is -1.0"), (PROMPTS[0], {"temperature": "1"}, "the temperature is '1'"),
     (PROMPTS[0], {"gamma": GAMMA + 1}, f"gamma is {GAMMA + 1}"),
 ])
 def test_a_request_that_cannot_be_decoded_is_refused(ids, options, sentence):

@@ -52,6 +52,13 @@ def test_greedy_answers_are_plain_decodings_and_every_step_is_delivered_once_in_
     assert delivered == list(range(len(reports) - 1)), "the last one is delivered when nothing runs any more"
 
 
+def test_a_drafter_without_confidence_is_refused():
+    one = Engine(TARGET, DRAFTERS["dflash"], slots=3, capacity=40)
+    one.submit(Request(PROMPTS[0], 9))
+    with pytest.raises(RequestError, match="this policy needs a confidence head"):
+        serve(one, TABLE, lambda report: None)
+
+
 def test_one_after_another_the_lanes_take_turns():
     events = served(False)[2]
     device, host = ([event for event in events if event.lane == lane] for lane in ("device", "host"))

@@ -366,7 +366,9 @@ def test_a_full_queue_refuses_and_loses_nothing(plain):
     (Request(torch.zeros(3, dtype=torch.long), 6), r"shape \(3,\)"),
     (Request(PROMPTS[0], 0), "max_new_tokens is 0"),
     (Request(torch.tensor([[3, VOCAB]]), 6), "holds torch.int64 from 3 to 13; the token ids of this target are whole numbers from 0 to 12"),
-    (Request(torch.tensor([[3, -1]]), 6), "from -1 to 3"), (Request(torch.tensor([[3.0]]), 6), "holds torch.float32 from 3.0 to 3.0")])
+    (Request(torch.tensor([[3, -1]]), 6), "from -1 to 3"), (Request(torch.tensor([[3.0]]), 6), "holds torch.float32 from 3.0 to 3.0"),
+    *((Request(PROMPTS[0], 6, seed=seed), r"the seed of the request is .*; it must be a whole number from 0 to 2\*\*63 - 1")
+      for seed in (-1, 2**63, 0.5, "a"))])
 def test_a_request_that_cannot_be_served_is_refused(request_, sentence):
     served = engine()
     with pytest.raises(RequestError, match=sentence):
@@ -382,7 +384,8 @@ def test_the_longest_request_that_fits_is_served():
 
 
 @pytest.mark.parametrize(("name", "options", "sentence"), [("dspark", {"slots": 0}, "the engine has 0 slots"),
-    ("dspark", {"temperature": -1}, "the temperature is -1"), ("small_lm", {}, "small_lm keeps no context")])
+    ("dspark", {"temperature": -1}, "the temperature is -1"), ("dspark", {"temperature": "1"}, "the temperature is '1'"),
+    ("small_lm", {}, "small_lm keeps no context")])
 def test_an_engine_that_cannot_serve_is_refused(name, options, sentence):
     with pytest.raises(RequestError, match=sentence):
         engine(name, **options)
@@ -443,14 +446,21 @@ def test_a_step_that_fails_is_refused_and_the_engine_stays_usable(monkeypatch, f
     assert_the_rest_is(served, texts(wanted), ids, first)
 
 
-def test_answers_that_end_before_a_policy_fails_are_delivered_later():
+def test_what_was_written_before_a_policy_fails_is_reported_later():
+    """Answers that ended, and the first tokens of those that go on."""
     served = engine(policy=lambda proposal: None)
-    ids = [served.submit(Request(PROMPTS[3], new)) for new in (1, 5)]
+    ids = [served.submit(Request(PROMPTS[3], new)) for new in (1, 5, 6)]
     with pytest.raises(RequestError):
         served.step()
     assert not served.idle and served.running == ids[1:]
     assert served.abort(ids[1]).reason == "aborted"
-    assert [answer.id for answer in served.step().answers] == ids[:1] and served.idle
+    served.set_policy(None)
+    reports = [served.step()]
+    assert [answer.id for answer in reports[0].answers] == ids[:1] and reports[0].admitted == 3
+    while not served.idle:
+        reports.append(served.step())
+    (answer,) = [answer for report in reports for answer in report.answers if answer.id == ids[2]]
+    assert [token for report in reports for token in report.written.get(ids[2], [])] == answer.token_ids
 
 
 def test_a_repeated_step_finds_the_same_draws():

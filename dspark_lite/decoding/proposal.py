@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -65,8 +66,8 @@ def draft_length(gamma: int | None, longest: int) -> int:
     """The draft length to use: `longest` unless `gamma` asks for fewer; raises RequestError beyond the block."""
     if gamma is None:
         return longest
-    if not 1 <= gamma <= longest:
-        raise RequestError(f"gamma is {gamma}; this drafter drafts between 1 and {longest} tokens a block")
+    if not isinstance(gamma, Integral) or not 1 <= gamma <= longest:
+        raise RequestError(f"gamma is {gamma!r}; this drafter drafts between 1 and {longest} tokens a block")
     return gamma
 
 
@@ -74,7 +75,9 @@ def draft_length(gamma: int | None, longest: int) -> int:
 class Drafter(Protocol):
     """Guesses what the target will write. Its state holds the committed text up to the anchor, the newest token, and
     nothing that was drafted: whatever is rejected leaves no trace. One that works on the host may have a `note` as
-    drafters/prompt_lookup.py has: `generate` tells it what was committed, so that it need not read the device."""
+    drafters/prompt_lookup.py has: `generate` tells it what was committed, so that it need not read the device. One that
+    learns while it decodes may have `judged(state, verified, accepted)`: before `extend` it is told how many drafts of a
+    round were verified and accepted."""
 
     name: str
     gamma: int  # drafts of a whole block

@@ -1,5 +1,6 @@
 """From logits to tokens: probabilities, draws, the lossless accept rule (paper, section 2; Leviathan et al. 2023)."""
 
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -16,9 +17,9 @@ class Verdict(NamedTuple):
 
 
 def check_temperature(temperature: float) -> None:
-    """Raises RequestError for a temperature below zero."""
-    if not temperature >= 0:
-        raise RequestError(f"the temperature is {temperature}; it must be 0 (greedy) or more")
+    """Raises RequestError for a temperature below zero, or none at all."""
+    if not isinstance(temperature, Real) or not temperature >= 0:
+        raise RequestError(f"the temperature is {temperature!r}; it must be 0 (greedy) or more")
 
 
 LEAST_TEMPERATURE = 1e-30  # below, logits over it overflow float32, and only the largest one has any mass

@@ -101,9 +101,9 @@ class AdditiveCosts:
     @classmethod
     def load(cls, path: Path | str) -> "AdditiveCosts":
         """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
-        def make(*found):
-            costs, origin = found[:len(ADDITIVE_FIELDS)], found[len(ADDITIVE_FIELDS):]
-            return cls(*costs, Origin.told(**dict(zip(ORIGIN_FIELDS, origin))))
+        def make(**found):
+            costs = [found.pop(name) for name in ADDITIVE_FIELDS]
+            return cls(*costs, Origin.told(**found))
 
         return load_fields(make, path, *ADDITIVE_FIELDS, **ORIGIN_FIELDS)
 

@@ -133,7 +133,7 @@ class STS:
     def attach(self, drafter) -> None:
         """Has the drafter divide its confidence logits by these temperatures; raises RequestError as `check_draft` does."""
         self.check_draft(drafter)
-        drafter.temperatures = torch.tensor(self.temperatures, dtype=torch.float32)
+        drafter.temperatures = torch.tensor(self.temperatures, dtype=torch.float32, device=drafter.lm_head.weight.device)
 
     def save(self, path: Path | str) -> None:
         """Writes the file that SGLang reads with --speculative-dspark-confidence-sts-path; the field "draft" is ours."""
@@ -142,10 +142,7 @@ class STS:
     @classmethod
     def load(cls, path: Path | str) -> "STS":
         """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field ("draft" may)."""
-        def make(temperatures, dataset, num_samples, before, after, draft):
-            return cls(temperatures, before, after, dataset, num_samples, draft)
-
-        return load_fields(make, path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after", draft="")
+        return load_fields(cls, path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after", draft="")
 
 
 def check_observations(logits, accepted) -> None:

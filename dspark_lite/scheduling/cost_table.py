@@ -26,7 +26,10 @@ class CostTable:
 
     def __init__(self, batch_tokens, steps_per_second, max_batch_tokens: int | None = None, origin: Origin | None = None):
         self.origin = origin
-        self.batch_tokens = torch.as_tensor(batch_tokens, dtype=torch.long).contiguous()
+        sizes = torch.as_tensor(batch_tokens)
+        if (sizes != sizes.long()).any():
+            raise RequestError(f"the sizes of the cost table are {sizes.tolist()}; they must be whole numbers")
+        self.batch_tokens = sizes.long().contiguous()
         self.steps_per_second = torch.as_tensor(steps_per_second, dtype=torch.float64)
         self._check()
         self.max_batch_tokens = int(self.batch_tokens[-1]) if max_batch_tokens is None else int(max_batch_tokens)
@@ -97,8 +100,8 @@ class CostTable:
     @classmethod
     def load(cls, path: Path | str) -> "CostTable":
         """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
-        def make(sizes, speeds, most, *origin):
-            return cls(sizes, speeds, most, Origin.told(**dict(zip(ORIGIN_FIELDS, origin))))
+        def make(sample_batch_tokens, sample_steps_per_sec, max_batch_tokens, **origin):
+            return cls(sample_batch_tokens, sample_steps_per_sec, max_batch_tokens, Origin.told(**origin))
 
         return load_fields(make, path, "sample_batch_tokens", "sample_steps_per_sec", "max_batch_tokens", **ORIGIN_FIELDS)
 

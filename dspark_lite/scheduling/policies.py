@@ -27,10 +27,10 @@ class Costs(Protocol):
     def most_tokens(self, requests: int) -> int:
         """The largest batch of so many requests of which the costs are known; 0 where there is none: nothing is verified then."""
 
-    def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+    def seconds(self, requests: int, tokens: int | range) -> float | torch.Tensor:
         """Seconds of a step; float64 [n] for a range of n."""
 
-    def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
+    def sps(self, requests: int, tokens: int | range) -> float | torch.Tensor:
         """Steps per second, SPS, of a step that verifies so many tokens."""
 
 
@@ -49,12 +49,12 @@ def fixed(length: int) -> Policy:
 def threshold(least: float) -> Policy:
     """Cuts the block at the first position whose confidence is below `least`."""
 
-    return Memoryless(lambda proposal: (_confidence(proposal) >= least).long().cumprod(-1).sum(-1))
+    return Memoryless(lambda proposal: (confidence_of(proposal) >= least).long().cumprod(-1).sum(-1))
 
 
 def algorithm1(cost_table: Costs) -> Policy:
     """The paper's scheduler: `schedule` on the survival of all requests of the step."""
-    return Memoryless(lambda proposal: schedule(survival(_confidence(proposal)), cost_table))
+    return Memoryless(lambda proposal: schedule(survival(confidence_of(proposal)), cost_table))
 
 
 def retrospective(cost_table: Costs) -> Policy:
@@ -63,7 +63,7 @@ def retrospective(cost_table: Costs) -> Policy:
     Survival after a position was computed from the token drawn there, so that token takes part in deciding whether it
     is verified at all: lossy.
     """
-    return Memoryless(lambda proposal: global_optimum(survival(_confidence(proposal)), cost_table))
+    return Memoryless(lambda proposal: global_optimum(survival(confidence_of(proposal)), cost_table))
 
 
 class LaggedTopK:
@@ -94,7 +94,7 @@ class LaggedTopK:
         self._past: deque[torch.Tensor] = deque(maxlen=self.lag)
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
-        current = survival(_confidence(proposal)).cpu()
+        current = survival(confidence_of(proposal)).cpu()
         old = self._past[0] if len(self._past) == self.lag else torch.ones_like(current)
         self._past.append(current)
         return top_k(current, global_optimum(as_many(old, len(current)), self.cost_table).sum())
@@ -181,7 +181,8 @@ def _lengths(order: torch.Tensor, admitted, shape) -> torch.Tensor:
     return torch.bincount(order[:admitted] % max(shape[0], 1), minlength=shape[0])
 
 
-def _confidence(proposal: Proposal) -> torch.Tensor:
+def confidence_of(proposal: Proposal) -> torch.Tensor:
+    """The confidences [R, g] of drafted blocks; raises RequestError where the drafter has no confidence head."""
     if proposal.confidence_logits is None:
         raise RequestError("this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a "
                            "fixed length")

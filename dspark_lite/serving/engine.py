@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -211,9 +212,9 @@ class Engine:
         check_temperature(temperature)
         if slots < 1:
             raise RequestError(f"the engine has {slots} slots; it needs at least one")
-        if target.has_windows:
-            raise RequestError(f"layers of {target.name} see a sliding window, which the engine's slots do not have; decode one request "
-                               "with generate")
+        if target.has_windows or target.has_states:
+            raise RequestError(f"{target.name} has layers with a sliding window or a recurrent state, which the engine's slots do not have; decode "
+                               "one request with generate")
         self.target, self.drafter, self.temperature, self.rule = target, drafter, temperature, rule
         self.taps, self.gamma = (drafter.taps, drafter.gamma) if drafter else ((), 0)
         self.capacity, self.most_waiting, self.padded, self.buckets = capacity, most_waiting, padded, sorted(buckets)
@@ -224,7 +225,7 @@ class Engine:
         self._slots: list[_Running | None] = [None] * slots
         self._waiting: deque[Answer] = deque()
         self._ended: list[Answer] = []
-        self._next_id = 0
+        self._next_id, self._report = 0, StepReport()
 
     # Requests
 
@@ -259,6 +260,8 @@ class Engine:
     def _check(self, request: Request) -> None:
         """Raises RequestError for a request that the engine could not serve: in a step it would stop all others, too."""
         check_request(self.target, request.input_ids, request.max_new_tokens, self.temperature)
+        if not isinstance(request.seed, Integral) or not 0 <= request.seed < 2**63:
+            raise RequestError(f"the seed of the request is {request.seed!r}; it must be a whole number from 0 to 2**63 - 1")
         block = self.gamma + 1  # drafted, and dropped, after the last token that counts
         needed = request.input_ids.shape[1] + request.max_new_tokens + block
         if needed > self.capacity:
@@ -307,15 +310,16 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> StepReport:
-        """Admits what waits, makes one round of all running requests, and returns what happened."""
-        report = StepReport()
+        """Admits what waits, makes one round of all running requests, and returns what happened, in steps before that an error
+        ended too."""
+        report = self._report
         watch = _Watch(self.target.device, report.seconds)
         if self._waiting and None in self._slots:
             with watch("prefill"):
                 self._prefill(report)
         if running := self._in_slots():
             self._round(running, report, watch)
-        report.answers, self._ended = self._ended, []
+        report.answers, self._ended, self._report = self._ended, [], StepReport()
         return report
 
     def _prefill(self, report: StepReport) -> None:
@@ -338,7 +342,7 @@ class Engine:
             self._slots[one.slot], answer = one, self._waiting.popleft()
             answer.admitted, answer.first_token, answer.prefill_seconds = reading, now, now - reading
             report.written[answer.id] = self._write(one, outcome)
-        report.admitted, report.prefilled = len(fresh), len(token_ids)
+        report.admitted, report.prefilled = report.admitted + len(fresh), report.prefilled + len(token_ids)
 
     def _round(self, running: list[_Running], report: StepReport, watch: "_Watch") -> None:
         """One round of every running request, written to answers and report."""

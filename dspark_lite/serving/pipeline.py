@@ -14,7 +14,7 @@ import torch
 
 from ..common.timing import clock
 from ..decoding.proposal import Proposal
-from ..scheduling.policies import Costs, global_optimum, survival, top_k
+from ..scheduling.policies import Costs, confidence_of, global_optimum, survival, top_k
 from .engine import STEP_PARTS, Engine, StepReport
 
 
@@ -46,7 +46,7 @@ class PlannedTopK:
         return int(global_optimum(told, self.cost_table).sum())
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
-        self.told = survival(proposal.confidence).cpu()
+        self.told = survival(confidence_of(proposal)).cpu()
         return top_k(self.told, self.told.numel() if self.budget is None else self.budget)
 
 
