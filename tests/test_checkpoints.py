@@ -257,6 +257,13 @@ def test_a_drafter_that_does_not_fit_is_refused(copy, target, fields, sentence):
     assert_refused(sentence, load_drafter, str(copy / "draft"), target)
 
 
+@pytest.mark.parametrize("name", [".", "", "..", "../reference", Path("nowhere/at/all")])
+def test_a_name_reaches_no_folder_but_those_of_the_embedded_checkpoints(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert_refused("there is no checkpoint|has no model|is a \\?, not a target|has no config.json|is a \\?", load_target, name)
+
+
 def test_nothing_of_a_checkpoint_is_executed(copy, tmp_path):
     """A config that names code of its own loads without that code being run."""
     set_config(copy / "target", auto_map={"AutoModelForCausalLM": "modeling.Evil"})

@@ -6,12 +6,14 @@ import shutil
 import pytest
 import torch
 import transformers
-from helpers import assert_refused
+from helpers import assert_refused, set_config
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.decoding import generate
-from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target
+from dspark_lite.decoding.target import Target
+from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target, save_draft
+from dspark_lite.models.custom_generate import CustomGenerate
 from dspark_lite.serving.engine import Engine
 
 gemma4 = pytest.importorskip("transformers.models.gemma4", reason="transformers 5.0 has no Gemma 4; tests/test_checkpoints.py has its sentence")
@@ -77,10 +79,28 @@ def test_rejected_drafts_are_rolled_back_beyond_a_window(target, name):
 
 
 def test_the_engine_refuses_windows_and_loading_refuses_what_transformers_lacks(whole, target, tmp_path, monkeypatch):
-    with pytest.raises(RequestError, match="see a sliding window, which the engine's slots do not have; decode one request with generate"):
+    with pytest.raises(RequestError, match="a sliding window .*, which the engine's slots do not have; decode one request with generate"):
         Engine(target)
     monkeypatch.setattr(transformers, "Gemma4ForCausalLM", None)
     assert_refused("which transformers [0-9.]+ does not have; install a newer one", load_target, str(whole[0]))
+
+
+def test_the_whole_model_decodes_text_with_a_drafter(whole):
+    """What AutoModelForCausalLM gives for such a checkpoint."""
+    model, options = whole[1], {"max_new_tokens": 12, "do_sample": False, "attention_mask": torch.ones_like(PROMPT)}
+    drafted = CustomGenerate("prompt_lookup", model)
+    alone = model.generate(PROMPT, **options)
+    assert torch.equal(model.generate(PROMPT, custom_generate=drafted, **options), alone) and drafted.answers[0].rounds
+    assert generate(Target(model), None, PROMPT, max_new_tokens=12, stop_token_ids=()).token_ids == alone[0, PROMPT.shape[1]:].tolist()
+
+
+def test_a_saved_draft_is_the_draft_and_its_numbers_are_checked(target, tmp_path):
+    drafter = load_drafter(str(DRAFT), target)
+    save_draft(tmp_path / "draft", drafter, target)
+    assert load_drafter(str(tmp_path / "draft"), target).config == drafter.config and drafter.config.partial_rotary_factor < 1
+    for block_size in (-2, "3"):
+        set_config(tmp_path / "draft", block_size=block_size)
+        assert_refused(f"block_size of the draft is {block_size!r}; it must be a whole number", load_drafter, str(tmp_path / "draft"), target)
 
 
 def test_a_draft_with_other_positions_is_refused(target, tmp_path):

@@ -4,6 +4,9 @@ import json
 import re
 from pathlib import Path
 
+import torch
+from safetensors.torch import save_file
+
 from .errors import CheckpointError, RequestError
 
 ROOT = Path(__file__).resolve().parents[2]  # the repository; of an installed wheel the folder it was installed to
@@ -21,7 +24,7 @@ def data_folder(name: str) -> Path:
 def read_object(path: Path) -> dict:
     """The JSON object in a file; raises CheckpointError for a file that is missing or holds something else."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); check the path") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -32,14 +35,14 @@ def read_object(path: Path) -> dict:
 
 
 def load_fields(make, path: Path | str, *names: str, **optional):
-    """What `make` makes of the named fields of a JSON object in a file, and after them of the `optional` ones, which have
-    a default; raises CheckpointError where the file or a field is missing, and where `make` refuses them."""
+    """What `make` makes of the named fields of a JSON object in a file and of the `optional` ones, which have a default; raises
+    CheckpointError where the file or a field is missing, and where `make` refuses them."""
     held = read_object(Path(path))
     missing = [name for name in names if name not in held]
     if missing:
         raise CheckpointError(f"{path} has no field {', '.join(missing)}; it must have {', '.join(names)}")
     try:
-        return make(*(held[name] for name in names), *(held.get(name, default) for name, default in optional.items()))
+        return make(**{name: held[name] for name in names}, **{name: held.get(name, default) for name, default in optional.items()})
     except (RequestError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from None
 
@@ -50,6 +53,11 @@ def write_atomically(path: Path, write) -> None:
     temporary = path.with_name(path.name + ".tmp")
     write(temporary)
     temporary.replace(path)
+
+
+def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    """Writes a safetensors file, whole or not at all."""
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
 
 
 def write_text(path: Path, text: str) -> None:

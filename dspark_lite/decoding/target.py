@@ -46,16 +46,16 @@ class Target:
     def __init__(self, model, tokenizer=None, name: str = "target"):
         model = unwrapped(model)
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
-        self.config = model.config
-        layers = DynamicCache(config=model.config).layers  # each of the kind that its layer of the model asks for
+        self.config = model.config.get_text_config()  # of a model that also sees or hears, what its language model is
+        layers = DynamicCache(config=self.config).layers  # each of the kind that its layer of the model asks for
         self.has_windows = any(getattr(layer, "is_sliding", False) for layer in layers)
         # The caches of transformers 5.0 do not tell these.
         self.has_states = any(hasattr(layer, "recurrent_states") for layer in layers) or "linear_attention" in (
-            getattr(model.config, "layer_types", None) or ())
-        self.vocab_size = model.config.vocab_size
-        self.hidden_size = model.config.hidden_size
-        self.num_layers = model.config.num_hidden_layers
-        self.max_positions = model.config.max_position_embeddings
+            getattr(self.config, "layer_types", None) or ())
+        self.vocab_size = self.config.vocab_size
+        self.hidden_size = self.config.hidden_size
+        self.num_layers = self.config.num_hidden_layers
+        self.max_positions = self.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
         self.fast_parts: dict = {}  # what decoding/fast.py has made of it
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from ..common.errors import CheckpointError
-from ..common.files import data_folder, read_object, write_atomically
+from ..common.files import data_folder, read_object, write_tensors, write_text
 from ..decoding.proposal import Drafter
 from ..decoding.target import Target
 from ..drafters import MTP, DraftConfig, DSpark, PromptLookup, SmallLM
@@ -31,9 +30,10 @@ TEXT_NAMES = {r"^model\.language_model\.": "model."}  # what its tensors are cal
 
 def resolve(name: str, fetched=download) -> Path:
     """The folder of a checkpoint, `fetched(name)` if `name` is a Hub id; raises CheckpointError where there is none."""
-    if (EMBEDDED / name).is_dir():
+    name = str(name)
+    if Path(name).name == name and (EMBEDDED / name).is_dir():
         return EMBEDDED / name
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return Path(name)
     if name.partition("@")[0].count("/") == 1 and not name.startswith((".", "/")):
         return fetched(name)
@@ -278,13 +278,14 @@ def _load_draft(folder: Path, draft: PublishedDraft, target):
 def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
     """Writes a draft in the released format: config.json and bfloat16 model.safetensors, each moved into place."""
     config = {name: value for name, value in asdict(model.config).items() if value is not None}
-    theta = config.pop("rope_theta")
+    rope = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
+    if "partial_rotary_factor" in config:  # a Gemma 4 draft
+        rope |= {"rope_type": "proportional", "partial_rotary_factor": config.pop("partial_rotary_factor")}
     config |= {"architectures": [model.architecture], "model_type": "qwen3", "dtype": "bfloat16", "hidden_act": "silu",
                "layer_types": ["full_attention"] * model.config.num_hidden_layers, "tie_word_embeddings": False,
-               "max_position_embeddings": target.max_positions, "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+               "max_position_embeddings": target.max_positions, "rope_parameters": rope,
                "target_layer_ids": list(model.config.target_layer_ids), **(extra or {})}
     tensors = {name: value.detach().to("cpu", torch.bfloat16 if value.is_floating_point() else None).contiguous().clone()
                for name, value in model.state_dict().items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, path, metadata={"format": "pt"}))
-    write_atomically(folder / "config.json", lambda path: path.write_text(json.dumps(config, indent=2) + "\n"))
+    write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")

@@ -20,13 +20,15 @@ from ..decoding.target import Target, within_memory
 from .checkpoints import check_loaded, load_drafter
 
 # What transformers prepares for its own loops, made here anew.
-PREPARED = {"attention_mask", "position_ids", "past_key_values", "cache_position", "logits_to_keep", "use_cache"}
+PREPARED = {"attention_mask", "position_ids", "past_key_values", "cache_position", "logits_to_keep", "use_cache", "mm_encoder_outputs"}
 # Settings of a GenerationConfig that this loop cannot honour, and what they would have to be.
 REFUSED = {"num_beams": (None, 1), "output_attentions": (None, False), "output_hidden_states": (None, False), "use_cache": (None, True),
            "cache_implementation": (None, "dynamic"), "token_healing": (None, False), "force_words_ids": (None,), "constraints": (None,),
            "penalty_alpha": (None,), "dola_layers": (None,), "prompt_lookup_num_tokens": (None,), "assistant_early_exit": (None,)}
 # Processors of the scores alone, which drafts can pass through as well.
 STATELESS = tuple(getattr(generation, f"{name}LogitsWarper") for name in ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta"))
+
+NO_DRAFT = 1.0  # in the place of a coin, which is less, where no draft stands
 
 
 class CustomGenerate:
@@ -89,7 +91,7 @@ class CustomGenerate:
         if model is not self.target.model:
             raise RequestError("this drafter was loaded for another model object; make a CustomGenerate for the one that generates")
         then, now = (f"{one.dtype} on {one.device} with {size} tokens"
-                     for one, size in ((self.target, self.target.vocab_size), (model, model.config.vocab_size)))
+                     for one, size in ((self.target, self.target.vocab_size), (model, model.config.get_text_config().vocab_size)))
         if then != now:
             raise RequestError(f"this drafter was loaded for a model of {then}, and the model is one of {now} now; make a CustomGenerate anew after "
                                "changing its number format, device or vocabulary")
@@ -160,7 +162,7 @@ class _Row(Text):
         self.logits, self.at, self.spent, self.drafted = logits, 0, False, len(block.tokens[0])
         self.drafts, self.probs = F.pad(block.tokens, (0, 1))[0], F.pad(block.probs, (0, 0, 0, 1))[0]  # [k+1], [k+1, V]
         coins = torch.rand(self.drafted, generator=None if isinstance(generator, RandomSource) else generator, device=logits.device)
-        self.coins = F.pad(coins, (0, 1), value=1.0)
+        self.coins = F.pad(coins, (0, 1), value=NO_DRAFT)
 
     def take(self, token: int, kept: bool, ended: bool) -> None:
         """Adds a token to the row, and to the answer where that has not ended before; `ended` says whether it ends now."""
@@ -229,11 +231,15 @@ class _Rows:
         return watch
 
     def _choose(self, scores, padded: list[bool]) -> tuple[torch.Tensor, list[bool]]:
-        """The next token [B] of each row by the accept rule on scores [B, V], and whether it is a draft that was kept."""
+        """The next token [B] of each row by the accept rule on scores [B, V], and whether it is a draft that was kept.
+
+        Each row's next draft is tossed for with its coin; where the coin says no, or no draft stands, a token is drawn from the residual.
+        A row that has ended keeps what it had drafted, and is padded where there is padding.
+        """
         drafts, drafted, coins = (torch.stack([getattr(row, part)[row.at] for row in self.rows]).to(scores.device)
                                   for part in ("drafts", "probs", "coins"))  # [B], [B, V], [B]
         probs, at = probabilities(scores, float(self.sampled)), drafts[:, None]
-        keep = torch.where(coins < 1, (probs.gather(1, at) / drafted.gather(1, at))[:, 0].clamp(max=1), 0)
+        keep = torch.where(coins < NO_DRAFT, (probs.gather(1, at) / drafted.gather(1, at))[:, 0].clamp(max=1), 0)
         tossed = accepted_prefix_length(keep[:, None], self.generator) > 0 if isinstance(self.generator, RandomSource) else coins < keep
         failed = undefined(scores) if self.sampled else scores.isnan().any(1)
         tossed, broken, failed = torch.stack([tossed, keep.isnan(), failed]).tolist()

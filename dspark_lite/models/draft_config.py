@@ -1,5 +1,7 @@
 """The config.json of a draft: which layouts are drafted here, and the fields that are read, wherever they stand."""
 
+from dataclasses import fields
+
 from ..common.errors import CheckpointError
 from ..drafters import MTP, DraftConfig, DSpark, Eagle3, Gemma4DSpark
 from ..drafters.dspark import SEQUENTIAL_HEADS
@@ -52,7 +54,7 @@ def parse_draft_config(kind: type, config: dict) -> DraftConfig:
 
 def _check_numbers(config: DraftConfig) -> None:
     """Raises CheckpointError for fields that are none of the numbers they have to be."""
-    for name, of in {**DraftConfig.__annotations__, **type(config).__annotations__}.items():
+    for name, of in ((one.name, one.type) for one in fields(config)):
         value, least = getattr(config, name), LEAST.get(name, 1)
         if of in (int, int | None) and value is not None and (type(value) is not int or value < least):
             raise CheckpointError(f"{name} of the draft is {value!r}; it must be a whole number, {least} or more")

@@ -12,10 +12,10 @@ from shlex import quote
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from ..common.errors import CheckpointError, RequestError
-from ..common.files import write_atomically, write_text
+from ..common.files import write_tensors, write_text
 from ..drafters import DSpark, Eagle3, Gemma4DSpark
 from .checkpoints import LANGUAGE_MODELS, read_config, resolve, weight_files
 from .draft_config import flattened
@@ -85,8 +85,7 @@ def _export_speculators(name: str, source: Path, draft: PublishedDraft, folder: 
     config = as_speculators(draft.kind, draft.config, draft.max_positions, target)
     stored = {tensor: value for path in weight_files(source) for tensor, value in load_file(path).items()}
     tensors = {tensor: value.contiguous() for tensor, value in speculators_tensors(draft.kind, draft.config, stored).items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+    write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
     command = SPECULATORS_COMMAND.format(folder=quote(str(folder)))
     write_text(folder / "README.md", model_card(config, "speculators", command, target))
@@ -131,7 +130,7 @@ def _write_checkpoint(source: Path, folder: Path, config: dict, added: dict[str,
     files = weight_files(source)
     if added:
         tensors = {name: value for path in files for name, value in load_file(path).items()} | added
-        write_atomically(folder / "model.safetensors", lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+        write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
     else:
         for path in [*files, *source.glob("model.safetensors.index.json")]:
             shutil.copyfile(path, folder / path.name)

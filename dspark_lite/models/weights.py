@@ -26,7 +26,7 @@ def held(target, drafter, tokens: int) -> dict[str, int]:
     models = [network(model) for model in (target, drafter) if model is not None]
     shared = {name: weight.data_ptr() for name, weight in of_target(target).items()}  # 0, as the drafter's, on the meta device
     own = [(name, value) for model in models[1:] for name, value in model.named_parameters() if shared.get(name) != value.data_ptr()]
-    caches = sum(kv_bytes(model.config, target.dtype.itemsize) for model in models)
+    caches = sum(kv_bytes(config, target.dtype.itemsize) for config in (target.config, *(model.config for model in models[1:])))
     return {"target": sum(value.nbytes for value in (*models[0].parameters(), *models[0].buffers())),
             "drafter": sum(value.nbytes for _, value in own) + sum(value.nbytes for model in models[1:] for value in model.buffers()),
             "keys and values": caches * tokens}
