@@ -3,15 +3,22 @@
 import pytest
 import torch
 
-from dspark_lite.training.blocks import acceptance_loss, expected_accepted, loss_factors, position_weights
+from dspark_lite.training.blocks import block_losses, loss_factors, position_weights
 from dspark_lite.training.recipe import LossWeights
 
 GENERATOR = torch.Generator().manual_seed(0)
 
 
+def acceptance_loss(draft: torch.Tensor, target: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return block_losses(draft, target, torch.zeros_like(mask, dtype=torch.long), mask, None).acceptance
+
+
 def test_expected_accepted_drafts_by_hand():
-    acceptance, mask = torch.tensor([[[0.8, 0.5, 0.5]]]), torch.tensor([[[True, True, False]]])
-    assert expected_accepted(acceptance, mask).item() == pytest.approx(0.8 + 0.4)
+    """Of chances 0.8, 0.5 and 0.5, the third of which does not count: 0.8 + 0.4, times the block's weight."""
+    chances, mask = torch.tensor([0.8, 0.5, 0.5]), torch.tensor([[[True, True, False]]])
+    target = torch.full((1, 1, 3, 2), 0.5).log()
+    draft = torch.stack([chances - 0.5, 1.5 - chances], -1)[None, None].log()  # shares min(p, q) of these chances with the target
+    assert (acceptance_loss(draft, target, mask) / position_weights(3)[:2].sum()).item() == pytest.approx(-(0.8 + 0.4))
 
 
 def test_a_draft_like_the_target_reaches_the_whole_block():

@@ -79,7 +79,7 @@ def test_the_loop_ends_with_its_steps_or_its_time_and_goes_on_after_a_stop(tmp_p
                 raise KeyboardInterrupt
             return (torch.full((4, 2), 1.0 + step),)
 
-        def loss_of(batch):
+        def loss_of(batch, progress):
             clock.now += 50  # what an update takes
             loss = model(batch[0]).square().sum()
             return loss, torch.tensor(1.0), {"loss": loss}

@@ -36,7 +36,7 @@ import pathlib, tempfile, torch
 from dspark_lite.training import loop
 from dspark_lite.training.loop import Plan, optimise
 found = []
-def loss_of(batch):
+def loss_of(batch, progress):
     with open("/proc/self/statm") as counts:
         found.append(int(counts.read().split()[1]))
     del [torch.ones(1_000_000) for _ in range(64)][:]  # 256 MB, freed before the update ends

@@ -161,7 +161,7 @@ def test_uncounted_slots_do_not_matter():
     generator = torch.Generator().manual_seed(0)
     draft, target = torch.randn(2, 3, 4, 5, generator=generator), torch.randn(2, 3, 4, 5, generator=generator)
     tokens, confidence = torch.zeros(2, 3, 4, dtype=torch.long), torch.zeros(2, 3, 4)
-    counted = torch.rand(2, 3, 4, generator=generator) < 0.5
+    counted = (torch.rand(2, 3, 4, generator=generator) < 0.7).long().cumprod(-1).bool()  # beginnings of blocks, as block_targets has them
     whole = block_losses(draft, target, tokens, counted, confidence)
     noise = torch.randn(2, 3, 4, 1, generator=generator) * ~counted[..., None]
     spoiled = block_losses(draft + noise * torch.arange(5), target - noise * torch.arange(5), tokens, counted, confidence + noise[..., 0])
@@ -262,7 +262,7 @@ class Regression:
 
         return loop.optimise(self.model, batch_at, loss_of or partial(self.loss, stop_at), self.plan, self.folder, title="test")
 
-    def loss(self, stop_at, batch, factor=1.0):
+    def loss(self, stop_at, batch, progress, factor=1.0):
         step, inputs = batch
         if step[0] == stop_at:
             raise Stop
@@ -337,7 +337,7 @@ def test_the_optimisers_have_the_plans_rates_and_a_loss_that_takes_it_the_progre
     work = loop.update
     monkeypatch.setattr(loop, "update", lambda accelerator, objective, optimisers, *rest: rates.append(
         [group["lr"] for one in optimisers for group in one.param_groups]) or work(accelerator, objective, optimisers, *rest))
-    run.run(lambda batch, progress: seen.append(progress) or run.loss(None, batch))
+    run.run(lambda batch, progress: seen.append(progress) or run.loss(None, batch, progress))
     assert rates == [[peak * run.plan.rate(step, run.plan.progress(step)) for peak in (0.05, 0.02)] for step in range(12)]
     assert seen == [step / 11 for step in range(12)]
 
@@ -346,7 +346,7 @@ def test_the_optimisers_have_the_plans_rates_and_a_loss_that_takes_it_the_progre
 def test_a_large_gradient_is_clipped_to_length_one_without_the_scale_of_its_loss(tmp_path, precision, factor, clipped):
     """After one step Adam's first moment is a tenth of the gradient."""
     run = Regression(tmp_path, steps=1, precision=precision)
-    run.run(lambda batch: run.loss(None, batch, factor))
+    run.run(lambda batch, progress: run.loss(None, batch, progress, factor))
     saved = load_file(tmp_path / "progress.safetensors")
     moments = [moment.flatten() for name, moment in saved.items() if name.startswith("optimiser.exp_avg.")]
     length = torch.cat(moments).norm().item()
@@ -439,7 +439,7 @@ def test_a_language_model_recipe_stopped_in_both_phases_resumes_to_the_same_file
 
 def test_a_draft_recipe_stopped_at_every_stage_resumes_to_the_same_files(mini, tmp_path, monkeypatch):
     small_pieces(monkeypatch)
-    stages = [(answers, "write_answers", 1), (cache, "_write_shard", 2), (blocks, "block_losses", 3)]
+    stages = [(answers, "write_answers", 1), (cache, "write_tensors", 2), (blocks, "block_losses", 3)]
     for module, name, calls in stages:
         with monkeypatch.context() as patch, pytest.raises(Stop):
             stop_after(patch, module, name, calls)
@@ -546,6 +546,8 @@ def test_what_is_set_on_the_command_line_makes_a_recipe_with_a_name_of_its_own()
         ({"config.enable_confidence_head": 1}, "enable_confidence_head is 1; it must be true or false"),
         ({"config": {"num_hidden_layers": 1}}, "config has no field 'target_layer_ids'; it must be a list"),
         ({"data.prompts": {"math": 2.5}}, "data: prompts: math is 2.5; it must be a whole number"),
+        ({"data.held_out": -1}, "held_out is -1; it must be a whole number of at least 0"),
+        ({"learning_rate": -0.1}, "learning_rate is -0.1; it must be a number of at least 0"),
         ({"data": 3}, "data is 3; it must be an object with the fields prompts"),
         ({"data": None}, "has no field 'data'"), ({"target": None}, "has no field 'target'"),
         ({"epochs": True}, "epochs is True; it must be a whole number"), ({"seed": None}, "seed is None; it must be a whole number"),
@@ -563,6 +565,15 @@ def test_a_recipe_that_does_not_fit_is_one_sentence_that_names_the_field(tmp_pat
     with pytest.raises(DSparkLiteError, match=sentence) as caught:
         recipes.load_recipe(name, change)
     assert "\n" not in str(caught.value) and Path(name).stem in str(caught.value)
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"config.target_layer_ids": [0, 99]}, "the drafter taps layer 99"), ({"config.mask_token_id": 5000}, "mask token is 5000"),
+    ({"cached_layer_ids": [0, 99]}, "taps layer 99")])
+def test_a_draft_that_its_target_could_not_have_is_refused_before_answers_are_written(tmp_path, monkeypatch, change, sentence):
+    monkeypatch.setattr(answers, "write_answers", None)
+    with pytest.raises(CheckpointError, match=sentence):
+        recipes.train("tiny-dspark", changes=change, device="cpu", out=tmp_path / "out", build=tmp_path / "build")
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in recipes.RECIPES.glob("*.json")))

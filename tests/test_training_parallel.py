@@ -48,7 +48,7 @@ class Problem:
         anchors, valid = draw_anchors(supervised, 4, generator)
         return TrainingBatch(ids, supervised, features.detach(), last_hidden.detach(), anchors, valid)
 
-    def loss_of(self, batch):
+    def loss_of(self, batch, progress):
         return drafts.block_loss(self.drafter, TrainingBatch(*batch), LossWeights(), 1.0)
 
     def gradients(self):
@@ -144,7 +144,7 @@ def test_one_process_keeps_its_gradients_bit_for_bit():
     """Accelerate changes nothing where nothing was launched."""
     problem, plain = Problem(), Problem()
     _, gradients = problem.gradients()
-    numerator, weight, _ = plain.loss_of(plain.batches[0])
+    numerator, weight, _ = plain.loss_of(plain.batches[0], 0.0)
     (numerator / weight).backward()
     torch.nn.utils.clip_grad_norm_(loop.trainable(plain.drafter).values(), 1.0)
     for name, parameter in loop.trainable(plain.drafter).items():
@@ -247,9 +247,9 @@ def test_float16_scales_its_loss_and_resumes_to_the_very_same_model(tmp_path):
     class Half(Problem):
         plan = dataclasses.replace(Problem.plan, precision="float16")
 
-        def loss_of(self, batch):
+        def loss_of(self, batch, progress):
             with torch.autocast("cpu", torch.float16):
-                return super().loss_of(batch)
+                return super().loss_of(batch, progress)
 
     whole_run = Half()
     log = whole_run.train(tmp_path / "whole")

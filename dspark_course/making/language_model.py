@@ -175,7 +175,7 @@ def _train_phase(model, recipe: LanguageModelRecipe, number: int, plan: Plan, to
     rows = corpus_rows(tokenizer, phase.examples, seed)
     batches = by_length(rows, phase.batch or recipe.batch, seed, lambda row: len(row[0]))
 
-    def loss_of(batch):
+    def loss_of(batch, progress: float):
         ids, weight = batch
         with autocast(model.device, plan.precision):
             logits = model(input_ids=ids[:, :-1], use_cache=False).logits

@@ -21,7 +21,7 @@ from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.drafters import DSpark
 from dspark_lite.models.checkpoints import EMBEDDED, default_dtype, load_target, save_draft
 from dspark_lite.training.cache import OnlineFeatures, build_cache
-from dspark_lite.training.drafts import check_end, held_out_losses, train_draft
+from dspark_lite.training.drafts import check_end, draft_config, held_out_losses, train_draft
 from dspark_lite.training.loop import Allowance, processes, training_device
 from dspark_lite.training.recipe import DraftRecipe, read_fields
 from ..world.tokenizer import train_tokenizer
@@ -187,8 +187,10 @@ def data_name(recipe: dict, target) -> str:
 
 
 def _draft(fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, endpoint, allowance) -> None:
-    check_end(recipe, allowance)  # before hours go into answers
+    check_end(recipe, allowance)  # this and the config, before hours go into answers
     target = load_target(recipe.target, device=device, dtype=default_dtype(device))
+    draft_config(recipe, target)
+    target.check_taps(recipe.cached_layer_ids or ())
     cache = recipe_states(fields, target, folder.parent, endpoint, allowance)
     drafter = train_draft(recipe, target, cache, folder, allowance)
     if processes().is_main_process:

@@ -14,7 +14,7 @@ from torch import nn
 from ..decoding.fast import FastDrafter
 from ..decoding.proposal import Context, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
-from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext, rotary
+from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext
 
 
 @dataclass
@@ -75,10 +75,6 @@ class Autoregressive(Draft):
         """The residual stream [..., H] and the attention's input [..., width * H] of features [..., H], each with the token
         that followed it, token_ids [...]."""
         raise NotImplementedError
-
-    def rope(self, positions: torch.Tensor):
-        """Rotary cosines and sines of absolute positions [B, T]."""
-        return rotary(positions, self.config.head_dim, self.config.rope_theta)
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ChainState:
         """The state after a prompt [B, n] with features [B, n, taps * H]."""

@@ -19,7 +19,7 @@ from ..decoding.attention import attend, hiding
 from ..decoding.fast import FastDrafter
 from ..decoding.proposal import Context, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
-from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext, rotary
+from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext
 
 
 class Backbone(Draft):
@@ -37,10 +37,6 @@ class Backbone(Draft):
         self.layers = nn.ModuleList(self.layer_class(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, self.outputs, bias=False)
-
-    def rope(self, positions: torch.Tensor):
-        """Rotary cosines and sines of absolute positions [B, T]."""
-        return rotary(positions, self.config.head_dim, self.config.rope_theta)
 
     def context(self, features: torch.Tensor) -> torch.Tensor:
         """Context vectors [B, T, H] of tapped hidden states [B, T, taps * H]."""
@@ -63,11 +59,11 @@ class Backbone(Draft):
     def block_hidden(self, cache: Context, anchor: torch.Tensor) -> torch.Tensor:
         """Hidden states [B, g, H] of the slots that predict, of one parallel pass over [anchor, mask, ..., mask] after the
         cached context."""
-        ids = self.block_ids(anchor)  # [B, g]
-        rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)  # x: [B, g, H]
+        ids = self.block_ids(anchor)  # [B, block size]: g slots that predict, and before them the anchor's where it does not
+        rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)  # x: [B, block size, H]
         for index, layer in enumerate(self.layers):
             y, attention = layer.input_layernorm(x), layer.self_attn
-            keys, values = cache.append(index, *attention.keys_values(y, rope))  # [B, m, n + g, d]; not counted, so overwritten next
+            keys, values = cache.append(index, *attention.keys_values(y, rope))  # [B, m, n + block size, d]; overwritten next
             x = layer.after_attention(x, attention(y, rope, keys, values, mask))
         return self.norm(x[:, self.first_slot:])
 

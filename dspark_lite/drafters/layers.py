@@ -52,6 +52,10 @@ class Draft(nn.Module):
         embedded = self.embed_tokens(ids)
         return embedded if self.embedding_scale is None else embedded * self.embedding_scale
 
+    def rope(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rotary cosines and sines [B, 1, T, d] of absolute positions [B, T]."""
+        return rotary(positions, self.config.head_dim, self.config.rope_theta)
+
     def over_target(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits [..., V] over the target's ids, of the draft's own logits [..., U]; an id that it does not have gets -inf."""
         if self.logit_softcap is not None:

@@ -109,11 +109,16 @@ def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Te
 
 
 class Losses(NamedTuple):
-    """Numerators of cross-entropy, L1 and confidence, and the sum of weights they share."""
+    """Numerators of cross-entropy, L1, confidence and direct acceptance, and the sum of weights they share.
+
+    Direct acceptance is minus the expected accepted drafts of a block, which weighs what its positions weigh together: over the sum
+    of weights it lies between -g and 0.
+    """
 
     cross_entropy: torch.Tensor
     l1: torch.Tensor
     confidence: torch.Tensor
+    acceptance: torch.Tensor
     weight: torch.Tensor
 
     def total(self, cross_entropy: float, l1: float, confidence: float, position_decay: float | None = None) -> torch.Tensor:
@@ -153,7 +158,8 @@ def loss_factors(weights: LossWeights, progress: float) -> dict[str, float]:
 
 def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens: torch.Tensor, loss_mask: torch.Tensor,
                  confidence_logits: torch.Tensor | None, decay: float = RELEASED_DECAY) -> Losses:
-    """Cross-entropy with the text, L1 distance to the target's distribution, and binary cross-entropy of the confidence.
+    """Cross-entropy with the text, L1 distance to the target's distribution, binary cross-entropy of the confidence, and direct
+    acceptance; positions decay as in the released configs, unless another `decay` is given.
 
     The confidence label is the chance that the token is accepted: sum of min(p, q) = 1 - L1 / 2, held constant.
     """
@@ -165,7 +171,9 @@ def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens
     if confidence_logits is not None:
         label = (1 - distance.detach() / 2).clamp(0, 1)
         confidence = F.binary_cross_entropy_with_logits(confidence_logits.float(), label, reduction="none")
-    return Losses((cross_entropy * weight).sum(), (distance * weight).sum(), (confidence * weight).sum(), weight.sum())
+    expected = ((1 - distance / 2).cumprod(-1) * loss_mask).sum(-1)  # accepted drafts of a block, [B, K]
+    return Losses((cross_entropy * weight).sum(), (distance * weight).sum(), (confidence * weight).sum(), -(expected * weight.sum(-1)).sum(),
+                  weight.sum())
 
 
 def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -> BlockPredictions:
@@ -177,23 +185,6 @@ def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -
     if drafter.markov_head is not None:
         logits = logits + transition_biases(drafter.markov_head, previous, hidden)
     return BlockPredictions(logits, drafter.confidence_logits(hidden, previous), tokens[..., 1:], loss_mask, target_position)
-
-
-def acceptance_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor, loss_mask: torch.Tensor,
-                    decay: float = RELEASED_DECAY) -> torch.Tensor:
-    """Minus the expected accepted drafts of each block, weighted as the block's other losses are and summed.
-
-    Logits [B, K, g, V], mask [B, K, g]; over the sum of weights it is minus the mean, between -g and 0.
-    """
-    distance = (torch.softmax(draft_logits.float(), -1) - torch.softmax(target_logits.float(), -1)).abs().sum(-1)
-    expected = expected_accepted(1 - distance / 2, loss_mask)
-    weight = (position_weights(loss_mask.shape[-1], loss_mask.device, decay) * loss_mask).sum(-1)  # of a block, [B, K]
-    return -(expected * weight).sum()
-
-
-def expected_accepted(acceptance: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
-    """How many drafts of each block are accepted on average, [B, K], from the chance of each, [B, K, g]."""
-    return (acceptance.cumprod(-1) * loss_mask).sum(-1)
 
 
 def block_loss(drafter: DSpark, batch: TrainingBatch, weights: LossWeights, progress: float) -> tuple[torch.Tensor, torch.Tensor, dict]:
@@ -208,7 +199,5 @@ def block_loss(drafter: DSpark, batch: TrainingBatch, weights: LossWeights, prog
     decay = float(drafter.gamma) if weights.position_decay is None else weights.position_decay
     losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits, decay)
     factors = loss_factors(weights, progress)
-    terms = {name: getattr(losses, name) for name in factors if name != "acceptance"}
-    if "acceptance" in factors:
-        terms["acceptance"] = acceptance_loss(blocks.logits, target_logits, blocks.loss_mask, decay)
+    terms = {name: getattr(losses, name) for name in factors}
     return sum(factors[name] * term for name, term in terms.items()), losses.weight, terms

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from ..common.errors import CheckpointError
-from ..common.files import write_atomically, write_text
+from ..common.files import write_tensors, write_text
 from ..common.fingerprint import fingerprint
 
 SHARD = 512  # sequences in a shard, at most
@@ -133,7 +132,7 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
         for (start, end), path in zip(bar, paths):
             identity = digest([source, rows[start:end]])
             if not path.exists():
-                _write_shard(path, _hidden_states(target, rows[start:end], taps), identity)
+                write_tensors(path, _hidden_states(target, rows[start:end], taps), {"identity": identity})
             shards.append(Shard(path, identity, lengths[start:end]))
     return TargetCache(rows, shards, [start for start, _ in spans])
 
@@ -143,10 +142,6 @@ def _check_space(folder: Path, needed: int) -> None:
     if needed > free:
         raise CheckpointError(f"the target cache needs {needed / 1e9:.1f} GB more in {folder}, which has "
                               f"{free / 1e9:.1f} GB free; make room, or let the recipe have fewer prompts or taps")
-
-
-def _write_shard(path: Path, tensors: dict[str, torch.Tensor], identity: str) -> None:
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata={"identity": identity}))
 
 
 def _check_identity(folder: Path, identity: dict) -> None:

@@ -12,8 +12,8 @@ from torch import nn
 from ..common.errors import CheckpointError, DSparkLiteError
 from ..common.files import write_atomically, write_json
 from ..common.fingerprint import fingerprint
-from ..drafters import MTP, DSpark, Eagle3
-from ..models.checkpoints import load_drafter
+from ..drafters import MTP, DraftConfig, DSpark, Eagle3
+from ..models.checkpoints import check_pair, load_drafter
 from ..models.draft_config import parse_draft_config
 from ..models.weights import of_target
 from .blocks import TrainingBatch, block_loss, draw_anchors
@@ -37,13 +37,12 @@ def objective(recipe: DraftRecipe | dict):
     return OBJECTIVES[DraftRecipe.of(recipe).config.drafter]
 
 
-def new_draft(recipe: DraftRecipe | dict, target, kind: type | None = None, **fields):
-    """The drafter as its training begins: random, or the recipe's `initial`; embedding and LM head are the target's, frozen. A class `kind`
-    takes the place of the recipe's, and `fields` are those of its config that a recipe does not know."""
-    recipe = DraftRecipe.of(recipe)
+def draft_config(recipe: DraftRecipe | dict, target, kind: type | None = None, **fields) -> DraftConfig:
+    """The config of the drafter that a recipe asks for beside this target. A class `kind` takes the place of the recipe's, and `fields` are
+    those of its config that a recipe does not know. Raises CheckpointError or DSparkLiteError for one that could not be drafted with, or is
+    not trained here."""
+    recipe, source = DraftRecipe.of(recipe), target.config
     kind = kind or objective(recipe)[0]
-    torch.manual_seed(recipe.seed)
-    source = target.config
     inherited = {name: getattr(source, name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
                                                           "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters")}
     # Checked as a config.json is: the class's own fields, whatever else the target's config says.
@@ -54,7 +53,17 @@ def new_draft(recipe: DraftRecipe | dict, target, kind: type | None = None, **fi
     if recipe.trained and not recipe.initial:
         raise DSparkLiteError("the recipe trains \"heads\" and has no draft to begin from; it may leave \"trained\" out, or train \"heads\" on the "
                               "backbone of an \"initial\" draft")
-    drafter = kind(config)
+    check_pair(kind, config, target)
+    return config
+
+
+def new_draft(recipe: DraftRecipe | dict, target, kind: type | None = None, **fields):
+    """The drafter as its training begins, of this `draft_config`: random, or the recipe's `initial`; embedding and LM head are the
+    target's, frozen."""
+    recipe, source = DraftRecipe.of(recipe), target.config
+    config = draft_config(recipe, target, kind, **fields)
+    torch.manual_seed(recipe.seed)
+    drafter = (kind or objective(recipe)[0])(config)
     if recipe.initialisation == "width":
         initialise(drafter, config.num_hidden_layers)
     else:

@@ -5,7 +5,6 @@ Saves are one safetensors file, moved into place: accelerate's `save_state` writ
 """
 
 import ctypes
-import inspect
 import json
 import math
 import random
@@ -22,12 +21,11 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import nn
 from tqdm import tqdm
 
 from ..common.errors import CheckpointError, DSparkLiteError
-from ..common.files import write_atomically, write_json, write_text
+from ..common.files import write_json, write_tensors, write_text
 from ..common.timing import fastest
 from ..models.checkpoints import default_dtype
 from .muon import Muon
@@ -197,10 +195,9 @@ class Objective(nn.Module):
     def __init__(self, model: nn.Module, loss_of):
         super().__init__()
         self.model, self.loss_of = model, loss_of
-        self.takes_progress = "progress" in inspect.signature(loss_of).parameters
 
     def forward(self, batch: tuple[torch.Tensor, ...], progress: float):
-        return self.loss_of(batch, progress=progress) if self.takes_progress else self.loss_of(batch)
+        return self.loss_of(batch, progress)
 
 
 def c_library(device: torch.device):
@@ -229,7 +226,7 @@ def save_progress(path: Path, model: nn.Module, optimisers, scaler, step: int, f
         for key, value in [entry for optimiser in optimisers for entry in optimiser.state.get(parameter, {}).items()]:
             tensors[f"optimiser.{key}.{name}"] = value.detach().contiguous()
     metadata = {"step": str(step), "finished": json.dumps(finished), "scaler": json.dumps(scaler.state_dict()), "identity": identity}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+    write_tensors(path, tensors, metadata)
 
 
 @torch.no_grad()
@@ -312,8 +309,8 @@ def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, t
     """Runs the plan and returns its log, one record of named losses an update.
 
     `batch_at(step)` gives the batch of an update, a tuple of tensors whose first dimension is the row: a resumed run sees the
-    batches it would have seen. `loss_of(batch)`, or `loss_of(batch, progress)` where the loss changes with the progress, gives
-    the numerator of the loss, the weight it is divided by (no gradient) and a dict of named numerators to record.
+    batches it would have seen. `loss_of(batch, progress)`, with the plan's progress from 0 to 1, gives the numerator of the
+    loss, the weight it is divided by (no gradient) and a dict of named numerators to record.
 
     Progress is saved in `folder`, with the `identity` that `forget_others` goes by. Where the time is over, one more update is
     made, at progress 1.

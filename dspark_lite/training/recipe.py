@@ -9,7 +9,9 @@ from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hin
 
 from ..common.errors import DSparkLiteError
 
-Count = Annotated[int, "a whole number of at least 1"]
+Count = Annotated[int, 1, "a whole number of at least 1"]
+Natural = Annotated[int, 0, "a whole number of at least 0"]
+Share = Annotated[float, 0.0, "a number of at least 0"]
 Precision = Literal["float32", "bfloat16", "float16"]
 WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", NoneType: "null", object: "anything"}
 
@@ -43,8 +45,10 @@ def _value(hint, value, where: str):
             return _value(fitting[0], value, where)
     elif hint is object:
         return value
-    elif origin is Annotated and isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return value
+    elif origin is Annotated:
+        number = int if inner[0] is int else (int, float)
+        if isinstance(value, number) and not isinstance(value, bool) and value >= inner[1]:
+            return inner[0](value)
     elif origin is Literal and value in inner:
         return value
     elif origin is tuple and isinstance(value, (list, tuple)):
@@ -66,7 +70,7 @@ def says(hint) -> str:
     if origin in (Union, UnionType):
         return " or ".join(map(says, inner))
     if origin is Annotated:
-        return inner[1]
+        return inner[2]
     if origin is Literal:
         return ("one of " if len(inner) > 1 else "") + ", ".join(map(repr, inner))
     if origin in (tuple, dict):
@@ -84,33 +88,34 @@ class Data:
     """The answers that a drafter learns from."""
 
     prompts: int | dict[str, int]  # of a data set, or of each domain of the tiny world
-    seed: int  # of the prompts and of the answers' draws
+    seed: Natural  # of the prompts and of the answers' draws
     max_new_tokens: Count  # longest answer
     dataset: str | None = None  # a Hub id, or a file or folder of JSON lines
     split: str | None = None
     max_length: Count | None = None  # tokens of a prompt and its answer, at most
-    temperature: float = 1.0
-    top_k: int = 0  # candidates of a draw, at most; 0: all
+    temperature: Share = 1.0
+    top_k: Natural = 0  # candidates of a draw, at most; 0: all
     top_p: float = 1.0
-    held_out: int = 0  # the last answers, which are judged by and never learned from
+    held_out: Natural = 0  # the last answers, which are judged by and never learned from
     chunk: Count | None = None  # answers between two saves
 
 
 @dataclass(frozen=True)
 class LossWeights:
-    """The factors of the losses (paper, equation 12) and how they come in."""
+    """The factors of a block drafter's losses (paper, equation 12) and how they come in; the losses of chains have none."""
 
-    cross_entropy: float = 0.1
-    l1: float = 0.9
-    confidence: float = 1.0
-    acceptance: float | None = None  # of direct acceptance (blocks.py); None: not computed
+    cross_entropy: Share = 0.1
+    l1: Share = 0.9
+    confidence: Share = 1.0
+    acceptance: Share | None = None  # of direct acceptance (blocks.py); None: not computed
     cross_entropy_first: float = 0.0  # share of the progress with cross-entropy alone
     position_decay: float | None = None  # of the position weights; None: the draft length, as in the paper
 
 
 @dataclass(frozen=True)
 class DraftShape:
-    """A drafter's shape; what is not given is the target's, or nothing where the kind of drafter has no such part."""
+    """A drafter's shape; what is not given is the target's, or nothing where the kind of drafter has no such part. What another kind
+    has alone is passed over, as a recipe may extend one of that kind."""
 
     num_hidden_layers: Count
     target_layer_ids: tuple[int, ...]  # the taps
@@ -118,7 +123,7 @@ class DraftShape:
     block_size: Count | None = None  # draft length
     mask_token_id: int | None = None
     num_anchors: Count | None = None  # blocks of a row, at most; None: as many as there are
-    markov_rank: int | None = None  # 0: no sequential head
+    markov_rank: Natural | None = None  # 0: no sequential head
     markov_head_type: str | None = None
     enable_confidence_head: bool | None = None
     confidence_head_with_markov: bool | None = None
@@ -140,17 +145,17 @@ class DraftRecipe:
     """The training of a drafter."""
 
     name: str
-    seed: int  # of weights, batches and anchors
+    seed: Natural  # of weights, batches and anchors
     epochs: Count  # passes over the answers; with `patience` at most
     batch: Count  # answers an update
-    learning_rate: float  # AdamW's, at its peak
+    learning_rate: Share  # AdamW's, at its peak
     precision: Precision  # of the matrix products
     config: DraftShape
     kind: Literal["draft"] = "draft"
     target: str | None = None  # an embedded checkpoint, a folder or a Hub id; None only where hidden states are handed over
     data: Data | None = None  # None only where hidden states are handed over
     loss: LossWeights = field(default_factory=LossWeights)  # of block drafters
-    matrix_rate: float | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    matrix_rate: Share | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
     steps: Count | None = None  # updates, at most
     patience: float | None = None  # ends the training where a further pass lowers the loss held out by a smaller share (drafts.py)
     initialisation: Literal["width"] | None = None  # deviations that a width asks for (drafts.py); None: the target's
