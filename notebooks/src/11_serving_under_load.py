@@ -624,7 +624,6 @@ if lab_own:
     there = {"fixed": {load: found[whole].value for load, found in against_plain.items()},
              "algorithm1": {load: found.value for load, (_, found) in scheduled.items()}}
     picture = figures.draw_own_load(own_load(lab, drafter, lab_own.table), there, f"{report['target']} on {device}")
-    print("orange:", lab_own.label)
 
 # %% [markdown]
 # The paper says that a static draft of several tokens costs throughput on a full server; so its production system drafted one token
