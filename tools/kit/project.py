@@ -23,6 +23,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import algorithm1, survival, throughput
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_course.exercises.judge import run_file
+from dspark_course.making.answers import write_answers
 from dspark_course.world.example import is_held_out
 
 EXACT = 1e-5
@@ -106,10 +107,8 @@ class Blocks(NamedTuple):
 @torch.no_grad()
 def blocks_of(lab, drafter, prompts: list[str]) -> Blocks:
     """The blocks after every few tokens of the target's answers to the prompts."""
-    found = []
-    for prompt in prompts:
-        start = lab.encode(prompt)
-        answer = dspark_lite.generate(lab.target, drafter, start, max_new_tokens=64, stop_token_ids=lab.stop_token_ids).token_ids
+    found, starts = [], [lab.encode(prompt) for prompt in prompts]
+    for start, answer in zip(starts, write_answers(lab.target, [start[0].tolist() for start in starts], 0.0, 64, 0)):
         ids = torch.cat([start, torch.tensor([answer])], 1)
         read = lab.target.read(ids, None, drafter.taps)
         probs = read.logits.softmax(-1)  # [1, n, V] of what comes after every token
