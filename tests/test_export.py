@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 import torch
+from helpers import set_tensors
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from dspark_lite.__main__ import main
@@ -142,9 +144,37 @@ def test_weights_that_do_not_fit_their_config_are_not_exported(drafts, tmp_path)
     shutil.copytree(folder / "dspark", tmp_path / "wrong")
     config = json.loads((folder / "dspark" / "config.json").read_text())
     (tmp_path / "wrong" / "config.json").write_text(json.dumps(config | {"markov_rank": 32}))
-    with pytest.raises(CheckpointError, match="its config.json asks for"):
-        export(str(tmp_path / "wrong"), "vllm", tmp_path / "out")
+    for engine in ("vllm", "speculators"):
+        with pytest.raises(CheckpointError, match="its config.json asks for"):
+            export(str(tmp_path / "wrong"), engine, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("spoil", "sentence"), [
+    (lambda weight: weight * torch.nan, "tensor norm.weight of .* holds numbers that are not finite"),
+    (lambda weight: weight / 0, "not finite in torch.bfloat16"), (lambda weight: weight.to(torch.int8), "holds torch.int8; a draft's weights")])
+def test_weights_that_are_no_numbers_are_neither_loaded_nor_exported(drafts, tmp_path, spoil, sentence):
+    target, folder = drafts
+    shutil.copytree(folder / "dspark", tmp_path / "wrong")
+    set_tensors(tmp_path / "wrong", lambda tensors: tensors | {"norm.weight": spoil(tensors["norm.weight"])})
+    for attempt in (lambda name: export(name, "vllm", tmp_path / "out"), lambda name: load_drafter(name, target)):
+        with pytest.raises(CheckpointError, match=sentence.replace("bfloat16", "(bfloat16|float32)")):
+            attempt(str(tmp_path / "wrong"))
+
+
+def test_an_export_that_breaks_off_leaves_nothing_behind(drafts, tmp_path, monkeypatch):
+    _, folder = drafts
+
+    def full(*_, **__):
+        raise SafetensorError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dspark_lite.common.files.save_file", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            export(str(folder / "dspark"), "vllm", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    export(str(folder / "dspark"), "vllm", tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == 3
 
 
 @pytest.mark.parametrize("engine", [*ENGINES, "speculators"])

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from .errors import CheckpointError, RequestError
@@ -56,8 +57,11 @@ def write_atomically(path: Path, write) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Writes a safetensors file, whole or not at all."""
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+    """Writes a safetensors file, whole or not at all; raises OSError as for other files, on a full disk too."""
+    try:
+        write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+    except SafetensorError as error:
+        raise OSError(None, str(error), str(path)) from None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -17,6 +17,7 @@ from .draft_forms import Z_LAB, PublishedDraft
 from .weights import of_target
 
 BY_TOKEN = ("embed_tokens.weight", "markov_head.markov_w1.weight")  # a row for each id that may come before a draft
+MAPS = ("d2t", "t2d")  # between a draft's ids and its target's
 MOST_ADDED = 1024  # ids that a target's vocabulary may have more than its draft's, which it may at most double: more are another vocabulary
 COMPARED = 4096  # rows of a tensor that are read at a time to compare it
 
@@ -111,7 +112,17 @@ def _read(draft: PublishedDraft, files: list[Path], lent: dict, device, dtype) -
                 elif name is not None:
                     value = draft.tensor(name, weights.get_tensor(stored))
                     tensors[name] = value.to(dtype) if value.is_floating_point() else value
+                    check_numbers(stored, path, tensors[name], of_ids=name in MAPS)
     return tensors
+
+
+def check_numbers(tensor: str, path: Path, value: torch.Tensor, of_ids: bool = False) -> None:
+    """Raises CheckpointError for a tensor of a draft whose numbers are not finite, or are integers where none are `of_ids`."""
+    if not (of_ids or value.is_floating_point()):
+        raise CheckpointError(f"tensor {tensor} of {path} holds {value.dtype}; a draft's weights are floating-point numbers, not quantised")
+    if not value.isfinite().all():
+        raise CheckpointError(f"tensor {tensor} of {path} holds numbers that are not finite in {value.dtype}; copy or download it again, or train "
+                              "anew with a smaller learning rate")
 
 
 def _same_rows(stored, held: torch.Tensor) -> bool:

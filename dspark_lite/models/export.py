@@ -6,9 +6,9 @@ DSpark to them, and each wants a Markov head in it; vLLM has Eagle3 under names 
 """
 
 import json
-import shutil
 from pathlib import Path
 from shlex import quote
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
@@ -19,8 +19,8 @@ from ..common.files import write_tensors, write_text
 from ..drafters import DSpark, Eagle3, Gemma4DSpark
 from .checkpoints import LANGUAGE_MODELS, read_config, resolve, weight_files
 from .draft_config import flattened
-from .draft_forms import DEEPSPEC, PublishedDraft, as_speculators, read_draft, speculators_tensors
-from .draft_weights import check_tensors, stored_shapes
+from .draft_forms import DEEPSPEC, as_speculators, read_draft, speculators_tensors
+from .draft_weights import MAPS, check_numbers, check_tensors, stored_shapes
 
 
 class EngineFormat(NamedTuple):
@@ -64,36 +64,40 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
     draft = read_draft(name, config)
     if draft.form != DEEPSPEC:
         raise CheckpointError(f"{name} is in the form of {draft.form}, and drafts are exported from DeepSpec's; vLLM and SGLang load it as it is")
-    if engine == "speculators":
-        return _export_speculators(name, source, draft, folder, target)
     _check_runs(name, engine, draft.kind, draft.config)
-    method, gamma = ("eagle3", draft.config.ttt_length) if draft.kind is Eagle3 else ("dspark", draft.config.block_size)
-    check_tensors(name, draft, stored_shapes(draft, weight_files(source)), ("embed_tokens.weight", "lm_head.weight"))  # or the target's
-    config, (changed, added) = flattened(config), _changes(draft.kind, draft.config)
-    _write_checkpoint(source, folder, config | changed, added)
-    command = ENGINES[engine].command.format(target=quote(target), folder=folder if engine == "vllm" else quote(str(folder)),
-                                             method=method, gamma=gamma)
-    write_text(folder / "README.md", model_card(config | changed, engine, command, target))
-    return command
-
-
-def _export_speculators(name: str, source: Path, draft: PublishedDraft, folder: Path, target: str) -> str:
-    """Writes a draft in the form of speculators; the command that serves with it."""
-    if draft.kind is Gemma4DSpark:
-        raise CheckpointError(f"{name} is a {draft.kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a "
-                              "DFlash, an Eagle3 or an MTP")
-    config = as_speculators(draft.kind, draft.config, draft.max_positions, target)
-    stored = {tensor: value for path in weight_files(source) for tensor, value in load_file(path).items()}
-    tensors = {tensor: value.contiguous() for tensor, value in speculators_tensors(draft.kind, draft.config, stored).items()}
-    write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
-    command = SPECULATORS_COMMAND.format(folder=quote(str(folder)))
-    write_text(folder / "README.md", model_card(config, "speculators", command, target))
+    files = weight_files(source)
+    check_tensors(name, draft, stored_shapes(draft, files), ("embed_tokens.weight", "lm_head.weight"))  # or the target's
+    stored = {tensor: value for path in files for tensor, value in load_file(path).items()}
+    for tensor, value in stored.items():
+        check_numbers(tensor, source, value, of_ids=draft.tensor_name(tensor) in MAPS)
+    if engine == "speculators":
+        config = as_speculators(draft.kind, draft.config, draft.max_positions, target)
+        tensors = {tensor: value.contiguous() for tensor, value in speculators_tensors(draft.kind, draft.config, stored).items()}
+        command = SPECULATORS_COMMAND.format(folder=quote(str(folder)))
+    else:
+        changed, added = _changes(draft.kind, draft.config)
+        config, tensors = flattened(config) | changed, stored | added
+        method, gamma = ("eagle3", draft.config.ttt_length) if draft.kind is Eagle3 else ("dspark", draft.config.block_size)
+        command = ENGINES[engine].command.format(target=quote(target), folder=folder if engine == "vllm" else quote(str(folder)),
+                                                 method=method, gamma=gamma)
+    folder.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.resolve().parent) as temporary:
+        write_tensors(Path(temporary) / "model.safetensors", tensors, {"format": "pt"})
+        write_text(Path(temporary) / "config.json", json.dumps(config, indent=2) + "\n")
+        write_text(Path(temporary) / "README.md", model_card(config, engine, command, target))
+        folder.mkdir(exist_ok=True)
+        for path in Path(temporary).iterdir():
+            path.replace(folder / path.name)
     return command
 
 
 def _check_runs(name: str, engine: str, kind: type, config) -> None:
-    """Raises CheckpointError for a draft that an engine does not run."""
+    """Raises CheckpointError for a draft that an engine does not run, or speculators does not hold."""
+    if engine == "speculators":
+        if kind is Gemma4DSpark:
+            raise CheckpointError(f"{name} is a {kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a DFlash, "
+                                  "an Eagle3 or an MTP")
+        return
     format_ = ENGINES[engine]
     if not issubclass(kind, (DSpark, Eagle3)):
         raise CheckpointError(f"{name} is an MTP layer of this course's own training, which {engine} reads with a target of its own kind alone; "
@@ -122,19 +126,6 @@ def _changes(kind: type, config) -> tuple[dict, dict[str, torch.Tensor]]:
     zeros = torch.zeros(config.vocab_size, ZERO_RANK, dtype=torch.bfloat16)
     return ({"markov_rank": ZERO_RANK, "markov_head_type": "vanilla", "confidence_head_with_markov": False},
             {"markov_head.markov_w1.weight": zeros, "markov_head.markov_w2.weight": zeros.clone()})
-
-
-def _write_checkpoint(source: Path, folder: Path, config: dict, added: dict[str, torch.Tensor]) -> None:
-    """The files of a checkpoint with this config and these tensors beside its own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = weight_files(source)
-    if added:
-        tensors = {name: value for path in files for name, value in load_file(path).items()} | added
-        write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    else:
-        for path in [*files, *source.glob("model.safetensors.index.json")]:
-            shutil.copyfile(path, folder / path.name)
-    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
 
 
 def model_card(config: dict, engine: str, command: str, target: str) -> str:
