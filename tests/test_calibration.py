@@ -110,7 +110,7 @@ def test_a_stale_calibration_is_told_from_one_that_fits():
     (lambda logits, accepted: (logits, accepted + GAMMA), "they lie between 0 and 4"),
     (lambda logits, accepted: (logits, accepted - 5), "they lie between 0 and 4"),
     (lambda logits, accepted: (logits, accepted[1:]), "with at least one block"),
-    (lambda logits, accepted: (logits[:0], accepted[:0]), "with at least one block")])
+    (lambda logits, accepted: (logits[:0], accepted[:0]), "no block was verified whole")])
 def test_observations_that_cannot_be_fitted_are_refused(change, sentence):
     with pytest.raises(RequestError, match=sentence):
         fit_sts(*change(*made(50)))
@@ -133,8 +133,9 @@ WHOLE = {"temperatures": [1.0], "dataset": "", "num_samples": 1, "ece_before": [
 
 @pytest.mark.parametrize(("held", "sentence"), [
     (WHOLE | {"temperatures": [1.0, 0.0]}, "one positive number a position"), (WHOLE | {"temperatures": [1.0, float("nan")]}, "one positive number"),
-    (WHOLE | {"temperatures": []}, "one positive number"), (WHOLE | {"temperatures": ["a"]}, "sts.json"),
-    (WHOLE | {"dataset": None, "temperatures": None}, "sts.json"), ({"temperatures": [1.0]}, "has no field dataset"),
+    (WHOLE | {"temperatures": []}, "one positive number"), (WHOLE | {"temperatures": ["a"]}, "one positive number"),
+    (WHOLE | {"temperatures": None}, "one positive number"), (WHOLE | {"temperatures": [[1.0]]}, "one positive number"),
+    ({"temperatures": [1.0]}, "has no field dataset"),
     ([1], "not a JSON object"), (None, "cannot be read")])
 def test_a_broken_calibration_is_refused(tmp_path, held, sentence):
     path = tmp_path / "sts.json"

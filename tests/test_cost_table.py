@@ -61,7 +61,9 @@ def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
 @pytest.mark.parametrize(("held", "sentence"), [
     ("{}", "has no field sample_batch_tokens, sample_steps_per_sec, max_batch_tokens"), ("nonsense", "is not JSON"),
     ('{"sample_batch_tokens": [2, 1], "sample_steps_per_sec": [1, 1], "max_batch_tokens": 2}', "do not increase"),
-    ('{"sample_batch_tokens": ["a"], "sample_steps_per_sec": [1], "max_batch_tokens": 2}', "sps.json")])
+    ('{"sample_batch_tokens": ["a"], "sample_steps_per_sec": [1], "max_batch_tokens": 2}', "sps.json"),
+    ('{"sample_batch_tokens": [1], "sample_steps_per_sec": [1], "max_batch_tokens": 1e13}', "and at most"),
+    ('{"sample_batch_tokens": [1], "sample_steps_per_sec": [1], "max_batch_tokens": 2, "device": "CPU", "versions": "2.0"}', "versions is '2.0'")])
 def test_a_broken_file_is_refused(tmp_path, held, sentence):
     (tmp_path / "sps.json").write_text(held)
     with pytest.raises(CheckpointError, match=sentence):

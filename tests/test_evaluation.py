@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dspark_lite.__main__ import main
-from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_course.common.estimates import bootstrap
 from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
@@ -241,6 +241,12 @@ def test_a_resumed_evaluation_equals_an_uninterrupted_one(lab, tmp_path, decoded
 def test_side_by_side_the_answers_are_those_of_one_by_one(lab):
     alone, together = (evaluate(lab, ["dspark", "eagle3"], prompts_of(lab, 4), **SHORT, temperature=0.0, slots=slots) for slots in (1, 3))
     assert alone["rows"] == together["rows"]
+
+
+def test_a_drafter_that_the_engine_cannot_serve_is_refused_before_another_is_measured(lab, decoded):
+    with pytest.raises(RequestError, match="small_lm keeps no context that the engine can hold in slots"):
+        evaluate(lab, ["dspark", "small_lm"], prompts_of(lab, 1), **SHORT, slots=2)
+    assert not decoded
 
 
 def test_side_by_side_draws_depend_neither_on_the_neighbours_nor_on_a_stop(lab, tmp_path):

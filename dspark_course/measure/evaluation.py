@@ -110,7 +110,7 @@ def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: 
     if max_new_tokens < 1:
         raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
     labelled = drafters if isinstance(drafters, dict) else {name: name for name in drafters}
-    weights = {label: fingerprint(_loaded(lab, drafter)) for label, drafter in labelled.items()}  # none fails midway
+    weights = {label: _weights(lab, drafter, slots) for label, drafter in labelled.items()}  # none fails midway
     decoding = {"temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens}
     settings = {"target": lab.target.name, "drafters": sorted(labelled), **decoding, "slots": slots, "seed": lab.seed,
                 "weights": {"target": fingerprint(lab.target), **weights}}
@@ -121,6 +121,14 @@ def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: 
         ours, theirs = ([row_tally(row) for row in rows if row["drafter"] == label] for label in ("dspark", "dflash"))
         result["dspark_over_dflash"] = vars(relative_gain(ours, theirs))
     return result
+
+
+def _weights(lab: Lab, drafter, slots: int) -> str | None:
+    """The fingerprint of a drafter, one that the engine can serve where there is more than one slot."""
+    loaded = _loaded(lab, drafter)
+    if slots != 1:
+        Engine(lab.target, loaded, slots=slots, capacity=1)
+    return fingerprint(loaded)
 
 
 def _rows_by_journal(journal: Journal, lab: Lab, drafters: dict, prompts: dict[str, list[str]], decoding: dict,

@@ -95,8 +95,8 @@ def _check_runs(name: str, engine: str, kind: type, config) -> None:
     """Raises CheckpointError for a draft that an engine does not run, or speculators does not hold."""
     if engine == "speculators":
         if kind is Gemma4DSpark:
-            raise CheckpointError(f"{name} is a {kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a DFlash, "
-                                  "an Eagle3 or an MTP")
+            raise CheckpointError(f"{name} is a {kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a "
+                                  "DFlash, an Eagle3 or an MTP")
         return
     format_ = ENGINES[engine]
     if not issubclass(kind, (DSpark, Eagle3)):

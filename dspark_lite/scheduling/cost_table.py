@@ -14,6 +14,8 @@ from ..common.errors import RequestError
 from ..common.files import load_fields, write_text
 from ..common.origin import ORIGIN_FIELDS, Origin
 
+MOST_TOKENS = 2**20  # of a batch that a table may cover: more than any step verifies
+
 
 class CostTable:
     """Steps per second by tokens in the batch, a step function: between two measured sizes the smaller one's speed holds.
@@ -33,9 +35,9 @@ class CostTable:
         self.steps_per_second = torch.as_tensor(steps_per_second, dtype=torch.float64)
         self._check()
         self.max_batch_tokens = int(self.batch_tokens[-1]) if max_batch_tokens is None else int(max_batch_tokens)
-        if self.max_batch_tokens < self.batch_tokens[-1]:
+        if not self.batch_tokens[-1] <= self.max_batch_tokens <= MOST_TOKENS:
             raise RequestError(f"max_batch_tokens is {self.max_batch_tokens}; it must be at least the largest measured "
-                               f"size, {int(self.batch_tokens[-1])}")
+                               f"size, {int(self.batch_tokens[-1])}, and at most {MOST_TOKENS}")
         sizes = torch.arange(self.max_batch_tokens + 1)
         above = torch.searchsorted(self.batch_tokens, sizes, right=True)
         self._by_size = self.steps_per_second[(above - 1).clamp(min=0)]  # SPS(0..max_batch_tokens)
