@@ -11,6 +11,8 @@ from torch.overrides import TorchFunctionMode
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import Generation, generate, generate_together
+from dspark_lite.decoding.target import Target
+from dspark_lite.serving.engine import Engine
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.cost_table import CostTable
@@ -259,6 +261,17 @@ def test_the_host_is_asked_once_a_round_and_once_more_by_a_policy(name, policy, 
 def test_a_request_that_cannot_be_decoded_is_refused(ids, options, sentence):
     with pytest.raises(RequestError, match=sentence):
         text(DRAFTERS["dspark"], ids, **options)
+
+
+@pytest.mark.parametrize(("models", "sentence"), [
+    ((TARGET.model, None), "the target is a Qwen3ForCausalLM; give what load_target returned"),
+    ((TARGET, "dspark"), "the drafter is a str; give what load_drafter returned"),
+    ((TARGET, toy_models(vocab_size=VOCAB + 1, gamma=GAMMA)[1]["dspark"]), "one of torch.float32 on cpu with 14 tokens, the target .* 13 tokens"),
+    ((Target(toy_models(vocab_size=VOCAB)[0].model.bfloat16()), DRAFTERS["dspark"]), "one of torch.float32 .*, the target one of torch.bfloat16")])
+def test_models_that_do_not_belong_together_are_refused(models, sentence):
+    for begin in (lambda: generate(*models, PROMPTS[0], max_new_tokens=4), lambda: Engine(*models)):
+        with pytest.raises(RequestError, match=sentence):
+            begin()
 
 
 def test_the_longest_prompt_is_decoded(plain):

@@ -12,7 +12,8 @@ import torch
 from helpers import GAMMA, PROMPT, VOCAB, assert_refused, set_config, set_tensors
 from safetensors.torch import load_file
 from torch import nn
-from transformers import MistralConfig, MistralForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM
+from transformers import (MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM, RwkvConfig,
+                          RwkvForCausalLM, T5Config, T5ForConditionalGeneration)
 
 from dspark_lite import CustomGenerate
 from dspark_lite.decoding import generate
@@ -381,6 +382,14 @@ def test_a_recurrent_state_is_refused_before_the_first_token():
         linear_num_value_heads=2, linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, **SMALL)))
     assert_refused(r"has layers with a recurrent state \(linear attention\), from which rejected drafts cannot be taken back", CustomGenerate,
                    "prompt_lookup", model)
+
+
+@pytest.mark.parametrize("model", [
+    lambda: RwkvForCausalLM(RwkvConfig(vocab_size=16, hidden_size=8, num_hidden_layers=2, attention_hidden_size=8)),
+    lambda: MambaForCausalLM(MambaConfig(vocab_size=16, hidden_size=8, num_hidden_layers=1)),
+    lambda: T5ForConditionalGeneration(T5Config(vocab_size=16, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2))])
+def test_what_keeps_no_keys_and_values_of_its_own_is_no_target(model):
+    assert_refused("is no causal model with a cache of keys and values", Target, model())
 
 
 # Targets in wrappers -------------------------------------------------------------------------------------------------

@@ -187,6 +187,19 @@ def _on_the_host(proposal: Proposal, logits: torch.Tensor, verdict: Verdict) -> 
     return [row[1:] for row in rows]
 
 
+def check_models(target, drafter) -> None:
+    """Raises RequestError for what is no target or no drafter (None is one), and for a drafter that was loaded for another target."""
+    if not (hasattr(target, "prefill") and hasattr(target, "verify")):
+        raise RequestError(f"the target is a {type(target).__name__}; give what load_target returned, or Target(model)")
+    if drafter is not None and not isinstance(drafter, Drafter):
+        raise RequestError(f"the drafter is a {type(drafter).__name__}; give what load_drafter returned, or None")
+    if (weight := getattr(getattr(drafter, "lm_head", None), "weight", None)) is not None:
+        made, here = (f"{one.dtype} on {one.device} with {size} tokens"
+                      for one, size in ((weight, drafter.config.vocab_size), (target, target.vocab_size)))
+        if made != here:
+            raise RequestError(f"the drafter is one of {made}, the target one of {here}; load the drafter for this target")
+
+
 def check_request(target, input_ids: torch.Tensor, max_new_tokens: int, temperature: float) -> None:
     """Raises RequestError for an empty or overlong prompt, ids that this target does not have, a negative temperature
     or nothing to generate."""
@@ -235,6 +248,7 @@ class _Request(Text):
 
     def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature=0.0, stop_token_ids=None,
                  generator=None, gamma=None, rule=None, fast=False):
+        check_models(target, drafter)
         check_request(target, input_ids, max_new_tokens, temperature)
         self.max_new_tokens, self.stop = max_new_tokens, stop_set(target, stop_token_ids)
         if drafter:

@@ -1,5 +1,6 @@
 """The target: a transformers language model that reads prompts, verifies blocks and rolls its cache back."""
 
+import inspect
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -46,12 +47,15 @@ class Target:
     def __init__(self, model, tokenizer=None, name: str = "target"):
         model = unwrapped(model)
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        if model.config.is_encoder_decoder or "past_key_values" not in inspect.signature(model.forward).parameters:
+            raise CheckpointError(f"{name} is a {type(model).__name__}, which is no causal model with a cache of keys and values; a target is one, "
+                                  "such as a Qwen3ForCausalLM")
         self.config = model.config.get_text_config()  # of a model that also sees or hears, what its language model is
         layers = DynamicCache(config=self.config).layers  # each of the kind that its layer of the model asks for
         self.has_windows = any(getattr(layer, "is_sliding", False) for layer in layers)
         # The caches of transformers 5.0 do not tell these.
-        self.has_states = any(hasattr(layer, "recurrent_states") for layer in layers) or "linear_attention" in (
-            getattr(self.config, "layer_types", None) or ())
+        self.has_states = getattr(model, "_is_stateful", False) or any(hasattr(layer, "recurrent_states") for layer in layers) or (
+            "linear_attention" in (getattr(self.config, "layer_types", None) or ()))
         self.vocab_size = self.config.vocab_size
         self.hidden_size = self.config.hidden_size
         self.num_layers = self.config.num_hidden_layers

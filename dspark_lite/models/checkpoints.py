@@ -95,7 +95,10 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     architecture = (read_config(folder).get("architectures") or ["?"])[0]
     model_class = target_class(name, architecture)
     small = sum(path.stat().st_size for path in weight_files(folder)) < 2**30
-    device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+    try:
+        device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        raise CheckpointError(f"the device is {device!r}; it is \"cpu\" or \"cuda\"") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise CheckpointError(f"{name} cannot be loaded on a GPU, because torch finds none; load with device=\"cpu\"")
     dtype = dtype or default_dtype(device)
@@ -174,6 +177,8 @@ def load_drafter(name: str, target):
     Warns of a draft that was made for fewer positions than the target has, for none that are scaled, or for other weights. Raises
     CheckpointError for a drafter of another target, or one that is not drafted here.
     """
+    if not isinstance(target, Target):
+        raise CheckpointError(f"the target is a {type(target).__name__}; give what load_target returned, or Target(model)")
     target.check_rollback()
     if name == "prompt_lookup":
         return PromptLookup(target.vocab_size)

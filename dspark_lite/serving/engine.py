@@ -17,7 +17,7 @@ import torch
 from ..common.errors import RequestError
 from ..common.timing import clock
 from ..decoding.proposal import started
-from ..decoding.rounds import Generation, Outcome, Round, check_request, play_round, stop_set, until_stop
+from ..decoding.rounds import Generation, Outcome, Round, check_models, check_request, play_round, stop_set, until_stop
 from ..decoding.sampling import RandomSource, Verdict, check_temperature, draw, probabilities, undefined
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 
@@ -209,6 +209,7 @@ class Engine:
     def __init__(self, target, drafter=None, *, policy=None, slots: int = 8, capacity: int = 512, temperature: float = 0.0,
                  stop_token_ids=None, most_waiting: int | None = None, padded: bool = False,
                  buckets=(), rule: Callable[..., Verdict] | None = None):
+        check_models(target, drafter)
         check_temperature(temperature)
         if slots < 1:
             raise RequestError(f"the engine has {slots} slots; it needs at least one")
