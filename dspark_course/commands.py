@@ -306,13 +306,13 @@ def _train(options) -> None:
     from dspark_lite.training.loop import processes, read_log, training_device
     from .measure.journal import check_writable
     from .making.estimate import estimate
-    from .making.recipes import BUILD, default_folder, load_recipe, read_changes, search, train
+    from .making.recipes import BUILD, checkpoint_folder, load_recipe, read_changes, search, train
 
     _check_device(options.device)
     changes = read_changes(options.set)
     recipe = load_recipe(options.recipe, changes)
     if not (options.estimate or options.search):  # what cannot be written is refused first
-        folder = options.folder or default_folder(recipe)
+        folder = checkpoint_folder(recipe, options.folder)
         check_writable(folder / "config.json")
     main_process = processes().is_main_process
     if recipe["kind"] == "draft" and main_process:
@@ -342,11 +342,13 @@ def _check_device(name: str | None) -> None:
     import torch
 
     try:
-        missing = name is not None and torch.device(name).type == "cuda" and not torch.cuda.is_available()
+        device = torch.device("cpu" if name is None else name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError
     except RuntimeError:
         raise RequestError(f"--device is {name!r}; it must be cpu or cuda") from None
-    if missing:
-        raise RequestError(f"--device is {name!r}, and torch finds no GPU; leave it out, or give cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise RequestError(f"--device is {name!r}, and torch finds no such GPU; leave it out, or give cpu")
 
 
 def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
@@ -355,7 +357,7 @@ def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
     from .measure.lab import setup
 
     data = recipe["data"]
-    profile = "released" if "dataset" in data else "tiny"
+    profile = "released" if data.get("dataset") else "tiny"
     lab = setup(profile, prompts=recipe["evaluate"], target=recipe["target"])
     measured = evaluate(lab, {recipe["name"]: str(folder)}, lab.prompts)
     write_json(path, measured)
@@ -461,6 +463,13 @@ def _share(text: str) -> float:
     return value
 
 
+def _url(text: str) -> str:
+    """The URL of a server."""
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL; give one such as http://localhost:8000")
+    return text
+
+
 def _switch(says: str) -> dict:
     return {"action": "store_true", "help": says}
 
@@ -528,7 +537,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "--out": {"dest": "folder", "type": Path, "metavar": "OUT",
                   "help": "checkpoint folder (default: assets/checkpoints/NAME in a clone, build/checkpoints/NAME elsewhere, unless it has a "
                           "checkpoint of another recipe)"},
-        "--endpoint": {"metavar": "URL", "help": "an OpenAI-compatible server that has the target writes the answers"},
+        "--endpoint": {"type": _url, "metavar": "URL", "help": "an OpenAI-compatible server that has the target writes the answers"},
         "--search": {"nargs": "+", "type": float, "metavar": "RATE",
                      "help": "only compare these rates of Muon by short trainings, on answers that are held out"},
         "--steps": _count("updates of each of them (default: %(default)s)", default=100),

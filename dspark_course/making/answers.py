@@ -94,7 +94,7 @@ def answered_rows(target, data: dict, path: Path, endpoint: str | None = None, a
     an `allowance` of time leaves no more of it for answers, the prompts that have one are all there are.
     """
     prompts = prompt_ids(target.tokenizer, data)
-    rows = read_answers(path, prompts)
+    rows = read_answers(path, prompts, target.vocab_size)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file, tqdm(total=len(prompts), initial=len(rows), desc="answers", unit="answer") as bar:
         for index, answer in _answers_to_missing(target, data, prompts, rows, endpoint, allowance):
@@ -109,7 +109,8 @@ def answered_rows(target, data: dict, path: Path, endpoint: str | None = None, a
 def _answers_to_missing(target, data: dict, prompts: list, rows: dict, endpoint: str | None, allowance) -> Iterator[tuple[int, list[int]]]:
     """Yields (index, answer) of the prompts that `rows` has no answer to, and perhaps of others."""
     size = data.get("chunk", CHUNK)
-    server, sampling = endpoint and Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer, target.stop_token_ids), Sampling.of(data)
+    sampling = Sampling.of(data)
+    server = None if endpoint is None else Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer, target.stop_token_ids)
     for start in range(0, len(prompts), size):
         if allowance is not None and rows and allowance.spent() >= ANSWERING:
             return
@@ -124,14 +125,15 @@ def _answers_to_missing(target, data: dict, prompts: list, rows: dict, endpoint:
             allowance.keep()
 
 
-def read_answers(path: Path, prompts: list[list[int]]) -> dict[int, tuple[list[int], int]]:
-    """The answers kept in `path` by the index of their prompt; a last line that was only half written is cut off.
+def read_answers(path: Path, prompts: list[list[int]], vocab_size: int) -> dict[int, tuple[list[int], int]]:
+    """The answers kept in `path` by the index of their prompt; a last line that was only half written is cut off, and more
+    answers than a prompt is asked for, as two runs at once leave them, are passed over.
 
-    Raises DSparkLiteError for a line that is no answer to one of the prompts.
+    Raises DSparkLiteError for a line that is no answer, of ids below `vocab_size`, to one of the prompts.
     """
     if not path.exists():
         return {}
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8", errors="replace")
     whole = text[:text.rfind("\n") + 1]
     if whole != text:
         write_text(path, whole)
@@ -142,8 +144,12 @@ def read_answers(path: Path, prompts: list[list[int]]) -> dict[int, tuple[list[i
     for number, line in enumerate(whole.splitlines(), 1):
         try:
             ids, length = json.loads(line)
-            rows[waiting[tuple(ids[:length])].pop(0)] = (ids, length)
-        except (ValueError, KeyError, IndexError, TypeError):
-            raise DSparkLiteError(f"line {number} of {path} is no answer to a prompt of this recipe; delete this line "
-                                  "and train again: it alone is then written anew") from None
+            unanswered = waiting[tuple(ids[:length])]
+            if not (0 < length < len(ids) and {*map(type, ids)} == {int} and 0 <= min(ids) <= max(ids) < vocab_size):
+                raise ValueError
+        except (ValueError, KeyError, TypeError):
+            raise DSparkLiteError(f"line {number} of {path} is no answer to a prompt of this recipe in the target's {vocab_size:,} tokens; "
+                                  "delete this line and train again: it alone is then written anew") from None
+        if unanswered:
+            rows[unanswered.pop(0)] = (ids, length)
     return rows

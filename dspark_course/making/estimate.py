@@ -215,7 +215,7 @@ def online(recipe: dict) -> bool:
 def sample_count(recipe: dict) -> int:
     """Answers that a recipe asks for."""
     data = recipe["data"]
-    return data["prompts"] if "dataset" in data else sum(data["prompts"].values())
+    return data["prompts"] if data.get("dataset") else sum(data["prompts"].values())
 
 
 def update_count(recipe: dict) -> int:

@@ -22,8 +22,8 @@ from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.models.checkpoints import load_target
 from dspark_lite.training.drafts import initialise
 from dspark_lite.training.loop import Allowance, Plan, autocast, by_length, forget_others, optimise, precision_on
-from dspark_lite.training.recipe import Count, Precision, digest_of
-from ..world.examples import examples
+from dspark_lite.training.recipe import Count, Precision, Seed, Share, digest_of
+from ..world.examples import MAKERS, examples
 from ..world.tokenizer import chat_ids
 
 PIECE = 4000  # examples that one process draws at a time, from a seed of their own
@@ -35,7 +35,7 @@ class TokenizerPlan:
     """What a new tokenizer is trained on: the arguments of `train_tokenizer`."""
 
     vocab_size: Count
-    seed: int
+    seed: Seed
     per_domain: Count | None = None  # texts
 
 
@@ -59,9 +59,9 @@ class LanguageModelShape:
 class TrainingPhase:
     """A part of a training: one pass over fresh examples, with rates that rise and fall."""
 
-    examples: dict[str, int]  # kind of text: how many
-    learning_rate: float  # AdamW's, at its peak
-    matrix_rate: float | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    examples: dict[Literal[tuple(MAKERS)], Count]  # kind of text: how many
+    learning_rate: Share  # AdamW's, at its peak
+    matrix_rate: Share | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
     batch: Count | None = None  # examples an update; None: the recipe's
 
 
@@ -71,10 +71,10 @@ class LanguageModelRecipe:
 
     name: str
     kind: Literal["language_model"]
-    seed: int  # of weights, examples and batches
+    seed: Seed  # of weights, examples and batches
     config: LanguageModelShape
     batch: Count  # examples an update
-    weight_decay: float
+    weight_decay: Share
     precision: Precision  # of the matrix products
     phases: tuple[TrainingPhase, ...]  # one after another
     tokenizer: TokenizerPlan | None = None  # of a new one
@@ -82,7 +82,7 @@ class LanguageModelRecipe:
     initial: str | None = None  # a checkpoint to begin from
     initialisation: Literal["width"] | None = None  # deviations that a width asks for; None: those of transformers
     compile: bool = False  # has the layers compiled: minutes once, then faster steps on a CPU
-    prompt_weight: float = PROMPT_WEIGHT  # of a prompt's token in the loss, beside 1 for an answer's
+    prompt_weight: Share = PROMPT_WEIGHT  # of a prompt's token in the loss, beside 1 for an answer's
 
     @property
     def digest(self) -> str:
@@ -182,7 +182,7 @@ def _train_phase(model, recipe: LanguageModelRecipe, number: int, plan: Plan, to
         each = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(ids[:, 1:])
         weight = weight[:, 1:]
         answer, total = (weight == 1.0).float(), weight.sum()
-        return (each * weight).sum(), total, {"loss": (each * answer).sum() / answer.sum() * total}
+        return (each * weight).sum(), total, {"loss": (each * answer).sum() / answer.sum().clamp(min=1) * total}
 
     optimise(model, lambda step: pad(batches[step], model.device, recipe.prompt_weight), loss_of, plan, folder,
              title=f"{recipe.name} {folder.name}", identity=identity)

@@ -13,17 +13,18 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import IN_CLONE, WORK, data_folder, write_atomically, write_json
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.drafters import DSpark
-from dspark_lite.models.checkpoints import EMBEDDED, default_dtype, load_target, save_draft
+from dspark_lite.models.checkpoints import EMBEDDED, default_dtype, load_target, read_config, save_draft
 from dspark_lite.training.cache import OnlineFeatures, build_cache
-from dspark_lite.training.drafts import check_end, draft_config, held_out_losses, train_draft
+from dspark_lite.training.drafts import check_end, draft_config, held_out_losses, new_draft, objective, train_draft
 from dspark_lite.training.loop import Allowance, processes, training_device
-from dspark_lite.training.recipe import DraftRecipe, read_fields
+from dspark_lite.training.recipe import Data, DraftRecipe, read_fields
+from ..world.examples import MAKERS
 from ..world.tokenizer import train_tokenizer
 from .answers import answered_rows
 from .language_model import LanguageModelRecipe, train_language_model
@@ -116,18 +117,40 @@ def parse_recipe(fields: dict, where: str) -> DraftRecipe | LanguageModelRecipe:
         if getattr(recipe, name) is None:
             raise DSparkLiteError(f"{where} has no field {name!r}; a drafter's recipe must say {'whose' if name == 'target' else 'which'} answers "
                                   "it is trained on")
+    if isinstance(recipe, DraftRecipe):
+        _check_data(recipe.data, where)
     return recipe
 
 
-def default_folder(recipe: dict) -> Path:
-    """Where the checkpoint of a recipe is written if nothing else is said: a folder of its name in CHECKPOINTS.
+def _check_data(data: Data, where: str) -> None:
+    """Raises DSparkLiteError for prompts of a data set or of the tiny world that there are not, and where all of them are held out."""
+    counts = data.prompts if isinstance(data.prompts, dict) else None
+    if data.dataset and (counts is not None or not data.split or (data.max_length or 0) <= data.max_new_tokens):
+        raise DSparkLiteError(f"{where}: data: {data.dataset} is read by a number of \"prompts\", a \"split\" and a \"max_length\" above "
+                              f"max_new_tokens; these are {data.prompts}, {data.split!r} and {data.max_length}")
+    if not data.dataset and (counts is None or counts.keys() - MAKERS.keys()):
+        raise DSparkLiteError(f"{where}: data: prompts is {data.prompts}; without a \"dataset\" it must be an object with a number of prompts for "
+                              f"domains of the tiny world, which are {', '.join(MAKERS)}")
+    if data.held_out >= (total := data.prompts if counts is None else sum(counts.values())):
+        raise DSparkLiteError(f"{where}: data: held_out is {data.held_out} of {total} prompts, which leaves none to learn from; hold out fewer, or "
+                              "ask for more prompts")
 
-    Raises DSparkLiteError where there is a checkpoint that no training here of this very recipe has written.
+
+def checkpoint_folder(recipe: dict, out: Path | None = None) -> Path:
+    """Where the checkpoint of a recipe is written: `out`, or else a folder of the recipe's name in CHECKPOINTS.
+
+    Raises DSparkLiteError where `out` holds a checkpoint of another architecture, and the other folder one that no training here of
+    this very recipe has written.
     """
-    folder = CHECKPOINTS / recipe["name"]
+    parsed, folder = parse_recipe(recipe, recipe["name"]), out or CHECKPOINTS / recipe["name"]
+    if not (folder / "config.json").exists():
+        return folder
+    ours = objective(parsed)[0].architecture if isinstance(parsed, DraftRecipe) else Qwen3ForCausalLM.__name__
+    theirs = read_config(folder).get("architectures")
+    if theirs != [ours]:
+        raise DSparkLiteError(f"{folder} holds a checkpoint of {theirs}, and this recipe trains a {ours}; give --out another folder")
     kept = BUILD / recipe["name"] / "written.json"
-    written_by = json.loads(kept.read_text())["recipe"] if kept.exists() else None
-    if (folder / "config.json").exists() and written_by != parse_recipe(recipe, recipe["name"]).digest:
+    if out is None and not (kept.exists() and json.loads(kept.read_text())["recipe"] == parsed.digest):
         raise DSparkLiteError(f"{folder} holds a checkpoint, and not of this recipe trained here; give --out FOLDER, {folder} itself to write "
                               "over it")
     return folder
@@ -135,7 +158,7 @@ def default_folder(recipe: dict) -> Path:
 
 def train(name: str, *, changes: dict | None = None, device: str | None = None, out: Path | None = None, build: Path | None = None,
           endpoint: str | None = None, minutes: float | None = None) -> Path:
-    """Trains what the recipe, with `changes` (load_recipe), describes and writes the checkpoint to `out` (default_folder).
+    """Trains what the recipe, with `changes` (load_recipe), describes and writes the checkpoint to `out` (checkpoint_folder).
 
     What is needed to resume is kept in `build`; a second call after a stop goes on from the last save. A drafter's
     answers are written by its target in this process, or by a server that has it at the URL `endpoint`. With `minutes`,
@@ -143,7 +166,7 @@ def train(name: str, *, changes: dict | None = None, device: str | None = None, 
     """
     fields = load_recipe(name, changes)
     recipe = parse_recipe(fields, fields["name"])
-    folder, out = (build or BUILD) / recipe.name, out or default_folder(fields)
+    folder, out = (build or BUILD) / recipe.name, checkpoint_folder(fields, out)
     allowance = None
     if minutes is not None:
         if processes().num_processes > 1:
@@ -187,10 +210,8 @@ def data_name(recipe: dict, target) -> str:
 
 
 def _draft(fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, endpoint, allowance) -> None:
-    check_end(recipe, allowance)  # this and the config, before hours go into answers
+    check_end(recipe, allowance)
     target = load_target(recipe.target, device=device, dtype=default_dtype(device))
-    draft_config(recipe, target)
-    target.check_taps(recipe.cached_layer_ids or ())
     cache = recipe_states(fields, target, folder.parent, endpoint, allowance)
     drafter = train_draft(recipe, target, cache, folder, allowance)
     if processes().is_main_process:
@@ -202,7 +223,10 @@ def _draft(fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, e
 
 def recipe_states(recipe: dict, target, build: Path, endpoint: str | None = None, allowance: Allowance | None = None):
     """A recipe's answers with their hidden states, the answers and the cache if there is one kept in `build` and shared by
-    all recipes with the same data."""
+    all recipes with the same data. What the target could not have, and an initial draft that does not fit, is refused before hours go
+    into answers."""
+    (new_draft if recipe.get("initial") else draft_config)(recipe, target)
+    target.check_taps(recipe.get("cached_layer_ids") or ())
     shared = build / data_name(recipe, target)
     # Every cache holds the last hidden states beside the taps, so MTP, which reads nothing else, shares one of others.
     taps = recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])
@@ -225,10 +249,11 @@ def search(name: str, rates: list[float], steps: int, *, changes: dict | None = 
     if not fields["data"].get("held_out"):
         raise DSparkLiteError(f"recipe {name} holds no answers out, so there is nothing to judge by; give its data a \"held_out\"")
     device = training_device(device)
+    shorts = {rate: DraftRecipe.of({**fields, "name": f"{fields['name']} at {rate:g}", "matrix_rate": rate, "steps": steps, "patience": None})
+              for rate in rates}
     target = load_target(fields["target"], device=device, dtype=default_dtype(device))
     cache = recipe_states(fields, target, build)
-    for rate in rates:
-        short = DraftRecipe.of({**fields, "name": f"{fields['name']} at {rate:g}", "matrix_rate": rate, "steps": steps, "patience": None})
+    for rate, short in shorts.items():
         folder = build / f"{fields['name']}-search" / f"{rate:g}-{steps}-{short.digest}"
         path = folder / "held_out.json"
         if not path.exists():

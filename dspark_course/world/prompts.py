@@ -22,7 +22,7 @@ def prompt_ids(tokenizer, data: dict) -> list[list[int]]:
     by "seed", without held-out ones and those that leave no room for an answer in "max_length"; else examples of the
     tiny world, `prompts` of them by domain. Raises DSparkLiteError where there are too few, or none that can be read.
     """
-    if "dataset" in data:
+    if data.get("dataset"):
         return _ids_of_dataset(tokenizer, data)
     ids = [chat_ids(tokenizer, example.prompt) for domain, count in data["prompts"].items()
            for example in examples(domain, count, data["seed"])]

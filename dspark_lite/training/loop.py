@@ -46,12 +46,13 @@ class Allowance:
     """The seconds that a training may take in all its runs together; those of earlier runs are kept in the file `path`, under
     the `identity` of what is trained: another training begins with all of its time.
 
-    `clock` gives seconds. Raises DSparkLiteError for a time that is not above 0.
+    `clock` gives seconds. Raises DSparkLiteError for a time that is not above 0 or has no end.
     """
 
     def __init__(self, path: Path, seconds: float, identity: str = "", clock: Callable[[], float] = time.monotonic):
-        if not seconds > 0:
-            raise DSparkLiteError(f"--minutes is {seconds / 60:g}; a training needs some time, 5 minutes for the tiny target, an evening on a T4")
+        if not 0 < seconds < math.inf:
+            raise DSparkLiteError(f"--minutes is {seconds / 60:g}; a training needs some time and an end, "
+                                  "5 minutes for the tiny target, an evening on a T4")
         self.path, self.seconds, self.identity, self.clock, self.started = path, seconds, identity, clock, clock()
         earlier = json.loads(path.read_text()) if path.exists() else {}
         self.before = earlier["seconds"] if earlier.get("identity") == identity else 0.0
@@ -274,10 +275,15 @@ def _identity_of(path: Path) -> str | None:
 
 
 def read_log(path: Path, steps: int | None = None) -> list[dict]:
-    """The first `steps` records of an earlier run's log, or all of them."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()][:steps]
+    """The first `steps` records of an earlier run's log, or all of them; a last line that was only half written is left out.
+
+    Raises CheckpointError for another line that is no record.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.exists() else []
+    try:
+        return [json.loads(line) for line in lines if line.endswith("\n")][:steps]
+    except ValueError:
+        raise CheckpointError(f"{path} has a line that is no record of an update; delete this line and train again") from None
 
 
 # Updates --------------------------------------------------------------------------------------------------------------
@@ -287,7 +293,8 @@ def update(accelerator, objective, optimisers, scaler, batch: tuple[torch.Tensor
     """One update of the parameters on a batch; returns the losses to record.
 
     Each process takes every `num_processes`-th row. Processes average their gradients, so each one's numerator is multiplied
-    by their number; the weight is that of all.
+    by their number; the weight is that of all. Raises FloatingPointError, in all processes and before any parameter moves, where
+    a loss or the gradient is not finite; with a scaled loss (float16) such gradients are the scaler's to skip.
     """
     own = tuple(tensor[accelerator.process_index::accelerator.num_processes] for tensor in batch)
     numerator, weight, record = objective(own, progress)
@@ -296,13 +303,17 @@ def update(accelerator, objective, optimisers, scaler, batch: tuple[torch.Tensor
     scaler.scale(numerator * accelerator.num_processes / total).backward()
     for optimiser in optimisers:
         scaler.unscale_(optimiser)
-    nn.utils.clip_grad_norm_(trainable(objective).values(), 1.0)
+    length = nn.utils.clip_grad_norm_(trainable(objective).values(), 1.0)
+    record = {name: (value / total).item() for name, value in zip(record, sums)}
+    judged = record if scaler.is_enabled() else {**record, "gradient": length.item()}
+    if wrong := [f"{name} {value}" for name, value in judged.items() if not math.isfinite(value)]:
+        raise FloatingPointError(", ".join(wrong))
     for optimiser in optimisers:
         scaler.step(optimiser)
     scaler.update()
     for optimiser in optimisers:
         optimiser.zero_grad(set_to_none=True)
-    return {name: (value / total).item() for name, value in zip(record, sums)}
+    return record
 
 
 def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, title: str, identity: str = "") -> list[dict]:
@@ -313,7 +324,7 @@ def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, t
     loss, the weight it is divided by (no gradient) and a dict of named numerators to record.
 
     Progress is saved in `folder`, with the `identity` that `forget_others` goes by. Where the time is over, one more update is
-    made, at progress 1.
+    made, at progress 1. Raises DSparkLiteError at the first update whose loss or gradient is not finite; the last save stays.
     """
     accelerator, device = processes(), next(model.parameters()).device
     keep_freed_memory(device)
@@ -330,7 +341,11 @@ def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, t
             progress = plan.progress(step)
             for group, peak in zip([group for optimiser in optimisers for group in optimiser.param_groups], peaks):
                 group["lr"] = peak * plan.rate(step, progress)
-            record = update(accelerator, objective, optimisers, scaler, batch_at(step), progress)
+            try:
+                record = update(accelerator, objective, optimisers, scaler, batch_at(step), progress)
+            except FloatingPointError as error:
+                raise DSparkLiteError(f"{title} stops at step {step}, whose losses are no numbers any more ({error}); nothing of it is saved: train "
+                                      "with a smaller learning_rate, or a smaller matrix_rate where the recipe has one") from None
             log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
             step += 1
             finished = step >= plan.steps or plan.allowance is not None and progress == 1

@@ -3,15 +3,20 @@
 import dataclasses
 import hashlib
 import json
+import math
+import sys
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..common.errors import DSparkLiteError
 
-Count = Annotated[int, 1, "a whole number of at least 1"]
-Natural = Annotated[int, 0, "a whole number of at least 0"]
-Share = Annotated[float, 0.0, "a number of at least 0"]
+LEAST, MOST = sys.float_info.min, sys.float_info.max  # of numbers above 0
+Count = Annotated[int, 1, math.inf, "a whole number of at least 1"]  # the least and the largest value, and both in words
+Natural = Annotated[int, 0, math.inf, "a whole number of at least 0"]
+Seed = Annotated[int, 0, 2**32 - 1, "a whole number from 0 to 2^32 - 1"]  # what is derived from it still fits torch's 64 bits
+Share = Annotated[float, 0.0, MOST, "a number of at least 0"]
+Positive = Annotated[float, LEAST, MOST, "a number above 0"]
 Precision = Literal["float32", "bfloat16", "float16"]
 WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", NoneType: "null", object: "anything"}
 
@@ -41,21 +46,21 @@ def _value(hint, value, where: str):
         kinds = [one for one in inner if one is not NoneType]
         if value is None and NoneType in inner:
             return None
-        if fitting := [one for one in kinds if len(kinds) == 1 or isinstance(value, get_origin(one) or one)]:
+        if fitting := [one for one in kinds if len(kinds) == 1 or isinstance(value, getattr(one, "__origin__", one))]:
             return _value(fitting[0], value, where)
     elif hint is object:
         return value
     elif origin is Annotated:
         number = int if inner[0] is int else (int, float)
-        if isinstance(value, number) and not isinstance(value, bool) and value >= inner[1]:
+        if isinstance(value, number) and not isinstance(value, bool) and inner[1] <= value <= inner[2]:
             return inner[0](value)
     elif origin is Literal and value in inner:
         return value
     elif origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_value(inner[0], one, where) for one in value)
     elif origin is dict and isinstance(value, dict):
-        return {key: _value(inner[1], one, f"{where}: {key}") for key, one in value.items()}
-    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return {_value(inner[0], key, where): _value(inner[1], one, f"{where}: {key}") for key, one in value.items()}
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool) and -MOST <= value <= MOST:
         return float(value)
     elif hint in (int, str, bool) and type(value) is hint:
         return value
@@ -70,7 +75,7 @@ def says(hint) -> str:
     if origin in (Union, UnionType):
         return " or ".join(map(says, inner))
     if origin is Annotated:
-        return inner[2]
+        return inner[3]
     if origin is Literal:
         return ("one of " if len(inner) > 1 else "") + ", ".join(map(repr, inner))
     if origin in (tuple, dict):
@@ -87,15 +92,15 @@ def digest_of(value) -> str:
 class Data:
     """The answers that a drafter learns from."""
 
-    prompts: int | dict[str, int]  # of a data set, or of each domain of the tiny world
-    seed: Natural  # of the prompts and of the answers' draws
+    prompts: Count | dict[str, Natural]  # of a data set, or of each domain of the tiny world
+    seed: Seed  # of the prompts and of the answers' draws
     max_new_tokens: Count  # longest answer
     dataset: str | None = None  # a Hub id, or a file or folder of JSON lines
     split: str | None = None
     max_length: Count | None = None  # tokens of a prompt and its answer, at most
     temperature: Share = 1.0
     top_k: Natural = 0  # candidates of a draw, at most; 0: all
-    top_p: float = 1.0
+    top_p: Annotated[float, LEAST, 1.0, "a number above 0, at most 1"] = 1.0
     held_out: Natural = 0  # the last answers, which are judged by and never learned from
     chunk: Count | None = None  # answers between two saves
 
@@ -108,8 +113,8 @@ class LossWeights:
     l1: Share = 0.9
     confidence: Share = 1.0
     acceptance: Share | None = None  # of direct acceptance (blocks.py); None: not computed
-    cross_entropy_first: float = 0.0  # share of the progress with cross-entropy alone
-    position_decay: float | None = None  # of the position weights; None: the draft length, as in the paper
+    cross_entropy_first: Share = 0.0  # share of the progress with cross-entropy alone
+    position_decay: Positive | None = None  # of the position weights; None: the draft length, as in the paper
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ class DraftRecipe:
     """The training of a drafter."""
 
     name: str
-    seed: Natural  # of weights, batches and anchors
+    seed: Seed  # of weights, batches and anchors
     epochs: Count  # passes over the answers; with `patience` at most
     batch: Count  # answers an update
     learning_rate: Share  # AdamW's, at its peak
@@ -166,7 +171,7 @@ class DraftRecipe:
     evaluate: Count | None = None  # held-out prompts a domain to measure the accepted length on after the training
     mean_tokens: Count | None = None  # of a prompt and its answer, for estimates
     target_config: dict[str, object] | None = None  # the target's config.json, for estimates without a download
-    published_cache_bytes: float | None = None  # what the publisher says of the cache, for estimates
+    published_cache_bytes: Positive | None = None  # what the publisher says of the cache, for estimates
 
     @classmethod
     def of(cls, fields: "DraftRecipe | dict") -> "DraftRecipe":
