@@ -165,6 +165,7 @@ def test_other_commands(capfd, tmp_path, monkeypatch):
 def test_an_embedded_checkpoint_of_another_training_is_not_written_over(capfd, monkeypatch):
     monkeypatch.setattr("dspark_course.making.recipes.train", lambda *_, **__: pytest.fail("it was trained"))
     assert "tiny-dspark holds a checkpoint, and not of this recipe trained here; give --out" in refused(capfd, "train", "tiny-dspark")
+    assert "holds a checkpoint of ['Qwen3ForCausalLM']" in refused(capfd, "train", "tiny-dspark", "--out", EMBEDDED / "tiny-small-lm")
 
 
 def test_a_stop_by_the_keyboard_is_no_traceback(capfd, monkeypatch, tmp_path):
@@ -184,7 +185,8 @@ def test_demo_answers(capfd):
 
 
 @pytest.mark.parametrize("words", [["demo", "--seed", "1" + 23 * "0"], ["demo", "--seed", "-1"], ["sweep", "--thresholds", "nan"],
-                                   ["sweep", "--thresholds", "2"], ["evaluate", "--seed", "x"]])
+                                   ["sweep", "--thresholds", "2"], ["evaluate", "--seed", "x"],
+                                   ["train", "--endpoint", ""], ["train", "--endpoint", "localhost:8000"]])
 def test_numbers_that_make_no_sense_are_refused_by_their_option(capfd, words):
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -193,8 +195,9 @@ def test_numbers_that_make_no_sense_are_refused_by_their_option(capfd, words):
 
 def test_a_device_that_is_not_there_and_bytes_that_are_no_text_are_refused(capfd, tmp_path):
     if not torch.cuda.is_available():
-        assert "torch finds no GPU" in refused(capfd, "train", "tiny-dspark", "--device", "cuda", "--out", tmp_path / "x")
-    assert "it must be cpu or cuda" in refused(capfd, "train", "tiny-dspark", "--device", "cudaa", "--out", tmp_path / "x")
+        assert "torch finds no such GPU" in refused(capfd, "train", "tiny-dspark", "--device", "cuda", "--out", tmp_path / "x")
+    for name in ("cudaa", "meta"):
+        assert "it must be cpu or cuda" in refused(capfd, "train", "tiny-dspark", "--device", name, "--out", tmp_path / "x")
     assert "no UTF-8" in refused(capfd, "demo", "\udce4")
 
 

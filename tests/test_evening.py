@@ -1,6 +1,7 @@
 """A training that is bounded by minutes, with hidden states computed anew: it ends in time, resumes, and is evaluated."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -49,9 +50,10 @@ def test_the_time_of_all_runs_of_a_recipe_is_counted_together(tmp_path):
     assert Allowance(tmp_path / "seconds.json", 100, "a changed recipe", clock).spent() == 0
 
 
-def test_no_time_is_refused(tmp_path):
-    with pytest.raises(DSparkLiteError, match="--minutes is -1; a training needs some time"):
-        Allowance(tmp_path / "seconds.json", -60)
+def test_no_time_and_time_without_end_are_refused(tmp_path):
+    for minutes in (-1, math.inf, math.nan):
+        with pytest.raises(DSparkLiteError, match=f"--minutes is {minutes:g}; a training needs some time and an end"):
+            Allowance(tmp_path / "seconds.json", 60 * minutes)
 
 
 def test_a_schedule_that_is_short_of_time_is_run_through_in_fewer_steps(tmp_path):

@@ -353,6 +353,34 @@ def test_a_large_gradient_is_clipped_to_length_one_without_the_scale_of_its_loss
     assert len(moments) == 3 and (length == pytest.approx(0.1, rel=1e-3) if clipped else 0 < length < 0.01)
 
 
+@pytest.mark.parametrize(("precision", "spoiled"), [("float32", "loss"), ("float32", "gradient"), ("float16", "loss"), ("float16", "gradient")])
+def test_a_training_stops_where_its_loss_is_no_number_and_the_last_save_stays(tmp_path, precision, spoiled):
+    """A scaled loss whose gradient overflows is the scaler's to skip."""
+    run = Regression(tmp_path, precision=precision)
+
+    def loss_of(batch, progress):
+        numerator, weight, record = run.loss(None, batch, progress)
+        factor = math.inf if batch[0][0] == 5 else 1.0
+        return numerator * factor, weight, {"loss": record["loss"] * factor if spoiled == "loss" else record["loss"]}
+
+    if (precision, spoiled) == ("float16", "gradient"):
+        assert len(run.run(loss_of)) == 12
+    else:
+        with pytest.raises(DSparkLiteError, match=f"step 5, .*{spoiled} .*smaller learning_rate"):
+            run.run(loss_of)
+        assert [row["step"] for row in loop.read_log(tmp_path / "log.jsonl")] == list(range(5))
+    assert all(value.isfinite().all() for value in [*run.model.parameters(), *load_file(tmp_path / "progress.safetensors").values()])
+
+
+def test_half_a_line_of_a_log_is_left_out_and_a_line_that_is_no_record_named(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 0}\n{"st')
+    assert loop.read_log(path) == [{"step": 0}]
+    path.write_text('{"step": 0}\n{"st\n')
+    with pytest.raises(CheckpointError, match="log.jsonl has a line that is no record"):
+        loop.read_log(path)
+
+
 # Recipes -------------------------------------------------------------------------------------------------------------
 
 
@@ -548,6 +576,16 @@ def test_what_is_set_on_the_command_line_makes_a_recipe_with_a_name_of_its_own()
         ({"data.prompts": {"math": 2.5}}, "data: prompts: math is 2.5; it must be a whole number"),
         ({"data.held_out": -1}, "held_out is -1; it must be a whole number of at least 0"),
         ({"learning_rate": -0.1}, "learning_rate is -0.1; it must be a number of at least 0"),
+        ({"learning_rate": math.inf}, "learning_rate is inf"), ({"data.temperature": math.nan}, "temperature is nan"),
+        ({"loss.position_decay": math.nan}, "position_decay is nan; it must be a number above 0"), ({"patience": math.nan}, "patience is nan"),
+        ({"loss.position_decay": 0}, "position_decay is 0"), ({"loss.cross_entropy_first": math.nan}, "cross_entropy_first is nan"),
+        *(({"data.top_p": value}, f"top_p is {value}; it must be a number above 0, at most 1") for value in (0, 2)),
+        *(({place: 2**63}, "seed is 9223372036854775808; it must be a whole number from 0 to") for place in ("seed", "data.seed")),
+        ({"data.prompts": {"math": -1}}, "prompts: math is -1; it must be a whole number of at least 0"), ({"data.prompts": 0}, "prompts is 0"),
+        ({"data.prompts": 5}, "prompts is 5; without a .dataset. it must be an object .*math, code, chat"),
+        ({"data.prompts": {"maths": 5}}, "prompts is {'maths': 5}; .*math, code, chat"),
+        ({"data.prompts": {"math": 5}, "data.held_out": 5}, "held_out is 5 of 5 prompts"),
+        ({"data.prompts": {"math": 0}, "data.held_out": 0}, "held_out is 0 of 0 prompts"), ({"data.dataset": "a/b"}, "a/b is read by a number of"),
         ({"data": 3}, "data is 3; it must be an object with the fields prompts"),
         ({"data": None}, "has no field 'data'"), ({"target": None}, "has no field 'target'"),
         ({"epochs": True}, "epochs is True; it must be a whole number"), ({"seed": None}, "seed is None; it must be a whole number"),
@@ -556,10 +594,12 @@ def test_what_is_set_on_the_command_line_makes_a_recipe_with_a_name_of_its_own()
         ({"seed.more": 1}, "has no inner fields in 'seed'")]),
     ("tiny-target", {"phases": 2}, "phases is 2; it must be a list"),
     ("tiny-target", {"phases": [{"examples": {"math": 1}}]}, "phases has no field 'learning_rate'"),
+    ("tiny-target", {"phases": [{"examples": {"maths": 1}, "learning_rate": 1}]}, "examples is 'maths'; it must be one of 'math'"),
+    ("qwen3-4b-dspark", {"data.max_length": 512}, "a .max_length. above max_new_tokens"),
     ("tiny-target", {"config.layers": 2}, "config has a field 'layers'"),
     ("{", {}, "mine.json is not JSON"), ("[]", {}, "mine.json holds a list; a recipe is an object")])
 def test_a_recipe_that_does_not_fit_is_one_sentence_that_names_the_field(tmp_path, name, change, sentence):
-    if not name.startswith("tiny"):  # what a file says
+    if name in "{[]":  # what a file says
         (tmp_path / "mine.json").write_text(name)
         name = str(tmp_path / "mine.json")
     with pytest.raises(DSparkLiteError, match=sentence) as caught:
@@ -569,11 +609,21 @@ def test_a_recipe_that_does_not_fit_is_one_sentence_that_names_the_field(tmp_pat
 
 @pytest.mark.parametrize(("change", "sentence"), [
     ({"config.target_layer_ids": [0, 99]}, "the drafter taps layer 99"), ({"config.mask_token_id": 5000}, "mask token is 5000"),
-    ({"cached_layer_ids": [0, 99]}, "taps layer 99")])
+    ({"cached_layer_ids": [0, 99]}, "taps layer 99"), ({"initial": "nowhere"}, "no checkpoint 'nowhere'"),
+    ({"initial": "tiny-dflash"}, "only the block size may differ"), ({"trained": "heads"}, "backbone of an .initial. draft")])
 def test_a_draft_that_its_target_could_not_have_is_refused_before_answers_are_written(tmp_path, monkeypatch, change, sentence):
     monkeypatch.setattr(answers, "write_answers", None)
-    with pytest.raises(CheckpointError, match=sentence):
+    with pytest.raises(DSparkLiteError, match=sentence):
         recipes.train("tiny-dspark", changes=change, device="cpu", out=tmp_path / "out", build=tmp_path / "build")
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("tiny-dspark", "Qwen3ForCausalLM"), ("tiny-eagle3", "Qwen3DSparkModel"),
+                                              ("tiny-target", "Qwen3DSparkModel")])
+def test_a_checkpoint_of_another_architecture_is_not_trained_over(tmp_path, name, theirs):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [theirs]}))
+    with pytest.raises(DSparkLiteError, match=f"holds a checkpoint of .*{theirs}.*; give --out another folder"):
+        recipes.train(name, device="cpu", out=tmp_path, build=tmp_path / "build")
+    assert not (tmp_path / "build").exists()
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in recipes.RECIPES.glob("*.json")))
@@ -610,7 +660,7 @@ def test_a_changed_recipe_under_the_same_name_is_trained_anew_and_embedded_check
     other = recipes.train(str(path), device="cpu", changes={"seed": 4})
     assert other.name == "mine+seed=4" and (tmp_path / "build" / "mine+seed=4").is_dir()
     (tmp_path / "unnamed.json").write_text(json.dumps({"extends": "tiny-dspark", "loss": {"acceptance": 0.5}}))
-    assert recipes.default_folder(recipes.load_recipe(str(tmp_path / "unnamed.json"))).name == "unnamed"
+    assert recipes.checkpoint_folder(recipes.load_recipe(str(tmp_path / "unnamed.json"))).name == "unnamed"
 
 
 def test_a_training_begins_from_another_block_size():

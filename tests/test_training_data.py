@@ -119,7 +119,7 @@ WORLD = {"prompts": {"math": 4, "chat": 6}, "seed": 7, "max_new_tokens": 12}
 @pytest.fixture
 def target(tokenizer):
     """What the answers of a server need of a target."""
-    return SimpleNamespace(tokenizer=tokenizer, name="org/model@main", stop_token_ids=(tokenizer.eos_token_id, 3))
+    return SimpleNamespace(tokenizer=tokenizer, name="org/model@main", vocab_size=400, stop_token_ids=(tokenizer.eos_token_id, 3))
 
 
 @pytest.fixture
@@ -230,13 +230,16 @@ def test_a_request_that_the_server_refuses_is_not_repeated_and_no_server_is_told
         answered(math=1)
 
 
-def test_a_half_written_answer_is_cut_off_and_a_foreign_one_refused(answered, server, path):
+def test_a_half_written_answer_is_cut_off_a_second_one_passed_over_and_a_foreign_one_refused(answered, server, path):
     rows = answered()
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:6]) + lines[6][:-3])
     server.requests.clear()
     assert answered() == rows and len(server.requests) == 4
-    for foreign in ("[[1, 2, 3], 2]\n", "{\n", lines[0]):
+    path.write_text("".join([*lines, *lines]))  # as two runs at once leave them
+    assert answered() == rows and len(server.requests) == 4
+    beyond = json.dumps([[*rows[0][0], 400], rows[0][1]]) + "\n"
+    for foreign in ("[[1, 2, 3], 2]\n", "{\n", beyond):
         path.write_text("".join(lines[:2]) + foreign)
         with pytest.raises(DSparkLiteError, match="line 3 of .*answers.jsonl is no answer .* delete this line"):
             answered()
@@ -244,7 +247,7 @@ def test_a_half_written_answer_is_cut_off_and_a_foreign_one_refused(answered, se
 
 def test_a_prompt_that_is_asked_twice_has_two_answers(path):
     path.write_text("[[1, 2, 5], 2]\n[[3, 6], 1]\n[[1, 2, 7], 2]\n")
-    found = answers.read_answers(path, [[1, 2], [4], [1, 2], [3]])
+    found = answers.read_answers(path, [[1, 2], [4], [1, 2], [3]], 8)
     assert found == {0: ([1, 2, 5], 2), 3: ([3, 6], 1), 2: ([1, 2, 7], 2)}
 
 

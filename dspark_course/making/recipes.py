@@ -143,7 +143,7 @@ def checkpoint_folder(recipe: dict, out: Path | None = None) -> Path:
     this very recipe has written.
     """
     parsed, folder = parse_recipe(recipe, recipe["name"]), out or CHECKPOINTS / recipe["name"]
-    if not (folder / "config.json").exists():
+    if not (folder / "config.json").is_file():
         return folder
     ours = objective(parsed)[0].architecture if isinstance(parsed, DraftRecipe) else Qwen3ForCausalLM.__name__
     theirs = read_config(folder).get("architectures")
