@@ -619,7 +619,9 @@ def test_a_draft_that_its_target_could_not_have_is_refused_before_answers_are_wr
 
 @pytest.mark.parametrize(("name", "theirs"), [("tiny-dspark", "Qwen3ForCausalLM"), ("tiny-eagle3", "Qwen3DSparkModel"),
                                               ("tiny-target", "Qwen3DSparkModel")])
-def test_a_checkpoint_of_another_architecture_is_not_trained_over(tmp_path, name, theirs):
+def test_a_checkpoint_of_another_architecture_is_not_trained_over(tmp_path, monkeypatch, name, theirs):
+    for step in ("_draft", "_language_model"):
+        monkeypatch.setattr(recipes, step, None)
     (tmp_path / "config.json").write_text(json.dumps({"architectures": [theirs]}))
     with pytest.raises(DSparkLiteError, match=f"holds a checkpoint of .*{theirs}.*; give --out another folder"):
         recipes.train(name, device="cpu", out=tmp_path, build=tmp_path / "build")
