@@ -4,19 +4,18 @@ import dataclasses
 import hashlib
 import json
 import math
-import sys
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..common.errors import DSparkLiteError
 
-LEAST, MOST = sys.float_info.min, sys.float_info.max  # of numbers above 0
+LEAST, MOST = 1e-30, 1e30  # of numbers above 0: float32 still holds what is made of them
 Count = Annotated[int, 1, math.inf, "a whole number of at least 1"]  # the least and the largest value, and both in words
 Natural = Annotated[int, 0, math.inf, "a whole number of at least 0"]
 Seed = Annotated[int, 0, 2**32 - 1, "a whole number from 0 to 2^32 - 1"]  # what is derived from it still fits torch's 64 bits
-Share = Annotated[float, 0.0, MOST, "a number of at least 0"]
-Positive = Annotated[float, LEAST, MOST, "a number above 0"]
+Share = Annotated[float, 0.0, MOST, "a number of at least 0, at most 1e30"]
+Positive = Annotated[float, LEAST, MOST, "a number above 0, at most 1e30"]
 Precision = Literal["float32", "bfloat16", "float16"]
 WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", NoneType: "null", object: "anything"}
 
