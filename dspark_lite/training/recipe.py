@@ -10,12 +10,12 @@ from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hin
 
 from ..common.errors import DSparkLiteError
 
-SMALLEST, LARGEST = 1e-30, 1e30  # of numbers above 0: float32 still holds what is made of them
+ABOVE_ZERO, IN_FLOAT32 = 1e-30, 1e30  # the least and the largest of numbers: float32 still holds what is made of them
 Count = Annotated[int, 1, math.inf, "a whole number of at least 1"]  # the least and the largest value, and both in words
 Natural = Annotated[int, 0, math.inf, "a whole number of at least 0"]
 Seed = Annotated[int, 0, 2**32 - 1, "a whole number from 0 to 2^32 - 1"]  # what is derived from it still fits torch's 64 bits
-Share = Annotated[float, 0.0, LARGEST, "a number of at least 0, at most 1e30"]
-Positive = Annotated[float, SMALLEST, LARGEST, "a number above 0, at most 1e30"]
+Share = Annotated[float, 0.0, IN_FLOAT32, "a number of at least 0, at most 1e30"]
+Positive = Annotated[float, ABOVE_ZERO, IN_FLOAT32, "a number above 0, at most 1e30"]
 Precision = Literal["float32", "bfloat16", "float16"]
 WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", NoneType: "null", object: "anything"}
 
@@ -59,7 +59,7 @@ def _value(hint, value, where: str):
         return tuple(_value(inner[0], one, where) for one in value)
     elif origin is dict and isinstance(value, dict):
         return {_value(inner[0], key, where): _value(inner[1], one, f"{where}: {key}") for key, one in value.items()}
-    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST:
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool) and -IN_FLOAT32 <= value <= IN_FLOAT32:
         return float(value)
     elif hint in (int, str, bool) and type(value) is hint:
         return value
@@ -99,7 +99,7 @@ class Data:
     max_length: Count | None = None  # tokens of a prompt and its answer, at most
     temperature: Share = 1.0
     top_k: Natural = 0  # candidates of a draw, at most; 0: all
-    top_p: Annotated[float, SMALLEST, 1.0, "a number above 0, at most 1"] = 1.0
+    top_p: Annotated[float, ABOVE_ZERO, 1.0, "a number above 0, at most 1"] = 1.0
     held_out: Natural = 0  # the last answers, which are judged by and never learned from
     chunk: Count | None = None  # answers between two saves
 
