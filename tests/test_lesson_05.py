@@ -84,6 +84,8 @@ def drawing(change):
     (exercises.check_draw_block, drawing(lambda drafts, q: (drafts, q[:1])), r"[2, 3], a row for each draft"),
     (exercises.check_draw_block, drawing(lambda drafts, q: (drafts, torch.nn.functional.one_hot(torch.tensor(drafts), 3).float())),
      "tokens on average where"),
+    (exercises.check_draw_block, lambda *case: (lambda drafts, q: (drafts, q if case[3] else 0 * q))(*exercises.draw_block(*case)),
+     "right at temperature 1, wrong at 0"),
     (exercises.check_draw_block, exercises.block_drawn(pick=lambda probs, path: int(torch.multinomial(probs, 1))),
      "something is drawn at random without `generator`"),
 ])

@@ -47,6 +47,8 @@ def test_a_loss_is_judged_by_its_gradients_too(wrong, said, capsys):
     (lesson_07.check_acceptance, lambda p, q: torch.minimum(p, q).sum(), "your answer has shape []; it must be [2, 1]"),
     (lesson_07.check_acceptance, lambda p, q: torch.minimum(p, q).sum(1), "your answer has shape [2, 3]; it must be [2, 1]"),
     (lesson_07.check_train, lesson_07.training(told=lambda loss: loss), "the losses are tensors"),
+    (lesson_07.check_train, lesson_07.training(told=torch.Tensor.detach), "the losses are tensors; .item()"),
+    (lesson_07.check_head_loss, torch.no_grad()(lesson_07.losing_head()), "the loss has lost its gradient"),
     (lesson_07.check_train, lambda *case: lesson_07.train(*case)[-1:], "one for each of the 5 steps"),
     (lesson_07.check_train, lambda *case: lesson_07.train(*case)[::-1], "in their order"),
     (lesson_07.check_train, lambda *case: None, "Not done yet"), (lesson_07.check_train, 3, "takes the function itself"),

@@ -166,7 +166,8 @@ def test_evidence_that_proves_nothing_is_refused(capsys):
 
 @pytest.mark.parametrize(("diagnosis", "sentence"), [
     ("leaks", "is a dictionary"), (right(bed1="leak between requests"), "give a cause and the evidence"),
-    (right(bed1=("flu", "memory")), "the causes are features one late"), (right(bed1=("bonus lost", "fever")), "it is one of anchor, block's price")])
+    (right(bed1=("flu", "memory")), "the causes are features one late"), (right(bed1=(["flu"], "memory")), "the causes are features one late"),
+    (right(bed1=("bonus lost", "fever")), "it is one of anchor, block's price")])
 def test_a_diagnosis_in_another_form_is_told_the_form(diagnosis, sentence, capsys):
     assert sentence in said(diagnosis, capsys)
 

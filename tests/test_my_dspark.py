@@ -67,7 +67,8 @@ PLANTED = {  # what is asked: (right, wrong)
     "speculate writes the big model's text": [(".cumprod(0).sum()", ".sum()")],
     "verify is lossless, every outcome visited": [("owed = (p - q).clamp(min=0)", "owed = p"), ("draw(p[len(drafts)]", "draw(p[0]")],
     "generate is lossless, every outcome visited": [("count - len(text) - 1", "count - len(text)"), ("text[-1], *drafts]", "*drafts, text[-1]]")],
-    "algorithm_1 is the paper's": [("(batch + 1) <= expected", "(batch + 1) < expected"), ("batch = float(len(survivals))", "batch = 0.0")],
+    "algorithm_1 is the paper's": [("(batch + 1) <= expected", "(batch + 1) < expected"), ("batch = float(len(survivals))", "batch = 0.0"),
+                                 ("enumerate(row)))", "enumerate(row)), key=lambda one: (one[0], one[1], -one[2]))")],
     "greedy tokens and rounds are the package's": [
         ("hidden_states[layer + 1]", "hidden_states[layer]"), ("extend(features[:len(new)])", "extend(features)"),
         ("drafts[-1] if drafts else anchor", "anchor")],

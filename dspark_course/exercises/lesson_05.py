@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from . import verifying
-from .checking import Exercise, Mistake, Step, checker, finished
+from .checking import Exercise, Mistake, Step, as_values, checker, finished, same
 from .my_dspark import transition_bias
 from .verifying import ANCHOR, DRAFTS, EXACT, TARGET, draw, target_texts, verify
 
@@ -118,9 +118,9 @@ def blocks_and_texts(learners, temperature: float, block: int = DRAFTS) -> tuple
     return blocks, *verifying.texts_of(((tokens, probability) for (_, tokens), probability in rounds), block)
 
 
-def _judged(learners, temperature: float, path, block: int) -> tuple[tuple[int, ...], list[int]]:
-    """The block that a learner's function draws and what a round commits of it; every draw follows `path`."""
-    returned = finished(learners(TOY_DRAFT, ROUND_BASE[:block].clone(), ANCHOR, temperature, path))
+def _drawn(learners, temperature: float, generator, block: int) -> tuple[list[int], torch.Tensor]:
+    """The block that a learner's function draws, and its q; raises Mistake where they have another form."""
+    returned = finished(learners(TOY_DRAFT, ROUND_BASE[:block].clone(), ANCHOR, temperature, generator))
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise Mistake("return two things: the list of drafts, and q, a tensor [g, V] of the distributions they were drawn from")
     drafts, q = finished(returned)
@@ -130,6 +130,12 @@ def _judged(learners, temperature: float, path, block: int) -> tuple[tuple[int, 
     if not isinstance(q, torch.Tensor) or q.shape != (block, 3):
         shape = f"a {type(q).__name__}" if not isinstance(q, torch.Tensor) else str(list(q.shape))
         raise Mistake(f"q is a tensor [g, V], here [{block}, 3], a row for each draft (torch.stack makes it of a list); yours is {shape}")
+    return drafts, q
+
+
+def _judged(learners, temperature: float, path, block: int) -> tuple[tuple[int, ...], list[int]]:
+    """The block that a learner's function draws and what a round commits of it; every draw follows `path`."""
+    drafts, q = _drawn(learners, temperature, path, block)
     return tuple(drafts), verify(TARGET[[ANCHOR, *drafts]], q, drafts, path)
 
 
@@ -160,8 +166,7 @@ def check_draw_block(learners):
     """Checks a function like `draw_block` by the exact distribution of the blocks it drafts and of the texts a round commits."""
     for temperature in TEMPERATURES:
         judge_at(temperature, learners)
-    greedy = finished(learners(TOY_DRAFT, ROUND_BASE.clone(), ANCHOR, 0.0, torch.Generator()))
-    if [int(draft) for draft in greedy[0]] != draw_block(TOY_DRAFT, ROUND_BASE, ANCHOR, 0.0, torch.Generator())[0]:
-        raise Mistake("right at temperature 1, wrong at 0: probabilities(logits, 0) has all its mass on the largest logit")
+    if not same(*(as_values(_drawn(function, 0.0, torch.Generator(), DRAFTS)) for function in (learners, draw_block))):
+        raise Mistake("right at temperature 1, wrong at 0: probabilities(logits, 0) has all its mass on the largest logit, in q as well")
     if total_variation(blocks_and_texts(learners, 1.0, 1)[1], target_texts(1)) > EXACT:
         raise Mistake("right for a block of two drafts, wrong for a block of one; how long a block is, the rows of `hidden` say")

@@ -139,6 +139,8 @@ def one_number(answer):
     return answer
 
 
+LOST_GRADIENT = ("the value is right, but nothing can be learned from it: the loss has lost its gradient (.item(), .detach() or torch.no_grad() "
+                 "on the way).")
 NO_TENSOR = "return a tensor, not a Python number (.item() or float() on the way?): nothing can be learned from a number."
 COUNTED = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
 
@@ -195,8 +197,7 @@ def trains_the_right_parts(function) -> None:
     try:
         found = gradients(function)
     except RuntimeError:
-        raise Mistake("the value is right, but nothing can be learned from it: the loss has lost its gradient (.item(), "
-                      ".detach() or torch.no_grad() on the way)") from None
+        raise Mistake(LOST_GRADIENT) from None
     for sentence, wrong in WRONG_GRADIENTS.items():
         if same(found, gradients(wrong)):
             raise Mistake(f"the value is right, but {sentence}")
@@ -365,7 +366,7 @@ def check_train(learners):
     if not isinstance(losses, (list, tuple)) or len(losses) != STEPS:
         raise Mistake(f"the training is right; return the losses as a list, one for each of the {STEPS} steps.")
     if any(isinstance(loss, torch.Tensor) for loss in losses):
-        raise Mistake("the training is right, but the losses are tensors, and each keeps its whole graph in memory; .item() makes a number.")
+        raise Mistake("the training is right, but the losses are tensors; .item() makes a number of each.")
     if not torch.allclose(torch.tensor(losses), torch.tensor(right_losses), atol=1e-6):
         raise Mistake("the training is right, but these are not the losses of the steps, in their order.")
 
@@ -386,6 +387,15 @@ def losing_head(before=lambda tokens: tokens[:, :-1], label=lambda tokens: token
     return loss
 
 
+def teaches_the_head(function) -> None:
+    """Raises Mistake unless the loss has a gradient that reaches the head."""
+    table = HEAD_TABLE.clone().requires_grad_()
+    with torch.enable_grad():
+        loss = function(lambda batch: HEAD_BATCH, lambda previous: table[previous], None)
+    if not loss.requires_grad:
+        raise Mistake(LOST_GRADIENT)
+
+
 head_loss = losing_head()
 check_head_loss = Exercise(head_loss, Step([(lambda batch: HEAD_BATCH, lambda previous: HEAD_TABLE[previous], None)], {
     "the head is given the token that the slot predicts; it reads the one before, tokens[:, :-1].":
@@ -400,4 +410,5 @@ check_head_loss = Exercise(head_loss, Step([(lambda batch: HEAD_BATCH, lambda pr
         losing_head(sign=-1.0),
     "the two factors are exchanged: 0.1 of cross-entropy, 0.9 of L1.":
         losing_head(factors=(0.9, 0.1)),
-}, "the loss is dspark_loss of base logits + biases after tokens[:, :-1], scored on tokens[:, 1:], with factors 0.1, 0.9 and 0.", one_number))
+}, "the loss is dspark_loss of base logits + biases after tokens[:, :-1], scored on tokens[:, 1:], with factors 0.1, 0.9 and 0.", one_number),
+    manner=teaches_the_head)

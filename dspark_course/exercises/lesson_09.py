@@ -57,6 +57,8 @@ check_survival = Exercise(survival, Step([block(0), block(1)], {
         surviving(lambda logits: torch.sigmoid(logits).cumsum(0)),
     "that is the survival before each position; its own confidence belongs to it.":
         surviving(lambda logits: torch.cat([torch.ones(1), torch.sigmoid(logits[:-1]).cumprod(0)])),
+    "these are the right numbers in a column [g, 1]; survival is [g], so take the head's one output with [:, 0].":
+        lambda *case: survival(*case)[:, None],
     "the anchor was read in every slot; from the second slot on the token before is a draft.":
         surviving(tokens=lambda anchor, drafts: [anchor] * len(drafts)),
 }, "c_k is the sigmoid of w [h_k ; W1[x_(k-1)]] + bias, and survival is the running product of the c_k."))

@@ -88,6 +88,8 @@ def every_rise(survivals, sps):
 SURVIVALS = torch.tensor([[0.9, 0.72, 0.36], [0.6, 0.54, 0.48]])
 SCHEDULES = [(SURVIVALS, speeds(120, 115, 110, 100, 95, 90, 85, 70, 68)), (SURVIVALS, speeds(130, 120, 110, 100, 85, 84, 83, 82, 81)),
              (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 7.9, 7)), (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 8, 5)),
+             (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 8.5, 5)),
+             (torch.tensor([[0.5, 0.5], [0.5, 0.2]]), speeds(10, 10, 9, 8.6, 8.2, 5, 4)),
              (torch.tensor([[0.8, 0.8, 0.1]]), speeds(9, 8, 7, 6, 5.5)),
              (torch.tensor([[0.6, 0.3], [0.5, 0.1]]), speeds(21, 20, 19, 12, 11.5, 11.4, 11.3)),
              (torch.tensor([[0.9, 0.1, 0.05], [0.8, 0.7, 0.6]]), speeds(40, 39, 38, 37, 36, 35, 33, 20, 10))]
@@ -106,6 +108,9 @@ check_algorithm_1 = Exercise(algorithm_1, Step(SCHEDULES, {
         lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: (token[2], token[1]))),
     "you went position by position; a sure second draft comes before another request's doubtful first.":
         lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: token[1:])),
+    "of equal survivals the earlier position comes first, then the earlier request.":
+        (lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: (*token[:2], -token[2]))),
+         lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: (token[0], token[2])))),
     "every admitted draft is counted as accepted; it commits a token only with its survival's chance.":
         lambda s, sps: admitting((s > 0).double(), sps),
     "every token is admitted; compare theta with and without the next one.":

@@ -97,12 +97,14 @@ def throughput_at(curve, least_speed):
 
 
 FRONTIER = np.array([[200.0, 200.0], [150.0, 300.0], [80.0, 640.0], [30.0, 720.0]])
-check_throughput_at = Exercise(throughput_at, Step([(FRONTIER, 110.0), (FRONTIER, 45.0), (FRONTIER, 250.0), (FRONTIER, 80.0)], {
+check_throughput_at = Exercise(throughput_at, Step([(FRONTIER, 110.0), (FRONTIER, 45.0), (FRONTIER, 250.0), (FRONTIER, 80.0), (FRONTIER, 20.0)], {
     "np.interp needs speeds that rise; along the curve they fall. Turn the rows round first.":
         lambda curve, least: 0.0 if least > curve[:, 0].max() else float(np.interp(least, *curve.T)),
     "no load gives a user that speed, so nothing can be promised: return 0. (np.interp gives the value of the curve's end without a "
     "word.)":
         lambda curve, least: float(np.interp(least, *curve[::-1].T)),
+    "where even the heaviest load is faster than promised, its throughput, the last row's, is the highest; you return 0.":
+        lambda curve, least: float(np.interp(least, *curve[::-1].T, left=0, right=0)),
     "you took the throughput of the nearest measured load; read between the points with np.interp.":
         lambda curve, least: 0.0 if least > curve[:, 0].max() else float(curve[np.abs(curve[:, 0] - least).argmin(), 1]),
     "you took the measured loads alone; between two of them the line counts, too.":

@@ -90,7 +90,7 @@ def check_pipeline(learners):
         raise Mistake(f"{len(device.budgets)} steps were started and {device.finished} finished; {STEPS} were asked for, each of them both")
     if not device.idle_work:
         raise Mistake("the host has found no budget; give host(...) the confidences of each step but the last")
-    if any(device.idle_work):
+    if any(device.idle_work[:STEPS - 1]):  # the last step's confidences need no work
         raise Mistake("the device stands still while the host works: that is one after another. Start the next step first, and work on "
                       "the confidences of the one before")
     wanted = [None, None, *range(STEPS - 2)]
@@ -108,7 +108,7 @@ def machines_for(curve, users, promise):
 
 
 ONE_MACHINE = np.array([[200.0, 200.0], [150.0, 300.0], [80.0, 640.0], [30.0, 720.0]])
-PROMISES = [(ONE_MACHINE, 100, 80.0), (ONE_MACHINE, 25, 150.0), (ONE_MACHINE, 41, 80.0), (ONE_MACHINE, 10, 260.0)]
+PROMISES = [(ONE_MACHINE, 100, 80.0), (ONE_MACHINE, 25, 150.0), (ONE_MACHINE, 41, 80.0), (ONE_MACHINE, 10, 260.0), (ONE_MACHINE, 26, 100.0)]
 check_machines = Exercise(machines_for, Step(PROMISES, {
     "rounded down, the last users have no machine.":
         lambda curve, users, promise: math.inf if promise > 200 else math.floor(users * promise / throughput_at(curve, promise)),
@@ -119,6 +119,9 @@ check_machines = Exercise(machines_for, Step(PROMISES, {
          lambda curve, users, promise: 0 if promise > 200 else math.ceil(users * promise / throughput_at(curve, promise))),
     "that is what a machine gives under full load, when each user waits long; take its throughput at the promised speed.":
         lambda curve, users, promise: math.inf if promise > 200 else math.ceil(users * promise / curve[:, 1].max()),
+    "you rounded how many users one machine serves; round only the number of machines, up.":
+        tuple(lambda curve, users, promise, whole=whole: math.inf if promise > 200 else math.ceil(
+            users / whole(throughput_at(curve, promise) / promise)) for whole in (math.floor, round)),
     "that is how many users one machine serves; how many machines do all of them need?":
         lambda curve, users, promise: throughput_at(curve, promise) / promise,
 }, "one machine serves throughput_at(curve, promise) / promise users; divide the users by that and round up."))

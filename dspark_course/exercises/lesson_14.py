@@ -183,7 +183,7 @@ def _fault(said, bed: int, right: str) -> str:
         raise Mistake(f'bed {bed} has {said!r}; give a cause and the evidence, ("cause", "column").')
     cause, evidence = said
     columns = sorted({column for telling in TELLING.values() for column in telling})
-    if cause not in patients.CAUSES:
+    if cause not in list(patients.CAUSES):
         raise Mistake(f"bed {bed}: the cause is {cause!r}; the causes are {', '.join(patients.CAUSES)}.")
     if evidence not in columns:
         raise Mistake(f"bed {bed}: the evidence is {evidence!r}; it is one of {', '.join(columns)}.")
