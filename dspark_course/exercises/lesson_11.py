@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from .checking import Exercise, Mistake, Step, boolean
-from .ragged import before, index_tensors, may_see, own
 from .small_engine import SmallEngine as SmallEngine
+from .small_engine import before, index_tensors, may_see, own
 from .small_engine import check_engine as check_engine
 from .small_engine import engine_in_use as engine_in_use
 

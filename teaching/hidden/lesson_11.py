@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from dspark_course.exercises.ragged import index_tensors
+from dspark_course.exercises.small_engine import index_tensors
 
 
 def check_indices(generator):
