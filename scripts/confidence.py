@@ -1,8 +1,8 @@
 """Measure what lessons 09 and 10 show of the tiny profile: calibration, threshold sweep, cost table.
 
 Everything goes to assets/measurements/confidence/. Without arguments all three are measured; the cost table
-wants a machine that does nothing else. With --own the same is measured of the released profile's models (or those of
-DSPARK_PROFILE), in place of the few prompts that a lesson takes, to assets/measurements/own/.
+wants a machine that does nothing else. With --own calibration and cost table are measured of the released profile's models
+(or those of DSPARK_PROFILE), in place of the few prompts that a lesson takes, to assets/measurements/own/.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from dspark_course.measure.confidence import calibrate
 from dspark_course.measure.journal import check_writable, header, journal_path
 from dspark_course.measure.lab import setup
 from dspark_course.measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
-from dspark_course.measure.threshold_sweep import SWEPT_THRESHOLDS, sweep
+from dspark_course.measure.threshold_sweep import sweep
 from dspark_course.replication.own_results import own_confidence, own_folder
 from dspark_course.replication.recorded_confidence import CALIBRATION, COST_TABLE, STEPS, STS_FILE, SWEEP
 
@@ -52,7 +52,7 @@ def measure_own(prompts):
     """Measure the lab's own models on `prompts` prompts of each domain."""
     lab = setup(os.environ.get("DSPARK_PROFILE", "released"), prompts=2 * prompts)
     check_writable(own_folder(lab) / "calibration.json")
-    if own_confidence(lab, lab.drafter("dspark"), prompts=prompts, thresholds=SWEPT_THRESHOLDS, sizes=PROFILE_SIZES, anew=True) is None:
+    if own_confidence(lab, lab.drafter("dspark"), prompts=prompts, sizes=PROFILE_SIZES, anew=True) is None:
         raise DSparkLiteError("the models of this profile are the recorded ones; leave out --own, or set DSPARK_PROFILE=released")
     print(f"written to {own_folder(lab)}")
 

@@ -6,9 +6,9 @@ import pytest
 from released_hub import RELEASED
 from released_lessons import hub, run_lesson  # noqa: F401
 
-CONFIDENCE = {"calibration.json", "threshold_sweep.json", "steps.json", "sts.json", "sps.json"}
+CONFIDENCE = {"calibration.json", "steps.json", "sts.json", "sps.json"}
 KEPT = {"09": CONFIDENCE, "11": CONFIDENCE | {"serving.json"}, "12": {"evaluate-dspark.json"}}
-MEASURED = ("calibration.json", "threshold_sweep.json", "steps.json", "serving.json", "evaluate-dspark.json")
+MEASURED = ("calibration.json", "steps.json", "serving.json", "evaluate-dspark.json")
 
 
 @pytest.mark.parametrize("number", KEPT)

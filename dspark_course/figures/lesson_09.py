@@ -132,13 +132,10 @@ def threshold_rates(device: str, rows: list[dict]):
     return fig
 
 
-def figure_6(domain: str = "all", own: OwnConfidence | None = None):
-    """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration; `domain` is
-    one of the three or "all". Blocks come from prompts that the calibration was not fitted on. `own` is drawn beside them,
-    by its own calibration."""
-    recorded = recorded_confidence.observations()
-    found = pooled(recorded) if domain == "all" else recorded[domain]
-    mine = own and pooled(own.observations if domain == "all" else dict(enumerate(own.of_domain(domain))))
+def figure_6(own: OwnConfidence | None = None):
+    """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration, of all domains
+    together. Blocks come from prompts that the calibration was not fitted on. `own` is drawn beside them, by its own calibration."""
+    found, mine = pooled(recorded_confidence.observations()), own and pooled(own.observations)
     fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
     for row, (when, temperatures) in zip(panels, (("before", None), ("after", recorded_confidence.stored_sts().temperatures))):
         predicted = survivals(found.logits, temperatures)
@@ -155,7 +152,7 @@ def figure_6(domain: str = "all", own: OwnConfidence | None = None):
     fig.supylabel("share that survived", fontsize="medium")
     fig.suptitle("Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend", fontsize=10)
     measured_on(panels[1][-1], recorded_confidence.calibration_run()["device"])
-    looks = {f"filled: here ({domain}), 95 %": {"color": BLUE, "marker": "o", "linestyle": ""},
+    looks = {"filled: here (all), 95 %": {"color": BLUE, "marker": "o", "linestyle": ""},
              "hollow: paper (Alpaca, Qwen3-4B)": PAPER_MARKERS, "blocks here, by bin": {"color": GREY, "linewidth": 6, "alpha": 0.4},
              **({own.label: OWN} if own else {})}
     handles = [panels[0][0].plot([], [], **look)[0] for look in looks.values()]
@@ -193,9 +190,8 @@ def label_panel(axes, found: Observations, predicted: np.ndarray, position: int,
     axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=8)
 
 
-def figure_5(own: OwnConfidence | None = None):
-    """A static threshold, swept: tokens accepted and rejected per round, and the acceptance rate, a column a domain; `own`
-    among the rates."""
+def figure_5():
+    """A static threshold, swept: tokens accepted and rejected per round, and the acceptance rate, a column a domain."""
     swept = recorded_confidence.threshold_sweep()
     domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
     fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
@@ -212,22 +208,20 @@ def figure_5(own: OwnConfidence | None = None):
         bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=GREY, **hollow)
         draw_estimates(line, x, [recorded_confidence.rate(domain, least).scaled(100) for least in x], style)
         line.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "markerfacecolor": "none", "linewidth": 1})
-        for mine in own.rates(domain).values() if own else ():
-            draw_estimates(line, list(mine), [rate.scaled(100) for rate in mine.values()], {**OWN, "linestyle": "-."})
         bars.set_title(domain, fontsize=10)
         line.set(xlabel="confidence threshold", ylim=(30, 102), xticks=x[::3])
     fig.suptitle("Rejected drafts go first, and accepted ones go with them: the rate shows the one and not the other", fontsize=10)
     panels[0][0].set_ylabel("tokens per round")
     panels[1][0].set_ylabel("acceptance rate (%)")
     measured_on(panels[1][-1], swept["device"])
-    _figure_5_legend(fig, panels[0][0], {own.label: {"color": ORANGE}} if own else {})
+    _figure_5_legend(fig, panels[0][0])
     return fig
 
 
-def _figure_5_legend(fig, axes, more: dict) -> None:
-    """What colours mean, and filled and hollow; `more` looks of bars by their labels."""
+def _figure_5_legend(fig, axes) -> None:
+    """What colours mean, and filled and hollow."""
     looks = {"coloured: accepted, bonus included": {"color": BLUE}, "grey: rejected": {"color": GREY, "alpha": 0.6},
-             "filled: here, 95 %": {"color": BLACK}, "hollow: paper (Qwen3-4B)": {"color": "white", "edgecolor": BLACK}, **more}
+             "filled: here, 95 %": {"color": BLACK}, "hollow: paper (Qwen3-4B)": {"color": "white", "edgecolor": BLACK}}
     handles = [axes.bar(0, 0, 0, **look) for look in looks.values()]
     fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
 

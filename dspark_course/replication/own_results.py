@@ -1,5 +1,5 @@
-"""A lab's own results, beside the recorded ones of the tiny models: calibration, threshold sweep, cost table, a small serving
-load and accepted lengths of whatever target and drafter the lab has.
+"""A lab's own results, beside the recorded ones of the tiny models: calibration, cost table, a small serving load and accepted
+lengths of whatever target and drafter the lab has.
 
 Each is measured once, with a lesson's few prompts, and kept in a folder by target and device under
 assets/measurements/own (DSPARK_MEASUREMENTS names another one); `python scripts/confidence.py --own` puts larger ones in
@@ -8,7 +8,6 @@ their place. A file that was made of other weights or with other versions is mea
 
 import os
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,17 +21,14 @@ from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import algorithm1, fixed
 from dspark_lite.serving.engine import Engine
 from dspark_course.measure.serving_load import closed_loop, requests
-from ..measure.benchmarks import BENCHMARKS
 from ..measure.confidence import calibrate
 from ..measure.evaluation import evaluate, mean_accepted_length, row_tally
 from ..measure.journal import header
 from ..measure.lab import Lab
 from ..measure.step_time import PROFILE_CONTEXT, profile
-from ..measure.threshold_sweep import sweep
 from .recorded_confidence import calibration_run, read_observations
 
 OWN_PROMPTS = 4  # a domain, to fit a calibration on and again to judge it on; answers take seconds each on a T4
-OWN_THRESHOLDS = (0.0, 0.3, 0.6, 0.9)
 OWN_SIZES = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4))  # tokens of the profiled steps: eight requests' whole blocks
 OWN_LOADS = (1, 4, 8)  # requests under way
 LOAD_STEPS, LOAD_WARM_UP = 12, 4  # steps of a load that are counted, and those before them that are not
@@ -46,31 +42,12 @@ class OwnConfidence:
     label: str
     report: dict
     sts: STS
-    swept: dict
     table: CostTable
-    steps: dict
 
     @property
     def observations(self) -> dict[str, Observations]:
         """Blocks of each domain, from prompts that the calibration was not fitted on."""
         return read_observations(self.report)
-
-    def of_domain(self, domain: str) -> list[Observations]:
-        """Those of a domain, or of its benchmarks."""
-        return [found for name, found in self.observations.items() if domain_of(name) == domain]
-
-    def rates(self, domain: str) -> dict[str, dict[float, Estimate]]:
-        """{domain, or a benchmark of it: {threshold: share of verified tokens that were accepted, bonus included}} (Figure 5)."""
-        found = {}
-        for row in self.swept["rows"]:
-            if domain_of(row["domain"]) == domain:
-                found.setdefault(row["domain"], {})[row["threshold"]] = Estimate(row["rate"], row["low"], row["high"])
-        return found
-
-
-def domain_of(name: str) -> str:
-    """The domain that a benchmark belongs to; that of a domain is itself."""
-    return BENCHMARKS[name].domain if name in BENCHMARKS else name
 
 
 def is_recorded(lab: Lab) -> bool:
@@ -96,24 +73,21 @@ def kept(path: Path, lab: Lab, drafter, measure, anew: bool = False) -> dict:
     return read_object(path)
 
 
-def own_confidence(lab: Lab, drafter, *, prompts: int = OWN_PROMPTS, thresholds=OWN_THRESHOLDS, sizes=OWN_SIZES,
-                   anew: bool = False) -> OwnConfidence | None:
-    """Calibration, threshold sweep and cost table of a lab's own models; None where the recorded ones are of these models.
+def own_confidence(lab: Lab, drafter, *, prompts: int = OWN_PROMPTS, sizes=OWN_SIZES, anew: bool = False) -> OwnConfidence | None:
+    """Calibration and cost table of a lab's own models; None where the recorded ones are of these models.
 
-    Takes from each domain or benchmark of the lab's prompts `prompts` to fit, as many to judge, and half of them to sweep;
-    `anew` also where they were measured before. Raises RequestError for a drafter without a confidence head.
+    Takes from each domain or benchmark of the lab's prompts `prompts` to fit and as many to judge; `anew` also where they
+    were measured before. Raises RequestError for a drafter without a confidence head.
     """
     if is_recorded(lab):
         return None
-    folder, few = own_folder(lab), partial(with_prompts, lab)
-    report = kept(folder / "calibration.json", lab, drafter, lambda: _calibrated(few(2 * prompts), drafter), anew)
-    swept = kept(folder / "threshold_sweep.json", lab, drafter, lambda: sweep(few(max(1, prompts // 2)), drafter, thresholds=thresholds),
-                 anew)
+    folder = own_folder(lab)
+    report = kept(folder / "calibration.json", lab, drafter, lambda: _calibrated(with_prompts(lab, 2 * prompts), drafter), anew)
     steps = kept(folder / "steps.json", lab, drafter, lambda: _profiled(lab, sizes), anew)
     sts = STS(**report["sts"])
     table = CostTable(*(steps[name] for name in ("sample_batch_tokens", "sample_steps_per_sec")), origin=Origin.of(lab.target))
     sts.save(folder / "sts.json"), table.save(folder / "sps.json")
-    return OwnConfidence(f"{lab.target.name} on {lab.device_name}", report, sts, swept, table, steps)
+    return OwnConfidence(f"{lab.target.name} on {lab.device_name}", report, sts, table)
 
 
 def with_prompts(lab: Lab, count: int) -> Lab:
