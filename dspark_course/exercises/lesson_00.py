@@ -4,6 +4,7 @@ import torch
 
 from dspark_lite.decoding.rounds import Generation, Round
 from .checking import Exercise, Mistake, Step, finished
+from .my_dspark import speculate
 
 VOCABULARY = 7
 MOST_PASSES = 60  # of the big model, for at most 12 tokens
@@ -65,11 +66,6 @@ def decoding(judge=lambda guess, want: int((guess == want[:-1]).cumprod(0).sum()
             ids = torch.cat([ids, added(guess, want, judge(guess, want))[None]], 1)
         return ids[:, :end] if cut else ids
     return wrong
-
-
-def speculate(big, little, ids, count, gamma=7):
-    """`count` new tokens after ids [1, n]: the big model's own greedy text."""
-    return decoding()(big, little, ids, count, gamma)
 
 
 def one_pass_per_guess(big, draft, n):

@@ -3,6 +3,7 @@
 import torch
 
 from .checking import Exercise, Mistake, Step, as_function, checker, finished
+from .my_dspark import forget
 from .verifying import check_verify as check_verify
 from .verifying import in_use as decides
 from .verifying import verify
@@ -15,11 +16,6 @@ def in_use(learners, done: bool):
     """
     chosen = decides(learners, done)
     return lambda p, q, drafts, generator: [int(token) for token in chosen(p, q, list(drafts), generator)]
-
-
-def forget(gamma, accepted):
-    """How many tokens the target's cache and the small LM's must forget after a round of `gamma` drafts."""
-    return gamma - accepted, max(0, gamma - 1 - accepted)
 
 
 check_forget = Exercise(forget, Step([(7, 3), (7, 7), (7, 0), (5, 1), (7, 6)], {

@@ -44,22 +44,18 @@ FOUND = {"fc.weight": (4, 8), "norm.weight": (4,), "markov_head.markov_w1.weight
 check_place = Exercise(place, Step([(ASKED, FOUND)], {
     "missing and unexpected have changed places: missing is what the module asks for and the file has not.":
         lambda a, f: (*place(a, f)[1::-1], place(a, f)[2]),
-    "a tensor of another shape is there, so it is neither missing nor unexpected; name it in the third set alone.":
-        lambda a, f: (*absent(a, f), place(a, f)[2]),
     "a tensor of another shape went unnoticed: equal names are not enough, compare their shapes.":
         third(lambda a, f: set()),
     "you listed the tensors that fit; the third set holds those whose shapes differ.":
         third(lambda a, f: {name for name in a if a[name] == f.get(name)}),
     "the third set holds all names that both know; only those whose shapes differ are misshapen.":
         third(lambda a, f: set(a) & set(f)),
-    "a tensor that only one side knows has no second shape to differ from; it is not misshapen.":
-        third(lambda a, f: {name for name in {*a, *f} if a.get(name) != f.get(name)}),
-    "a tensor that the file lacks has no second shape to differ from; it is missing, not misshapen.":
-        third(lambda a, f: {name for name in a if a[name] != f.get(name)}),
-    "a tensor that only the file has was not asked for in another shape; it is unexpected, not misshapen.":
-        third(lambda a, f: {name for name in f if f[name] != a.get(name)}),
+    "a tensor that only one side knows has no second shape to differ from; it is missing or unexpected, not misshapen.":
+        (third(lambda a, f: {name for name in {*a, *f} if a.get(name) != f.get(name)}),
+         third(lambda a, f: {name for name in a if a[name] != f.get(name)}),
+         third(lambda a, f: {name for name in f if f[name] != a.get(name)})),
     "a tensor of another shape is neither missing nor unexpected; it belongs in the third set, and in that alone.":
-        lambda a, f: (*absent(a, f), set()),
+        (lambda a, f: (*absent(a, f), set()), lambda a, f: (*absent(a, f), place(a, f)[2])),
     "there are 2 sets; the three are missing, unexpected and misshapen.":
         lambda a, f: place(a, f)[:2],
 }, "missing is asked for and not found, unexpected is found and not asked for, misshapen is in both with two shapes.",

@@ -8,6 +8,7 @@ from scipy.special import expit
 
 from dspark_lite.scheduling.calibration import ece, survived
 from .checking import Exercise, Mistake, Step, one_number
+from .my_dspark import survival
 
 
 W1, PROJ, BIAS = "markov_head.markov_w1.weight", "confidence_head.proj.weight", "confidence_head.proj.bias"
@@ -21,11 +22,6 @@ def surviving(rule=lambda logits: torch.sigmoid(logits).cumprod(0), tokens=lambd
         return rule(order(hidden, draft.w[W1][tokens(anchor, drafts)]) @ draft.w[PROJ][0] + bias * draft.w[BIAS][0])
 
     return survival
-
-
-def survival(draft, hidden, anchor, drafts):
-    """The chance [g] that the block survives up to each position: the product of the confidences."""
-    return surviving()(draft, hidden, anchor, drafts)
 
 
 def small_draft(generator: torch.Generator):
@@ -78,11 +74,9 @@ BINS = np.array([0.05, 0.3, 0.62, 0.97]), np.array([0.1, 0.2, 0.8, 0.99]), np.ar
 check_ece = Exercise(calibration_error, Step([BINS], {
     "every bin weighs the same. A bin with ten blocks would count as much as one with a thousand: weigh by count.":
         of_gaps(lambda gap, count: np.abs(gap).mean()),
-    "gaps of opposite sign cancel, so a head that is too high here and too low there looks perfect; take absolute values "
-    "first.":
-        of_gaps(lambda gap, count: (gap * count).sum() / count.sum()),
-    "gaps of opposite sign cancel; take absolute values before you add.":
-        (of_gaps(lambda gap, count: abs((gap * count).sum()) / count.sum()), of_gaps(lambda gap, count: abs(gap.mean()))),
+    "gaps of opposite sign cancel, so a head that is too high here and too low there looks perfect; take absolute values first.":
+        (of_gaps(lambda gap, count: (gap * count).sum() / count.sum()),
+         of_gaps(lambda gap, count: abs((gap * count).sum()) / count.sum()), of_gaps(lambda gap, count: abs(gap.mean()))),
     "you squared the gaps; ECE takes them as they are.":
         of_gaps(lambda gap, count: (gap**2 * count).sum() / count.sum()),
     "that is the root of the mean squared gap; ECE is the mean gap.":
@@ -91,10 +85,8 @@ check_ece = Exercise(calibration_error, Step([BINS], {
         of_gaps(lambda gap, count: np.abs(gap).max()),
     "you weighed by count and did not divide by the number of blocks.":
         of_gaps(lambda gap, count: (np.abs(gap) * count).sum()),
-    "you divided by the number of bins; the weights of all bins must sum to 1, so divide by the number of blocks.":
-        of_gaps(lambda gap, count: (np.abs(gap) * count).mean()),
-    "the shares of the blocks sum to 1 already: add the weighted gaps up, and do not average them.":
-        of_gaps(lambda gap, count: (np.abs(gap) * count / count.sum()).mean()),
+    "you divided by the number of bins; the shares of the blocks sum to 1, so add up the gaps that they weigh.":
+        (of_gaps(lambda gap, count: (np.abs(gap) * count).mean()), of_gaps(lambda gap, count: (np.abs(gap) * count / count.sum()).mean())),
     "return one number, the sum.":
         of_gaps(lambda gap, count: np.abs(gap) * count / count.sum()),
 }, "ECE is the sum over bins of |predicted - observed|, each weighted by its share of the blocks.", one_number))

@@ -5,6 +5,7 @@ import torch
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import global_optimum, schedule, top_k
 from .checking import Exercise, Step
+from .my_dspark import algorithm_1
 
 
 def expected_throughput(admitted, requests, cost_table):
@@ -63,11 +64,6 @@ def admitting(survivals, sps, *, order=sorted, anchors=None, committed=None, adm
             break
         expected, batch, lengths[request] = expected - minus_chance, batch + 1, lengths[request] + 1
     return lengths
-
-
-def algorithm_1(survivals, sps):
-    """Verification lengths, a list, for survivals [R, g]; sps(B) is steps per second with B tokens in the batch."""
-    return admitting(survivals, sps)
 
 
 def highest(survivals, sps):

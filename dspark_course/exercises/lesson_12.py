@@ -28,12 +28,9 @@ def resampled_gain(ours, theirs, index):
 OURS = np.array([[40.0, 5.0], [30.0, 10.0], [9.0, 3.0]])
 THEIRS = np.array([[36.0, 10.0], [30.0, 12.0], [9.0, 2.0]])
 check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0, 0, 2]))], {
-    "their prompts were not redrawn: the same index belongs to both, that is what pairs them.":
-        lambda ours, theirs, index: gain(ours[index], theirs),
-    "our prompts were not redrawn: the same index belongs to both, that is what pairs them.":
-        lambda ours, theirs, index: gain(ours, theirs[index]),
-    "nothing was redrawn: take the rows that `index` names, repeated ones as often as they stand there.":
-        lambda ours, theirs, index: gain(ours, theirs),
+    "both are read on the rows that `index` names, repeated ones as often as they stand there: that is what pairs them.":
+        (lambda ours, theirs, index: gain(ours[index], theirs), lambda ours, theirs, index: gain(ours, theirs[index]),
+         lambda ours, theirs, index: gain(ours, theirs)),
     "each prompt was taken once; a prompt that `index` names twice counts twice.":
         lambda ours, theirs, index: resampled_gain(ours, theirs, np.unique(index)),
     "that is a difference in tokens per round; the gain is a ratio minus one.":

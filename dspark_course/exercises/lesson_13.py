@@ -16,8 +16,9 @@ def lag_needed(draft, verify, host, ahead):
 
 TIMES = [(2.0, 6.0, 1.0, 0.0), (2.0, 6.0, 1.0, 8.0), (2.0, 6.0, 5.0, 2.0), (3.0, 5.0, 12.0, 4.0), (2.0, 6.0, 6.0, 0.0)]
 check_lag = Exercise(lag_needed, Step(TIMES, {
-    "that rounds down: the newest confidences would be there too late. Round up.":
-        lambda draft, verify, host, ahead: math.floor((draft + host + ahead) / (draft + verify)),
+    "a lag is a whole number of steps, and rounded down the newest confidences would be there too late: round up.":
+        (lambda draft, verify, host, ahead: math.floor((draft + host + ahead) / (draft + verify)),
+         lambda draft, verify, host, ahead: (draft + host + ahead) / (draft + verify)),
     "that is one too many where the time fits exactly or with room: round up, without a further step.":
         lambda draft, verify, host, ahead: 1 + math.floor((draft + host + ahead) / (draft + verify)),
     "confidences are not there when a step begins: its draft comes first.":
@@ -30,8 +31,6 @@ check_lag = Exercise(lag_needed, Step(TIMES, {
         lambda draft, verify, host, ahead: math.ceil((draft + verify + host + ahead) / (draft + verify)),
     "from one step's begin to the next a draft and a verification pass; divide by both.":
         lambda draft, verify, host, ahead: math.ceil((draft + host + ahead) / verify),
-    "a lag is a whole number of steps; round up.":
-        lambda draft, verify, host, ahead: (draft + host + ahead) / (draft + verify),
 }, "confidences of step s are there at s * (draft + verify) + draft; the host adds `host`; the search for step t must end `ahead` of "
    "t * (draft + verify)."))
 
@@ -110,10 +109,9 @@ def machines_for(curve, users, promise):
 ONE_MACHINE = np.array([[200.0, 200.0], [150.0, 300.0], [80.0, 640.0], [30.0, 720.0]])
 PROMISES = [(ONE_MACHINE, 100, 80.0), (ONE_MACHINE, 25, 150.0), (ONE_MACHINE, 41, 80.0), (ONE_MACHINE, 10, 260.0), (ONE_MACHINE, 26, 100.0)]
 check_machines = Exercise(machines_for, Step(PROMISES, {
-    "rounded down, the last users have no machine.":
-        lambda curve, users, promise: math.inf if promise > 200 else math.floor(users * promise / throughput_at(curve, promise)),
-    "a part of a machine cannot be bought; round up.":
-        lambda curve, users, promise: math.inf if promise > 200 else users * promise / throughput_at(curve, promise),
+    "a part of a machine cannot be bought, and rounded down the last users have none: round up.":
+        (lambda curve, users, promise: math.inf if promise > 200 else users * promise / throughput_at(curve, promise),
+         lambda curve, users, promise: math.inf if promise > 200 else math.floor(users * promise / throughput_at(curve, promise))),
     "throughput_at gives 0 where not even a single user gets the promised speed, and then no number of machines helps: return np.inf.":
         (lambda curve, users, promise: math.ceil(users * promise / throughput_at(curve, promise)),
          lambda curve, users, promise: 0 if promise > 200 else math.ceil(users * promise / throughput_at(curve, promise))),

@@ -99,10 +99,9 @@ check_excess = Exercise(excess, Step(CELLS, {
         lambda p, wrong, draws: (draws ** 2 * (wrong - p) ** 2 / p).sum(),
     "differences below zero cancel those above; square them.":
         lambda p, wrong, draws: draws * ((wrong - p) / p).sum(),
-    "that sums absolute differences; chi-square squares them.":
-        (lambda p, wrong, draws: draws * (np.abs(wrong - p) / p).sum(), lambda p, wrong, draws: draws * np.abs(wrong - p).sum()),
-    "that is the total variation; chi-square squares each difference and divides it by p.":
-        lambda p, wrong, draws: np.abs(wrong - p).sum() / 2,
+    "that sums absolute differences; chi-square squares each and divides it by p.":
+        (lambda p, wrong, draws: draws * (np.abs(wrong - p) / p).sum(), lambda p, wrong, draws: draws * np.abs(wrong - p).sum(),
+         lambda p, wrong, draws: np.abs(wrong - p).sum() / 2),
     "each squared difference is divided by its own p; otherwise a rare token that comes twice as often counts for nothing.":
         lambda p, wrong, draws: draws * ((wrong - p) ** 2).sum(),
     "that is the mean over the tokens; add them up.":

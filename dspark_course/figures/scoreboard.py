@@ -1,4 +1,4 @@
-"""The scoreboard of lessons 03 to 06, a figure or a table: what the drafters so far accept, cost and gain, from the stored
+"""The scoreboard of lessons 03 to 06: what the drafters so far accept, cost and gain, from the stored
 benchmark."""
 
 import numpy as np
@@ -19,21 +19,6 @@ def benchmark_rows() -> dict[tuple[str, str], dict]:
 def benchmark() -> dict:
     """What `python -m dspark_lite bench` has written."""
     return read(BENCHMARK, "python -m dspark_lite bench --json assets/measurements/bench.json")
-
-
-def scoreboard(*drafters: str) -> str:
-    """A table of these drafters below plain decoding: accepted length and speed-up by domain, between them what a round
-    costs in plain passes of the target, the mean over domains: in total, and of it drafting and verifying."""
-    heads = "".join(f"{domain:>7}" for domain in DOMAINS)
-    lines = [f"{'':15}{'τ, tokens per round':^21}   {'a round costs, plain passes':^27}   {'times plain decoding':^21}",
-             f"{'':15}{heads}   {'total':>7}{'drafting':>10}{'verifying':>10}   {heads}"]
-    for name in ("plain", *drafters):
-        tau, speed = (by_domain(name, column) for column in ("accepted_length", "speedup"))
-        costs = np.mean([tau / speed, *(cost_in_passes(name, part) for part in ("draft", "verify"))], -1)
-        cells = "".join("-".rjust(width) if np.isnan(cost) else f"{cost:{width}.2f}" for cost, width in zip(costs, (7, 10, 10)))
-        lines.append(f"{DRAFTER_LABELS[name]:15}" + "   ".join(["".join(f"{x:7.2f}" for x in tau), cells,
-                                                               "".join(f"{x:7.2f}" for x in speed)]))
-    return "\n".join([*lines, f"measured on {benchmark()['device']}, {benchmark()['prompts']} prompts per domain"])
 
 
 def scoreboard_figure(*drafters: str):
