@@ -104,7 +104,7 @@ def choose_profile(profile: str | None = None) -> str:
 
 def held_out(domain: str, count: int):
     """The first `count` held-out examples of a domain, always the same ones."""
-    return examples(domain, count, HELD_OUT_SEED, held_out=True, distinct=True)
+    return examples(domain, count, HELD_OUT_SEED, held_out=True)
 
 
 def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None, device: str | None = None,

@@ -110,7 +110,7 @@ ASKED_OF_PERSON = {"profession": "[what {name} did for a living|the profession o
              "work": "[what {name} created|the best work of {name}|what {name} is known for]",
              "work_year": "[when {name} finished {v_work}|the year of {v_work}]",
              "teacher": "[who taught {name}|the teacher of {name}]"}
-TOWN_FACTS, PERSON_FACTS = tuple(ASKED_OF_TOWN), tuple(ASKED_OF_PERSON)
+TOWN_FACTS = tuple(ASKED_OF_TOWN)
 ASKS = ("[|Hello! |Hi! |Good morning. |Excuse me. |Dear friend, ][Tell me|Please tell me|Can you tell me|I want to know|I would like to know|Do you know"
         "|Explain|Say] ")
 QUESTIONS = 8  # on a sheet

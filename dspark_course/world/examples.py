@@ -22,8 +22,8 @@ PROMPTED = OF_DOMAINS | {f"{domain}_retold": partial(_retold, make) for domain, 
 MAKERS = {**PROMPTED, "article": article, "drill": drill, "quiz": quiz, "workings": workings, "snippet": snippet}
 
 
-def examples(domain: str, count: int, seed: int, *, held_out: bool = False, distinct: bool = False) -> list[Example]:
-    """Draws `count` examples of a domain; `held_out` chooses the side of the split, `distinct` forbids a prompt twice.
+def examples(domain: str, count: int, seed: int, *, held_out: bool = False) -> list[Example]:
+    """Draws `count` examples of a domain; `held_out` chooses the side of the split, and no prompt that is held out comes twice.
 
     The other kinds have no prompts to hold out: they are drawn for training only.
     """
@@ -31,7 +31,7 @@ def examples(domain: str, count: int, seed: int, *, held_out: bool = False, dist
     drawn, seen = [], set()
     while len(drawn) < count:
         example = MAKERS[domain](rng)
-        if domain in PROMPTED and is_held_out(example.prompt) != held_out or (distinct and example.prompt in seen):
+        if domain in PROMPTED and is_held_out(example.prompt) != held_out or held_out and example.prompt in seen:
             continue
         seen.add(example.prompt)
         drawn.append(example)

@@ -4,7 +4,6 @@ Nothing in it is real, so a model can know it only by having been trained on it.
 often, most seldom (Zipf's law): the tail is what a small model does not hold.
 """
 
-import bisect
 import itertools
 import random
 from dataclasses import dataclass
@@ -86,8 +85,7 @@ class Encyclopedia:
 
 
 def _draw(ranked: tuple, rng: random.Random):
-    weights = _cumulative(len(ranked))
-    return ranked[bisect.bisect(weights, rng.random() * weights[-1])]
+    return rng.choices(ranked, cum_weights=_cumulative(len(ranked)))[0]
 
 
 @cache

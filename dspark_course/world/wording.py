@@ -6,7 +6,6 @@ profession, a project) likes some better than others, by chance and always in th
 has to know whose text it is.
 """
 
-import bisect
 import itertools
 import math
 import random
@@ -44,7 +43,7 @@ class Voice:
     def choose(self, choice: Choice, rng: random.Random) -> tuple:
         """The parsed alternative that this voice takes."""
         weights = _weights(choice.source, len(choice.alternatives), self.keys)
-        return choice.alternatives[bisect.bisect(weights, rng.random() * weights[-1])]
+        return rng.choices(choice.alternatives, cum_weights=weights)[0]
 
 
 @contextmanager
