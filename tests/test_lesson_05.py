@@ -14,8 +14,6 @@ from dspark_course.exercises import lesson_05 as exercises
 from dspark_course.exercises import my_dspark
 from dspark_course.exercises.verifying import EXACT, draw, target_texts
 from dspark_course.figures import lesson_05 as figures
-from dspark_course.figures import style
-from dspark_course.figures.positions import last_point, position_panels
 
 
 def test_paper_gains_are_those_of_its_text():
@@ -111,13 +109,3 @@ def test_the_cost_of_the_head_is_in_the_title(closing):
     (axes,) = figures.costs({"target": 9.0, "draw with the head": 1.0}, 0.5, 10.0, "CPU").axes
     assert axes.get_title() == "the head adds 0.50 ms to a round of 10.0 ms: 5.0%"
     assert [bar.get_width() for bar in axes.patches] == [9.0, 1.0, 0.5] and axes.patches[2].get_x() == 0.5
-
-
-def test_lines_by_position_are_labelled_where_they_end(closing):
-    styles = {name: {**style.drafter_style(name)} for name in ("dspark", "dflash")}
-    rates = [Estimate(0.9, 0.8, 1.0), Estimate(0.5, 0.4, 0.6)]
-    fig = position_panels({"math": {"dspark": rates, "dflash": [rates[0], None]}, "chat": {"dspark": rates, "dflash": [rates[0], None]}},
-                          styles, {"math": "m", "chat": "c"})
-    assert [text.get_text() for text in fig.axes[1].texts] == ["DFlash", "DSpark"] and not fig.axes[0].texts
-    assert fig.axes[1].texts[0].xy == (1, 0.8)  # under its interval
-    assert last_point(rates, styles["dspark"])[:3] == (2, 0.5, "DSpark") and last_point([rates[0], None], styles["dflash"])[:2] == (1, 0.9)

@@ -5,8 +5,7 @@ import torch
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
-from .positions import position_panels
-from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, drafter_style, figure
+from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, draw_positions, drafter_style, figure, label_ends, last_point
 from .token_boxes import arrow, inch_canvas, shown, token_labels, tower_box
 
 CONTEXT, BLOCK = BLUE, DRAFTER_STYLES["dflash"][0]  # what comes from the target, and what DFlash computes
@@ -123,10 +122,19 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
 
 
 def falling_acceptance(found: dict[str, dict[str, list]]):
-    """Conditional acceptance by draft position, a panel per domain, {domain: {drafter: estimates}}; a title says what the last of
-    DFlash's drafts is kept beside the first."""
-    titles = {}
-    for domain, by_name in found.items():
+    """Conditional acceptance by draft position, a panel per domain, {domain: {drafter: [Estimate or None] by position}}: a line ends
+    before the first position that hardly a round reached, and has its label there. A title says what the last of DFlash's drafts is
+    kept beside the first."""
+    fig, panels = figure(len(found), width=4.0, sharey=True)
+    for axes, (domain, by_name) in zip(panels, found.items()):
+        for index, (name, estimates) in enumerate(by_name.items()):
+            draw_positions(axes, estimates, drafter_style(name), shift=0.08 * (index - (len(by_name) - 1) / 2))
+        axes.set_xticks(range(1, max(map(len, by_name.values())) + 1))
         first, *_, last = (estimate.value for estimate in by_name["dflash"] if estimate is not None)
-        titles[domain] = f"{domain}: DFlash from {first:.0%} to {last:.0%}"
-    return position_panels(found, {name: drafter_style(name) for by_name in found.values() for name in by_name}, titles)
+        axes.set_title(f"{domain}: DFlash from {first:.0%} to {last:.0%}", fontsize=10)
+        axes.label_outer()
+    ends = [(*last_point(estimates, drafter_style(name)), estimates) for name, estimates in by_name.items()]
+    right = max(x for x, *_ in ends)
+    # A line that ends early has its label under its interval.
+    label_ends(panels[-1], [(x, y if x == right else estimates[x - 1].low, *rest) for x, y, *rest, estimates in ends])
+    return fig

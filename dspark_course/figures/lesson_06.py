@@ -3,9 +3,8 @@
 import numpy as np
 
 from dspark_course.common.names import DRAFTER_LABELS
-from .positions import last_point
 from .lesson_04 import BLOCK, CONTEXT
-from .style import BLACK, GREY, draw_positions, drafter_style, figure, hollow, label_ends, measured_on
+from .style import BLACK, GREY, draw_positions, drafter_style, figure, hollow, label_ends, last_point, measured_on
 from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower_box
 
 

@@ -33,22 +33,16 @@ def style(name: str) -> dict:
     return {**found, "label": "DSpark, " + SHORT_NAMES.get(name, f"{found['label']} {number}".strip())}
 
 
-def load_colours(loads) -> list:
-    """A shade for each load, dark where it is busy."""
-    return [plt.get_cmap("viridis_r")(0.25 + 0.75 * place) for place in np.linspace(0, 1, len(loads))]
-
-
 def load_axis(axes, loads) -> None:
     """Concurrency by doubling along x."""
     axes.set(xscale="log", xticks=list(loads), xticklabels=list(loads), xlabel=UNDER_WAY)
     axes.minorticks_off()
 
 
-def legend_under(fig, axes, *extra, columns: int | None = None) -> None:
-    """The entries of a panel, and `extra` handles, in rows under all panels."""
-    handles = [*axes.get_legend_handles_labels()[0], *extra]
-    labels = [handle.get_label() for handle in handles]
-    fig.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels), fontsize=8)
+def legend_under(fig, axes) -> None:
+    """The entries of a panel, and those of the paper's two models, in rows of three under all panels."""
+    fits = [Line2D([], [], color=GREY, linestyle=line, label=f"the paper's fit, {model}") for model, line in zip(PAPER_MODELS, ("--", ":"))]
+    fig.legend(handles=[*axes.get_legend_handles_labels()[0], *fits], loc="outside lower center", ncols=3, fontsize=8)
 
 
 # A step, and a few of them.
@@ -136,7 +130,8 @@ def step_times(costs: StepCosts, device: str):
     """How much longer a step takes than one that verifies the anchors alone, by the tokens that each request verifies; a line
     a load."""
     fig, axes = figure(width=6.4, height=3.6)
-    ends = sorted(zip(costs.step_seconds[:, -1] / costs.step_seconds[:, 0], costs.requests, costs.step_seconds, load_colours(costs.requests)))
+    ends = sorted(zip(costs.step_seconds[:, -1] / costs.step_seconds[:, 0], costs.requests, costs.step_seconds,
+                      plt.get_cmap("viridis_r")(np.linspace(0.25, 1, len(costs.requests)))))
     height = -np.inf
     for end, requests, row, colour in ends:
         axes.plot(costs.tokens_per_request, row / row[0], color=colour, marker="o", markersize=4)
@@ -200,7 +195,7 @@ def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[i
     right.set_title("The gain over MTP-1 shrinks with the load:\nhere to nothing, in the paper not quite", fontsize=10)
     right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
     measured_on(right, device)
-    legend_under(fig, left, *fit_handles(), columns=3)
+    legend_under(fig, left)
     return fig
 
 
@@ -233,7 +228,7 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
     gains = [anchor["annotated_tps_gain_pct"] for model in PAPER_MODELS for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]]
     right.set_title(f"the paper's fits: at equal throughput\nDSpark's users are {min(gains):.0f} to {max(gains):.0f} % faster", fontsize=10)
     right.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
-    legend_under(fig, left, *fit_handles(), columns=3)
+    legend_under(fig, left)
     return fig
 
 
@@ -245,11 +240,6 @@ def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
             continue
         axes.annotate(f"{total / speed:.0f}", (speed, total), (6 * side, 4 * (side > 0)), textcoords="offset points", fontsize=8,
                       zorder=5, color=style(name)["color"], ha="left" if side > 0 else "right", va="bottom" if side > 0 else "center")
-
-
-def fit_handles() -> list[Line2D]:
-    """Legend handles of the paper's two models."""
-    return [Line2D([], [], color=GREY, linestyle=line, label=f"the paper's fit, {model}") for model, line in zip(PAPER_MODELS, ("--", ":"))]
 
 
 def _draw_anchor(axes, anchor: dict, side: int) -> None:

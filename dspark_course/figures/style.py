@@ -93,6 +93,12 @@ def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> No
              xticks=range(1, len(estimates) + 1))
 
 
+def last_point(estimates: list, style: dict) -> tuple:
+    """Where a line of estimates ends, and what to call it: (x, y, label, colour)."""
+    last = max(k for k, estimate in enumerate(estimates) if estimate is not None)
+    return last + 1, estimates[last].value, style["label"], style["color"]
+
+
 def label_ends(axes, ends: list[tuple], gap: float = 0.06) -> None:
     """Writes labels after the last points of lines, each (x, y, label, colour), in place of a legend.
 
