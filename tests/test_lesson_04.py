@@ -83,10 +83,10 @@ def test_the_fall_along_a_block_is_said_in_the_title(closing):
 
 
 def test_lines_by_position_are_labelled_where_they_end(closing):
-    rates = [Estimate(0.9, 0.8, 1.0), Estimate(0.5, 0.4, 0.6)]
-    first, last = figures.falling_acceptance({domain: {"dspark": rates, "dflash": [rates[0], None]} for domain in ("math", "chat")}).axes
+    rates = [Estimate(0.9, 0.8, 1.0), Estimate(0.5, 0.4, 0.6), Estimate(0.7, 0.6, 0.8)]
+    first, last = figures.falling_acceptance({domain: {"dspark": rates, "dflash": [*rates[:2], None]} for domain in ("math", "chat")}).axes
     assert [text.get_text() for text in last.texts] == ["DFlash", "DSpark"] and not first.texts
-    assert last.texts[0].xy == (1, 0.8)  # under its interval
+    assert last.texts[0].xy == (2, 0.4)  # under its interval
 
 
 def test_who_sees_what_has_a_row_for_every_token_that_is_judged(closing):
