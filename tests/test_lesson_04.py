@@ -109,8 +109,6 @@ def test_the_marginals_of_a_block_say_how_many_slots_are_sure(closing):
     (axes,) = figures.block_marginals(Letters, probs, "x").axes
     assert axes.get_title() == "after the anchor 'x': 1 of 2 slots are sure of their token (above 50 %)"
     assert [text.get_text() for text in axes.texts][:3] == ["a\n90%", "b\n10%", "a\n40%"]
-    (axes,) = figures.block_marginals(Letters, probs, "x", [1, 0]).axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1\ndrawn: b", "2\ndrawn: a"]
 
 
 def test_the_maps_of_pairs_say_how_much_lies_where_the_target_hardly_writes(closing):

@@ -104,9 +104,8 @@ def test_pulls_are_read_at_the_guess(closing):
     assert [text.get_text() for text in axes.texts] == ["one: 0.50"] and axes.get_title().startswith("at a guess among 2")
 
 
-def test_predictions_are_counted_beside_the_slots_where_they_are_given(closing):
+def test_predictions_are_counted_beside_the_slots(closing):
     mask = torch.ones(4, 9, dtype=torch.bool)
-    assert figures.packing_picture(mask, [1, 3], 5).axes[0].get_title().startswith("4 slots in one pass")
     axes = figures.packing_picture(mask, [1, 3], 5, 3).axes[0]
     assert axes.get_title().startswith("3 predictions by 4 slots in one pass") and list(axes.lines[-1].get_xdata()) == [1, 3]
 

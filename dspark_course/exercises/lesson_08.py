@@ -1,11 +1,9 @@
 """Checkers of lesson 08: placing tensors, ties of logits, the first difference of two programs, causes of failures."""
 
-import copy
-
 import torch
 
-from dspark_lite.drafters import DSpark
 from .checking import Exercise, Mistake, Step, as_truth, checker, finished
+from .patients import as_in_the_engine
 
 
 def place(asked, found):
@@ -114,26 +112,6 @@ check_first_difference = Exercise(first_difference, Step(TRACES, {
     "those are all names that differ; return the first.":
         lambda ours, theirs, allowed: ",".join(name for name in ours if largest(ours[name], theirs[name]) > allowed),
 }, "go through the tensors in order and return the name of the first whose largest absolute difference is above `allowed`.", named))
-
-
-class FirstNorm(DSpark):
-    """A DSpark with the mistake that stood in an engine: the context's keys of every layer are normed with the first layer's weight."""
-
-    def extend_context(self, cache, features):
-        """Appends the context's keys and values, as the engine did."""
-        norms = [layer.self_attn.k_norm for layer in self.layers]
-        for layer in self.layers:
-            layer.self_attn.k_norm = norms[0]
-        super().extend_context(cache, features)
-        for layer, norm in zip(self.layers, norms):
-            layer.self_attn.k_norm = norm
-
-
-def as_in_the_engine(drafter):
-    """The drafter with the engine's mistake; it shares the weights."""
-    mistaken = copy.copy(drafter)
-    mistaken.__class__ = FirstNorm
-    return mistaken
 
 
 @torch.inference_mode()

@@ -14,16 +14,10 @@ def by_round(answers):
     return [sum(some) / len(some) for some in ([answer[k] for answer in answers if len(answer) > k] for k in range(longest))]
 
 
-def over(answers, length, filled=0.0, count=None):
-    """Means of `length` rounds with missing ones as `filled`, over `count` answers (None: all)."""
-    padded = [[*answer, *[filled] * length][:length] for answer in answers]
-    return [sum(column) / (count or len(answers)) for column in zip(*padded)]
-
-
 PLAYED = [([[5, 3, 1], [7, 4], [6, 2, 0, 0]],), ([[2, 2, 2, 2, 2], [7]],)]
 check_by_round = Exercise(by_round, Step(PLAYED, {
     "a round that an answer does not have counts as no draft accepted; leave it out of the mean.":
-        lambda answers: over(answers, max(map(len, answers))),
+        lambda answers: [sum(answer[k] for answer in answers if len(answer) > k) / len(answers) for k in range(max(map(len, answers)))],
     "your list ends with the shortest answer; go on to the longest, with the answers that have the round.":
         lambda answers: [sum(column) / len(answers) for column in zip(*answers)],
     "that is a mean for each answer; asked is one for each round, over the answers.":

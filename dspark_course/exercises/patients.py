@@ -18,7 +18,6 @@ from dspark_lite.drafters import DSpark
 from dspark_lite.losslessness.enumeration import outcomes, output_distribution, summed, total_variation
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.cost_table import CostTable
-from .lesson_08 import as_in_the_engine
 
 DEAR = 5.0  # what a token costs on the stale cost table, in passes without a token
 
@@ -133,8 +132,22 @@ def positions_restart(service: Service) -> Service:
     return replace(service, drafter=altered(service.drafter, rope=lambda self, positions: DSpark.rope(self, positions - positions[:, :1])))
 
 
+def as_in_the_engine(drafter):
+    """The drafter, which shares its weights, with the mistake that stood in an engine: the context's keys of every layer are normed with
+    the first layer's weight."""
+    def extend_context(self, cache, features):
+        norms = [layer.self_attn.k_norm for layer in self.layers]
+        for layer in self.layers:
+            layer.self_attn.k_norm = norms[0]
+        type(drafter).extend_context(self, cache, features)
+        for layer, norm in zip(self.layers, norms):
+            layer.self_attn.k_norm = norm
+
+    return altered(drafter, extend_context=extend_context)
+
+
 def key_norms(service: Service) -> Service:
-    """The context's keys of every layer are normed with the first layer's weight (the engine's mistake of lesson 08)."""
+    """The engine's mistake of lesson 08."""
     return replace(service, drafter=as_in_the_engine(service.drafter))
 
 

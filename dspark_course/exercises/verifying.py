@@ -15,6 +15,7 @@ TARGET = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]])  # 
 DRAFTER = torch.tensor([[0.3, 0.2, 0.5], [0.6, 0.1, 0.3], [0.3, 0.3, 0.4]])  # after a 0 two tokens are owed, 0 and 1
 ANCHOR = 0
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
+VISITS = 8  # more, of a function whose distributions are wrong
 SMALL = 0.01  # every known mistake moves the texts by more
 
 
@@ -236,9 +237,9 @@ def visited(distributions, learners):
         raise
 
 
-def visit_again(distributions, learners, found: list[dict], visits: int = 8):
+def visit_again(distributions, learners, found: list[dict]):
     """Raises Mistake where further visits give others than the first distributions, `found`: then not every draw follows the path."""
-    if any(total_variation(again, before) > EXACT for _ in range(visits) for again, before in zip(distributions(learners), found)):
+    if any(total_variation(again, before) > EXACT for _ in range(VISITS) for again, before in zip(distributions(learners), found)):
         raise Mistake("visited again, your function commits other texts: something is drawn at random without `generator`; "
                       "use toss(chance, generator) and draw(probs, generator)")
 

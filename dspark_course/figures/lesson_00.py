@@ -6,7 +6,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from dspark_course.common.names import DRAFTER_LABELS
 from .style import ACCEPTED, BLACK, DRAFTER_STYLES, GREY, NEXT, REJECTED, domain_axes, figure
-from .token_boxes import KINDS, LETTERS, box_width, draw_box, inch_canvas, judged_tokens, visible_text
+from .token_boxes import KINDS, LETTERS, box_width, draw_box, inch_canvas, judged_tokens, likeliest_there, visible_text
 
 # The picture in inches: x, y and width of every step, what it does, who does it.
 ROUND_STEPS = [
@@ -80,11 +80,7 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
 def _target_there(axes, lab, r, x: float, y: float, target_probs) -> None:
     """A row at x, y: the likeliest tokens where the accepted drafts end and the refused draft, each with its probability."""
     axes.text(0.02, y, "target's p", fontsize=LETTERS, va="center_baseline", color=GREY)
-    kinds = dict.fromkeys(target_probs.topk(2).indices.tolist(), "drafted")
-    kinds.update({token: "refused" for token in r.draft_tokens[r.accepted:r.accepted + 1]})
-    if r.tokens[-1] in kinds:
-        kinds[r.tokens[-1]] = "added"
-    for token, kind in kinds.items():
+    for token, kind in likeliest_there(r, target_probs).items():
         x = draw_box(axes, x, y, lab.tokenizer.decode([token]), kind)
         axes.text(x, y, f"{target_probs[token]:.2f}", fontsize=LETTERS, va="center_baseline", color=GREY)
         x += 0.5

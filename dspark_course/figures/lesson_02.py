@@ -38,9 +38,9 @@ def overlap_figure(p, q, names):
     return fig
 
 
-def total_variation_figure(distances: dict[str, float], limit: float = 1e-5):
-    """Total variation from the target by rule, on a logarithmic axis: exact ones, below the `limit` that float32 rounding
-    stays under, green, lossy ones orange."""
+def total_variation_figure(distances: dict[str, float]):
+    """Total variation from the target by rule, on a logarithmic axis: exact ones green, lossy ones orange."""
+    limit = 1e-5  # float32 rounding stays below it
     fig, axes = figure(width=7.5, height=0.36 * len(distances) + 0.9)
     for row, distance in enumerate(distances.values()):
         look = {"color": ACCEPTED, "marker": "o"} if distance < limit else {"color": REJECTED, "marker": "X"}

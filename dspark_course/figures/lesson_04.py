@@ -39,9 +39,9 @@ def attention_picture(context: int, gamma: int):
     return fig
 
 
-def block_marginals(lab, probs, anchor: str, drawn=None, count: int = 5):
-    """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability, above those that were `drawn`
-    [g], if any; returns the figure."""
+def block_marginals(lab, probs, anchor: str):
+    """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability; returns the figure."""
+    count = 5  # of a slot
     values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
     slots = len(values)
     fig, axes = figure(width=1.15 * slots + 0.9, height=0.42 * count + 0.9)
@@ -53,9 +53,8 @@ def block_marginals(lab, probs, anchor: str, drawn=None, count: int = 5):
                           color="white" if values[k, rank] > 0.6 else BLACK)
     sure = int((values[:, 0] > 0.5).sum())
     axes.set_title(f"after the anchor '{shown(anchor)}': {sure} of {slots} slots are sure of their token (above 50 %)", fontsize=10)
-    below = [""] * slots if drawn is None else [f"\ndrawn: {label}" for label in token_labels(lab, drawn)]
     axes.set(xlabel="draft position", ylabel="rank (blank: below 0.5 %)", xticks=range(slots),
-             xticklabels=[f"{k + 1}{label}" for k, label in enumerate(below)], yticks=range(count), yticklabels=range(1, count + 1))
+             xticklabels=range(1, slots + 1), yticks=range(count), yticklabels=range(1, count + 1))
     axes.grid(False)
     return fig
 

@@ -7,9 +7,9 @@ from matplotlib.colors import ListedColormap
 from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, SKY, drafter_style, figure, label_ends
 
 
-def packing_picture(mask, anchors: list[int], length: int, learned: int | None = None):
+def packing_picture(mask, anchors: list[int], length: int, learned: int):
     """Who sees what when blocks are packed: mask [K * g, n + K * g], slot rows against keys, for `anchors` [K] in a
-    context of `length` tokens. The title says how many of the slots have something to predict, `learned`, if it is given."""
+    context of `length` tokens. `learned` of the slots have something to predict."""
     seen = np.array(mask, dtype=float)
     slots = len(seen)
     gamma = slots // len(anchors)
@@ -27,8 +27,7 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int | None =
              yticklabels=[f"block {block + 1}, anchor {anchor}" for block, anchor in enumerate(anchors)],
              xlabel="key: context position | slots of the blocks", ylabel="query",
              xlim=(-0.5, length + slots - 0.5), ylim=(slots - 0.5, -0.5))
-    counted = f"{slots} slots" if learned is None else f"{learned} predictions by {slots} slots"
-    axes.set_title(f"{counted} in one pass, {np.mean(seen > 0):.0%} of the table visible", fontsize=9)
+    axes.set_title(f"{learned} predictions by {slots} slots in one pass, {np.mean(seen > 0):.0%} of the table visible", fontsize=9)
     for axis, count in ((axes.xaxis, length + slots), (axes.yaxis, slots)):
         axis.remove_overlapping_locs = False  # a label may stand on a line of the grid
         axis.set_ticks([k - 0.5 for k in range(count)], minor=True)

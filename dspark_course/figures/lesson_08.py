@@ -59,10 +59,10 @@ def numbered(axes, x: float, y: float, number: int, text: str) -> None:
     axes.text(x + 0.17, y, text, va="center", fontsize=8, color=WINE)
 
 
-def layout_picture(slots: int = 4):
-    """A block of `slots` slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three mistakes
+def layout_picture():
+    """A block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three mistakes
     are made: in the taps, in the layout, in the draft's cache."""
-    wide, context = 0.62, 2  # inches of a column, tokens of the context that are drawn
+    wide, context, slots = 0.62, 2, 4  # inches of a column, tokens of the context that are drawn, slots of the block
     panel = wide * (context + slots + 1) + 0.5
     fig, axes = inch_canvas(2 * panel, 3.2)
     top, bottom = -0.62, -1.55  # of the arrows

@@ -61,12 +61,12 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
     return fig
 
 
-def model_lanes(draft: float, verify: float, host: float, steps: int = 5, modes: tuple[bool, ...] = (False, True)):
+def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...] = (False, True)):
     """Two lanes of a made-up engine whose steps take so many milliseconds, a panel for each of `modes`: one after another (False) and
     overlapped (True). A bar of the host has the number of the step whose confidences it works on; arrows lead to the step that has its
     budget from them."""
     fig, panels = figure(1, len(modes), width=9.2, height=1.55 if len(modes) > 1 else 1.9, sharex=True, squeeze=False)
-    whole, took = draft + verify, []
+    steps, whole, took = 5, draft + verify, []
     for axes, overlapped in zip(panels[:, 0], modes):
         lag = 2 if overlapped else 1
         starts, free = [0.0], 0.0  # of the device's steps; when the host is free

@@ -18,12 +18,12 @@ PAPER_FULL_DEPTH = max(studies.PAPER_DEPTHS.values())
 DRAFT_LENGTH = "draft length: anchor and drafts (tokens)"
 
 
-def legend_below(fig, axes, paper_target: str = TARGET) -> None:
+def legend_below(fig, axes) -> None:
     """The drafters, and what filled and hollow mean, in a row under all panels."""
     handles, labels = axes.get_legend_handles_labels()
     ours = axes.plot([], [], color=GREY, marker="o")[0]
     theirs = axes.plot([], [], **hollow({"color": GREY, "marker": "o"}))[0]
-    fig.legend([*handles, ours, theirs], [*labels, "filled: here, 95 %", f"hollow: paper ({paper_target})"],
+    fig.legend([*handles, ours, theirs], [*labels, "filled: here, 95 %", f"hollow: paper ({TARGET})"],
                loc="outside lower center", ncols=int(fig.get_figwidth() / 1.5), fontsize=8)
 
 
@@ -51,15 +51,15 @@ def _fall(recipe: str, domain: str) -> float:
     return last.value - first.value
 
 
-def table_1(target: str = TARGET):
-    """Accepted length of the five drafters by domain, beside the paper's domain means on one of its targets."""
+def table_1():
+    """Accepted length of the five drafters by domain, beside the paper's domain means."""
     fig, axes = figure(width=8.4, height=4.2)
     for index, (name, recipe) in enumerate(studies.TABLE_1.items()):
         x = np.arange(len(COLUMNS)) + 0.15 * (index - (len(studies.TABLE_1) - 1) / 2)
         style = {**drafter_style(name), "linestyle": "none"}
         draw_estimates(axes, x, [our_results.accepted_lengths(recipe)[place] for place in COLUMNS], style)
         if name in paper.LABELS:
-            means = paper.domain_means(target, name)
+            means = paper.domain_means(TARGET, name)
             theirs = [*means.values(), np.mean(list(means.values()))]
             axes.plot(x + 0.06, theirs, **hollow(style, "none"))
     axes.set(xticks=range(len(COLUMNS)), xticklabels=[*DOMAINS, "mean of the three"],
@@ -71,7 +71,7 @@ def table_1(target: str = TARGET):
         longest.setdefault(drafter_style(first)["label"], []).append(words)
     axes.set_title("Longest here: " + "; ".join(f"{label} in {', '.join(words)}" for label, words in longest.items()), fontsize=10)
     measured_on(axes, our_results.measured("tiny-dspark")["device"])
-    legend_below(fig, axes, target)
+    legend_below(fig, axes)
     return fig
 
 
