@@ -43,9 +43,9 @@ def training_speed(recipe: dict, target, *, rows: int, tokens: int, updates: int
         optimisers = make_optimisers(drafter, Plan(updates, recipe["learning_rate"], recipe.get("matrix_rate")))
         scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
 
-        def loss_of(tensors):
+        def loss_of(tensors, progress):
             with autocast(device, precision):
-                return loss(drafter, TrainingBatch(*tensors), DraftRecipe.of(recipe).loss, 1.0)
+                return loss(drafter, TrainingBatch(*tensors), DraftRecipe.of(recipe).loss, progress)
 
         one = partial(update, accelerator, Objective(drafter, loss_of), optimisers, scaler, batch, 1.0)
         spent = [wall_seconds(one, device) for _ in range(updates + 1)][1:]
