@@ -120,7 +120,7 @@ def test_the_forced_engine_accepts_the_pattern_at_every_load_and_stops_where_mem
 @pytest.mark.parametrize("name", ["tiny-dspark", "tiny-eagle3", "tiny-mtp"])
 def test_the_speed_of_a_training_is_that_of_whole_updates(name, monkeypatch):
     recipe = load_recipe(name)
-    layers = {"target_layer_ids": [1] if name == "tiny-mtp" else [0], "mask_token_id": 10, "num_anchors": 3}
+    layers = {"target_layer_ids": [2] if name == "tiny-mtp" else [0], "mask_token_id": 10, "num_anchors": 3}
     recipe = {**recipe, "precision": "float32", "config": {**recipe["config"], **layers}}
     target, _ = toy_models(vocab_size=11, gamma=4)
     found = training.training_speed(recipe, target, rows=2, tokens=12, updates=3)
