@@ -75,6 +75,9 @@ def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
     (tmp_path / "sps.json").write_text(json.dumps(held | {"m_probes": [8, 1, 32]}))
     with pytest.raises(CheckpointError, match="sps.json: the probes of tokens do not increase"):
         AdditiveCosts.load(tmp_path / "sps.json")
+    (tmp_path / "sps.json").write_text(json.dumps(held | {"m_probes": [1, 8, 10**30]}))
+    with pytest.raises(CheckpointError, match="sps.json: "):
+        AdditiveCosts.load(tmp_path / "sps.json")
 
 
 def test_a_policy_takes_it_for_a_cost_table():

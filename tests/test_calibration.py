@@ -110,7 +110,7 @@ def test_a_stale_calibration_is_told_from_one_that_fits():
     (lambda logits, accepted: (logits, accepted + GAMMA), "they lie between 0 and 4"),
     (lambda logits, accepted: (logits, accepted - 5), "they lie between 0 and 4"),
     (lambda logits, accepted: (logits, accepted[1:]), "with at least one block"),
-    (lambda logits, accepted: (logits[:0], accepted[:0]), "no block was verified whole")])
+    (lambda logits, accepted: (logits[:0], accepted[:0]), "with at least one block")])
 def test_observations_that_cannot_be_fitted_are_refused(change, sentence):
     with pytest.raises(RequestError, match=sentence):
         fit_sts(*change(*made(50)))
@@ -133,9 +133,8 @@ WHOLE = {"temperatures": [1.0], "dataset": "", "num_samples": 1, "ece_before": [
 
 @pytest.mark.parametrize(("held", "sentence"), [
     (WHOLE | {"temperatures": [1.0, 0.0]}, "one positive number a position"), (WHOLE | {"temperatures": [1.0, float("nan")]}, "one positive number"),
-    (WHOLE | {"temperatures": []}, "one positive number"), (WHOLE | {"temperatures": ["a"]}, "one positive number"),
-    (WHOLE | {"temperatures": None}, "one positive number"), (WHOLE | {"temperatures": [[1.0]]}, "one positive number"),
-    ({"temperatures": [1.0]}, "has no field dataset"),
+    (WHOLE | {"temperatures": []}, "one positive number"), ({"temperatures": [1.0]}, "has no field dataset"),
+    *((WHOLE | {"temperatures": wrong}, "the temperatures are .* needs a list") for wrong in (["a"], [[1]], [None], None, 1.0, "ab", {"a": 1})),
     ([1], "not a JSON object"), (None, "cannot be read")])
 def test_a_broken_calibration_is_refused(tmp_path, held, sentence):
     path = tmp_path / "sts.json"
@@ -194,6 +193,20 @@ def test_a_calibration_for_another_drafter_is_refused(lab, dspark):
         with pytest.raises(RequestError, match=sentence):
             attempt()
     STS([1.0] * 7, draft=own).attach(dspark)
+
+
+def test_a_calibration_without_a_whole_block_is_refused(lab, dspark, monkeypatch):
+    monkeypatch.setattr(lab, "max_new_tokens", 8)
+    with monkeypatch.context() as patched:
+        patched.setattr(confidence, "rollout", lambda *_, **__: pytest.fail("an answer was written"))
+        with pytest.raises(RequestError, match="of at most 8 tokens no whole block of 7 .* allow longer answers, of 9 tokens or more"):
+            confidence.calibrate(lab, dspark)
+    monkeypatch.setattr(confidence, "observe", lambda *_, **__: calibration.Observations(np.zeros((0, 7)), np.zeros(0, int), np.zeros(0, int)))
+    with pytest.raises(RequestError, match="no prompt of math, code, chat gave a whole block; take shorter prompts, more of them, or longer answers"):
+        confidence.calibrate(lab, dspark)
+    monkeypatch.undo()
+    monkeypatch.setattr(lab, "max_new_tokens", 9)
+    assert len(observe(lab, dspark, lab.prompts["math"]).accepted), "nine tokens have room for a block"
 
 
 def test_a_report_counts_every_domain(lab):

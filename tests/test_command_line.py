@@ -68,6 +68,8 @@ def test_a_measurement_is_refused_before_it_starts(capfd, command, arguments, se
     (["--target", "tiny-target"], "--target is given without --drafters"),
     (["--target", "nonsense", "--drafters", "dspark"], "there is no checkpoint 'nonsense'"),
     (["--drafters", "./nowhere"], "there is no checkpoint './nowhere'"),
+    (["--drafters", "dspark", "small_lm", "--slots", "2"], "small_lm keeps no context that the engine can hold in slots"),
+    (["--slots", "0"], "the engine has 0 slots"),
 ])
 def test_an_evaluation_is_refused_before_it_starts(capfd, arguments, sentence):
     assert sentence in refused(capfd, "evaluate", *arguments, "--prompts", "1")
@@ -106,7 +108,9 @@ def test_calibration_sweep_and_profile_take_the_prompts_of_benchmarks(capfd, tmp
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"turns": [text]}) for text in prompts))
     given = ["--benchmark", "humaneval", "mt-bench", "--benchmark-dir", str(tmp_path), "--max-new-tokens", "24"]
     fitting = ["calibrate", "--prompts", "2", "--out", str(tmp_path / "sts.json"), "--json", str(tmp_path / "c.json")]
-    assert main([*fitting, *given]) == 0
+    for wrong, sentence in ((["--max-new-tokens", "8"], "allow longer answers"), (["--drafter", "dflash"], "has no confidence head")):
+        assert sentence in refused(capfd, *fitting, *given, *wrong)
+    assert main([*fitting, *given]) == 0, "a journal of a refused call holds nothing"
     measured = json.loads((tmp_path / "c.json").read_text())
     assert measured["fits"] or "any more" not in measured["verdict"], "it has only just been fitted"
     assert not (tmp_path / "sts.journal.jsonl").exists() and main([*fitting, *given, "--temperature", "0.7"]) == 0

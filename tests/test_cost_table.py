@@ -34,7 +34,9 @@ def test_a_look_up_takes_the_largest_measured_size_not_above():
     ([], [], None, "needs one speed a size, and at least one"), ([1, 2], [1.0], None, "2 sizes and 1 speeds"),
     ([2, 1], [1.0, 1.0], None, "do not increase"), ([1, 1], [1.0, 1.0], None, "do not increase"), ([0, 1], [1.0, 1.0], None, "do not increase"),
     ([1, 2], [1.0, 0.0], None, "not a positive number"), ([1, 2], [1.0, float("nan")], None, "not a positive number"),
-    ([1.5, 2.7], [2.0, 1.0], None, "must be whole numbers"), ([1, 2], [1.0, 1.0], 1, "max_batch_tokens is 1; it must be at least")])
+    ([1.5, 2.7], [2.0, 1.0], None, "must be whole numbers"), ([1, 2], [1.0, 1.0], 1, "max_batch_tokens is 1; it must be at least"),
+    *(([1, 2], [1.0, 1.0], most, f"max_batch_tokens is {most}; .* at least the largest .* 2, and at most 1048576") for most in (1e13, 2.5, "many")),
+    ([1, 10**13], [1.0, 1.0], None, "max_batch_tokens is 10000000000000; ")])
 def test_tables_that_make_no_sense_are_refused(sizes, speeds, most, sentence):
     with pytest.raises(RequestError, match=sentence):
         CostTable(sizes, speeds, most)
@@ -61,9 +63,10 @@ def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
 @pytest.mark.parametrize(("held", "sentence"), [
     ("{}", "has no field sample_batch_tokens, sample_steps_per_sec, max_batch_tokens"), ("nonsense", "is not JSON"),
     ('{"sample_batch_tokens": [2, 1], "sample_steps_per_sec": [1, 1], "max_batch_tokens": 2}', "do not increase"),
-    ('{"sample_batch_tokens": ["a"], "sample_steps_per_sec": [1], "max_batch_tokens": 2}', "sps.json"),
-    ('{"sample_batch_tokens": [1], "sample_steps_per_sec": [1], "max_batch_tokens": 1e13}', "and at most"),
-    ('{"sample_batch_tokens": [1], "sample_steps_per_sec": [1], "max_batch_tokens": 2, "device": "CPU", "versions": "2.0"}', "versions is '2.0'")])
+    *((f'{{"sample_batch_tokens": {sizes}, "sample_steps_per_sec": [1], "max_batch_tokens": 2}}', "sps.json")
+      for sizes in ('["a"]', "null", [10**30])),
+    *(('{"sample_batch_tokens": [1], "sample_steps_per_sec": [1], "max_batch_tokens": 2, "device": "CPU", ' + told, "the origin is .* are texts")
+      for told in ('"versions": "2.0"}', '"versions": {"torch": 2}}', '"dtype": 16}'))])
 def test_a_broken_file_is_refused(tmp_path, held, sentence):
     (tmp_path / "sps.json").write_text(held)
     with pytest.raises(CheckpointError, match=sentence):

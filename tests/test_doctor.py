@@ -190,5 +190,5 @@ def test_an_estimate_fetches_a_config_and_nothing_else_and_leaves_no_half_checkp
     assert estimate.target_config({"target": name})["hidden_size"] == 16
     with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set and the cache does not hold it whole"):
         load_target(name)
-    with pytest.raises(CheckpointError, match="'org/nobody' could not be fetched .*, or give the recipe a .target_config"):
+    with pytest.raises(CheckpointError, match="'org/nobody' is no folder here and could not be fetched .*, or give the recipe a .target_config"):
         estimate.target_config({"target": "org/nobody"})

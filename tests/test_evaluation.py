@@ -15,6 +15,7 @@ from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_course.common.estimates import bootstrap
 from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
+from dspark_lite.drafters import PromptLookup
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import evaluation, journal
 from dspark_course.measure.evaluation import (acceptance_by_position, count_estimates, evaluate, mean_accepted_length, position_counts,
@@ -290,6 +291,22 @@ def test_a_journal_of_other_settings_is_refused(lab, tmp_path, monkeypatch, deco
     with pytest.raises(DSparkLiteError, match=rf"e.journal.jsonl was begun with {sentence}"):
         evaluate(lab, change.get("drafters", ["prompt_lookup"]), prompts, **options, path=path)
     assert len(decoded) == 1
+
+
+def test_a_journal_without_entries_begins_anew_with_other_settings(tmp_path):
+    for seed in (1, 2):
+        held = Journal(tmp_path / "x", {"seed": seed})
+    held.add(("a",), 3)
+    assert (tmp_path / "x").read_text() == '{"settings": {"seed": 2}}\n[["a"], 3]\n'
+
+
+def test_every_drafter_is_checked_before_the_first_prompt(lab, tmp_path, decoded):
+    drafters = {"seven": "prompt_lookup", "three": PromptLookup(lab.target.vocab_size, gamma=3)}
+    with pytest.raises(RequestError, match="gamma is 5; this drafter drafts between 1 and 3"):
+        evaluate(lab, drafters, prompts_of(lab, 1), gamma=5)
+    with pytest.raises(RequestError, match="prompt_lookup keeps no context"):
+        evaluate(lab, {"first": "dspark", **drafters}, prompts_of(lab, 1), slots=2, path=tmp_path / "never.json")
+    assert not decoded and not list(tmp_path.iterdir())
 
 
 def test_a_file_that_is_no_journal_is_refused(tmp_path):

@@ -99,7 +99,8 @@ def test_weights_of_other_formats_are_refused_and_stay_where_they_are(hub):
 def test_a_transfer_that_fails_for_good_is_told_and_the_next_call_fetches_the_rest(hub, target, impatient):
     hub.cuts[WEIGHTS] = [0] * 6
     for name in ("", "@main"):  # at the first call nothing but small files comes; they are no whole checkpoint for the second
-        assert_refused(rf"'{TARGET}{name}' could not be fetched .*; check the network and the disk and load it again", load_target, TARGET + name)
+        assert_refused(rf"'{TARGET}{name}' is no folder here and could not be fetched .*; check the network and the disk and load it again",
+                       load_target, TARGET + name)
         hub.cuts[WEIGHTS] = [0] * 6
     hub.cuts.clear()
     hub.requests.clear()
@@ -161,7 +162,7 @@ ANSWERS = {
 def test_what_the_hub_does_not_give_is_told_in_one_sentence(hub, target, impatient, case):
     name, spoil, sentence = ANSWERS[case]
     spoil(hub)
-    assert_refused(f"^'{re.escape(name)}' could not be fetched from the Hub", load_target, name)
+    assert_refused(f"^'{re.escape(name)}' is no folder here and could not be fetched from the Hub", load_target, name)
     assert_refused(sentence, load_drafter, name, target)
 
 
@@ -212,7 +213,7 @@ def test_offline_what_is_not_cached_or_not_whole_is_told(hub, monkeypatch, impat
     assert_refused("could not be fetched", load_target, TARGET)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     for name in (TARGET, DRAFT, DRAFT + "@" + hub.commit(DRAFT, "v2")):
-        assert_refused(rf"^'{name}' could not be fetched from the Hub \(HF_HUB_OFFLINE is set and the cache does not hold it whole\); unset",
+        assert_refused(rf"^'{name}' is no folder here .* \(HF_HUB_OFFLINE is set and the cache does not hold it whole.; unset",
                        load_target, name)
 
 

@@ -12,10 +12,12 @@ from torch.cuda._utils import _get_device_index
 
 from dspark_lite.common import supported
 from dspark_lite.common.errors import DSparkLiteError, RequestError
-from dspark_lite.decoding import generate
+from dspark_lite.common.fingerprint import fingerprint
+from dspark_lite.decoding import Generation, generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import lab
 from dspark_course.measure.lab import cap_memory, setup
+from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.training.loop import precision_on
 
 GPU = torch.device("cuda")
@@ -54,10 +56,25 @@ def test_a_local_or_early_build_of_the_oldest_version_is_no_older(monkeypatch):
 @pytest.mark.parametrize(("option", "sentence"), [
     ({"device": "tpu"}, "the device is 'tpu'; it must be cpu or cuda$"), ({"device": "mps"}, "is 'mps'; .* on a Mac it is \"cpu\""),
     ({"dtype": "int8"}, "the number format is 'int8'; it must be one of"),
-    ({"memory_gb": "much"}, "the memory cap is 'much' GB; it must be a number above 0"), ({"memory_gb": -1.0}, "memory cap is -1.0 GB")])
+    ({"memory_gb": "much"}, "the memory cap is 'much' GB; it must be a number above 0"), ({"memory_gb": -1.0}, "memory cap is -1.0 GB"),
+    ({"memory_gb": 0}, "memory cap is 0 GB"), ({"memory_gb": [8]}, r"memory cap is \[8\] GB"),
+    *(({"seed": seed}, "the seed is .*; it must be a whole number") for seed in (None, 2.5, "3", 2**63)),
+    *(({"prompts": count}, f"prompts is {count}; it must be a whole number of prompts a domain, 1 or more") for count in (None, 0, -1, 2.5))])
 def test_an_option_that_makes_no_sense_is_refused(option, sentence):
     with pytest.raises(RequestError, match=sentence):
-        setup("tiny", prompts=1, **option)
+        setup("tiny", **{"prompts": 1, **option})
+
+
+def test_a_lab_takes_names_folders_texts_and_ids_and_tells_what_is_none():
+    lab = setup("tiny", prompts=1)
+    assert fingerprint(lab.drafter(EMBEDDED / "tiny-dspark")) == fingerprint(lab.drafter("dspark"))
+    for attempt, sentence in ((lambda: lab.drafter(None), "takes a name, a folder or a Hub id .*, not a NoneType"),
+                              (lambda: lab.drafter(lab.drafter("dspark")), "not a DSpark"), (lambda: lab.encode(None), "text, not a NoneType"),
+                              (lambda: lab.encode(["Hi"]), "text, not a list"), (lambda: lab.decode(Generation([5])), "not this Generation"),
+                              (lambda: lab.decode("Hi"), "not this str"), (lambda: lab.decode([-1]), "not this list"),
+                              (lambda: lab.decode({"ids": [5]}), "not this dict")):
+        with pytest.raises(RequestError, match=sentence):
+            attempt()
 
 
 def test_the_environment_says_what_a_notebook_does_not(monkeypatch):
@@ -85,8 +102,9 @@ def test_a_cap_is_a_share_of_what_the_gpu_has(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=40 * 10**9))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: _get_device_index(device) == 0 and shares.append(share))
-    assert [cap_memory(GPU, gigabytes) for gigabytes in (10, "15", None, 80)] == [10 * 10**9, 15 * 10**9, 40 * 10**9, 40 * 10**9]
-    assert shares == [0.25, 0.375, 1.0, 1.0] and cap_memory(torch.device("cpu"), 15) is None
+    assert [cap_memory(GPU, gigabytes) for gigabytes in (10, "15", None, 80, "inf")] == [
+        10 * 10**9, 15 * 10**9, 40 * 10**9, 40 * 10**9, 40 * 10**9]
+    assert shares == [0.25, 0.375, 1.0, 1.0, 1.0] and cap_memory(torch.device("cpu"), 15) is None
 
 
 def test_too_little_memory_in_the_middle_of_a_lesson_is_a_sentence(monkeypatch):

@@ -22,9 +22,12 @@ def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0, name: s
 
     Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind it; so are prompts that
     leave the target no position for an answer. What the `journal` holds of the prompts called `name` is not rolled out again.
-    Raises RequestError for a drafter without a confidence head.
+    Raises RequestError for a drafter without a confidence head, and for answers too short for a block.
     """
     check_confidence_head(drafter)
+    if lab.max_new_tokens < drafter.gamma + 2:  # the first token comes from the prompt's pass, the last one follows the block
+        raise RequestError(f"in answers of at most {lab.max_new_tokens} tokens no whole block of {drafter.gamma} drafts can be verified; allow "
+                           f"longer answers, of {drafter.gamma + 2} tokens or more")
     logits, accepted, prompts = [], [], []
     journal = journal or Journal(None, {})
     fitted, drafter.temperatures = drafter.temperatures, None  # raw logits, whatever is in use
@@ -55,9 +58,13 @@ def _blocks_said(lab, drafter, text: str, seed: int, temperature: float) -> list
 
 
 def observe_domains(lab: Lab, drafter, part, *, temperature: float = 1.0, journal: Journal | None = None) -> dict[str, Observations]:
-    """Observations of each domain or benchmark, from the prompts of the lab that `part(texts)` selects."""
-    return {domain: observe(lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal)
-            for domain, texts in lab.prompts.items()}
+    """Observations of each domain or benchmark, from the prompts of the lab that `part(texts)` selects; raises RequestError where those of one
+    gave no whole block."""
+    found = {domain: observe(lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal)
+             for domain, texts in lab.prompts.items()}
+    if empty := [domain for domain, seen in found.items() if not len(seen.accepted)]:
+        raise RequestError(f"no prompt of {', '.join(empty)} gave a whole block; take shorter prompts, more of them, or longer answers")
+    return found
 
 
 def reported_half(texts: list[str]) -> list[str]:
@@ -109,8 +116,6 @@ def calibration_report(lab: Lab, drafter, sts: STS, observations: dict[str, Obse
                        otherwise: str = "does not fit any more: calibrate again") -> dict:
     """ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits, or what else
     is said of it."""
-    if empty := [domain for domain, found in observations.items() if not len(found.accepted)]:
-        raise RequestError(f"no prompt of {', '.join(empty)} gave a whole block; take shorter prompts, or more of them")
     together = pooled(observations)
     rows = [row for domain, found in {"all": together, **observations}.items() for row in _report_rows(domain, found, sts)]
     found = check(sts, together.logits, together.accepted)

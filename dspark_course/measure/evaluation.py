@@ -17,6 +17,7 @@ from tqdm import tqdm
 from dspark_lite.common.errors import RequestError
 from dspark_course.common.estimates import Estimate, bootstrap, paired, share_of_rows
 from dspark_lite.common.fingerprint import fingerprint
+from dspark_lite.decoding.proposal import draft_length
 from dspark_lite.decoding.rounds import Generation, Round, generate
 from dspark_lite.decoding.sampling import check_temperature
 from dspark_lite.scheduling.policies import fixed
@@ -103,14 +104,15 @@ def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: 
     the name of a benchmark; `max_new_tokens` defaults to the lab's. With more than one of `slots`, the serving engine
     answers so many prompts side by side: same distribution, other draws, a fraction of the time. With a `path`, that of the JSON to be, finished
     prompts are kept in a journal beside it, and the same call goes on where it was stopped.
-    Raises DSparkLiteError for settings other than the journal's, CheckpointError for a drafter that does not fit.
+    Raises DSparkLiteError for settings other than the journal's, CheckpointError for a drafter that does not fit, RequestError for one that
+    cannot draft `gamma` tokens or be served in `slots`: all before the first prompt is answered.
     """
     check_temperature(temperature)
     max_new_tokens = lab.max_new_tokens if max_new_tokens is None else max_new_tokens
     if max_new_tokens < 1:
         raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
     labelled = drafters if isinstance(drafters, dict) else {name: name for name in drafters}
-    weights = {label: _weights(lab, drafter, slots) for label, drafter in labelled.items()}  # none fails midway
+    weights = {label: fingerprint(_checked(lab, drafter, gamma, slots)) for label, drafter in labelled.items()}  # none fails midway
     decoding = {"temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens}
     settings = {"target": lab.target.name, "drafters": sorted(labelled), **decoding, "slots": slots, "seed": lab.seed,
                 "weights": {"target": fingerprint(lab.target), **weights}}
@@ -121,14 +123,6 @@ def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: 
         ours, theirs = ([row_tally(row) for row in rows if row["drafter"] == label] for label in ("dspark", "dflash"))
         result["dspark_over_dflash"] = vars(relative_gain(ours, theirs))
     return result
-
-
-def _weights(lab: Lab, drafter, slots: int) -> str | None:
-    """The fingerprint of a drafter, one that the engine can serve where there is more than one slot."""
-    loaded = _loaded(lab, drafter)
-    if slots != 1:
-        Engine(lab.target, loaded, slots=slots, capacity=1)
-    return fingerprint(loaded)
 
 
 def _rows_by_journal(journal: Journal, lab: Lab, drafters: dict, prompts: dict[str, list[str]], decoding: dict,
@@ -157,7 +151,16 @@ def row_tally(row: dict) -> np.ndarray:
 
 
 def _loaded(lab: Lab, drafter):
-    return lab.drafter(str(drafter)) if isinstance(drafter, (str, Path)) else drafter
+    return lab.drafter(drafter) if isinstance(drafter, (str, Path)) else drafter
+
+
+def _checked(lab: Lab, drafter, gamma: int | None, slots: int):
+    """The drafter loaded; raises RequestError where it cannot draft `gamma` tokens, or the engine cannot serve it in `slots`."""
+    loaded = _loaded(lab, drafter)
+    draft_length(gamma, loaded.gamma)
+    if slots != 1:
+        Engine(lab.target, loaded, slots=slots, capacity=1)  # its slots take memory only when a request comes
+    return loaded
 
 
 def prompt_key(label: str, name: str, index: int, text: str) -> tuple:

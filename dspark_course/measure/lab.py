@@ -3,6 +3,7 @@
 import gc
 import os
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 import torch
@@ -43,11 +44,14 @@ class Lab:
         """The names that `drafter` takes."""
         return [name for name in PROFILES[self.profile] if name != "target"]
 
-    def drafter(self, name: str):
+    def drafter(self, name: str | Path):
         """The drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory.
 
         Raises DSparkLiteError for another name.
         """
+        if not isinstance(name, (str, Path)):
+            raise RequestError(f"lab.drafter takes a name, a folder or a Hub id (org/name), not a {type(name).__name__}")
+        name = str(name)
         elsewhere = "/" in name or Path(name).is_dir() or (EMBEDDED / name).is_dir()
         if name not in self.drafters and not elsewhere:
             raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}, "
@@ -60,12 +64,17 @@ class Lab:
         return self._held[1]
 
     def encode(self, prompt: str) -> torch.Tensor:
-        """Token ids [1, n] of a user's first turn, chat template applied, thinking off."""
+        """Token ids [1, n] of a user's first turn, chat template applied, thinking off; raises RequestError for what is no text."""
+        if not isinstance(prompt, str):
+            raise RequestError(f"lab.encode takes a prompt's text, not a {type(prompt).__name__}")
         return torch.tensor([chat_ids(self.tokenizer, prompt)], device=self.device)
 
     def decode(self, token_ids) -> str:
-        """The text of token ids, special tokens left out."""
-        return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        """The text of token ids, special tokens left out; raises RequestError for what are none."""
+        try:
+            return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        except (TypeError, KeyError, OverflowError):  # which of them depends on the object
+            raise RequestError(f"lab.decode takes token ids, such as the token_ids of a generation, not this {type(token_ids).__name__}") from None
 
     def generator(self, seed: int | None = None) -> torch.Generator:
         """A fresh random generator on the lab's device."""
@@ -121,9 +130,13 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
     cannot be had, or the device does not compute in the format.
     """
     profile = choose_profile(profile)
+    if not isinstance(seed, Integral) or abs(seed) >= 2**63:
+        raise RequestError(f"the seed is {seed!r}; it must be a whole number of at most 63 bits")
+    if not isinstance(prompts, Integral) or prompts < 1:
+        raise RequestError(f"prompts is {prompts!r}; it must be a whole number of prompts a domain, 1 or more")
     torch.manual_seed(seed)
     place = _device(device or os.environ.get("DSPARK_DEVICE"), profile)
-    cap_memory(place, memory_gb or os.environ.get("DSPARK_MEMORY_GB"))
+    cap_memory(place, os.environ.get("DSPARK_MEMORY_GB") if memory_gb is None else memory_gb)
     number_format = _number_format(dtype or os.environ.get("DSPARK_DTYPE"))
     loaded = load_target(target or PROFILES[profile]["target"], device=place, dtype=number_format)
     if loaded.tokenizer is None:
@@ -154,13 +167,13 @@ def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | Non
     """
     try:
         asked = None if gigabytes is None else float(gigabytes)
-    except ValueError:
+    except (ValueError, TypeError):
         asked = -1.0
     if asked is not None and not asked > 0:
         raise RequestError(f"the memory cap is {gigabytes!r} GB; it must be a number above 0")
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     total = torch.cuda.get_device_properties(device).total_memory
-    most = total if asked is None else min(total, int(1e9 * asked))
+    most = total if asked is None else int(min(total, 1e9 * asked))
     torch.cuda.set_per_process_memory_fraction(most / total, torch.cuda.current_device() if device.index is None else device.index)
     return most

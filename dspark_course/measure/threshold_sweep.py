@@ -53,7 +53,7 @@ def step_counts(rounds) -> list[int]:
 def summary(counts: np.ndarray) -> dict:
     """Means a step and the acceptance rate of `step_counts` [N, 3], the rate with its bootstrap interval."""
     if not counts.size or not counts[:, 2].sum():
-        raise RequestError("no prompt gave a whole step; take shorter prompts, or more of them")
+        raise RequestError("no prompt gave a whole step; take shorter prompts, more of them, or longer answers")
     accepted, rejected, steps = counts.sum(0)
     rate = bootstrap(lambda groups: groups[0][..., 0].sum(-1) / groups[0][..., :2].sum((-2, -1)), [counts])
     return {"accepted": float(accepted / steps), "rejected": float(rejected / steps),

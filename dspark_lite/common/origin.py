@@ -36,13 +36,19 @@ def versions() -> dict[str, str]:
 @dataclass(frozen=True)
 class Origin:
     """The device, the target by its name, number format and weights (a fingerprint), and the versions that a measurement is
-    of. An empty field was not told, and is not compared."""
+    of. An empty field was not told, and is not compared. Raises RequestError for fields of other kinds."""
 
     device: str
-    target: str
+    target: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     dtype: str = ""
     fingerprint: str = ""
+
+    def __post_init__(self):
+        texts = (self.device, self.target, self.dtype, self.fingerprint)
+        if not (isinstance(self.versions, dict) and all(isinstance(text, str) for text in (*texts, *self.versions.values()))):
+            raise RequestError(f"the origin is {self.fields()}; device, target, dtype and fingerprint are texts, and versions holds one for each "
+                               "library")
 
     @classmethod
     def of(cls, target) -> "Origin":

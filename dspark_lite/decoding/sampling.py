@@ -61,7 +61,8 @@ def draw(probs: torch.Tensor, generator: Randomness) -> torch.Tensor:
 
 def race(probs: torch.Tensor, exponential: torch.Tensor) -> torch.Tensor:
     """The token [...] that arrives first where each of probs [..., V] is a rate: arrival times are `exponential` numbers over
-    the rates, so a token wins with its own probability.
+    the rates, so a token wins with its own probability. They must be above 0, as torch says those of `exponential_` are: at exactly 0
+    a token that is impossible would win.
 
     torch.multinomial draws one token in this way too, from the same numbers, but asks the host whether probs are valid.
     """

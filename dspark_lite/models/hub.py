@@ -38,7 +38,7 @@ def fetch(name: str, patterns: list[str]) -> Path:
         folder = _snapshot(**_wanted(name, patterns))
     except Exception as error:  # the client raises many kinds; the reader needs one sentence
         cause, cure = _cause_and_cure(error)
-        raise CheckpointError(f"{name!r} could not be fetched from the Hub ({cause}); {cure}") from error
+        raise CheckpointError(f"{name!r} is no folder here and could not be fetched from the Hub ({cause}); {cure}") from error
     for pattern in patterns:
         for path in folder.glob(pattern):
             _check_hash(name, path)

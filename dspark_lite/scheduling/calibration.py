@@ -118,9 +118,9 @@ class STS:
     draft: str = ""
 
     def __post_init__(self):
-        held = self.temperatures
-        if not isinstance(held, (list, tuple)) or not held or not all(isinstance(t, Real) and 0 < t < np.inf for t in held):
-            raise RequestError(f"the temperatures are {self.temperatures}; a calibration needs one positive number a position")
+        if not (np.iterable(self.temperatures) and len(self.temperatures)
+                and all(isinstance(t, Real) and 0 < t < np.inf for t in self.temperatures)):
+            raise RequestError(f"the temperatures are {self.temperatures}; a calibration needs a list of them, one positive number a position")
 
     def check_draft(self, drafter) -> None:
         """Raises RequestError for a drafter of another gamma, for another draft, and for one without a confidence head."""
@@ -150,8 +150,6 @@ class STS:
 def check_observations(logits, accepted) -> None:
     """Raises RequestError unless logits [N, g] are finite and accepted [N] are counts from 0 to g, N at least 1."""
     logits, accepted = np.asarray(logits), np.asarray(accepted)
-    if logits.ndim == 2 and not len(logits):
-        raise RequestError("no block was verified whole, so there is nothing to fit; let the answers be longer, or take more prompts")
     if logits.ndim != 2 or not logits.size or accepted.shape != logits.shape[:1]:
         raise RequestError(f"logits have shape {logits.shape} and accepted {accepted.shape}; they must be [N, gamma] and "
                            "[N], with at least one block")

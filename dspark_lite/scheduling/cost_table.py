@@ -14,7 +14,7 @@ from ..common.errors import RequestError
 from ..common.files import load_fields, write_text
 from ..common.origin import ORIGIN_FIELDS, Origin
 
-MOST_TOKENS = 2**20  # of a batch that a table may cover: more than any step verifies
+MOST_BATCH_TOKENS = 2**20  # more than any engine verifies in a step; a table holds a speed for each size up to its largest
 
 
 class CostTable:
@@ -23,7 +23,8 @@ class CostTable:
 
     Below the first measured size its speed holds too. Nothing is known above `max_batch_tokens` (the largest measured
     size unless told), so a scheduler never fills a batch beyond it. `origin` says where it was measured (None: not told).
-    Raises RequestError for sizes that do not increase, speeds that are not positive numbers, lists of different lengths.
+    Raises RequestError for sizes that do not increase, speeds that are not positive numbers, lists of different lengths, more
+    than MOST_BATCH_TOKENS.
     """
 
     def __init__(self, batch_tokens, steps_per_second, max_batch_tokens: int | None = None, origin: Origin | None = None):
@@ -34,10 +35,12 @@ class CostTable:
         self.batch_tokens = sizes.long().contiguous()
         self.steps_per_second = torch.as_tensor(steps_per_second, dtype=torch.float64)
         self._check()
-        self.max_batch_tokens = int(self.batch_tokens[-1]) if max_batch_tokens is None else int(max_batch_tokens)
-        if not self.batch_tokens[-1] <= self.max_batch_tokens <= MOST_TOKENS:
-            raise RequestError(f"max_batch_tokens is {self.max_batch_tokens}; it must be at least the largest measured "
-                               f"size, {int(self.batch_tokens[-1])}, and at most {MOST_TOKENS}")
+        largest = int(self.batch_tokens[-1])
+        most = largest if max_batch_tokens is None else max_batch_tokens
+        if most not in range(largest, MOST_BATCH_TOKENS + 1):
+            raise RequestError(f"max_batch_tokens is {most}; it must be at least the largest measured size, {largest}, and at most "
+                               f"{MOST_BATCH_TOKENS}, a whole number")
+        self.max_batch_tokens = int(most)
         sizes = torch.arange(self.max_batch_tokens + 1)
         above = torch.searchsorted(self.batch_tokens, sizes, right=True)
         self._by_size = self.steps_per_second[(above - 1).clamp(min=0)]  # SPS(0..max_batch_tokens)
