@@ -64,7 +64,7 @@ def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
     ("{}", "has no field sample_batch_tokens, sample_steps_per_sec, max_batch_tokens"), ("nonsense", "is not JSON"),
     ('{"sample_batch_tokens": [2, 1], "sample_steps_per_sec": [1, 1], "max_batch_tokens": 2}', "do not increase"),
     *((f'{{"sample_batch_tokens": {sizes}, "sample_steps_per_sec": [1], "max_batch_tokens": 2}}', "sps.json")
-      for sizes in ('["a"]', "null", [10**30])),
+      for sizes in ('["a"]', "null")),
     *(('{"sample_batch_tokens": [1], "sample_steps_per_sec": [1], "max_batch_tokens": 2, "device": "CPU", ' + told, "the origin is .* are texts")
       for told in ('"versions": "2.0"}', '"versions": {"torch": 2}}', '"dtype": 16}'))])
 def test_a_broken_file_is_refused(tmp_path, held, sentence):

@@ -58,7 +58,7 @@ def test_a_local_or_early_build_of_the_oldest_version_is_no_older(monkeypatch):
     ({"dtype": "int8"}, "the number format is 'int8'; it must be one of"),
     ({"memory_gb": "much"}, "the memory cap is 'much' GB; it must be a number above 0"), ({"memory_gb": -1.0}, "memory cap is -1.0 GB"),
     ({"memory_gb": 0}, "memory cap is 0 GB"), ({"memory_gb": [8]}, r"memory cap is \[8\] GB"),
-    *(({"seed": seed}, "the seed is .*; it must be a whole number") for seed in (None, 2.5, "3", 2**63)),
+    *(({"seed": seed}, "the seed is .*; it must be a whole number") for seed in (None, 2.5, "3", -1, 2**63)),
     *(({"prompts": count}, f"prompts is {count}; it must be a whole number of prompts a domain, 1 or more") for count in (None, 0, -1, 2.5))])
 def test_an_option_that_makes_no_sense_is_refused(option, sentence):
     with pytest.raises(RequestError, match=sentence):

@@ -26,8 +26,8 @@ def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0, name: s
     """
     check_confidence_head(drafter)
     if lab.max_new_tokens < drafter.gamma + 2:  # the first token comes from the prompt's pass, the last one follows the block
-        raise RequestError(f"in answers of at most {lab.max_new_tokens} tokens no whole block of {drafter.gamma} drafts can be verified; allow "
-                           f"longer answers, of {drafter.gamma + 2} tokens or more")
+        raise RequestError(f"max_new_tokens is {lab.max_new_tokens}, too few for a whole block of {drafter.gamma} drafts; allow longer answers, of "
+                           f"{drafter.gamma + 2} tokens or more")
     logits, accepted, prompts = [], [], []
     journal = journal or Journal(None, {})
     fitted, drafter.temperatures = drafter.temperatures, None  # raw logits, whatever is in use

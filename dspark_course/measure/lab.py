@@ -130,8 +130,8 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
     cannot be had, or the device does not compute in the format.
     """
     profile = choose_profile(profile)
-    if not isinstance(seed, Integral) or abs(seed) >= 2**63:
-        raise RequestError(f"the seed is {seed!r}; it must be a whole number of at most 63 bits")
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+        raise RequestError(f"the seed is {seed!r}; it must be a whole number from 0 to 2^63 - 1")
     if not isinstance(prompts, Integral) or prompts < 1:
         raise RequestError(f"prompts is {prompts!r}; it must be a whole number of prompts a domain, 1 or more")
     torch.manual_seed(seed)

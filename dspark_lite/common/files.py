@@ -44,7 +44,7 @@ def load_fields(make, path: Path | str, *names: str, **optional):
         raise CheckpointError(f"{path} has no field {', '.join(missing)}; it must have {', '.join(names)}")
     try:
         return make(**{name: held[name] for name in names}, **{name: held.get(name, default) for name, default in optional.items()})
-    except (RequestError, ValueError, TypeError, OverflowError, RuntimeError) as error:  # the last two of numbers that torch cannot hold
+    except (RequestError, ValueError, TypeError, OverflowError, RuntimeError) as error:  # the last two by torch and numpy
         raise CheckpointError(f"{path}: {error}") from None
 
 
