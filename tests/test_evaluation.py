@@ -244,12 +244,6 @@ def test_side_by_side_the_answers_are_those_of_one_by_one(lab):
     assert alone["rows"] == together["rows"]
 
 
-def test_a_drafter_that_the_engine_cannot_serve_is_refused_before_another_is_measured(lab, decoded):
-    with pytest.raises(RequestError, match="small_lm keeps no context that the engine can hold in slots"):
-        evaluate(lab, ["dspark", "small_lm"], prompts_of(lab, 1), **SHORT, slots=2)
-    assert not decoded
-
-
 def test_side_by_side_draws_depend_neither_on_the_neighbours_nor_on_a_stop(lab, tmp_path):
     def rows(count, slots=2, **options):
         return evaluate(lab, ["dflash"], {"chat": lab.prompts["chat"][:count]}, **SHORT, slots=slots, **options)["rows"]

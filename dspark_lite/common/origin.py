@@ -57,9 +57,7 @@ class Origin:
 
     @classmethod
     def told(cls, **fields) -> "Origin | None":
-        """That of a file with these fields; None for one that names no device. Raises RequestError for versions that are none."""
-        if not isinstance(fields.get("versions") or {}, dict):
-            raise RequestError(f"versions is {fields['versions']!r}; it must be an object of names, each with its version")
+        """That of a file with these fields; None for one that names no device."""
         return cls(**{name: value for name, value in fields.items() if value}) if fields.get("device") else None
 
     def fields(self) -> dict:
