@@ -199,7 +199,7 @@ def test_a_calibration_without_a_whole_block_is_refused(lab, dspark, monkeypatch
     monkeypatch.setattr(lab, "max_new_tokens", 8)
     with monkeypatch.context() as patched:
         patched.setattr(confidence, "rollout", lambda *_, **__: pytest.fail("an answer was written"))
-        with pytest.raises(RequestError, match="max_new_tokens is 8, too few for a whole block of 7 drafts; allow longer answers, of 9 tokens or more"):
+        with pytest.raises(RequestError, match="max_new_tokens is 8, too few for a whole block of 7 drafts; allow longer answers, of 9"):
             confidence.calibrate(lab, dspark)
     monkeypatch.setattr(confidence, "observe", lambda *_, **__: calibration.Observations(np.zeros((0, 7)), np.zeros(0, int), np.zeros(0, int)))
     with pytest.raises(RequestError, match="no prompt of math, code, chat gave a whole block; take shorter prompts, more of them, or longer answers"):

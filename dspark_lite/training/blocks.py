@@ -1,8 +1,8 @@
 """How block drafters are trained: many blocks of one sequence in one pass behind one shared context, and the losses of DSpark (paper,
 section 3.3; format facts of the reference implementation).
 
-A block starts at an anchor; its slot k (from 1) predicts the token k places after the anchor. Blocks see the context before
-their anchor and themselves, never one another. Position k of a block weighs exp(-(k - 1) / decay); every loss is a weighted
+A block is [anchor, mask, ..., mask]; its slot k (from 1) predicts the token k places after the anchor. Blocks see the context before
+their anchor and themselves, in both directions, never one another. Position k of a block weighs exp(-(k - 1) / decay); every loss is a weighted
 sum over a sum of weights. The paper's decay is the draft length gamma, and so is that of a training here whose recipe does not
 say `position_decay`: a decay that stays the same while blocks grow would leave their ends nearly without weight (0.03 for the
 last of 15 slots at 4, 0.39 at 15). The configs of the released drafts, of gamma 7, have 4.0.
@@ -83,7 +83,7 @@ def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
 
 
 def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask | None:
-    """The sparse mask where FlexAttention serves, elsewhere none."""
+    """The sparse mask where FlexAttention serves; elsewhere none, and `packed_hidden` applies the same rule itself."""
     return sparse_mask(anchors, length, gamma) if block_sparse(anchors.device) else None
 
 

@@ -138,7 +138,7 @@ def is_layer_matrix(name: str, parameter: torch.Tensor) -> bool:
 
 def make_optimisers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
     """AdamW for everything or, with a `matrix_rate`, beside Muon for the layers' matrices, which moves each along its momentum made
-    orthogonal (Jordan et al. 2024)."""
+    orthogonal (Jordan et al. 2024), scaled by the root of rows over columns where that is more than 1."""
     named = trainable(model)
     matrices = {name: p for name, p in named.items() if plan.matrix_rate is not None and is_layer_matrix(name, p)}
     others = [p for name, p in named.items() if name not in matrices]
@@ -174,7 +174,7 @@ def autocast(device: torch.device, precision: str):
 @cache
 def precision_on(device: torch.device, asked: str) -> str:
     """The precision a recipe asks for; "float32" on a CPU that is slower in it (many have no 16-bit arithmetic and take a
-    hundred times as long), "float16" for "bfloat16" on a GPU that would emulate it."""
+    hundred times as long), "float16" for "bfloat16" on a GPU that would emulate it (of a compute capability below 8.0)."""
     if device.type == "cuda" and asked == "bfloat16":
         return str(default_dtype(device)).removeprefix("torch.")
     if device.type != "cpu" or asked == "float32":
