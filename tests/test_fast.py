@@ -181,7 +181,7 @@ def test_what_has_no_fast_path_is_refused_in_a_sentence():
         fast.fast_parts(untold, None, None, "eager")
     with pytest.raises(RequestError, match="fast is 'swift'; it must be True, False or a backend of torch.compile: .*inductor"):
         fast.fast_parts(TARGET, None, None, "swift")
-    drafter = SimpleNamespace(name="own", gamma=2, taps=())
+    drafter = SimpleNamespace(name="own", gamma=2, taps=(), begin=len, propose=len, extend=len)
     with pytest.raises(RequestError, match="a SimpleNamespace has no fast path; decode with fast=False"):
         generate(TARGET, drafter, PROMPTS[0], max_new_tokens=3, fast="eager")
     choices = fast.PreparedNoise()
