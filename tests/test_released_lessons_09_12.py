@@ -14,7 +14,7 @@ MEASURED = ("calibration.json", "steps.json", "serving.json", "evaluate-dspark.j
 @pytest.mark.parametrize("number", KEPT)
 def test_a_lesson_runs_on_the_released_profile(hub, number, tmp_path):  # noqa: F811
     printed = run_lesson(hub, number, tmp_path)
-    assert f"{RELEASED['target']} on CPU (1 thread)" in printed
+    assert number == "11" or f"{RELEASED['target']} on CPU (1 thread)" in printed  # where it is a legend's
     (folder,) = (tmp_path / "measurements").iterdir()
     assert folder.name == "qwen3-4b-cpu-1-thread" and {path.name for path in folder.glob("*.json")} == KEPT[number]
     for name in KEPT[number] & set(MEASURED):
