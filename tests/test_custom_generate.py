@@ -6,6 +6,7 @@ On the tiny models with two prompts a domain; with twenty where DSPARK_THOROUGH=
 import os
 import threading
 
+import numpy as np
 import pytest
 import torch
 from helpers import GAMMA, VOCAB
@@ -291,7 +292,7 @@ def test_a_policy_chooses_what_is_verified(pair, model):
     ({"assistant_model": "self"}, "both draft; give one of them"),
     ({"streamer": Collected(), "num_return_sequences": 2, "do_sample": True}, "a streamer takes one answer, and 2 are asked for"),
     ({"attention_mask": torch.tensor([[1, 0, 1]])}, "hides tokens inside or at the end of a prompt"),
-    ({"max_new_tokens": 90}, "has positions for at most"),
+    ({"max_new_tokens": 90}, "has positions for at most"), ({"do_sample": True, "temperature": 1e-31}, "the temperature is 1e-31, and logits"),
 ])
 def test_what_is_not_honoured_is_refused_in_one_sentence(model, dspark, options, sentence):
     given = {name: model if name == "assistant_model" else value for name, value in options.items()}
@@ -350,13 +351,20 @@ class RowsEndApart(StoppingCriteria):
         return input_ids.shape[1] - 12 >= torch.tensor([3, 6])
 
 
-@pytest.mark.parametrize("options", [{"eos_token_id": [4, 8]}, {"eos_token_id": torch.tensor(8)}, {"eos_token_id": 8, "pad_token_id": None}, {}],
-                         ids=["two EOS tokens", "a tensor", "no padding", "no EOS token"])
+@pytest.mark.parametrize("options", [{"eos_token_id": [4, 8]}, {"eos_token_id": torch.tensor(8)}, {"eos_token_id": np.int64(8)},
+                                     {"eos_token_id": 8, "pad_token_id": torch.tensor(0)}, {"eos_token_id": 8, "pad_token_id": None}, {}],
+                         ids=["two EOS tokens", "a tensor", "of NumPy", "padding as a tensor", "no padding", "no EOS token"])
 def test_a_criterion_is_asked_once_for_all_rows_and_each_ends_where_it_says(model, dspark, options):
     plain, drafted = both(model, dspark, options, do_sample=False, stopping_criteria=[RowsEndApart()])
     assert torch.equal(plain, drafted)
     if not options:
         assert [len(answer.token_ids) for answer in dspark.answers] == [3, 6]
+
+
+def test_a_mask_of_floats_is_one_of_ints(model, dspark):
+    batch = padded([PROMPTS[0][:, :3], PROMPTS[1]])
+    options = {**batch, "attention_mask": batch["attention_mask"].float(), "max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(model.generate(**options), model.generate(**options, custom_generate=dspark))
 
 
 def test_an_answer_counts_what_stands_before_its_end(model, dspark):
