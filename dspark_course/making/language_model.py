@@ -22,7 +22,7 @@ from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.models.checkpoints import load_target
 from dspark_lite.training.drafts import initialise
 from dspark_lite.training.loop import Allowance, Plan, autocast, by_length, forget_others, optimise, precision_on
-from dspark_lite.training.recipe import Count, Precision, Seed, Share, digest_of
+from dspark_lite.training.recipe import Count, NonNegative, Precision, Seed, digest_of
 from ..world.examples import MAKERS, examples
 from ..world.tokenizer import chat_ids
 
@@ -60,8 +60,8 @@ class TrainingPhase:
     """A part of a training: one pass over fresh examples, with rates that rise and fall."""
 
     examples: dict[Literal[tuple(MAKERS)], Count]  # kind of text: how many
-    learning_rate: Share  # AdamW's, at its peak
-    matrix_rate: Share | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    learning_rate: NonNegative  # AdamW's, at its peak
+    matrix_rate: NonNegative | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
     batch: Count | None = None  # examples an update; None: the recipe's
 
 
@@ -74,7 +74,7 @@ class LanguageModelRecipe:
     seed: Seed  # of weights, examples and batches
     config: LanguageModelShape
     batch: Count  # examples an update
-    weight_decay: Share
+    weight_decay: NonNegative
     precision: Precision  # of the matrix products
     phases: tuple[TrainingPhase, ...]  # one after another
     tokenizer: TokenizerPlan | None = None  # of a new one
@@ -82,7 +82,7 @@ class LanguageModelRecipe:
     initial: str | None = None  # a checkpoint to begin from
     initialisation: Literal["width"] | None = None  # deviations that a width asks for; None: those of transformers
     compile: bool = False  # has the layers compiled: minutes once, then faster steps on a CPU
-    prompt_weight: Share = PROMPT_WEIGHT  # of a prompt's token in the loss, beside 1 for an answer's
+    prompt_weight: NonNegative = PROMPT_WEIGHT  # of a prompt's token in the loss, beside 1 for an answer's
 
     @property
     def digest(self) -> str:

@@ -11,6 +11,7 @@ import torch
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_course.common.names import DOMAINS, PROFILES
 from dspark_lite.common.origin import check_origin, device_name, versions
+from dspark_lite.decoding.sampling import check_seed
 from dspark_lite.decoding.target import Target
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.scheduling.additive_costs import load_costs
@@ -130,8 +131,7 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
     cannot be had, or the device does not compute in the format.
     """
     profile = choose_profile(profile)
-    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
-        raise RequestError(f"the seed is {seed!r}; it must be a whole number from 0 to 2^63 - 1")
+    check_seed(seed)
     if not isinstance(prompts, Integral) or prompts < 1:
         raise RequestError(f"prompts is {prompts!r}; it must be a whole number of prompts a domain, 1 or more")
     torch.manual_seed(seed)

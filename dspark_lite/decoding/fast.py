@@ -302,14 +302,15 @@ def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) 
     if backend not in (known := torch.compiler.list_backends(exclude_tags=())):
         raise RequestError(f"fast is {backend!r}; it must be True, False or a backend of torch.compile: {', '.join(known)}")
 
-    def held(owner, key, make, *arguments):
+    for owner in (target, drafter) if drafter else (target,):
         made_of = fingerprint(owner), str(getattr(owner, "temperatures", None))
         if vars(owner).get("fast_parts_of") != made_of:
             owner.fast_parts, owner.fast_parts_of = {}, made_of
-        parts = owner.fast_parts
-        if (key, backend) not in parts:
-            parts[key, backend] = make(*arguments, backend)
-        return parts[key, backend]
+
+    def held(owner, key, make, *arguments):
+        if (key, backend) not in owner.fast_parts:
+            owner.fast_parts[key, backend] = make(*arguments, backend)
+        return owner.fast_parts[key, backend]
 
     return (held(target, (length, drafter.taps if drafter else ()), FastTarget, target, length + 1),
             drafter and held(drafter, length, drafter.fast, length),

@@ -1,6 +1,6 @@
 """From logits to tokens: probabilities, draws, the lossless accept rule (paper, section 2; Leviathan et al. 2023)."""
 
-from numbers import Real
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import torch
@@ -20,6 +20,12 @@ def check_temperature(temperature: float) -> None:
     """Raises RequestError for a temperature below zero, or none at all."""
     if not isinstance(temperature, Real) or not temperature >= 0:
         raise RequestError(f"the temperature is {temperature!r}; it must be 0 (greedy) or more")
+
+
+def check_seed(seed: int, of: str = "") -> None:
+    """Raises RequestError for what torch takes as no seed; `of` says whose it is."""
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+        raise RequestError(f"the seed{of} is {seed!r}; it must be a whole number from 0 to 2**63 - 1")
 
 
 LEAST_TEMPERATURE = 1e-30  # below, logits over it overflow float32, and only the largest one has any mass

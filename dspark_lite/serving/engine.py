@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from numbers import Integral
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from ..common.errors import RequestError
 from ..common.timing import clock
 from ..decoding.proposal import started
 from ..decoding.rounds import Generation, Outcome, Round, check_models, check_request, play_round, stop_set, until_stop
-from ..decoding.sampling import RandomSource, Verdict, check_temperature, draw, probabilities, undefined
+from ..decoding.sampling import RandomSource, Verdict, check_seed, check_temperature, draw, probabilities, undefined
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 
 STEP_PARTS = ("prefill", "draft", "schedule", "verify", "commit")
@@ -261,8 +260,7 @@ class Engine:
     def _check(self, request: Request) -> None:
         """Raises RequestError for a request that the engine could not serve: in a step it would stop all others, too."""
         check_request(self.target, request.input_ids, request.max_new_tokens, self.temperature)
-        if not isinstance(request.seed, Integral) or not 0 <= request.seed < 2**63:
-            raise RequestError(f"the seed of the request is {request.seed!r}; it must be a whole number from 0 to 2**63 - 1")
+        check_seed(request.seed, " of the request")
         block = self.gamma + 1  # drafted, and dropped, after the last token that counts
         needed = request.input_ids.shape[1] + request.max_new_tokens + block
         if needed > self.capacity:
@@ -311,8 +309,8 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> StepReport:
-        """Admits what waits, makes one round of all running requests, and returns what happened, in steps before that an error
-        ended too."""
+        """Admits what waits, makes one round of all running requests, and returns what happened; what a step had done that an error
+        ended is told by the next one."""
         report = self._report
         watch = _Watch(self.target.device, report.seconds)
         if self._waiting and None in self._slots:

@@ -39,8 +39,7 @@ class TrainingBatch(NamedTuple):
 # Anchors and packing --------------------------------------------------------------------------------------------------
 
 
-def draw_anchors(supervised: torch.Tensor, count: int,
-                 generator: torch.Generator | None) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_anchors(supervised: torch.Tensor, count: int, generator: torch.Generator | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions [B, K] of up to `count` random anchors a sequence, ascending, and which of them are `valid` [B, K].
 
     An anchor is a position that is supervised and followed by a supervised one; supervised [B, n] is boolean.
@@ -87,8 +86,7 @@ def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask | No
     return sparse_mask(anchors, length, gamma) if block_sparse(anchors.device) else None
 
 
-def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Tensor, valid: torch.Tensor,
-                  gamma: int):
+def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Tensor, valid: torch.Tensor, gamma: int):
     """What each slot has to predict: `tokens` [B, K, g + 1] from the anchor on, `loss_mask` and `target_position`
     [B, K, g].
 

@@ -14,7 +14,7 @@ ABOVE_ZERO, IN_FLOAT32 = 1e-30, 1e30  # the least and the largest of numbers: fl
 Count = Annotated[int, 1, math.inf, "a whole number of at least 1"]  # the least and the largest value, and both in words
 Natural = Annotated[int, 0, math.inf, "a whole number of at least 0"]
 Seed = Annotated[int, 0, 2**32 - 1, "a whole number from 0 to 2^32 - 1"]  # what is derived from it still fits torch's 64 bits
-Share = Annotated[float, 0.0, IN_FLOAT32, "a number of at least 0, at most 1e30"]
+NonNegative = Annotated[float, 0.0, IN_FLOAT32, "a number of at least 0, at most 1e30"]
 Positive = Annotated[float, ABOVE_ZERO, IN_FLOAT32, "a number above 0, at most 1e30"]
 Precision = Literal["float32", "bfloat16", "float16"]
 WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", NoneType: "null", object: "anything"}
@@ -97,7 +97,7 @@ class Data:
     dataset: str | None = None  # a Hub id, or a file or folder of JSON lines
     split: str | None = None
     max_length: Count | None = None  # tokens of a prompt and its answer, at most
-    temperature: Share = 1.0
+    temperature: NonNegative = 1.0
     top_k: Natural = 0  # candidates of a draw, at most; 0: all
     top_p: Annotated[float, ABOVE_ZERO, 1.0, "a number above 0, at most 1"] = 1.0
     held_out: Natural = 0  # the last answers, which are judged by and never learned from
@@ -108,11 +108,11 @@ class Data:
 class LossWeights:
     """The factors of a block drafter's losses (paper, equation 12) and how they come in; the losses of chains have none."""
 
-    cross_entropy: Share = 0.1
-    l1: Share = 0.9
-    confidence: Share = 1.0
-    acceptance: Share | None = None  # of direct acceptance (blocks.py); None: not computed
-    cross_entropy_first: Share = 0.0  # share of the progress with cross-entropy alone
+    cross_entropy: NonNegative = 0.1
+    l1: NonNegative = 0.9
+    confidence: NonNegative = 1.0
+    acceptance: NonNegative | None = None  # of direct acceptance (blocks.py); None: not computed
+    cross_entropy_first: NonNegative = 0.0  # share of the progress with cross-entropy alone
     position_decay: Positive | None = None  # of the position weights; None: the draft length, as in the paper
 
 
@@ -152,14 +152,14 @@ class DraftRecipe:
     seed: Seed  # of weights, batches and anchors
     epochs: Count  # passes over the answers; with `patience` at most
     batch: Count  # answers an update
-    learning_rate: Share  # AdamW's, at its peak
+    learning_rate: NonNegative  # AdamW's, at its peak
     precision: Precision  # of the matrix products
     config: DraftShape
     kind: Literal["draft"] = "draft"
     target: str | None = None  # an embedded checkpoint, a folder or a Hub id; None only where hidden states are handed over
     data: Data | None = None  # None only where hidden states are handed over
     loss: LossWeights = field(default_factory=LossWeights)  # of block drafters
-    matrix_rate: Share | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    matrix_rate: NonNegative | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
     steps: Count | None = None  # updates, at most
     patience: float | None = None  # ends the training where a further pass lowers the loss held out by a smaller share (drafts.py)
     initialisation: Literal["width"] | None = None  # deviations that a width asks for (drafts.py); None: the target's
