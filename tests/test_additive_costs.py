@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dspark_lite import scheduling
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
+from dspark_lite.common.origin import Origin
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import step_time
 from dspark_course.measure.step_time import additive_fit, profile_steps
@@ -26,6 +27,21 @@ def test_a_step_is_the_sum_of_its_parts_and_linear_between_probes():
     assert TABLE.seconds(2, 20) == pytest.approx(0.010 + 0.001 + 0.008)
     assert TABLE.seconds(4, range(8, 33, 12)).tolist() == pytest.approx([0.015, 0.021, 0.027])
     assert TABLE.sps(4, 32) == pytest.approx(1 / 0.027) and TABLE.max_batch_tokens == 32
+
+
+def test_costs_outside_the_probes_and_what_is_not_told():
+    found = AdditiveCosts(0.01, [2, 4], [0.001, 0.003], [4, 8], [0.002, 0.006])
+    assert found.seconds(1, 1) == found.seconds(2, 4) == pytest.approx(0.013), "constant below the first probes"
+    assert [found.most_tokens(requests) for requests in (1, 4, 5)] == [8, 8, 0] and found.origin is None
+    assert found.relative_errors([2, 4], [4, 8], [0.026, 0.0095]).tolist() == pytest.approx([-0.5, 1.0])
+
+
+def test_an_origin_stays_with_the_costs_fitted_or_saved(tmp_path):
+    origin = Origin("Tesla T4", "target")
+    fitted = AdditiveCosts.fit([1, 1, 2, 2], [1, 2, 2, 4], [1.0, 1.1, 1.2, 1.3], origin)
+    assert fitted.origin is origin and (fitted.bs_probes.tolist(), fitted.m_probes.tolist()) == ([1, 2], [1, 2, 4])
+    fitted.save(tmp_path / "costs.json")
+    assert AdditiveCosts.load(tmp_path / "costs.json").origin == origin
 
 
 @pytest.mark.parametrize(("requests", "tokens"), [(5, 8), (4, 33), (1, range(1, 40))])

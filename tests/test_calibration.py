@@ -7,7 +7,7 @@ import confidence as confidence_script
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
@@ -16,6 +16,8 @@ from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding import Round
+from dspark_course.beyond import online_sts
+from dspark_course.beyond.online_sts import OnlineSTS
 from dspark_course.measure import confidence
 from dspark_course.measure.confidence import observe, replay
 from dspark_course.measure.journal import journal_path
@@ -23,7 +25,7 @@ from dspark_course.measure.lab import Lab, setup
 from dspark_course.measure.threshold_sweep import step_counts, sweep
 from dspark_course.replication import recorded_confidence
 from dspark_lite.scheduling import calibration
-from dspark_lite.scheduling.calibration import (STS, auc, brier, by_position, check, ece, fit_sts, reliability,
+from dspark_lite.scheduling.calibration import (STS, auc, brier, by_position, check, ece, ece_floor, fit_sts, reliability,
                                                 survivals, survived)
 
 REFERENCE = json.loads((ROOT / "assets" / "reference" / "golden" / "sts_reference.json").read_text())
@@ -59,7 +61,6 @@ def test_a_known_temperature_is_found_at_every_position():
     assert fit_sts(logits, accepted, grid=[0.5, 1.0, 2.0, 4.0]).temperatures == [2.0] * GAMMA
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 1000), st.sampled_from([0.5, 1.0, 3.0]))
 def test_a_fit_never_makes_the_first_position_worse_where_one_is_on_the_grid(seed, heat):
     found = fit_sts(*made(200, heat=heat, seed=seed))
@@ -74,6 +75,78 @@ def test_reliability_and_ece_by_hand():
     assert bins[1] == (pytest.approx(0.15), 0.5, 2)
     assert ece(predicted, observed, bins=10) == pytest.approx((0.05 + 2 * 0.35 + 0) / 4)
     assert brier(predicted, observed) == pytest.approx((0.05**2 + 0.85**2 + 0.15**2) / 4)
+
+
+def test_bins_and_grid_are_those_asked_for():
+    """Fifteen bins and the whole grid unless told; each option reaches the numbers that it is for."""
+    logits, accepted = made(400)
+    predicted, observed = survivals(logits), survived(accepted, GAMMA)
+    assert len(reliability(predicted[:, 0], observed[:, 0])) == 15
+    for options, bins in (({}, 15), ({"bins": 4}, 4)):
+        by_hand = [ece(predicted[:, k], observed[:, k], bins) for k in range(GAMMA)]
+        found = fit_sts(logits, accepted, **options)
+        assert by_position(logits, accepted, **options)["ece"] == found.ece_before == by_hand
+        after = survivals(logits, found.temperatures)
+        assert found.ece_after == pytest.approx([ece(after[:, k], observed[:, k], bins) for k in range(GAMMA)])
+    assert ece(predicted[:, 0], observed[:, 0]) == ece(predicted[:, 0], observed[:, 0], 15) != ece(predicted[:, 0], observed[:, 0], 4)
+    assert set(fit_sts(logits, accepted, grid=[0.5, 3.0]).temperatures) <= {0.5, 3.0}
+    assert calibration.GRID[[0, 20, 40]].tolist() == pytest.approx([0.1, 1, 10])
+
+
+def test_the_floor_is_the_mean_ece_of_outcomes_drawn_from_the_forecast():
+    predicted = survivals(made(200)[0])[:, 1]
+    for options, seed, draws, bins in (({}, 0, 100, 15), ({"seed": 3, "draws": 2, "bins": 5}, 3, 2, 5)):
+        rng = np.random.default_rng(seed)
+        wanted = np.mean([ece(predicted, rng.random(200) < predicted, bins) for _ in range(draws)])
+        assert ece_floor(predicted, **options) == pytest.approx(wanted)
+
+
+def test_what_a_calibration_is_not_told():
+    assert STS([2.0]) == STS([2.0], [], [], "", 0, "")
+    fitted = fit_sts(*made(50), dataset="chat", draft="0123")
+    assert (fitted.dataset, fitted.draft, fitted.num_samples) == ("chat", "0123", 50)
+
+
+def stream(*heats):
+    """Blocks [40 each] whose logits are so many times too far from zero."""
+    parts = [made(40, heat=heat, seed=seed) for seed, heat in enumerate(heats)]
+    return [np.concatenate(part) for part in zip(*parts)]
+
+
+@pytest.mark.parametrize(("options", "checks"), [
+    ({"window": 40, "every": 20}, [40, 60, 80, 100, 120]), ({"window": 80, "every": 40}, [80, 120]), ({"window": 120, "every": 1}, [120]),
+    ({"window": 121, "every": 1}, [])])
+def test_the_newest_window_is_checked_after_every_so_many_blocks(options, checks, monkeypatch):
+    asked, seen = [], stream(1.0, 4.0, 4.0)
+    live = OnlineSTS(STS([1.0] * GAMMA, dataset="chat", draft="0123"), **options)
+
+    def checking(sts, logits, accepted):
+        asked.append((block, len(logits), sts.temperatures))
+        np.testing.assert_array_equal(logits, seen[0][block - options["window"]:block])
+        np.testing.assert_array_equal(accepted, seen[1][block - options["window"]:block])
+        return check(sts, logits, accepted)
+
+    monkeypatch.setattr(online_sts, "check", checking)
+    changed = []
+    for block, (row, count) in enumerate(zip(*seen), start=1):
+        if live.observe([row], [count]):
+            changed.append(block)
+    assert [at for at, *_ in asked] == checks and all(length == options["window"] for _, length, _ in asked)
+    assert live.refits == len(changed) and set(changed) <= set(checks)
+    if changed:
+        wanted = fit_sts(*(part[changed[-1] - options["window"]:changed[-1]] for part in seen), dataset="chat", draft="0123")
+        assert live.sts == wanted
+    else:
+        assert live.sts.temperatures == [1.0] * GAMMA
+
+
+def test_a_live_calibrations_options():
+    """A window of 1000 blocks, checked after every 200, unless told."""
+    live = OnlineSTS(STS([1.0]))
+    assert live.every == 200 and not live.observe(np.zeros((999, 1)), np.ones(999, int)) and live.observe(np.zeros((1, 1)), np.ones(1, int))
+    for window, every in ((10, 11), (10, 0)):
+        with pytest.raises(RequestError, match=f"a window of {window} blocks cannot be checked every {every}"):
+            OnlineSTS(STS([1.0]), window=window, every=every)
 
 
 def test_auc_is_the_share_of_pairs_in_the_right_order():

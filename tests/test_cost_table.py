@@ -50,6 +50,25 @@ def test_the_monotone_view_never_speeds_up_and_keeps_the_total(seconds):
     torch.testing.assert_close(1 / table.monotone().monotone().steps_per_second, monotone)
 
 
+VIEWS = {"monotone": (CostTable.monotone, [4, 4, 2, 2, 2, 1, 1, 1]), "lower hull": (CostTable.lower_hull, [4, 3, 2.4, 2, 1.6, 4 / 3, 8 / 7, 1]),
+         "buckets": (lambda table: table.in_buckets([6, 3]), [2, 2, 2, 1, 1, 1])}
+
+
+@pytest.mark.parametrize(("view", "speeds"), VIEWS.values(), ids=VIEWS)
+def test_a_view_covers_the_batches_of_its_table_and_says_where_that_was_measured(view, speeds):
+    """Beyond the last measured size, too: in buckets, up to the largest one."""
+    origin = Origin("Tesla T4", "target")
+    found = view(CostTable([1, 3, 6], [4.0, 2.0, 1.0], 8, origin))
+    assert found.max_batch_tokens == len(speeds) and found.origin is origin
+    assert found.sps(1, range(1, len(speeds) + 1)).tolist() == pytest.approx(speeds)
+
+
+def test_what_a_table_is_not_told():
+    table = CostTable([1, 3], [2.0, 1.0])
+    assert (table.max_batch_tokens, table.origin) == (3, None)
+    assert table.most_tokens(1) == table.most_tokens(99) == 3
+
+
 def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
     CostTable([8, 16, 32], [1000.0, 950.5, 500.0], 128).save(tmp_path / "sps.json")
     held = json.loads((tmp_path / "sps.json").read_text())

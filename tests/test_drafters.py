@@ -2,15 +2,19 @@
 
 import inspect
 import random
+import sys
+from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.attention import attend
 from dspark_lite.decoding.proposal import Context, Drafter, Policy, started
 from dspark_lite.decoding.sampling import probabilities
-from dspark_lite.drafters import PromptLookup, SmallLM
+from dspark_lite.drafters import DSpark, PromptLookup, SmallLM, prompt_lookup
 from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.losslessness.toys import toy_models
@@ -142,6 +146,35 @@ def test_the_state_knows_the_committed_text_and_nothing_else(name, temperature):
         anchor = torch.tensor([rng.randrange(VOCAB)])
 
 
+PIECES = {"one by one": [1, 1, 1], "rounds of several": [3, 2, 4], "past the block": [GAMMA + 4, 1], "nothing new": [2, 0, 1],
+          "the anchor alone": [1]}
+
+
+@pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_a_text_that_came_in_pieces_is_drafted_like_one_that_was_read_at_once(name, pieces):
+    """However often `extend` is called in a row, after no proposal, one, or two of which the last is accepted in part."""
+    drafter, generator = DRAFTERS[name], torch.Generator().manual_seed(len(pieces))
+    for rows in (1, 3):
+        for proposals in range(3):
+            text, anchor = (torch.randint(5, (rows, length), generator=generator) for length in (6, 1))
+            state, accepted = fresh_state(text, drafter), anchor[:, :0]
+            for number in range(proposals):
+                accepted = proposal_of(drafter, state, anchor[:, 0], gamma=min(3, drafter.gamma), seed=number).tokens[:, :proposals]
+            rest = torch.randint(5, (rows, sum(pieces)), generator=generator)
+            committed = torch.cat([anchor, accepted, rest], 1)[:, :sum(pieces)]
+            whole = torch.cat([text, committed], 1)
+            features, at = features_of(whole, drafter), text.shape[1]
+            for length in pieces:
+                part = None if features is None else features[:, at:at + length]
+                drafter.extend(state, whole[:, at:at + length], part)
+                at += length
+            next_anchor = text[:, 0]  # it came before: prompt lookup finds something to copy
+            wanted = proposal_of(drafter, fresh_state(whole, drafter), next_anchor)
+            assert wanted.tokens.shape[1] > 0
+            assert_same(proposal_of(drafter, state, next_anchor), wanted)
+
+
 # Draft length and batch ----------------------------------------------------------------------------------------------
 
 
@@ -225,10 +258,60 @@ def test_drafted_tokens_come_from_the_distributions_claimed(name):
     drafter, ids, anchor = DRAFTERS[name], torch.tensor([[1, 2, 3, 4, 5, 6, 1]]), torch.tensor([2])
     cold = proposal_of(drafter, fresh_state(ids, drafter), anchor, temperature=0)
     assert cold.tokens.equal(cold.probs.argmax(-1)) and cold.probs.sum(-1).eq(1).all()
-    warm = [proposal_of(drafter, fresh_state(ids, drafter), anchor, seed=seed) for seed in range(100)]
-    assert all((p.probs.gather(-1, p.tokens.unsqueeze(-1)) > 0).all() and p.probs.dtype == torch.float32 for p in warm)
-    first = torch.stack([p.tokens[0, 0] for p in warm]).bincount(minlength=VOCAB) / len(warm)
-    torch.testing.assert_close(first, warm[0].probs[0, 0], atol=0.2, rtol=0)
+    warm = proposal_of(drafter, fresh_state(ids.repeat(400, 1), drafter), anchor.repeat(400))
+    assert (warm.probs.gather(-1, warm.tokens.unsqueeze(-1)) > 0).all() and warm.probs.dtype == torch.float32
+    first = warm.tokens[:, 0].bincount(minlength=VOCAB) / 400
+    torch.testing.assert_close(first, warm.probs[0, 0], atol=0.1, rtol=0)
+
+
+@pytest.mark.parametrize("gamma", [*range(1, GAMMA + 1), None])
+def test_a_block_of_any_length_has_the_confidence_temperatures_of_its_own_positions(gamma, monkeypatch):
+    drafter, ids, anchor = DRAFTERS["dspark"], random_ids(6), torch.tensor([2])
+    raw = proposal_of(drafter, fresh_state(ids, drafter), anchor, gamma=gamma).confidence_logits
+    temperatures = torch.tensor([0.25, 0.5, 2.0, 4.0])
+    monkeypatch.setattr(drafter, "temperatures", temperatures)
+    fitted = proposal_of(drafter, fresh_state(ids, drafter), anchor, gamma=gamma).confidence_logits
+    assert raw.abs().min() > 0 and torch.equal(fitted, raw / temperatures[:gamma])
+
+
+def made_with(**fields):
+    """The toy DSpark with other fields of its config, and its own weights where they fit."""
+    like = DRAFTERS["dspark"]
+    drafter = DSpark(replace(like.config, **fields)).requires_grad_(False).eval()
+    own = drafter.state_dict()
+    kept = {name: tensor for name, tensor in like.state_dict().items() if name in own and own[name].shape == tensor.shape}
+    drafter.load_state_dict(kept, strict=False)
+    return drafter
+
+
+def test_each_field_of_a_block_drafts_config_does_what_it_says():
+    ids, anchor, like = random_ids(6), torch.tensor([2]), DRAFTERS["dspark"]
+    state = fresh_state(ids, like)
+    hidden, embedded = like.block_hidden(state, anchor), like.markov_head.markov_w1
+
+    filling = made_with(sample_from_anchor=False)  # the anchor's slot predicts nothing
+    assert (filling.gamma, like.gamma) == (GAMMA - 1, GAMMA)
+    torch.testing.assert_close(filling.block_hidden(fresh_state(ids, filling), anchor), hidden[:, 1:])
+
+    shorter = made_with(block_size=2)
+    assert shorter.gamma == 2 and proposal_of(shorter, fresh_state(ids, shorter), anchor).tokens.shape == (1, 2)
+
+    masked = made_with(mask_token_id=3)
+    assert masked.block_ids(anchor).tolist() == [[2, 3, 3, 3]] and like.block_ids(anchor).tolist() == [[2, *[VOCAB - 1] * 3]]
+
+    plain = made_with(markov_rank=0, enable_confidence_head=False)
+    assert (plain.name, plain.markov_head, plain.confidence_head) == ("dflash", None, None)
+
+    alone = made_with(confidence_head_with_markov=False)  # reads the hidden state and not the token before
+    proposal = proposal_of(alone, fresh_state(ids, alone), anchor)
+    torch.testing.assert_close(proposal.confidence_logits, alone.confidence_head.proj(hidden).squeeze(-1))
+    beside = like.confidence_logits(hidden, torch.tensor([[2, 1, 1, 1]]))
+    torch.testing.assert_close(beside, like.confidence_head.proj(torch.cat([hidden, embedded(torch.tensor([[2, 1, 1, 1]]))], -1)).squeeze(-1))
+
+    for fields in ({"rope_theta": 10.0}, {"rms_norm_eps": 1.0}, {"qk_norm": False}, {"target_layer_ids": (1, 2)}):
+        other = made_with(**fields)
+        assert (other.block_hidden(fresh_state(ids, other), anchor) - hidden).abs().max() > 1e-3, fields
+    assert made_with(attention_bias=True).layers[0].self_attn.q_proj.bias is not None and like.layers[0].self_attn.q_proj.bias is None
 
 
 def test_dflash_draws_every_position_by_itself():
@@ -260,25 +343,107 @@ def test_prompt_lookup_copies_what_followed_the_longest_latest_match(text, ancho
     assert proposal.probs.argmax(-1).tolist() == [draft]
 
 
-def test_what_the_host_notes_drafts_as_what_is_read():
-    """Rounds in which the host says what was committed, or does not, in any order."""
-    drafter, tokens = PromptLookup(VOCAB, gamma=4), [1, 2, 3, 1, 2, 3, 4, 1, 2, 3, 1, 2, 4, 1]
-    read, noted = (drafter.begin(torch.tensor([[1, 2]])) for _ in range(2))
-    drafter.note(noted, [[3]])
-    for turn, end in enumerate(range(3, len(tokens))):
-        anchor = torch.tensor(tokens[end - 1:end])
-        blocks = [proposal_of(drafter, state, anchor).tokens.tolist() for state in (read, noted)]
-        assert blocks == [[drafter.continuation(tokens[:end], 4)]] * 2
-        for state in (read, noted):
-            drafter.extend(state, anchor[None])
-        if turn % 3 < 2:
-            drafter.note(noted, [tokens[end - 1:end + 1]])
+def scanned(text, length, longest):
+    """The draft by its definition: look for the longest ending, from the latest place to the first."""
+    for size in range(min(longest, len(text) - 1), 0, -1):
+        for start in range(len(text) - size - 1, -1, -1):
+            if text[start:start + size] == text[-size:]:
+                return text[start + size:start + size + length]
+    return []
+
+
+TOKEN = st.integers(0, 2)
+COLUMNS = st.lists(st.tuples(TOKEN, TOKEN), min_size=1, max_size=5)  # a token for each of two texts
+
+
+@given(COLUMNS, st.booleans(), st.lists(st.tuples(COLUMNS, st.booleans(), st.booleans()), max_size=8), st.integers(1, 4))
+def test_prompt_lookup_drafts_what_a_scan_of_each_text_finds(prompt, first_noted, rounds, longest):
+    """Rounds in any order: with and without a proposal, with and without a note of what was committed."""
+    drafter = PromptLookup(3, gamma=4, longest=longest)
+    *begun, anchor = prompt
+    texts = [[column[row] for column in begun] for row in range(2)]
+    state, noted = drafter.begin(torch.tensor(texts, dtype=torch.long).view(2, -1)), first_noted
+    if noted:
+        drafter.note(state, [[token] for token in anchor])
+    for columns, with_proposal, with_note in rounds:
+        if with_proposal:
+            if not noted:  # else the host has said which token the anchor is
+                proposal_of(drafter, state, (torch.tensor(anchor) + 1) % 3)  # a block that nobody verifies
+            drafts = [scanned([*text, token], 4, longest) for text, token in zip(texts, anchor)]
+            shortest = min(map(len, drafts))
+            assert proposal_of(drafter, state, torch.tensor(anchor)).tokens.tolist() == [draft[:shortest] for draft in drafts]
+        entering = [anchor, *columns[:-1]]
+        drafter.extend(state, torch.tensor(entering).t())
+        for row, text in enumerate(texts):
+            text.extend(column[row] for column in entering)
+        anchor, noted = columns[-1], with_note
+        if noted:
+            drafter.note(state, [[column[row] for column in [*entering, anchor]] for row in range(2)])
+    for text in texts:
+        assert drafter.continuation(text, 4) == scanned(text, 4, longest)
+
+
+def lines_run(work):
+    """How many lines of prompt_lookup.py run during `work()`."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        count += event == "line"
+        return trace if frame.f_code.co_filename == prompt_lookup.__file__ else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_round_of_prompt_lookup_does_as_much_work_in_a_long_text_as_in_a_short_one(noted):
+    """No n-gram of the text comes twice; the anchor is its first token, so a scan would go back to the beginning."""
+    def round_of(length):
+        drafter = PromptLookup(4000, gamma=4)
+        state, anchor = drafter.begin(torch.arange(length)[None]), torch.tensor([0])
+        proposal_of(drafter, state, anchor)  # which reads the prompt
+        drafts = []
+
+        def one_round():
+            drafter.extend(state, torch.tensor([[0, 3999]]))
+            if noted:
+                drafter.note(state, [[0, 3999, 0]])
+            drafts.extend(proposal_of(drafter, state, anchor).tokens[0].tolist())
+
+        return lines_run(one_round), drafts
+
+    (short, _), (long, drafts) = round_of(20), round_of(2000)
+    assert drafts == [3999, 0], "the latest place at which 0 stood before"
+    assert short == long > 0
 
 
 def test_the_shortest_copy_of_a_batch_sets_the_length():
     drafter = PromptLookup(VOCAB, gamma=4)
     proposal = proposal_of(drafter, drafter.begin(torch.tensor([[1, 2, 3, 1], [5, 6, 7, 8]])), torch.tensor([2, 8]))
     assert proposal.tokens.tolist() == [[3], [8]]
+
+
+@pytest.mark.parametrize(("options", "draft"), [
+    ({}, [8, 9, 3, 6, 3, 5, 1]),  # what followed 2 9 3, the longest of three; a block has seven drafts
+    ({"gamma": 2}, [8, 9]), ({"longest": 4}, [7, 2, 9, 3, 8, 9, 3]), ({"longest": 2, "gamma": 3}, [6, 3, 5]),
+    ({"longest": 1, "gamma": 3}, [5, 1, 2])])
+def test_prompt_lookups_options(options, draft):
+    drafter, text = PromptLookup(VOCAB, **options), torch.tensor([[1, 2, 9, 3, 7, 2, 9, 3, 8, 9, 3, 6, 3, 5, 1, 2, 9]])
+    assert proposal_of(drafter, drafter.begin(text), torch.tensor([3])).tokens.tolist() == [draft]
+
+
+def test_the_small_models_options():
+    """Seven drafts unless told; ids that the target has besides are never drafted."""
+    model, ids, anchor = DRAFTERS["small_lm"].model, random_ids(6), torch.tensor([3])
+    plain, padded = (proposal_of(drafter, fresh_state(ids, drafter), anchor) for drafter in (SmallLM(model), SmallLM(model, added=2)))
+    assert plain.probs.shape == (1, 7, VOCAB) and padded.probs.shape == (1, 7, VOCAB + 2)
+    assert (padded.probs[..., VOCAB:] == 0).all() and padded.probs[..., :VOCAB].equal(plain.probs)
 
 
 def test_the_small_model_drafts_what_it_would_write_itself():

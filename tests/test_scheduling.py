@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.proposal import Proposal, stack_proposals
 from dspark_lite.losslessness import find_violation, joint_distribution, marginal, output_distribution, total_variation
 from dspark_lite.losslessness.toys import appendix_a
-from dspark_lite.scheduling import (LaggedTopK, algorithm1, global_optimum, literal_schedule, retrospective,
-                                    schedule, survival, threshold, throughput, top_k)
+from dspark_lite.scheduling import (LaggedTopK, algorithm1, fixed, global_optimum, retrospective, schedule, survival,
+                                    threshold, throughput, top_k)
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_course.measure.step_costs import StepCosts
@@ -27,13 +27,36 @@ def test_no_policy_verifies_what_a_shorter_block_does_not_have(name):
     assert LOSSLESS[name](table)(stack_proposals(blocks)).tolist() == [4, 1, 0]
 
 
+def literal_schedule(survival, costs):
+    """Algorithm 1 as the paper prints it, a token at a time: survivals [R, g] to lengths [R].
+
+    The paper's table knows every batch; here a batch ends where the costs do.
+    """
+    requests, drafted = survival.shape
+    most, lengths = costs.most_tokens(requests), torch.zeros(requests, dtype=torch.long)
+    candidates = sorted(((survival[r, j].item(), j, r) for r in range(requests) for j in range(drafted) if survival[r, j] > 0),
+                        key=lambda candidate: (-candidate[0], *candidate[1:]))
+    tokens, expected = requests, float(requests)
+    if tokens > most:
+        return lengths
+    best = expected * costs.sps(requests, tokens)
+    for alive, _, r in candidates:
+        tokens, expected = tokens + 1, expected + alive
+        if tokens > most or (theta := expected * costs.sps(requests, tokens)) <= best:
+            break
+        best = theta
+        lengths[r] += 1
+    return lengths
+
+
 @st.composite
 def families(draw, requests=64, gamma=16):
-    """From seeds to instances of one kind: survivals with ties, ones and zeros or without, and a cost table that is flat,
-    smooth, jagged or short."""
+    """From seeds to instances of one kind: survivals with ties, ones and zeros or without, and costs that are flat, smooth,
+    jagged or a sum, of all batches, of small ones only, or of fewer requests."""
     count, length = draw(st.integers(1, requests)), draw(st.integers(1, gamma))
     power, ties = draw(st.sampled_from([0.05, 0.3, 1.0])), draw(st.booleans())
-    kind, share = draw(st.sampled_from(["flat", "smooth", "jagged", "steps"])), draw(st.floats(0, 1)) if draw(st.booleans()) else 1
+    kind, share = draw(st.sampled_from(["flat", "smooth", "jagged", "steps", "sum"])), draw(st.floats(0, 1)) if draw(st.booleans()) else 1
+    probed = draw(st.integers(1, count + 1))  # requests, where the costs are a sum
     sizes = torch.arange(1, count * (length + 1) + 1)
 
     def instance(seed):
@@ -41,10 +64,13 @@ def families(draw, requests=64, gamma=16):
         confidence = torch.rand(count, length, generator=generator) ** power
         if ties:
             confidence = (confidence * 4).round() / 4  # zeros and ones too
+        covered = max(1, round(share * len(sizes)))
+        if kind == "sum":
+            rises = torch.rand(covered + 1, generator=generator) ** 8  # most of them small
+            return survival(confidence), AdditiveCosts(1.0, [1, probed + 1], [0.0, 0.5], sizes[:covered], rises[1:].cumsum(0))
         seconds = {"flat": torch.ones(len(sizes)), "smooth": 20 + sizes,
                    "jagged": (20 + sizes) * (0.7 + 0.6 * torch.rand(len(sizes), generator=generator)),
                    "steps": 20.0 + 8 * (sizes // 8)}[kind]
-        covered = max(1, round(share * len(sizes)))
         return survival(confidence), CostTable(sizes[:covered], 1 / seconds[:covered].double())
 
     return instance
@@ -55,33 +81,38 @@ def instances(**sizes):
     return st.builds(lambda family, seed: family(seed), families(**sizes), st.integers(0, 2**31))
 
 
-@settings(max_examples=500)
 @given(families(requests=16, gamma=8), st.integers(0, 2**31))
 def test_algorithm_1_equals_its_literal_transcription(family, seed):
-    """On 10,000 instances, twenty of a kind."""
-    for instance in map(family, range(seed, seed + 20)):
+    """Four instances of each kind."""
+    for instance in map(family, range(seed, seed + 4)):
         assert torch.equal(schedule(*instance), literal_schedule(*instance))
 
 
-@settings(max_examples=300)
+@pytest.mark.parametrize("decide", [schedule, literal_schedule])
+@pytest.mark.parametrize(("requests", "length"), [(1, 3), (2, 3), (3, 0)])
+def test_more_requests_than_were_probed_are_not_verified(decide, requests, length):
+    costs = AdditiveCosts(1.0, [1, 2], [0.0, 0.1], [1, 100], [0.0, 0.1])
+    assert decide(torch.ones(requests, 3), costs).tolist() == [length] * requests
+
+
 @given(instances(requests=3, gamma=4))
 def test_the_global_optimum_is_the_best_of_all_lengths(instance):
     alive, table = instance
     requests, gamma = alive.shape
-    if requests > table.max_batch_tokens:
+    most = table.most_tokens(requests)
+    if requests > most:
         assert global_optimum(alive, table).sum() == 0
         return
 
     def value(lengths):
         tokens = requests + int(lengths.sum())
         expected = requests + sum(alive[r, :length].double().sum() for r, length in enumerate(lengths.tolist()))
-        return float(expected) * table.sps(requests, tokens) if tokens <= table.max_batch_tokens else 0.0
+        return float(expected) * table.sps(requests, tokens) if tokens <= most else 0.0
 
     every = torch.cartesian_prod(*[torch.arange(gamma + 1)] * requests).view(-1, requests)
     assert value(global_optimum(alive, table)) == pytest.approx(max(map(value, every)))
 
 
-@settings(max_examples=300)
 @given(instances(), st.integers(0, 100))
 def test_top_k_spends_its_budget_on_the_highest_survivals(instance, budget):
     alive, _ = instance
@@ -92,7 +123,6 @@ def test_top_k_spends_its_budget_on_the_highest_survivals(instance, budget):
         assert alive[kept].min() >= alive[~kept].max()
 
 
-@settings(max_examples=300)
 @given(instances())
 def test_algorithm_1_stops_at_the_first_token_that_does_not_pay(instance):
     admitted, candidates = int(schedule(*instance).sum()), int((instance[0] > 0).sum())
@@ -118,13 +148,12 @@ def test_a_token_that_leaves_theta_as_it_is_ends_it(decide):
     assert decide(torch.tensor([[0.5, 0.5]]), table).tolist() == [0]
 
 
-@settings(max_examples=300)
 @given(families(requests=8, gamma=8), st.integers(0, 2**31), st.integers(0, 8))
 def test_where_blocks_end_in_zeros_both_admit_the_same_and_no_zero(family, seed, alive):
     """Confidence 0 at position `alive` and wherever chance has it; the faster the larger the batch, or any of the tables."""
     survivals, table = family(seed)
     survivals[:, alive:] = 0
-    for costs in (table, CostTable(range(1, 73), torch.linspace(1, 2, 72))):
+    for costs in (table, CostTable(range(1, 73), torch.linspace(1, 2, 72))):  # the second is the faster the larger the batch
         lengths = schedule(survivals, costs)
         assert torch.equal(lengths, literal_schedule(survivals, costs))
         assert (lengths <= (survivals > 0).sum(1)).all()
@@ -148,17 +177,20 @@ def test_appendix_a_exactly():
     assert exact == pytest.approx({0: 0.7, 1: 0.3}) and lossy == pytest.approx({0: 0.85, 1: 0.15})
 
 
+WIDE = pytest.mark.slow(reason="visits every outcome of many rounds")
+
+
+@pytest.mark.parametrize("search", [
+    {"cases": 4}, {"cases": 1, "length": 3, "seed": 1}, pytest.param({"cases": 12}, marks=WIDE),
+    pytest.param({"cases": 3, "length": 3, "seed": 1}, marks=WIDE), pytest.param({"cases": 2, "requests": 2}, marks=WIDE)],
+    ids=lambda search: ", ".join(f"{value} {name}" for name, value in search.items()))
 @pytest.mark.parametrize("name", LOSSLESS)
-def test_no_small_case_violates_a_lossless_policy(name):
-    assert find_violation(LOSSLESS[name], cases=12) is None
-    assert find_violation(LOSSLESS[name], cases=3, length=3, seed=1) is None
+def test_no_small_case_violates_a_lossless_policy(name, search):
+    """Two requests that share their steps are exact and independent."""
+    assert find_violation(LOSSLESS[name], **search) is None
 
 
-@pytest.mark.parametrize("name", LOSSLESS)
-def test_two_requests_in_one_batch_are_exact_and_independent(name):
-    assert find_violation(LOSSLESS[name], cases=2, requests=2) is None
-
-
+@pytest.mark.slow(reason="visits every outcome of two requests over three steps, a quarter of a minute")
 def test_a_lagged_budget_that_two_requests_share_is_exact_in_later_steps():
     assert find_violation(LOSSLESS["lagged top-K"], cases=1, requests=2, length=3) is None
 
@@ -185,15 +217,26 @@ def block(*confidence):
     return Proposal(torch.zeros(logits.shape, dtype=torch.long), torch.ones(*logits.shape, 2) / 2, logits)
 
 
-def test_a_confidence_at_the_threshold_is_verified():
-    assert threshold(0.5)(block([0.5, 0.5, 0.4], [0.49, 0.9, 0.9])).tolist() == [2, 0]
+@pytest.mark.parametrize(("policy", "lengths"), [
+    (threshold(0.5), [2, 0]), (threshold(0.49), [2, 3]), (threshold(0.0), [3, 3]), (threshold(1.0), [0, 0]),  # at the threshold is enough
+    (fixed(0), [0, 0]), (fixed(2), [2, 2]), (fixed(9), [3, 3])])
+def test_policies_that_know_no_costs(policy, lengths):
+    assert policy(block([0.5, 0.5, 0.4], [0.49, 0.9, 0.9])).tolist() == lengths
 
 
-def test_the_lagged_budget_is_that_of_two_steps_before():
-    table = CostTable([1, 2, 3, 4], [1.0, 0.9, 0.8, 0.7])
+def test_what_a_policy_cannot_be_is_refused():
+    with pytest.raises(RequestError, match="the verification length is -1"):
+        fixed(-1)
+    with pytest.raises(RequestError, match="lag is 0 steps"):
+        LaggedTopK(CostTable([1], [1.0]), lag=0)
+
+
+@pytest.mark.parametrize(("lag", "lengths"), [({}, [3, 3, 0, 0, 0, 3]), ({"lag": 1}, [3, 0, 0, 0, 3, 3]), ({"lag": 3}, [3, 3, 3, 0, 0, 0])])
+def test_the_lagged_budget_is_that_of_so_many_steps_before(lag, lengths):
+    """Two unless told."""
     sure, doubtful = block([0.99, 0.99, 0.99]), block([0.05, 0.05, 0.05])
-    policy = LaggedTopK(table)
-    assert [policy(one).item() for one in (doubtful, doubtful, doubtful, sure, sure, sure)] == [3, 3, 0, 0, 0, 3]
+    policy = LaggedTopK(CostTable([1, 2, 3, 4], [1.0, 0.9, 0.8, 0.7]), **lag)
+    assert [policy(one).item() for one in (doubtful, doubtful, doubtful, sure, sure, sure)] == lengths
     policy.begin()
     assert policy(doubtful).item() == 3, "begin forgets what was seen"
 
@@ -204,8 +247,6 @@ def test_the_lagged_budget_goes_to_the_current_confidences():
     budget = int(global_optimum(survival(torch.tensor([[0.9, 0.9], [0.1, 0.1]])), policy.cost_table).sum())
     now = block([0.1, 0.1], [0.9, 0.9])
     assert policy(now).tolist() == top_k(survival(now.confidence), budget).tolist()
-    with pytest.raises(RequestError, match="lag is 0 steps"):
-        LaggedTopK(policy.cost_table, lag=0)
 
 
 @pytest.mark.parametrize("values", [[[0.5, float("nan")]], [[1.2, 0.5]], [[-0.1, -0.2]], [[0.5, 0.6]], [[float("inf"), 0.5]]])

@@ -7,18 +7,55 @@ import torch
 from ..decoding.proposal import Proposal, draft_length
 
 
+class IndexedText(list):
+    """The token ids of one text, with an index that grows with it: where each n-gram of up to
+    `longest` tokens was last followed.
+
+    An n-gram enters the index once a token stands after it. So the last token, the anchor, may be
+    taken back (`pop`), and no other.
+    """
+
+    def __init__(self, token_ids, longest: int):
+        super().__init__(token_ids)
+        self.longest, self.indexed, self.follows = longest, 0, {}
+
+    def followed(self, ngram: list[int]) -> int | None:
+        """Return the position of the token after the latest earlier occurrence of an n-gram; None
+        if there is none."""
+        for end in range(self.indexed + 1, len(self)):
+            for size in range(1, min(self.longest, end) + 1):
+                self.follows[tuple(self[end - size:end])] = end
+            self.indexed = end
+        return self.follows.get(tuple(ngram))
+
+
 @dataclass
 class LookupState:
-    """The texts on the host, up to the anchor where they are `anchored`, else to the token before it, and the tokens
-    [B, t] after them that only the device knows."""
+    """The texts on the host, up to the anchor if they are `anchored`, else to the token before it,
+    and the tokens [B, t] after them that only the device knows."""
 
-    texts: list[list[int]]
+    texts: list[IndexedText]
     unread: list[torch.Tensor] = field(default_factory=list)
     anchored: bool = False
 
+    def append(self, rows: list[list[int]]) -> None:
+        """Append a row of tokens to each text."""
+        for text, row in zip(self.texts, rows):
+            text.extend(row)
+
+    def drop_anchors(self) -> None:
+        """Take the last token of each text back."""
+        for text in self.texts:
+            text.pop()
+
 
 class PromptLookup:
-    """Copies the tokens that followed the latest earlier occurrence of the current n-gram (n from `longest` down to 1)."""
+    """Copies the tokens that followed the latest earlier occurrence of the current n-gram (n from
+    `longest` down to 1).
+
+    A round looks up at most `longest` n-grams and adds `longest` for each new token to the index:
+    its cost does not grow with the text.
+    """
 
     name = "prompt_lookup"
     taps = ()
@@ -27,46 +64,52 @@ class PromptLookup:
         self.vocab_size, self.gamma, self.longest = vocab_size, gamma, longest
 
     def fast(self, gamma: int, backend: str) -> "PromptLookup":
-        """This drafter on the fast path: it has no pass."""
+        """Return this drafter: it has no pass that the fast path could compile."""
         return self
 
     def begin(self, prompt_ids: torch.Tensor, features=None) -> LookupState:
-        """The prompts [B, n]: looking up is the host's work, so it reads them."""
-        return LookupState(prompt_ids.tolist())
+        """Read the prompts [B, n]: looking up is the host's work."""
+        return LookupState([IndexedText(row, self.longest) for row in prompt_ids.tolist()])
 
     def extend(self, state: LookupState, token_ids: torch.Tensor, features=None) -> None:
-        """Appends newly committed tokens [B, t]; drafting reads them, unless `note` says before what they are."""
-        for text in state.texts if state.anchored else ():
-            text.pop()  # the anchor is the first of these tokens
+        """Append newly committed tokens [B, t]. `propose` reads them from the device, unless `note`
+        gives them first."""
+        if state.anchored:
+            state.drop_anchors()  # the anchor is the first of these tokens
         state.unread.append(token_ids)
         state.anchored = False
 
     def note(self, state: LookupState, tokens: list[list[int]]) -> None:
-        """Takes in, of each text, the tokens of the last `extend` and the anchor after them, which the host knows."""
-        for text, known in zip(state.texts, tokens):
-            text.extend(known)
+        """Append the tokens of the last `extend` and the anchor after them, which the host knows:
+        a list for each text."""
+        if earlier := state.unread[:-1]:
+            state.append(torch.cat(earlier, 1).tolist())
+        state.append(tokens)
         state.unread, state.anchored = [], True
 
-    def propose(self, state: LookupState, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
-                generator: torch.Generator | None) -> Proposal:
-        """Certain drafts: all probability on the copied token, whatever the temperature. The shortest copy of the batch
-        sets the length, which may be 0."""
-        length, texts = draft_length(gamma, self.gamma), state.texts
+    def propose(self, state: LookupState, anchor: torch.Tensor, *, gamma: int | None = None,
+                temperature: float, generator: torch.Generator | None) -> Proposal:
+        """Draft up to `gamma` tokens after `anchor` [B], with all probability on the copied token,
+        whatever the temperature. The shortest copy of the batch sets the length, which may be 0."""
+        length = draft_length(gamma, self.gamma)
         if not state.anchored:
-            for text, read in zip(texts, rows := torch.cat([*state.unread, anchor[:, None]], 1).tolist()):
-                text.extend(read[:-1])
-            state.unread, texts = [], [text + row[-1:] for text, row in zip(texts, rows)]
-        drafts = [self.continuation(text, length) for text in texts]
+            state.append(torch.cat([*state.unread, anchor[:, None]], 1).tolist())
+            state.unread = []
+        drafts = [self.continuation(text, length) for text in state.texts]
+        if not state.anchored:
+            state.drop_anchors()  # `extend` gives it again
         length = min(map(len, drafts))
-        tokens = torch.tensor([draft[:length] for draft in drafts], dtype=torch.long, device=anchor.device).view(len(drafts), length)
+        tokens = torch.tensor([draft[:length] for draft in drafts], dtype=torch.long, device=anchor.device)
+        tokens = tokens.view(len(drafts), length)
         certain = torch.zeros(len(drafts), length, self.vocab_size, device=anchor.device)
         return Proposal(tokens, certain.scatter_(-1, tokens.unsqueeze(-1), 1.0))
 
     def continuation(self, text: list[int], length: int) -> list[int]:
-        """Up to `length` ids that followed the latest earlier occurrence of the longest matching ending of `text`."""
+        """Return up to `length` ids that followed the latest earlier occurrence of the longest
+        matching ending of `text`. A plain list is indexed first."""
+        if not isinstance(text, IndexedText):
+            text = IndexedText(text, self.longest)
         for size in range(min(self.longest, len(text) - 1), 0, -1):
-            ending = text[-size:]
-            for start in range(len(text) - size - 1, -1, -1):
-                if text[start:start + size] == ending:
-                    return text[start + size:start + size + length]
+            if (found := text.followed(text[-size:])) is not None:
+                return text[found:found + length]
         return []

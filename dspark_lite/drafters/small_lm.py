@@ -13,11 +13,16 @@ from ..decoding.target import Target
 
 @dataclass
 class SmallLMState:
-    """The small model's cache, how many committed tokens it should hold, and those [B, t] it has not read yet."""
+    """The small model's cache, the number of committed tokens, and the last of them [B, t], which the model has not read yet."""
 
     cache: object
     committed: int
     unread: torch.Tensor
+
+    @property
+    def read(self) -> int:
+        """The committed tokens that the cache holds; what stands behind them was drafted."""
+        return self.committed - self.unread.shape[1]
 
 
 class SmallLM:
@@ -43,18 +48,20 @@ class SmallLM:
         return SmallLMState(cache, prompt_ids.shape[1], prompt_ids[:, :0])
 
     def extend(self, state: SmallLMState, token_ids: torch.Tensor, features=None) -> None:
-        """Keeps what was drafted and accepted, forgets the rest, and remembers what is still to be read."""
-        held = state.cache.get_seq_length()
+        """Keeps what was drafted and accepted, forgets the rest, and remembers what is still to be read.
+
+        After a proposal the tokens [B, t] begin with its anchor and the accepted drafts.
+        """
+        held, unread = state.cache.get_seq_length(), torch.cat([state.unread, token_ids], 1)
         committed = state.committed + token_ids.shape[1]
         self.model.roll_back(state.cache, max(0, held - committed))
-        state.unread = token_ids[:, min(held, committed) - state.committed:]
+        state.unread = unread[:, min(held, committed) - state.read:]
         state.committed = committed
 
     def propose(self, state: SmallLMState, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
                 generator: torch.Generator | None) -> Proposal:
         """Draws `gamma` tokens after `anchor` [B], one pass of the small model each."""
-        read = state.committed - state.unread.shape[1]
-        self.model.roll_back(state.cache, state.cache.get_seq_length() - read)  # a block that was drafted and never judged
+        self.model.roll_back(state.cache, state.cache.get_seq_length() - state.read)  # a block that was drafted and never judged
         entering = torch.cat([state.unread, anchor[:, None]], 1)
         drawn = []
         for _ in range(draft_length(gamma, self.gamma)):

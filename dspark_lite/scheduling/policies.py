@@ -187,23 +187,3 @@ def confidence_of(proposal: Proposal) -> torch.Tensor:
         raise RequestError("this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a "
                            "fixed length")
     return proposal.confidence
-
-
-def literal_schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
-    """Algorithm 1 as the paper prints it, a token at a time; `schedule` without the vectors, [R, g] to [R]."""
-    requests, drafted = survival.shape
-    candidates = sorted(((survival[r, j].item(), j, r) for r in range(requests) for j in range(drafted) if survival[r, j] > 0),
-                        key=lambda candidate: (-candidate[0], *candidate[1:]))
-    lengths = torch.zeros(requests, dtype=torch.long)
-    tokens, expected = requests, float(requests)
-    if tokens > cost_table.max_batch_tokens:
-        return lengths
-    best = expected * cost_table.sps(requests, tokens)
-    for alive, _, r in candidates:
-        longer = lengths.clone()
-        longer[r] += 1
-        tokens, expected = tokens + 1, expected + alive
-        if tokens > cost_table.max_batch_tokens or (theta := expected * cost_table.sps(requests, tokens)) <= best:
-            break
-        best, lengths = theta, longer
-    return lengths
