@@ -25,7 +25,8 @@ def test_expectations_are_those_of_the_rules_own_coins():
 
 
 def test_the_blocks_watched_are_those_that_a_calibration_observes():
-    lab = setup("tiny", prompts=3)
+    lab = setup("tiny", prompts=2)
+    lab.max_new_tokens = 40
     drafter, texts = lab.drafter("dspark"), lab.prompts["math"]
     watched, observed = watch(lab, drafter, texts), observe(lab, drafter, texts)
     np.testing.assert_allclose(watched.logits, observed.logits)

@@ -79,7 +79,7 @@ def test_reliability_and_ece_by_hand():
 
 def test_bins_and_grid_are_those_asked_for():
     """Fifteen bins and the whole grid unless told; each option reaches the numbers that it is for."""
-    logits, accepted = made(400)
+    logits, accepted = made(200)
     predicted, observed = survivals(logits), survived(accepted, GAMMA)
     assert len(reliability(predicted[:, 0], observed[:, 0])) == 15
     for options, bins in (({}, 15), ({"bins": 4}, 4)):
@@ -140,13 +140,10 @@ def test_the_newest_window_is_checked_after_every_so_many_blocks(options, checks
         assert live.sts.temperatures == [1.0] * GAMMA
 
 
-def test_a_live_calibrations_options():
-    """A window of 1000 blocks, checked after every 200, unless told."""
+def test_a_live_calibration_has_a_window_of_a_thousand_blocks():
     live = OnlineSTS(STS([1.0]))
-    assert live.every == 200 and not live.observe(np.zeros((999, 1)), np.ones(999, int)) and live.observe(np.zeros((1, 1)), np.ones(1, int))
-    for window, every in ((10, 11), (10, 0)):
-        with pytest.raises(RequestError, match=f"a window of {window} blocks cannot be checked every {every}"):
-            OnlineSTS(STS([1.0]), window=window, every=every)
+    assert not live.observe(np.ones((999, 1)), np.zeros(999, int)) and live.observe(np.ones((1, 1)), np.zeros(1, int))
+    assert live.every == 200
 
 
 def test_auc_is_the_share_of_pairs_in_the_right_order():
@@ -219,8 +216,10 @@ def test_a_broken_calibration_is_refused(tmp_path, held, sentence):
 
 @pytest.fixture(scope="module")
 def lab() -> Lab:
-    """The tiny lab with six prompts a domain."""
-    return setup("tiny", prompts=6)
+    """The tiny lab with two prompts a domain and short answers."""
+    found = setup("tiny", prompts=2)
+    found.max_new_tokens = 40
+    return found
 
 
 @pytest.fixture
@@ -232,11 +231,11 @@ def dspark(lab):
 
 def test_observations_come_from_whole_blocks_of_rollouts_and_are_of_raw_logits(lab, dspark):
     STS([3.0] * 7).attach(dspark)
-    found = observe(lab, dspark, lab.prompts["math"][:3])
+    found = observe(lab, dspark, lab.prompts["math"])
     assert dspark.temperatures is not None
     dspark.temperatures = None
-    again = observe(lab, dspark, lab.prompts["math"][:3])
-    assert found.logits.shape == (len(found.accepted), 7) and set(found.prompts) == {0, 1, 2}
+    again = observe(lab, dspark, lab.prompts["math"])
+    assert found.logits.shape == (len(found.accepted), 7) and set(found.prompts) == {0, 1}
     np.testing.assert_array_equal(found.logits, again.logits)
     assert found.accepted.min() >= 0 and found.accepted.max() <= 7
 
@@ -302,9 +301,10 @@ def test_the_command_says_whether_a_stored_calibration_fits(capsys, tmp_path, mo
         assert said in "".join(capsys.readouterr())
 
 
+@pytest.mark.slow(reason="writes whole answers at three thresholds")
 def test_a_sweep_counts_rounds_and_its_replay_agrees_where_nothing_is_cut(lab):
     drafter = lab.drafter("dspark")
-    few = Lab("tiny", lab.target, {"math": lab.prompts["math"][:3]}, lab.seed)
+    few = Lab("tiny", lab.target, {"math": lab.prompts["math"]}, lab.seed)
     few.max_new_tokens = 400  # room for the whole answers
     rows = {row["threshold"]: row for row in sweep(few, drafter, thresholds=(0.0, 1.1))["rows"]}
     assert rows[1.1]["accepted"] == rows[1.1]["total"] == 1 and rows[1.1]["rate"] == 1

@@ -50,7 +50,7 @@ def test_the_monotone_view_never_speeds_up_and_keeps_the_total(seconds):
     torch.testing.assert_close(1 / table.monotone().monotone().steps_per_second, monotone)
 
 
-VIEWS = {"monotone": (CostTable.monotone, [4, 4, 2, 2, 2, 1, 1, 1]), "lower hull": (CostTable.lower_hull, [4, 3, 2.4, 2, 1.6, 4 / 3, 8 / 7, 1]),
+VIEWS = {"monotone": (CostTable.monotone, [4, 4, 2, 2, 2, 1, 1, 1]), "lower hull": (CostTable.lower_hull, [4, 4, 3, 2.4, 2, 1.5, 1.2, 1]),
          "buckets": (lambda table: table.in_buckets([6, 3]), [2, 2, 2, 1, 1, 1])}
 
 

@@ -129,7 +129,7 @@ def test_the_state_knows_the_committed_text_and_nothing_else(name, temperature):
     text, anchor = random_ids(7, seed=1), torch.tensor([4])
     step, cache = TARGET.prefill(text, drafter.taps)
     state = drafter.begin(text, step.features)
-    for number in range(12):
+    for number in range(8):
         gamma = rng.choice([None, 1, min(3, drafter.gamma)])
         proposal_of(drafter, state, (anchor + 1) % VOCAB)  # a block that nobody verifies
         proposal = proposal_of(drafter, state, anchor, temperature, gamma, seed=number)
@@ -146,33 +146,32 @@ def test_the_state_knows_the_committed_text_and_nothing_else(name, temperature):
         anchor = torch.tensor([rng.randrange(VOCAB)])
 
 
-PIECES = {"one by one": [1, 1, 1], "rounds of several": [3, 2, 4], "past the block": [GAMMA + 4, 1], "nothing new": [2, 0, 1],
-          "the anchor alone": [1]}
+PIECES = {"one by one": [1, 1, 1], "several": [3, 2, 4], "past the block": [GAMMA + 4, 1], "nothing new": [2, 0, 1], "at once": [4]}
 
 
 @pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_a_text_that_came_in_pieces_is_drafted_like_one_that_was_read_at_once(name, pieces):
-    """However often `extend` is called in a row, after no proposal, one, or two of which the last is accepted in part."""
+    """However often `extend` is called in a row: after no proposal, after one of which nothing was accepted, and after two,
+    of which the last was accepted whole and more came with it."""
     drafter, generator = DRAFTERS[name], torch.Generator().manual_seed(len(pieces))
-    for rows in (1, 3):
-        for proposals in range(3):
-            text, anchor = (torch.randint(5, (rows, length), generator=generator) for length in (6, 1))
-            state, accepted = fresh_state(text, drafter), anchor[:, :0]
-            for number in range(proposals):
-                accepted = proposal_of(drafter, state, anchor[:, 0], gamma=min(3, drafter.gamma), seed=number).tokens[:, :proposals]
-            rest = torch.randint(5, (rows, sum(pieces)), generator=generator)
-            committed = torch.cat([anchor, accepted, rest], 1)[:, :sum(pieces)]
-            whole = torch.cat([text, committed], 1)
-            features, at = features_of(whole, drafter), text.shape[1]
-            for length in pieces:
-                part = None if features is None else features[:, at:at + length]
-                drafter.extend(state, whole[:, at:at + length], part)
-                at += length
-            next_anchor = text[:, 0]  # it came before: prompt lookup finds something to copy
-            wanted = proposal_of(drafter, fresh_state(whole, drafter), next_anchor)
-            assert wanted.tokens.shape[1] > 0
-            assert_same(proposal_of(drafter, state, next_anchor), wanted)
+    for proposals in range(3):
+        text, anchor, rest = (torch.randint(5, (3, length), generator=generator) for length in (6, 1, sum(pieces)))
+        state, accepted = fresh_state(text, drafter), anchor[:, :0]
+        for number in range(proposals):
+            proposal = proposal_of(drafter, state, anchor[:, 0], gamma=min(3, drafter.gamma), seed=number)
+            accepted = proposal.tokens[:, :4 * number]
+        whole, at = torch.cat([text, anchor, accepted, rest], 1), text.shape[1]
+        features = features_of(whole, drafter)
+        judged = 1 + accepted.shape[1]
+        for length in [judged, *pieces] if proposals == 1 else [judged + pieces[0], *pieces[1:]]:
+            drafter.extend(state, whole[:, at:at + length], None if features is None else features[:, at:at + length])
+            at += length
+        assert at == whole.shape[1]
+        next_anchor = text[:, 0]  # it came before: prompt lookup finds something to copy
+        wanted = proposal_of(drafter, fresh_state(whole, drafter), next_anchor)
+        assert wanted.tokens.shape[1] > 0
+        assert_same(proposal_of(drafter, state, next_anchor), wanted)
 
 
 # Draft length and batch ----------------------------------------------------------------------------------------------
@@ -441,9 +440,11 @@ def test_prompt_lookups_options(options, draft):
 def test_the_small_models_options():
     """Seven drafts unless told; ids that the target has besides are never drafted."""
     model, ids, anchor = DRAFTERS["small_lm"].model, random_ids(6), torch.tensor([3])
-    plain, padded = (proposal_of(drafter, fresh_state(ids, drafter), anchor) for drafter in (SmallLM(model), SmallLM(model, added=2)))
-    assert plain.probs.shape == (1, 7, VOCAB) and padded.probs.shape == (1, 7, VOCAB + 2)
-    assert (padded.probs[..., VOCAB:] == 0).all() and padded.probs[..., :VOCAB].equal(plain.probs)
+    for temperature in (0, 1.0):
+        plain, padded = (proposal_of(drafter, fresh_state(ids, drafter), anchor, temperature)
+                         for drafter in (SmallLM(model), SmallLM(model, added=2)))
+        assert plain.probs.shape == (1, 7, VOCAB) and padded.probs.shape == (1, 7, VOCAB + 2)
+        assert (padded.probs[..., VOCAB:] == 0).all() and padded.probs[:, 0, :VOCAB].equal(plain.probs[:, 0])
 
 
 def test_the_small_model_drafts_what_it_would_write_itself():

@@ -1,6 +1,7 @@
 """Greedy text of every drafter equals the target's own on held-out prompts, in float32, token for token.
 
-Two prompts a domain, to their answers' ends; a hundred with DSPARK_THOROUGH=1 in the environment.
+The beginning of one answer a domain. The slow form: two answers a domain to their ends, or a hundred with DSPARK_THOROUGH=1 in
+the environment, which takes far longer than the other slow tests.
 """
 
 import os
@@ -12,15 +13,17 @@ from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import generate
 from dspark_course.measure.lab import setup
 
-PROMPTS = 100 if os.environ.get("DSPARK_THOROUGH") == "1" else 2
+TO_THE_END = pytest.param((100 if os.environ.get("DSPARK_THOROUGH") == "1" else 2, 160), id="to their ends",
+                          marks=pytest.mark.slow(reason="writes 42 whole answers or more"))
 DRAFTERS = ["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"]
 
 
-@pytest.fixture(scope="module")
-def lab():
-    """The tiny lab in float32."""
-    found = setup(prompts=PROMPTS)
-    found.max_new_tokens = 160  # many an answer then ends by itself
+@pytest.fixture(scope="module", params=[pytest.param((1, 40), id="beginnings"), TO_THE_END])
+def lab(request):
+    """The tiny lab in float32, of so many prompts a domain and tokens an answer."""
+    prompts, length = request.param
+    found = setup(prompts=prompts)
+    found.max_new_tokens = length
     assert found.target.dtype == torch.float32
     return found
 
@@ -55,6 +58,7 @@ def test_greedy_answers_equal_plain_decoding(lab, plain, name, domain):
         assert ours == wanted, f"{name} on {text!r}: " + gap_where_they_part(lab, text, ours, wanted)
 
 
+@pytest.mark.parametrize("lab", [TO_THE_END], indirect=True)
 def test_answers_differ_and_some_end_with_a_stop_token(lab, plain):
     answers = [tokens for texts in plain.values() for tokens in texts]
     assert len({tuple(tokens) for tokens in answers}) > len(answers) // 2

@@ -50,7 +50,8 @@ class SmallLM:
     def extend(self, state: SmallLMState, token_ids: torch.Tensor, features=None) -> None:
         """Keeps what was drafted and accepted, forgets the rest, and remembers what is still to be read.
 
-        After a proposal the tokens [B, t] begin with its anchor and the accepted drafts.
+        The tokens [B, t] that follow a proposal are its anchor and the drafts accepted of it. Others may come with them only
+        where the whole block was accepted, or in a further call.
         """
         held, unread = state.cache.get_seq_length(), torch.cat([state.unread, token_ids], 1)
         committed = state.committed + token_ids.shape[1]
