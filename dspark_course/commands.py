@@ -19,6 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     nothing that it was to write to --out.
     """
     options = build_parser().parse_args(arguments)
+    options.own_process = arguments is None
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a console that cannot show every character shows the others
             stream.reconfigure(errors="replace")
@@ -303,7 +304,7 @@ def _sweep(options) -> dict:
 
 
 def _train(options) -> None:
-    from dspark_lite.training.loop import processes, read_log, training_device
+    from dspark_lite.training.loop import keep_freed_memory, processes, read_log, training_device
     from .measure.journal import check_writable
     from .making.estimate import estimate
     from .making.recipes import BUILD, checkpoint_folder, load_recipe, read_changes, search, train
@@ -319,6 +320,8 @@ def _train(options) -> None:
         print(*estimate(recipe, training_device(options.device), processes().num_processes, options.minutes), sep="\n", flush=True)
     if options.estimate:
         return
+    if options.own_process:
+        keep_freed_memory(training_device(options.device))
     if options.search:
         losses = search(options.recipe, options.search, options.steps, changes=changes, device=options.device)
         for rate, loss in losses.items():

@@ -14,7 +14,7 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_json
 from dspark_course.common.formats import duration
 from dspark_course.common.told import told
-from dspark_lite.training.loop import training_device
+from dspark_lite.training.loop import keep_freed_memory, training_device
 from dspark_course.making.estimate import Speed, dry_step, target_config, training_seconds
 from dspark_course.making.recipes import BUILD, load_recipe, train
 from dspark_course.measure.evaluation import evaluate
@@ -90,4 +90,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    keep_freed_memory(training_device(None))
     sys.exit(main())

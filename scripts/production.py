@@ -19,6 +19,7 @@ from dspark_course.measure.lab import setup
 from dspark_course.measure.production import (HEAD_KINDS, TREE_NODES, V4_VARIANTS, cached_rows, head_row, retold_lab, retold_row, tree_row,
                                               v4_row)
 from dspark_course.replication.drift import throughput_by_head
+from dspark_lite.training.loop import keep_freed_memory, training_device
 
 MEASURED = ROOT / "assets" / "measurements" / "production.json"
 FOLDER = WORK / "build" / "production"
@@ -84,4 +85,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    keep_freed_memory(training_device(None))
     sys.exit(main())

@@ -12,7 +12,7 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.export import export
 from dspark_course.making import answers, estimate, language_model, recipes
-from dspark_lite.training import cache, loop
+from dspark_lite.training import loop
 from dspark_lite.training.drafts import ANSWERING
 from dspark_lite.training.loop import Allowance
 
@@ -119,17 +119,6 @@ def test_answers_end_with_their_share_of_the_time_and_go_on_with_more(target, tm
     assert answers.answered_rows(target, data, tmp_path / "answers.jsonl", None, bounded) == few
     everything = answers.answered_rows(target, data, tmp_path / "answers.jsonl")
     assert len(everything) == 14 and everything[:4] == few
-
-
-def test_hidden_states_computed_anew_are_those_of_the_cache(target, tmp_path):
-    rows = [(list(range(3, 3 + length)), length // 2) for length in (9, 14, 6)]
-    kept = cache.build_cache(target, rows, (1, 4), tmp_path).batch([2, 1], "cpu")
-    anew = cache.OnlineFeatures(target, rows, (1, 4)).batch([2, 1], "cpu")
-    assert kept[0].equal(anew[0]) and kept[1].equal(anew[1])
-    for ours, theirs in zip(anew[2:], kept[2:]):
-        assert ours.dtype == theirs.dtype == torch.float32 and ours.shape == theirs.shape
-        for row, length in enumerate((6, 14)):
-            torch.testing.assert_close(ours[row, :length], theirs[row, :length], rtol=1e-2, atol=1e-2)
 
 
 def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):

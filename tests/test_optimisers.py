@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from dspark_course.commands import main
+from dspark_course.making import recipes
 from dspark_lite.drafters import DSpark, DSparkConfig
 from dspark_lite.training import loop
 from dspark_lite.training.drafts import initialise
@@ -36,6 +38,7 @@ import pathlib, tempfile, torch
 from dspark_lite.training import loop
 from dspark_lite.training.loop import Plan, optimise
 found = []
+loop.keep_freed_memory(torch.device("cpu"))
 def loss_of(batch, progress):
     with open("/proc/self/statm") as counts:
         found.append(int(counts.read().split()[1]))
@@ -49,6 +52,7 @@ print(kept - first, given_back - first)
 """
 
 
+@pytest.mark.slow(reason="resident memory is that of a process of its own, which imports torch")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps memory at a word")
 def test_the_loop_keeps_freed_memory_and_gives_it_back_after_some_updates():
     found = subprocess.run([sys.executable, "-c", RESIDENT], check=True, capture_output=True, text=True).stdout
@@ -63,6 +67,49 @@ def test_where_the_c_library_cannot_keep_memory_or_there_is_none_of_a_cpu_nothin
         monkeypatch.setattr(loop.ctypes, "CDLL", lambda name, library=library: library)
         assert loop.c_library(torch.device("cpu")) is None
         loop.keep_freed_memory(torch.device("cpu"))
+
+
+class CLibrary:
+    """glibc as the loop sees it; remembers what is asked of it."""
+
+    def __init__(self):
+        self.calls = []
+
+    def mallopt(self, parameter, value):
+        self.calls.append(("mallopt", parameter, value))
+
+    def malloc_trim(self, left):
+        self.calls.append(("malloc_trim", left))
+
+
+@pytest.fixture
+def library(monkeypatch):
+    made = CLibrary()
+    monkeypatch.setattr(loop.sys, "platform", "linux")
+    monkeypatch.setattr(loop.ctypes, "CDLL", lambda name: made)
+    return made
+
+
+def test_the_loop_gives_memory_back_and_changes_no_setting_of_its_process(library, tmp_path):
+    model = nn.Linear(2, 1)
+
+    def loss_of(batch, progress):
+        loss = model(batch[0]).square().sum()
+        return loss, torch.tensor(1.0), {"loss": loss}
+
+    loop.optimise(model, lambda step: (torch.ones(1, 2),), loss_of, Plan(2 * loop.KEPT_UPDATES + 1, 0.1), tmp_path, title="test")
+    assert library.calls == [("malloc_trim", 0)] * 2
+
+
+def test_only_the_command_lines_own_process_has_freed_memory_kept(library, monkeypatch, tmp_path):
+    """A program that calls the command, a notebook, say, keeps its malloc: mallopt cannot be taken back."""
+    trained = []
+    monkeypatch.setattr(recipes, "train", lambda *given, **options: trained.append(list(library.calls)) or tmp_path)
+    command = ["train", "tiny-target", "--device", "cpu", "--out", str(tmp_path)]
+    assert main(command) == 0
+    monkeypatch.setattr(sys, "argv", ["dspark_lite", *command])
+    assert main() == 0
+    assert trained == [[], [("mallopt", -4, 0), ("mallopt", -1, -1)]]
 
 
 def test_muon_moves_the_layers_matrices_and_adamw_everything_else():

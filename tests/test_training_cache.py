@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dspark_lite.common.errors import CheckpointError
+from dspark_lite.decoding.target import Target
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training import cache
 
@@ -125,3 +126,41 @@ def test_rows_are_read_where_they_lie_and_padded(target, folder):
         last, features = target.last_hidden(torch.tensor([tokens]), TAPS)
         for found, wanted in zip(states, (features, last), strict=True):
             torch.testing.assert_close(found[place, :len(tokens)], wanted[0].bfloat16().float(), atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_hidden_states_computed_anew_are_those_of_the_cache_in_float32_whatever_the_targets_format(tmp_path, dtype):
+    model = copy.deepcopy(toy_models(seed=3)[0].model).to(dtype)
+    target = Target(model)
+    kept = cache.build_cache(target, ROWS, TAPS, tmp_path).batch([2, 1, 4], "cpu")
+    anew = cache.OnlineFeatures(target, ROWS, TAPS).batch([2, 1, 4], "cpu")
+    assert kept[0].equal(anew[0]) and kept[1].equal(anew[1])
+    for ours, theirs in zip(anew[2:], kept[2:], strict=True):
+        assert ours.dtype == theirs.dtype == torch.float32 and ours.shape == theirs.shape
+        for row, length in enumerate((4, 2, 5)):
+            torch.testing.assert_close(ours[row, :length], theirs[row, :length], rtol=1e-2, atol=1e-2)
+
+
+def test_a_pass_of_the_target_has_so_many_sequences_and_tokens_at_most_and_all_rows_come_out(target, tmp_path, monkeypatch):
+    passes, work = [], target.last_hidden
+    monkeypatch.setattr(target, "last_hidden", lambda ids, taps: passes.append(tuple(ids.shape)) or work(ids, taps))
+    found = []
+    for number, (sequences, tokens, wanted) in enumerate([(32, 16384, [(7, 5)]), (3, 16384, [(3, 5), (3, 3), (1, 1)]),
+                                                          (32, 10, [(2, 5), (2, 4), (3, 2)]), (32, 1, [(1, n) for n in (5, 5, 4, 3, 2, 2, 1)])]):
+        monkeypatch.setattr(cache, "PASS_SEQUENCES", sequences)
+        monkeypatch.setattr(cache, "PASS_TOKENS", tokens)
+        found.append(cache.build_cache(target, ROWS, TAPS, tmp_path / str(number)).batch(list(range(7)), "cpu"))
+        assert passes == wanted
+        passes.clear()
+    for other in found[1:]:
+        for ours, theirs in zip(found[0], other, strict=True):
+            torch.testing.assert_close(ours.float(), theirs.float(), rtol=1e-2, atol=1e-2)
+
+
+def test_only_the_shards_that_are_missing_need_room(target, folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(cache, "_check_space", lambda folder, needed: asked.append(needed))
+    read_all(target, folder)
+    shard(folder, 1).unlink()
+    read_all(target, folder)
+    assert asked == [0, (3 + 5 + 1) * cache.token_bytes(2, 16)]

@@ -11,6 +11,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -118,6 +119,7 @@ def relative(ours, theirs):
     return ((ours - theirs).norm() / theirs.norm().clamp(min=1e-12)).item()
 
 
+@pytest.mark.slow(reason="two processes, each of which imports torch")
 def test_two_processes_have_the_loss_and_the_gradients_of_one(two_processes):
     record, gradients = Problem().gradients()
     found = json.loads((two_processes / "found.json").read_text())
@@ -127,6 +129,7 @@ def test_two_processes_have_the_loss_and_the_gradients_of_one(two_processes):
     assert max(relative(theirs[key], gradients[key]) for key in gradients) < 1e-4
 
 
+@pytest.mark.slow(reason="two processes, each of which imports torch")
 def test_two_processes_stopped_and_resumed_end_where_one_does(two_processes, tmp_path):
     problem = Problem()
     log = problem.train(tmp_path)
@@ -138,6 +141,31 @@ def test_two_processes_stopped_and_resumed_end_where_one_does(two_processes, tmp
     for key, value in problem.drafter.state_dict().items():
         torch.testing.assert_close(written[key], value, atol=1e-4, rtol=1e-4)
         assert f"model.{key}" not in saved or saved[f"model.{key}"].equal(written[key])
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_the_shares_of_two_processes_make_the_update_of_one(monkeypatch, number):
+    """In this process: batches of 5, 3, 1 and 4 rows, so that shares differ in size and one has no rows at all."""
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *given: torch.tensor(1.0))  # it follows the averaging
+
+    def share(index, count, reduce):
+        """The record of one of `count` processes and the gradients that it would bring to the average."""
+        problem = Problem()
+        (idle,) = loop.make_optimisers(problem.drafter, loop.Plan(1, 0.0))
+        idle.zero_grad = lambda **_: None
+        accelerator = SimpleNamespace(process_index=index, num_processes=count, reduce=reduce)
+        record = loop.update(accelerator, Objective(problem.drafter, problem.loss_of), [idle], torch.amp.GradScaler("cpu", enabled=False),
+                             problem.batches[number], 1.0)
+        return record, {name: parameter.grad for name, parameter in loop.trainable(problem.drafter).items()}
+
+    sums = []
+    for index in range(2):
+        share(index, 2, lambda values, how: sums.append(values) or values)
+    (record, ours), (same, others) = (share(index, 2, lambda values, how: sum(sums)) for index in range(2))
+    wanted, gradients = share(0, 1, lambda values, how: values)
+    assert record == same == pytest.approx(wanted, abs=1e-5)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close((ours[name] + others[name]) / 2, gradient, atol=1e-5, rtol=1e-4)
 
 
 def test_one_process_keeps_its_gradients_bit_for_bit():
@@ -176,6 +204,7 @@ def train(recipe, out, build, save_seconds=60.0):
 COMMAND = "import sys, pathlib, test_training_parallel as t; t.train(*map(pathlib.Path, sys.argv[1:4]), -1.0)"
 
 
+@pytest.mark.slow(reason="a process that is killed; test_training.py stops one by an exception")
 def test_a_training_killed_at_a_random_step_ends_bit_equal_to_one_that_was_not(mini, tmp_path):
     log, out, build = tmp_path / "build/draft/log.jsonl", tmp_path / "out", tmp_path / "build"
     at = random.SystemRandom().randint(1, 100)
@@ -191,6 +220,7 @@ def test_a_training_killed_at_a_random_step_ends_bit_equal_to_one_that_was_not(m
     assert log.read_text() == (mini / "build/draft/log.jsonl").read_text()
 
 
+@pytest.mark.slow(reason="two processes, each of which imports torch and trains")
 def test_the_training_command_on_two_processes_writes_answers_and_cache_once(mini, tmp_path):
     out, build = tmp_path / "out", tmp_path / "build"
     launch("-c", COMMAND, mini / "draft.json", out, build)

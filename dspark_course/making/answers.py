@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_text
 from dspark_lite.models.weights import kv_bytes
-from dspark_lite.training.drafts import ANSWERING
+from dspark_lite.training.drafts import ANSWERING, seeded
 from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
 
@@ -66,22 +66,21 @@ def nothing_else_set(model):
 def write_answers(target, prompts: list[list[int]], temperature: float, max_new_tokens: int, seed: int, *, top_k: int = 0,
                   top_p: float = 1.0) -> list[list[int]]:
     """Answers of the target (token ids, stop token included) to tokenised prompts, many at once, by transformers."""
-    torch.manual_seed(seed)
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     answers: list[list[int]] = [[] for _ in prompts]
     count = batch_size_that_fits(target, max(map(len, prompts)) + max_new_tokens)
-    for start in range(0, len(order), count):
-        rows = order[start:start + count]
-        padded = target.tokenizer.pad({"input_ids": [prompts[row] for row in rows]}, return_tensors="pt")
-        sampling = {"do_sample": False}
-        if temperature:
-            sampling = {"do_sample": True, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-        with nothing_else_set(target.model):
+    with nothing_else_set(target.model), seeded(seed, target.device):
+        for start in range(0, len(order), count):
+            rows = order[start:start + count]
+            padded = target.tokenizer.pad({"input_ids": [prompts[row] for row in rows]}, return_tensors="pt")
+            sampling = {"do_sample": False}
+            if temperature:
+                sampling = {"do_sample": True, "temperature": temperature, "top_k": top_k, "top_p": top_p}
             out = target.model.generate(**padded.to(target.device), max_new_tokens=max_new_tokens,
                                         pad_token_id=target.tokenizer.pad_token_id, **sampling)
-        for row, tokens in zip(rows, out[:, padded["input_ids"].shape[1]:].tolist()):
-            stops = [at for at, token in enumerate(tokens) if token in target.stop_token_ids]
-            answers[row] = tokens[:stops[0] + 1] if stops else tokens
+            for row, tokens in zip(rows, out[:, padded["input_ids"].shape[1]:].tolist()):
+                stops = [at for at, token in enumerate(tokens) if token in target.stop_token_ids]
+                answers[row] = tokens[:stops[0] + 1] if stops else tokens
     return answers
 
 
@@ -108,7 +107,7 @@ def answered_rows(target, data: dict, path: Path, endpoint: str | None = None, a
 
 def _answers_to_missing(target, data: dict, prompts: list, rows: dict, endpoint: str | None, allowance) -> Iterator[tuple[int, list[int]]]:
     """Yields (index, answer) of the prompts that `rows` has no answer to, and perhaps of others."""
-    size = data.get("chunk", CHUNK)
+    size = data.get("chunk") or CHUNK
     sampling = Sampling.of(data)
     server = None if endpoint is None else Endpoint(endpoint, target.name.partition("@")[0], target.tokenizer, target.stop_token_ids)
     for start in range(0, len(prompts), size):

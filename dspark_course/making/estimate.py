@@ -48,7 +48,7 @@ def estimate(recipe: dict, device: torch.device, processes: int = 1, minutes: fl
 
     Raises CheckpointError where the target's config cannot be had.
     """
-    config, samples, tokens = target_config(recipe), sample_count(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
+    config, samples, tokens = target_config(recipe), sample_count(recipe), recipe.get("mean_tokens") or TINY_WORLD_TOKENS
     step, rows = dry_step(recipe, config, tokens), math.ceil(recipe["batch"] / processes)
     frozen = "the target's embedding and LM head" + (", the backbone" if recipe.get("trained") else "")
     return [f"{recipe['name']}: {samples:,} samples of {recipe['target']}, {recipe['epochs']} epochs, {update_count(recipe):,} steps of "
@@ -64,7 +64,7 @@ def estimate(recipe: dict, device: torch.device, processes: int = 1, minutes: fl
 
 def target_config(recipe: dict) -> dict:
     """The target's config: the recipe's own copy, or config.json of an embedded target, a folder or a Hub id."""
-    if "target_config" in recipe:
+    if recipe.get("target_config"):
         return recipe["target_config"]
     try:
         return read_config(resolve(recipe["target"], lambda name: fetch(name, ["config.json"])))
@@ -74,7 +74,7 @@ def target_config(recipe: dict) -> dict:
 
 def cache_lines(recipe: dict, config: dict, samples: int, tokens: int) -> list[str]:
     """The size of the target cache: (taps + 1) x hidden size x 2 bytes a token, at the mean and the largest length."""
-    taps, hidden = len(recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])), config["hidden_size"]
+    taps, hidden = len(recipe.get("cached_layer_ids") or recipe["config"]["target_layer_ids"]), config["hidden_size"]
     a_token = token_bytes(taps, hidden)
     if online(recipe):
         return [f"target cache   none: hidden states are computed for each batch anew; kept, they would take {size(samples * tokens * a_token)}"]
@@ -85,8 +85,7 @@ def cache_lines(recipe: dict, config: dict, samples: int, tokens: int) -> list[s
              f"{size((end - start) * tokens * a_token)}"]
     if longest := recipe["data"].get("max_length"):
         lines.append(f"               were every sample as long as allowed, {longest:,} tokens: {size(samples * longest * a_token)}")
-    if "published_cache_bytes" in recipe:
-        published = recipe["published_cache_bytes"]
+    if published := recipe.get("published_cache_bytes"):
         mean = published / a_token / samples
         lines.append(f"               published: {size(published)} = {published / a_token / 1e9:.2f} billion tokens = "
                      f"{mean:,.0f} a sample, {mean / longest:.0%} of the longest")
@@ -194,10 +193,10 @@ def training_seconds(recipe: dict, config: dict, step: UpdateCost, speed: Speed,
     An update also waits for its kernels to be launched, forwards and backwards, which is what a tiny drafter on a GPU
     does most of the time.
     """
-    samples, tokens = sample_count(recipe), recipe.get("mean_tokens", TINY_WORLD_TOKENS)
+    samples, tokens = sample_count(recipe), recipe.get("mean_tokens") or TINY_WORLD_TOKENS
     reading = default_dtype(device).itemsize * step.target / speed.memory
     most = most_at_once(device)
-    together = min(most, recipe["data"].get("chunk", most))
+    together = min(most, recipe["data"].get("chunk") or most)
     decoding = math.ceil(samples / together) * recipe["data"]["max_new_tokens"]  # steps of so many answers each
     answers = decoding * (reading + LAYER_SECONDS * config["num_hidden_layers"])
     read = update_count(recipe) * recipe["batch"] if online(recipe) else samples

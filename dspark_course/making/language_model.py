@@ -20,7 +20,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.models.checkpoints import load_target
-from dspark_lite.training.drafts import initialise
+from dspark_lite.training.drafts import initialise, seeded
 from dspark_lite.training.loop import Allowance, Plan, autocast, by_length, forget_others, optimise, precision_on
 from dspark_lite.training.recipe import Count, NonNegative, Precision, Seed, digest_of
 from ..world.examples import MAKERS, examples
@@ -132,17 +132,17 @@ def train_language_model(recipe: LanguageModelRecipe, tokenizer, folder: Path, d
     """Trains the model that `recipe` describes, phase after phase, from random weights or from those of its `initial`
     checkpoint, and returns it in float32; resumes from `folder`, unless what was saved there is of another recipe or
     another initial checkpoint. The phases share an `allowance` of time in proportion to their updates."""
-    torch.manual_seed(recipe.seed)
     shape = {name: value for name, value in vars(recipe.config).items() if value is not None}
     config = Qwen3Config(**shape, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None)
-    model = Qwen3ForCausalLM(config)
+    with seeded(recipe.seed):
+        model = Qwen3ForCausalLM(config)
+        if recipe.initialisation == "width":
+            initialise(model, config.num_hidden_layers)
     identity = recipe.digest
     if recipe.initial:
         initial = load_target(recipe.initial)
         model.load_state_dict(initial.model.state_dict())
         identity = digest_of([recipe.digest, fingerprint(initial)])
-    elif recipe.initialisation == "width":
-        initialise(model, config.num_hidden_layers)
     model.to(device).train()
     if recipe.compile:
         compile_layers(model)

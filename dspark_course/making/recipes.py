@@ -226,10 +226,13 @@ def recipe_states(recipe: dict, target, build: Path, endpoint: str | None = None
     all recipes with the same data. What the target could not have, and an initial draft that does not fit, is refused before hours go
     into answers."""
     (new_draft if recipe.get("initial") else draft_config)(recipe, target)
-    target.check_taps(recipe.get("cached_layer_ids") or ())
     shared = build / data_name(recipe, target)
+    taps = recipe.get("cached_layer_ids") or recipe["config"]["target_layer_ids"]
+    target.check_taps(recipe.get("cached_layer_ids") or ())
     # Every cache holds the last hidden states beside the taps, so MTP, which reads nothing else, shares one of others.
-    taps = recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])
+    if recipe["config"].get("drafter") != "mtp" and list(taps) != list(recipe["config"]["target_layer_ids"]):
+        raise DSparkLiteError(f"recipe {recipe['name']} reads layers {recipe['config']['target_layer_ids']} and its cache holds {taps}; leave "
+                              "cached_layer_ids out: only an MTP, which reads no taps, shares a cache of others")
     with processes().main_process_first():  # which writes what is missing; the others then find it
         rows = answered_rows(target, recipe["data"], shared / "answers.jsonl", endpoint, allowance)
         if recipe.get("features") == "online":

@@ -88,6 +88,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     Of a Gemma 4 with a vision part the text part is loaded, and a warning says so. Raises CheckpointError for anything that
     cannot be loaded.
     """
+    from huggingface_hub.utils import are_progress_bars_disabled
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
@@ -103,9 +104,10 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
         raise CheckpointError(f"{name} cannot be loaded on a GPU, because torch finds none; load with device=\"cpu\"")
     dtype = dtype or default_dtype(device)
     _check_dtype(dtype, device)
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    # transformers' switch turns the Hub's bars on and off, too: it is left alone where either is off already.
+    verbosity, quiet = logging.get_verbosity(), small and logging.is_progress_bar_enabled() and not are_progress_bars_disabled()
     logging.set_verbosity_error()  # what transformers would report of the weights is checked below
-    if small:
+    if quiet:
         logging.disable_progress_bar()  # it is loaded before its bar could be read
     try:
         renamed = {"key_mapping": TEXT_NAMES} if architecture in TEXT_PARTS else {}
@@ -119,7 +121,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
         raise CheckpointError(f"{name} does not load as {architecture} ({reason}); copy or download it again") from error
     finally:
         logging.set_verbosity(verbosity)
-        if small and bars:
+        if quiet:
             logging.enable_progress_bar()
     _check_filled(name, report)
     if tokenizer is not None and len(tokenizer) > model.config.vocab_size:

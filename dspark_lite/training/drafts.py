@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -62,12 +63,12 @@ def new_draft(recipe: DraftRecipe | dict, target, kind: type | None = None, **fi
     target's, frozen."""
     recipe, source = DraftRecipe.of(recipe), target.config
     config = draft_config(recipe, target, kind, **fields)
-    torch.manual_seed(recipe.seed)
-    drafter = (kind or objective(recipe)[0])(config)
-    if recipe.initialisation == "width":
-        initialise(drafter, config.num_hidden_layers)
-    else:
-        _begin_anew(drafter, source.initializer_range)
+    with seeded(recipe.seed):
+        drafter = (kind or objective(recipe)[0])(config)
+        if recipe.initialisation == "width":
+            initialise(drafter, config.num_hidden_layers)
+        else:
+            _begin_anew(drafter, source.initializer_range)
     if recipe.initial:
         _begin_from(drafter, recipe.initial, target, new_heads=recipe.trained == "heads")
     if recipe.trained:
@@ -78,6 +79,19 @@ def new_draft(recipe: DraftRecipe | dict, target, kind: type | None = None, **fi
         held = theirs.to(drafter.get_parameter(name).dtype)
         drafter.get_submodule(name.removesuffix(".weight")).weight = torch.nn.Parameter(held, requires_grad=False)
     return drafter
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None):
+    """Start torch's global generators of the CPU and of a GPU `device` from `seed`. Afterwards they go on
+    as if nothing had been drawn: a notebook's random numbers do not depend on what was trained."""
+    gpus = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(gpus):
+        torch.default_generator.manual_seed(seed)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(seed)
+        yield
 
 
 def _begin_anew(drafter, deviation: float) -> None:

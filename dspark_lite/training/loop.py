@@ -186,7 +186,8 @@ def precision_on(device: torch.device, asked: str) -> str:
 def operations_a_second(device: torch.device, dtype: torch.dtype) -> float:
     """Arithmetic operations a second that a pass reaches on this device: a share of what a matrix product reaches."""
     side = 4096 if device.type == "cuda" else 256
-    matrix = torch.randn(side, side, device=device, dtype=dtype)
+    own = torch.Generator(device).manual_seed(0)  # the caller's random numbers stay as they are
+    matrix = torch.randn(side, side, generator=own, device=device, dtype=dtype)
     return REACHED * 2 * side**3 / fastest(lambda: matrix @ matrix, device)
 
 
@@ -208,8 +209,10 @@ def c_library(device: torch.device):
 
 
 def keep_freed_memory(device: torch.device) -> None:
-    """Has glibc keep freed memory for a CPU's next tensors. Else each large one comes from the kernel, page by page and zeroed,
-    and goes back to it: a third of an update's time. The loop trims it every KEPT_UPDATES updates, or it would grow."""
+    """Let glibc keep freed memory for a CPU's next tensors. Else each large one comes from the kernel, page by page
+    and zeroed, and goes back to it: a quarter of an update's time. The loop trims it every KEPT_UPDATES updates, or it
+    would grow. The setting is the whole process's and cannot be taken back: it is for a process that only trains.
+    """
     if library := c_library(device):
         library.mallopt(M_MMAP_MAX, 0)
         library.mallopt(M_TRIM_THRESHOLD, -1)  # never
@@ -327,7 +330,6 @@ def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, t
     made, at progress 1. Raises DSparkLiteError at the first update whose loss or gradient is not finite; the last save stays.
     """
     accelerator, device = processes(), next(model.parameters()).device
-    keep_freed_memory(device)
     optimisers = make_optimisers(model, plan)
     peaks = [group["lr"] for optimiser in optimisers for group in optimiser.param_groups]
     scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "float16")
