@@ -9,11 +9,11 @@ import re
 import nbformat
 import notebooks
 import pytest
-from hub_server import Hub
 from released_hub import RELEASED, write_released
 from transformers import AutoTokenizer
 
 from dspark_lite.models.checkpoints import EMBEDDED
+from tools.hub_server import Hub
 
 pytestmark = pytest.mark.slow(reason="each lesson is executed in a kernel of its own, from the download on")
 
