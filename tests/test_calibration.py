@@ -19,7 +19,7 @@ from dspark_lite.decoding import Round
 from dspark_course.measure import confidence
 from dspark_course.measure.confidence import observe, replay
 from dspark_course.measure.journal import journal_path
-from dspark_course.measure.lab import Lab, setup
+from dspark_course.measure.lab import Lab
 from dspark_course.measure.threshold_sweep import step_counts, sweep
 from dspark_course.replication import recorded_confidence
 from dspark_lite.scheduling import calibration
@@ -144,10 +144,10 @@ def test_a_broken_calibration_is_refused(tmp_path, held, sentence):
         STS.load(path)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Lab:
-    """The tiny lab with six prompts a domain."""
-    return setup("tiny", prompts=6)
+@pytest.fixture
+def lab(short_lab) -> Lab:
+    """The shared lab."""
+    return short_lab
 
 
 @pytest.fixture

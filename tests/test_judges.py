@@ -37,19 +37,19 @@ ASKED = {"stop": [9], "drafters": {"plain": None, "dspark": "folder"},
                      "dspark": [{"tokens": [1, 2, 9], "proposed": [7, 7, 1], "accepted": [2, 0, 1], "committed": [3, 1, 1]}]}}
 
 
-def lines(**answers):
-    """(compared, agreed, of) of an engine's answers."""
-    found = judges.compared("engine", ASKED, {"version": "1", "answers": answers})
-    return [(row["compared"], row["agreed"], row["of"]) for row in found]
+TEXTS, DRAFTS, COMMITTED = "dspark, greedy texts", "dspark, accepted drafts by round", "dspark, tokens committed by round"
 
 
-def test_an_engine_is_compared_text_by_text_and_round_by_round():
-    assert lines(plain=[{"tokens": [1, 2]}]) == [("plain, greedy texts", 1, 1)]  # the stop token may be missing
-    assert lines(dspark=[{"tokens": [1, 3], "accepted": [2, 0, 1]}]) == [("dspark, greedy texts", 0, 1), ("dspark, accepted drafts by round", 3, 3)]
-    assert lines(dspark=[{"tokens": [1, 2], "accepted": [2, 1]}])[1] == ("dspark, accepted drafts by round", 1, 3)
-    assert lines(dspark=[{"tokens": [1, 2], "committed": [3, 1, 1]}])[1] == ("dspark, tokens committed by round", 3, 3)
-    assert lines(dspark=[{"tokens": [1, 2], "accepted": [2, 0, 5]}])[1][1] == 3  # our last block has room for one draft
-    assert lines(dspark=[{"tokens": [1, 2], "committed": [3, 2]}])[1] == ("dspark, tokens committed by round", 1, 3)
+@pytest.mark.parametrize(("drafter", "answer", "wanted"), [
+    ("plain", {"tokens": [1, 2]}, [("plain, greedy texts", 1, 1)]),  # the stop token may be missing
+    ("dspark", {"tokens": [1, 3], "accepted": [2, 0, 1]}, [(TEXTS, 0, 1), (DRAFTS, 3, 3)]),
+    ("dspark", {"tokens": [1, 2], "accepted": [2, 1]}, [(TEXTS, 1, 1), (DRAFTS, 1, 3)]),
+    ("dspark", {"tokens": [1, 2], "accepted": [2, 0, 5]}, [(TEXTS, 1, 1), (DRAFTS, 3, 3)]),  # our last block has room for one draft
+    ("dspark", {"tokens": [1, 2], "committed": [3, 1, 1]}, [(TEXTS, 1, 1), (COMMITTED, 3, 3)]),
+    ("dspark", {"tokens": [1, 2], "committed": [3, 2]}, [(TEXTS, 1, 1), (COMMITTED, 1, 3)])])
+def test_an_engine_is_compared_text_by_text_and_round_by_round(drafter, answer, wanted):
+    rows = judges.compared("engine", ASKED, {"version": "1", "answers": {drafter: [answer]}})
+    assert [(row["compared"], row["agreed"], row["of"]) for row in rows] == wanted
 
 
 def test_the_first_block_is_compared_by_position():
