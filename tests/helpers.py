@@ -1,8 +1,9 @@
-"""What several test files use: a pair of small checkpoints and ways to damage it, recipes of a small training, wrong lengths,
-what a figure shows, and the one line that a refused command prints."""
+"""What several test files use: a pair of small checkpoints and ways to damage it, the tiny lab, recipes of a small training,
+wrong lengths, what a figure shows, and the one line that a refused command prints."""
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -15,6 +16,7 @@ from dspark_lite.common.errors import CheckpointError, DSparkLiteError
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_target, save_draft
+from dspark_course.measure.lab import NEW_TOKENS, setup
 
 # A pair of checkpoints -----------------------------------------------------------------------------------------------
 
@@ -88,6 +90,31 @@ def shard(folder):
         save_file({name: tensors[name] for name in held}, folder / part, metadata={"format": "pt"})
     weight_map = {name: part for part, held in parts.items() for name in held}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+# The tiny lab --------------------------------------------------------------------------------------------------------
+
+SHORT = 64  # tokens of an answer, where a test needs no more
+
+
+@pytest.fixture(scope="session")
+def tiny_lab():
+    """The tiny lab with six prompts a domain, shared by the tests of a process. They read from it and leave it as it is."""
+    return setup("tiny", prompts=6)
+
+
+@pytest.fixture(scope="session")
+def short_lab(tiny_lab):
+    """As `tiny_lab`, with answers of at most SHORT tokens."""
+    lab = replace(tiny_lab)
+    lab.max_new_tokens = SHORT
+    return lab
+
+
+@pytest.fixture
+def short_answers(monkeypatch):
+    """Has the tiny labs that a test or a command of it sets up answer with at most SHORT tokens."""
+    monkeypatch.setitem(NEW_TOKENS, "tiny", SHORT)
 
 
 # Wrong verification lengths -----------------------------------------------------------------------------------------

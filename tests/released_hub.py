@@ -6,6 +6,7 @@ the drafts hold copies of its embedding and LM head, and DSpark's Markov head ho
 """
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -61,18 +62,27 @@ def pairs(tokenizer) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def bigrams(adjacent, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Embedding and LM head [V, size] whose product, behind a norm, predicts a pair's second token from the first."""
-    first, second, count = adjacent
+    """Embedding and LM head [V, size] whose product, behind a norm, predicts a pair's second token from the first.
+
+    Fits the rows of the tokens that occur in pairs. All others count as one class of nearly equal logits.
+    """
     generator = torch.Generator().manual_seed(size)
-    both = [torch.nn.Parameter(torch.randn(VOCAB, size, generator=generator) * scale) for scale in (1.0, 0.1)]
-    optimiser = torch.optim.Adam(both, 0.05)
+    both = [torch.randn(VOCAB, size, generator=generator) * scale for scale in (1.0, 0.01)]
+    first, second, count = adjacent
+    used, ids = torch.cat([first, second]).unique(return_inverse=True)
+    first, second = ids.chunk(2)
+    rows = [torch.nn.Parameter(table[used]) for table in both]
+    others = torch.full((len(first), 1), math.log(VOCAB - len(used)))
+    optimiser = torch.optim.Adam(rows, 0.05)
     for _ in range(STEPS):
-        logits = F.rms_norm(both[0], (size,)) @ both[1].T
-        loss = (F.cross_entropy(logits[first], second, reduction="none") * count).sum() / count.sum()
+        logits = torch.cat([F.rms_norm(rows[0][first], (size,)) @ rows[1].T, others], 1)
+        loss = (F.cross_entropy(logits, second, reduction="none") * count).sum() / count.sum()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return both[0].detach(), both[1].detach()
+    for table, fitted in zip(both, rows):
+        table[used] = fitted.detach()
+    return both[0], both[1]
 
 
 def write_language_model(folder: Path, shape: dict, table: tuple, generator: torch.Generator) -> None:

@@ -1,4 +1,5 @@
 """The web edition in a real Chromium: `make test-site` builds it and runs this file; `make test` does not collect it.
+test_site.py asks the playground's rules without a browser.
 
 Every page is opened at the width of a desktop and of a phone, and its pictures are kept in build/site/screenshots.
 """
@@ -13,7 +14,6 @@ from html.parser import HTMLParser
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
-import site_rules
 from axe_playwright_python.base import AXE_FILE_PATH
 from playwright.sync_api import sync_playwright
 
@@ -220,23 +220,6 @@ def test_every_control_is_reached_by_the_keyboard(visit, page):
         if not tab.evaluate("() => window.unreached.size"):
             break
     assert tab.evaluate("() => [...window.unreached].map((one) => one.outerHTML.slice(0, 200))") == []
-
-
-def test_the_playgrounds_rules_answer_as_the_package_does(visit):
-    tab, cases = visit("playground.html"), site_rules.cases()
-    asked = {kind: [case for case, _ in pairs] for kind, pairs in cases.items()}
-    answers = tab.evaluate(
-        f"""async (cases) => {{
-        const rules = await import("./_static/rules.js"), answers = {site_rules.ANSWERS};
-        return Object.fromEntries(Object.entries(cases).map(([kind, all]) => [kind, all.map(answers[kind])]));
-    }}""",
-        asked,
-    )
-    for kind, pairs in cases.items():
-        assert len(answers[kind]) == site_rules.CASES
-        assert [
-            case for (case, expected), answer in zip(pairs, answers[kind]) if site_rules.differing(answer, expected)
-        ] == [], kind
 
 
 def test_the_rule_commits_the_targets_distribution_and_the_mistake_does_not(visit):

@@ -5,14 +5,13 @@ reads are counted. It says nothing about speed, memory, number formats, captured
 does not count what is moved to the card, for which a GPU's host may wait as well.
 
 It rests on PyTorch's Python backend for PrivateUse1. What PyTorch or safetensors do below the dispatcher is replaced
-once `switch_on` was called, for the rest of the process: so it has a process of its own. This module is a plugin of
-pytest (`python -m pytest -p stand_in_device FILE`), which switches it on before the tests and their subjects load.
+once `switch_on` was called, for the rest of the process: so test_stand_in_device.py gives it a process of its own, which
+calls `switch_on` before it imports what is tested.
 """
 
 import contextlib
 import functools
 
-import pytest
 import safetensors
 import torch
 from torch.utils import backend_registration
@@ -269,9 +268,3 @@ def switch_on() -> None:
     torch.Generator, safetensors.safe_open = _Generator, _SafeOpen
     for name in ("tensor", "as_tensor"):
         setattr(torch, name, _through_the_cpu(getattr(torch, name)))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config):
-    """pytest's, before the test's own modules are imported."""
-    switch_on()

@@ -11,7 +11,6 @@ from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes
 from dspark_course.measure.beyond import Blocks, auc_by_position, block_gain, estimated_logits, expected_by_rule, watch
 from dspark_course.measure.confidence import observe
-from dspark_course.measure.lab import setup
 
 
 def test_expectations_are_those_of_the_rules_own_coins():
@@ -24,11 +23,9 @@ def test_expectations_are_those_of_the_rules_own_coins():
         assert expected_by_rule(*block) == pytest.approx(tuple(played), abs=1e-6)
 
 
-def test_the_blocks_watched_are_those_that_a_calibration_observes():
-    lab = setup("tiny", prompts=2)
-    lab.max_new_tokens = 40
-    drafter, texts = lab.drafter("dspark"), lab.prompts["math"]
-    watched, observed = watch(lab, drafter, texts), observe(lab, drafter, texts)
+def test_the_blocks_watched_are_those_that_a_calibration_observes(short_lab):
+    drafter, texts = short_lab.drafter("dspark"), short_lab.prompts["math"][:3]
+    watched, observed = watch(short_lab, drafter, texts), observe(short_lab, drafter, texts)
     np.testing.assert_allclose(watched.logits, observed.logits)
     assert np.array_equal(watched.accepted, observed.accepted) and np.array_equal(watched.prompts, observed.prompts)
 

@@ -21,7 +21,7 @@ from dspark_course.beyond.online_sts import OnlineSTS
 from dspark_course.measure import confidence
 from dspark_course.measure.confidence import observe, replay
 from dspark_course.measure.journal import journal_path
-from dspark_course.measure.lab import Lab, setup
+from dspark_course.measure.lab import Lab
 from dspark_course.measure.threshold_sweep import step_counts, sweep
 from dspark_course.replication import recorded_confidence
 from dspark_lite.scheduling import calibration
@@ -214,12 +214,10 @@ def test_a_broken_calibration_is_refused(tmp_path, held, sentence):
         STS.load(path)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Lab:
-    """The tiny lab with two prompts a domain and short answers."""
-    found = setup("tiny", prompts=2)
-    found.max_new_tokens = 40
-    return found
+@pytest.fixture
+def lab(short_lab) -> Lab:
+    """The shared lab."""
+    return short_lab
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_course.measure.chi_square import after_anchor, chi_square, next_token_counts, pooled_cells, up_to_a_fork
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
-from dspark_course.measure.lab import setup
 
 OTHERS = ("dflash", "eagle3", "mtp", "small_lm", "prompt_lookup")
 FALSE_ALARM, TEMPERATURE = 1e-3, 1.0
@@ -15,9 +14,9 @@ WIDE = pytest.mark.slow(reason="plays tens of thousands of rounds")
 
 
 @pytest.fixture(scope="module")
-def lab():
-    """The tiny profile with one prompt a domain."""
-    return setup("tiny", prompts=1)
+def lab(tiny_lab):
+    """The shared lab."""
+    return tiny_lab
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.origin import Origin, check_origin, stale
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import step_time
-from dspark_course.measure.lab import setup
 from dspark_course.measure.step_time import profile, profiled_tokens
 from dspark_course.replication import recorded_confidence
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
@@ -160,8 +159,8 @@ def test_the_same_weights_under_another_name_are_the_same_target_and_what_was_no
         check_origin(origin, target)
 
 
-def test_a_lab_refuses_costs_of_another_device_and_the_command_says_so(capsys, tmp_path):
-    lab = setup("tiny", prompts=1)
+def test_a_lab_refuses_costs_of_another_device_and_the_command_says_so(tiny_lab, capsys, tmp_path):
+    lab = tiny_lab
     table = CostTable([1, 2], [2.0, 1.0], origin=Origin.of(lab.target))
     additive = AdditiveCosts(0.1, [1, 2], [0, 0.1], [1, 2], [0, 0.1], replace(table.origin, device="Tesla T4"))
     table.save(tmp_path / "here.json"), additive.save(tmp_path / "there.json")

@@ -7,7 +7,6 @@ from threading import Event
 
 import pytest
 import torch
-from hub_server import Hub
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError
@@ -17,6 +16,7 @@ from dspark_course.measure import shapes
 from dspark_lite.models import hub
 from dspark_lite.models.checkpoints import load_target
 from dspark_course.making import estimate
+from tools.hub_server import Hub
 
 WEIGHTS = "model.safetensors"
 GIB = 2**30
@@ -34,15 +34,14 @@ def offline(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def served(pair, tmp_path, monkeypatch):
+def served(pair, tmp_path):
     """The Hub of this process with something under each released id: the pair's target, or its draft."""
     models = {}
     for role, name in shapes.RELEASED_MODELS.items():
         models[name] = {"main": tmp_path / role}
         shutil.copytree(pair / ("target" if shapes.is_language_model(role) else "draft"), tmp_path / role)
         (tmp_path / role / "pytorch_model.bin").write_bytes(b"never fetched, never counted")
-    with Hub(models) as found:
-        found.use_here(monkeypatch, tmp_path / "home")
+    with Hub(models) as found, found.used_here(tmp_path / "home"):
         yield found
 
 

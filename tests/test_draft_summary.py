@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from hub_server import FETCHED, Hub, write_headers
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.files import ROOT
 from dspark_course.measure.draft_summary import summarise, target_shape
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.models.export import export
+from tools.hub_server import FETCHED, Hub, write_headers
 
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())
 TARGETS = json.loads((ROOT / "assets" / "reference" / "released_targets.json").read_text())
@@ -18,9 +18,8 @@ WHOLE = {"dspark": "5 layers, 7 drafts a round from blocks of 7, vanilla head of
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    with Hub() as served:
-        served.use_here(monkeypatch, tmp_path / "home")
+def hub(tmp_path):
+    with Hub() as served, served.used_here(tmp_path / "home"):
         yield served
 
 

@@ -4,11 +4,13 @@ import gc
 import json
 import math
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers import SHORT
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import DSparkLiteError, RequestError
@@ -22,7 +24,7 @@ from dspark_course.measure.evaluation import (acceptance_by_position, count_esti
                                             relative_gain, rollouts, row_tally, tally,
                                             tokens_per_second)
 from dspark_course.measure.journal import Journal, check_writable, commit
-from dspark_course.measure.lab import NEW_TOKENS, setup
+from dspark_course.measure.lab import setup
 from dspark_course.measure.speed import speed_lead
 from dspark_course.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
@@ -100,10 +102,10 @@ def run(command, path, *arguments):
     return measured
 
 
-def test_evaluate_writes_its_rows(tmp_path, capsys):
+def test_evaluate_writes_its_rows(tmp_path, capsys, short_answers):
     measured = run("evaluate", tmp_path / "new" / "e.json", "--prompts", "2", "--drafters", "dspark", "dflash", "prompt_lookup", "--seed", "3")
     assert measured["seed"] == 3 and measured["prompts"] == dict.fromkeys(DOMAINS, 2) and measured["temperature"] == 1.0
-    assert measured["commit"] == commit() and measured["max_new_tokens"] == NEW_TOKENS["tiny"]
+    assert measured["commit"] == commit() and measured["max_new_tokens"] == SHORT
     assert [(row["drafter"], row["domain"]) for row in measured["rows"]] == [
         (drafter, domain) for drafter in ("dspark", "dflash", "prompt_lookup") for domain in ("math", "code", "chat")]
     for row in measured["rows"]:
@@ -118,7 +120,7 @@ def test_evaluate_writes_its_rows(tmp_path, capsys):
     assert len(out) == 10 and out[-1].startswith("DSpark over DFlash, macro-average: ")
 
 
-def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path):
+def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path, short_answers):
     measured = run("bench", tmp_path / "b.json", "--prompts", "1", "--drafters", "dspark", "prompt_lookup")
     names = ["plain", "dspark", "prompt_lookup"]
     assert [(row["drafter"], row["domain"]) for row in measured["rows"]] == [(n, d) for d in DOMAINS for n in names]
@@ -145,7 +147,7 @@ def test_a_lead_in_speed_is_resampled_by_prompts():
     assert (found.low, found.high) == pytest.approx((3 / 2 - 1, 2 / 1 - 1)), "the one prompt twice, or the other"
 
 
-def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path):
+def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path, short_answers):
     assert main(["quality", "--prompts", "2", "--json", str(tmp_path / "q.json")]) == 0
     rows = json.loads((tmp_path / "q.json").read_text())["rows"]
     assert [row["domain"] for row in rows] == list(DOMAINS)
@@ -197,12 +199,15 @@ def test_weights_stay_what_they_are_where_the_fast_path_lays_out_its_own(mode):
 
 # Resuming --------------------------------------------------------------------------------------------------------------
 
-SHORT = {"max_new_tokens": 12}
+FEW = {"max_new_tokens": 12}
 
 
 @pytest.fixture(scope="module")
-def lab():
-    return setup(prompts=3, seed=4)
+def lab(short_lab):
+    """The shared lab with three prompts a domain and a seed that is not the default."""
+    found = replace(short_lab, prompts={domain: texts[:3] for domain, texts in short_lab.prompts.items()}, seed=4)
+    found.max_new_tokens = SHORT
+    return found
 
 
 @pytest.fixture
@@ -224,7 +229,7 @@ def prompts_of(lab, count):
 
 def test_a_resumed_evaluation_equals_an_uninterrupted_one(lab, tmp_path, decoded):
     drafters = {"dspark": "dspark", "lookup": "prompt_lookup"}
-    whole = evaluate(lab, drafters, prompts_of(lab, 3), **SHORT, path=tmp_path / "whole.json")
+    whole = evaluate(lab, drafters, prompts_of(lab, 3), **FEW, path=tmp_path / "whole.json")
     assert len(decoded) == 12
     assert [(row["drafter"], row.get("benchmark"), row["domain"]) for row in whole["rows"]] == [
         ("dspark", None, "math"), ("dspark", "humaneval", "code"), ("lookup", None, "math"), ("lookup", "humaneval", "code")]
@@ -233,20 +238,20 @@ def test_a_resumed_evaluation_equals_an_uninterrupted_one(lab, tmp_path, decoded
     for kept in (0, 1, 5, 12):  # settings and finished prompts, then half a line
         (tmp_path / "cut.journal.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:-2])
         decoded.clear()
-        assert evaluate(lab, drafters, prompts_of(lab, 3), **SHORT, path=tmp_path / "cut.json") == whole
+        assert evaluate(lab, drafters, prompts_of(lab, 3), **FEW, path=tmp_path / "cut.json") == whole
         assert len(decoded) == 12 - max(0, kept - 1)
         assert (tmp_path / "cut.journal.jsonl").read_bytes() == b"".join(lines)
-    assert evaluate(lab, drafters, prompts_of(lab, 3), **SHORT) == whole  # and without a journal
+    assert evaluate(lab, drafters, prompts_of(lab, 3), **FEW) == whole  # and without a journal
 
 
 def test_side_by_side_the_answers_are_those_of_one_by_one(lab):
-    alone, together = (evaluate(lab, ["dspark", "eagle3"], prompts_of(lab, 4), **SHORT, temperature=0.0, slots=slots) for slots in (1, 3))
+    alone, together = (evaluate(lab, ["dspark", "eagle3"], prompts_of(lab, 4), **FEW, temperature=0.0, slots=slots) for slots in (1, 3))
     assert alone["rows"] == together["rows"]
 
 
 def test_side_by_side_draws_depend_neither_on_the_neighbours_nor_on_a_stop(lab, tmp_path):
     def rows(count, slots=2, **options):
-        return evaluate(lab, ["dflash"], {"chat": lab.prompts["chat"][:count]}, **SHORT, slots=slots, **options)["rows"]
+        return evaluate(lab, ["dflash"], {"chat": lab.prompts["chat"][:count]}, **FEW, slots=slots, **options)["rows"]
 
     two, six = rows(2, gamma=3)[0], rows(6, 4, gamma=3)[0]
     assert six["rounds"][:2] == two["rounds"] and len(two["conditional_acceptance"]) == 3
@@ -262,13 +267,13 @@ def test_the_same_prompt_in_two_places_is_answered_by_other_draws(lab):
 
 def test_more_prompts_and_other_texts_are_decoded_and_the_rest_is_not(lab, tmp_path, decoded):
     path = tmp_path / "e.json"
-    first = evaluate(lab, ["prompt_lookup"], prompts_of(lab, 2), **SHORT, path=path)
+    first = evaluate(lab, ["prompt_lookup"], prompts_of(lab, 2), **FEW, path=path)
     decoded.clear()
-    more = evaluate(lab, ["prompt_lookup"], prompts_of(lab, 3), **SHORT, path=path)
+    more = evaluate(lab, ["prompt_lookup"], prompts_of(lab, 3), **FEW, path=path)
     assert decoded == [lab.prompts["math"][2], lab.prompts["code"][2]]
     assert [row["committed"][:2] for row in more["rows"]] == [row["committed"] for row in first["rows"]]
     decoded.clear()
-    evaluate(lab, ["prompt_lookup"], {"math": [lab.prompts["math"][0], "Another?"]}, **SHORT, path=path)
+    evaluate(lab, ["prompt_lookup"], {"math": [lab.prompts["math"][0], "Another?"]}, **FEW, path=path)
     assert decoded == ["Another?"]
 
 
@@ -279,9 +284,9 @@ def test_more_prompts_and_other_texts_are_decoded_and_the_rest_is_not(lab, tmp_p
 ])
 def test_a_journal_of_other_settings_is_refused(lab, tmp_path, monkeypatch, decoded, change, sentence):
     path, prompts = tmp_path / "e.json", {"chat": lab.prompts["chat"][:1]}
-    evaluate(lab, ["prompt_lookup"], prompts, **SHORT, path=path)
+    evaluate(lab, ["prompt_lookup"], prompts, **FEW, path=path)
     monkeypatch.setattr(lab, "seed", change.get("seed", 4))
-    options = {**SHORT, **{name: value for name, value in change.items() if name not in ("drafters", "seed")}}
+    options = {**FEW, **{name: value for name, value in change.items() if name not in ("drafters", "seed")}}
     with pytest.raises(DSparkLiteError, match=rf"e.journal.jsonl was begun with {sentence}"):
         evaluate(lab, change.get("drafters", ["prompt_lookup"]), prompts, **options, path=path)
     assert len(decoded) == 1
@@ -313,7 +318,7 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path):
 
 def test_a_drafter_may_be_an_object_or_a_folder(lab, tmp_path):
     given = {"name": "dspark", "folder": EMBEDDED / "tiny-dspark", "object": lab.drafter("dspark")}
-    rows = evaluate(lab, given, {"math": lab.prompts["math"][:2]}, **SHORT)["rows"]
+    rows = evaluate(lab, given, {"math": lab.prompts["math"][:2]}, **FEW)["rows"]
     assert [row.pop("drafter") for row in rows] == list(given) and rows[0] == rows[1] == rows[2]
     answers = rollouts(lab, lab.drafter("dspark"), lab.prompts["math"][:2], temperature=1.0)
     full = evaluate(lab, ["dspark"], {"math": lab.prompts["math"][:2]})["rows"][0]

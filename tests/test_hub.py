@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 from helpers import assert_refused, greedy, set_tensors, shard
-from hub_server import Hub
 
 from dspark_lite import setup
 from dspark_course.common.names import PROFILES
 from dspark_lite.decoding import generate
 from dspark_lite.models import hub as hub_client
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
+from tools.hub_server import Hub
 
 TARGET, DRAFT = PROFILES["released"]["target"], PROFILES["released"]["dspark"]
 WEIGHTS = "model.safetensors"
@@ -23,15 +23,14 @@ NEEDED = ["config.json", "generation_config.json", WEIGHTS]
 
 
 @pytest.fixture
-def hub(pair, tmp_path, monkeypatch):
+def hub(pair, tmp_path):
     """The Hub of this process; it holds copies of the pair under released ids, the draft at "v2" with other weights."""
     for name in ("target", "draft"):
         shutil.copytree(pair / name, tmp_path / name)
     shutil.copytree(tmp_path / "draft", tmp_path / "draft-v2")
     set_tensors(tmp_path / "draft-v2", lambda tensors: {name: value * 2 for name, value in tensors.items()})
     revisions = {"main": tmp_path / "draft", "v2": tmp_path / "draft-v2", "refs/pr/1": tmp_path / "draft-v2"}
-    with Hub({TARGET: {"main": tmp_path / "target"}, DRAFT: revisions}) as served:
-        served.use_here(monkeypatch, tmp_path / "home")
+    with Hub({TARGET: {"main": tmp_path / "target"}, DRAFT: revisions}) as served, served.used_here(tmp_path / "home"):
         yield served
 
 
@@ -232,10 +231,10 @@ def fresh_client(environment):
     sys.modules.update(before)
 
 
-def test_hf_endpoint_hf_home_hf_token_and_hf_hub_offline_are_honoured(tmp_path, monkeypatch):
+def test_hf_endpoint_hf_home_hf_token_and_hf_hub_offline_are_honoured(tmp_path):
     """The released profile with embedded checkpoints in the place of the released ones; offline it may not ask the Hub."""
-    with Hub({TARGET: {"main": EMBEDDED / "tiny-target"}, DRAFT: {"main": EMBEDDED / "tiny-dspark"}}) as hub:
-        hub.use_here(monkeypatch, tmp_path / "elsewhere")  # for what transformers would ask, which is nothing
+    models = {TARGET: {"main": EMBEDDED / "tiny-target"}, DRAFT: {"main": EMBEDDED / "tiny-dspark"}}
+    with Hub(models) as hub, hub.used_here(tmp_path / "elsewhere"):  # for what transformers would ask, which is nothing
         hub.gated = dict.fromkeys((TARGET, DRAFT), "hf_good")
         for others, tokens in (({"HF_TOKEN": "hf_good"}, {"Bearer hf_good"}), ({"HF_HUB_OFFLINE": "1"}, set())):
             hub.requests.clear()

@@ -7,6 +7,7 @@ here slot by slot.
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,6 @@ from dspark_lite.drafters import DSpark, DSparkConfig
 from dspark_lite.losslessness import output_distribution
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure.evaluation import mean_accepted_length, rollouts, tally
-from dspark_course.measure.lab import setup
 from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target, save_draft
 from dspark_lite.training.drafts import new_draft
 
@@ -115,12 +115,12 @@ def test_it_loads_drafts_and_is_asked_for_no_more_than_it_has(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "kept"), [("dflash", 1.1), ("dspark", 3.0)])
-def test_read_in_the_wrong_layout_little_is_accepted(tmp_path, name, kept):
+def test_read_in_the_wrong_layout_little_is_accepted(tiny_lab, tmp_path, name, kept):
     """The symptom, on tiny drafters, whose anchor slot does predict: nothing is raised. A Markov head knows the token before, whichever
     slot it corrects, and so DSpark still guesses some."""
-    lab = setup("tiny", prompts=1)
+    lab = replace(tiny_lab)
     lab.max_new_tokens = 24
-    texts = [text for prompts in lab.prompts.values() for text in prompts]
+    texts = [prompts[0] for prompts in lab.prompts.values()]
     folder = fill_in(ROOT / "assets" / "checkpoints" / f"tiny-{name}", tmp_path / "draft")
     right, wrong = (mean_accepted_length([tally(rollouts(lab, lab.drafter(one), texts, temperature=0.0))]) for one in (name, str(folder)))
     assert right > 3.5 and wrong < kept

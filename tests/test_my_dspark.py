@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dspark_course.exercises import judge, keep
-from dspark_course.measure.lab import setup
+from dspark_course.replication.own_results import with_prompts
 from dspark_lite.common.errors import RequestError
 
 HEAD, PIECES = keep.split(keep.EDITION.read_text(encoding="utf-8"))
@@ -18,8 +18,8 @@ WRITTEN = [name for name in PIECES if name not in keep.GIVEN]
 
 
 @pytest.fixture(scope="module")
-def lab():
-    return setup("tiny", prompts=1)
+def lab(short_lab):
+    return with_prompts(short_lab, 1)
 
 
 @pytest.fixture

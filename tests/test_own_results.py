@@ -12,7 +12,7 @@ from dspark_course.common.estimates import Estimate
 from dspark_lite.common.files import read_object
 from dspark_course.figures import lesson_09, lesson_11, paper_figures
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure.lab import Lab, setup
+from dspark_course.measure.lab import Lab
 from dspark_course.replication import own_results
 from dspark_course.replication.own_results import (OwnConfidence, is_recorded, kept, own_confidence, own_folder,
                                                    own_lengths, own_load, with_prompts)
@@ -30,9 +30,9 @@ def lab(tmp_path, monkeypatch):
     return Lab("tiny", TARGET, {"math": ["one", "two"]})
 
 
-def test_the_tiny_lab_has_the_recorded_results_and_measures_nothing(monkeypatch):
-    lab = setup("tiny", prompts=1)
-    assert is_recorded(lab) and own_confidence(lab, None) is own_load(lab, None, None) is own_lengths(lab) is None
+def test_the_tiny_lab_has_the_recorded_results_and_measures_nothing(tiny_lab):
+    assert is_recorded(tiny_lab)
+    assert own_confidence(tiny_lab, None) is own_load(tiny_lab, None, None) is own_lengths(tiny_lab) is None
 
 
 def test_results_are_measured_once_for_the_same_weights(lab):

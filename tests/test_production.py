@@ -8,7 +8,6 @@ from dspark_course.making.selector import CANDIDATES, Selector
 from dspark_course.making.v4_drafter import Experts, HyperConnection, V4Config, V4Draft, WindowCache, drafter_sizes, sinkhorn, window_mask
 from dspark_course.measure import production
 from dspark_course.measure.journal import Journal
-from dspark_course.measure.lab import setup
 from dspark_lite.decoding import generate
 from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.losslessness import output_distribution, total_variation
@@ -164,7 +163,7 @@ def test_a_selector_draws_from_its_candidates_and_is_the_gated_head_where_all_ar
     assert ((probs > 0).sum(-1) == 4).all() and (best == tokens[..., None]).any(-1).all() and torch.isinf(logits).sum(-1).eq(7).all()
 
 
-def test_a_retold_target_is_trained_once_and_its_draft_only_for_the_last_row(tmp_path, monkeypatch):
+def test_a_retold_target_is_trained_once_and_its_draft_only_for_the_last_row(short_lab, short_answers, tmp_path, monkeypatch):
     """The part of `make production`, with checkpoints of the lab in place of trained ones."""
     trained = []
 
@@ -174,7 +173,7 @@ def test_a_retold_target_is_trained_once_and_its_draft_only_for_the_last_row(tmp
 
     monkeypatch.setattr(production, "train", train)
     monkeypatch.setattr(script, "FOLDER", tmp_path)
-    rows = script.retold_rows(setup("tiny", prompts=1), prompts=1, journal=Journal(tmp_path / "j.jsonl", {}))
+    rows = script.retold_rows(short_lab, prompts=1, journal=Journal(tmp_path / "j.jsonl", {}))
     assert trained == [("production-retold", None), ("production-refitted", {"target": str(tmp_path / "retold" / "target")})]
     assert [row["name"] for row in rows] == ["as they are", "target retold", "draft refitted"]
     assert rows[0]["tallies"] == rows[1]["tallies"] and rows[2]["tallies"] != rows[1]["tallies"]

@@ -20,7 +20,6 @@ from helpers import PROMPT, assert_refused, set_config, set_tensors
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.sampling import accept, probabilities
-from dspark_course.measure.lab import setup
 from dspark_lite.models.checkpoints import default_dtype, load_drafter, load_target
 
 
@@ -44,8 +43,8 @@ def test_a_head_of_which_the_config_says_another_thing_than_the_weights(copy, ta
     assert_refused("tensor (confidence_head.proj|markov_head.markov_w1).weight of draft has shape", load_drafter, draft(copy), target)
 
 
-def test_a_lab_encodes_prompts_with_thinking_off():
-    lab = setup("tiny", prompts=1)
+def test_a_lab_encodes_prompts_with_thinking_off(tiny_lab):
+    lab = tiny_lab
     thought = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
     prompt = lab.prompts["math"][0]
     assert lab.tokenizer.decode(lab.encode(prompt)[0]).endswith(thought)

@@ -54,7 +54,7 @@ def test_a_widget_is_one_output_with_its_panel_and_its_picture(shown):
     panel = widgets.explore(draw, **controls())
     (bundle,) = shown["bundles"]
     assert bundle[widgets.WIDGET_VIEW]["model_id"] == panel.model_id
-    assert bundle["text/plain"] == "In a running notebook this figure moves. Its controls: height, shape, share of $1."
+    assert "height, shape, share of $1" in bundle["text/plain"]
     assert image_of(bundle).std() > 0 and not plt.get_fignums()
     assert lines_of(shown["figures"][-1]) == ["height 1, shape round, share of $1 0.5", bundle["text/plain"]]
 

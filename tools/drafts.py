@@ -14,7 +14,6 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -27,6 +26,7 @@ from dspark_lite.decoding.rounds import generate
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
 from dspark_lite.models.export import export
 from tools.asking import lab_of, prompts_of
+from tools.hub_server import Hub, write_headers
 from tools.judges.speculators_cases import FILLING, TINY
 
 MEASURED = ROOT / "assets" / "measurements" / "drafts.json"
@@ -116,9 +116,6 @@ def compared(lab, journal, scratch, tokens):
 
 def inspected(scratch):
     """A row a released draft: what `inspect` says, whether it fits the first of the targets at hand, and the bytes fetched."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from hub_server import Hub, write_headers
-
     manifest, targets = (reference(f"released_{what}.json") for what in ("manifest", "targets"))
     target_name, rows = next(iter(targets)), []
     (scratch / target_name).mkdir(parents=True)
@@ -127,8 +124,7 @@ def inspected(scratch):
     target.name = target_name
     for name, entry in manifest.items():
         write_headers(scratch / name, entry["config"], entry["tensors"])
-        with Hub({name: {"main": scratch / name}}) as hub, pytest.MonkeyPatch.context() as patch:
-            hub.use_here(patch, scratch / "home" / name)
+        with Hub({name: {"main": scratch / name}}) as hub, hub.used_here(scratch / "home" / name):
             summary = summarise(name)
             fit = summary.fit(target)
         config = summary.draft.config

@@ -10,13 +10,15 @@ import json
 import os
 import re
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import prod
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
+from unittest.mock import patch
 from urllib.parse import unquote
 
 LARGE = (".safetensors", ".bin", "tokenizer.json")  # endings of what the real Hub keeps in its large-file store
@@ -94,20 +96,19 @@ class Hub:
         return kept | {"HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1",
                        "no_proxy": "127.0.0.1", **others}
 
-    def use_here(self, monkeypatch, home: Path) -> None:
-        """Makes this the Hub of the client in this process, which has read its environment when it was imported."""
+    @contextmanager
+    def used_here(self, home: Path) -> Iterator[None]:
+        """Make this the Hub of the client in this process, which has read its environment when it was imported."""
         from huggingface_hub import close_session, constants
 
-        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-            monkeypatch.delenv(name, raising=False)
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.setenv(name, "127.0.0.1")
         settings = {"ENDPOINT": self.endpoint, "HUGGINGFACE_CO_URL_TEMPLATE": self.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
                     "HF_HUB_CACHE": str(home / "hub"), "HF_TOKEN_PATH": str(home / "token"), "HF_HUB_OFFLINE": False,
                     "HF_HUB_DISABLE_TELEMETRY": True}
-        for name, value in settings.items():
-            monkeypatch.setattr(constants, name, value)
-        close_session()
+        with patch.dict(os.environ, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1"), patch.multiple(constants, **settings):
+            for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+                os.environ.pop(name, None)
+            close_session()
+            yield
 
     def sent(self) -> list[str]:
         """Names of the files that were asked for in a GET, in order, from the hub or its CDN."""
