@@ -23,9 +23,12 @@ NOT_FINITE = ("the {} are not finite; load the model in bfloat16 or float32 (flo
 
 @dataclass
 class Round:
-    """What one round did: how many tokens were `proposed` for verification, `accepted` and `committed`
-    (accepted ones and the one drawn after them, less what stands after a stop token), the `draft_tokens` verified,
-    the `tokens` committed, and the seconds spent drafting and verifying."""
+    """What one round did: how many drafts were `proposed` for verification, how many were `accepted`, how
+    many tokens were `committed` (the accepted drafts and the token drawn after them), the `draft_tokens`
+    verified, the `tokens` committed, and the seconds spent drafting and verifying.
+
+    What stands behind the end of the answer counts neither as accepted nor as committed.
+    """
 
     proposed: int
     accepted: int
@@ -34,6 +37,14 @@ class Round:
     tokens: list[int] = field(default_factory=list)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, drafts: list[int], kept: int, tokens: list[int], draft_seconds: float = 0.0,
+           verify_seconds: float = 0.0) -> "Round":
+        """Return the round that verified `drafts`, kept the first `kept` of them, and gave `tokens` to the
+        answer. Tokens behind the end of the answer are not among `tokens`."""
+        return cls(len(drafts), min(kept, len(tokens)), len(tokens), drafts, tokens, draft_seconds,
+                   verify_seconds)
 
 
 @dataclass
@@ -290,8 +301,7 @@ class _Request(Text):
         self._note([self.answer.token_ids[-1], *outcome.tokens])
         tokens = until_stop(outcome.tokens, self.stop)
         self.answer.token_ids += tokens
-        self.answer.rounds.append(Round(len(outcome.drafts), outcome.accepted, len(tokens), outcome.drafts, tokens,
-                                        draft_seconds, verify_seconds))
+        self.answer.rounds.append(Round.of(outcome.drafts, outcome.accepted, tokens, draft_seconds, verify_seconds))
         self.answer.decode_seconds = time.perf_counter() - self.begun
 
     def _note(self, tokens: list[int]) -> None:
