@@ -27,7 +27,8 @@ class Round:
     many tokens were `committed` (the accepted drafts and the token drawn after them), the `draft_tokens`
     verified, the `tokens` committed, and the seconds spent drafting and verifying.
 
-    What stands behind the end of the answer counts neither as accepted nor as committed.
+    Tokens behind the end of the answer are not committed, and drafts behind it do not count as accepted:
+    `accepted` is at most `committed`.
     """
 
     proposed: int
@@ -38,13 +39,8 @@ class Round:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 
-    @classmethod
-    def of(cls, drafts: list[int], kept: int, tokens: list[int], draft_seconds: float = 0.0,
-           verify_seconds: float = 0.0) -> "Round":
-        """Return the round that verified `drafts`, kept the first `kept` of them, and gave `tokens` to the
-        answer. Tokens behind the end of the answer are not among `tokens`."""
-        return cls(len(drafts), min(kept, len(tokens)), len(tokens), drafts, tokens, draft_seconds,
-                   verify_seconds)
+    def __post_init__(self):
+        self.accepted = min(self.accepted, self.committed)
 
 
 @dataclass
@@ -301,7 +297,8 @@ class _Request(Text):
         self._note([self.answer.token_ids[-1], *outcome.tokens])
         tokens = until_stop(outcome.tokens, self.stop)
         self.answer.token_ids += tokens
-        self.answer.rounds.append(Round.of(outcome.drafts, outcome.accepted, tokens, draft_seconds, verify_seconds))
+        self.answer.rounds.append(Round(len(outcome.drafts), outcome.accepted, len(tokens), outcome.drafts, tokens,
+                                        draft_seconds, verify_seconds))
         self.answer.decode_seconds = time.perf_counter() - self.begun
 
     def _note(self, tokens: list[int]) -> None:

@@ -173,7 +173,7 @@ class _Row(Text):
         self.ended, self.answer.token_ids = ended, [*self.answer.token_ids, token]
         if self.entering is not None and (self.spent or ended):
             tokens = self.answer.token_ids[-self.at - self.spent:]
-            self.answer.rounds.append(Round.of(self.drafts[:-1].tolist(), self.at, tokens, *self.seconds))
+            self.answer.rounds.append(Round(self.drafted, self.at, len(tokens), self.drafts[:-1].tolist(), tokens, *self.seconds))
             self.answer.decode_seconds = clock(self.target.device) - self.begun
 
 

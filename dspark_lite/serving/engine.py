@@ -361,7 +361,8 @@ class Engine:
     def _note(self, one: _Running, outcome: Outcome, report: StepReport) -> None:
         """Writes a request's round to its answer and to the report."""
         tokens = self._write(one, outcome)
-        played = Round.of(outcome.drafts, outcome.accepted, tokens, report.seconds["draft"], report.seconds["verify"])
+        played = Round(len(outcome.drafts), outcome.accepted, len(tokens), outcome.drafts, tokens,
+                       report.seconds["draft"], report.seconds["verify"])
         one.answer.rounds.append(played)
         report.written.setdefault(one.answer.id, []).extend(tokens)
         report.verified += played.proposed + 1
