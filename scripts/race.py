@@ -35,7 +35,7 @@ def record():
         raise SystemExit("The two answers differ; nothing was written.")
     return {"prompt": prompt, "device": lab.device_name, "versions": lab.versions,
             "tokens": [lab.tokenizer.decode([token], skip_special_tokens=True) for token in plain.token_ids],
-            "rounds": [[min(r.accepted, r.committed), r.committed] for r in drafted.rounds],
+            "rounds": [[r.accepted, r.committed] for r in drafted.rounds],
             **{f"{unit}_ms": 1e3 * min(one.decode_seconds / len(one.rounds) for one in runs[name])
                for unit, name in (("plain", "plain"), ("round", "dspark"))}}
 

@@ -1,6 +1,7 @@
 """The engine's model: costs are looked up as they were measured, records are replayed as they were made, nobody is lost."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,6 +160,14 @@ def test_a_record_is_made_of_whole_answers():
     torch.testing.assert_close(made.logits[0], torch.tensor([1.0, 0.0]))
 
 
+def test_an_end_falls_into_a_long_block_more_often_than_into_a_short_one():
+    """Blocks of 8, 8, 1 and 1 tokens: an end at any of the 18 falls into a block of 8 in 16 of them, and halfway into it on average."""
+    blocks = Observations(np.zeros((4, 7)), np.array([7, 7, 0, 0]), np.array([1, 1, 1, 1]))
+    tokens = np.repeat([8, 8, 1, 1], [8, 8, 1, 1])  # of the block that each token stands in
+    expected = ((tokens + 1) / 2).mean()
+    assert round(expected) == 4 and Record.of([blocks], STS([1.0] * 7)).tokens.tolist() == [18 + 4]
+
+
 def test_verified_whole_a_record_is_replayed_as_it_was_made():
     """Two recorded blocks, then one that the end cuts short, for which the first one comes again."""
     made = Record.of([MADE], STS([1.0, 1.0]))
@@ -168,6 +177,14 @@ def test_verified_whole_a_record_is_replayed_as_it_was_made():
     assert [(s.admitted, s.verified, s.proposed, s.accepted, s.committed) for s in steps] == [(1, 3, 2, 2, 3), (0, 3, 2, 0, 1), (0, 3, 2, 2, 2)]
     assert [s.seconds for s in steps] == [{"prefill": 15.0, "round": 3.0}, {"prefill": 0.0, "round": 3.0}, {"prefill": 0.0, "round": 3.0}]
     assert steps[2].answers == [(6, 0.0, 15.0, 24.0)] and model.idle and model.step().requests == 0
+
+
+def test_no_step_of_the_model_counts_a_draft_behind_the_end_of_an_answer():
+    """Of the third block, which is the first one again, one token is left to write."""
+    made = replace(Record.of([MADE], STS([1.0, 1.0])), tokens=np.array([5, 4]))
+    model = EngineModel(made, StepCosts([1], [1, 2, 3], [[1.0, 2.0, 3.0]]), slots=1)
+    model.submit(0, arrived=0.0)
+    assert [(s.proposed, s.accepted, s.committed) for s in (model.step() for _ in range(3))] == [(2, 2, 3), (2, 0, 1), (2, 1, 1)]
 
 
 def closed(record, costs, policy, concurrency):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dspark_lite.decoding import attention
 from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.serving.slots import Layout, SlotStore, drafter_slots, ragged_attention, ragged_step, sees
 
@@ -72,6 +73,37 @@ def test_flex_attention_is_told_its_kernel(monkeypatch):
     monkeypatch.setattr(attention, "flex_attention", lambda device: lambda queries, *_, **options: asked.update(options) or queries)
     attention.attend(torch.randn(1, 4, 65, 8), *torch.randn(2, 1, 2, 128, 8), mask="block-sparse", scale=1.0)
     assert asked["kernel_options"]["BACKEND"] == "TRITON"
+
+
+@pytest.mark.parametrize("flex", [False, True])
+def test_a_layout_returns_the_keys_and_values_that_it_has_appended_to(flex):
+    """As every context does: of each slot all that is committed up to the new ones, and none of another slot."""
+    store, starts, counts, slots = new_store(flex, layers=1), [2, 0], [1, 4], [3, 1]
+    generator = torch.Generator().manual_seed(0)
+    held = [torch.randn(2, 2, start + count, 4, generator=generator) for start, count in zip(starts, counts)]  # keys and values [2, m, S, d]
+    for slot, start, both in zip(slots, starts, held):
+        store.write(0, slot * CAPACITY + torch.arange(start + 1), *both[:, :, :start + 1])
+    layout, new = Layout(store, slots, starts, counts), torch.cat([both[:, :, start:] for start, both in zip(starts, held)], 2)
+    found = layout.append(0, *new[:, None])
+    assert [tuple(part.shape) for part in found] == [(1, 2, SLOTS * CAPACITY, 4) if flex else (2, 2, layout.max_length, 4)] * 2
+    for row, (slot, both) in enumerate(zip(slots, held)):
+        for part, wanted in zip(found, both):
+            of_slot = part[0, :, slot * CAPACITY:] if flex else part[row]
+            assert torch.equal(of_slot[:, :wanted.shape[1]], wanted)
+    assert all(map(torch.equal, layout.update(*new[:, None], 0), found)), "as transformers asks for it"
+
+
+@pytest.mark.parametrize("flex", [False, True])
+def test_a_layout_of_one_request_is_the_drafters_own_context(flex):
+    """It takes in committed tokens in the place of a ContextCache."""
+    store, cache = new_store(flex, layers=1), ContextCache(1)
+    for start, count in ((0, 3), (3, 2)):
+        keys, values = torch.randn(2, 1, 2, count, 4)
+        layout = Layout(store, [0], [start], [count])
+        assert layout.positions(keys.transpose(1, 2)).tolist() == cache.positions(keys.transpose(1, 2)).tolist()
+        for ours, wanted in zip(layout.append(0, keys, values), cache.append(0, keys, values)):
+            assert torch.equal(ours[:, :, :start + count], wanted)
+        layout.advance(count), cache.advance(count)
 
 
 # The target ----------------------------------------------------------------------------------------------------------

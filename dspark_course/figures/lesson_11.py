@@ -114,7 +114,7 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
     for index, r in enumerate(journey.rounds):
         x, floor = journey.admitted + index + 0.08, slot + 0.95
         for count, look in ((gamma, {"facecolor": "white", "edgecolor": GREY, "linewidth": 0.5}), (r.proposed, {"facecolor": SKY}),
-                            (min(r.accepted, r.committed), {"facecolor": GREEN})):
+                            (r.accepted, {"facecolor": GREEN})):
             axes.add_patch(Rectangle((x, floor - count * unit), 0.84, count * unit, **look))
     end = journey.admitted + len(journey.rounds)
     axes.text(journey.admitted + 0.1, slot + 0.22, f"request {journey.name}", fontsize=7.5, va="bottom")

@@ -70,9 +70,9 @@ def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]
     After the first refused draft nothing was judged; after a stop token nothing was used.
     """
     texts = [lab.tokenizer.decode([token]) for token in r.draft_tokens]
-    committed = [(text, "kept") for text in texts[:min(r.accepted, r.committed)]]
+    committed = [(text, "kept") for text in texts[:r.accepted]]
     committed += [(lab.tokenizer.decode([token]), "added") for token in r.tokens[r.accepted:]]
-    unread = [(text, "unread") for text in texts[min(r.accepted, r.committed):]]
+    unread = [(text, "unread") for text in texts[r.accepted:]]
     if unread and r.committed > r.accepted:
         unread[0] = (unread[0][0], "refused")
     return committed, unread

@@ -65,9 +65,9 @@ def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
     counts = np.zeros((len(generations), gamma, 2))
     for row, generation in zip(counts, generations):
         for r in generation.rounds:
-            cut_short = r.committed <= r.accepted
-            row[:min(r.accepted, r.committed), 0] += 1
-            row[:r.committed if cut_short else min(r.accepted + 1, r.proposed), 1] += 1
+            cut_short = r.committed == r.accepted  # by the end of the answer: nothing was refused
+            row[:r.accepted, 0] += 1
+            row[:r.accepted if cut_short else min(r.accepted + 1, r.proposed), 1] += 1
     return counts
 
 

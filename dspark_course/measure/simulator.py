@@ -122,8 +122,9 @@ class EngineModel:
         logits = None if record.logits is None else record.logits[block]
         proposal = Proposal(self._drafts[:len(rows)], torch.empty(len(rows), record.gamma, 0), logits)
         lengths = np.array(chosen_lengths(self.policy, proposal))
-        accepted = np.minimum(record.accepted[block], lengths)
-        committed = np.minimum(accepted + 1, record.tokens[answer] - written)
+        kept = np.minimum(record.accepted[block], lengths)
+        committed = np.minimum(kept + 1, record.tokens[answer] - written)
+        accepted = np.minimum(kept, committed)  # as in Round: no draft behind an answer's end
         report.requests, report.proposed, report.accepted = len(rows), int(lengths.sum()), int(accepted.sum())
         report.verified, report.committed = report.proposed + len(rows), int(committed.sum())
         report.seconds["round"] = self.costs.seconds(len(rows), report.verified)

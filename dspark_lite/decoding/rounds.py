@@ -23,9 +23,13 @@ NOT_FINITE = ("the {} are not finite; load the model in bfloat16 or float32 (flo
 
 @dataclass
 class Round:
-    """What one round did: how many tokens were `proposed` for verification, `accepted` and `committed`
-    (accepted ones and the one drawn after them, less what stands after a stop token), the `draft_tokens` verified,
-    the `tokens` committed, and the seconds spent drafting and verifying."""
+    """What one round did: how many drafts were `proposed` for verification, how many were `accepted`, how
+    many tokens were `committed` (the accepted drafts and the token drawn after them), the `draft_tokens`
+    verified, the `tokens` committed, and the seconds spent drafting and verifying.
+
+    Tokens behind the end of the answer are not committed, and drafts behind it do not count as accepted:
+    `accepted` is at most `committed`.
+    """
 
     proposed: int
     accepted: int
@@ -34,6 +38,9 @@ class Round:
     tokens: list[int] = field(default_factory=list)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+
+    def __post_init__(self):
+        self.accepted = min(self.accepted, self.committed)
 
 
 @dataclass

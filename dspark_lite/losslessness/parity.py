@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from ..common.errors import CheckpointError
 from ..decoding.rounds import generate
 from ..drafters.autoregressive import Autoregressive
+from ..drafters.layers import ContextCache
 from ..models.checkpoints import load_draft_alone, load_drafter, load_target
 from ..scheduling import policies
 from ..training.blocks import block_losses, block_mask, training_forward
@@ -91,7 +92,7 @@ def _chain(report: Report, drafter, reference) -> None:
 
 
 def _block(report: Report, drafter, reference) -> None:
-    state = drafter.begin(None, reference["context_features"])
+    state = _context_cache(drafter, reference["context_features"])
     hidden = drafter.block_hidden(state, reference["anchor"])
     tokens, logits, _ = drafter.draw_block(hidden, reference["anchor"], 0.0, None)
     report.compare({"block_hidden": hidden, "base_logits": drafter.lm_head(hidden), "draft_tokens": tokens,
@@ -99,12 +100,19 @@ def _block(report: Report, drafter, reference) -> None:
     if "confidence_logits" in reference:
         confidence = drafter.confidence_logits(hidden, drafter.previous(reference["anchor"], tokens))
         report.compare({"confidence_logits": confidence}, reference)
-    drafter.extend(state, None, reference["cycle2_new_features"])
+    drafter.extend_context(state, reference["cycle2_new_features"])
     seconds = [state]
     if "cycle2_full_features" in reference:
-        seconds.append(drafter.begin(None, reference["cycle2_full_features"]))
+        seconds.append(_context_cache(drafter, reference["cycle2_full_features"]))
     for second in seconds:
         report.compare({"cycle2_block_hidden": drafter.block_hidden(second, reference["cycle2_anchor"])}, reference)
+
+
+def _context_cache(drafter, features: torch.Tensor) -> ContextCache:
+    """Return a cache with the context of features [1, n, taps * H]. A reference has no ids of its second cycle."""
+    cache = ContextCache(len(drafter.layers))
+    drafter.extend_context(cache, features)
+    return cache
 
 
 def _training(report: Report, target, drafter, reference, expected) -> None:

@@ -234,7 +234,7 @@ class _Rows:
         """The next token [B] of each row by the accept rule on scores [B, V], and whether it is a draft that was kept.
 
         Each row's next draft is tossed for with its coin; where the coin says no, or no draft stands, a token is drawn from the residual.
-        A row that has ended keeps what it had drafted, and is padded where there is padding.
+        A `padded` row gets padding, whatever was drafted. It keeps a draft that is padding itself, so the target reads all the others anew.
         """
         drafts, drafted, coins = (torch.stack([getattr(row, part)[row.at] for row in self.rows]).to(scores.device)
                                   for part in ("drafts", "probs", "coins"))  # [B], [B, V], [B]
@@ -242,11 +242,13 @@ class _Rows:
         keep = torch.where(coins < NO_DRAFT, (probs.gather(1, at) / drafted.gather(1, at))[:, 0].clamp(max=1), 0)
         tossed = accepted_prefix_length(keep[:, None], self.generator) > 0 if isinstance(self.generator, RandomSource) else coins < keep
         failed = undefined(scores) if self.sampled else scores.isnan().any(1)
-        tossed, broken, failed = torch.stack([tossed, keep.isnan(), failed]).tolist()
+        is_padding = drafts == (-1 if self.padding is None else self.padding.to(drafts))
+        tossed, is_padding, broken, failed = torch.stack([tossed, is_padding, keep.isnan(), failed]).tolist()
         for fails, name in ((failed, "target's logits, as the request's processors leave them,"), (broken, "drafter's probabilities")):
             if any(one and not ended for one, ended in zip(fails, padded)):
                 raise RequestError(NOT_FINITE.format(name))
-        kept = [row.at < row.drafted if ended else toss for row, toss, ended in zip(self.rows, tossed, padded)]
+        kept = [row.at < row.drafted and pads if ended else toss
+                for row, toss, pads, ended in zip(self.rows, tossed, is_padding, padded)]
         tokens = drafts.clone()
         if drawn := [index for index, keeps in enumerate(kept) if not keeps]:
             drawn = torch.tensor(drawn, device=tokens.device)

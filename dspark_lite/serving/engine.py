@@ -51,9 +51,9 @@ class Answer(Generation):
 @dataclass
 class StepReport:
     """One step: the `requests` of its round, the tokens `verified` in it (anchors included) and those of `padding`, drafts
-    `proposed` for verification and `accepted`, tokens `committed` to answers; the requests `admitted` before it, each with a
-    first token, and their prompt tokens `prefilled`; the `seconds` of each of STEP_PARTS; the tokens `written` to each
-    request, by id; the `answers` that ended."""
+    `proposed` for verification and `accepted`, tokens `committed` to answers (all as in `Round`); the requests `admitted`
+    before it, each with a first token, and their prompt tokens `prefilled`; the `seconds` of each of STEP_PARTS; the tokens
+    `written` to each request, by id; the `answers` that ended."""
 
     requests: int = 0
     verified: int = 0
@@ -360,14 +360,15 @@ class Engine:
 
     def _note(self, one: _Running, outcome: Outcome, report: StepReport) -> None:
         """Writes a request's round to its answer and to the report."""
-        tokens, length = self._write(one, outcome), len(outcome.drafts)
-        one.answer.rounds.append(Round(length, outcome.accepted, len(tokens), outcome.drafts, tokens,
-                                       report.seconds["draft"], report.seconds["verify"]))
+        tokens = self._write(one, outcome)
+        played = Round(len(outcome.drafts), outcome.accepted, len(tokens), outcome.drafts, tokens,
+                       report.seconds["draft"], report.seconds["verify"])
+        one.answer.rounds.append(played)
         report.written.setdefault(one.answer.id, []).extend(tokens)
-        report.verified += length + 1
-        report.proposed += length
-        report.accepted += outcome.accepted
-        report.committed += len(tokens)
+        report.verified += played.proposed + 1
+        report.proposed += played.proposed
+        report.accepted += played.accepted
+        report.committed += played.committed
 
     def _write(self, one: _Running, outcome: Outcome) -> list[int]:
         """Adds a round's tokens to an answer, up to its end, and releases the request there; returns those added."""

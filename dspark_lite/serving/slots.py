@@ -141,9 +141,11 @@ class Layout:
         """Absolute positions [1, N]."""
         return self.position[None]
 
-    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Writes keys and values [1, m, N, d] to the store."""
+    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes keys and values [1, m, N, d] to the store and returns what `ragged_attention` reads: those of the
+        requests up to the longest, [R, m, S, d], or on the block-sparse path those of all slots."""
         self.store.write(layer, self.slot_index, keys[0], values[0])
+        return self.store.whole(layer) if self.store.flex else self.store.read(layer, self.rows, self.max_length)
 
     def advance(self, tokens: int) -> None:
         """No-op: the engine tracks lengths."""
@@ -153,9 +155,8 @@ class Layout:
         return 0
 
     def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes keys and values [1, m, N, d] and gives back what `ragged_attention` reads."""
-        self.append(layer, keys, values)
-        return self.store.whole(layer) if self.store.flex else self.store.read(layer, self.rows, self.max_length)
+        """`append`, as transformers asks a cache for it."""
+        return self.append(layer, keys, values)
 
 
 def ragged_attention(module, query, key, value, attention_mask, *, scaling, layout: Layout, **options):

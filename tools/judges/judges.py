@@ -80,8 +80,10 @@ def compared(judge, asked, found):
 
 def by_round(own, theirs, field):
     """Whether each round of an answer is the same. Our last block ends where the answer must; what an engine counts beyond does not."""
-    beyond = 1 if field == "committed" else 0  # the target's own token is committed besides the drafts
-    room = [count + beyond for count in own["proposed"]]
+    if field == "committed":  # the target's own token is committed besides the drafts
+        room = [count + 1 for count in own["proposed"]]
+    else:
+        room = list(map(min, own["proposed"], own["committed"]))
     return [None not in three and three[0] == min(three[1], three[2]) for three in zip_longest(own[field], theirs[field], room)]
 
 

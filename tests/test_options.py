@@ -1,0 +1,352 @@
+"""What each option of policies, costs, calibration and drafters does, by its effect on values that tell.
+
+Those of `generate` stand in tests/test_decoding.py, of `Engine` and `Request` in tests/test_serving.py, of `CustomGenerate` in
+tests/test_custom_generate.py.
+"""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from dspark_lite.common.origin import Origin
+from dspark_lite.decoding import generate
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.drafters import PromptLookup, SmallLM
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.scheduling import LaggedTopK, fixed, global_optimum, survival, threshold
+from dspark_lite.scheduling.additive_costs import AdditiveCosts
+from dspark_lite.scheduling.calibration import (
+    BINS,
+    GRID,
+    STS,
+    by_position,
+    ece,
+    ece_floor,
+    fit_sts,
+    reliability,
+    survivals,
+)
+from dspark_lite.scheduling.cost_table import CostTable
+
+VOCAB, GAMMA = 11, 4
+TARGET, DRAFTERS = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
+PROMPT, ANCHOR = torch.tensor([[1, 2, 3, 4, 5, 6, 1]]), torch.tensor([2])
+ORIGIN = Origin("a device", "a target")
+
+
+# Drafters ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uncalibrated():
+    """Leaves the drafters without temperatures."""
+    yield
+    for drafter in DRAFTERS.values():
+        drafter.temperatures = None
+
+
+def confidences(drafter, **options):
+    """Confidence logits [g] of a greedy block."""
+    state = drafter.begin(PROMPT, TARGET.prefill(PROMPT, drafter.taps)[0].features)
+    return drafter.propose(
+        state, ANCHOR, temperature=0, generator=None, **options
+    ).confidence_logits[0]
+
+
+TEMPERATURES = [2.0, 0.5, 4.0, 0.25]
+
+
+@pytest.mark.parametrize("gamma", [None, 1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["dspark", "dspark_gated", "dspark_rnn"])
+def test_a_block_is_calibrated_by_the_temperatures_of_its_own_positions(uncalibrated, name, gamma):
+    """Also a short one; and a second calibration takes the place of the first."""
+    drafter = DRAFTERS[name]
+    raw = confidences(drafter, gamma=gamma)
+    for temperatures in ([3.0] * GAMMA, TEMPERATURES):
+        STS(temperatures).attach(drafter)
+        torch.testing.assert_close(
+            confidences(drafter, gamma=gamma), raw / torch.tensor(temperatures)[: len(raw)]
+        )
+    drafter.temperatures = None
+    assert torch.equal(confidences(drafter, gamma=gamma), raw)
+
+
+def test_a_policy_sees_calibrated_confidences_of_short_blocks_and_near_an_answers_end(uncalibrated):
+    """The same text, so the same blocks: each logit over the temperature of its position."""
+    drafter, seen = DRAFTERS["dspark"], []
+
+    def policy(proposal):
+        seen[-1].append(proposal.confidence_logits[0])
+        return torch.ones(1, dtype=torch.long)
+
+    for gamma in (None, 3):
+        for temperatures in (None, TEMPERATURES):
+            drafter.temperatures = temperatures and torch.tensor(temperatures)
+            seen.append([])
+            generate(
+                TARGET,
+                drafter,
+                PROMPT,
+                max_new_tokens=12,
+                policy=policy,
+                gamma=gamma,
+                stop_token_ids=(),
+            )
+    for raw, found in (seen[:2], seen[2:]):
+        assert len(raw) == len(found) and len({len(one) for one in raw}) > 1
+        for one, other in zip(raw, found):
+            torch.testing.assert_close(other, one / torch.tensor(TEMPERATURES)[: len(one)])
+
+
+@pytest.mark.parametrize(("longest", "draft"), [(1, [6, 4, 1]), (2, [5, 3, 2]), (3, [7, 1, 2])])
+def test_prompt_lookup_matches_no_more_than_its_longest(longest, draft):
+    """The trigram 4 1 2 stands before the last bigram 1 2, and that before the last unigram 2."""
+    text = torch.tensor([[4, 1, 2, 7, 1, 2, 5, 3, 2, 6, 4, 1]])
+    drafter = PromptLookup(VOCAB, 3, longest)
+    assert drafter.propose(
+        drafter.begin(text), ANCHOR, temperature=0, generator=None
+    ).tokens.tolist() == [draft]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda gamma: PromptLookup(VOCAB, gamma), lambda gamma: SmallLM(TARGET, gamma)],
+    ids=["prompt_lookup", "small_lm"],
+)
+def test_a_drafter_of_the_hosts_making_drafts_its_gamma_and_seven_by_default(make):
+    text = torch.arange(10).repeat(1, 2) % VOCAB
+    for drafter, length in ((make(2), 2), (make(5), 5), (make(7), 7)):
+        proposal = drafter.propose(
+            drafter.begin(text), torch.tensor([0]), temperature=0, generator=None
+        )
+        assert drafter.gamma == proposal.tokens.shape[1] == length and proposal.probs.shape == (
+            1,
+            length,
+            VOCAB,
+        )
+    assert PromptLookup(VOCAB).gamma == SmallLM(TARGET).gamma == 7
+
+
+def test_a_small_lm_never_drafts_the_ids_that_were_added():
+    drafter = SmallLM(TARGET, 2, added=3)
+    probs = drafter.propose(drafter.begin(PROMPT), ANCHOR, temperature=1.0, generator=None).probs
+    assert probs.shape == (1, 2, VOCAB + 3) and not probs[..., VOCAB:].any()
+    torch.testing.assert_close(probs.sum(-1), torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("name", [name for name in DRAFTERS if name != "prompt_lookup"])
+def test_the_temperature_of_a_draft_is_that_of_its_distribution(name):
+    """Of the first draft, which no other draw shapes: its logits over the temperature."""
+    drafter = DRAFTERS[name]
+
+    def first(temperature):
+        state = drafter.begin(PROMPT, TARGET.prefill(PROMPT, drafter.taps)[0].features)
+        return drafter.propose(
+            state, ANCHOR, temperature=temperature, generator=torch.Generator().manual_seed(0)
+        ).probs[0, 0]
+
+    for temperature in (0.5, 2.0):
+        torch.testing.assert_close(
+            first(temperature), (first(1.0).log() / temperature).softmax(-1), atol=1e-5, rtol=1e-4
+        )
+    assert torch.equal(first(0), torch.eye(VOCAB)[first(1.0).argmax()])
+
+
+# Policies ------------------------------------------------------------------------------------------------------------
+
+
+def block(*confidence):
+    """A proposal with these confidences [R, g]."""
+    logits = torch.tensor(confidence).logit()
+    return Proposal(
+        torch.zeros(logits.shape, dtype=torch.long), torch.ones(*logits.shape, 2) / 2, logits
+    )
+
+
+BLOCKS = block([0.9, 0.6, 0.9], [0.3, 0.9, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("policy", "lengths"),
+    [
+        (fixed(0), [0, 0]),
+        (fixed(2), [2, 2]),
+        (fixed(9), [3, 3]),
+        (threshold(0.0), [3, 3]),
+        (threshold(0.5), [3, 0]),
+        (threshold(0.7), [1, 0]),
+        (threshold(1.1), [0, 0]),
+    ],
+)
+def test_a_policy_gives_the_lengths_of_its_own_value(policy, lengths):
+    """Twice: neither of the two remembers."""
+    assert policy(BLOCKS).tolist() == policy(BLOCKS).tolist() == lengths
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3])
+def test_a_lagged_budget_is_that_of_so_many_steps_before(lag):
+    table = CostTable([1, 2, 3, 4], [1.0, 0.8, 0.62, 0.5])
+    steps = [block([p, p, p]) for p in (0.95, 0.3, 0.9, 0.2, 0.85, 0.99, 0.1, 0.8)]
+    policy, best = (
+        LaggedTopK(table, lag),
+        [int(global_optimum(survival(one.confidence), table).sum()) for one in steps],
+    )
+    assert len(set(best)) > 1
+    for _ in range(2):  # `begin` forgets the first time
+        policy.begin()
+        assert [policy(one).item() for one in steps] == [3] * lag + best[:-lag]
+
+
+def test_the_lag_of_the_paper_is_the_default():
+    assert LaggedTopK(CostTable([1], [1.0])).lag == 2
+
+
+# Costs ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("view", "most"),
+    [
+        (lambda table: table, 8),
+        (CostTable.monotone, 8),
+        (CostTable.lower_hull, 8),
+        (lambda table: table.in_buckets((8, 2)), 8),
+        (lambda table: table.in_buckets([6, 99, 3]), 6),
+    ],
+    ids=["itself", "monotone", "lower hull", "buckets", "smaller buckets"],
+)
+def test_a_view_of_a_cost_table_keeps_its_reach_and_its_origin(view, most):
+    table = view(CostTable([1, 4], [2.0, 1.0], 8, ORIGIN))
+    assert (table.max_batch_tokens, table.most_tokens(3), table.origin) == (most, most, ORIGIN)
+    assert view(CostTable([1, 4, 8], [2.0, 1.0, 1.0])).origin is None
+
+
+def test_buckets_may_be_given_in_any_order():
+    table = CostTable(range(1, 9), [1 / (1 + size) for size in range(1, 9)])
+    for sizes in ((2, 5, 8), (8, 5, 2), (5, 8, 2)):
+        assert table.in_buckets(sizes).sps(1, range(1, 9)).tolist() == [
+            table.sps(1, size) for size in (2, 2, 5, 5, 5, 8, 8, 8)
+        ]
+
+
+def test_additive_costs_keep_their_origin_and_steps_may_come_in_any_order(tmp_path):
+    steps = [
+        (r, r * (1 + k), 0.01 + 0.002 * r + 0.001 * r * k) for r in (1, 2, 4) for k in (0, 1, 3)
+    ]
+    fits = [AdditiveCosts.fit(*zip(*order), origin=ORIGIN) for order in (steps, steps[::-1])]
+    for found in fits:
+        assert (
+            found.origin == ORIGIN
+            and found.max_batch_tokens == found.most_tokens(4) == 16
+            and found.most_tokens(5) == 0
+        )
+        assert [found.seconds(r, m) for r, m, _ in steps] == pytest.approx(
+            [seconds for *_, seconds in steps]
+        )
+    fits[0].save(tmp_path / "costs.json")
+    assert AdditiveCosts.load(tmp_path / "costs.json").origin == ORIGIN
+    assert AdditiveCosts(0.1, [1], [0.0], [1], [0.0]).origin is None
+
+
+# Calibration ---------------------------------------------------------------------------------------------------------
+
+
+def observed(count=600, seed=0):
+    """Confidence logits [N, 3] that are twice too far from zero, and accepted counts [N]."""
+    rng = np.random.default_rng(seed)
+    true = rng.normal(1.0, 1.2, (count, 3))
+    return 2 * true, (rng.random((count, 3)) < 1 / (1 + np.exp(-true))).cumprod(1).sum(1)
+
+
+def test_a_fit_takes_a_temperature_of_its_grid_whatever_the_grids_order():
+    logits, accepted = observed(20_000)
+    for grid in ([0.5, 1.0, 2.0, 4.0], [4.0, 0.5, 2.0, 1.0], [2.0]):
+        assert fit_sts(logits, accepted, grid=grid).temperatures == [2.0] * 3
+    assert fit_sts(logits, accepted, grid=[8.0]).temperatures == [8.0] * 3
+    assert fit_sts(logits, accepted) == fit_sts(logits, accepted, grid=GRID, bins=BINS)
+
+
+def test_where_several_temperatures_do_as_well_the_first_of_the_grid_is_taken():
+    """Confidence 1/2 at every temperature."""
+    assert [
+        fit_sts(np.zeros((4, 1)), [0, 1, 0, 1], grid=grid).temperatures
+        for grid in ([3.0, 1.0], [1.0, 3.0])
+    ] == [[3.0], [1.0]]
+
+
+@pytest.mark.parametrize("bins", [1, 4, BINS])
+def test_errors_are_measured_in_so_many_bins(bins):
+    logits, accepted = observed()
+    predicted, came = survivals(logits)[:, 1], accepted >= 2
+    held = [one for one in reliability(predicted, came, bins) if one]
+    place = np.minimum((predicted * bins).astype(int), bins - 1)
+    wanted = sum(
+        abs(predicted[place == b].mean() - came[place == b].mean()) * (place == b).mean()
+        for b in range(bins)
+        if (place == b).any()
+    )
+    assert sum(one.count for one in held) == len(predicted) and len(held) <= bins
+    assert ece(predicted, came, bins) == pytest.approx(wanted)
+    assert by_position(logits, accepted, bins=bins)["ece"][1] == pytest.approx(wanted)
+    assert fit_sts(logits, accepted, bins=bins).ece_before[1] == pytest.approx(wanted)
+    assert (ece(predicted, came) == pytest.approx(wanted)) == (bins == BINS), (
+        "the number of bins shows"
+    )
+
+
+def test_measures_are_taken_at_the_temperatures_that_are_given():
+    logits, accepted = observed()
+    found, at_them = (
+        by_position(*given)
+        for given in ((logits, accepted, [2.0, 0.5, 1.0]), (logits / [2.0, 0.5, 1.0], accepted))
+    )
+    assert found == at_them != by_position(logits, accepted)
+
+
+def test_a_fit_says_what_it_was_made_of():
+    found = fit_sts(*observed(50), dataset="made", draft="0123")
+    assert (found.dataset, found.num_samples, found.draft) == ("made", 50, "0123")
+    untold = fit_sts(*observed(50))
+    assert (untold.dataset, untold.draft) == ("", "")
+
+
+def test_the_floor_of_an_error_is_a_mean_over_its_draws_and_repeats_with_its_seed():
+    predicted = np.linspace(0.1, 0.9, 40)
+    rng = np.random.default_rng(3)
+    wanted = [ece(predicted, rng.random(40) < predicted, 5) for _ in range(6)]
+    assert ece_floor(predicted, 5, draws=6, seed=3) == pytest.approx(np.mean(wanted))
+    assert ece_floor(predicted, 5, draws=2, seed=3) == pytest.approx(np.mean(wanted[:2]))
+    assert ece_floor(predicted, 5, draws=6) != ece_floor(
+        predicted, 5, draws=6, seed=3
+    ) and ece_floor(predicted) == ece_floor(predicted, BINS, draws=100, seed=0)
+
+
+# Completeness --------------------------------------------------------------------------------------------------------
+
+# Each option that has a test here or in the file that is named.
+TESTED = {
+    fixed: {"length"},
+    threshold: {"least"},
+    LaggedTopK: {"cost_table", "lag"},
+    PromptLookup: {"vocab_size", "gamma", "longest"},
+    SmallLM: {"model", "gamma", "added"},
+    fit_sts: {"logits", "accepted", "grid", "bins", "dataset", "draft"},
+    ece_floor: {"predicted", "bins", "draws", "seed"},
+    by_position: {"logits", "accepted", "temperatures", "bins"},
+    CostTable: {"batch_tokens", "steps_per_second", "max_batch_tokens", "origin"},
+    AdditiveCosts: {
+        "bias_seconds",
+        "bs_probes",
+        "alpha_seconds",
+        "m_probes",
+        "theta_seconds",
+        "origin",
+    },
+}  # numbers: test_additive_costs.py
+
+
+@pytest.mark.parametrize("made", TESTED, ids=lambda made: made.__name__)
+def test_no_option_is_without_a_test(made):
+    assert set(inspect.signature(made).parameters) == TESTED[made]
