@@ -1,4 +1,4 @@
-# make run, make test: everything from a bare clone. make lab opens the lessons. Without make: python course.py run, test, lab.
+# make run, make test, make test-all: everything from a bare clone. make lab opens the lessons. Without make: python course.py run, test, lab.
 PYTHON ?= python3
 BIN := .venv/bin
 # Byte code is written when a module is first imported, most of what is installed never is; whoever has told Python not to write
@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
-.PHONY: run lab test wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond production gpu judges drafts \
+.PHONY: run lab test test-all wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond production gpu judges drafts \
   engine release grade slides exam project fork site test-site
 .DELETE_ON_ERROR:
 
@@ -17,8 +17,8 @@ run:
 lab:
 	$(PYTHON) course.py lab $(ARGS)
 
-test:
-	$(PYTHON) course.py test
+test test-all:
+	$(PYTHON) course.py $@
 
 # What somebody gets who installs this: `pip install .` into an empty environment, then the demo, away from the repository.
 wheel:

@@ -11,19 +11,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 INSTALL = ["-m", "pip", "install", "-qq", "--no-compile", "--disable-pip-version-check"]
-# A file's tests stay on one worker, which then loads its models once; the files run in their order, lessons first, so that no long one is the last.
-# The committed notebooks are executed by nbmake; a cell may take as long as a busy machine needs. That is the readers' edition:
-# tests/test_exercises.py runs the solutions with their checkers, tests/test_released_lessons_*.py whole lessons with them, and whoever
-# builds a lesson executes both. DSPARK_THOROUGH=1 executes the solutions' edition too.
-TESTS = ["-m", "pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "30",
-         "--nbmake", "--nbmake-timeout", "900", "notebooks", "tests",
-         *([] if os.environ.get("DSPARK_THOROUGH") == "1" else ["--ignore=notebooks/solutions"])]
+PYTEST = ["-m", "pytest", "-n", "auto", "--dist", "worksteal", "--durations", "20"]
+# nbmake executes each committed notebook of the readers' edition once. A cell may take as long as a busy machine needs.
+TESTS = [*PYTEST, "-m", "not slow", "--nbmake", "--nbmake-timeout", "900", "notebooks", "tests", "--ignore=notebooks/solutions"]
+# The slow tests, and every property test again with many more examples.
+SLOW_TESTS = [*PYTEST, "-m", "slow or hypothesis", "--hypothesis-profile", "thorough", "tests"]
 COMMANDS = {  # what it does, the part of the repository that it needs, the environment's stamp, what Python is told
     "lab": ("open the lessons in JupyterLab", "notebooks", "course", ["-m", "dspark_lite", "lab", "--"]),
     "progress": ("which exercises are done", "notebooks", "course", ["-m", "dspark_lite", "progress"]),
     "judge": ("is the decoder in notebooks/my_dspark.py lossless, and is it DSpark?", "notebooks", "course", ["-m", "dspark_lite", "judge"]),
     "run": ("execute every lesson and measure the drafters", "scripts", "course", ["scripts/run_course.py"]),
-    "test": ("run all tests and execute the committed notebooks", "tests", "tests", TESTS),
+    "test": ("execute every notebook, run every test that a change is likely to break", "tests", "tests", TESTS),
+    "test-all": ("the rest of the tests: what takes long", "tests", "tests", SLOW_TESTS),
     "notebooks": ("build the lessons from their sources", "scripts", "course", ["scripts/notebooks.py", "build"]),
     "project": ("judge a project", "tools/kit/project.py", "course", ["-m", "tools.kit.project"]),
     "release": ("the student edition, without answers", "tools/kit/release.py", "course", ["-m", "tools.kit.release"]),

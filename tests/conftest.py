@@ -1,6 +1,5 @@
 """Fixtures of every test and of more than one test file, and what hypothesis does in all of them."""
 
-import os
 import random
 
 import matplotlib.pyplot as plt
@@ -9,7 +8,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("dspark", deadline=None)  # how long an example takes says nothing about it
+# How long an example takes says nothing about it. `make test-all` runs the property tests with "thorough".
+settings.register_profile("dspark", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile("dspark")
 pytest.register_assert_rewrite("helpers", "made_measurements")
 
@@ -20,15 +21,6 @@ def pytest_configure(config):
     if not hands_out:
         for module in ("helpers", "made_measurements"):
             config.pluginmanager.import_plugin(module)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def short_answers():
-    """The tiny lab's answers are 64 tokens at most; as long as the lessons' with DSPARK_THOROUGH=1 in the environment."""
-    if os.environ.get("DSPARK_THOROUGH") != "1":
-        from dspark_course.measure import lab
-
-        lab.NEW_TOKENS["tiny"] = 64
 
 
 @pytest.fixture(autouse=True)
