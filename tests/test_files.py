@@ -5,7 +5,7 @@ import math
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dspark_lite.common.errors import DSparkLiteError
@@ -18,7 +18,6 @@ VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | TEXTS,
                       lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=8)
 
 
-@settings(max_examples=60)
 @given(VALUES)
 def test_json_comes_back_as_it_was(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "value.json"
