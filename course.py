@@ -65,13 +65,13 @@ def python(folder: Path) -> str:
 
 
 def settings() -> dict[str, str]:
-    """Return the environment variables of what is started: Python may write byte code, as without it every kernel of a
-    lesson waits for the compiler."""
+    """Return the environment variables of what is started. Python may write byte code: without it every kernel of
+    a lesson waits for the compiler."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def start(command: list[str], folder: str = ".", **variables: str) -> int:
-    """Run a program in a folder of the repository with further environment variables; return its exit code."""
+    """Run a program in a folder of the repository, with these variables too; return its exit code."""
     return subprocess.call(command, cwd=ROOT / folder, env=settings() | variables)
 
 
@@ -91,7 +91,7 @@ def asked(folder: Path, code: str) -> str:
 
 
 def make_environment(folder: Path) -> None:
-    """Make an environment unless it has a Python that runs, and pip; one whose Python is gone is made anew."""
+    """Make an environment unless it has a Python that runs and pip. Clear one whose Python is gone."""
     runs = asked(folder, "print(1)")
     if not runs or not asked(folder, "import pip; print(1)"):
         print(f"Installing the course into {folder.name} (about 1.5 GB on disk)", flush=True)
@@ -100,20 +100,23 @@ def make_environment(folder: Path) -> None:
 
 
 def constraints(folder: Path) -> str:
-    """Return the exact versions for an environment: for .venv-SET what constraints-SET.txt names goes before constraints.txt."""
+    """Return the exact versions for an environment; in .venv-SET constraints-SET.txt goes first."""
     own = ROOT / f"constraints{folder.name.removeprefix('.venv')}.txt"
     lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
     named = {re.split("[=<>]", line)[0] for line in lines}
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return "\n".join([*lines, *(line for line in pins if re.split("[=<>]", line)[0] not in named), ""])
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if re.split("[=<>]", line)[0] not in named:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def digest(wanted: str, folder: Path) -> str:
-    """Return a hash of all that decides what is installed: files, versions, Python, and where the repository lies."""
+    """Return a hash of all that decides what is installed: files, versions, Python, the repository's place."""
     files, arguments = STAMPS[wanted]
     texts = [(ROOT / file).read_text(encoding="utf-8") for file in files]
-    whole = [*texts, *arguments, constraints(folder), asked(folder, "import sys; print(sys.version)"), str(ROOT)]
-    return hashlib.sha256("\0".join(whole).encode()).hexdigest()
+    runs = asked(folder, "import sys; print(sys.version)")
+    whole = "\0".join([*texts, *arguments, constraints(folder), runs, str(ROOT)])
+    return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def install(wanted: str) -> None:
@@ -131,16 +134,16 @@ def install(wanted: str) -> None:
     make_environment(folder)
     pins.write_text(constraints(folder), encoding="utf-8")
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)} if house.is_dir() else {}
-    must(start([python(folder), *INSTALL, *STAMPS[wanted][1], "-c", str(pins)], **offline),
-         "pip looked in wheelhouse/ alone: run python course.py wheelhouse, or delete that folder\n" if offline else "")
+    hint = "pip looked in wheelhouse/ alone: run python course.py wheelhouse, or delete that folder\n"
+    must(start([python(folder), *INSTALL, *STAMPS[wanted][1], "-c", str(pins)], **offline), hint if offline else "")
     stamp.write_text(digest(wanted, folder))
 
 
 def usage() -> str:
     """What can be asked for."""
-    lines = [f"  {name:10} {says}" for name, (says, needs, _, _) in COMMANDS.items() if (ROOT / needs).exists()]
-    return "\n".join(["python course.py COMMAND, one of", *lines, f"  {'install':10} only install, as every command does first",
-                      f"  {'wheelhouse':10} fetch all that is to be installed, for a machine like this one without network"])
+    lines = [f"  {name:11} {says}" for name, (says, needs, _, _) in COMMANDS.items() if (ROOT / needs).exists()]
+    return "\n".join(["python course.py COMMAND, one of", *lines, f"  {'install':11} only install, as every command does first",
+                      f"  {'wheelhouse':11} fetch all that is to be installed, for a machine like this one without network"])
 
 
 def main() -> None:
@@ -157,7 +160,8 @@ def main() -> None:
     elif name in COMMANDS and (ROOT / COMMANDS[name][1]).exists():
         _, needs, stamp, command = COMMANDS[name]
         install(stamp)
-        code = start([python(environment()), *command, *arguments], "notebooks" if needs == "notebooks" else ".")
+        folder = "notebooks" if needs == "notebooks" else "."
+        code = start([python(environment()), *command, *arguments], folder)
         if name in TABLES and "--check" not in arguments:
             code = start([python(environment()), "scripts/readme.py"]) or code
         must(code)

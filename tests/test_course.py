@@ -138,6 +138,15 @@ def test_who_builds_the_lessons_writes_the_tables_too(course, command, arguments
     assert ["scripts/readme.py" in line for line in started] == ([False, True] if command == "notebooks" and "--check" not in arguments else [False])
 
 
+def test_a_wheelhouse_is_filled_from_the_network_also_where_it_is_half_full(course, tmp_path):
+    (course.root / "wheelhouse").mkdir()
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__main__.py").write_text("import os, sys; print(sys.argv[1:4], 'PIP_NO_INDEX' in os.environ)")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-S", course.root / "course.py", "wheelhouse"]
+    assert subprocess.run(command, env=own, capture_output=True, text=True).stdout == "['download', '-d', 'wheelhouse'] False\n"
+
+
 @pytest.mark.parametrize("arguments", [(), ("teach",), ("wheelhouse", "here"), ("install", "all"), ("release",)])
 def test_what_it_does_not_know_is_answered_by_what_it_does(course, arguments):
     """Also in the student edition, which has fewer commands."""
