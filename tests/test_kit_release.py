@@ -216,7 +216,7 @@ def test_what_cannot_be_a_tag_is_refused(tag, capsys):
     assert fork.main(["a/b", f"--tag={tag}"]) == 2 and "is no tag" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["", "name", "a/b/c", "a b/c", "-a/b", "https://github.com/a/b"])
+@pytest.mark.parametrize("name", ["", "name", "a/b/c", "a b/c", "a-/b", "https://github.com/a/b"])
 def test_what_cannot_be_a_repository_is_refused(name, capsys):
     assert fork.main([name]) == 2 and "OWNER/NAME" in capsys.readouterr().err
 
