@@ -5,10 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from dspark_lite.common.files import ROOT
+ROOT = Path(__file__).resolve().parents[1]
 
 # Stands where an environment's Python does: it notes what it is asked to run and where, and answers as the files beside it say.
 STANDIN = """#!/bin/sh
@@ -141,6 +142,7 @@ def test_who_builds_the_lessons_writes_the_tables_too(course, command, arguments
 def test_a_wheelhouse_is_filled_from_the_network_also_where_it_is_half_full(course, tmp_path):
     (course.root / "wheelhouse").mkdir()
     (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
     (tmp_path / "pip" / "__main__.py").write_text("import os, sys; print(sys.argv[1:4], 'PIP_NO_INDEX' in os.environ)")
     own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {"PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-S", course.root / "course.py", "wheelhouse"]
