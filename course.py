@@ -4,7 +4,9 @@ Needs nothing but Python. What a command needs is installed into .venv first, fr
 course.py wheelhouse` fills it, for a room without network. What follows a command is handed on to it.
 """
 
+import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +23,21 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     "progress": ("which exercises are done", "notebooks", "course", ["-m", "dspark_lite", "progress"]),
     "judge": ("is the decoder in notebooks/my_dspark.py lossless, and is it DSpark?", "notebooks", "course", ["-m", "dspark_lite", "judge"]),
     "run": ("execute every lesson and measure the drafters", "scripts", "course", ["scripts/run_course.py"]),
+    "record": ("the same, and keep the minutes that the lessons took", "scripts", "course", ["scripts/run_course.py", "--record"]),
     "test": ("execute every notebook, run every test that a change is likely to break", "tests", "tests", TESTS),
     "test-all": ("the rest of the tests: what takes long", "tests", "tests", SLOW_TESTS),
     "notebooks": ("build the lessons from their sources", "scripts", "course", ["scripts/notebooks.py", "build"]),
+    "figures": ("the paper's figures and tables, from assets/measurements", "scripts", "course", ["scripts/figures.py"]),
+    "experiments": ("train every drafter and measure it: days", "scripts", "course", ["scripts/experiments.py"]),
+    "confidence": ("calibration, thresholds, cost table for lessons 09 and 10", "scripts", "course", ["scripts/confidence.py"]),
+    "serving": ("the engine under load, for lesson 11", "scripts", "course", ["scripts/serving.py"]),
+    "beyond": ("block verification, the acceptance estimator", "scripts", "course", ["scripts/beyond.py"]),
+    "production": ("heads, trees and V4's draft, for lesson 13", "scripts", "course", ["scripts/production.py"]),
+    "gpu": ("what the course says of a GPU, measured on one", "tools/gpu", "tests", ["-m", "tools.gpu.gpu"]),
+    "judges": ("ask outside programs whether they agree", "tools/judges", "course", ["-m", "tools.judges.judges"]),
+    "drafts": ("load every form of draft and compare", "tools/drafts.py", "tests", ["-m", "tools.drafts"]),
+    "engine": ("ask vLLM's server on this machine", "tools/engine", "course", ["-m", "tools.engine.engine"]),
+    "site": ("the web edition, in build/site/html", "tools/site", "site", ["-m", "tools.site.build"]),
     "project": ("judge a project", "tools/kit/project.py", "course", ["-m", "tools.kit.project"]),
     "release": ("the student edition, without answers", "tools/kit/release.py", "course", ["-m", "tools.kit.release"]),
     "grade": ("mark what was handed in", "tools/kit/grade.py", "course", ["-m", "tools.kit.grade"]),
@@ -31,8 +45,12 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     "slides": ("each lesson's figures as slides", "tools/kit/slides.py", "course", ["-m", "tools.kit.slides"]),
     "fork": ("give the course another repository, OWNER/NAME", "tools/kit/fork.py", "course", ["-m", "tools.kit.fork"]),
 }
-STAMPS = {"course": (["pyproject.toml", "requirements.txt", "constraints.txt"], ["-e", "."]),
-          "tests": (["requirements-dev.txt"], ["-r", "requirements-dev.txt"])}
+TABLES = ("notebooks", "judges", "drafts")  # commands after which the tables in README.md and docs/ are written anew
+NEEDS = ["pyproject.toml", "requirements.txt"]
+STAMPS = {  # what is installed into an environment: the files that say what, and how pip is told
+    "course": (NEEDS, ["-e", ".", "-r", "requirements.txt"]),
+    "tests": ([*NEEDS, "requirements-dev.txt"], ["-r", "requirements-dev.txt"]),
+    "site": ([*NEEDS, "requirements-site.txt"], ["-r", "requirements-site.txt"])}
 
 
 def environment() -> Path:
@@ -47,41 +65,85 @@ def python(folder: Path) -> str:
 
 
 def settings() -> dict[str, str]:
-    """The environment variables of what is started: pip takes the wheelhouse where there is one; Python may write byte code, as whoever
-    has forbidden it would wait for the compiler in every kernel of a lesson."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    house = ROOT / "wheelhouse"
-    return kept | ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)} if house.is_dir() else {})
+    """Return the environment variables of what is started. Python may write byte code: without it every kernel of
+    a lesson waits for the compiler."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def start(command: list[str], folder: str = ".") -> None:
-    """Runs a program in a folder of the repository; ends this one with its exit code where that is not 0."""
-    told = subprocess.call(command, cwd=ROOT / folder, env=settings())
-    if told:
-        sys.exit(told)
+def start(command: list[str], folder: str = ".", **variables: str) -> int:
+    """Run a program in a folder of the repository, with these variables too; return its exit code."""
+    return subprocess.call(command, cwd=ROOT / folder, env=settings() | variables)
+
+
+def must(code: int, hint: str = "") -> None:
+    """End this program with a program's exit code unless that is 0."""
+    if code:
+        print(hint, end="", file=sys.stderr)
+        sys.exit(code)
+
+
+def asked(folder: Path, code: str) -> str:
+    """Return what an environment's Python prints, "" if there is none or it does not run."""
+    try:
+        return subprocess.run([python(folder), "-c", code], capture_output=True, text=True).stdout
+    except OSError:
+        return ""
+
+
+def make_environment(folder: Path) -> None:
+    """Make an environment unless it has a Python that runs and pip. Clear one whose Python is gone."""
+    runs = asked(folder, "print(1)")
+    if not runs or not asked(folder, "import pip; print(1)"):
+        print(f"Installing the course into {folder.name} (about 1.5 GB on disk)", flush=True)
+        anew = ["--clear"] if folder.exists() and not runs else []
+        must(start([sys.executable, "-m", "venv", *anew, str(folder)]))
+
+
+def constraints(folder: Path) -> str:
+    """Return the exact versions for an environment; in .venv-SET constraints-SET.txt goes first."""
+    own = ROOT / f"constraints{folder.name.removeprefix('.venv')}.txt"
+    lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
+    named = {re.split("[=<>]", line)[0] for line in lines}
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if re.split("[=<>]", line)[0] not in named:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def digest(wanted: str, folder: Path) -> str:
+    """Return a hash of all that decides what is installed: files, versions, Python, the repository's place."""
+    files, arguments = STAMPS[wanted]
+    texts = [(ROOT / file).read_text(encoding="utf-8") for file in files]
+    runs = asked(folder, "import sys; print(sys.version)")
+    whole = "\0".join([*texts, *arguments, constraints(folder), runs, str(ROOT)])
+    return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def install(wanted: str) -> None:
-    """Installs what a stamp stands for, unless the stamp is newer than the files that say what that is."""
-    folder = environment()
-    files, arguments = STAMPS[wanted]
-    stamp = folder / f"{wanted}.stamp"
-    if wanted == "tests" and not stamp.exists():
+    """Install what a stamp stands for, unless the stamp says that it was made of the same.
+
+    The stamp is removed before pip begins, so that an install that was stopped begins again.
+    """
+    if wanted != "course":
         install("course")
-    if stamp.exists() and stamp.stat().st_mtime >= max((ROOT / file).stat().st_mtime for file in files):
+    folder = environment()
+    stamp, pins, house = folder / f"{wanted}.stamp", folder / "constraints.txt", ROOT / "wheelhouse"
+    if stamp.exists() and stamp.read_text() == digest(wanted, folder):
         return
-    if not Path(python(folder)).exists():
-        print(f"Installing the course and what it needs into {folder.name} (about 1.5 GB on disk)", flush=True)
-        start([sys.executable, "-m", "venv", str(folder)])
-    start([python(folder), *INSTALL, *arguments, "-c", "constraints.txt"])
-    stamp.touch()
+    stamp.unlink(missing_ok=True)
+    make_environment(folder)
+    pins.write_text(constraints(folder), encoding="utf-8")
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)} if house.is_dir() else {}
+    hint = "pip looked in wheelhouse/ alone: run python course.py wheelhouse, or delete that folder\n"
+    must(start([python(folder), *INSTALL, *STAMPS[wanted][1], "-c", str(pins)], **offline), hint if offline else "")
+    stamp.write_text(digest(wanted, folder))
 
 
 def usage() -> str:
     """What can be asked for."""
-    lines = [f"  {name:10} {says}" for name, (says, needs, _, _) in COMMANDS.items() if (ROOT / needs).exists()]
-    return "\n".join(["python course.py COMMAND, one of", *lines, f"  {'install':10} only install, as every command does first",
-                      f"  {'wheelhouse':10} fetch all that is to be installed, for a machine like this one without network"])
+    lines = [f"  {name:11} {says}" for name, (says, needs, _, _) in COMMANDS.items() if (ROOT / needs).exists()]
+    return "\n".join(["python course.py COMMAND, one of", *lines, f"  {'install':11} only install, as every command does first",
+                      f"  {'wheelhouse':11} fetch all that is to be installed, for a machine like this one without network"])
 
 
 def main() -> None:
@@ -89,15 +151,20 @@ def main() -> None:
     if sys.version_info < (3, 10):
         sys.exit("Python 3.10 or newer is needed: python3.11 course.py ...")
     name, *arguments = sys.argv[1:] or [""]
-    if name == "install" and set(arguments) <= {"course", "tests"}:
+    if name == "install" and set(arguments) <= set(STAMPS):
         for wanted in arguments or ["course"]:
             install(wanted)
     elif name == "wheelhouse" and not arguments:
-        start([sys.executable, "-m", "pip", "download", "-d", "wheelhouse", "-r", "requirements.txt", "-c", "constraints.txt", "setuptools"])
+        must(start([sys.executable, "-m", "pip", "download", "-d", "wheelhouse", "-r", "requirements.txt",
+                    "-c", "constraints.txt", "setuptools"]))
     elif name in COMMANDS and (ROOT / COMMANDS[name][1]).exists():
         _, needs, stamp, command = COMMANDS[name]
         install(stamp)
-        start([python(environment()), *command, *arguments], "notebooks" if needs == "notebooks" else ".")
+        folder = "notebooks" if needs == "notebooks" else "."
+        code = start([python(environment()), *command, *arguments], folder)
+        if name in TABLES and "--check" not in arguments:
+            code = start([python(environment()), "scripts/readme.py"]) or code
+        must(code)
     else:
         sys.exit(usage())
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
@@ -435,6 +436,9 @@ def _lessons(options) -> None:
     if not IN_CLONE:
         raise DSparkLiteError("the lessons are notebooks in the repository, which this installed copy is not; run `git clone "
                               f"https://github.com/{REPOSITORY}` and `make lab` in it, or open them in Colab from its README")
+    if find_spec("jupyterlab") is None:
+        raise DSparkLiteError("JupyterLab is not installed here; run `pip install jupyterlab ipykernel`, or "
+                              "`python course.py lab`, which installs it into .venv")
     os.chdir(ROOT)
     lab = [sys.executable, "-m", "jupyterlab", "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb", *options.arguments]
     if os.name == "nt":  # there execv would give the console back while JupyterLab still writes to it

@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from fill import fill_in, fill_pages, first_difference, placeholders, quotes
 
-from dspark_lite.common.about import REPOSITORY
+from dspark_lite.common.about import REPOSITORY, TAG, VERSION
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_text
 
@@ -68,7 +68,7 @@ def repository_url() -> str:
 
 def colab_url(path: str) -> str:
     """Return the address that opens the notebook at `path` (relative to the repository root) in Colab."""
-    return f"https://colab.research.google.com/github/{REPOSITORY}/blob/main/{path}"
+    return f"https://colab.research.google.com/github/{REPOSITORY}/blob/{TAG or 'main'}/{path}"
 
 
 def badge(path):
@@ -77,11 +77,15 @@ def badge(path):
 
 
 CLONE = REPOSITORY.split("/")[1]
+# The version of a notebook has a tag once it is released; until then, its code is the default branch's.
+VERSIONS = f'(["--branch", "{TAG}"],)' if TAG else f'(["--branch", "v{VERSION}"], [])'
 SETUP = f'''#@title Find the course: clones it on Colab, looks upwards from here elsewhere
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 
@@ -91,27 +95,36 @@ def course_folder():
     return next((folder for folder in folders if (folder / "dspark_lite" / "__init__.py").is_file()), None)
 
 
-def clone_course(folder, part):
-    """Clones the course into `part` and moves it to `folder` when it is whole; what a stopped clone has left is removed."""
+def clone_course(folder):
+    """Clone the course into `folder`. What lies there is moved aside; the my_* files in it are copied to the clone."""
     address = "{repository_url()}"
-    shutil.rmtree(part, ignore_errors=True)
-    try:
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
+        course = Path(scratch, "course")
         if (folder / ".git").exists():  # of a fork, perhaps
-            told = subprocess.run(["git", "-C", str(folder), "remote", "get-url", "origin"], capture_output=True, text=True)
-            address = told.stdout.strip() or address
-        subprocess.run(["git", "clone", "--quiet", "--depth", "1", address, str(part)], check=True)
-    except FileNotFoundError:
-        raise RuntimeError("There is no git here to clone the course with: install it, and run this cell again") from None
-    except subprocess.CalledProcessError:
-        raise RuntimeError(f"git cannot clone {{address}}: see to the network, and run this cell again") from None
-    shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)
+            origin = ["git", "-C", str(folder), "remote", "get-url", "origin"]
+            address = subprocess.run(origin, capture_output=True, text=True).stdout.strip() or address
+        for version in {VERSIONS}:
+            clone = ["git", "clone", "--quiet", "--depth", "1", *version, address, str(course)]
+            subprocess.run(clone, capture_output=True)
+            if course.exists():
+                break
+        else:
+            raise RuntimeError(f"git cannot clone {{address}}: see to the network, and run this cell again")
+        if folder.exists():
+            aside = folder.rename(f"{{folder}}.{{time.strftime('%Y-%m-%d-%H%M%S')}}")
+            print(f"{{folder}} was no whole clone of the course; it is {{aside}} now")
+            for mine in aside.glob("notebooks/my_*"):
+                shutil.copy(mine, course / "notebooks")
+        course.rename(folder)
 
 
 if course_folder() is None and "google.colab" in sys.modules:
-    if not Path("{CLONE}", "dspark_lite", "__init__.py").is_file():
-        clone_course(Path("{CLONE}"), Path("{CLONE}.part"))
-    os.chdir(Path("{CLONE}") / "notebooks")
+    try:
+        if not Path("{CLONE}", "dspark_lite", "__init__.py").is_file():
+            clone_course(Path("{CLONE}"))
+        os.chdir(Path("{CLONE}") / "notebooks")
+    except OSError as error:
+        raise RuntimeError(f"The course cannot be cloned into {{Path.cwd()}} ({{error}})") from None
 if course_folder() is None:
     raise FileNotFoundError("This notebook must be opened inside a clone of {repository_url()}")
 if str(course_folder()) not in sys.path:

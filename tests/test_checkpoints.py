@@ -12,7 +12,6 @@ import torch
 from helpers import GAMMA, PROMPT, VOCAB, assert_refused, cut_short, greedy, set_config, set_tensors, shard
 from safetensors.torch import load_file
 
-from dspark_lite.common import files
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models import checkpoints, draft_weights
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
@@ -135,17 +134,6 @@ def test_logits_are_float32_whatever_the_weights(pair):
     assert half.dtype == torch.bfloat16 and half.prefill(PROMPT)[0].logits.dtype == torch.float32
     proposal = load_drafter(str(pair / "draft"), half)
     assert proposal.fc.weight.dtype == torch.bfloat16
-
-
-def test_writing_leaves_the_old_file_when_it_fails(tmp_path):
-    def fail(path):
-        path.write_text("half")
-        raise KeyboardInterrupt
-
-    (tmp_path / "file").write_text("whole")
-    with pytest.raises(KeyboardInterrupt):
-        files.write_atomically(tmp_path / "file", fail)
-    assert (tmp_path / "file").read_text() == "whole"
 
 
 # What does not -------------------------------------------------------------------------------------------------------

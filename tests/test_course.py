@@ -1,110 +1,189 @@
-"""course.py, what make calls and who has no make: it installs once, hands on arguments and exit codes, and knows what is there."""
+"""course.py, what make calls and who has no make: it installs what has changed, hands on arguments and exit codes, knows what is there."""
 
-import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from dspark_lite.common.files import ROOT
+ROOT = Path(__file__).resolve().parents[1]
+
+# Stands where an environment's Python does: it notes what it is asked to run and where, and answers as the files beside it say.
+STANDIN = """#!/bin/sh
+here=$(dirname "$0")
+case "$*" in
+  *"import sys"*) cat "$here/version" ;;
+  -c*) echo 1 ;;
+  *) echo "${PWD##*/}: $* [$PIP_FIND_LINKS]" >> "$here/asked"; exit $(cat "$here/code") ;;
+esac
+"""
+NEEDS = ("pyproject.toml", "requirements.txt", "constraints.txt")
+TOUCHED = {"course": NEEDS, "tests": (*NEEDS, "requirements-dev.txt"), "site": (*NEEDS, "requirements-site.txt")}
+
+
+class Course:
+    """A repository with course.py, in which an environment's Python is a stand-in."""
+
+    def __init__(self, root):
+        self.root = root
+        root.mkdir()
+        shutil.copy(ROOT / "course.py", root)
+        for name in {name for names in TOUCHED.values() for name in names}:
+            (root / name).write_text("a\n")
+        for name in ("notebooks", "scripts", "tests", "tools/site"):
+            (root / name).mkdir(parents=True)
+        self.environment()
+
+    def environment(self, name=".venv"):
+        self.bin = self.root / name / "bin"
+        self.bin.mkdir(parents=True)
+        for file, text in (("python", STANDIN), ("code", "0"), ("version", "3.11.2\n")):
+            (self.bin / file).write_text(text)
+        (self.bin / "python").chmod(0o755)
+
+    def run(self, *arguments, code=0):
+        """Run a command, which must end with this exit code; return what the environment's Python was asked."""
+        (self.bin / "asked").write_text("")
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        self.said = subprocess.run([sys.executable, "-S", self.root / "course.py", *arguments], env=own, capture_output=True, text=True)
+        assert self.said.returncode == code, self.said
+        return (self.bin / "asked").read_text().splitlines()
+
+    def installed(self, *arguments):
+        """Run `install`; return what pip was told to install."""
+        return [re.search(r"install (?:-\S+ )*?(-[er] .*) -c ", line)[1] for line in self.run("install", *arguments)]
+
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
+COURSE, TESTS, SITE = "-e . -r requirements.txt", "-r requirements-dev.txt", "-r requirements-site.txt"
 
 
 @pytest.fixture
-def course(tmp_path, monkeypatch):
-    """The program in a repository of its own, which starts nothing: `started` is what it would start, and in which folder."""
-    for name in ("pyproject.toml", "requirements.txt", "requirements-dev.txt", "constraints.txt"):
-        (tmp_path / name).touch()
-    for name in ("notebooks", "scripts", "tests", "tools/kit/release.py"):
-        (tmp_path / name).mkdir(parents=True)
-    spec = importlib.util.spec_from_file_location("course", ROOT / "course.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.ROOT, module.started, module.told = tmp_path, [], 0
-
-    def call(command, cwd, env):
-        module.started.append((command, cwd.relative_to(tmp_path).as_posix()))
-        module.environment_variables = env
-        if command[1:3] == ["-m", "venv"]:
-            path = Path(module.python(tmp_path / ".venv"))
-            path.parent.mkdir(parents=True)
-            path.touch()
-        return module.told
-
-    monkeypatch.setattr(module.subprocess, "call", call)
-    module.run = lambda *arguments: (monkeypatch.setattr(sys, "argv", ["course.py", *arguments]), module.main())
-    return module
+def course(tmp_path):
+    return Course(tmp_path / "repository")
 
 
-def test_a_command_installs_first_and_only_once(course):
-    course.run("lab", "--no-browser")
-    venv, install, lab = course.started
-    assert venv[0][1:] == ["-m", "venv", str(course.ROOT / ".venv")] and install[0][-4:] == ["-e", ".", "-c", "constraints.txt"]
-    assert lab == ([course.python(course.ROOT / ".venv"), "-m", "dspark_lite", "lab", "--", "--no-browser"], "notebooks")
-    course.run("run", "--only", "00")
-    assert [command[1:] for command, _ in course.started[3:]] == [["scripts/run_course.py", "--only", "00"]]
-    course.run("test")
-    assert [command[-3] for command, _ in course.started[4:-1]] == ["requirements-dev.txt"] and "pytest" in course.started[-1][0]
+def test_a_command_installs_first_and_only_once_and_hands_on_its_words(course):
+    install, lab = course.run("lab", "--no-browser")
+    assert " -m pip install " in install and lab == "notebooks: -m dspark_lite lab -- --no-browser []"
+    assert course.run("run", "--only", "00") == ["repository: scripts/run_course.py --only 00 []"]
+    more, tests = course.run("test")
+    assert TESTS in more and "pytest" in tests
 
 
-def test_it_installs_again_when_what_is_needed_has_changed(course):
+@pytest.mark.parametrize(("wanted", "file"), [(wanted, file) for wanted, files in TOUCHED.items() for file in files])
+def test_it_installs_again_what_another_text_concerns(course, wanted, file):
+    """The text counts, not the time: an older commit's files are of an earlier text and a later time, a fresh clone's of one time."""
+    both = [COURSE, *{"tests": [TESTS], "site": [SITE]}.get(wanted, [])]
+    assert course.installed(wanted) == both and course.installed(wanted) == []
+    path = course.root / file
+    path.write_text("b\n")
+    os.utime(path, (0, 0))
+    assert course.installed(wanted) == (both if file in NEEDS else both[1:]) and course.installed(wanted) == []
+    path.write_text("a\n")
+    assert course.installed(wanted) != [], "back at the first text, with the second installed"
+    os.utime(path)
+    assert course.installed(wanted) == []
+
+
+def test_it_installs_again_for_another_python_and_in_another_place(course, tmp_path):
+    assert course.installed() == [COURSE] and course.installed() == []
+    (course.bin / "version").write_text("3.12.1\n")
+    assert course.installed() == [COURSE] and course.installed() == []
+    course.root = course.root.rename(tmp_path / "moved")
+    course.bin = course.root / ".venv" / "bin"
+    assert course.installed() == [COURSE] and course.installed() == []
+
+
+def test_an_install_that_stopped_begins_again_also_at_the_commit_that_was_installed(course):
+    assert course.installed() == [COURSE]
+    (course.root / "requirements.txt").write_text("b\n")
+    (course.bin / "code").write_text("3")
+    assert len(course.run("run", code=3)) == 1
+    (course.bin / "code").write_text("0")
+    (course.root / "requirements.txt").write_text("a\n")
+    assert course.installed() == [COURSE]
+
+
+def test_a_wheelhouse_is_all_that_pip_sees(course):
+    (course.root / "wheelhouse").mkdir()
+    install, run = course.run("run")
+    assert install.endswith("/wheelhouse]") and run.endswith("[]")
+    (course.bin / "code").write_text("1")
+    (course.root / "requirements.txt").write_text("b\n")
+    course.run("run", code=1)
+    assert "wheelhouse" in course.said.stderr
+
+
+def test_a_set_of_versions_goes_before_the_pins(course):
+    (course.root / "constraints.txt").write_text("# all\nx==3; python_version > '3'\nx==2\ny==1\n")
+    (course.root / "constraints-oldest.txt").write_text("# old\nx==1\n")
+    for name, pins in ((".venv", ["# all", "x==3; python_version > '3'", "x==2", "y==1"]),
+                       (".venv-oldest", ["# old", "x==1", "# all", "y==1"]),
+                       (".venv-mine", ["# all", "x==3; python_version > '3'", "x==2", "y==1"])):
+        code = ("import sys; sys.path.insert(0, '.'); import course; "
+                f"print(course.constraints(course.ROOT / '{name}'), end='')")
+        said = subprocess.run([sys.executable, "-S", "-c", code], cwd=course.root, capture_output=True, text=True)
+        assert said.stdout.splitlines() == pins, said.stderr
+
+
+@pytest.mark.parametrize(("command", "arguments", "code"), [
+    ("notebooks", [], 0), ("notebooks", ["--only", "03"], 1), ("notebooks", ["--check"], 0), ("figures", [], 0)])
+def test_who_builds_the_lessons_writes_the_tables_too(course, command, arguments, code):
     course.run("install")
-    later = time.time() + 10
-    os.utime(course.ROOT / "requirements.txt", (later, later))
-    course.run("install")
-    assert [command[1:3] for command, _ in course.started] == [["-m", "venv"], ["-m", "pip"], ["-m", "pip"]]
+    (course.bin / "code").write_text(str(code))
+    started = course.run(command, *arguments, code=code)
+    assert ["scripts/readme.py" in line for line in started] == ([False, True] if command == "notebooks" and "--check" not in arguments else [False])
 
 
-def test_what_fails_ends_it_with_its_code_and_leaves_no_stamp(course):
-    course.told = 3
-    with pytest.raises(SystemExit) as ended:
-        course.run("run")
-    assert ended.value.code == 3 and not list(course.ROOT.glob(".venv/*.stamp"))
+def test_a_wheelhouse_is_filled_from_the_network_also_where_it_is_half_full(course, tmp_path):
+    (course.root / "wheelhouse").mkdir()
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
+    (tmp_path / "pip" / "__main__.py").write_text("import os, sys; print(sys.argv[1:4], 'PIP_NO_INDEX' in os.environ)")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-S", course.root / "course.py", "wheelhouse"]
+    assert subprocess.run(command, env=own, capture_output=True, text=True).stdout == "['download', '-d', 'wheelhouse'] False\n"
 
 
-def test_a_wheelhouse_is_filled_by_one_command_and_used_by_the_next(course):
-    course.run("wheelhouse")
-    assert course.started[0][0][2:6] == ["pip", "download", "-d", "wheelhouse"] and "PIP_NO_INDEX" not in course.environment_variables
-    (course.ROOT / "wheelhouse").mkdir()
-    course.run("install")
-    assert course.environment_variables["PIP_NO_INDEX"] == "1"
-    assert course.environment_variables["PIP_FIND_LINKS"] == str(course.ROOT / "wheelhouse")
-
-
-@pytest.mark.parametrize("arguments", [(), ("teach",), ("wheelhouse", "here"), ("install", "all")])
+@pytest.mark.parametrize("arguments", [(), ("teach",), ("wheelhouse", "here"), ("install", "all"), ("release",)])
 def test_what_it_does_not_know_is_answered_by_what_it_does(course, arguments):
-    with pytest.raises(SystemExit, match="COMMAND, one of"):
-        course.run(*arguments)
-    assert course.started == []
+    """Also in the student edition, which has fewer commands."""
+    assert course.run(*arguments, code=1) == []
+    assert "COMMAND, one of" in course.said.stderr and "  lab " in course.said.stderr and "  release " not in course.said.stderr
 
 
-def test_the_student_edition_has_fewer_commands(course):
-    (course.ROOT / "tools/kit/release.py").rmdir()
-    with pytest.raises(SystemExit) as ended:
-        course.run("release")
-    assert "lab" in str(ended.value) and "release" not in str(ended.value)
-
-
-def test_an_environment_of_the_repository_is_used_as_it_is(course, monkeypatch):
-    monkeypatch.setattr(sys, "prefix", str(course.ROOT / ".venv-oldest"))
-    assert course.environment() == course.ROOT / ".venv-oldest"
-    monkeypatch.setattr(sys, "prefix", str(course.ROOT.parent / "other"))
-    assert course.environment() == course.ROOT / ".venv"
-
-
-def test_what_it_starts_is_there(course):
-    for _, needs, _, command in course.COMMANDS.values():
-        assert (ROOT / needs).exists()
+def test_make_has_its_commands_and_calls_it():
+    sys.path.insert(0, str(ROOT))
+    try:
+        import course
+    finally:
+        sys.path.remove(str(ROOT))
+    for name, (_, needs, _, command) in course.COMMANDS.items():
         file = ROOT / (command[1].replace(".", "/") if command[0] == "-m" else command[0])
-        assert "pytest" in command or file.is_file() or file.is_dir() or file.with_suffix(".py").is_file(), command
+        assert (ROOT / needs).exists() and ("pytest" in command or file.is_file() or file.is_dir() or file.with_suffix(".py").is_file()), name
+    goals = sorted(set(course.COMMANDS) - {"progress", "judge", "fork"})
+    make = subprocess.run(["make", "-n", "-C", str(ROOT), *goals], capture_output=True, text=True, check=True).stdout
+    assert [name for name in goals if f"course.py {name}" not in make] == []
+    forked = subprocess.run(["make", "-n", "-C", str(ROOT), "fork", "ann/course", "ARGS=--tag x"], capture_output=True, text=True, check=True).stdout
+    assert "course.py fork ann/course --tag x" in forked
 
 
-def test_make_calls_it():
-    asked = re.findall(r"course\.py (\w+)", (ROOT / "Makefile").read_text())
-    assert {"run", "lab", "test", "fork", "install"} <= set(asked)
-    make = ["make", "-n", "-C", str(ROOT)]
-    for goals, command in ((["release"], "course.py release"), (["fork", "ann/course"], "course.py fork ann/course")):
-        assert command in subprocess.run([*make, *goals], capture_output=True, text=True, check=True).stdout
+@pytest.mark.slow(reason="makes two virtual environments")
+def test_an_environment_is_used_as_it_is_and_made_anew_where_its_python_is_gone(course):
+    """pip finds nothing to install from; what is asked here comes before that."""
+    (course.root / "wheelhouse").mkdir()
+    shutil.rmtree(course.root / ".venv")
+    command = [sys.executable, course.root / "course.py", "install"]
+    assert subprocess.run(command, capture_output=True).returncode != 0 and (course.root / ".venv/bin/python").exists()
+    python = course.root / ".venv/bin/python"
+    prefix = [python, "-c", "import sys; sys.path.insert(0, '.'); import course; print(course.environment())"]
+    assert subprocess.run(prefix, cwd=course.root, capture_output=True, text=True).stdout.strip() == str(course.root / ".venv")
+    for link in python.parent.glob("python*"):
+        link.unlink()
+        link.symlink_to("/nowhere/python")
+    subprocess.run(command, capture_output=True)
+    assert subprocess.run([python, "-c", "import pip"]).returncode == 0

@@ -111,6 +111,7 @@ def test_numbers_are_filled_in_and_a_hand_that_edits_one_is_seen(course, capsys)
     assert sentences[1].startswith("README.md: ") and "-->4.5<" in sentences[1] and "-->4.4<" in sentences[1]
 
 
+@pytest.mark.slow(reason="executes notebooks")
 def test_another_checkpoint_gives_new_numbers_and_the_sentences_that_became_false(course, capsys):
     assert said_by(capsys) == (0, [])
     (course / "notebooks/drafter.json").write_text(json.dumps({"tau": 3.0, "drafts": 13}))
@@ -127,6 +128,7 @@ def test_another_checkpoint_gives_new_numbers_and_the_sentences_that_became_fals
     assert prose(course, "03_quoting") == ["Lesson 05 will find 5.0; measured were 5.7."], "it quotes lesson 05 and was not executed"
 
 
+@pytest.mark.slow(reason="executes notebooks")
 def test_a_lesson_that_does_not_run_stops_no_other_and_a_claim_that_cannot_be_tried_is_named(course, capsys):
     rewrite(course / "notebooks/src/03_quoting.py", "pass\n", "pass\n\n# %%\nraise ValueError('broken')\n")
     rewrite(course / "notebooks/src/05_measured.py", 'found["drafts"] > 0', 'missing["drafts"] > 0')
@@ -137,6 +139,7 @@ def test_a_lesson_that_does_not_run_stops_no_other_and_a_claim_that_cannot_be_tr
             ("05_measured", "6: a claim cannot be tried: NameError: name 'missing' is not defined")) for edition in ("", " (solutions)")]
 
 
+@pytest.mark.slow(reason="executes notebooks")
 def test_a_false_claim_does_not_hide_what_stops_a_lesson(course, capsys):
     (course / "notebooks/drafter.json").write_text(json.dumps({"tau": 3.0, "drafts": 13}))
     with (course / "notebooks/src/05_measured.py").open("a") as source:

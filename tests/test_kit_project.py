@@ -25,7 +25,11 @@ def written(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("kind", project.JUDGES)
+SLOW = {"head": "trains a head", "policy": "visits every outcome of a policy in several tables"}
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow(reason=SLOW[kind])) if kind in SLOW else kind
+                                  for kind in project.JUDGES])
 def test_the_reference_solution_passes(kind, capsys):
     assert project.main([kind, str(SOLUTIONS / f"{kind}.py"), "--seed", "0" if kind == "head" else "5"]) == 0
     assert all(line.startswith("ok ") for line in capsys.readouterr().out.splitlines())
@@ -36,6 +40,7 @@ def test_a_lossy_policy_is_caught(written):
     assert "lossless with 1 request in a step" in failing("policy", path)
 
 
+@pytest.mark.slow(reason="visits every outcome of a policy in several tables")
 def test_the_papers_policy_is_no_new_one(written):
     path = written("from dspark_lite.scheduling import algorithm1 as policy")
     assert failing("policy", path) == [f"{table}: at least 1.01 of Algorithm 1's throughput" for table in ("tiles of 16", "jagged")]

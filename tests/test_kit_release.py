@@ -1,6 +1,8 @@
 """`make release`: no answer comes along, and what comes along works; `make fork`: every address is the fork's."""
 
 import ast
+import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import nbformat
 import notebooks
 import pytest
 
+from dspark_lite.common import about
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
@@ -21,7 +24,7 @@ from test_pages import broken
 def student(tmp_path_factory):
     """The student edition for a repository of its own."""
     folder = tmp_path_factory.mktemp("release") / "student"
-    release.release(folder, "ann/spec-course")
+    release.release(folder, "ann/spec-course", "2027-spring")
     return folder
 
 
@@ -100,6 +103,7 @@ def test_folds_go_by_where_they_stand():
     assert kept == [["More", "Hint 1"], [], ["More"]]
 
 
+@pytest.mark.slow(reason="imports torch in a process of its own")
 def test_packed_checkers_check_and_keep_keeps(student, tmp_path):
     code = f"""import inspect, sys
 sys.path.insert(0, "")
@@ -125,8 +129,8 @@ keep(my_dspark.algorithm_1, path=Path({str(tmp_path / 'mine.py')!r}))
 
 def test_badges_and_setup_cells_lead_to_the_students_repository(student):
     text = (student / "notebooks" / lessons.lesson_paths()[0].name).read_text(encoding="utf-8")
-    assert "colab.research.google.com/github/ann/spec-course/blob" in text and 'Path(\\"spec-course\\")' in text
-    assert REPOSITORY not in text
+    assert "colab.research.google.com/github/ann/spec-course/blob/2027-spring/" in text and 'Path(\\"spec-course\\")' in text
+    assert 'for version in ([\\"--branch\\", \\"2027-spring\\"],):' in text and REPOSITORY not in text
 
 
 def test_the_manifest_names_every_file(student):
@@ -145,7 +149,9 @@ def test_a_release_needs_a_clone(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(release, "ROOT", tmp_path)
     with pytest.raises(RequestError, match="no clone"):
         release.tracked()
-    assert release.main(["--repository", "no repository"]) == 2 and "is no repository" in capsys.readouterr().err
+    for words, sentence in ((["--repository", "no repository"], "is no repository"), (["--tag", "x"], "give --repository"),
+                            (["--repository", "a/b", "--tag", "a b"], "is no tag")):
+        assert release.main(words) == 2 and sentence in capsys.readouterr().err
 
 
 # A fork.
@@ -174,14 +180,43 @@ def test_a_fork_has_another_name_everywhere(small_clone):
 
 
 def test_a_fork_is_what_the_builder_would_write(monkeypatch):
-    new, before, setup = "unihd/spec-unit", notebooks.badge("notebooks/x.ipynb"), notebooks.SETUP
-    monkeypatch.setattr(notebooks, "REPOSITORY", new)
-    assert notebooks.badge("notebooks/x.ipynb") == fork.renamed(before, REPOSITORY, new)
-    wanted = setup.replace(f"https://github.com/{REPOSITORY}", f"https://github.com/{new}").replace('Path("dspark-lite', 'Path("spec-unit')
-    assert fork.renamed(setup, REPOSITORY, new) == wanted
+    """And so is a fork of it with another tag, and the way back."""
+    new = "unihd/spec-unit"
+    texts = {place: written_by_the_builder(monkeypatch, *place) for place in ((REPOSITORY, ""), (new, ""), (new, "2027-spring"))}
+    for (old, _), before in texts.items():
+        for (repository, wanted), after in texts.items():
+            assert [fork.renamed(text, old, repository, wanted) for text in before] == after
+            assert [json.loads(fork.renamed(json.dumps(text), old, repository, wanted)) for text in before] == after, "in a notebook"
 
 
-@pytest.mark.parametrize("name", ["", "name", "a/b/c", "a b/c", "-a/b", "https://github.com/a/b"])
+def written_by_the_builder(monkeypatch, repository, tag):
+    """Badge and setup cell as scripts/notebooks.py writes them in a repository."""
+    monkeypatch.setattr(about, "REPOSITORY", repository)
+    monkeypatch.setattr(about, "TAG", tag)
+    spec = importlib.util.spec_from_file_location("another_builder", notebooks.__file__)
+    builder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    monkeypatch.undo()
+    return [builder.badge("notebooks/x.ipynb"), builder.SETUP]
+
+
+def test_a_fork_with_a_tag_leads_there_from_page_constant_and_notebook(small_clone):
+    fork.fork(small_clone, "unihd/spec-unit", "2027-spring")
+    about_text, page, notebook = ((small_clone / name).read_text(encoding="utf-8") for name in (
+        fork.ABOUT, "README.md", f"notebooks/{lessons.lesson_paths()[0].name}"))
+    assert 'TAG = "2027-spring"' in about_text
+    for text in (page, notebook):
+        assert "google.com/github/unihd/spec-unit/blob/2027-spring/notebooks/" in text and "/blob/main/notebooks/" not in text
+    setup = next(cell for cell in nbformat.reads(notebook, as_version=4).cells if "setup" in cell.metadata.get("tags", []))
+    assert '(["--branch", "2027-spring"],)' in setup.source
+
+
+@pytest.mark.parametrize("tag", ["a b", "a/b", "-a", "a..b", 'a"', "a.lock"])
+def test_what_cannot_be_a_tag_is_refused(tag, capsys):
+    assert fork.main(["a/b", f"--tag={tag}"]) == 2 and "is no tag" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", "name", "a/b/c", "a b/c", "a-/b", "https://github.com/a/b"])
 def test_what_cannot_be_a_repository_is_refused(name, capsys):
     assert fork.main([name]) == 2 and "OWNER/NAME" in capsys.readouterr().err
 

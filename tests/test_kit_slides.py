@@ -50,6 +50,7 @@ def test_what_is_said_after_a_figure_is_its_note():
 WATCH = "<head><script>addEventListener('error', event => document.documentElement.dataset.error = event.message)</script>"
 
 
+@pytest.mark.slow(reason="starts Chromium")
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("broken", [False, True])
 def test_chromium_shows_a_deck_without_an_error(tmp_path, broken):

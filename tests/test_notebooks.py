@@ -2,10 +2,7 @@
 
 import base64
 import io
-import os
 import re
-import subprocess
-import sys
 
 import nbformat
 import notebooks
@@ -178,6 +175,7 @@ def clone(tmp_path, monkeypatch):
     return [notebooks.notebook_path(source, solutions) for solutions in (False, True)]
 
 
+@pytest.mark.slow(reason="executes four notebooks")
 def test_notebooks_saved_by_colab_are_seen_and_built_anew(clone):
     assert notebooks.main(["build"]) == 0
     built = [path.read_bytes() for path in clone]
@@ -193,20 +191,21 @@ def test_notebooks_saved_by_colab_are_seen_and_built_anew(clone):
 BESIDE = LESSON.replace('# %% tags=["exercise"]\nanswer = None\n\n# %% tags=["solution"]\n', "# %%\n").replace("# # 07 A title", "# # A second look")
 
 
-def test_what_stands_beside_the_lessons_is_built_with_them_in_one_edition(clone, capsys):
+def test_what_stands_beside_the_lessons_has_one_edition(clone, capsys):
     source = source_in(notebooks.SOURCES / "more", BESIDE, "a_second_look")
     assert notebooks.main(["build", "--only", "a_second_look"]) == 0
     (built,) = notebooks.ROOT.glob("notebooks/more/*.ipynb")
     assert not any(path.exists() for path in clone) and notebooks.both_editions([source]) == [(source, False)]
+    assert notebooks.chosen_sources() == [*notebooks.lesson_sources(), source]
     notebook = nbformat.read(built, as_version=4)
     assert notebook.cells[-1].outputs[0].text == "42\n" and "Solutions" not in notebook.cells[0].source
     assert "blob/main/notebooks/more/a_second_look.ipynb" in notebook.cells[0].source
-    assert notebooks.main(["build"]) == 0 and notebooks.main(["build", "--check"]) == 0 and all(path.exists() for path in clone)
+    assert notebooks.check([source]) == []
     source.write_text(LESSON)
     capsys.readouterr()
     assert notebooks.main(["build", "--only", "a_second_look"]) == 1 and "has one edition" in capsys.readouterr().err, "it has an exercise"
     source.unlink()
-    assert notebooks.check(notebooks.chosen_sources()) == ["more/a_second_look.ipynb has no source in notebooks/src"]
+    assert "more/a_second_look.ipynb has no source in notebooks/src" in notebooks.check(notebooks.chosen_sources())
 
 
 def test_a_solution_links_what_stands_beside_the_lessons_from_one_folder_above(clone):
@@ -224,13 +223,12 @@ def test_a_notebook_saved_by_colab_runs_as_it_is(clone):
     assert notebook.metadata == notebooks.NOTEBOOK_METADATA
 
 
-@pytest.mark.parametrize("environment", [None, notebooks.KERNEL_SETTINGS])
-def test_what_a_solution_keeps_is_not_in_the_readers_file(tmp_path, monkeypatch, environment):
+def test_what_a_solution_keeps_is_not_in_the_readers_file(tmp_path, monkeypatch):
     """The reader's file stands beside the notebook, where the build, `make run` and the tests execute it, too."""
     monkeypatch.delenv("DSPARK_MINE", raising=False)
     (tmp_path / "my_dspark.py").write_text("mine")
     code = "import os\nfrom pathlib import Path\nPath(os.environ.get('DSPARK_MINE', 'my_dspark.py')).write_text('the solution')"
-    executed(code, tmp_path, environment=environment)
+    executed(code, tmp_path, environment=notebooks.KERNEL_SETTINGS)
     assert (tmp_path / "my_dspark.py").read_text() == "mine"
 
 
@@ -244,7 +242,8 @@ with out:
 @pytest.mark.parametrize(("code", "sentence"), [
     ("x = 1\nraise ValueError('outside')", r"07, cell 1 \(`x = 1`\): ValueError: outside"),
     (WIDGET_ERROR, "07, inside a widget: ValueError: inside"),
-    ("import os\nos._exit(1)", "07, cell 1 or the one after it ended its kernel"),
+    pytest.param("import os\nos._exit(1)", "07, cell 1 or the one after it ended its kernel",
+                 marks=pytest.mark.slow(reason="waits until a kernel is taken for dead")),
 ])
 def test_execute_names_lesson_cell_and_error(tmp_path, code, sentence):
     with pytest.raises(notebooks.LessonError, match=sentence):
@@ -264,73 +263,6 @@ display(bundle, raw=True)"""
     assert notebook.metadata == notebooks.NOTEBOOK_METADATA
 
 
-def run_setup_cell(folder, before="", **environment):
-    """Run the generated setup cell in a fresh interpreter that starts in `folder`; returns the finished process."""
-    code = f"{before}\n{notebooks.SETUP}\nprint(Path.cwd().name, sys.path[0])"
-    environment = {"PATH": os.environ["PATH"], **environment}
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
-
-
-def test_setup_cell_finds_the_clone_from_any_folder_inside_and_says_what_is_missing_outside(tmp_path):
-    finished = run_setup_cell(notebooks.ROOT / "notebooks" / "src")
-    assert finished.stdout.split() == ["src", str(notebooks.ROOT)], finished.stderr
-    outside = run_setup_cell(tmp_path)
-    assert outside.returncode != 0 and f"inside a clone of {notebooks.repository_url()}" in outside.stderr
-
-
-COLAB = "import sys; sys.modules['google.colab'] = sys"
-
-
-@pytest.fixture
-def origin(tmp_path):
-    """A repository like the course's, and the environment in which git finds it at the course's address."""
-    folder = tmp_path / "origin"
-    for name in ("dspark_lite/__init__.py", "notebooks/lesson.ipynb"):
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_text("")
-    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "x"]):
-        subprocess.run(["git", "-C", folder, *words], check=True)
-    (tmp_path / "content").mkdir()
-    return folder, {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{folder}.insteadOf", "GIT_CONFIG_VALUE_0": notebooks.repository_url()}
-
-
-def assert_cloned(tmp_path, **environment):
-    finished = run_setup_cell(tmp_path / "content", before=COLAB, **environment)
-    assert finished.stdout.split() == ["notebooks", str(tmp_path / "content" / notebooks.CLONE)], finished.stderr
-    assert [path.name for path in (tmp_path / "content").iterdir()] == [notebooks.CLONE]
-
-
-def test_setup_cell_clones_on_colab_and_only_once(tmp_path, origin):
-    _, environment = origin
-    assert_cloned(tmp_path, **environment)
-    assert_cloned(tmp_path)  # a restarted kernel, and no network any more
-
-
-def test_setup_cell_removes_what_a_stopped_clone_has_left(tmp_path, origin):
-    _, environment = origin
-    for name in (notebooks.CLONE, f"{notebooks.CLONE}.part"):
-        (tmp_path / "content" / name / ".git").mkdir(parents=True)
-    assert_cloned(tmp_path, **environment)
-
-
-def test_setup_cell_in_a_fork_clones_from_where_the_broken_clone_came(tmp_path, origin):
-    fork, _ = origin
-    broken = tmp_path / "content" / notebooks.CLONE
-    subprocess.run(["git", "clone", "-q", fork, broken], check=True)
-    (broken / "dspark_lite" / "__init__.py").unlink()
-    assert_cloned(tmp_path)
-
-
-@pytest.mark.parametrize(("environment", "sentence"), [
-    ({"PATH": ""}, "RuntimeError: There is no git here"),
-    ({"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "url./nowhere.insteadOf", "GIT_CONFIG_VALUE_0": notebooks.repository_url()},
-     "RuntimeError: git cannot clone")])
-def test_setup_cell_says_in_a_sentence_what_keeps_it_from_cloning(tmp_path, environment, sentence):
-    finished = run_setup_cell(tmp_path, before=COLAB, **environment)
-    assert finished.returncode != 0 and finished.stderr.splitlines()[-1].startswith(sentence) and not list(tmp_path.iterdir())
-
-
 def test_pictures_of_a_built_notebook_have_a_palette_and_one_that_moves_keeps_moving():
     """A drawing of two hundred shades keeps its size and its colours, in fewer bytes."""
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("white", "black")]
@@ -346,15 +278,3 @@ def test_pictures_of_a_built_notebook_have_a_palette_and_one_that_moves_keeps_mo
     light = Image.open(io.BytesIO(base64.b64decode(found["image/png"])))
     assert light.mode == "P" and light.size == drawn.size and len(found["image/png"]) < len(pictures[1]) and found["text/plain"] == "drawn"
     assert np.array_equal(light.convert("RGB"), drawn) and kept["image/png"] == pictures[0]
-
-
-def test_nbmake_fails_with_a_cell_that_fails_and_gives_kernels_their_settings_and_rewrites_nothing(tmp_path):
-    """`pytest --nbmake` with the hooks of this repository, as `make test` runs it on the committed notebooks."""
-    cells = {"passes": f"import os\nassert {notebooks.KERNEL_SETTINGS}.items() <= os.environ.items()\nprint('new')", "fails": "assert 1 + 1 == 3"}
-    for name, code in cells.items():
-        nbformat.write(nbformat.v4.new_notebook(cells=[code_cell(code)], metadata=notebooks.NOTEBOOK_METADATA), tmp_path / f"{name}.ipynb")
-    before = (tmp_path / "passes.ipynb").read_bytes()
-    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-c", notebooks.ROOT / "pyproject.toml", "--nbmake"]
-    finished = subprocess.run([*command, tmp_path], cwd=notebooks.ROOT, capture_output=True, text=True)
-    assert finished.returncode == 1 and "1 failed, 1 passed" in finished.stdout and "AssertionError" in finished.stdout, finished.stdout
-    assert (tmp_path / "passes.ipynb").read_bytes() == before

@@ -54,13 +54,6 @@ def test_every_link_leads_somewhere(path):
     assert broken(path, text) == []
 
 
-def test_a_broken_link_is_seen(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text('# A heading, here\n<a id="there"></a>')
-    assert broken(page, "[a](page.md#there) [b](page.md#a-heading-here) [c](#there) [d](https://x.org)") == []
-    assert broken(page, "[a](page.md#nowhere) [b](other.md)") == ["page.md#nowhere", "other.md"]
-
-
 def test_what_the_pages_define_is_named_once():
     for page in PAGES:
         found = re.findall(r'<a id="([\w-]+)"></a>', page.read_text(encoding="utf-8"))

@@ -1,5 +1,6 @@
 """The wheel: what is in it, and that its commands work where nothing of the repository is at hand."""
 
+import ast
 import json
 import os
 import re
@@ -8,19 +9,27 @@ import site
 import subprocess
 import sys
 import venv
+from importlib import import_module
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 from helpers import DRAFT
+from packaging.requirements import Requirement
 
 from dspark_course import commands
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import DATA, ROOT
 
-SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "dspark_lite", "dspark_course", *DATA.values())
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "dspark_lite", "dspark_course", *DATA.values())
 TINY_DRAFT = DRAFT | {"name": "mini", "extends": "tiny-dspark", "patience": None, "data": DRAFT["data"] | {"held_out": 0},
                        "config": DRAFT["config"] | {"mask_token_id": 0}}
+
+
+def project():
+    """What pyproject.toml says."""
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # pytest brings tomli where Python has none
+    return toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def run(*command, **options):
@@ -66,10 +75,39 @@ def command(installed, tmp_path):
     return lambda *arguments: run(installed / "bin" / "dspark-lite", *arguments, cwd=tmp_path)
 
 
+DISTRIBUTIONS = {"PIL": "pillow", "IPython": "ipython"}  # of modules with another name
+
+
+def imported_by_the_packages():
+    """The distributions whose modules the two packages import, at the top of a file or inside a function."""
+    paths = [path for package in ("dspark_lite", "dspark_course") for path in (ROOT / package).rglob("*.py")]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    modules = {name.partition(".")[0] for name in names} - {*sys.stdlib_module_names, "dspark_lite", "dspark_course"}
+    return {DISTRIBUTIONS.get(module, module) for module in modules}
+
+
+def test_the_wheel_needs_what_the_packages_import_and_readers_install_the_same():
+    needed = project()["project"]["dependencies"]
+    assert {Requirement(line).name for line in needed} == imported_by_the_packages()
+    listed = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")]
+    assert listed[:len(needed)] == needed and "jupyterlab" in {Requirement(line).name for line in listed[len(needed):]}
+
+
+def test_the_wheel_is_told_of_every_room_and_of_all_that_commands_read():
+    told = project()["tool"]["setuptools"]
+    rooms = {f"{path.parent.relative_to(ROOT).as_posix()}".replace("/", ".") for package in ("dspark_lite", "dspark_course")
+             for path in (ROOT / package).rglob("__init__.py")}
+    carried = {f"dspark_lite.data.{name}": place for name, place in DATA.items()}
+    assert len(rooms) > 12 and sorted(told["packages"]) == sorted({*rooms, *carried}) and told["package-dir"] == carried
+
+
 def test_the_tests_import_the_package_of_their_own_checkout():
     assert ROOT == Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.slow(reason="builds a wheel")
 def test_the_wheel_holds_the_packages_and_what_their_commands_read(wheel):
     with ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -79,15 +117,16 @@ def test_the_wheel_holds_the_packages_and_what_their_commands_read(wheel):
     assert any(name.endswith("/tiny-dspark/model.safetensors") for name in held)
 
 
+@pytest.mark.slow(reason="builds a wheel")
 def test_the_wheel_says_its_version_and_what_it_needs(wheel):
     with ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         metadata = archive.read(name).decode()
-    needed = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")]
     assert re.findall(r"^Version: (.+)$", metadata, flags=re.M) == [VERSION]
-    assert re.findall(r"^Requires-Dist: (.+)$", metadata, flags=re.M) == needed
+    assert set(re.findall(r"^Requires-Dist: ([\w.-]+)", metadata, flags=re.M)) == imported_by_the_packages()
 
 
+@pytest.mark.slow(reason="installs a wheel, decodes and trains with it")
 def test_installed_commands_work_in_an_empty_folder_and_write_nowhere_else(command, installed, tmp_path):
     """A prompt is decoded plainly and by DSpark to the same text; a measurement and a drafter trained go below the current folder."""
     before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
@@ -108,6 +147,9 @@ def test_the_lessons_open_in_a_clone_alone(monkeypatch, capfd, tmp_path):
     monkeypatch.setattr(commands.os, "execv", lambda program, words: called.append(words))
     assert commands.main(["lab", "--", "--no-browser"]) == 0
     assert Path.cwd() == ROOT and called[0][1:3] == ["-m", "jupyterlab"] and called[0][-1] == "--no-browser"
+    monkeypatch.setattr(commands, "find_spec", lambda name: None)
+    assert commands.main(["lab"]) == 2 and len(called) == 1
+    assert "pip install jupyterlab" in capfd.readouterr().err
     monkeypatch.setattr(commands, "IN_CLONE", False)
     assert commands.main(["lab"]) == 2
     assert REPOSITORY in capfd.readouterr().err

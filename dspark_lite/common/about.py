@@ -2,3 +2,4 @@
 
 REPOSITORY = "dspark-lite/dspark-lite"
 VERSION = "0.1.0"
+TAG = ""  # of an instructor's edition: the tag or branch that its badges and setup cells lead to

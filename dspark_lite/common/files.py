@@ -1,14 +1,16 @@
 """Files: where the package's own and a reader's lie, reading JSON, and writing that leaves no half of a file."""
 
 import json
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from .errors import CheckpointError, RequestError
+from .errors import CheckpointError, DSparkLiteError, RequestError
 
 ROOT = Path(__file__).resolve().parents[2]  # the repository; of an installed wheel the folder it was installed to
 CARRIED = ROOT / "dspark_lite" / "data"  # what comes with the package, as a wheel carries it: pyproject.toml puts it there
@@ -49,11 +51,19 @@ def load_fields(make, path: Path | str, *names: str, **optional):
 
 
 def write_atomically(path: Path, write) -> None:
-    """Calls `write(temporary path)` and moves the result to `path`, so that a stop never leaves half a file."""
+    """Call `write(temporary path)` and move the result to `path`, so that a stop never leaves half a file.
+
+    The temporary file carries this process's number: two kernels may write the same file. An error removes it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    write(temporary)
-    temporary.replace(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
@@ -65,12 +75,23 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text, whole or not at all."""
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    """Write a text as UTF-8, whole or not at all, with the same bytes on every system."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(text.encode()))
+
+
+# What json.dumps writes: a string, a number that JSON does not know, or a list of numbers (also nested).
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity|\[[\s\d.,+e\-\[\]]+\]')
 
 
 def write_json(path: Path, measured: dict) -> None:
-    """Writes a measurement, whole or not at all; lists of numbers, also nested ones, stand on one line each."""
-    indented = json.dumps(measured, indent=1)
-    text = re.sub(r"\[[\s\d.,+e\-\[\]]+\]", lambda numbers: re.sub(r"\s+", " ", numbers[0]), indented)
-    write_text(path, text + "\n")
+    """Write a measurement, whole or not at all; each list of numbers, also a nested one, stands on one line.
+
+    NaN, which stands for a quantity that nothing was measured of, becomes null. Raises DSparkLiteError for an
+    infinite number, which JSON does not know.
+    """
+    def written(token):
+        if "Infinity" in token[0] and token[0][0] != '"':
+            raise DSparkLiteError(f"{path} is not written: a number in it is infinite, and JSON knows no such number")
+        return {"N": "null", "[": re.sub(r"\s+", " ", token[0])}.get(token[0][0], token[0])
+
+    write_text(path, TOKEN.sub(written, json.dumps(measured, indent=1)) + "\n")

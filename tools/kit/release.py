@@ -147,8 +147,11 @@ def edition(name: str, answers: set[str], badge: bool) -> str | None:
     return None
 
 
-def release(out: Path = OUT, repository: str | None = None) -> list[str]:
-    """Writes the student edition to `out`, anew; links and badges lead to `repository`, where there is one. Returns its files."""
+def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> list[str]:
+    """Write the student edition to `out`, anew; links and badges lead to `repository`, where there is one, at its `tag`.
+
+    Return the edition's files.
+    """
     answers = set().union(*map(answer_names, lesson_paths()))
     names = [name for name in tracked() if name.startswith(PARTS) and not name.startswith(WITHHELD)]
     shutil.rmtree(out, ignore_errors=True)
@@ -160,7 +163,7 @@ def release(out: Path = OUT, repository: str | None = None) -> list[str]:
         else:
             write_text(out / name, text)
         if repository and (out / name).suffix in (".ipynb", ".md", ".py", ".cff"):
-            write_text(out / name, renamed((out / name).read_text(encoding="utf-8"), REPOSITORY, repository))
+            write_text(out / name, renamed((out / name).read_text(encoding="utf-8"), REPOSITORY, repository, tag))
     write_text(out / EXERCISES / "packed.py", UNPACK)
     titles = {path: read_notebook(path).cells[0].source.splitlines()[0].removeprefix("# ") for path in lesson_paths()}
     lessons = [f"- [{title}](notebooks/{path.name})" for path, title in titles.items()]
@@ -175,10 +178,13 @@ def release(out: Path = OUT, repository: str | None = None) -> list[str]:
 def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="release", description="Write the student edition to build/student and build/student.zip.")
     parser.add_argument("--repository", metavar="OWNER/NAME", help="where the edition will lie; badges and setup cells lead there")
+    parser.add_argument("--tag", default="", help="the tag or branch there that badges open and setup cells clone")
     options = parser.parse_args(arguments)
+    if options.tag and not options.repository:
+        raise RequestError("a tag is one of a repository: give --repository OWNER/NAME too")
     if options.repository:
-        check_repository(options.repository)
-    files = release(OUT, options.repository)
+        check_repository(options.repository, options.tag)
+    files = release(OUT, options.repository, options.tag)
     archive = Path(shutil.make_archive(str(OUT), "zip", OUT.parent, OUT.name))
     print(f"{len(files)} files in {OUT.relative_to(ROOT)}, packed in {archive.relative_to(ROOT)} ({archive.stat().st_size / 1e6:.0f} MB)")
 
