@@ -3,6 +3,7 @@
 On the tiny models with two prompts a domain; with twenty where DSPARK_THOROUGH=1 is in the environment.
 """
 
+import inspect
 import os
 import threading
 
@@ -35,6 +36,7 @@ from dspark_lite.losslessness.enumeration import outcomes, summed
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.custom_generate import STATELESS, Warped
+from dspark_lite.scheduling.cost_table import CostTable
 
 PROMPTS = [torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(10)]
 NEW = 20
@@ -50,6 +52,12 @@ def model(pair):
 @pytest.fixture(scope="module")
 def dspark(pair, model):
     return CustomGenerate(str(pair / "draft"), model)
+
+
+@pytest.fixture(scope="module")
+def twin(model):
+    """The model as its own drafter: everything is accepted."""
+    return CustomGenerate(SmallLM(Target(model), GAMMA), model)
 
 
 def new(model, prompt, **options):
@@ -70,25 +78,27 @@ def test_greedy_tokens_are_those_of_transformers_own_loop(model, dspark):
 @pytest.mark.parametrize(("temperature", "top_k"), [(1.0, 0), (0.6, 0), (0.5, VOCAB)])
 def test_sampled_tokens_are_those_of_generate_with_the_same_seed(model, dspark, temperature, top_k):
     """A top-k that cuts nothing changes nothing: the temperature among processors counts once."""
-    for seed, prompt in enumerate(PROMPTS):
+    for seed, prompt in enumerate(PROMPTS[:4]):
         torch.manual_seed(seed)
         own = generate(dspark.target, dspark.drafter, prompt, max_new_tokens=NEW, temperature=temperature).token_ids
         torch.manual_seed(seed)
         assert new(model, prompt, do_sample=True, top_k=top_k, temperature=temperature, custom_generate=dspark) == own
 
 
-def test_real_answers_are_those_of_transformers_own_loop_and_of_generate():
-    lab = setup("tiny", prompts=TINY_PROMPTS)
+@pytest.mark.parametrize(("prompts", "longest"), [(1, 24), pytest.param(TINY_PROMPTS, 64, marks=pytest.mark.slow(
+    reason="whole answers of the tiny models, each five times"))])
+def test_real_answers_are_those_of_transformers_own_loop_and_of_generate(prompts, longest):
+    lab = setup("tiny", prompts=prompts)
     model, dspark = lab.target.model, CustomGenerate("tiny-dspark", lab.target.model)
-    options = {"max_new_tokens": 64, "eos_token_id": list(lab.stop_token_ids)}
+    options = {"max_new_tokens": longest, "eos_token_id": list(lab.stop_token_ids)}
     for seed, prompt in enumerate(lab.encode(text) for texts in lab.prompts.values() for text in texts):
         greedy = new(model, prompt, custom_generate=dspark, **options)
-        assert greedy == new(model, prompt, **options) == generate(dspark.target, dspark.drafter, prompt, max_new_tokens=64).token_ids
+        assert greedy == new(model, prompt, **options) == generate(dspark.target, dspark.drafter, prompt, max_new_tokens=longest).token_ids
         torch.manual_seed(seed)
-        own = generate(dspark.target, dspark.drafter, prompt, max_new_tokens=64, temperature=1.0).token_ids
+        own = generate(dspark.target, dspark.drafter, prompt, max_new_tokens=longest, temperature=1.0).token_ids
         torch.manual_seed(seed)
         assert new(model, prompt, do_sample=True, top_k=0, custom_generate=dspark, **options) == own
-    assert seed == 3 * TINY_PROMPTS - 1
+    assert seed == 3 * prompts - 1
 
 
 def padded(prompts, fill=0):
@@ -181,6 +191,40 @@ def test_scores_and_logits_are_those_of_transformers_own_loop(model, dspark, sam
         torch.testing.assert_close(torch.stack(getattr(drafted, part)), torch.stack(getattr(plain, part)), atol=1e-5, rtol=1e-5)
 
 
+ASKED = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True, "max_new_tokens": 12, "top_k": 0}
+
+
+def ends_within_a_block(answer):
+    """Whether a draft ended the answer, with others behind it."""
+    return any(r.accepted == r.committed < r.proposed for r in answer.rounds[-1:])
+
+
+@pytest.mark.parametrize(("name", "policy"), [("twin", None), ("twin", scheduling.fixed(2)), ("dspark", None)],
+                         ids=["twin", "twin of two", "dspark"])
+def test_behind_a_rows_end_scores_and_logits_are_those_after_padding(model, twin, dspark, name, policy):
+    """Wherever in a block it ends: the drafts that are left over are not what the row goes on with."""
+    custom, inside = CustomGenerate({"twin": twin, "dspark": dspark}[name].drafter, model, policy=policy), 0
+    for stop in {*new(model, PROMPTS[9])[:8], *new(model, PROMPTS[0])[:8]}:
+        plain, drafted = both(model, custom, {**ASKED, "eos_token_id": [VOCAB + 5, stop]}, do_sample=False)
+        assert torch.equal(plain.sequences, drafted.sequences)
+        for part in ("scores", "logits"):
+            torch.testing.assert_close(torch.stack(getattr(drafted, part)), torch.stack(getattr(plain, part)), atol=1e-5, rtol=1e-5)
+        inside += any(map(ends_within_a_block, custom.answers))
+    assert inside or name == "dspark", "no row ended inside a block"
+
+
+def test_sampled_logits_are_the_models_own_for_the_very_sequences_behind_a_rows_end_too(model, twin):
+    inside, prompts = 0, [PROMPTS[9], PROMPTS[0]]
+    for seed in range(6):
+        torch.manual_seed(seed)
+        out = model.generate(**padded(prompts), **ASKED, do_sample=True, eos_token_id=[4, 8], pad_token_id=VOCAB - 1, custom_generate=twin)
+        for row, prompt in enumerate(prompts):
+            told = model(out.sequences[row:row + 1, 12 - prompt.shape[1]:]).logits[0, prompt.shape[1] - 1:-1]
+            torch.testing.assert_close(torch.stack([logits[row] for logits in out.logits]), told, atol=1e-5, rtol=1e-5)
+        inside += any(map(ends_within_a_block, twin.answers))
+    assert inside, "no row ended inside a block"
+
+
 def test_every_answer_to_a_prompt_has_its_own_place_in_the_batch(model, dspark):
     options = {"max_new_tokens": 6, "num_return_sequences": 2, "do_sample": True, "pad_token_id": 0}
     out = model.generate(**padded([PROMPTS[9], PROMPTS[0]]), **options, prefix_allowed_tokens_fn=lambda row, _: [[1, 2], [3, 4], [5, 6], [7, 8]][row],
@@ -206,9 +250,15 @@ def exact(model, processors, prompt):
     return found
 
 
-@pytest.mark.parametrize("name", ["small_lm", "prompt_lookup", "dflash", "dspark", "dspark_rnn", "eagle3", "mtp"])
-@pytest.mark.parametrize("options", [{"top_k": 2}, {"top_k": 0, "top_p": 0.8, "temperature": 0.7}, {"top_k": 2, "repetition_penalty": 3.0}],
-                         ids=["top-k", "top-p and temperature", "top-k and repetition"])
+WARPED = {"top-k": {"top_k": 2}, "top-p and temperature": {"top_k": 0, "top_p": 0.8, "temperature": 0.7},
+          "top-k and repetition": {"top_k": 2, "repetition_penalty": 3.0}}
+LIGHT = [("dspark", "top-p and temperature"), ("small_lm", "top-k"), ("prompt_lookup", "top-k and repetition")]
+SLOW_WARPED = pytest.mark.slow(reason="every path of choices for each other drafter and warper")
+
+
+@pytest.mark.parametrize(("name", "options"), [*((name, WARPED[which]) for name, which in LIGHT), *(
+    pytest.param(name, options, marks=SLOW_WARPED) for which, options in WARPED.items()
+    for name in ("small_lm", "prompt_lookup", "dflash", "dspark", "dspark_rnn", "eagle3", "mtp") if (name, which) not in LIGHT)])
 def test_drafts_through_warpers_are_lossless_by_enumeration(name, options):
     """Every path of choices of the whole call, against a product of the processed model's own probabilities."""
     target, drafters = toy_models(vocab_size=3)
@@ -230,7 +280,7 @@ def test_drafts_lie_within_the_requests_top_k_and_are_accepted_as_greedy_ones_ar
     def answer(prompt, **options):
         return new(model, prompt, custom_generate=dspark, **options), [r.accepted for r in dspark.answers[0].rounds]
 
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[::3]:
         assert answer(prompt, do_sample=True, top_k=1) == answer(prompt)
 
 
@@ -257,7 +307,9 @@ def test_several_answers_to_a_prompt(model, dspark):
 
 def test_stop_tokens_and_lengths_are_those_of_the_generation_config(model, dspark):
     text = new(model, PROMPTS[0])
-    assert new(model, PROMPTS[0], eos_token_id=[text[4], text[7]], custom_generate=dspark) == text[:1 + min(text.index(text[4]), text.index(text[7]))]
+    for stops in ([text[4], text[7]], [text[7], text[4]], [VOCAB + 5, text[7]], [text[7], VOCAB + 5], text[7]):
+        end = 1 + min(text.index(stop) for stop in np.ravel(stops) if stop in text)
+        assert new(model, PROMPTS[0], eos_token_id=stops, custom_generate=dspark) == text[:end]
     config = GenerationConfig(max_length=PROMPTS[0].shape[1] + 7, do_sample=False)
     out = model.generate(PROMPTS[0], generation_config=config, custom_generate=dspark)
     assert out[0].tolist() == PROMPTS[0][0].tolist() + text[:7]
@@ -280,6 +332,43 @@ def test_a_policy_chooses_what_is_verified(pair, model):
     short = CustomGenerate(str(pair / "draft"), model, policy=scheduling.fixed(2))
     assert new(model, PROMPTS[2], custom_generate=short) == new(model, PROMPTS[2])
     assert max(r.proposed for r in short.answers[0].rounds) == 2 < GAMMA
+
+
+def test_a_policy_that_remembers_starts_anew_with_every_call(pair, model):
+    table = CostTable(range(1, 6), [1 / (1 + size) for size in range(1, 6)])
+    lagged = CustomGenerate(str(pair / "draft"), model, policy=scheduling.LaggedTopK(table))
+    proposed = []
+    for prompt in (PROMPTS[2], PROMPTS[5], PROMPTS[2]):
+        new(model, prompt, custom_generate=lagged)
+        proposed.append([r.proposed for r in lagged.answers[0].rounds])
+    assert proposed[0] == proposed[2] and len(set(proposed[0])) > 1
+
+
+def test_draws_come_from_the_generator_that_is_given(pair, model):
+    """The second call goes on where the first one ended; torch's own generator is not asked."""
+    def answers(seed, calls=2):
+        custom = CustomGenerate(str(pair / "draft"), model, generator=torch.Generator().manual_seed(seed))
+        return [new(model, PROMPTS[3], do_sample=True, top_k=0, custom_generate=custom) for _ in range(calls)]
+
+    before = torch.get_rng_state()
+    first, again, other = answers(1), answers(1), answers(2)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert first == again != other and first[0] != first[1]
+    own = generate(Target(model), load_drafter(str(pair / "draft"), Target(model)), PROMPTS[3], max_new_tokens=NEW, temperature=1.0,
+                   generator=torch.Generator().manual_seed(1))
+    assert own.token_ids == first[0]
+
+
+def test_the_answers_are_those_of_the_last_call(model, dspark):
+    """A batch, then one prompt; each in rounds of its own."""
+    list(both(model, dspark, {}, do_sample=False))
+    assert len(dspark.answers) == 2
+    text = new(model, PROMPTS[4], custom_generate=dspark)
+    assert [answer.token_ids for answer in dspark.answers] == [text]
+
+
+def test_no_option_is_without_a_test():
+    assert list(inspect.signature(CustomGenerate).parameters) == ["drafter", "model", "policy", "generator"]
 
 
 @pytest.mark.parametrize(("options", "sentence"), [
@@ -370,7 +459,7 @@ def test_a_mask_of_floats_is_one_of_ints(model, dspark):
 def test_an_answer_counts_what_stands_before_its_end(model, dspark):
     """A block of which a criterion lets the first tokens count: the rounds say no more than the text."""
     inside = 0
-    for prompt in PROMPTS[::3]:
+    for prompt in PROMPTS[::9]:
         text = new(model, prompt, custom_generate=dspark)
         for length in range(2, NEW):
             criteria = [lambda ids, scores, end=prompt.shape[1] + length: torch.tensor([ids.shape[1] >= end])]
@@ -383,34 +472,36 @@ def test_an_answer_counts_what_stands_before_its_end(model, dspark):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_streamer_gets_prompt_and_tokens_and_nothing_after_an_eos_token(model, dspark, count):
-    """Wherever in a block it stands, with one such token or two; and where none comes."""
+def test_a_streamer_gets_prompt_and_tokens_and_nothing_after_an_eos_token(model, twin, count):
+    """Wherever in a block it stands, with one such token or two; and where none comes. The rounds are those of `generate`."""
     inside = 0
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[::9]:
         text = new(model, prompt)
         for stop in {*text, VOCAB + 5}:
-            stops, streamer = [stop, text[7]][:count], Collected()
-            out = new(model, prompt, eos_token_id=stops)
-            assert new(model, prompt, custom_generate=dspark, eos_token_id=stops, streamer=streamer) == out
-            assert streamer.tokens == prompt[0].tolist() + out and streamer.ended
-            inside += any(r.accepted == r.committed for r in dspark.answers[0].rounds[-1:])
-    assert inside, "no EOS token was a draft"
+            stops, streamer = [text[7], stop][-count:], Collected()
+            own = generate(twin.target, twin.drafter, prompt, max_new_tokens=NEW, stop_token_ids=stops)
+            assert new(model, prompt, custom_generate=twin, eos_token_id=stops, streamer=streamer) == own.token_ids
+            assert own.token_ids == text[:1 + min([text.index(one) for one in stops if one in text], default=NEW)]
+            assert streamer.tokens == prompt[0].tolist() + own.token_ids and streamer.ended
+            rounds, theirs = ([(r.proposed, r.accepted, r.tokens) for r in run.rounds] for run in (twin.answers[0], own))
+            assert rounds == theirs
+            inside += ends_within_a_block(twin.answers[0])
+    assert inside, "no EOS token was a draft before others"
 
 
 @pytest.fixture(scope="module")
 def tiny():
     """The embedded pair with its tokenizer."""
-    lab = setup("tiny", prompts=4)
+    lab = setup("tiny", prompts=2)
     return lab, CustomGenerate("tiny-dspark", lab.target.model)
 
 
 @pytest.mark.parametrize("stops", [["a"], ["is", ","], ["e t"], ["."]])
 def test_a_stop_string_ends_the_answer_where_it_ends_the_plain_one(tiny, stops):
     lab, dspark = tiny
-    for text in lab.prompts["chat"]:
-        prompt, criteria = lab.encode(text), [StopStringCriteria(lab.tokenizer, stops)]
-        plain = new(lab.target.model, prompt, stopping_criteria=criteria, max_new_tokens=40)
-        assert new(lab.target.model, prompt, stopping_criteria=criteria, max_new_tokens=40, custom_generate=dspark) == plain
+    prompt, criteria = lab.encode(lab.prompts["chat"][0]), [StopStringCriteria(lab.tokenizer, stops)]
+    plain = new(lab.target.model, prompt, stopping_criteria=criteria, max_new_tokens=40)
+    assert new(lab.target.model, prompt, stopping_criteria=criteria, max_new_tokens=40, custom_generate=dspark) == plain
 
 
 # Models and drafters -------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """`generate`: greedy text of every drafter is the target's own, and the rounds add up."""
 
+import inspect
 import math
 from itertools import zip_longest
 
@@ -10,9 +11,11 @@ from torch.overrides import TorchFunctionMode
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding import Generation, generate, generate_together
-from dspark_lite.decoding.target import Target
-from dspark_lite.serving.engine import Engine
+from dspark_lite.decoding import Generation, Round, generate, generate_together, stream
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.sampling import accept
+from dspark_lite.decoding.target import Step, Target
+from dspark_lite.serving.engine import Engine, Request
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.cost_table import CostTable
@@ -44,10 +47,15 @@ def test_plain_text_is_the_argmax_of_every_prefix(plain):
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_greedy_text_equals_plain_decoding(plain, name):
-    runs = [text(DRAFTERS[name], prompt) for prompt in PROMPTS]
-    assert [run.token_ids for run in runs] == plain
-    accepted = {r.accepted for run in runs for r in run.rounds}
-    assert 0 in accepted and max(accepted) > 0, "no rejection or no acceptance, so equality says little"
+    """For three prompts at least, and until drafts were accepted and refused: without both, equality says little."""
+    accepted = set()
+    for number, (prompt, tokens) in enumerate(zip(PROMPTS, plain)):
+        if number >= 3 and 0 in accepted and max(accepted) > 0:
+            return
+        run = text(DRAFTERS[name], prompt)
+        assert run.token_ids == tokens
+        accepted |= {r.accepted for r in run.rounds}
+    assert 0 in accepted and max(accepted) > 0
 
 
 TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])  # covers 12 whole blocks
@@ -55,17 +63,19 @@ POLICIES = {"whole": None, "nothing": scheduling.fixed(0), "fixed": scheduling.f
             "algorithm 1": scheduling.algorithm1(TABLE), "lagged": scheduling.LaggedTopK(TABLE), "retrospective": scheduling.retrospective(TABLE)}
 
 
+@pytest.mark.parametrize("prompts", [2, pytest.param(len(PROMPTS), marks=pytest.mark.slow(
+    reason="twelve prompts under each of seven policies, alone and side by side"))])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_greedy_text_is_the_same_under_every_policy_alone_and_side_by_side(plain, policy):
-    together = generate_together(TARGET, DRAFTERS["dspark"], PROMPTS, max_new_tokens=20, policy=policy, stop_token_ids=())
-    alone = [text(DRAFTERS["dspark"], prompt, policy=policy) for prompt in PROMPTS]
-    assert [run.token_ids for run in together] == [run.token_ids for run in alone] == plain
+def test_greedy_text_is_the_same_under_every_policy_alone_and_side_by_side(plain, policy, prompts):
+    together = generate_together(TARGET, DRAFTERS["dspark"], PROMPTS[:prompts], max_new_tokens=20, policy=policy, stop_token_ids=())
+    alone = [text(DRAFTERS["dspark"], prompt, policy=policy) for prompt in PROMPTS[:prompts]]
+    assert [run.token_ids for run in together] == [run.token_ids for run in alone] == plain[:prompts]
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_every_drafter_takes_part_in_a_shared_step(plain, name):
-    runs = generate_together(TARGET, DRAFTERS[name], PROMPTS[:3], max_new_tokens=20, policy=scheduling.fixed(2), stop_token_ids=())
-    assert [run.token_ids for run in runs] == plain[:3]
+    runs = generate_together(TARGET, DRAFTERS[name], PROMPTS[:2], max_new_tokens=12, policy=scheduling.fixed(2), stop_token_ids=())
+    assert [run.token_ids for run in runs] == [tokens[:12] for tokens in plain[:2]]
     assert max(r.proposed for run in runs for r in run.rounds) == min(2, DRAFTERS[name].gamma)
 
 
@@ -73,12 +83,11 @@ def test_every_drafter_takes_part_in_a_shared_step(plain, name):
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_a_shared_step_of_one_request_is_a_round_of_generate(policy, temperature):
     """What is enumerated are shared steps (losslessness/enumeration.py), so this is a part of the proof."""
-    for seed, prompt in enumerate(PROMPTS[:4]):
-        (shared,), alone = (decode(TARGET, DRAFTERS["dspark"], given, max_new_tokens=20, temperature=temperature, policy=policy,
-                                   stop_token_ids=(), generator=torch.Generator().manual_seed(seed))
-                            for decode, given in ((generate_together, [prompt]), (generate, prompt)))
-        assert shared.token_ids == alone.token_ids
-        assert [(r.proposed, r.accepted, r.tokens) for r in shared.rounds] == [(r.proposed, r.accepted, r.tokens) for r in alone.rounds]
+    (shared,), alone = (decode(TARGET, DRAFTERS["dspark"], given, max_new_tokens=20, temperature=temperature, policy=policy,
+                               stop_token_ids=(), generator=torch.Generator().manual_seed(0))
+                        for decode, given in ((generate_together, [PROMPTS[0]]), (generate, PROMPTS[0])))
+    assert shared.token_ids == alone.token_ids
+    assert [(r.proposed, r.accepted, r.tokens) for r in shared.rounds] == [(r.proposed, r.accepted, r.tokens) for r in alone.rounds]
 
 
 def rooms(run, new):
@@ -172,31 +181,139 @@ def test_the_drafter_is_given_what_was_committed_with_its_features(monkeypatch):
 # Stop tokens ---------------------------------------------------------------------------------------------------------
 
 
+def cut_at(rounds, tokens):
+    """(accepted, tokens) of rounds of which the first so many tokens stand in the answer."""
+    found = []
+    for r in rounds:
+        if tokens > 0:
+            found.append((min(r.accepted, tokens), r.tokens[:tokens]))
+        tokens -= r.committed
+    return found
+
+
+@pytest.mark.parametrize("prompts", [1, pytest.param(6, marks=pytest.mark.slow(reason="each token of six texts, for each of ten drafters"))])
 @pytest.mark.parametrize("drafter", [None, TWIN, *DRAFTERS.values()], ids=["plain", "twin", *DRAFTERS])
-def test_a_stop_token_ends_the_text_wherever_it_stands(plain, drafter):
-    for prompt, tokens in zip(PROMPTS[:6], plain, strict=False):
-        for stop in set(tokens):
+def test_a_stop_token_ends_the_text_wherever_it_stands(plain, drafter, prompts):
+    """The rounds are those of the text that goes on, up to the end: no draft behind it counts as accepted."""
+    for prompt, tokens in zip(PROMPTS[:prompts], plain, strict=False):
+        whole = text(drafter, prompt)
+        for stop in sorted(set(tokens))[::1 if prompts > 1 else 2]:
             wanted = tokens[:tokens.index(stop) + 1]
-            run = text(drafter, prompt, stop_token_ids=(stop, VOCAB + 5))
+            run = text(drafter, prompt, stop_token_ids=(VOCAB + 5, stop))
             assert run.token_ids == wanted
-            assert sum(r.committed for r in run.rounds) == len(wanted) - 1
+            assert [(r.accepted, r.tokens) for r in run.rounds] == cut_at(whole.rounds, len(wanted) - 1)
+            assert all(r.committed == len(r.tokens) for r in run.rounds)
 
 
-def test_a_stop_token_inside_the_accepted_prefix_drops_what_stands_behind_it(plain):
-    tokens = next(tokens for tokens in plain if tokens.index(tokens[2]) == 2)
-    run = text(TWIN, PROMPTS[plain.index(tokens)], stop_token_ids=(tokens[2],))
-    assert run.token_ids == tokens[:3]
-    assert [(r.accepted, r.committed, r.tokens) for r in run.rounds] == [(GAMMA, 2, tokens[1:3])]
+# Where the answer ends within blocks of four that are all accepted, and the accepted drafts and committed tokens of its rounds.
+ENDS = {"in the prompt's own pass": (0, []), "a first draft": (1, [(1, 1)]), "a draft in the middle": (2, [(2, 2)]),
+        "a last draft": (GAMMA, [(GAMMA, GAMMA)]), "the bonus": (GAMMA + 1, [(GAMMA, GAMMA + 1)]),
+        "a draft of the next block": (GAMMA + 3, [(GAMMA, GAMMA + 1), (2, 2)])}
 
 
-def test_a_stop_token_as_first_token_needs_no_round(plain):
-    run = text(DRAFTERS["dspark"], PROMPTS[0], stop_token_ids=(plain[0][0],))
-    assert run.token_ids == plain[0][:1] and run.rounds == []
+@pytest.mark.parametrize("by", ["a stop token", "the later of two stop tokens", "the earlier of two stop tokens", "its length"])
+@pytest.mark.parametrize(("at", "rounds"), ENDS.values(), ids=ENDS)
+def test_no_draft_behind_the_end_of_an_answer_counts(at, rounds, by, monkeypatch):
+    """The text counts up from 0: each token stands in it once."""
+    monkeypatch.setattr(TARGET, "read", lambda ids, cache, *_, logits_to_keep=0, **options: Step(
+        torch.eye(VOCAB)[(ids + 1) % VOCAB][:, -logits_to_keep:] * 9, None))
+    monkeypatch.setattr(TARGET, "roll_back", lambda cache, dropped: None)
+    options = {"a stop token": {"stop_token_ids": (at,)}, "the later of two stop tokens": {"stop_token_ids": (VOCAB, at)},
+               "the earlier of two stop tokens": {"stop_token_ids": (VOCAB - 1, at)}, "its length": {"new": at + 1}}[by]
+    run = text(Counting(), torch.tensor([[VOCAB - 1]]), **options)
+    assert run.token_ids == list(range(at + 1))
+    if by == "its length":  # a block is drafted no longer than counts
+        assert [r.committed for r in run.rounds] == [committed for _, committed in rounds]
+        assert all(r.accepted == r.proposed == r.committed - 1 for r in run.rounds)
+    else:
+        assert [(r.accepted, r.committed) for r in run.rounds] == rounds
+        assert all(r.proposed == len(r.draft_tokens) == GAMMA for r in run.rounds)
 
 
-def test_stop_tokens_default_to_the_targets(plain, monkeypatch):
-    monkeypatch.setattr(TARGET.model.generation_config, "eos_token_id", [plain[0][0], 99])
-    assert generate(TARGET, None, PROMPTS[0], max_new_tokens=5).token_ids == plain[0][:1]
+class Counting:
+    """A drafter that counts on from the anchor."""
+
+    name, gamma, taps = "counting", GAMMA, ()
+
+    def begin(self, prompt_ids, features):
+        """No state."""
+
+    def extend(self, state, token_ids, features):
+        """No state."""
+
+    def propose(self, state, anchor, *, gamma=None, temperature, generator):
+        tokens = (anchor[:, None] + torch.arange(1, 1 + (gamma or self.gamma))) % VOCAB
+        return Proposal(tokens, torch.eye(VOCAB)[tokens])
+
+
+def test_the_rounds_of_an_answer_know_no_draft_behind_its_end_however_they_were_made():
+    """Also those that were read from a journal, which may be an older one."""
+    assert [Round(*counts).accepted for counts in ((7, 5, 3), (7, 5, 5), (7, 5, 6), (7, 0, 0))] == [3, 5, 5, 0]
+
+
+# What a generation config calls its ends, how `Target` tells them, and after how many tokens of the first text they end it.
+DEFAULT_ENDS = {"none": lambda tokens: (None, (), 5), "one": lambda tokens: (tokens[2], (tokens[2],), tokens.index(tokens[2]) + 1),
+                "only the second comes": lambda tokens: ([99, tokens[2]], (99, tokens[2]), tokens.index(tokens[2]) + 1),
+                "the second comes first": lambda tokens: ([tokens[4], tokens[1]], (tokens[4], tokens[1]),
+                                                          1 + min(tokens.index(tokens[4]), tokens.index(tokens[1]))),
+                "three": lambda tokens: ([98, 99, tokens[0]], (98, 99, tokens[0]), 1)}
+
+
+@pytest.mark.parametrize("ends", DEFAULT_ENDS.values(), ids=DEFAULT_ENDS)
+def test_stop_tokens_default_to_all_of_the_targets(plain, monkeypatch, ends):
+    eos_token_id, told, count = ends(plain[0])
+    monkeypatch.setattr(TARGET.model.generation_config, "eos_token_id", eos_token_id)
+    assert TARGET.stop_token_ids == told
+    for drafter in (None, DRAFTERS["dspark"]):
+        assert generate(TARGET, drafter, PROMPTS[0], max_new_tokens=5).token_ids == plain[0][:count]
+    engine = Engine(TARGET, DRAFTERS["dspark"], slots=1, capacity=40)
+    engine.submit(Request(PROMPTS[0], 5))
+    (answer,) = [answer for _ in range(6) for answer in engine.step().answers]
+    assert answer.token_ids == plain[0][:count]
+    given = generate(TARGET, None, PROMPTS[0], max_new_tokens=5, stop_token_ids=[99]).token_ids
+    assert given == plain[0][:5], "ids that are given take the place of the target's"
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+
+def verifying_one(target_probs, draft_probs, draft_tokens, lengths, generator):
+    """A rule that keeps no draft."""
+    return accept(target_probs, draft_probs, draft_tokens, torch.zeros(len(draft_tokens), dtype=torch.long), generator)
+
+
+# Another value of each option of `generate`, and what it does to the rounds of an answer.
+OPTIONS = {"max_new_tokens": (7, lambda run: len(run.token_ids) == 7),
+           "temperature": (3.0, lambda run: len(run.token_ids) == 20),
+           "policy": (scheduling.fixed(1), lambda run: {r.proposed for r in run.rounds} <= {0, 1}),
+           "stop_token_ids": ((VOCAB, 4), lambda run: run.token_ids.index(4) == len(run.token_ids) - 1),
+           "generator": (9, lambda run: len(run.token_ids) == 20),
+           "gamma": (2, lambda run: max(r.proposed for r in run.rounds) == 2),
+           "rule": (verifying_one, lambda run: {r.accepted for r in run.rounds} == {0} and max(r.proposed for r in run.rounds) == GAMMA)}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_does_what_it_says_and_streams_and_shared_steps_take_it_as_generate_does(option):
+    """The default before and after: nothing that was asked for once stays."""
+    value, holds = OPTIONS[option]
+
+    def answer(decode, prompts, **given):
+        options = {"max_new_tokens": 20, "temperature": 1.0, "stop_token_ids": (), "generator": 5} | given
+        return decode(TARGET, DRAFTERS["dspark"], prompts, **options | {"generator": torch.Generator().manual_seed(options["generator"])})
+
+    def rounds(run):
+        return run.token_ids, [(r.proposed, r.accepted, r.tokens) for r in run.rounds]
+
+    before, asked, after = (answer(generate, PROMPTS[1], **given) for given in ({}, {option: value}, {}))
+    assert rounds(before) == rounds(after) != rounds(asked) and holds(asked)
+    (together,) = answer(generate_together, [PROMPTS[1]], **{option: value})
+    assert rounds(together) == rounds(asked)
+    assert list(answer(stream, PROMPTS[1], **{option: value})) == [asked.token_ids[:1], *(r.tokens for r in asked.rounds)]
+
+
+def test_no_option_of_generate_is_left_out():
+    """`fast` is tests/test_fast.py's."""
+    assert set(inspect.signature(generate).parameters) == {"target", "drafter", "input_ids", *OPTIONS, "fast"}
 
 
 # Sampling ------------------------------------------------------------------------------------------------------------
@@ -204,7 +321,7 @@ def test_stop_tokens_default_to_the_targets(plain, monkeypatch):
 
 @pytest.mark.parametrize("name", [None, *DRAFTERS])
 def test_a_sampled_text_repeats_with_its_seed(name):
-    first, again, other = (text(DRAFTERS.get(name), PROMPTS[3], temperature=1.0, generator=torch.Generator().manual_seed(seed)).token_ids
+    first, again, other = (text(DRAFTERS.get(name), PROMPTS[3], 12, temperature=1.0, generator=torch.Generator().manual_seed(seed)).token_ids
                            for seed in (1, 1, 2))
     assert first == again != other
 

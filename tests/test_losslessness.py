@@ -33,14 +33,22 @@ def test_the_targets_own_distribution_is_spread_and_sums_to_one(plain):
     assert max(plain.values()) < 0.9
 
 
-@pytest.mark.parametrize("policy", [None, scheduling.fixed(1)], ids=["all", "fixed"])
-@pytest.mark.parametrize("name", DRAFTERS)
+WIDE = pytest.mark.slow(reason="every path of choices for each other drafter")
+
+
+def drafters_and_policies(whole, cut):
+    """Each drafter with whole blocks and with blocks cut to one draft; all but those that are named are slow."""
+    return pytest.mark.parametrize(("name", "policy"), [
+        pytest.param(name, policy, marks=() if name in light else WIDE, id=f"{name}-{how}")
+        for how, policy, light in (("all", None, whole), ("fixed", scheduling.fixed(1), cut)) for name in DRAFTERS])
+
+
+@drafters_and_policies(whole=DRAFTERS, cut=["dspark"])
 def test_every_drafter_gives_the_targets_distribution(plain, name, policy):
     assert total_variation(distribution(DRAFTERS[name], policy), plain) < 1e-5
 
 
-@pytest.mark.parametrize("policy", [None, scheduling.fixed(1)], ids=["all", "fixed"])
-@pytest.mark.parametrize("name", DRAFTERS)
+@drafters_and_policies(whole=["dspark", "prompt_lookup"], cut=["small_lm"])
 def test_blocks_that_an_answers_end_cuts_are_lossless_too(plain, name, policy):
     """Whole answers: the last rounds have room for one draft, or for none."""
     assert total_variation(distribution(DRAFTERS[name], policy, max_new_tokens=LENGTH), plain) < 1e-5

@@ -1,7 +1,10 @@
 """The engine: answers of every policy are plain decoding's whoever shares the step, draws follow the target, nothing is lost."""
 
+import inspect
 import json
 import os
+from dataclasses import fields
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -84,6 +87,18 @@ def long_plain():
     return [generate(TARGET, None, prompt, max_new_tokens=NEW, stop_token_ids=()).token_ids for prompt in PROMPTS]
 
 
+def counted(run):
+    """What the rounds of an answer did."""
+    return [(r.proposed, r.accepted, r.draft_tokens, r.tokens) for r in run.rounds]
+
+
+@cache
+def alone(name, stop_token_ids=()):
+    """The rounds of `generate` for each request by itself."""
+    return [counted(generate(TARGET, DRAFTERS.get(name), prompt, max_new_tokens=new, stop_token_ids=stop_token_ids))
+            for prompt, new in zip(PROMPTS, LONGEST)]
+
+
 # Greedy answers ------------------------------------------------------------------------------------------------------
 
 
@@ -93,17 +108,20 @@ def test_greedy_answers_and_rounds_are_those_of_generate(plain, name, padded):
     """The text alone does not show it: a drafter that was handed a wrong context drafts worse, and nothing else happens."""
     answers, steps = serve(engine(name, padded=padded), requests())
     assert texts(answers) == plain
-    for answer, prompt, new in zip(answers, PROMPTS, LONGEST):
-        alone = generate(TARGET, DRAFTERS.get(name), prompt, max_new_tokens=new, stop_token_ids=())
-        assert [(r.proposed, r.draft_tokens, r.tokens) for r in answer.rounds] == [(r.proposed, r.draft_tokens, r.tokens) for r in alone.rounds]
+    assert list(map(counted, answers)) == alone(name)
     if name not in (None, "mtp", "eagle3"):  # those two draft too little, or too badly, to show both
         accepted = {r.accepted for answer in answers for r in answer.rounds}
         assert 0 in accepted and max(accepted) > 0, "no rejection or no acceptance, so equality says little"
     assert any(step.requests == 4 for step in steps), "never were all slots taken"
 
 
-@pytest.mark.parametrize("slots", [1, 3, 8])
-@pytest.mark.parametrize("policy", POLICIES)
+LIGHT_LOADS = [*((policy, 3) for policy in POLICIES), ("fixed", 1), ("lagged", 8)]
+SLOW_LOADS = pytest.mark.slow(reason="every policy at three loads: 21 times eight requests")
+
+
+@pytest.mark.parametrize(("policy", "slots"), [
+    *LIGHT_LOADS, *(pytest.param(policy, slots, marks=SLOW_LOADS) for policy in POLICIES for slots in (1, 8)
+                    if (policy, slots) not in LIGHT_LOADS)])
 def test_greedy_answers_are_the_same_under_every_policy_and_load(plain, policy, slots):
     order = torch.randperm(len(PROMPTS), generator=torch.Generator().manual_seed(slots)).tolist()
     answers, _ = serve(engine(policy=POLICIES[policy](TABLE), slots=slots), [requests()[index] for index in order])
@@ -118,16 +136,25 @@ def test_padding_costs_tokens_and_changes_no_answer():
     assert len(set(lengths)) > 1, "all lengths are the same, so nothing was padded"
 
 
-def test_a_stop_token_ends_an_answer_wherever_it_stands(plain):
-    for stop in range(0, VOCAB, 3):
-        for answer, tokens in zip(serve(engine(stop_token_ids=(stop,)), requests())[0], plain):
-            stopped = stop in tokens
-            assert answer.token_ids == (tokens[:tokens.index(stop) + 1] if stopped else tokens)
-            assert answer.reason == ("stop" if stopped else "length")
+@pytest.mark.parametrize("stops", [(0, 6), (6, 0), (3,), (12, 9)])
+def test_stop_tokens_end_an_answer_wherever_they_stand(plain, stops):
+    """Text, rounds and totals are those of `generate`: none counts a draft behind the end."""
+    answers, steps = serve(engine(stop_token_ids=stops), requests())
+    for answer, tokens in zip(answers, plain):
+        end = min((tokens.index(stop) for stop in stops if stop in tokens), default=None)
+        assert answer.token_ids == (tokens if end is None else tokens[:end + 1])
+        assert answer.reason == ("length" if end is None else "stop")
+    assert list(map(counted, answers)) == alone("dspark", stops)
+    rounds = [r for answer in answers for r in answer.rounds]
+    assert all(r.accepted <= r.committed for r in rounds)
+    assert sum(step.accepted for step in steps) == sum(r.accepted for r in rounds)
+    assert sum(step.committed for step in steps) == sum(r.committed for r in rounds)
 
 
 # Two of the issue's three dimensions at a time; all of them, on 200 prompts, with DSPARK_THOROUGH=1.
-LAB_POLICIES = [("plain", None), ("mtp", "all"), *(("dspark", policy) for policy in POLICIES if policy != "none")]
+SLOW_LAB = pytest.mark.slow(reason="nine prompts of the tiny models under each other policy")
+LAB_POLICIES = [("plain", None), ("dspark", "algorithm 1"), pytest.param("mtp", "all", marks=SLOW_LAB),
+                *(pytest.param("dspark", policy, marks=SLOW_LAB) for policy in POLICIES if policy not in ("none", "algorithm 1"))]
 LOADS, TINY_NEW = ((1, 2, 4, 8, 16, 32, 64), 160) if THOROUGH else ((6,), 40)
 
 
@@ -334,6 +361,76 @@ def test_a_policy_that_remembers_starts_anew_with_an_engine():
     assert len(policy._past) == 0
 
 
+# Options -------------------------------------------------------------------------------------------------------------
+
+
+def keeping_none(target_probs, draft_probs, draft_tokens, lengths, generator):
+    """A rule that keeps no draft."""
+    return accept(target_probs, draft_probs, draft_tokens, torch.zeros(len(draft_tokens), dtype=torch.long), generator)
+
+
+# Another value of each option of the engine, and what tells that it is obeyed: of answers and steps.
+ENGINE_OPTIONS = {
+    "policy": (scheduling.fixed(1), lambda answers, steps: {r.proposed for answer in answers for r in answer.rounds} == {0, 1}),
+    "slots": (2, lambda answers, steps: max(step.requests for step in steps) == 2),
+    "temperature": (2.0, lambda answers, steps: answers[5].token_ids != answers[8].token_ids),
+    "stop_token_ids": ([VOCAB, 6], lambda answers, steps: all(6 not in answer.token_ids[:-1] for answer in answers)),
+    "padded": (True, lambda answers, steps: any(step.padding for step in steps)),
+    "buckets": ([12, 5, 7], lambda answers, steps: {step.verified + step.padding for step in steps if step.requests} == {5, 7, 12}),
+    "rule": (keeping_none, lambda answers, steps: {r.accepted for answer in answers for r in answer.rounds} == {0})}
+
+
+@pytest.mark.parametrize("option", ENGINE_OPTIONS)
+def test_every_option_of_the_engine_does_what_it_says(option):
+    """An engine with it beside one without; the last request is one of the others with another seed."""
+    def served(**given):
+        answers, steps = serve(engine(**given), [*requests(), Request(PROMPTS[5], LONGEST[5], seed=99)])
+        return answers, steps, (texts(answers), list(map(counted, answers)), [(step.requests, step.padding) for step in steps])
+
+    value, holds = ENGINE_OPTIONS[option]
+    usual = {"padded": {"policy": scheduling.threshold(0.5)}, "buckets": {"policy": scheduling.fixed(1)}}.get(option, {})
+    (answers, steps, found), (others, other_steps, other) = served(**usual, **{option: value}), served(**usual)
+    assert found != other and holds(answers, steps) and not holds(others, other_steps)
+    if option in ("policy", "slots", "padded", "buckets", "rule"):
+        assert found[0] == other[0], "the text is the target's"
+
+
+def test_no_option_of_the_engine_or_of_a_request_is_left_out():
+    """`capacity`, `most_waiting`, and the fields of a request have tests of their own."""
+    assert set(inspect.signature(Engine).parameters) == {"target", "drafter", *ENGINE_OPTIONS, "capacity", "most_waiting"}
+    assert [field.name for field in fields(Request)] == ["input_ids", "max_new_tokens", "seed", "domain"]
+
+
+@pytest.mark.parametrize("capacity", [20, 41])
+def test_a_slot_holds_requests_up_to_its_capacity(capacity):
+    """The prompt, the answer and a block of five."""
+    fits = capacity - 10 - (GAMMA + 1)
+    served = engine(capacity=capacity)
+    served.submit(Request(torch.zeros(1, 10, dtype=torch.long), fits))
+    with pytest.raises(RequestError, match=f"needs {capacity + 1} positions .* and a slot has {capacity}"):
+        served.submit(Request(torch.zeros(1, 10, dtype=torch.long), fits + 1))
+    (answer,) = [answer for _ in range(fits) for answer in served.step().answers]
+    assert len(answer.token_ids) == fits
+
+
+def test_a_request_draws_from_its_own_seed_and_keeps_its_domain():
+    asked = [Request(PROMPTS[6], 12), Request(PROMPTS[6], 12, seed=0), Request(PROMPTS[6], 12, 3, "math")]
+    answers, _ = serve(engine(temperature=1.0, slots=2), asked)
+    first, same, other = texts(answers)
+    assert first == same != other
+    assert [answer.request for answer in answers] == asked and [answer.request.domain for answer in answers] == ["", "", "math"]
+
+
+def test_a_policy_holds_from_the_next_step_on():
+    served = engine(slots=1, policy=scheduling.fixed(3))
+    served.submit(Request(PROMPTS[5], 28))
+    proposed = []
+    for policy in (None, scheduling.fixed(1), scheduling.fixed(2)):
+        proposed.append(served.step().proposed)
+        served.set_policy(policy)
+    assert proposed == [3, GAMMA, 1] and served.step().proposed == 2
+
+
 # Life and death of a request -----------------------------------------------------------------------------------------
 
 
@@ -532,8 +629,11 @@ def test_logits_that_are_not_finite_at_a_single_position_fail_the_request(monkey
         step.logits[0, (layout.row == 1).nonzero()[position]] = torch.nan
 
     spoil(monkeypatch, 1, harm)  # the first round: whole blocks
-    answers, _ = serve(engine(slots=2), [Request(prompt, NEW) for prompt in PROMPTS[:2]])
+    answers, steps = serve(engine(slots=2), [Request(prompt, NEW) for prompt in PROMPTS[:2]])
     assert [answer.reason for answer in answers] == ["length", "failed"]
+    (failed,) = answers[1].rounds
+    assert (failed.proposed, failed.accepted, failed.committed, failed.tokens) == (GAMMA, 0, 0, [])
+    assert sum(step.accepted for step in steps) == sum(r.accepted for r in answers[0].rounds)
 
 
 def test_a_policy_sees_no_confidence_beyond_a_requests_room():
