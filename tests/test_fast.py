@@ -2,15 +2,19 @@
 
 import gc
 import os
+import threading
 import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP
 
+from dspark_course.beyond.block_verification import accept_block
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import fast, generate, static_context, stream
@@ -28,6 +32,15 @@ PROMPTS = [torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_s
 has_compiler = fast.compile_backend(torch.device("cpu")) == "inductor"
 
 
+SLOW = pytest.mark.slow(reason="each drafter and temperature is a compilation of its own")
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Passes in fixed shapes, called as they are: what is left of the fast path without a compiler."""
+    monkeypatch.setattr(fast, "_compiled", lambda method, backend: method)
+
+
 def run(drafter, prompt, path, seed=0, target=TARGET, new=20, **options):
     """Tokens, and what was proposed and accepted in each round."""
     made = generate(target, drafter, prompt, max_new_tokens=new, stop_token_ids=(), fast=path,
@@ -42,48 +55,69 @@ def assert_equal_paths(drafter, prompts, path, **options):
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_both_paths_write_the_same(name, temperature):
+def test_both_paths_write_the_same(uncompiled, name, temperature):
+    target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
+    assert_equal_paths({"plain": None, **drafters}[name], PROMPTS[:2], "eager", target=target, temperature=temperature, new=12)
+
+
+@SLOW
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_compiled_passes_write_the_same(name, temperature):
     assert_equal_paths(DRAFTERS[name], PROMPTS, "eager", temperature=temperature)
 
 
-@pytest.mark.parametrize("options", [{"policy": scheduling.fixed(2)}, {"policy": scheduling.threshold(0.5)}, {"gamma": 2}],
-                         ids=["fixed", "threshold", "gamma"])
-def test_both_paths_write_the_same_of_shorter_blocks(options):
-    assert_equal_paths(DRAFTERS["dspark"], PROMPTS, "eager", temperature=0.8, **options)
+def test_what_is_compiled_writes_the_same_and_is_not_compiled_twice(monkeypatch):
+    assert_equal_paths(DRAFTERS["dspark"], PROMPTS[:2], "eager", temperature=1.0)
+    monkeypatch.setattr(torch, "compile", None)
+    assert_equal_paths(DRAFTERS["dspark"], PROMPTS[2:], "eager", temperature=1.0)
+    streamed = stream(TARGET, DRAFTERS["dspark"], PROMPTS[0], max_new_tokens=20, stop_token_ids=(), fast="eager", temperature=1.0,
+                      generator=torch.Generator().manual_seed(0))
+    assert sum(streamed, []) == run(DRAFTERS["dspark"], PROMPTS[0], False, temperature=1.0)[0]
 
 
-def test_storage_that_is_outgrown_is_exchanged(monkeypatch):
+class Noted(list):
+    """A rule, block verification, that notes the blocks it was asked for; it is an empty list at first, which counts as false."""
+
+    def __call__(self, *arguments):
+        self.append(arguments[2].shape[1])
+        return accept_block(*arguments)
+
+
+OPTIONS = {"temperature": {"temperature": 0.3}, "greedy": {"temperature": 0.0}, "a fixed policy": {"policy": scheduling.fixed(2)},
+           "a threshold": {"policy": scheduling.threshold(0.5)}, "gamma": {"gamma": 2}, "a stop id": {"stop_token_ids": [4, 7]},
+           "fewer tokens": {"max_new_tokens": 5}, "a rule": {"rule": Noted}, "another seed": {"seed": 1}, "torch's own generator": {"seed": None}}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_does_the_same_on_both_paths(uncompiled, name):
+    """And something: the text or its rounds differ from those without it."""
+
+    def answers(path, options):
+        options = {"temperature": 1.0, "stop_token_ids": (), "max_new_tokens": 14, "seed": 0, **options}
+        seed, rule = options.pop("seed"), options.pop("rule", lambda: None)()
+        written = []
+        for prompt in PROMPTS[:2]:
+            torch.manual_seed(5)
+            generator = None if seed is None else torch.Generator().manual_seed(seed)
+            answer = generate(TARGET, DRAFTERS["dspark"], prompt, fast=path, generator=generator, rule=rule, **options)
+            written.append((answer.token_ids, [(r.proposed, r.accepted, r.committed, r.tokens) for r in answer.rounds]))
+        return written, rule
+
+    TARGET.fast_parts, DRAFTERS["dspark"].fast_parts = {}, {}
+    fast_answers, slow_answers, usual = answers("eager", OPTIONS[name]), answers(False, OPTIONS[name]), answers("eager", {})
+    TARGET.fast_parts, DRAFTERS["dspark"].fast_parts = {}, {}
+    assert fast_answers == slow_answers and fast_answers[0] != usual[0]
+    assert fast_answers[1] is None or len(fast_answers[1]) > 2
+
+
+def test_storage_that_is_outgrown_is_exchanged(uncompiled, monkeypatch):
     """Of 20 entries: then of 32, with the same text."""
     monkeypatch.setattr(static_context, "MIN_CAPACITY", 20)
     target, drafters = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
     assert_equal_paths(drafters["eagle3"], PROMPTS[:1], "eager", target=target, new=22, temperature=1.0)
     held = [part for (key, _), part in target.fast_parts.items() if isinstance(part, fast.FastTarget)]
     assert [part.context.capacity for part in held] == [32]
-
-
-def test_a_stream_is_fast_too():
-    expected, _ = run(DRAFTERS["dspark"], PROMPTS[0], "eager")
-    streamed = stream(TARGET, DRAFTERS["dspark"], PROMPTS[0], max_new_tokens=20, stop_token_ids=(), fast="eager")
-    assert sum(streamed, []) == expected
-
-
-def test_nothing_is_compiled_twice(monkeypatch):
-    run(DRAFTERS["dflash"], PROMPTS[0], "eager")
-    monkeypatch.setattr(torch, "compile", None)
-    run(DRAFTERS["dflash"], PROMPTS[1], "eager")
-
-
-def test_other_weights_and_temperatures_are_decoded_with_from_then_on():
-    """Weights loaded in place, and a calibration attached, after a first fast answer."""
-    target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
-    other, others = toy_models(seed=6, vocab_size=VOCAB, gamma=GAMMA)
-    drafter, options = drafters["dspark"], {"target": target, "policy": scheduling.threshold(0.5)}
-    assert_equal_paths(drafter, PROMPTS[:1], "eager", **options)
-    for mine, theirs in ((target.model, other.model), (drafter, others["dspark"])):
-        mine.load_state_dict(theirs.state_dict())
-    assert_equal_paths(drafter, PROMPTS[:1], "eager", **options)
-    STS([0.2] * GAMMA).attach(drafter)
-    assert_equal_paths(drafter, PROMPTS, "eager", **options)
 
 
 class Replayed(fast.Pass):
@@ -122,12 +156,150 @@ def test_a_short_text_after_a_long_one_is_drafted_from_its_own_features(monkeypa
     monkeypatch.setattr(static_context, "_rounded", lambda needed, device: max(16, 1 << (needed - 1).bit_length()))
     target, drafters = toy_models(seed=1, vocab_size=8, gamma=3)
     for new in (8, 30, 8):
-        for seed, prompt in enumerate(PROMPTS[:2]):
+        for seed, prompt in enumerate(PROMPTS[:1]):
             assert run(drafters[name], prompt % 8, "eager", seed, target, new, temperature=1.0) == run(
                 drafters[name], prompt % 8, False, seed, target, new, temperature=1.0)
 
 
-def test_models_are_left_as_they_were(tmp_path):
+class Adapted(nn.Module):
+    """A linear layer with two adapters, of which the active one counts unless they are off; trained, they count twice."""
+
+    def __init__(self, base: nn.Linear):
+        super().__init__()
+        self.base, self.active_adapter, self.off, self.scaling = base, "a", False, {"a": 1.0, "b": 1.0}
+        self.steering = SimpleNamespace(strength=0.0)
+        self.adapters = nn.ModuleDict({name: nn.Linear(base.in_features, base.out_features, bias=False) for name in "ab"})
+        for seed, adapter in enumerate(self.adapters.values()):
+            adapter.weight.data = torch.randn(adapter.weight.shape, generator=torch.Generator().manual_seed(seed))
+
+    def forward(self, x):
+        scale = 0.0 if self.off else self.scaling[self.active_adapter] * (2 if self.training else 1)
+        return self.base(x) + self.steering.strength + scale * self.adapters[self.active_adapter](x)
+
+
+def noise(tensor, seed=0):
+    return 2 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def swap(weight):
+    weight.data[:] = weight.data.flip(0)
+
+
+def change_a_number(weight, row=-1, column=-1):
+    weight.detach().numpy()[row, column] += 100
+
+
+CHANGES = {  # of a target's second layer, or of the drafter
+    "another adapter": lambda layer, drafter: setattr(layer.mlp.down_proj, "active_adapter", "b"),
+    "adapters off": lambda layer, drafter: setattr(layer.mlp.down_proj, "off", True),
+    "an adapter's scale": lambda layer, drafter: layer.mlp.down_proj.scaling.update(a=-2.0),
+    "train mode": lambda layer, drafter: layer.train(),
+    "all rows but the first": lambda layer, drafter: layer.mlp.up_proj.weight[1:].add_(noise(layer.mlp.up_proj.weight[1:])),
+    "the same, uncounted": lambda layer, drafter: layer.mlp.up_proj.weight.data[1:].add_(noise(layer.mlp.up_proj.weight[1:])),
+    "the last number, by NumPy": lambda layer, drafter: change_a_number(layer.mlp.up_proj.weight),
+    "the order of rows": lambda layer, drafter: swap(layer.mlp.gate_proj.weight),
+    "a parameter": lambda layer, drafter: setattr(layer.mlp.up_proj, "weight", nn.Parameter(noise(layer.mlp.up_proj.weight))),
+    "a module": lambda layer, drafter: setattr(layer, "mlp", nn.Identity()),
+    "a setting of a module": lambda layer, drafter: setattr(layer.self_attn, "scaling", 5.0),
+    "an object in a module": lambda layer, drafter: setattr(layer.mlp.down_proj.steering, "strength", -3.0),
+    "a draft's last number": lambda layer, drafter: change_a_number(drafter.lm_head.weight),
+    "a draft's softcap": lambda layer, drafter: setattr(drafter, "logit_softcap", 0.01),
+    "a draft's calibration": lambda layer, drafter: STS([0.2] * GAMMA).attach(drafter),
+    "a draft's calibration, in place": lambda layer, drafter: drafter.temperatures.mul_(0.2),
+}
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["copied", "captured"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
+    """Weights, modules, adapters and settings, with replayed passes: of the model itself, as on a GPU, and of a copy."""
+    monkeypatch.setattr(fast, "Pass", Replayed)
+    if not copied:
+        monkeypatch.setattr(fast, "column_major", lambda model: model)
+    target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
+    drafter, layer = drafters["dspark"], target.model.model.layers[1]
+    options = {"target": target, "policy": scheduling.threshold(0.2), "temperature": 1.0, "new": 12}
+    layer.mlp.down_proj = Adapted(layer.mlp.down_proj).eval()
+    STS([1.0] * GAMMA).attach(drafter)
+    before, slow, again = (run(drafter, PROMPTS[1], path, **options) for path in ("eager", False, "eager"))
+    assert before == slow == again
+    with torch.no_grad():
+        CHANGES[name](layer, drafter)
+    slow = run(drafter, PROMPTS[1], False, **options)
+    assert slow != before
+    assert run(drafter, PROMPTS[1], "eager", **options) == slow
+
+
+def test_a_change_in_a_small_language_model_or_a_class_counts_too(monkeypatch):
+    monkeypatch.setattr(fast, "Pass", Replayed)
+    target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
+    drafter, usual = drafters["small_lm"], Qwen3MLP.forward
+    for change in (lambda: None, lambda: change_a_number(drafter.model.model.lm_head.weight, row=3),
+                   lambda: monkeypatch.setattr(Qwen3MLP, "forward", lambda self, x: -usual(self, x))):
+        change()
+        assert_equal_paths(drafter, PROMPTS[:2], "eager", target=target, new=8)
+
+
+def test_autocast_is_refused(uncompiled):
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RequestError, match="autocast is on; .*decode with fast=False"):
+        run(None, PROMPTS[0], "eager")
+
+
+class Int8Weights(nn.Parameter):
+    """As a library of quantised weights has them."""
+
+
+REFUSED = {
+    "forward hook": (lambda model: model.model.layers[1].register_forward_hook(lambda *given: None), "target's model.layers.1 has a forward hook"),
+    "hook before": (lambda model: model.lm_head.register_forward_pre_hook(lambda *given: None), "target's lm_head has a forward hook"),
+    "hook of all": (lambda model: nn.modules.module.register_module_forward_hook(lambda *given: None), "forward hook of all modules"),
+    "hook before all": (lambda model: nn.modules.module.register_module_forward_pre_hook(lambda *given: None), "forward hook of all modules"),
+    "own forward": (lambda model: setattr(model.model.layers[0].mlp, "forward", lambda x: x), "layers.0.mlp has a forward of its own"),
+    "int8": (lambda model: setattr(model.lm_head, "weight", Int8Weights(model.lm_head.weight.char(), requires_grad=False)),
+             r"lm_head.weight is no plain tensor \(Int8Weights\)"),
+    "float8": (lambda model: setattr(model.lm_head, "weight", nn.Parameter(model.lm_head.weight.to(torch.float8_e4m3fn), False)), "float8"),
+    "sparse": (lambda model: setattr(model.lm_head, "weight", nn.Parameter(model.lm_head.weight.to_sparse(), False)), "sparse"),
+    "offloaded": (lambda model: setattr(model.lm_head, "weight", nn.Parameter(model.lm_head.weight.to("meta"), False)), "offloaded"),
+    "quantised": (lambda model: setattr(model, "is_quantized", True), "target's Qwen3ForCausalLM is quantised"),
+    "no copy": (lambda model: setattr(model, "lock", threading.Lock()), "cannot be copied"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_that_cannot_be_watched_is_refused_in_a_sentence(uncompiled, name):
+    """Before the first answer and after it."""
+    change, sentence = REFUSED[name]
+    for answers in (0, 1):
+        target, _ = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
+        for _ in range(answers):
+            run(None, PROMPTS[0], "eager", target=target)
+        handle = change(target.model)
+        try:
+            with pytest.raises(RequestError, match=f"{sentence}.*decode with fast=False"):
+                run(None, PROMPTS[0], "eager", target=target)
+        finally:
+            handle and handle.remove()
+
+
+def test_a_hook_that_was_removed_and_a_forward_that_was_restored_do_not_count(uncompiled):
+    target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
+    layer = target.model.model.layers[1]
+    layer.register_forward_hook(lambda *given: None).remove()
+    layer.forward = layer.forward
+    assert_equal_paths(drafters["dspark"], PROMPTS[:1], "eager", target=target, new=6)
+
+
+def test_plain_linear_layers_alone_are_copied():
+    class Own(nn.Linear):
+        """A layer with a weight that other code may look for."""
+
+    model = nn.Sequential(nn.Linear(3, 4), Own(4, 5), nn.Embedding(5, 6))
+    second = fast.column_major(model)
+    copied = [one.weight.data_ptr() != two.weight.data_ptr() for one, two in zip(model, second)]
+    assert copied == [True, False, False] and second[0].weight.stride() == (1, 4)
+
+
+def test_models_are_left_as_they_were(uncompiled, tmp_path):
     """The layout of their weights, what they share, and that they can be saved."""
     target, drafters = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
     target.model.lm_head.weight, drafter = target.model.model.embed_tokens.weight, drafters["dspark"]
@@ -139,11 +311,11 @@ def test_models_are_left_as_they_were(tmp_path):
     save_file(drafter.state_dict(), tmp_path / "drafter.safetensors")
 
 
-def test_compiled_parts_go_with_their_drafter_and_few_temperatures_stay():
+def test_compiled_parts_go_with_their_drafter_and_few_temperatures_stay(uncompiled):
     target, drafters = toy_models(seed=4, vocab_size=VOCAB, gamma=GAMMA)
     drafter = drafters["dflash"]
     for temperature in (0.0, 0.5, 0.6, 0.7, 0.8, 0.9):
-        assert_equal_paths(drafter, PROMPTS[:1], "eager", target=target, new=6, temperature=temperature)
+        run(drafter, PROMPTS[0], "eager", target=target, new=3, temperature=temperature)
     (part,) = drafter.fast_parts.values()
     assert len(part.drafting) == fast.KEPT_TEMPERATURES
     alive = weakref.ref(drafter), weakref.ref(part)
@@ -160,7 +332,7 @@ def test_an_older_text_takes_nothing_back_from_the_newer_one():
     assert newer.get_seq_length() == PROMPTS[1].shape[1]
 
 
-def test_two_texts_at_once_are_refused():
+def test_two_texts_at_once_are_refused(uncompiled):
     streams = [stream(TARGET, None, prompt, max_new_tokens=9, stop_token_ids=(), fast="eager") for prompt in PROMPTS[:2]]
     for one in streams:
         next(one)

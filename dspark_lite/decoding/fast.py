@@ -13,12 +13,13 @@ import types
 import torch
 
 from ..common.errors import RequestError
-from ..common.fingerprint import fingerprint
+from ..common.fingerprint import network
 from .attention import attending
 from .proposal import Proposal, draft_length
 from .sampling import Randomness, RandomSource, Verdict, accept, race
 from .static_context import STATIC, StaticContext
 from .target import Step, Target
+from .watching import snapshot
 
 
 def compile_backend(device: torch.device) -> str:
@@ -80,15 +81,24 @@ def _compiled(method, backend: str):
 
 
 def column_major(model: torch.nn.Module) -> torch.nn.Module:
-    """On a CPU, a second model whose linear layers hold copies of the weights, laid out column by column, in which order few rows are
-    multiplied faster; an LM head that is also the embedding stays, and so do all other tensors. Elsewhere the model itself."""
+    """Return a second model whose plain linear layers have copies of the weights, laid out column by column: on a CPU few rows are
+    multiplied faster so. An LM head that is also the embedding stays, and so do all other tensors. Elsewhere return the model itself.
+
+    Raises RequestError for a model that cannot be copied.
+    """
     tensors = [*model.parameters(), *model.buffers()]
     if not tensors or tensors[0].device.type != "cpu":
         return model
-    second = copy.deepcopy(model, {id(one): one for one in tensors} | {id(vars(model).get("fast_parts", tensors)): {}})  # compiled parts are not
+    shared = {id(tensor): tensor for tensor in tensors}
+    made = {id(vars(model)[name]): {} for name in ("fast_parts", "fast_parts_of") if name in vars(model)}  # which the copy does without
+    try:
+        second = copy.deepcopy(model, shared | made)
+    except (TypeError, RuntimeError) as error:
+        raise RequestError(f"a {type(model).__name__} cannot be copied ({error}), as the fast path does on a CPU: decode with "
+                           "fast=False") from error
     embeddings = {module.weight.data_ptr() for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     for module in second.modules():
-        if isinstance(module, torch.nn.Linear) and module.weight.data_ptr() not in embeddings:
+        if type(module) is torch.nn.Linear and module.weight.data_ptr() not in embeddings:
             with torch.inference_mode(module.weight.is_inference()):
                 module.weight = torch.nn.Parameter(module.weight.detach().t().contiguous().t(), requires_grad=False)
     return second
@@ -287,8 +297,8 @@ class FastAccept:
 
 
 def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) -> tuple[FastTarget, object, FastAccept]:
-    """Target, drafter and accept rule of the fast path. They stay with the target and the drafter that they are made of, so that
-    nothing is compiled twice, and go with them, or as soon as these have other weights or confidence temperatures.
+    """Return target, drafter and accept rule of the fast path. They are stored with the target and the drafter that they are made
+    of, so that nothing is compiled twice, until one of these is no longer what it was: see watching.py.
 
     `backend` is one of torch.compile's, or True for the best that is there. Raises RequestError where there is no fast path.
     """
@@ -303,8 +313,9 @@ def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) 
         raise RequestError(f"fast is {backend!r}; it must be True, False or a backend of torch.compile: {', '.join(known)}")
 
     for owner in (target, drafter) if drafter else (target,):
-        made_of = fingerprint(owner), str(getattr(owner, "temperatures", None))
-        if vars(owner).get("fast_parts_of") != made_of:
+        model = network(owner)
+        made_of = None if model is None else snapshot(model, owner.name)
+        if vars(owner).get("fast_parts_of", ()) != made_of:
             owner.fast_parts, owner.fast_parts_of = {}, made_of
 
     def held(owner, key, make, *arguments):

@@ -147,7 +147,8 @@ def play_round(texts: list[Text], policy: Policy | None = None,
             cut = torch.tensor(lengths, device=logits.device) if min(lengths) < max(lengths) else None
             target_probs = probabilities(logits, text.temperature)
             # A draft x stays with chance min(1, p(x) / q(x)); the first refused one gives way to a draw from max(p - q, 0).
-            verdict = (text.rule or accept)(target_probs, proposal.probs, proposal.tokens, cut, text.generator)
+            rule = accept if text.rule is None else text.rule
+            verdict = rule(target_probs, proposal.probs, proposal.tokens, cut, text.generator)
         with observe("commit"):
             rows = _on_the_host(proposal, logits, verdict)
             outcomes += [Outcome(accepted, next_token, drafts[:length], bool(failed))
@@ -262,7 +263,7 @@ class _Request(Text):
             draft_length(gamma, drafter.gamma)  # raises for a block that it does not draft
         if fast:
             target, drafter, compiled_rule = fast_parts(target, drafter, gamma, fast)
-            rule = rule or compiled_rule
+            rule = compiled_rule if rule is None else rule
         reading = clock(target.device)
         step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
         anchor = draw(probabilities(step.logits[:, -1], temperature), generator)  # [1]
