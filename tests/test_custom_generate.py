@@ -158,7 +158,7 @@ WARPERS = {"temperature": {"temperature": 0.6}, "the caller's temperature": {"lo
 
 def both(model, custom, options, seed=0, **more):
     """What transformers' loop and a CustomGenerate make of two prompts of 12 and 3 tokens, padded on the left."""
-    options = {"max_new_tokens": NEW, "pad_token_id": VOCAB - 1, **options, **more}
+    options = {"max_new_tokens": 14, "pad_token_id": VOCAB - 1, **options, **more}
     for generating in (None, custom):
         torch.manual_seed(seed)
         fresh = {name: LogitsProcessorList(value()) if name == "logits_processor" else value for name, value in options.items()}

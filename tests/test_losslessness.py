@@ -70,7 +70,7 @@ def test_a_policy_remembers_its_own_path_alone(plain):
     assert total_variation(distribution(DRAFTERS["dspark"], Remembering()), plain) < 1e-5
 
 
-@pytest.mark.parametrize("name", WITH_CONFIDENCE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "dspark" else WIDE) for name in WITH_CONFIDENCE])
 def test_a_threshold_on_confidence_changes_nothing(plain, name):
     seen, lengths = [], set()
 

@@ -136,6 +136,25 @@ def test_padding_costs_tokens_and_changes_no_answer():
     assert len(set(lengths)) > 1, "all lengths are the same, so nothing was padded"
 
 
+def keeping_all(target_probs, draft_probs, draft_tokens, lengths, generator):
+    """A lossy rule that keeps every draft."""
+    return accept(torch.cat([draft_probs, target_probs[:, -1:]], 1), draft_probs, draft_tokens, lengths, generator)
+
+
+@pytest.mark.parametrize("name", ["dspark", "dflash", "eagle3"])
+def test_no_step_counts_a_draft_behind_the_end_of_an_answer(name):
+    """Every draft is kept, so answers end anywhere in a block; rounds and totals are those of `generate`."""
+    stops, behind = (6, 2), 0
+    answers, steps = serve(engine(name, stop_token_ids=stops, rule=keeping_all), requests())
+    for answer, prompt, new in zip(answers, PROMPTS, LONGEST):
+        wanted = generate(TARGET, DRAFTERS[name], prompt, max_new_tokens=new, stop_token_ids=stops, rule=keeping_all)
+        assert counted(answer) == counted(wanted)
+        behind += sum(r.accepted == r.committed < r.proposed for r in answer.rounds)
+    assert behind, "no answer ended before a draft that was kept"
+    for part in ("proposed", "accepted", "committed"):
+        assert sum(getattr(step, part) for step in steps) == sum(getattr(r, part) for answer in answers for r in answer.rounds), part
+
+
 @pytest.mark.parametrize("stops", [(0, 6), (6, 0), (3,), (12, 9)])
 def test_stop_tokens_end_an_answer_wherever_they_stand(plain, stops):
     """Text, rounds and totals are those of `generate`: none counts a draft behind the end."""
@@ -152,9 +171,7 @@ def test_stop_tokens_end_an_answer_wherever_they_stand(plain, stops):
 
 
 # Two of the issue's three dimensions at a time; all of them, on 200 prompts, with DSPARK_THOROUGH=1.
-SLOW_LAB = pytest.mark.slow(reason="nine prompts of the tiny models under each other policy")
-LAB_POLICIES = [("plain", None), ("dspark", "algorithm 1"), pytest.param("mtp", "all", marks=SLOW_LAB),
-                *(pytest.param("dspark", policy, marks=SLOW_LAB) for policy in POLICIES if policy not in ("none", "algorithm 1"))]
+LAB_POLICIES = [("plain", None), ("mtp", "all"), *(("dspark", policy) for policy in POLICIES if policy != "none")]
 LOADS, TINY_NEW = ((1, 2, 4, 8, 16, 32, 64), 160) if THOROUGH else ((6,), 40)
 
 
@@ -166,22 +183,32 @@ def lab():
 
 @pytest.fixture(scope="module")
 def tiny_plain(lab):
-    """200 (9) prompts [1, n] and what one-request plain decoding answers."""
+    """200 (9) prompts [1, n], and what one-request plain decoding answers to one of them."""
     ids = [lab.encode(text) for domain in DOMAINS for text in lab.prompts[domain]][:200]
-    return ids, [generate(lab.target, None, one, max_new_tokens=TINY_NEW).token_ids for one in ids]
+    return ids, cache(lambda number: generate(lab.target, None, ids[number], max_new_tokens=TINY_NEW).token_ids)
 
 
-@pytest.mark.parametrize("slots", LOADS)
-@pytest.mark.parametrize(("name", "policy"), LAB_POLICIES)
-def test_tiny_models_serve_what_plain_decoding_writes(lab, tiny_plain, name, policy, slots):
-    prompts, wanted = tiny_plain
-    table = CostTable(range(1, 513), [1 / (10 + size / 5 + size % 7) for size in range(1, 513)])
-    order = torch.randperm(len(prompts), generator=torch.Generator().manual_seed(slots)).tolist()
+def assert_tiny_models_serve_plain_text(lab, tiny_plain, name, policy, slots, order):
+    """The engine answers these prompts, by number, as plain decoding does."""
+    (prompts, wanted), table = tiny_plain, CostTable(range(1, 513), [1 / (10 + size / 5 + size % 7) for size in range(1, 513)])
     served = Engine(lab.target, None if name == "plain" else lab.drafter(name), slots=slots,
                     policy=None if policy is None else POLICIES[policy](table))
     answers, _ = serve(served, [Request(prompts[index], TINY_NEW) for index in order])
     for index, answer in zip(order, answers):
-        assert same_or_tied(lab.target, prompts[index], answer.token_ids, wanted[index])
+        assert same_or_tied(lab.target, prompts[index], answer.token_ids, wanted(index))
+
+
+@pytest.mark.parametrize(("name", "policy"), [("plain", None), ("dspark", "algorithm 1")])
+def test_tiny_models_serve_a_prompt_of_each_domain_as_plain_decoding_does(lab, tiny_plain, name, policy):
+    assert_tiny_models_serve_plain_text(lab, tiny_plain, name, policy, slots=2, order=range(0, len(tiny_plain[0]), len(tiny_plain[0]) // 3))
+
+
+@pytest.mark.slow(reason="nine prompts of the tiny models under each policy")
+@pytest.mark.parametrize("slots", LOADS)
+@pytest.mark.parametrize(("name", "policy"), LAB_POLICIES)
+def test_tiny_models_serve_what_plain_decoding_writes(lab, tiny_plain, name, policy, slots):
+    order = torch.randperm(len(tiny_plain[0]), generator=torch.Generator().manual_seed(slots)).tolist()
+    assert_tiny_models_serve_plain_text(lab, tiny_plain, name, policy, slots, order)
 
 
 # Draws ---------------------------------------------------------------------------------------------------------------
@@ -263,7 +290,10 @@ def second_tokens(models, prompt_ids, draws, from_seed=0):
     return counts, probs
 
 
-@pytest.mark.parametrize("name", ["dspark", "dflash", "eagle3"])
+SLOW_DRAWS = pytest.mark.slow(reason="thousands of requests more")
+
+
+@pytest.mark.parametrize("name", ["dspark", *(pytest.param(name, marks=SLOW_DRAWS) for name in ("dflash", "eagle3"))])
 def test_the_first_drafted_token_is_drawn_from_the_target(name):
     """With the first seeds there are; exact draws fail with a chance of FALSE_ALARM, one in a thousand."""
     counts, probs = second_tokens((TARGET, DRAFTERS[name]), PROMPTS[4], DRAWS)
@@ -272,8 +302,7 @@ def test_the_first_drafted_token_is_drawn_from_the_target(name):
 
 
 def test_the_chi_square_test_sees_drafts_that_are_always_accepted(monkeypatch):
-    monkeypatch.setattr(rounds, "accept", lambda target_probs, draft_probs, *rest: accept(
-        torch.cat([draft_probs, target_probs[:, -1:]], 1), draft_probs, *rest))
+    monkeypatch.setattr(rounds, "accept", keeping_all)
     assert chi_square(*second_tokens((TARGET, DRAFTERS["dspark"]), PROMPTS[4], DRAWS)) < FALSE_ALARM
 
 
@@ -297,6 +326,7 @@ def forked(lab):
     return (lab.target, drafter), up_to_a_fork(lab.target, drafter, lab.encode(lab.prompts["chat"][0]))
 
 
+@SLOW_DRAWS
 def test_the_first_drafted_token_is_drawn_from_the_tiny_target(forked):
     """The first 2,400 requests of set 0; a third begins with the anchor. Exact draws fail with a chance of FALSE_ALARM, one in a thousand."""
     counts, probs = second_tokens(*forked, 2_400, first_seed(0))
@@ -629,7 +659,7 @@ def test_logits_that_are_not_finite_at_a_single_position_fail_the_request(monkey
         step.logits[0, (layout.row == 1).nonzero()[position]] = torch.nan
 
     spoil(monkeypatch, 1, harm)  # the first round: whole blocks
-    answers, steps = serve(engine(slots=2), [Request(prompt, NEW) for prompt in PROMPTS[:2]])
+    answers, steps = serve(engine(slots=2, rule=keeping_all), [Request(prompt, NEW) for prompt in PROMPTS[:2]])
     assert [answer.reason for answer in answers] == ["length", "failed"]
     (failed,) = answers[1].rounds
     assert (failed.proposed, failed.accepted, failed.committed, failed.tokens) == (GAMMA, 0, 0, [])
