@@ -35,6 +35,7 @@ def test_the_reference_solution_passes(kind, capsys):
     assert all(line.startswith("ok ") for line in capsys.readouterr().out.splitlines())
 
 
+@pytest.mark.slow(reason="visits every outcome of a policy in several tables")
 def test_a_lossy_policy_is_caught(written):
     path = written("from dspark_lite.scheduling import retrospective as policy")
     assert "lossless with 1 request in a step" in failing("policy", path)
