@@ -221,8 +221,9 @@ def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
     options = {"target": target, "policy": scheduling.threshold(0.2), "temperature": 1.0, "new": 12}
     layer.mlp.down_proj = Adapted(layer.mlp.down_proj).eval()
     STS([1.0] * GAMMA).attach(drafter)
-    before, slow, again = (run(drafter, PROMPTS[1], path, **options) for path in ("eager", False, "eager"))
-    assert before == slow == again
+    before, made = run(drafter, PROMPTS[1], "eager", **options), (target.fast_parts, drafter.fast_parts)
+    assert run(drafter, PROMPTS[1], False, **options) == run(drafter, PROMPTS[1], "eager", **options) == before
+    assert target.fast_parts is made[0] and drafter.fast_parts is made[1], "nothing has changed"
     with torch.no_grad():
         CHANGES[name](layer, drafter)
     slow = run(drafter, PROMPTS[1], False, **options)

@@ -81,6 +81,6 @@ def _in_16_bits(numbers: torch.Tensor) -> torch.Tensor:
     """Numbers as float16 if they are 16-bit floats or could be read from a file of such; as they are otherwise."""
     if not numbers.is_floating_point() or numbers.itemsize == 1:
         return numbers
-    half = numbers.half()
-    exact = numbers.itemsize == 2 or any(torch.equal(rounded.to(numbers.dtype), numbers) for rounded in (half, numbers.bfloat16()))
-    return half if exact else numbers
+    kinds = (torch.bfloat16, torch.float16)
+    exact = numbers.dtype in kinds or any(torch.equal(numbers.to(kind).to(numbers.dtype), numbers) for kind in kinds)
+    return numbers.half() if exact else numbers

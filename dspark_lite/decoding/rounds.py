@@ -334,7 +334,8 @@ def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int, t
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all); `gamma` drafts fewer than the
     drafter's block; `stop_token_ids` defaults to the target's; `rule` accepts in the place of `sampling.accept` (None).
     `fast` decodes in fixed, compiled shapes (decoding/fast.py), which writes the same tokens and takes a minute to
-    prepare: True, or the name of a backend of torch.compile.
+    prepare: True, or the name of a backend of torch.compile. Adapters, weights and settings that change count from the next
+    answer on; forward hooks, autocast and quantised weights are refused.
     Raises RequestError for input that cannot be decoded, a fast path that is not there, and wrong lengths of a policy.
     The host waits once per round for the outcome, and once more where a policy chooses.
     """

@@ -193,7 +193,7 @@ def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineF
     _, loss = objective(recipe)
     rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
     other = [kind.__name__, fields] if kind else []  # what takes the place of the recipe's
-    # What is trained on what; a fingerprint is a digest of the first numbers of every parameter.
+    # What is trained on what; a fingerprint is a digest of every number of a model.
     identity = digest_of([recipe.digest, fingerprint(target), fingerprint(drafter) if recipe.initial else None, *other])
 
     def batch_at(step: int):
