@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
-.PHONY: run lab test test-all wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence serving beyond production gpu judges drafts \
+.PHONY: run lab test test-all wheel notebooks record test-matrix $(SETS:%=test-%) figures experiments confidence clinic serving beyond production gpu judges drafts \
   engine release grade slides exam project fork site test-site
 .DELETE_ON_ERROR:
 
@@ -47,6 +47,10 @@ experiments: .venv/course.stamp
 # Calibration, threshold sweep and cost table of the tiny models, which lessons 09 and 10 show: half an hour.
 confidence: .venv/course.stamp
 	$(BIN)/python scripts/confidence.py
+
+# The charts of lesson 14's patients on the tiny models, after `make confidence`: two minutes.
+clinic: .venv/course.stamp
+	$(BIN)/python scripts/clinic.py
 
 # The serving engine on the tiny models at 1 to 64 requests, which lesson 11 shows: forty minutes.
 serving: .venv/course.stamp
