@@ -19,7 +19,10 @@ WRITTEN = [name for name in PIECES if name not in keep.GIVEN]
 
 @pytest.fixture(scope="module")
 def lab():
-    return setup("tiny", prompts=1)
+    """The tiny lab; the judge compares answers of 32 tokens of one prompt a domain."""
+    lab = setup("tiny", prompts=1)
+    lab.max_new_tokens = 32
+    return lab
 
 
 @pytest.fixture
