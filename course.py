@@ -30,6 +30,7 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     "figures": ("the paper's figures and tables, from assets/measurements", "scripts", "course", ["scripts/figures.py"]),
     "experiments": ("train every drafter and measure it: days", "scripts", "course", ["scripts/experiments.py"]),
     "confidence": ("calibration, thresholds, cost table for lessons 09 and 10", "scripts", "course", ["scripts/confidence.py"]),
+    "clinic": ("the charts of lesson 14's patients", "scripts", "course", ["scripts/clinic.py"]),
     "serving": ("the engine under load, for lesson 11", "scripts", "course", ["scripts/serving.py"]),
     "beyond": ("block verification, the acceptance estimator", "scripts", "course", ["scripts/beyond.py"]),
     "production": ("heads, trees and V4's draft, for lesson 13", "scripts", "course", ["scripts/production.py"]),

@@ -6,7 +6,7 @@ import torch
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_course.measure.chi_square import after_anchor, chi_square, next_token_counts, pooled_cells, up_to_a_fork
-from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
+from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, toy_models
 
 OTHERS = ("dflash", "eagle3", "mtp", "small_lm", "prompt_lookup")
 FALSE_ALARM, TEMPERATURE = 1e-3, 1.0
@@ -86,6 +86,15 @@ def test_every_batch_of_rounds_starts_from_the_same_place(lab, prompt_ids, name,
     assert len(seen) == 3
     _, wanted = after_anchor(lab.target, prompt_ids, TEMPERATURE)
     assert all(torch.allclose(row, wanted, atol=1e-5) for row in seen)
+
+
+def test_a_block_that_many_rows_have_drafted_is_read_once(monkeypatch):
+    target, drafters = toy_models(seed=4, vocab_size=5, gamma=4)
+    ids, read, verify = torch.tensor([[3, 1, 4]]), [], target.verify
+    monkeypatch.setattr(target, "verify", lambda blocks, *rest: read.append(len(blocks)) or verify(blocks, *rest))
+    counts = next_token_counts(target, drafters["dspark"], ids, 2000, TEMPERATURE, torch.Generator().manual_seed(0), gamma=1)
+    assert counts.sum() == 2000 and max(read) <= 5
+    assert chi_square(counts, after_anchor(target, ids, TEMPERATURE)[1]) > FALSE_ALARM
 
 
 def test_false_alarms_are_as_rare_as_promised():

@@ -19,7 +19,10 @@ WRITTEN = [name for name in PIECES if name not in keep.GIVEN]
 
 @pytest.fixture(scope="module")
 def lab(short_lab):
-    return with_prompts(short_lab, 1)
+    """One prompt a domain; the judge compares answers of 32 tokens."""
+    lab = with_prompts(short_lab, 1)
+    lab.max_new_tokens = 32
+    return lab
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Is a decoder lossless on a real vocabulary? Enumeration is out of reach there, so rounds are run and counted."""
 
+import copy
+
 import torch
 
 from dspark_lite.common.errors import RequestError
@@ -38,15 +40,24 @@ def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[
 
 
 class _SamePrompt(Text):
-    """Many rows after the same prompt [1, n] and anchor, its most probable next token. The prompt is read once and its cache
-    shared out to the rows; nothing stays committed, so that every round starts from the same place."""
+    """Many rows after the same prompt [1, n] and anchor, its most probable next token. The target reads the prompt once, and in a
+    round each block once, however many rows have drafted it. Nothing stays committed, so every round starts from the same place."""
 
     def __init__(self, target, drafter, prompt_ids: torch.Tensor, rows: int, **options):
-        step, cache = target.prefill(prompt_ids, drafter.taps)
-        cache.batch_repeat_interleave(rows)
+        step, self.prompt = target.prefill(prompt_ids, drafter.taps)
         features = None if step.features is None else step.features.expand(rows, -1, -1)
         state = drafter.begin(prompt_ids.expand(rows, -1), features)
-        super().__init__(target, drafter, cache, state, step.logits[:, -1].argmax(-1).expand(rows), **options)
+        super().__init__(target, drafter, self.prompt, state, step.logits[:, -1].argmax(-1).expand(rows), **options)
+
+    def verify(self, drafts: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+        """Return the logits [B, k+1, V] after the anchor and the drafts [B, k] of each row."""
+        self.entering = torch.cat([self.anchor[:, None], drafts], 1)
+        blocks, block_of = self.entering.unique(dim=0, return_inverse=True)
+        self.cache = copy.deepcopy(self.prompt)
+        self.cache.batch_repeat_interleave(len(blocks))
+        step = self.target.verify(blocks, self.cache, self.drafter.taps)
+        self.features = None if step.features is None else step.features[block_of]
+        return step.logits[block_of]
 
     def commit(self, counts: list[int], next_token: torch.Tensor) -> None:
         """Forgets the round."""

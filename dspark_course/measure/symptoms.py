@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from transformers import DynamicCache
 
 from dspark_lite.decoding.proposal import started
 from dspark_lite.decoding.rounds import begin_together, generate, step_together
-from dspark_lite.decoding.sampling import residual
-from dspark_course.measure.chi_square import MIN_EXPECTED, after_anchor, pooled_cells
+from dspark_lite.decoding.sampling import probabilities, residual
+from dspark_course.measure.chi_square import MIN_EXPECTED, pooled_cells
 from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE
+from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import schedule, survival
 
 CHART_ANSWERS, CHART_ROUNDS = 4, 6  # of a chart: answers of each domain, and rounds of each answer
@@ -39,6 +41,16 @@ class Chart(NamedTuple):
 
 
 NOTED = ("domain", "answer", "round", "accepted", "committed", "whole", "promised", "odds", "scheduled", "left_before", "left", "read")
+
+
+def price_table(milliseconds: dict[int, list[float]]) -> CostTable:
+    """Return the cost table of a line through the median times of passes, {tokens: milliseconds of each repeat}.
+
+    The time of a pass without a token is 1, and a token costs at least a hundredth of it, whatever the noise says.
+    """
+    sizes = np.array(list(milliseconds))
+    slope, start = np.polyfit(sizes, [np.median(times) for times in milliseconds.values()], 1)
+    return CostTable(sizes, 1 / (1 + max(slope / start, 0.01) * sizes))
 
 
 @torch.inference_mode()
@@ -146,15 +158,14 @@ def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
 
 
 @torch.inference_mode()
-def place_of_drafts(service, ids: torch.Tensor, tokens: int = 12) -> tuple[float, float]:
-    """Of the greedy drafts after each of the first tokens of the target's own answer to ids [1, n], the shares that are the token
-    of their own place and the one after it."""
+def place_of_drafts(service, ids: torch.Tensor, answer: list[int], places: int = 12) -> tuple[float, float]:
+    """Return two shares of the greedy drafts after each of the first `places` tokens of an answer to ids [1, n]: those that are the
+    token of their own place, and those that are the one after it. `answer` is the target's own, with `places` + gamma + 1 tokens at least."""
     gamma, hits = service.drafter.gamma, []
-    request = dict(max_new_tokens=tokens + gamma + 2, stop_token_ids=())
-    text = torch.cat([ids, torch.tensor([generate(service.target, None, ids, **request).token_ids], device=ids.device)], 1)
-    for end in range(ids.shape[1], ids.shape[1] + tokens):
-        features = service.target.prefill(text[:, :end], service.drafter.taps)[0].features
-        state = service.drafter.begin(text[:, :end], features)
+    text = torch.cat([ids, torch.tensor([answer], device=ids.device)], 1)
+    features = service.target.prefill(text, service.drafter.taps)[0].features  # causal: a prefix of the text has a prefix of them
+    for end in range(ids.shape[1], ids.shape[1] + places):
+        state = service.drafter.begin(text[:, :end], features[:, :end])
         drafts = service.drafter.propose(state, text[:, end], temperature=0.0, generator=None).tokens[0]
         hits.append([(drafts == text[0, end + 1 + shift:end + 1 + shift + gamma]).float().mean() for shift in (0, 1)])
     return tuple(torch.tensor(hits).mean(0).tolist())
@@ -171,11 +182,11 @@ def most_telling_place(target, drafter, prompts: list[torch.Tensor], change, dra
     for ids in prompts:
         answer = generate(target, None, ids, max_new_tokens=tokens, stop_token_ids=()).token_ids
         text = torch.cat([ids, torch.tensor([answer], device=ids.device)], 1)
+        step = target.verify(text, DynamicCache(config=target.config), drafter.taps)  # all places in one pass
         for end in range(ids.shape[1], text.shape[1]):
-            before = text[:, :end]
-            anchor, p = after_anchor(target, before, 1.0)
-            state = drafter.begin(before, target.prefill(before, drafter.taps)[0].features)
-            q = drafter.propose(state, torch.tensor([anchor], device=ids.device), temperature=1.0, generator=None, gamma=1).probs[0, 0]
+            before, p = text[:, :end], probabilities(step.logits[0, end], 1.0)
+            state = drafter.begin(before, step.features[:, :end])
+            q = drafter.propose(state, text[:, end], temperature=1.0, generator=None, gamma=1).probs[0, 0]
             drawn = change(q)
             kept = drawn / drawn.sum() * (p / q).clamp(max=1)
             wrong = kept + (1 - kept.sum()) * residual(p, q)

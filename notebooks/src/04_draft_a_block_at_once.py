@@ -166,7 +166,7 @@ done = exercises.check_kept(kept)
 # @title Find the place, and draw both tables of pairs
 from dspark_course.measure import multimodality
 
-readings = [multimodality.read_answer(lab, dflash, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:6])]
+readings = [multimodality.read_answer(lab, dflash, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:4])]
 reading, place = multimodality.colliding(lab, readings)
 first, pairs = multimodality.target_pairs(lab.target, reading.ids[:, :place + 1])  # [5], [5, V]
 second = pairs.sum(0).topk(5).indices
@@ -455,7 +455,7 @@ def explore_block(answer, place, temperature):
 
 
 number = next(k for k, found in enumerate(readings) if found is reading)
-prompts = [(prompt, k) for k, prompt in enumerate(lab.prompts["chat"][:6])]
+prompts = [(prompt, k) for k, prompt in enumerate(lab.prompts["chat"][:4])]
 panel = widgets.explore(explore_block, {"temperature": 0.4}, answer=widgets.menu("answer to", prompts[number:] + prompts[:number]),
                         place=widgets.slider("answer token", place - reading.start, 0, lab.max_new_tokens - 1),
                         temperature=widgets.slider("temperature", 1.0, 0.2, 2.0, 0.2))

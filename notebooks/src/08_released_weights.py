@@ -239,7 +239,7 @@ for name in ("float32", "bfloat16"):
     rounded_draft, partings = load_drafter("tiny-dspark", rounded), []
     for text in six:
         question = torch.tensor([chat_ids(rounded.tokenizer, text)])
-        drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=160).token_ids for chosen in (rounded_draft, None))
+        drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=80).token_ids for chosen in (rounded_draft, None))
         partings.append(parted(rounded, question, drafted, plain))
     differ[name], ties[name] = sum(one is not None for one in partings), sum(one is not None and one.tied for one in partings)
     print(f"{name:9} {differ[name]} of {len(six)} answers differ from plain decoding's; {ties[name]} of these are ties")
@@ -617,7 +617,7 @@ rows.append([f"{public['device']}, a public notebook", f"{speeds['plain']:.1f}",
 
 def timed(drafter):
     """Tokens per second and per round, of one greedy answer a domain."""
-    played = [dspark_lite.generate(target, drafter, lab.encode(texts[0]), max_new_tokens=96) for texts in lab.prompts.values()]
+    played = [dspark_lite.generate(target, drafter, lab.encode(texts[0]), max_new_tokens=64) for texts in lab.prompts.values()]
     tokens = sum(len(one.token_ids) - 1 for one in played)
     return tokens / sum(one.decode_seconds for one in played), tokens / sum(len(one.rounds) for one in played)
 

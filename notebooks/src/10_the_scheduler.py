@@ -226,7 +226,7 @@ from dspark_lite.scheduling import algorithm1, retrospective
 
 policies = {"all": None, "algorithm1": algorithm1(table_a), "retrospective": retrospective(table_a)}
 exact = {name: marginal(output_distribution(target_a, drafter_a, policy, length=2), 1)[0] for name, policy in policies.items()}
-draws, drawn = 1500, {}
+draws, drawn = 600, {}
 for name, policy in policies.items():
     generator = torch.Generator().manual_seed(1)
     zeros = sum(generate(target_a, drafter_a, torch.tensor([[0]]), max_new_tokens=4, temperature=1.0, policy=policy,
