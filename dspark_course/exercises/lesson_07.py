@@ -126,7 +126,7 @@ check_acceptance = Exercise(acceptance, Step([LABEL_CASE, IMPOSSIBLE_CASE], {
 
 def weighted_loss(losses, counted):
     """A number from both [K, g]; position k (from 1) weighs exp(-(k - 1) / 4)."""
-    weights = torch.exp(-torch.arange(losses.shape[1]) / 4) * counted
+    weights = torch.exp(-torch.arange(losses.shape[1], device=losses.device) / 4) * counted
     return (losses * weights).sum() / weights.sum()
 
 
@@ -381,7 +381,7 @@ def losing_head(before=lambda tokens: tokens[:, :-1], label=lambda tokens: token
     """A head's loss in which the token before or the label of a slot, the bias or the factors may be wrong."""
     def loss(backbone, biases, batch):
         base, wanted, tokens, counted = backbone(batch)
-        return dspark_loss(base + sign * biases(before(tokens)), wanted, label(tokens), counted, torch.zeros(counted.shape), {
+        return dspark_loss(base + sign * biases(before(tokens)), wanted, label(tokens), counted, torch.zeros(counted.shape, device=counted.device), {
             "cross_entropy": factors[0], "l1": factors[1], "confidence": 0.0})
 
     return loss

@@ -390,7 +390,7 @@ claims({"guesses kept and one refused": 0 < right < len(guess)})
 # ## And the clock?
 #
 # Fewer passes are not yet less time: a round also drafts, and a pass over eight tokens may cost more than a pass over one. So we time
-# three prompts of each kind, plainly and with DSpark in turn; the clock starts after the prefill.
+# two prompts of each kind, for 64 tokens each, plainly and with DSpark in turn; the clock starts after the prefill.
 
 # %%
 from dspark_course.measure.evaluation import tokens_per_second
@@ -400,7 +400,7 @@ for turn in range(2):
     for domain, texts in lab.prompts.items():
         start = lab.encode(texts[turn])
         for name, chosen in {"plain": None, "dspark": drafter}.items():
-            answer = dspark_lite.generate(lab.target, chosen, start, max_new_tokens=lab.max_new_tokens)
+            answer = dspark_lite.generate(lab.target, chosen, start, max_new_tokens=64)
             runs.setdefault((name, domain), []).append(answer)
         assert same_or_tied(lab.target, start, answer.token_ids, runs["plain", domain][-1].token_ids)
 speeds = {name: {domain: tokens_per_second(runs[name, domain]) for domain in lab.prompts} for name in ("plain", "dspark")}
@@ -414,7 +414,7 @@ picture = figures.speed_bars(speeds, lab.device_name)
 #
 # <details><summary>How sure are we?</summary>
 #
-# That the answers are equal, up to ties, is certain: the `assert` checks it. The speeds are of nine prompts on one machine, and they
+# That the answers are equal, up to ties, is certain: the `assert` checks it. The speeds are of six prompts on one machine, and they
 # change by some tenths from run to run, so the domain with the longest rounds need not show the largest gain. Lesson 12 has two
 # hundred prompts of each kind, with intervals.
 #

@@ -431,7 +431,7 @@ with torch.inference_mode():
 toy_cache = build_cache(toy_target, [(text, 1) for text in texts[:512].tolist()], (0, 1), folder / "cache")
 curves = {}
 for name, decay in (("teacher forcing", 0.0), ("training-time test", 0.8)):
-    recipe = {"name": name, "seed": 1, "epochs": 24, "batch": 64, "learning_rate": 0.01, "precision": "float32", "config": {
+    recipe = {"name": name, "seed": 1, "epochs": 16, "batch": 64, "learning_rate": 0.01, "precision": "float32", "config": {
         "drafter": "eagle3", "num_hidden_layers": 1, "ttt_length": 5, "target_layer_ids": [0, 1], "step_loss_decay": decay}}
     curves[name] = by_pass([chances(toy_target, train_draft(recipe, toy_target, toy_cache, folder / name), texts[512:], 1)])
 picture = figures.passes_figure(curves)
