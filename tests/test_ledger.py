@@ -43,6 +43,22 @@ def test_size_is_apart_from_the_verdict():
     assert ledger.size_beside_paper(0.3, BELOW) == "smaller"
 
 
+@pytest.fixture(scope="module")
+def made_entries(all_made):
+    """The lines of the ledger of made measurements."""
+    with pytest.MonkeyPatch.context() as patch:
+        read_from(all_made, patch)
+        found = ledger.entries()
+    forget()
+    return found
+
+
+@pytest.fixture
+def judged(made_entries, monkeypatch):
+    """The ledger of made measurements, which were judged once."""
+    monkeypatch.setattr(ledger, "entries", lambda: made_entries)
+
+
 def constructed(**changes):
     """A claim whose paper says 0.3 and whose measurement says 0.2 ± 0.1."""
     return claims.Claim(**{"section": "9", "says": "more", "unit": "percent", "sense": "> 0", "figure": lambda: {"": 0.3},
@@ -90,7 +106,7 @@ def test_the_papers_contradictions_stand_in_the_margin():
     assert sorted(paper.discrepancy(one) for one in words) == sorted(found)
 
 
-def test_the_papers_values_are_those_of_its_text(made):
+def test_the_papers_values_are_those_of_its_text(judged):
     """Typed in once more here, from the paper, to see that keys and units were not mixed up."""
     by_words = {entry.claim.says: entry.paper for entry in ledger.entries()}
     rival = by_words["DSpark accepts longer than Eagle3 in the mean and in every domain (Qwen3-4B)"]
@@ -119,7 +135,7 @@ def test_made_measurements_give_the_verdicts_that_they_were_made_for(made):
     assert ledger.judge(row("the sequential head")).why.startswith("the other way round (length 4)")
 
 
-def test_ledger_table_has_a_line_a_claim_and_all_verdicts_are_known(made):
+def test_ledger_table_has_a_line_a_claim_and_all_verdicts_are_known(judged):
     lines = ledger.ledger_table().splitlines()
     assert len(lines) == 2 + len(claims.CLAIMS) and len({line.count(" | ") for line in lines[2:]}) == 1
     known = {ledger.REPLICATES, ledger.DOES_NOT, ledger.UNTESTABLE, ledger.MISSING}
@@ -198,7 +214,7 @@ def test_the_papers_margins_have_labels_of_ours_and_are_above_zero():
         assert all(value >= 0 for value in (claim.paper_margins() if claim.margins else claim.paper()).values()), claim.says
 
 
-def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(made):
+def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(judged):
     numbers = ledger.noted()
     assert list(numbers.values()) == list(range(1, len(numbers) + 1))
     assert set(numbers) == {entry.claim.says for entry in ledger.entries() if entry.verdict != "replicates"}
@@ -211,7 +227,7 @@ def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(made):
     assert len(ledger.contradictions().splitlines()) == len(paper.numbers()["meta"]["discrepancies"])
 
 
-def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(made):
+def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(judged):
     texts = [text.get_text() for part in ledger_forest.PARTS for axes in ledger_forest.forest(part).axes for text in axes.texts]
     for entry in ledger.entries():
         if entry.verdict == ledger.DOES_NOT:
@@ -220,14 +236,14 @@ def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(made):
             assert f"{'✗ does not hold' if turned else '? we cannot tell'}, note {number}" in texts
 
 
-def test_notes_are_numbered_as_the_figure_shows_their_claims(made):
+def test_notes_are_numbered_as_the_figure_shows_their_claims(judged):
     assert sorted(map(repr, ledger.in_order())) == sorted(map(repr, ledger.entries()))
     shown = [entry.claim.says for part in ledger_forest.PARTS for panel in ledger.by_units(part) for entry in panel if entry.why]
     assert list(ledger.noted()) == shown and len(ledger_forest.PANELS) == len(ledger.UNITS)
     assert list(ledger_forest.PARTS) == list(ledger.SECTIONS)
 
 
-def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):
+def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(judged, closing):
     panels = [axes for part in ledger_forest.PARTS for axes in ledger_forest.forest(part).axes]
     filled = sum(line.get_marker() == "o" and len(line.get_xdata()) == 1 for axes in panels for line in axes.lines)
     hollow = sum(line.get_marker() == "D" and len(line.get_xdata()) == 1 for axes in panels for line in axes.lines)
@@ -236,6 +252,7 @@ def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(made, closing):
     assert filled == sum(1 if entry.claim.sense == "equal" else len(entry.margins) for entry in ledger.entries()) > 30
 
 
+@pytest.mark.slow(reason="judges every claim with 2000 resamples, as lesson 12 does")
 def test_no_failure_is_left_without_an_experiment_that_was_run():
     """Of the committed measurements."""
     assert len(ledger.entries()) == len(claims.CLAIMS)

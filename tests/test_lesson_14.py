@@ -20,7 +20,9 @@ from dspark_lite.scheduling.cost_table import CostTable
 
 ALL = {**patients.CAUSES, **patients.QUIET}
 LOSSY = {"16-bit draws", "best one, claimed as drawn"}
-QUICK = {*LOSSY, "bonus lost", "refused kept", "leak between requests"}  # their distances are enumerated in every run
+QUICK = {*LOSSY, "bonus lost", "refused kept", "leak between requests"}  # what these do is tried in every run
+slow = pytest.mark.slow(reason="of each patient answers and a distance take half a second, a chart takes two")
+MOST_SLOW = [cause if cause in QUICK else pytest.param(cause, marks=slow) for cause in ALL]
 
 
 OPTIONS = dict(max_new_tokens=16, stop_token_ids=())
@@ -34,7 +36,7 @@ def toy():
     return healthy, generate(target, drafters["dspark"], PROMPT, **OPTIONS)
 
 
-@pytest.mark.parametrize("cause", ALL)
+@pytest.mark.parametrize("cause", MOST_SLOW)
 def test_a_patient_writes_its_targets_greedy_text_and_leaves_the_healthy_one_alone(toy, cause):
     healthy, before = toy
     sick = ALL[cause](healthy)
@@ -47,10 +49,7 @@ def test_a_patient_writes_its_targets_greedy_text_and_leaves_the_healthy_one_alo
         name: id(parameter) for name, parameter in sick.drafter.named_parameters()}.items()
 
 
-slow = pytest.mark.slow(reason="a chart of each patient takes a second or two, and its distance a quarter")
-
-
-@pytest.mark.parametrize("cause", [cause if cause in QUICK else pytest.param(cause, marks=slow) for cause in ALL])
+@pytest.mark.parametrize("cause", MOST_SLOW)
 def test_two_patients_are_lossy_and_all_others_are_not(cause):
     distance = patients.Patient(cause).distance()
     assert distance > 1e-5 if cause in LOSSY else distance < 1e-5

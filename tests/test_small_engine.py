@@ -100,8 +100,9 @@ def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):
     assert said in line_of(answer, capsys)
 
 
-def test_two_requests_that_share_steps_have_the_targets_distribution():
-    target, drafters = toy_models()
+@pytest.mark.parametrize("gamma", [1, pytest.param(2, marks=pytest.mark.slow(reason="visits every outcome of blocks of two"))])
+def test_two_requests_that_share_steps_have_the_targets_distribution(gamma):
+    target, drafters = toy_models(gamma=gamma)
 
     def served(path):
         engine = SmallEngine(target, drafters["dflash"], slots=2, longest=2, temperature=1.0, generator=path)

@@ -182,25 +182,26 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
 #
 # ### What does a wrong head cost?
 #
-# The paper's reason for STS: an over-confident head makes the scheduler waste verification. How much? We build a model of lesson 11's
-# engine from its measured costs and recorded blocks, and change the head's logits in it. A *factor* above 1 pushes confidences away from
-# one half; a factor below 1 pulls them towards it, so it makes those above one half more doubtful. A *constant* (in *nats*, a logit's
-# unit) moves all confidences up, or all down.
+# The paper's reason for STS: an over-confident head makes the scheduler waste verification. How much? We built a model of lesson 11's
+# engine from its measured costs and recorded blocks, changed the head's logits in it, and recorded the throughput. A *factor* above 1
+# pushes confidences away from one half; a factor below 1 pulls them towards it, so it makes those above one half more doubtful. A
+# *constant* (in *nats*, a logit's unit) moves all confidences up, or all down.
 
 # %%
 guess = predict("Algorithm 1 on a full server. Which costs more: a head that is 4 times as sure (logits times 4), or one that is too doubtful "
                 "(logits minus 3)? And what does Algorithm 1 do with a head that is sure of every draft?", ...)
 
 # %%
+from dspark_course.common.estimates import Estimate
 from dspark_course.replication import recorded_serving
-from dspark_course.replication.drift import throughput_by_head
+from dspark_course.replication.recorded_production import production_rows
 
 report = recorded_serving.serving_run()
 loads = sorted({row["concurrency"] for row in report["policies"]})
 busiest = loads[-1]
-by_head = throughput_by_head(busiest)
+by_head = {row["name"]: Estimate(row["value"], row["low"], row["high"]) for row in production_rows("wrong_heads")}
 picture = figures.wrong_heads(by_head, busiest, report["device"])
-guess.beside(", ".join(f"{name}: {value.value:.2f}" for name, value in by_head.items()), "model")
+guess.beside(", ".join(f"{name}: {value.value:.2f}" for name, value in by_head.items()), "recorded")
 glue(doubtful=by_head["3 nats too doubtful"].value, calibrated=by_head["as calibrated"].value)
 
 # %% tags=["claim"]
@@ -209,7 +210,8 @@ costs = recorded_serving.engine_costs("dspark")
 places = costs.tokens_per_request[-1]
 last, viewed = (table.seconds(busiest, busiest * places) - table.seconds(busiest, busiest * (places - 2)) for table in (costs, costs.convex_fit()))
 slopes = np.diff(costs.convex_fit().step_seconds[-1])
-claims({"in the convex view every draft costs the same": np.ptp(slopes) < 0.05 * slopes.mean(),
+claims({"the heads were recorded at the heaviest load": {row["requests"] for row in production_rows("wrong_heads")} == {busiest},
+        "in the convex view every draft costs the same": np.ptp(slopes) < 0.05 * slopes.mean(),
         "as measured, the last ones cost almost nothing": last < 0.25 * viewed,
         "sure of all, Algorithm 1 comes to whole blocks": surest.value > 0.98,
         "doubt costs far more than being 4 times as sure": right.value - doubtful.value > 5 * abs(right.value - sure.value),
@@ -447,7 +449,7 @@ from dspark_course.measure.step_time import profile
 from dspark_lite.serving.engine import Engine, Request
 from dspark_lite.serving.pipeline import serve
 
-slots, new = 12, 40
+slots, new = 12, 28
 longest = slots * (drafter.gamma + 1)
 sizes = range(8, longest + 1, 8)  # captured sizes of a pass: more below
 table = profile(target, [1, *sizes], repeats=3)[0].in_buckets(sizes)
@@ -658,7 +660,6 @@ for name, gpu in roofline.DEVICES.items():
 
 # %%
 from dspark_course.measure.production import length_in, mean_length
-from dspark_course.replication.recorded_production import production_rows
 
 retold = {row["name"]: row for row in production_rows("retold")}
 for name, row in retold.items():
