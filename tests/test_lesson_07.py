@@ -3,14 +3,16 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import bars
+from helpers import bars, written
 
 from dspark_course.common.names import PROFILES
 from dspark_course.exercises import lesson_07
 from dspark_course.figures import lesson_07 as figures
 from dspark_course.measure.lab import held_out, setup
+from dspark_course.measure.whole_drafter import batch_loss, packed_mask, recorded
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training.drafts import new_draft
-from dspark_lite.training.blocks import block_losses
+from dspark_lite.training.blocks import TrainingBatch, block_losses, dense_mask, training_forward
 from dspark_course.making.recipes import load_recipe
 
 
@@ -88,6 +90,39 @@ def test_the_exercises_loss_is_the_packages():
     assert lesson_07.dspark_loss(*lesson_07.LOSS_CASE).item() == pytest.approx(theirs.total(**factors).item(), rel=1e-5)
 
 
+# The training of a whole drafter ----------------------------------------------------------------------------------------
+
+
+def test_the_exercises_mask_is_the_packages():
+    anchors = torch.tensor([[1, 3, 4], [0, 2, 6]])
+    assert torch.equal(packed_mask(lesson_07.sees, anchors, 7, 3), dense_mask(anchors, 7, 3))
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_the_loss_of_a_batch_is_the_packages(shift):
+    """With a shift the labels, and where the target's distribution stands, are those of one place earlier."""
+    target, drafters = toy_models(vocab_size=11, gamma=4)
+    drafter, ids = drafters["dspark"], torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0))
+    features, last_hidden = target.prefill(ids, drafter.taps)[0].features, target.model.model(ids).last_hidden_state
+    batch = TrainingBatch(ids, torch.arange(9).expand(2, 9) >= 2, features, last_hidden, torch.tensor([[2, 4, 7], [3, 5, 0]]),
+                          torch.tensor([[True, True, True], [True, True, False]]))
+    found = batch_loss(drafter, batch, lesson_07.sees, lesson_07.dspark_loss, lesson_07.FACTORS, shift)
+    blocks = training_forward(drafter, features, ids, batch.supervised, batch.anchors, batch.valid, dense_mask(batch.anchors, 9, 4))
+    row, place = torch.arange(2)[:, None, None], blocks.target_position - shift
+    tokens, wanted = ids[row, place + 1], drafter.lm_head(last_hidden[row, place])
+    assert torch.equal(tokens, blocks.tokens) is (shift == 0)
+    theirs = block_losses(blocks.logits, wanted, tokens, blocks.loss_mask, blocks.confidence_logits).total(**lesson_07.FACTORS)
+    assert found.item() == pytest.approx(theirs.item(), rel=1e-5)
+
+
+def test_the_recorded_training_is_its_recipes():
+    run, recipe = recorded(), load_recipe("lesson-tiny")
+    assert (run["recipe"], run["target"], run["answers"]) == (recipe["name"], recipe["target"], sum(recipe["data"]["prompts"].values()))
+    updates = recipe["epochs"] * -(-run["answers"] // recipe["batch"])
+    assert [len(losses) for losses in run["losses"].values()] == [updates, updates // 5]
+    assert run["device"] and run["versions"]["torch"] and run["commit"]
+
+
 # Figures ----------------------------------------------------------------------------------------------------------------
 
 
@@ -111,8 +146,17 @@ def test_predictions_are_counted_beside_the_slots(closing):
 
 
 def test_a_loss_curve_says_where_its_means_begin_and_end(closing):
-    (axes,) = figures.loss_curves([{"step": step, "l1": 2.0 - 0.1 * step} for step in range(10)]).axes
-    assert axes.get_title() == "L1: from 2.00 to 1.10"
+    log = [{"step": step, "l1": 2.0 - 0.1 * step} for step in range(10)]
+    (axes,) = figures.loss_curves(log).axes
+    assert axes.get_title() == "L1: from 2.00 to 1.10" and not written(axes.figure)
+    assert written(figures.loss_curves(log, "a made device")) == ["measured on a made device"]
+
+
+def test_two_trainings_are_compared_by_what_is_left_of_their_loss(closing):
+    curves = {"right labels": [4.0] * 10 + [3.0] * 10, "off by one": [4.0] * 10 + [1.0] * 10}
+    (axes,) = figures.loss_comparison(curves, "a made device").axes
+    assert axes.get_title() == "left of the loss: right labels 75%, off by one 25%"
+    assert written(axes.figure) == ["off by one", "right labels", "measured on a made device"]
 
 
 def test_the_overlap_is_the_chance_of_acceptance(closing):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
 
-from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, SKY, drafter_style, figure, label_ends
+from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, SKY, drafter_style, figure, label_ends, measured_on
 
 
 def packing_picture(mask, anchors: list[int], length: int, learned: int):
@@ -71,9 +71,9 @@ def position_weight_figure(weights: dict[str, list[float]], reached: list[float]
     return fig
 
 
-def loss_curves(log: list[dict]):
+def loss_curves(log: list[dict], device: str | None = None):
     """One panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps; the
-    titles say where the means begin and end."""
+    titles say where the means begin and end. A `device` is named under the last panel."""
     window = max(1, len(log) // 40)
     names = [name for name in log[0] if name != "step"]
     fig, panels = figure(len(names), width=3.6, height=2.9, squeeze=False)
@@ -87,6 +87,26 @@ def loss_curves(log: list[dict]):
         axes.set(xlabel="step", ylim=(0, highest))
     panels[0][0].set_ylabel("loss")
     panels[0][0].legend(fontsize=8.5)
+    if device is not None:
+        measured_on(panels[0][-1], device)
+    return fig
+
+
+def loss_comparison(curves: dict[str, list[float]], device: str):
+    """Loss of each step by how it was trained, {name: losses}, and the mean over five steps; the title says what is left of each."""
+    fig, axes = figure(width=5.6, height=2.9)
+    ends = []
+    for (name, losses), colour in zip(curves.items(), (BLUE, RED)):
+        means = np.convolve(losses, np.ones(5) / 5, "valid")
+        axes.plot(range(1, len(losses) + 1), losses, color=colour, linewidth=0.8, alpha=0.4)
+        axes.plot(range(5, len(losses) + 1), means, color=colour)
+        ends.append((len(losses), means[-1], name, colour))
+    highest = 1.2 * np.quantile(np.concatenate(list(curves.values())), 0.95)  # the first steps are far off
+    axes.set(xlabel="step", ylabel="loss", ylim=(0, highest))
+    left = ", ".join(f"{name} {sum(losses[-10:]) / sum(losses[:10]):.0%}" for name, losses in curves.items())
+    axes.set_title(f"left of the loss: {left}", fontsize=10)
+    label_ends(axes, ends, gap=0.08)
+    measured_on(axes, device)
     return fig
 
 
