@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding import Generation, Round, generate, generate_together, stream
+from dspark_lite.decoding import Generation, Round, generate, generate_together, rounds, stream
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.decoding.target import Step, Target
@@ -413,3 +413,25 @@ def test_lengths_that_are_none_are_refused(bad):
 def test_policies_refuse_what_makes_no_sense():
     with pytest.raises(RequestError, match="verification length is -1"):
         scheduling.fixed(-1)
+
+
+def test_a_requests_drafting_seconds_are_free_of_the_others_verification(monkeypatch):
+    """On a clock that runs only while the target verifies."""
+    target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
+    seconds, honest = [0.0], target.verify
+
+    class VerifyingClock:
+        def __init__(self, device):
+            self.host = seconds[0]
+
+        def device_seconds_since(self, earlier):
+            return self.host - earlier.host
+
+    def verify(*given, **options):
+        seconds[0] += 1.0
+        return honest(*given, **options)
+
+    monkeypatch.setattr(target, "verify", verify)
+    monkeypatch.setattr(rounds, "Moment", VerifyingClock)
+    answers = generate_together(target, drafters["dspark"], PROMPTS[:3], max_new_tokens=6, stop_token_ids=())
+    assert [answer.rounds[0].draft_seconds for answer in answers] == [0.0, 0.0, 0.0]

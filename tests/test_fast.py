@@ -430,3 +430,10 @@ def test_captured_graphs_write_the_same(name, temperature, path):
     target.model.cuda()
     target.device, drafter = torch.device("cuda"), {"plain": None, **drafters}[name]
     assert_equal_paths(drafter and drafter.cuda(), [prompt.cuda() for prompt in PROMPTS], path, target=target, temperature=temperature)
+
+
+def test_drafters_of_one_block_size_and_other_taps_take_turns_on_one_target(uncompiled):
+    target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
+    for name in ("prompt_lookup", "dspark", "prompt_lookup"):
+        slow, quick = (run(drafters[name], PROMPTS[0], path, target=target) for path in (False, "eager"))
+        assert slow == quick, name

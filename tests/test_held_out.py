@@ -1,6 +1,7 @@
 """Answers that are held out: what is judged by them is never learned from, and every rate is judged alike; passes and ends."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,9 +11,9 @@ from dspark_lite.drafters import DSpark
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.making import recipes
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training import blocks
+from dspark_lite.training import blocks, drafts
 from dspark_lite.training.drafts import Rows, held_out_losses, train_draft
-from dspark_lite.training.loop import Allowance, read_log
+from dspark_lite.training.loop import Allowance, Plan, read_log
 
 VOCAB, ANSWERS = 12, 14
 RECIPE = {"name": "held-out", "kind": "draft", "seed": 1, "epochs": 3, "batch": 4, "learning_rate": 0.01, "precision": "float32",
@@ -175,3 +176,17 @@ def test_a_search_loads_the_target_where_it_trains(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         recipes.search("held-out", [0.01], 5)
     assert asked == {"device": torch.device("cuda"), "dtype": torch.bfloat16}
+
+
+def test_patience_keeps_the_best_pass_and_not_the_last(tmp_path):
+    losses, continued_from = iter([1.0, 0.9, 0.95]), []
+
+    def learn(plan, place):
+        place.mkdir(exist_ok=True)
+        for name in ("progress.safetensors", "log.jsonl"):
+            (place / name).write_text("")
+        continued_from.append(place.name)
+
+    rows = SimpleNamespace(recipe=SimpleNamespace(epochs=4, patience=0.02), updates_a_pass=8)
+    drafts._learn_passes(learn, Plan(8, 1e-3), rows, tmp_path, lambda: {"loss": next(losses)})
+    assert continued_from[-1] == "pass_2"

@@ -13,6 +13,7 @@ import torch
 from dspark_lite.common.origin import Origin
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import PromptLookup, SmallLM
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import LaggedTopK, fixed, global_optimum, survival, threshold
@@ -166,6 +167,7 @@ def block(*confidence):
 
 
 BLOCKS = block([0.9, 0.6, 0.9], [0.3, 0.9, 0.9])
+EVEN = torch.sigmoid(torch.zeros(())).item()  # a confidence that no rounding moves
 
 
 @pytest.mark.parametrize(
@@ -183,6 +185,19 @@ BLOCKS = block([0.9, 0.6, 0.9], [0.3, 0.9, 0.9])
 def test_a_policy_gives_the_lengths_of_its_own_value(policy, lengths):
     """Twice: neither of the two remembers."""
     assert policy(BLOCKS).tolist() == policy(BLOCKS).tolist() == lengths
+
+
+def test_a_draft_whose_confidence_is_the_threshold_is_verified():
+    assert threshold(EVEN)(block([EVEN, EVEN])).tolist() == [2]
+
+
+def test_confidences_of_a_16_bit_drafter_are_float32():
+    target, drafters = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
+    half, drafter = Target(target.model.bfloat16()), drafters["dspark"].bfloat16()
+    step, _ = half.prefill(PROMPT, drafter.taps)
+    state = drafter.begin(PROMPT, step.features)
+    proposal = drafter.propose(state, ANCHOR, temperature=1.0, generator=None)
+    assert proposal.confidence_logits.dtype == proposal.probs.dtype == torch.float32
 
 
 @pytest.mark.parametrize("lag", [1, 2, 3])

@@ -18,7 +18,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import Generation, generate, rounds
 from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.decoding.sampling import accept
+from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_lite.losslessness import outcomes, total_variation
 from dspark_lite.losslessness.enumeration import summed
 from dspark_course.measure.chi_square import after_anchor, chi_square, up_to_a_fork
@@ -138,13 +138,14 @@ def test_padding_costs_tokens_and_changes_no_answer():
 
 def keeping_all(target_probs, draft_probs, draft_tokens, lengths, generator):
     """A lossy rule that keeps every draft."""
-    return accept(torch.cat([draft_probs, target_probs[:, -1:]], 1), draft_probs, draft_tokens, lengths, generator)
+    kept = torch.full((len(draft_tokens),), draft_tokens.shape[1]) if lengths is None else lengths
+    return Verdict(kept, draw(target_probs[torch.arange(len(kept)), kept], generator))
 
 
 @pytest.mark.parametrize("name", ["dspark", "dflash", "eagle3"])
 def test_no_step_counts_a_draft_behind_the_end_of_an_answer(name):
     """Every draft is kept, so answers end anywhere in a block; rounds and totals are those of `generate`."""
-    stops, behind = (6, 2), 0
+    stops, behind = tuple(range(0, VOCAB, 2)), 0
     answers, steps = serve(engine(name, stop_token_ids=stops, rule=keeping_all), requests())
     for answer, prompt, new in zip(answers, PROMPTS, LONGEST):
         wanted = generate(TARGET, DRAFTERS[name], prompt, max_new_tokens=new, stop_token_ids=stops, rule=keeping_all)
@@ -636,6 +637,25 @@ def test_a_request_with_logits_that_are_not_finite_fails_alone(long_plain, monke
     (failed,) = [answer for answer in answers if answer.reason == "failed"]
     assert failed.token_ids == long_plain[failed.id][:len(failed.token_ids)] and len(failed.token_ids) < NEW
     assert all(answer.token_ids == long_plain[answer.id] for answer in answers if answer is not failed)
+
+
+def test_a_request_whose_drafter_and_target_fail_in_one_round_fails_alone(monkeypatch):
+    drafter, rounds_drafted = DRAFTERS["dspark"], count()
+    honest = drafter.propose
+
+    def propose(*given, **options):
+        proposal = honest(*given, **options)
+        if next(rounds_drafted) == 0:
+            proposal.probs[1] = torch.nan
+        return proposal
+
+    def harm(step, layout):
+        step.logits[0, layout.row == 1] = torch.nan
+
+    monkeypatch.setattr(drafter, "propose", propose)
+    spoil(monkeypatch, 1, harm)  # the first round
+    answers, _ = serve(engine("dspark", slots=2), [Request(prompt, NEW) for prompt in PROMPTS[:2]])
+    assert [answer.reason for answer in answers] == ["length", "failed"]
 
 
 @pytest.mark.parametrize("name", ["dspark", "dflash", "eagle3", "mtp"])

@@ -12,9 +12,9 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure.journal import journal_path
-from dspark_course.measure.serving_load import STEP_COUNTS, SCHEDULED, budget, measure_load, policy_of, skewed, step_costs
+from dspark_course.measure.serving_load import STEP_COUNTS, SCHEDULED, budget, measure_load, policy_of, skewed, step_costs, totals
 from dspark_course.replication import recorded_serving
-from dspark_lite.serving.engine import STEP_PARTS
+from dspark_lite.serving.engine import STEP_PARTS, StepReport
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=2)
 LAB = SimpleNamespace(target=TARGET, prompts={"math": ["a", "b"], "chat": ["c"]}, seed=0, max_new_tokens=6,
@@ -178,3 +178,8 @@ def test_a_stopped_measurement_goes_on_with_the_load_it_was_at(toy_script, tmp_p
     found = json.loads(path.read_text())
     assert [row["concurrency"] for row in found["policies"]] == [2, 16] and found["device"] == "a device" and found["turns"] == 3
     assert not journal_path(path).exists()
+
+
+def test_totals_count_the_steps_that_read_prompts():
+    steps = [StepReport(admitted=2), StepReport(), StepReport(admitted=1)]
+    assert totals(steps)["prefills"] == 2
