@@ -90,6 +90,15 @@ def test_the_exercises_loss_is_the_packages():
     assert lesson_07.dspark_loss(*lesson_07.LOSS_CASE).item() == pytest.approx(theirs.total(**factors).item(), rel=1e-5)
 
 
+def test_the_solutions_compute_on_the_labs_device():
+    """A tensor on the device `meta` takes no part in a computation with one on the CPU."""
+    case = [part.to("meta") for part in lesson_07.LOSS_CASE[:-1]]
+    head = [part.to("meta") for part in lesson_07.HEAD_BATCH]
+    found = [lesson_07.dspark_loss(*case, lesson_07.FACTORS),
+             lesson_07.head_loss(lambda batch: head, lambda previous: torch.zeros(*previous.shape, 5, device="meta"), None)]
+    assert all(loss.device.type == "meta" and loss.shape == () for loss in found)
+
+
 # The training of a whole drafter ----------------------------------------------------------------------------------------
 
 
