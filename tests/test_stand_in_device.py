@@ -90,8 +90,8 @@ def decode(device, name, temperature=0, rule=None, policy=None):
     return told(answer), reads
 
 
-@pytest.mark.parametrize("rule", [None, accept_block], ids=["token rule", "block verification"])
-@pytest.mark.parametrize("temperature", [0, 1.0])
+@pytest.mark.parametrize(("temperature", "rule"), [(0, None), (1.0, None), (1.0, accept_block)],
+                         ids=["greedy", "token rule", "block verification"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_drafter_writes_the_cpus_tokens_and_reads_once_a_round(on_card, name, temperature, rule):
     answer, reads = on_card(decode, name, temperature, rule)
@@ -100,7 +100,7 @@ def test_every_drafter_writes_the_cpus_tokens_and_reads_once_a_round(on_card, na
     assert len(reads) == of_prompt + len(answer[1]), reads
 
 
-@pytest.mark.parametrize("policy", filter(None, POLICIES))
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name])
 @pytest.mark.parametrize("temperature", [0, 1.0])
 @pytest.mark.parametrize("name", HEADS)
 def test_every_policy_writes_the_cpus_tokens_and_reads_once_more_at_most(on_card, name, temperature, policy):
