@@ -108,7 +108,7 @@ check_speculate = Exercise(speculate, DecodingStep([(seed, [seed % 7, 3, 1], 12,
 
 def example_answers() -> list[Generation]:
     """Two answers of four rounds and of two; the end of the first cut its last round."""
-    outcomes = [[(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 3, 3)], [(7, 1, 2), (7, 2, 3)]]  # proposed, accepted, committed
+    outcomes = [[(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 3, 3)], [(7, 2, 3), (7, 1, 2)]]  # proposed, accepted, committed
     rounds = [[Round(*outcome, [0] * outcome[0], [0] * outcome[2]) for outcome in answer] for answer in outcomes]
     return [Generation([0] * (1 + sum(r.committed for r in answer)), answer) for answer in rounds]
 

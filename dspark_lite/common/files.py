@@ -1,8 +1,10 @@
 """Files: where the package's own and a reader's lie, reading JSON, and writing that leaves no half of a file."""
 
+import glob
 import json
 import os
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from .errors import CheckpointError, DSparkLiteError, RequestError
 ROOT = Path(__file__).resolve().parents[2]  # the repository; of an installed wheel the folder it was installed to
 CARRIED = ROOT / "dspark_lite" / "data"  # what comes with the package, as a wheel carries it: pyproject.toml puts it there
 IN_CLONE = not CARRIED.is_dir()
+ABANDONED = 3600  # seconds after which nobody writes a temporary file any more
 WORK = ROOT if IN_CLONE else Path()  # what commands write without being told where lies under it: installed, under the current folder
 DATA = {"checkpoints": "assets/checkpoints", "recipes": "recipes", "reference": "assets/reference"}  # where a clone has it
 
@@ -53,9 +56,14 @@ def load_fields(make, path: Path | str, *names: str, **optional):
 def write_atomically(path: Path, write) -> None:
     """Call `write(temporary path)` and move the result to `path`, so that a stop never leaves half a file.
 
-    The temporary file carries this process's number: two kernels may write the same file. An error removes it.
+    The temporary file carries this process's number: two kernels may write the same file. An error removes it, and
+    the next write removes one that a killed process left, an hour later.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                left.unlink()
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         write(temporary)
