@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import warnings
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -593,6 +594,20 @@ def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_pat
         assert answers.answered_rows(target, data, path) == whole
 
 
+def test_answers_are_drawn_as_the_data_says(mini, tmp_path):
+    """Each way to leave one candidate alone gives the greedy answers."""
+    target, data = load_target(str(mini / "mini")), {**DRAFT["data"], "prompts": {"math": 2, "chat": 2}}
+
+    def rows(**changes):
+        return answers.answered_rows(target, {**data, **changes}, tmp_path / f"{changes}.jsonl")
+
+    greedy, drawn = rows(temperature=0.0), rows()
+    for changes in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}):
+        assert rows(**changes) == greedy != drawn, changes
+    short = rows(temperature=0.0, max_new_tokens=3)
+    assert [(ids[:length + 3], length) for ids, length in greedy] == short
+
+
 def test_answers_in_a_batch_equal_answers_alone_whatever_the_targets_generation_config_asks_for(mini):
     target = load_target(str(mini / "mini"))
     prompts = [chat_ids(target.tokenizer, text) for text in ("Hi", "How can I sleep better as a student?", "Write a function.")]
@@ -618,11 +633,23 @@ def test_rows_of_a_language_model_end_with_the_stop_token_and_weigh_the_prompt_l
     assert weight.tolist() == [pytest.approx([light, light, 1, 0]), pytest.approx([light, 1, 1, 1])]
 
 
-def test_rows_are_the_same_by_one_process_and_by_several_and_no_piece_is_another(tokenizer, monkeypatch):
+@pytest.mark.parametrize("pool", [
+    ThreadPoolExecutor, pytest.param(ProcessPoolExecutor, marks=pytest.mark.slow(reason="two processes, each of which imports torch"))])
+def test_rows_are_the_same_by_one_process_and_by_several_and_no_piece_is_another(tokenizer, monkeypatch, pool):
+    asked, threads = [], pool is ThreadPoolExecutor
+    monkeypatch.setattr(language_model, "ProcessPoolExecutor", lambda count, context: asked.append(count) or (
+        pool(count) if threads else pool(count, context)))
     monkeypatch.setattr(language_model, "PIECE", 4)
-    one, two = (language_model.corpus_rows(tokenizer, {"chat": 10}, 1, processes=count) for count in (1, 2))
-    assert [(ids.tolist(), length) for ids, length in one] == [(ids.tolist(), length) for ids, length in two]
-    assert len({tuple(ids) for ids, _ in one}) == 10
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    counts = {"chat": 10, "math": 3}
+    one, two, by_all = ([(ids.tolist(), length) for ids, length in language_model.corpus_rows(tokenizer, counts, 1, processes=count)]
+                        for count in (1, 2, None if threads else 1))
+    assert one == two == by_all
+    assert len({tuple(ids) for ids, _ in one}) == 13
+    assert asked == ([2, 4] if threads else [2]), "a process for each piece, where there are cores"
+    alone = [[tuple(ids) for ids, _ in language_model.corpus_rows(tokenizer, {name: count}, 1, processes=1)] for name, count in counts.items()]
+    drawn = [tuple(ids) for ids, _ in one]
+    assert sorted(drawn) == sorted(alone[0] + alone[1]) and drawn not in (alone[0] + alone[1], alone[1] + alone[0]), "domains are mixed"
 
 
 def test_batches_hold_every_row_once_and_rows_of_similar_length_and_another_seed_brings_others_together():
