@@ -304,7 +304,7 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
     """
     strip(notebook)
     client = NotebookClient(
-        notebook, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False, coalesce_streams=True,
+        notebook, timeout=CELL_SECONDS, startup_timeout=CELL_SECONDS, kernel_name="python3", record_timing=False, coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],  # a warning about plain TCP would break the progress bar
         resources={"metadata": {"path": str(folder)}}, on_cell_executed=lambda **_: on_cell())
     try:

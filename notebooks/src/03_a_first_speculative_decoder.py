@@ -656,7 +656,8 @@ for index, prompt in enumerate(lab.prompts["chat"][:2]):
     alone.append(rollout(lab, None, prompt, index, temperature=1.0))
     for gamma, found in sweep.items():  # one after the other, as above
         found.append(rollout(lab, drafter, prompt, index, temperature=1.0, gamma=gamma))
-judged = sum(min(r.accepted + 1, r.proposed) for g in sweep[7] for r in g.rounds)  # after the first refusal no draft is judged
+# The kept drafts and the refused one; after a refusal, and behind an answer's end, no draft is judged.
+judged = sum(min(r.accepted + (r.committed > r.accepted), r.proposed) for g in sweep[7] for r in g.rounds)
 a = sum(r.accepted for g in sweep[7] for r in g.rounds) / judged
 _, drafting, verifying = parts(sweep[7])
 chat_pass = parts(alone)[2]
