@@ -36,14 +36,6 @@ def test_costs_outside_the_probes_and_what_is_not_told():
     assert found.relative_errors([2, 4], [4, 8], [0.026, 0.0095]).tolist() == pytest.approx([-0.5, 1.0])
 
 
-def test_an_origin_stays_with_the_costs_fitted_or_saved(tmp_path):
-    origin = Origin("Tesla T4", "target")
-    fitted = AdditiveCosts.fit([1, 1, 2, 2], [1, 2, 2, 4], [1.0, 1.1, 1.2, 1.3], origin)
-    assert fitted.origin is origin and (fitted.bs_probes.tolist(), fitted.m_probes.tolist()) == ([1, 2], [1, 2, 4])
-    fitted.save(tmp_path / "costs.json")
-    assert AdditiveCosts.load(tmp_path / "costs.json").origin == origin
-
-
 @pytest.mark.parametrize(("requests", "tokens"), [(5, 8), (4, 33), (1, range(1, 40))])
 def test_nothing_is_known_beyond_the_last_probes(requests, tokens):
     with pytest.raises(RequestError, match="cover up to 4 requests and 32 tokens"):

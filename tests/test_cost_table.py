@@ -50,12 +50,12 @@ def test_the_monotone_view_never_speeds_up_and_keeps_the_total(seconds):
 
 
 VIEWS = {"monotone": (CostTable.monotone, [4, 4, 2, 2, 2, 1, 1, 1]), "lower hull": (CostTable.lower_hull, [4, 4, 3, 2.4, 2, 1.5, 1.2, 1]),
-         "buckets": (lambda table: table.in_buckets([6, 3]), [2, 2, 2, 1, 1, 1])}
+         "buckets": (lambda table: table.in_buckets([6, 99, 3]), [2, 2, 2, 1, 1, 1])}
 
 
 @pytest.mark.parametrize(("view", "speeds"), VIEWS.values(), ids=VIEWS)
 def test_a_view_covers_the_batches_of_its_table_and_says_where_that_was_measured(view, speeds):
-    """Beyond the last measured size, too: in buckets, up to the largest one."""
+    """Beyond the last measured size, too: in buckets, up to the largest one that it covers."""
     origin = Origin("Tesla T4", "target")
     found = view(CostTable([1, 3, 6], [4.0, 2.0, 1.0], 8, origin))
     assert found.max_batch_tokens == len(speeds) and found.origin is origin

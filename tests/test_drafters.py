@@ -263,16 +263,6 @@ def test_drafted_tokens_come_from_the_distributions_claimed(name):
     torch.testing.assert_close(first, warm.probs[0, 0], atol=0.1, rtol=0)
 
 
-@pytest.mark.parametrize("gamma", [*range(1, GAMMA + 1), None])
-def test_a_block_of_any_length_has_the_confidence_temperatures_of_its_own_positions(gamma, monkeypatch):
-    drafter, ids, anchor = DRAFTERS["dspark"], random_ids(6), torch.tensor([2])
-    raw = proposal_of(drafter, fresh_state(ids, drafter), anchor, gamma=gamma).confidence_logits
-    temperatures = torch.tensor([0.25, 0.5, 2.0, 4.0])
-    monkeypatch.setattr(drafter, "temperatures", temperatures)
-    fitted = proposal_of(drafter, fresh_state(ids, drafter), anchor, gamma=gamma).confidence_logits
-    assert raw.abs().min() > 0 and torch.equal(fitted, raw / temperatures[:gamma])
-
-
 def made_with(**fields):
     """The toy DSpark with other fields of its config, and its own weights where they fit."""
     like = DRAFTERS["dspark"]

@@ -1,7 +1,8 @@
-"""What each option of policies, costs, calibration and drafters does, by its effect on values that tell.
+"""No option of drafters, policies, costs and calibration is without a test of its effect.
 
-Those of `generate` stand in tests/test_decoding.py, of `Engine` and `Request` in tests/test_serving.py, of `CustomGenerate` in
-tests/test_custom_generate.py.
+Most of these tests stand with what they test: test_drafters.py, test_scheduling.py, test_cost_table.py,
+test_additive_costs.py, test_calibration.py. The options of `generate` have theirs in test_decoding.py, those of `Engine`
+and `Request` in test_serving.py, those of `CustomGenerate` in test_custom_generate.py.
 """
 
 import inspect
@@ -12,22 +13,18 @@ import torch
 
 from dspark_lite.common.origin import Origin
 from dspark_lite.decoding import generate
-from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import PromptLookup, SmallLM
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.scheduling import LaggedTopK, fixed, global_optimum, survival, threshold
+from dspark_lite.scheduling import LaggedTopK, fixed, threshold
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.calibration import (
     BINS,
     GRID,
     STS,
     by_position,
-    ece,
     ece_floor,
     fit_sts,
-    reliability,
-    survivals,
 )
 from dspark_lite.scheduling.cost_table import CostTable
 
@@ -67,9 +64,8 @@ def test_a_block_is_calibrated_by_the_temperatures_of_its_own_positions(uncalibr
     raw = confidences(drafter, gamma=gamma)
     for temperatures in ([3.0] * GAMMA, TEMPERATURES):
         STS(temperatures).attach(drafter)
-        torch.testing.assert_close(
-            confidences(drafter, gamma=gamma), raw / torch.tensor(temperatures)[: len(raw)]
-        )
+        fitted = raw / torch.tensor(temperatures)[: len(raw)]
+        assert torch.equal(confidences(drafter, gamma=gamma), fitted)
     drafter.temperatures = None
     assert torch.equal(confidences(drafter, gamma=gamma), raw)
 
@@ -101,16 +97,6 @@ def test_a_policy_sees_calibrated_confidences_of_short_blocks_and_near_an_answer
             torch.testing.assert_close(other, one / torch.tensor(TEMPERATURES)[: len(one)])
 
 
-@pytest.mark.parametrize(("longest", "draft"), [(1, [6, 4, 1]), (2, [5, 3, 2]), (3, [7, 1, 2])])
-def test_prompt_lookup_matches_no_more_than_its_longest(longest, draft):
-    """The trigram 4 1 2 stands before the last bigram 1 2, and that before the last unigram 2."""
-    text = torch.tensor([[4, 1, 2, 7, 1, 2, 5, 3, 2, 6, 4, 1]])
-    drafter = PromptLookup(VOCAB, 3, longest)
-    assert drafter.propose(
-        drafter.begin(text), ANCHOR, temperature=0, generator=None
-    ).tokens.tolist() == [draft]
-
-
 @pytest.mark.parametrize(
     "make",
     [lambda gamma: PromptLookup(VOCAB, gamma), lambda gamma: SmallLM(TARGET, gamma)],
@@ -128,13 +114,6 @@ def test_a_drafter_of_the_hosts_making_drafts_its_gamma_and_seven_by_default(mak
             VOCAB,
         )
     assert PromptLookup(VOCAB).gamma == SmallLM(TARGET).gamma == 7
-
-
-def test_a_small_lm_never_drafts_the_ids_that_were_added():
-    drafter = SmallLM(TARGET, 2, added=3)
-    probs = drafter.propose(drafter.begin(PROMPT), ANCHOR, temperature=1.0, generator=None).probs
-    assert probs.shape == (1, 2, VOCAB + 3) and not probs[..., VOCAB:].any()
-    torch.testing.assert_close(probs.sum(-1), torch.ones(1, 2))
 
 
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name != "prompt_lookup"])
@@ -155,42 +134,6 @@ def test_the_temperature_of_a_draft_is_that_of_its_distribution(name):
     assert torch.equal(first(0), torch.eye(VOCAB)[first(1.0).argmax()])
 
 
-# Policies ------------------------------------------------------------------------------------------------------------
-
-
-def block(*confidence):
-    """A proposal with these confidences [R, g]."""
-    logits = torch.tensor(confidence).logit()
-    return Proposal(
-        torch.zeros(logits.shape, dtype=torch.long), torch.ones(*logits.shape, 2) / 2, logits
-    )
-
-
-BLOCKS = block([0.9, 0.6, 0.9], [0.3, 0.9, 0.9])
-EVEN = torch.sigmoid(torch.zeros(())).item()  # a confidence that no rounding moves
-
-
-@pytest.mark.parametrize(
-    ("policy", "lengths"),
-    [
-        (fixed(0), [0, 0]),
-        (fixed(2), [2, 2]),
-        (fixed(9), [3, 3]),
-        (threshold(0.0), [3, 3]),
-        (threshold(0.5), [3, 0]),
-        (threshold(0.7), [1, 0]),
-        (threshold(1.1), [0, 0]),
-    ],
-)
-def test_a_policy_gives_the_lengths_of_its_own_value(policy, lengths):
-    """Twice: neither of the two remembers."""
-    assert policy(BLOCKS).tolist() == policy(BLOCKS).tolist() == lengths
-
-
-def test_a_draft_whose_confidence_is_the_threshold_is_verified():
-    assert threshold(EVEN)(block([EVEN, EVEN])).tolist() == [2]
-
-
 def test_confidences_of_a_16_bit_drafter_are_float32():
     target, drafters = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
     half, drafter = Target(target.model.bfloat16()), drafters["dspark"].bfloat16()
@@ -200,42 +143,7 @@ def test_confidences_of_a_16_bit_drafter_are_float32():
     assert proposal.confidence_logits.dtype == proposal.probs.dtype == torch.float32
 
 
-@pytest.mark.parametrize("lag", [1, 2, 3])
-def test_a_lagged_budget_is_that_of_so_many_steps_before(lag):
-    table = CostTable([1, 2, 3, 4], [1.0, 0.8, 0.62, 0.5])
-    steps = [block([p, p, p]) for p in (0.95, 0.3, 0.9, 0.2, 0.85, 0.99, 0.1, 0.8)]
-    policy, best = (
-        LaggedTopK(table, lag),
-        [int(global_optimum(survival(one.confidence), table).sum()) for one in steps],
-    )
-    assert len(set(best)) > 1
-    for _ in range(2):  # `begin` forgets the first time
-        policy.begin()
-        assert [policy(one).item() for one in steps] == [3] * lag + best[:-lag]
-
-
-def test_the_lag_of_the_paper_is_the_default():
-    assert LaggedTopK(CostTable([1], [1.0])).lag == 2
-
-
 # Costs ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("view", "most"),
-    [
-        (lambda table: table, 8),
-        (CostTable.monotone, 8),
-        (CostTable.lower_hull, 8),
-        (lambda table: table.in_buckets((8, 2)), 8),
-        (lambda table: table.in_buckets([6, 99, 3]), 6),
-    ],
-    ids=["itself", "monotone", "lower hull", "buckets", "smaller buckets"],
-)
-def test_a_view_of_a_cost_table_keeps_its_reach_and_its_origin(view, most):
-    table = view(CostTable([1, 4], [2.0, 1.0], 8, ORIGIN))
-    assert (table.max_batch_tokens, table.most_tokens(3), table.origin) == (most, most, ORIGIN)
-    assert view(CostTable([1, 4, 8], [2.0, 1.0, 1.0])).origin is None
 
 
 def test_buckets_may_be_given_in_any_order():
@@ -252,6 +160,8 @@ def test_additive_costs_keep_their_origin_and_steps_may_come_in_any_order(tmp_pa
     ]
     fits = [AdditiveCosts.fit(*zip(*order), origin=ORIGIN) for order in (steps, steps[::-1])]
     for found in fits:
+        assert found.bs_probes.tolist() == [1, 2, 4]
+        assert found.m_probes.tolist() == sorted({tokens for _, tokens, _ in steps})
         assert (
             found.origin == ORIGIN
             and found.max_batch_tokens == found.most_tokens(4) == 16
@@ -291,26 +201,6 @@ def test_where_several_temperatures_do_as_well_the_first_of_the_grid_is_taken():
     ] == [[3.0], [1.0]]
 
 
-@pytest.mark.parametrize("bins", [1, 4, BINS])
-def test_errors_are_measured_in_so_many_bins(bins):
-    logits, accepted = observed()
-    predicted, came = survivals(logits)[:, 1], accepted >= 2
-    held = [one for one in reliability(predicted, came, bins) if one]
-    place = np.minimum((predicted * bins).astype(int), bins - 1)
-    wanted = sum(
-        abs(predicted[place == b].mean() - came[place == b].mean()) * (place == b).mean()
-        for b in range(bins)
-        if (place == b).any()
-    )
-    assert sum(one.count for one in held) == len(predicted) and len(held) <= bins
-    assert ece(predicted, came, bins) == pytest.approx(wanted)
-    assert by_position(logits, accepted, bins=bins)["ece"][1] == pytest.approx(wanted)
-    assert fit_sts(logits, accepted, bins=bins).ece_before[1] == pytest.approx(wanted)
-    assert (ece(predicted, came) == pytest.approx(wanted)) == (bins == BINS), (
-        "the number of bins shows"
-    )
-
-
 def test_measures_are_taken_at_the_temperatures_that_are_given():
     logits, accepted = observed()
     found, at_them = (
@@ -320,27 +210,9 @@ def test_measures_are_taken_at_the_temperatures_that_are_given():
     assert found == at_them != by_position(logits, accepted)
 
 
-def test_a_fit_says_what_it_was_made_of():
-    found = fit_sts(*observed(50), dataset="made", draft="0123")
-    assert (found.dataset, found.num_samples, found.draft) == ("made", 50, "0123")
-    untold = fit_sts(*observed(50))
-    assert (untold.dataset, untold.draft) == ("", "")
-
-
-def test_the_floor_of_an_error_is_a_mean_over_its_draws_and_repeats_with_its_seed():
-    predicted = np.linspace(0.1, 0.9, 40)
-    rng = np.random.default_rng(3)
-    wanted = [ece(predicted, rng.random(40) < predicted, 5) for _ in range(6)]
-    assert ece_floor(predicted, 5, draws=6, seed=3) == pytest.approx(np.mean(wanted))
-    assert ece_floor(predicted, 5, draws=2, seed=3) == pytest.approx(np.mean(wanted[:2]))
-    assert ece_floor(predicted, 5, draws=6) != ece_floor(
-        predicted, 5, draws=6, seed=3
-    ) and ece_floor(predicted) == ece_floor(predicted, BINS, draws=100, seed=0)
-
-
 # Completeness --------------------------------------------------------------------------------------------------------
 
-# Each option that has a test here or in the file that is named.
+# The options that have a test, here or in the files above.
 TESTED = {
     fixed: {"length"},
     threshold: {"least"},
@@ -359,7 +231,7 @@ TESTED = {
         "theta_seconds",
         "origin",
     },
-}  # numbers: test_additive_costs.py
+}
 
 
 @pytest.mark.parametrize("made", TESTED, ids=lambda made: made.__name__)

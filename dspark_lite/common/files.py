@@ -56,8 +56,8 @@ def load_fields(make, path: Path | str, *names: str, **optional):
 def write_atomically(path: Path, write) -> None:
     """Call `write(temporary path)` and move the result to `path`, so that a stop never leaves half a file.
 
-    The temporary file carries this process's number: two kernels may write the same file. An error removes it, and
-    the next write removes one that a killed process left, an hour later.
+    The temporary file carries this process's number, because two kernels may write the same file. An error removes
+    it. If a killed process left one, the first write of that file more than an hour later removes it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
@@ -97,9 +97,14 @@ def write_json(path: Path, measured: dict) -> None:
     NaN, which stands for a quantity that nothing was measured of, becomes null. Raises DSparkLiteError for an
     infinite number, which JSON does not know.
     """
-    def written(token):
-        if "Infinity" in token[0] and token[0][0] != '"':
-            raise DSparkLiteError(f"{path} is not written: a number in it is infinite, and JSON knows no such number")
-        return {"N": "null", "[": re.sub(r"\s+", " ", token[0])}.get(token[0][0], token[0])
+    def written(match: re.Match) -> str:
+        token = match[0]
+        if token.startswith('"'):
+            return token
+        if token.startswith("["):
+            return re.sub(r"\s+", " ", token)
+        if token == "NaN":
+            return "null"
+        raise DSparkLiteError(f"{path} is not written: a number in it is infinite, and JSON knows no such number")
 
     write_text(path, TOKEN.sub(written, json.dumps(measured, indent=1)) + "\n")
