@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import SHORT
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import DSparkLiteError, RequestError
@@ -19,12 +18,12 @@ from dspark_course.common.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.drafters import PromptLookup
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import evaluation, journal
+from dspark_course.measure import evaluation, journal, target_quality
 from dspark_course.measure.evaluation import (acceptance_by_position, count_estimates, evaluate, mean_accepted_length, position_counts,
                                             relative_gain, rollouts, row_tally, tally,
                                             tokens_per_second)
 from dspark_course.measure.journal import Journal, check_writable, commit
-from dspark_course.measure.lab import setup
+from dspark_course.measure.lab import NEW_TOKENS, setup
 from dspark_course.measure.speed import speed_lead
 from dspark_course.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
@@ -102,10 +101,11 @@ def run(command, path, *arguments):
     return measured
 
 
-def test_evaluate_writes_its_rows(tmp_path, capsys, short_answers):
+def test_evaluate_writes_its_rows(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(NEW_TOKENS, "tiny", 10)
     measured = run("evaluate", tmp_path / "new" / "e.json", "--prompts", "2", "--drafters", "dspark", "dflash", "prompt_lookup", "--seed", "3")
     assert measured["seed"] == 3 and measured["prompts"] == dict.fromkeys(DOMAINS, 2) and measured["temperature"] == 1.0
-    assert measured["commit"] == commit() and measured["max_new_tokens"] == SHORT
+    assert measured["commit"] == commit() and measured["max_new_tokens"] == 10
     assert [(row["drafter"], row["domain"]) for row in measured["rows"]] == [
         (drafter, domain) for drafter in ("dspark", "dflash", "prompt_lookup") for domain in ("math", "code", "chat")]
     for row in measured["rows"]:
@@ -120,7 +120,8 @@ def test_evaluate_writes_its_rows(tmp_path, capsys, short_answers):
     assert len(out) == 10 and out[-1].startswith("DSpark over DFlash, macro-average: ")
 
 
-def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path, short_answers):
+def test_bench_writes_speeds_relative_to_plain_decoding(tmp_path, monkeypatch):
+    monkeypatch.setitem(NEW_TOKENS, "tiny", 10)
     measured = run("bench", tmp_path / "b.json", "--prompts", "1", "--drafters", "dspark", "prompt_lookup")
     names = ["plain", "dspark", "prompt_lookup"]
     assert [(row["drafter"], row["domain"]) for row in measured["rows"]] == [(n, d) for d in DOMAINS for n in names]
@@ -147,7 +148,8 @@ def test_a_lead_in_speed_is_resampled_by_prompts():
     assert (found.low, found.high) == pytest.approx((3 / 2 - 1, 2 / 1 - 1)), "the one prompt twice, or the other"
 
 
-def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path, short_answers):
+def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(target_quality, "ANSWER_TOKENS", 10)
     assert main(["quality", "--prompts", "2", "--json", str(tmp_path / "q.json")]) == 0
     rows = json.loads((tmp_path / "q.json").read_text())["rows"]
     assert [row["domain"] for row in rows] == list(DOMAINS)
@@ -167,7 +169,12 @@ def test_the_lab_holds_one_drafter_and_repeats_itself():
     assert torch.rand(1, generator=lab.generator(3)) == torch.rand(1, generator=lab.generator(3))
 
 
-@pytest.mark.parametrize("names, fast", [(["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"], False), (["dspark"], "eager")])
+TRACED = pytest.mark.slow(reason="the fast path's compiler is loaded and traces the models")
+
+
+@pytest.mark.parametrize("names, fast", [
+    (["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"], False),
+    pytest.param(["dspark"], "eager", marks=TRACED)])
 def test_a_drafter_that_is_let_go_leaves_the_memory(names, fast, monkeypatch):
     lab, collected = setup(prompts=1), []
     monkeypatch.setattr(gc, "collect", lambda generation=2, collect=gc.collect: collected.append(generation) or collect(generation))
@@ -184,6 +191,7 @@ def test_a_drafter_that_is_let_go_leaves_the_memory(names, fast, monkeypatch):
     assert (2 in collected) == bool(fast)  # it takes a third of a second, so only where it is needed
 
 
+@TRACED
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.enable_grad])
 def test_weights_stay_what_they_are_where_the_fast_path_lays_out_its_own(mode):
     with mode():
@@ -199,14 +207,14 @@ def test_weights_stay_what_they_are_where_the_fast_path_lays_out_its_own(mode):
 
 # Resuming --------------------------------------------------------------------------------------------------------------
 
-FEW = {"max_new_tokens": 12}
+FEW = {"max_new_tokens": 6}
 
 
 @pytest.fixture(scope="module")
 def lab(short_lab):
     """The shared lab with three prompts a domain and a seed that is not the default."""
     found = replace(short_lab, prompts={domain: texts[:3] for domain, texts in short_lab.prompts.items()}, seed=4)
-    found.max_new_tokens = SHORT
+    found.max_new_tokens = 16
     return found
 
 
@@ -229,19 +237,19 @@ def prompts_of(lab, count):
 
 def test_a_resumed_evaluation_equals_an_uninterrupted_one(lab, tmp_path, decoded):
     drafters = {"dspark": "dspark", "lookup": "prompt_lookup"}
-    whole = evaluate(lab, drafters, prompts_of(lab, 3), **FEW, path=tmp_path / "whole.json")
-    assert len(decoded) == 12
+    whole = evaluate(lab, drafters, prompts_of(lab, 2), **FEW, path=tmp_path / "whole.json")
+    assert len(decoded) == 8
     assert [(row["drafter"], row.get("benchmark"), row["domain"]) for row in whole["rows"]] == [
         ("dspark", None, "math"), ("dspark", "humaneval", "code"), ("lookup", None, "math"), ("lookup", "humaneval", "code")]
     lines = (tmp_path / "whole.journal.jsonl").read_bytes().splitlines(keepends=True)
-    assert len(lines) == 13
-    for kept in (0, 1, 5, 12):  # settings and finished prompts, then half a line
+    assert len(lines) == 9
+    for kept in (0, 1, 4, 8):  # settings and finished prompts, then half a line
         (tmp_path / "cut.journal.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:-2])
         decoded.clear()
-        assert evaluate(lab, drafters, prompts_of(lab, 3), **FEW, path=tmp_path / "cut.json") == whole
-        assert len(decoded) == 12 - max(0, kept - 1)
+        assert evaluate(lab, drafters, prompts_of(lab, 2), **FEW, path=tmp_path / "cut.json") == whole
+        assert len(decoded) == 8 - max(0, kept - 1)
         assert (tmp_path / "cut.journal.jsonl").read_bytes() == b"".join(lines)
-    assert evaluate(lab, drafters, prompts_of(lab, 3), **FEW) == whole  # and without a journal
+    assert evaluate(lab, drafters, prompts_of(lab, 2), **FEW) == whole  # and without a journal
 
 
 def test_side_by_side_the_answers_are_those_of_one_by_one(lab):
@@ -278,7 +286,7 @@ def test_more_prompts_and_other_texts_are_decoded_and_the_rest_is_not(lab, tmp_p
 
 
 @pytest.mark.parametrize(("change", "sentence"), [
-    ({"temperature": 0.5}, "temperature 1.0, not 0.5"), ({"max_new_tokens": 13}, "max_new_tokens 12, not 13"),
+    ({"temperature": 0.5}, "temperature 1.0, not 0.5"), ({"max_new_tokens": 7}, "max_new_tokens 6, not 7"),
     ({"gamma": 3}, "gamma None, not 3"), ({"drafters": ["dspark"]}, r"drafters \['prompt_lookup'\], not \['dspark'\]"),
     ({"seed": 5}, "seed 4, not 5"), ({"drafters": {"prompt_lookup": "dflash"}}, "weights "),
 ])
