@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dspark_lite import scheduling
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
-from dspark_lite.common.origin import Origin
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import step_time
 from dspark_course.measure.step_time import additive_fit, profile_steps
