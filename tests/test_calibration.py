@@ -280,7 +280,8 @@ def test_a_calibration_without_a_whole_block_is_refused(lab, dspark, monkeypatch
     assert len(observe(lab, dspark, lab.prompts["math"]).accepted), "nine tokens have room for a block"
 
 
-def test_a_report_counts_every_domain(lab):
+def test_a_report_counts_every_domain(lab, monkeypatch):
+    monkeypatch.setattr(lab, "max_new_tokens", 20)
     sts, measured = confidence.calibrate(lab, lab.drafter("dspark"))
     assert len(sts.temperatures) == 7 and measured["num_samples"] == sts.num_samples > 0
     assert [(row["domain"], row["position"]) for row in measured["rows"][:8]] == [*(("all", k) for k in range(1, 8)), ("math", 1)]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import cut_short, refused
 
+from dspark_course.measure.lab import NEW_TOKENS
 from dspark_lite.__main__ import main
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED, save_draft
@@ -54,8 +55,8 @@ def test_a_checkpoint_that_is_damaged_or_made_for_another_or_cannot_read(capfd, 
 @pytest.mark.parametrize("command", ["evaluate", "bench"])
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (["--prompts", "0"], "--prompts is 0"),
-    (["--temperature", "-0.5"], "the temperature is -0.5"),
-    (["--drafters", "dspark", "nonsense"], "there is no drafter 'nonsense'"),
+    (["--prompts", "1", "--temperature", "-0.5"], "the temperature is -0.5"),
+    (["--prompts", "1", "--drafters", "dspark", "nonsense"], "there is no drafter 'nonsense'"),
 ])
 def test_a_measurement_is_refused_before_it_starts(capfd, command, arguments, sentence):
     assert sentence in refused(capfd, command, *arguments)
@@ -106,7 +107,7 @@ def test_calibration_sweep_and_profile_take_the_prompts_of_benchmarks(capfd, tmp
     prompts = ["Add 2 and 5.", "Add 3 and 4.", "Write a function that adds two numbers.", "Name a colour."]
     for name in ("humaneval", "mt-bench"):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"turns": [text]}) for text in prompts))
-    given = ["--benchmark", "humaneval", "mt-bench", "--benchmark-dir", str(tmp_path), "--max-new-tokens", "24"]
+    given = ["--benchmark", "humaneval", "mt-bench", "--benchmark-dir", str(tmp_path), "--max-new-tokens", "16"]
     fitting = ["calibrate", "--prompts", "2", "--out", str(tmp_path / "sts.json"), "--json", str(tmp_path / "c.json")]
     for wrong, sentence in ((["--max-new-tokens", "8"], "allow longer answers"), (["--drafter", "dflash"], "has no confidence head")):
         assert sentence in refused(capfd, *fitting, *given, *wrong)
@@ -181,7 +182,8 @@ def test_a_stop_by_the_keyboard_is_no_traceback(capfd, monkeypatch, tmp_path):
     assert capfd.readouterr().err == "dspark_lite: stopped; what was saved is kept\n"
 
 
-def test_demo_answers(capfd):
+def test_demo_answers(capfd, monkeypatch):
+    monkeypatch.setitem(NEW_TOKENS, "tiny", 24)
     assert main(["demo", "--drafter", "plain"]) == 0
     assert main(["demo", "--temperature", "1"]) == 0
     out = capfd.readouterr().out

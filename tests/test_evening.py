@@ -11,6 +11,7 @@ from dspark_lite.__main__ import main
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.export import export
+from dspark_course.measure.lab import NEW_TOKENS
 from dspark_course.making import answers, estimate, language_model, recipes
 from dspark_lite.training import loop
 from dspark_lite.training.drafts import ANSWERING
@@ -123,6 +124,7 @@ def test_answers_end_with_their_share_of_the_time_and_go_on_with_more(target, tm
 
 def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
     """The one command, on the tiny target: estimate, answers, updates, a drafter that engines load, accepted length by domain."""
+    monkeypatch.setitem(NEW_TOKENS, "tiny", 12)
     recipe = {"name": "short", "extends": "evening-tiny", "epochs": 1, "batch": 4, "evaluate": 1,
               "data": {"prompts": {"math": 6, "code": 6, "chat": 6}, "max_new_tokens": 12, "chunk": 6}}
     (tmp_path / "short.json").write_text(json.dumps(recipe))

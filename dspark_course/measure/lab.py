@@ -3,6 +3,7 @@
 import gc
 import os
 from dataclasses import dataclass
+from functools import cache
 from numbers import Integral
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dspark_lite.decoding.sampling import check_seed
 from dspark_lite.decoding.target import Target
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.scheduling.additive_costs import load_costs
+from ..world.example import Example
 from ..world.examples import examples
 from ..world.tokenizer import chat_ids
 
@@ -112,9 +114,10 @@ def choose_profile(profile: str | None = None) -> str:
     return profile
 
 
-def held_out(domain: str, count: int):
-    """The first `count` held-out examples of a domain, always the same ones."""
-    return examples(domain, count, HELD_OUT_SEED, held_out=True)
+@cache
+def held_out(domain: str, count: int) -> tuple[Example, ...]:
+    """Return the first `count` held-out examples of a domain, always the same ones."""
+    return tuple(examples(domain, count, HELD_OUT_SEED, held_out=True))
 
 
 def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None, device: str | None = None,
