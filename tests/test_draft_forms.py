@@ -331,15 +331,15 @@ def test_a_vocabulary_that_differs_by_more_than_padding_is_another_one(drafts, t
 # Positions and caches ------------------------------------------------------------------------------------------------
 
 
-def test_an_lm_head_of_other_weights_is_told_of(drafts, target, tmp_path, recwarn):
-    """Not the target's own, nor its copy in 16 bit."""
+@pytest.mark.parametrize(("head_of", "told"), [
+    (lambda head: head, 0), (lambda head: head.bfloat16(), 0), (lambda head: 1.03 * head, 0), (lambda head: 1.1 * head, 1),
+    (lambda head: head.flip(0), 1)], ids=["the target's", "in 16 bit", "3 per cent off", "10 per cent off", "another"])
+def test_an_lm_head_of_other_weights_is_told_of(drafts, target, tmp_path, recwarn, head_of, told):
     folder = changed(drafts / "dspark", tmp_path / "dspark")
     head = target.model.get_output_embeddings().weight.detach()
-    for weight, told in ((head, 0), (head.bfloat16(), 0), (head.flip(0), 1)):
-        recwarn.clear()
-        set_tensors(folder, lambda tensors, weight=weight: tensors | {"lm_head.weight": weight.clone()})
-        load_drafter(str(folder), target)
-        assert sum("has an LM head of other weights" in str(one.message) for one in recwarn) == told
+    set_tensors(folder, lambda tensors: tensors | {"lm_head.weight": head_of(head).clone()})
+    load_drafter(str(folder), target)
+    assert sum("has an LM head of other weights" in str(one.message) for one in recwarn) == told
 
 
 FAR = {"max_position_embeddings": 256}

@@ -6,12 +6,13 @@ import pytest
 import torch
 import transformers
 from packaging.version import Version
+from safetensors.torch import save_file
 
 from dspark_course.exercises.lesson_08 import as_in_the_engine
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models.checkpoints import load_drafter, load_target
-from tools.judges import judge_llama_cpp, judge_transformers, judges
+from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
+from tools.judges import judge_llama_cpp, judge_transformers, judges, speculators_cases
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
 PROMPTS = [torch.randint(13, (1, 4 + n), generator=torch.Generator().manual_seed(n)) for n in range(3)]
@@ -64,6 +65,26 @@ def test_the_first_block_is_compared_by_position():
              "logits": {"dspark": [[1.0, 2.0001], [0.0, 0.502]]}}
     row = judges.compared("engine", asked, found)[2]
     assert (row["compared"], row["agreed"], row["of"]) == ("dspark, logits of the first block", 1, 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*has an LM head of other weights")
+def test_speculators_answers_are_compared_slot_by_slot_and_its_drafts_tensor_by_tensor(tmp_path):
+    save_draft(tmp_path / "draft", DRAFTERS["dspark"], TARGET)
+    drafter = load_drafter(str(tmp_path / "draft"), TARGET)
+    _, answer = speculators_cases.answered(TARGET, drafter, PROMPTS[0])
+    ours = {f"dspark/0/{what}": value for what, value in answer.items()}
+    found = {name: value.clone() for name, value in ours.items()}
+    found["dspark/0/logits"] += 1e-4
+    found["dspark/0/logits"][1, 2] += 2e-3
+    found["dspark/0/confidence"][3] -= 2e-3
+    save_file(found, tmp_path / "found.safetensors")
+    asked = {"found": tmp_path / "found.safetensors", "drafts": {"dspark": {"write": str(tmp_path / "draft")}}}
+    with torch.no_grad():
+        drafter.fc.weight[0, 0] += 1
+    rows = speculators_cases.compared(TARGET, asked, {"dspark": drafter}, ours)
+    logits, confidence, tensors = rows.values()
+    assert (logits, confidence) == ([True, False, True, True], [True, True, True, False])
+    assert tensors.count(False) == 1 and len(tensors) == len(drafter.state_dict())
 
 
 def test_the_first_layers_norm_serves_all_layers_of_a_drafter_with_vllms_mistake():
