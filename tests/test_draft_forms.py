@@ -331,15 +331,16 @@ def test_a_vocabulary_that_differs_by_more_than_padding_is_another_one(drafts, t
 # Positions and caches ------------------------------------------------------------------------------------------------
 
 
-def test_an_lm_head_of_other_weights_is_told_of(drafts, target, tmp_path, recwarn):
-    """Not the target's own, nor its copy in 16 bit."""
-    folder = changed(drafts / "dspark", tmp_path / "dspark")
+@pytest.mark.parametrize(("draft", "head_of", "told"), [
+    ("dspark", lambda head: head, 0), ("dspark", lambda head: head.bfloat16(), 0), ("dspark", lambda head: 1.03 * head, 0),
+    ("dspark", lambda head: 1.1 * head, 1), ("dspark", lambda head: head.flip(0), 1), ("eagle3", lambda head: head.flip(0), 0)],
+    ids=["the target's", "in 16 bit", "3 per cent off", "10 per cent off", "another", "an Eagle3's own"])
+def test_a_block_drafts_lm_head_of_other_weights_is_told_of(drafts, target, tmp_path, recwarn, draft, head_of, told):
+    folder = changed(drafts / draft, tmp_path / draft)
     head = target.model.get_output_embeddings().weight.detach()
-    for weight, told in ((head, 0), (head.bfloat16(), 0), (head.flip(0), 1)):
-        recwarn.clear()
-        set_tensors(folder, lambda tensors, weight=weight: tensors | {"lm_head.weight": weight.clone()})
-        load_drafter(str(folder), target)
-        assert sum("has an LM head of other weights" in str(one.message) for one in recwarn) == told
+    set_tensors(folder, lambda tensors: tensors | {"lm_head.weight": head_of(head).clone()})
+    load_drafter(str(folder), target)
+    assert sum("has an LM head of other weights" in str(one.message) for one in recwarn) == told
 
 
 FAR = {"max_position_embeddings": 256}
@@ -347,7 +348,7 @@ SCALED = {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 
 
 
 @pytest.mark.parametrize(("draft", "targets", "own", "told"), [
-    ("dspark", {}, {"max_position_embeddings": 8}, "was made for 8 positions, and .* has 64: beyond them the text stays exact"),
+    ("dspark", {}, {"max_position_embeddings": 63}, "was made for 63 positions, and .* has 64: beyond them the text stays exact"),
     ("dspark", SCALED, {}, r"does not scale its positions, and .* does \(yarn\): the text stays exact"),
     ("target", FAR, {}, "was made for 64 positions, and .* has 256"),
     ("target", FAR | SCALED, FAR, r"does not scale its positions, and .* does \(yarn\)"),

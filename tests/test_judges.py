@@ -6,18 +6,25 @@ import pytest
 import torch
 import transformers
 from packaging.version import Version
+from safetensors.torch import save_file
 
 from dspark_course.exercises.lesson_08 import as_in_the_engine
+from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models.checkpoints import load_drafter, load_target
-from tools.judges import judge_llama_cpp, judge_transformers, judges
+from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
+from tools.judges import judge_llama_cpp, judge_transformers, judges, speculators_cases
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
 PROMPTS = [torch.randint(13, (1, 4 + n), generator=torch.Generator().manual_seed(n)) for n in range(3)]
 
 
-def test_transformers_rule_has_our_distribution():
-    assert judge_transformers.acceptance(cases=5) == [True] * 5
+@pytest.mark.parametrize(("share", "agrees"), [(0.0, True), (1e-4, False)])
+def test_transformers_rule_has_our_distribution_and_not_one_that_is_a_little_off(share, agrees):
+    def rule(target_probs, *block):  # that mixes a uniform share into the target
+        uniform = torch.full_like(target_probs, 1 / target_probs.shape[-1])
+        return accept(target_probs.lerp(uniform, share), *block)
+
+    assert judge_transformers.acceptance(cases=5, rule=rule) == [agrees] * 5
 
 
 # transformers 5.15 gives its assistant no token to read there, and breaks down; 5.0, 5.13 and 5.23 do not.
@@ -54,9 +61,30 @@ def test_an_engine_is_compared_text_by_text_and_round_by_round(drafter, answer, 
 
 def test_the_first_block_is_compared_by_position():
     asked = ASKED | {"logits": {"dspark": [[1.0, 2.0], [0.0, 0.5]]}}
-    found = {"version": "1", "answers": {"dspark": [{"tokens": [1, 2], "accepted": [2, 0, 1]}]}, "logits": {"dspark": [[1.0, 2.0], [0.0, 0.6]]}}
+    found = {"version": "1", "answers": {"dspark": [{"tokens": [1, 2], "accepted": [2, 0, 1]}]},
+             "logits": {"dspark": [[1.0, 2.0001], [0.0, 0.502]]}}
     row = judges.compared("engine", asked, found)[2]
     assert (row["compared"], row["agreed"], row["of"]) == ("dspark, logits of the first block", 1, 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*has an LM head of other weights")
+def test_speculators_answers_are_compared_slot_by_slot_and_its_drafts_tensor_by_tensor(tmp_path):
+    save_draft(tmp_path / "draft", DRAFTERS["dspark"], TARGET)
+    drafter = load_drafter(str(tmp_path / "draft"), TARGET)
+    _, answer = speculators_cases.answered(TARGET, drafter, PROMPTS[0])
+    ours = {f"dspark/0/{what}": value for what, value in answer.items()}
+    found = {name: value.clone() for name, value in ours.items()}
+    found["dspark/0/logits"] += 1e-4
+    found["dspark/0/logits"][1, 2] += 2e-3
+    found["dspark/0/confidence"][3] -= 2e-3
+    save_file(found, tmp_path / "found.safetensors")
+    asked = {"found": tmp_path / "found.safetensors", "drafts": {"dspark": {"write": str(tmp_path / "draft")}}}
+    with torch.no_grad():
+        drafter.fc.weight[0, 0] += 1
+    rows = speculators_cases.compared(TARGET, asked, {"dspark": drafter}, ours)
+    logits, confidence, tensors = rows.values()
+    assert (logits, confidence) == ([True, False, True, True], [True, True, True, False])
+    assert tensors.count(False) == 1 and len(tensors) == len(drafter.state_dict())
 
 
 def test_the_first_layers_norm_serves_all_layers_of_a_drafter_with_vllms_mistake():

@@ -95,8 +95,13 @@ LOOKS_AHEAD = """def algorithm_1(survivals, sps):
     return [max(range(len(chances) + 1), key=lambda k: (1 + sum(chances[:k])) * sps(1 + k))]"""
 
 
-def test_the_judge_finds_a_scheduler_that_looks_ahead(lab, tmp_path):
-    found = changed(tmp_path, "scheduled, it is lossless still", PIECES["algorithm_1"].source, LOOKS_AHEAD, lab)
+@pytest.mark.parametrize(("asked", "right", "wrong"), [
+    pytest.param("scheduled, it is lossless still", PIECES["algorithm_1"].source, LOOKS_AHEAD,
+                 id="a scheduler that looks ahead"),
+    pytest.param("generate is lossless, every outcome visited", "toss(p[k, x] / q[k, x]",
+                 "toss(0.999 * p[k, x] / q[k, x]", id="coins that are a little too low")])  # 2e-4 from the target's
+def test_the_judge_finds_texts_of_another_distribution(lab, tmp_path, asked, right, wrong):
+    found = changed(tmp_path, asked, right, wrong, lab)
     assert not found.right and "total variation" in found.said
 
 
