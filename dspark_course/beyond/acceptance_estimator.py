@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding.proposal import Drafter, Proposal
 from dspark_lite.decoding.sampling import LEAST_TEMPERATURE
 
 LARGEST_MARGIN = 40.0  # of a distribution that is all on one token
@@ -74,7 +74,7 @@ class _Watched:
         self.state, self.margins = state, torch.empty(0)
 
 
-class WithEstimate:
+class WithEstimate(Drafter):
     """A drafter whose proposals carry an estimated confidence, which learns from each of its own rounds.
 
     Decoding is that of the drafter inside, with whatever policy. One request at a time, or several that share steps; not in the
@@ -100,7 +100,7 @@ class WithEstimate:
         state.margins = found[0]
         return Proposal(proposal.tokens, proposal.probs, self.estimator.logits(found))
 
-    def judged(self, state: _Watched, verified: int, accepted: int) -> None:
+    def learn(self, state: _Watched, verified: int, accepted: int) -> None:
         """Learns from a round, which calls this before `extend`: of the block drafted last so many were verified, and so many kept."""
         self.estimator.learn(state.margins, verified, accepted)
 
