@@ -142,7 +142,7 @@ class _Batch(Sequence):
 
     def __init__(self, engine: "Engine", running: list[_Running], observe):
         self.store, self.contexts = engine.store, engine.contexts
-        self.padded, self.buckets = engine.padded, engine.buckets
+        self.buckets = engine.buckets
         self.slots, self.starts = [request.slot for request in running], [request.length for request in running]
         self.lacking = [request.lacking for request in running]
         state = self.contexts.drafting(self.slots, self.starts) if engine.drafter else None
@@ -160,8 +160,6 @@ class _Batch(Sequence):
         """Read the anchors and the first `block.lengths` of the drafts [R, k] in one sequence. Return float32 logits
         [R, k+1, V], zeros where nothing was read."""
         counts = np.array(block.lengths) + 1
-        if self.padded:
-            counts[:] = counts.max()
         counts = padded_to(counts, next_size(self.buckets, counts.sum()), self.block + 1)
         self.layout = Layout(self.store, self.slots, self.starts, counts)
         offset = self.layout.offset.clamp(max=block.tokens.shape[1])  # a token of padding may be any: nobody looks at it
@@ -197,12 +195,11 @@ class Engine:
     blocks are verified).
 
     `slots` requests run at once, each in at most `capacity` positions, at one `temperature`; others wait, first come,
-    first served, at most `most_waiting` of them. With `padded`, every request brings as many tokens to verification as
-    the longest does, and with `buckets` a verification pass is filled up to the next of these sizes, as an engine that replays
+    first served. With `buckets` a verification pass is filled up to the next of these sizes, as an engine that replays
     recorded passes must; the answers are the same. `rule` accepts in the place of `sampling.accept` (None). Call `submit`, then
     `step` until `idle`.
 
-    - More requests than slots: they wait. A full queue refuses the next with RequestError.
+    - More requests than slots: they wait.
     - A request that does not fit into a slot, or that `generate` would not take, is refused by `submit`.
     - `abort` ends a request, waiting or running, and hands over what it has; its slot is free at once.
     - A policy whose lengths are not whole numbers from 0 to the drafted length raises RequestError from `step`. Nothing is
@@ -214,8 +211,7 @@ class Engine:
     """
 
     def __init__(self, target, drafter=None, *, policy=None, slots: int = 8, capacity: int = 512, temperature: float = 0.0,
-                 stop_token_ids=None, most_waiting: int | None = None, padded: bool = False,
-                 buckets=(), rule: Callable[..., Verdict] | None = None):
+                 stop_token_ids=None, buckets=(), rule: Callable[..., Verdict] | None = None):
         check_models(target, drafter)
         check_temperature(temperature)
         if slots < 1:
@@ -225,7 +221,7 @@ class Engine:
                                "one request with generate")
         self.target, self.drafter, self.temperature, self.rule = target, drafter, temperature, rule
         self.taps, self.gamma = (drafter.taps, drafter.gamma) if drafter else ((), 0)
-        self.capacity, self.most_waiting, self.padded, self.buckets = capacity, most_waiting, padded, sorted(buckets)
+        self.capacity, self.buckets = capacity, sorted(buckets)
         self.stop = stop_set(target, stop_token_ids)
         self.store = SlotStore(target.num_layers, slots, capacity, target.device)
         self.contexts = drafter_slots(drafter, slots, capacity, target.device) if drafter else None
@@ -257,10 +253,8 @@ class Engine:
         self.policy = started(policy)
 
     def submit(self, request: Request) -> int:
-        """Takes a request in and returns its id; raises RequestError for one that cannot be served, or a full queue."""
+        """Queue a request and return its id. Raise RequestError for a request that cannot be served."""
         self._check(request)
-        if self.most_waiting is not None and len(self._waiting) >= self.most_waiting:
-            raise RequestError(f"{len(self._waiting)} requests wait already, and no more may; try again after a step")
         self._waiting.append(Answer(id=self._next_id, request=request, arrived=clock(self.target.device)))
         self._next_id += 1
         return self._next_id - 1
