@@ -1,8 +1,4 @@
-"""Measure what lies beyond the paper on the tiny models: `make beyond`. To assets/measurements/beyond.json.
-
-Block verification beside the token rule, and the confidence that an estimator finds beside the confidence head's, both on the blocks
-of the same answers.
-"""
+"""Measure what block verification gains over the token rule on the tiny models: `make beyond`. To assets/measurements/beyond.json."""
 
 import argparse
 import sys
@@ -10,7 +6,7 @@ from dataclasses import asdict
 
 from dspark_lite.common.files import ROOT, write_json
 from dspark_course.common.told import told
-from dspark_course.measure.beyond import auc_by_position, block_gain, estimated_logits, watch
+from dspark_course.measure.beyond import block_gain, watch
 from dspark_course.measure.journal import check_writable, header
 from dspark_course.measure.lab import setup
 
@@ -25,18 +21,14 @@ def measure(lab, drafter):
     for domain, texts in lab.prompts.items():
         blocks = watch(lab, drafter, texts, temperature=TEMPERATURE)
         rows.append({"domain": domain, "prompts": len(texts), "blocks": len(blocks.token),
-                     "accepted_length": {name: asdict(found) for name, found in block_gain(blocks).items()},
-                     "auc": {"confidence head": auc_by_position(blocks, blocks.logits),
-                             "estimator": auc_by_position(blocks, estimated_logits(blocks))}})
+                     "accepted_length": {name: asdict(found) for name, found in block_gain(blocks).items()}})
     return rows
 
 
 def line(row):
     gain, token, block = (row["accepted_length"][name] for name in ("gain", "token", "block"))
-    head, estimated = (" ".join(f"{value:.3f}" for value in row["auc"][name]) for name in ("confidence head", "estimator"))
     return (f"{row['domain']:5} accepted length {token['value']:.3f} by the token rule, {block['value']:.3f} by block verification: "
-            f"{gain['value']:+.2%} [{gain['low']:+.2%}, {gain['high']:+.2%}]\n      AUC of survival by position, confidence head {head}\n"
-            f"                                        estimator {estimated}")
+            f"{gain['value']:+.2%} [{gain['low']:+.2%}, {gain['high']:+.2%}]")
 
 
 @told

@@ -1,6 +1,6 @@
 """Measure the serving engine on the tiny models: `make serving`. A stopped run goes on with the load it was at.
 
-At each concurrency: what a step costs by its verification budget, every policy, ragged steps against padded ones; to
+At each concurrency: what a step costs by its verification budget, and every policy; to
 assets/measurements/serving/engine.json. It wants a machine that does nothing else.
 """
 
@@ -19,7 +19,6 @@ from dspark_course.replication.recorded_serving import MEASURED
 
 PROMPTS = 60  # a domain
 LEAST_STEPS = 4  # of a turn
-PADDED = (16, 64)  # concurrencies at which ragged steps are compared with padded ones
 
 
 def measure(concurrencies, turns, blocks, path):
@@ -34,8 +33,7 @@ def measure(concurrencies, turns, blocks, path):
     for concurrency in concurrencies:
         if (concurrency,) not in journal:
             steps = max(LEAST_STEPS, blocks // concurrency)
-            padded = concurrency in PADDED
-            journal.add((concurrency,), measure_load(lab, drafters, concurrency, turns, steps, padded=padded))
+            journal.add((concurrency,), measure_load(lab, drafters, concurrency, turns, steps))
         loads.append(journal[concurrency,])  # what was added, as it was
     parts = {part: [row for load in loads for row in load[part]] for part in loads[0]}
     write_json(path, {**header(lab), **settings, **parts})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dspark_lite import scheduling
 from dspark_course.beyond import block_verification
-from dspark_lite.decoding import generate, rounds
+from dspark_lite.decoding import generate
 from dspark_course.beyond.block_verification import accept_block, longest_kept, prefix_weights
 from dspark_lite.decoding.sampling import accept, draw, probabilities, residual
 from dspark_lite.losslessness import output_distribution, total_variation
@@ -92,20 +92,20 @@ def test_rows_of_a_batch_have_their_own_lengths():
 
 
 @pytest.mark.parametrize("policy", [None, scheduling.fixed(1), scheduling.threshold(0.5)], ids=["whole", "fixed", "confidence"])
-def test_the_whole_decoder_stays_exact(policy, monkeypatch):
+def test_the_whole_decoder_stays_exact(policy):
     """With a cut by confidence the length of a block depends on its own earlier draws."""
     target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])
     drafter = ToyDrafter([[0.5, 0.5], [0.8, 0.2]], 0.9, [0.9, 0.1], gamma=2)
     exact = output_distribution(target, None, None, 4)
-    monkeypatch.setattr(rounds, "accept", accept_block)
-    assert total_variation(output_distribution(target, drafter, policy, 4), exact) < 1e-6
+    found = output_distribution(target, drafter, policy, 4, rule=accept_block)
+    assert total_variation(found, exact) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["dspark", "eagle3"])
-def test_real_drafters_stay_exact(name, monkeypatch):
+def test_real_drafters_stay_exact(name):
     exact = output_distribution(TARGET, None, None, 4, prompt=(0, 1))
-    monkeypatch.setattr(rounds, "accept", accept_block)
-    assert total_variation(output_distribution(TARGET, DRAFTERS[name], None, 4, prompt=(0, 1)), exact) < 1e-5
+    found = output_distribution(TARGET, DRAFTERS[name], None, 4, prompt=(0, 1), rule=accept_block)
+    assert total_variation(found, exact) < 1e-5
 
 
 def unweighted(target_probs, draft_probs):

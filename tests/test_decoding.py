@@ -11,8 +11,8 @@ from torch.overrides import TorchFunctionMode
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding import Generation, Round, generate, generate_together, rounds, stream
-from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.decoding import Generation, Round, answer, generate, generate_together, stream
+from dspark_lite.decoding.proposal import Drafter, Proposal
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.decoding.target import Step, Target
 from dspark_lite.serving.engine import Engine, Request
@@ -230,7 +230,7 @@ def test_no_draft_behind_the_end_of_an_answer_counts(at, rounds, by, monkeypatch
         assert all(r.proposed == len(r.draft_tokens) == GAMMA for r in run.rounds)
 
 
-class Counting:
+class Counting(Drafter):
     """A drafter that counts on from the anchor."""
 
     name, gamma, taps = "counting", GAMMA, ()
@@ -432,6 +432,6 @@ def test_a_requests_drafting_seconds_are_free_of_the_others_verification(monkeyp
         return honest(*given, **options)
 
     monkeypatch.setattr(target, "verify", verify)
-    monkeypatch.setattr(rounds, "Moment", VerifyingClock)
+    monkeypatch.setattr(answer, "Moment", VerifyingClock)
     answers = generate_together(target, drafters["dspark"], PROMPTS[:3], max_new_tokens=6, stop_token_ids=())
     assert [answer.rounds[0].draft_seconds for answer in answers] == [0.0, 0.0, 0.0]

@@ -18,6 +18,7 @@ from dspark_course.beyond.block_verification import accept_block
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import fast, generate, static_context, stream
+from dspark_lite.decoding.proposal import Drafter
 from dspark_lite.decoding.sampling import draw
 from dspark_lite.decoding.static_context import StaticContext
 from dspark_lite.drafters.layers import ContextCache, block_sparse
@@ -354,9 +355,9 @@ def test_what_has_no_fast_path_is_refused_in_a_sentence():
         fast.fast_parts(untold, None, None, "eager")
     with pytest.raises(RequestError, match="fast is 'swift'; it must be True, False or a backend of torch.compile: .*inductor"):
         fast.fast_parts(TARGET, None, None, "swift")
-    drafter = SimpleNamespace(name="own", gamma=2, taps=(), begin=len, propose=len, extend=len)
-    with pytest.raises(RequestError, match="a SimpleNamespace has no fast path; decode with fast=False"):
-        generate(TARGET, drafter, PROMPTS[0], max_new_tokens=3, fast="eager")
+    own = type("Own", (Drafter,), dict(name="own", gamma=2, taps=(), begin=len, propose=len, extend=len))
+    with pytest.raises(RequestError, match="a Own has no fast path; decode with fast=False"):
+        generate(TARGET, own(), PROMPTS[0], max_new_tokens=3, fast="eager")
     choices = fast.PreparedNoise()
     with pytest.raises(RequestError, match="the generator is a PreparedNoise"):
         generate(TARGET, DRAFTERS["mtp"], PROMPTS[0], max_new_tokens=3, generator=choices, fast="eager")

@@ -2,13 +2,11 @@
 
 from functools import partial
 
-from unittest.mock import patch
 
 import pytest
 import torch
 from helpers import bars, drawn
 
-from dspark_lite.decoding import rounds
 from dspark_lite.decoding.sampling import residual
 from dspark_lite.scheduling import retrospective
 from dspark_course.exercises import verifying
@@ -61,8 +59,7 @@ def distance_with(rule=verify, policy=None, table=TABLE, drafted=DRAFTED) -> flo
     """The lesson's function of this name, on its tables or on others."""
     target = ToyTarget(table)
     drafter = ToyDrafter(drafted, first_confidence=0.5, confidence=[0.5, 0.5], gamma=2)
-    with patch.object(rounds, "accept", as_accept(rule)):
-        found = output_distribution(target, drafter, policy, length=4)
+    found = output_distribution(target, drafter, policy, length=4, rule=as_accept(rule))
     return total_variation(found, output_distribution(target, None, None, length=4))
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding import rounds
+from dspark_lite.decoding import generate, sequence
 from dspark_lite.decoding.sampling import Verdict, accept, accepted_prefix_length, draw, residual
 from dspark_lite.losslessness import enumeration, marginal, output_distribution, total_variation, toys
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, appendix_a
@@ -31,6 +31,20 @@ def plain():
 def test_the_targets_own_distribution_is_spread_and_sums_to_one(plain):
     assert len(plain) == 2**LENGTH and sum(plain.values()) == pytest.approx(1)
     assert max(plain.values()) < 0.9
+
+
+@pytest.mark.parametrize("policy", [None, scheduling.fixed(1), scheduling.threshold(0.5)])
+def test_generate_is_exact_run_from_its_beginning_for_every_outcome(policy):
+    """Elsewhere shared steps are enumerated, each from copies of what was before it."""
+    target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])
+    drafter = ToyDrafter([[0.5, 0.5], [0.8, 0.2]], 0.9, [0.9, 0.1], gamma=2)
+
+    def text(path):
+        return tuple(generate(target, drafter, torch.tensor([[0]]), max_new_tokens=LENGTH, temperature=1.0, policy=policy,
+                              stop_token_ids=(), generator=path).token_ids)
+
+    found = enumeration.summed(enumeration.outcomes(text))
+    assert total_variation(found, output_distribution(target, None, None, LENGTH)) < 1e-6
 
 
 WIDE = pytest.mark.slow(reason="every path of choices for each other drafter")
@@ -170,18 +184,17 @@ ERRORS = [always_accepts, swaps_the_ratio, corrects_from_the_target, swaps_the_r
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-def test_a_planted_error_of_the_verifier_is_lossy(error, monkeypatch):
+def test_a_planted_error_of_the_verifier_is_lossy(error):
     target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])
     drafter = ToyDrafter([[0.5, 0.5], [0.8, 0.2]], 0.5, [0.5, 0.5], gamma=2)
     exact = output_distribution(target, None, None, 4)
     assert total_variation(output_distribution(target, drafter, None, 4), exact) < 1e-6
-    monkeypatch.setattr(rounds, "accept", error)
-    assert total_variation(output_distribution(target, drafter, None, 4), exact) > 0.01
+    assert total_variation(output_distribution(target, drafter, None, 4, rule=error), exact) > 0.01
 
 
 @pytest.mark.parametrize("name", ["small_lm", "prompt_lookup", "dspark"])
 def test_a_wrong_bonus_behind_a_whole_block_is_lossy(plain, name, monkeypatch):
-    monkeypatch.setattr(rounds, "accept", takes_the_bonus_from_the_first_row)
+    monkeypatch.setattr(sequence, "accept", takes_the_bonus_from_the_first_row)
     assert total_variation(distribution(DRAFTERS[name]), plain) > 1e-3
 
 

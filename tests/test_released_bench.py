@@ -11,7 +11,7 @@ from dspark_lite.__main__ import main
 from dspark_course.common import paper
 from dspark_lite.common import errors
 from dspark_lite.decoding import generate
-from dspark_lite.decoding.rounds import ROUND_PARTS
+from dspark_course.measure.forced_rounds import ROUND_PARTS
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import random_weights
 from dspark_course.measure.forced_rounds import forced_text, measure_parts, paper_pattern, timed_rounds

@@ -6,7 +6,7 @@ import torch
 
 from dspark_course.common import paper, recorded
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.decoding.rounds import ROUND_PARTS
+from dspark_course.measure.forced_rounds import ROUND_PARTS
 from dspark_course.measure import roofline
 from dspark_course.measure.roofline import DEVICES, Device, Launches, Prediction, Work
 from dspark_course.measure import shapes

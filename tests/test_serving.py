@@ -16,7 +16,7 @@ from scipy.stats import kstest
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_course.common.names import DOMAINS
-from dspark_lite.decoding import Generation, generate, rounds
+from dspark_lite.decoding import Generation, generate, sequence
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_lite.losslessness import outcomes, total_variation
@@ -102,11 +102,10 @@ def alone(name, stop_token_ids=()):
 # Greedy answers ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", SERVED)
-def test_greedy_answers_and_rounds_are_those_of_generate(plain, name, padded):
+def test_greedy_answers_and_rounds_are_those_of_generate(plain, name):
     """The text alone does not show it: a drafter that was handed a wrong context drafts worse, and nothing else happens."""
-    answers, steps = serve(engine(name, padded=padded), requests())
+    answers, steps = serve(engine(name), requests())
     assert texts(answers) == plain
     assert list(map(counted, answers)) == alone(name)
     if name not in (None, "mtp", "eagle3"):  # those two draft too little, or too badly, to show both
@@ -126,14 +125,6 @@ def test_greedy_answers_are_the_same_under_every_policy_and_load(plain, policy, 
     order = torch.randperm(len(PROMPTS), generator=torch.Generator().manual_seed(slots)).tolist()
     answers, _ = serve(engine(policy=POLICIES[policy](TABLE), slots=slots), [requests()[index] for index in order])
     assert texts(answers) == [plain[index] for index in order]
-
-
-def test_padding_costs_tokens_and_changes_no_answer():
-    (ragged, tight), (padded, wide) = (serve(engine(policy=scheduling.threshold(0.5), padded=padded), requests()) for padded in (False, True))
-    lengths, same = ([r.proposed for answer in answers for r in answer.rounds] for answers in (padded, ragged))
-    assert texts(ragged) == texts(padded) and same == lengths
-    assert all(step.padding == 0 for step in tight) and sum(step.padding for step in wide) > 0
-    assert len(set(lengths)) > 1, "all lengths are the same, so nothing was padded"
 
 
 def keeping_all(target_probs, draft_probs, draft_tokens, lengths, generator):
@@ -303,7 +294,7 @@ def test_the_first_drafted_token_is_drawn_from_the_target(name):
 
 
 def test_the_chi_square_test_sees_drafts_that_are_always_accepted(monkeypatch):
-    monkeypatch.setattr(rounds, "accept", keeping_all)
+    monkeypatch.setattr(sequence, "accept", keeping_all)
     assert chi_square(*second_tokens((TARGET, DRAFTERS["dspark"]), PROMPTS[4], DRAWS)) < FALSE_ALARM
 
 
@@ -406,7 +397,6 @@ ENGINE_OPTIONS = {
     "slots": (2, lambda answers, steps: max(step.requests for step in steps) == 2),
     "temperature": (2.0, lambda answers, steps: answers[5].token_ids != answers[8].token_ids),
     "stop_token_ids": ([VOCAB, 6], lambda answers, steps: all(6 not in answer.token_ids[:-1] for answer in answers)),
-    "padded": (True, lambda answers, steps: any(step.padding for step in steps)),
     "buckets": ([12, 5, 7], lambda answers, steps: {step.verified + step.padding for step in steps if step.requests} == {5, 7, 12}),
     "rule": (keeping_none, lambda answers, steps: {r.accepted for answer in answers for r in answer.rounds} == {0})}
 
@@ -419,16 +409,16 @@ def test_every_option_of_the_engine_does_what_it_says(option):
         return answers, steps, (texts(answers), list(map(counted, answers)), [(step.requests, step.padding) for step in steps])
 
     value, holds = ENGINE_OPTIONS[option]
-    usual = {"padded": {"policy": scheduling.threshold(0.5)}, "buckets": {"policy": scheduling.fixed(1)}}.get(option, {})
+    usual = {"buckets": {"policy": scheduling.fixed(1)}}.get(option, {})
     (answers, steps, found), (others, other_steps, other) = served(**usual, **{option: value}), served(**usual)
     assert found != other and holds(answers, steps) and not holds(others, other_steps)
-    if option in ("policy", "slots", "padded", "buckets", "rule"):
+    if option in ("policy", "slots", "buckets", "rule"):
         assert found[0] == other[0], "the text is the target's"
 
 
 def test_no_option_of_the_engine_or_of_a_request_is_left_out():
-    """`capacity`, `most_waiting`, and the fields of a request have tests of their own."""
-    assert set(inspect.signature(Engine).parameters) == {"target", "drafter", *ENGINE_OPTIONS, "capacity", "most_waiting"}
+    """`capacity` and the fields of a request have tests of their own."""
+    assert set(inspect.signature(Engine).parameters) == {"target", "drafter", *ENGINE_OPTIONS, "capacity"}
     assert [field.name for field in fields(Request)] == ["input_ids", "max_new_tokens", "seed", "domain"]
 
 
@@ -474,17 +464,6 @@ def test_arrivals_beyond_the_slots_wait_their_turn():
         for answer in served.step().answers:
             begun.append((answer.admitted, answer.id))
     assert [index for _, index in sorted(begun)] == ids, "not first come, first served"
-
-
-def test_a_full_queue_refuses_and_loses_nothing(plain):
-    served, asked = engine(slots=2, most_waiting=3), requests()
-    ids = [served.submit(request) for request in asked[:3]]
-    with pytest.raises(RequestError, match="3 requests wait already, and no more may; try again after a step"):
-        served.submit(asked[3])
-    assert served.waiting == ids
-    first = served.step().answers
-    ids.append(served.submit(asked[3]))
-    assert_the_rest_is(served, plain[:4], ids, first)
 
 
 @pytest.mark.parametrize(("request_", "sentence"), [
@@ -703,7 +682,7 @@ STEPS = 10_000 if THOROUGH else 150
 @pytest.mark.parametrize("name", ["dspark", "mtp"])
 def test_nothing_leaks_is_lost_or_comes_twice(plain, name):
     """A long life with random arrivals, aborts and policies; every answer is plain decoding's, or its beginning."""
-    served, random, delivered, asked = engine(name, slots=3, most_waiting=4), torch.Generator().manual_seed(0), {}, {}
+    served, random, delivered, asked = engine(name, slots=3), torch.Generator().manual_seed(0), {}, {}
     policies = [POLICIES[policy](TABLE) for policy in ("all", "none", "fixed")]
 
     def integer(below):

@@ -12,7 +12,7 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure.journal import journal_path
-from dspark_course.measure.serving_load import STEP_COUNTS, SCHEDULED, budget, measure_load, policy_of, skewed, step_costs, totals
+from dspark_course.measure.serving_load import STEP_COUNTS, SCHEDULED, budget, measure_load, policy_of, step_costs, totals
 from dspark_course.replication import recorded_serving
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
 
@@ -25,7 +25,7 @@ SERVED = {"plain": None, "mtp": DRAFTERS["mtp"], "dspark": DRAFTERS["dspark"]}
 @pytest.fixture(scope="module")
 def load():
     """Two requests of toy models, two turns of two steps."""
-    return measure_load(LAB, SERVED, 2, turns=2, steps=2, padded=True)
+    return measure_load(LAB, SERVED, 2, turns=2, steps=2)
 
 
 def names(rows):
@@ -39,12 +39,10 @@ def test_a_load_measures_every_budget_and_policy(load):
     assert names(load["costs"]) == [("plain", "fixed 0"), ("mtp", "fixed 0"), ("mtp", "fixed 1"), *budgets]
     assert names(load["policies"]) == [("plain", "all"), ("mtp", "all"), *(("dspark", name) for name in (
         "fixed 1", "fixed 2", "threshold 0.5", "threshold 0.7", "threshold 0.9", *SCHEDULED))]
-    assert [(row["policy"], row["kind"]) for row in load["padded"]] == [
-        (policy, kind) for policy in ("skewed", "algorithm1") for kind in ("ragged", "padded")]
 
 
 def test_where_there_is_no_mtp_its_rows_are_left_out_and_the_others_stay(load):
-    without = measure_load(LAB, {"plain": None, "dspark": DRAFTERS["dspark"]}, 2, turns=1, steps=1, padded=False)
+    without = measure_load(LAB, {"plain": None, "dspark": DRAFTERS["dspark"]}, 2, turns=1, steps=1)
     for part in ("deciding", "policies", "costs"):
         assert names(without[part]) == [name for name in names(load[part]) if name[0] != "mtp"]
 
@@ -58,7 +56,7 @@ def test_totals_of_turns_add_up(load):
         if row["policy"].startswith("budget"):  # the last block of an answer is clipped to its room
             most = 4 * int(row["policy"][-1])
             assert all(4 <= verified <= most for verified in row["verified"])
-        assert (sum(row["padding"]) > 0) <= (row.get("kind") == "padded")
+        assert sum(row["padding"]) == 0
     by_budget = [sum(row["verified"]) for row in load["deciding"]]
     assert by_budget[0] == 8 and by_budget == sorted(set(by_budget))
 
@@ -67,10 +65,9 @@ def test_budgets_and_mixes_are_as_named():
     said = torch.tensor([[0.9, 0.9], [0.5, 0.4]])
     proposal = Proposal(torch.zeros(2, 2, dtype=torch.long), torch.empty(2, 2, 0), said.logit())
     assert [budget(b)(proposal).tolist() for b in (1, 1.5, 2, 3)] == [[0, 0], [1, 0], [2, 0], [2, 2]]
-    assert skewed(Proposal(torch.zeros(10, 4, dtype=torch.long), torch.empty(10, 4, 0))).tolist() == [4] + [1] * 7 + [4, 1]
     assert policy_of("all") is None and policy_of("fixed 1")(proposal).tolist() == [1, 1]
     assert policy_of("threshold 0.5")(proposal).tolist() == [2, 1]
-    assert policy_of("skewed") is skewed and policy_of("budget 2")(proposal).tolist() == [2, 0]
+    assert policy_of("budget 2")(proposal).tolist() == [2, 0]
 
 
 # Reading what was measured -------------------------------------------------------------------------------------------
@@ -153,8 +150,8 @@ def toy_script(monkeypatch):
     """The script with toy models and a measurement that only notes what it was asked for."""
     asked = []
 
-    def measure(lab, drafters, concurrency, turns, steps, *, padded):
-        asked.append((concurrency, turns, steps, padded))
+    def measure(lab, drafters, concurrency, turns, steps):
+        asked.append((concurrency, turns, steps))
         if len(asked) == 2:
             raise KeyboardInterrupt
         return {part: [{"concurrency": concurrency}] for part in ("policies", "costs")}
@@ -174,7 +171,7 @@ def test_a_stopped_measurement_goes_on_with_the_load_it_was_at(toy_script, tmp_p
     assert journal_path(path).exists() and not path.exists()
     assert script.main([*arguments[:1], "4", *arguments[2:]]) == 2, "a journal of another measurement was taken for this one's"
     assert script.main(arguments) == 0
-    assert toy_script == [(2, 3, 16, False), (16, 3, 4, True), (16, 3, 4, True)]
+    assert toy_script == [(2, 3, 16), (16, 3, 4), (16, 3, 4)]
     found = json.loads(path.read_text())
     assert [row["concurrency"] for row in found["policies"]] == [2, 16] and found["device"] == "a device" and found["turns"] == 3
     assert not journal_path(path).exists()

@@ -18,7 +18,6 @@ from helpers import DRAFT
 from stand_in_device import CARD, host_reads
 from transformers import AutoModelForCausalLM
 
-from dspark_course.beyond.acceptance_estimator import AcceptanceEstimator, WithEstimate
 from dspark_course.beyond.block_verification import accept_block
 from dspark_course.common.names import DOMAINS
 from dspark_course.measure.confidence import calibrate
@@ -107,22 +106,6 @@ def test_every_policy_writes_the_cpus_tokens_and_reads_once_more_at_most(on_card
     answer, reads = on_card(decode, name, temperature, None, policy)
     assert answer == decode("cpu", name, temperature, None, policy)[0]
     assert len(reads) == 2 + len(answer[1]) + (policy in READING) * answer[2], reads
-
-
-def estimate(device):
-    """As `decode`, of a drafter whose confidence is an estimate that is fitted anew after every four rounds."""
-    target, drafters = models(device)
-    drafter = WithEstimate(drafters["dflash"], AcceptanceEstimator(GAMMA, refit=4))
-    with host_reads() as reads:
-        answer = generate(target, drafter, PROMPT.to(device), max_new_tokens=NEW, stop_token_ids=(), temperature=1.0,
-                          policy=POLICIES["threshold"], generator=torch.Generator(device).manual_seed(3))
-    return told(answer), reads
-
-
-def test_an_estimated_confidence_is_read_when_it_is_fitted_and_not_in_every_round(on_card):
-    answer, reads = on_card(estimate)
-    assert answer == estimate("cpu")[0]
-    assert len(reads) == 2 + len(answer[1]) + answer[2] + len(answer[1]) // 4, reads
 
 
 def decode_together(device, name, policy):

@@ -14,7 +14,8 @@ import torch
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.attention import hiding
-from dspark_lite.decoding.rounds import Generation, Round, check_request, stop_set, until_stop
+from dspark_lite.decoding.answer import Generation, Round
+from dspark_lite.decoding.checks import check_request, stop_set, until_stop
 from dspark_lite.decoding.sampling import Randomness, draw, probabilities
 
 

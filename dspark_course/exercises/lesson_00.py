@@ -2,7 +2,7 @@
 
 import torch
 
-from dspark_lite.decoding.rounds import Generation, Round
+from dspark_lite.decoding import Generation, Round
 from .checking import Exercise, Mistake, Step, finished
 from .my_dspark import speculate
 

@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
-from dspark_lite.decoding.rounds import Round
+from dspark_lite.decoding import Round
 
 from .checking import Exercise, Mistake, Step, as_function, boolean, checker, finished, same
 

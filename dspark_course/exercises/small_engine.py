@@ -4,7 +4,8 @@ tensors and the mask of such a pass, which the lesson asks for first."""
 import torch
 from transformers import DynamicCache
 
-from dspark_lite.decoding.rounds import generate, until_stop
+from dspark_lite.decoding.checks import until_stop
+from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from dspark_course.common import paper
 from dspark_course.common.estimates import Estimate
-from dspark_lite.decoding.rounds import Round
+from dspark_lite.decoding import Round
 from dspark_course.measure.step_costs import StepCosts
 from .style import (BLACK, BLUE, GREEN, GREY, RED, SKY, drafter_style, draw_estimates, figure, hollow,
                     measured_on, policy_style)

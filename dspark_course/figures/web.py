@@ -6,7 +6,7 @@ import torch
 from ipywidgets import Dropdown
 from scipy.special import expit
 
-from dspark_lite.decoding.rounds import Generation
+from dspark_lite.decoding import Generation
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import LAG

@@ -5,9 +5,11 @@ import copy
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.proposal import draft_length
-from dspark_lite.decoding.rounds import Text, generate, play_round
+from dspark_lite.decoding.proposal import Proposal, draft_length
+from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import Randomness, accept, probabilities
+from dspark_lite.decoding.sequence import Sequence
+from dspark_lite.decoding.together import play_round
 
 MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
 MAX_ROWS = 256  # rounds in one batch
@@ -39,7 +41,7 @@ def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[
     return anchor.item(), probabilities(target.verify(anchor[:, None], cache).logits[0, -1], temperature)
 
 
-class _SamePrompt(Text):
+class _SamePrompt(Sequence):
     """Many rows after the same prompt [1, n] and anchor, its most probable next token. The target reads the prompt once, and in a
     round each block once, however many rows have drafted it. Nothing stays committed, so every round starts from the same place."""
 
@@ -49,9 +51,9 @@ class _SamePrompt(Text):
         state = drafter.begin(prompt_ids.expand(rows, -1), features)
         super().__init__(target, drafter, self.prompt, state, step.logits[:, -1].argmax(-1).expand(rows), **options)
 
-    def verify(self, drafts: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    def read(self, block: Proposal) -> torch.Tensor:
         """Return the logits [B, k+1, V] after the anchor and the drafts [B, k] of each row."""
-        self.entering = torch.cat([self.anchor[:, None], drafts], 1)
+        self.entering = torch.cat([self.anchor[:, None], block.tokens], 1)
         blocks, block_of = self.entering.unique(dim=0, return_inverse=True)
         self.cache = copy.deepcopy(self.prompt)
         self.cache.batch_repeat_interleave(len(blocks))
@@ -59,9 +61,9 @@ class _SamePrompt(Text):
         self.features = None if step.features is None else step.features[block_of]
         return step.logits[block_of]
 
-    def commit(self, counts: list[int], next_token: torch.Tensor) -> None:
-        """Forgets the round."""
-        super().commit([0], self.anchor)
+    def keep(self, counts: list[int], next_token: torch.Tensor) -> None:
+        """Forget the round."""
+        super().keep([0], self.anchor)
 
 
 @torch.inference_mode()

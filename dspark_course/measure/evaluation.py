@@ -18,7 +18,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_course.common.estimates import Estimate, bootstrap, paired, share_of_rows
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding.proposal import draft_length
-from dspark_lite.decoding.rounds import Generation, Round, generate
+from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.decoding.sampling import check_temperature
 from dspark_lite.scheduling.policies import fixed
 from dspark_lite.serving.engine import Engine, Request

@@ -12,8 +12,11 @@ import torch
 from dspark_course.common import paper
 from dspark_course.common.names import DOMAINS
 from dspark_lite.common.timing import WallSeconds
-from dspark_lite.decoding.rounds import ROUND_PARTS, Outcome, Text, play_round
 from dspark_lite.decoding.sampling import Verdict, accept
+from dspark_lite.decoding.sequence import Outcome, Sequence
+from dspark_lite.decoding.together import play_round
+
+ROUND_PARTS = ("draft", "verify", "accept", "commit")  # scheduling takes no time without a policy
 
 
 class ForcedAccept:
@@ -30,20 +33,20 @@ class ForcedAccept:
 
 @torch.inference_mode()
 def forced_text(target, drafter, input_ids: torch.Tensor, pattern: list[int], *, temperature: float = 1.0,
-                generator=None) -> Text:
+                generator=None) -> Sequence:
     """A prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most the whole block."""
     step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
     state = drafter.begin(input_ids, step.features) if drafter else None
-    return Text(target, drafter, cache, state, step.logits[:, -1].argmax(-1), temperature, generator,
+    return Sequence(target, drafter, cache, state, step.logits[:, -1].argmax(-1), temperature, generator,
                 rule=ForcedAccept(pattern, target.device))
 
 
-def timed_rounds(text: Text, count: int) -> list[dict[str, float]]:
+def timed_rounds(text: Sequence, count: int) -> list[dict[str, float]]:
     """Plays so many rounds: milliseconds of each part by round."""
     return [{part: 1e3 * spent for part, spent in measure_parts(text)[1].items()} for _ in range(count)]
 
 
-def measure_parts(text: Text, gauge: Callable = WallSeconds) -> tuple[Outcome, dict]:
+def measure_parts(text: Sequence, gauge: Callable = WallSeconds) -> tuple[Outcome, dict]:
     """Plays a round of a text: its outcome, and the `total` of the `gauge(device)` that each of ROUND_PARTS ran in."""
     totals = {}
 
@@ -53,7 +56,8 @@ def measure_parts(text: Text, gauge: Callable = WallSeconds) -> tuple[Outcome, d
             yield
         totals[part] = gauged.total
 
-    (outcome,) = play_round([text], observe=observe)
+    text.observe = observe
+    (outcome,) = play_round([text])
     return outcome, {part: totals[part] for part in ROUND_PARTS}
 
 

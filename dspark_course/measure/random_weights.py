@@ -22,11 +22,10 @@ from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_course.common.formats import size
 from dspark_lite.common.origin import device_name, versions
 from dspark_lite.common.timing import bytes_a_second, fastest, wall_seconds
-from dspark_lite.decoding.rounds import ROUND_PARTS
 from dspark_lite.models import weights
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from . import roofline, shapes as released
-from .forced_rounds import forced_text, paper_pattern, timed_rounds
+from .forced_rounds import ROUND_PARTS, forced_text, paper_pattern, timed_rounds
 from .journal import commit
 from .lab import cap_memory
 

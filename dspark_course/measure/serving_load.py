@@ -1,4 +1,4 @@
-"""Measuring the serving engine: what its steps cost, what policies give at each load, ragged steps against padded ones.
+"""Measuring the serving engine: what its steps cost, and what policies give at each load.
 
 A load is a closed loop at fixed concurrency: each request that ends is replaced at once. Configurations of one load
 take turns of a few steps each, so that a busy moment of the machine meets all of them; those of one drafter share an
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_lite.decoding.proposal import Memoryless, Policy, Proposal
+from dspark_lite.decoding.proposal import Memoryless, Policy
 from dspark_lite.scheduling.policies import LaggedTopK, algorithm1, fixed, survival, threshold, top_k
 from dspark_course.measure.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, Engine, Request, StepReport
@@ -69,9 +69,9 @@ class Station:
         while ended < 2 * concurrency:
             ended += len(next(self.steps).answers)
 
-    def turn(self, policy, steps: int, padded: bool = False) -> dict[str, float]:
-        """Totals of so many steps under a policy."""
-        self.engine.policy, self.engine.padded = policy, padded
+    def turn(self, policy, steps: int) -> dict[str, float]:
+        """Return the totals of so many steps under a policy."""
+        self.engine.set_policy(policy)
         for _ in range(WARM):
             next(self.steps)
         return totals([next(self.steps) for _ in range(steps)])
@@ -89,7 +89,7 @@ def policy_of(name: str, costs: StepCosts | None = None) -> Policy | None:
     kind, _, number = name.partition(" ")
     return {"all": lambda: None, "fixed": lambda: fixed(int(number)), "threshold": lambda: threshold(float(number)),
             "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit()),
-            "budget": lambda: budget(float(number)), "skewed": lambda: skewed}[kind]()
+            "budget": lambda: budget(float(number))}[kind]()
 
 
 def decoding_seconds(row: dict) -> np.ndarray:
@@ -107,29 +107,28 @@ def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
 
 
 def take_turns(works: dict, turns: int, description: str) -> list[dict]:
-    """A row for each of `works`, {(drafter, policy, and perhaps the kind of step): turn}: its names, and the totals of
-    its turns by what they count."""
+    """Return a row for each of `works`, {(drafter, policy): turn}: its names, and the totals of its turns by what they
+    count."""
     found = {name: [] for name in works}
     with tqdm(total=turns * len(works), desc=description, unit="turn", file=sys.stderr) as bar:
         for _ in range(turns):
             for name, work in works.items():
                 found[name].append(work())
                 bar.update(1)
-    return [{**dict(zip(("drafter", "policy", "kind"), name)), **{field: [turn[field] for turn in kept] for field in kept[0]}}
+    return [{**dict(zip(("drafter", "policy"), name)), **{field: [turn[field] for turn in kept] for field in kept[0]}}
             for name, kept in found.items()]
 
 
-def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int, *, padded: bool) -> dict[str, list[dict]]:
+def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int) -> dict[str, list[dict]]:
     """Rows of one concurrency by part: "deciding", every verification budget of DSpark; "policies", which schedule with
-    the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model; and, if
-    asked for, "padded", ragged steps against padded ones.
+    the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model.
 
     `drafters` are "plain" (None), "dspark" and, where there is one, "mtp"; each configuration takes so many turns of so many counted steps.
     """
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 
     def take(part: str, names: list[tuple], costs: StepCosts | None = None) -> list[dict]:
-        works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps, padded=name[-1] == "padded") for name in names}
+        works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps) for name in names}
         return [{"concurrency": concurrency, **row} for row in take_turns(works, turns, f"{part}, {concurrency} requests")]
 
     lengths = range(1, drafters["dspark"].gamma + 1)
@@ -141,14 +140,4 @@ def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: 
     policies = [*((name, "all") for name in rivals), *(("dspark", name) for name in names)]
     priced = [(name, f"fixed {length}") for name, longest in rivals.items() for length in range(longest + 1)]
     rows = take("policies", [*policies, *priced, *budgets], costs)
-    kinds = [("dspark", name, kind) for name in ("skewed", "algorithm1") for kind in ("ragged", "padded")]
-    return {"deciding": deciding, "policies": rows[:len(policies)], "costs": rows[len(policies):],
-            "padded": take("ragged and padded", kinds, costs) if padded else []}
-
-
-def skewed(proposal: Proposal) -> torch.Tensor:
-    """A skewed mix of lengths: every eighth request verifies its whole block, the others one draft."""
-    requests, drafted = proposal.tokens.shape
-    lengths = torch.ones(requests, dtype=torch.long, device=proposal.tokens.device)
-    lengths[::8] = drafted
-    return lengths
+    return {"deciding": deciding, "policies": rows[:len(policies)], "costs": rows[len(policies):]}

@@ -11,7 +11,8 @@ import torch
 from transformers import DynamicCache
 
 from dspark_lite.decoding.proposal import started
-from dspark_lite.decoding.rounds import begin_together, generate, step_together
+from dspark_lite.decoding.rounds import generate
+from dspark_lite.decoding.together import begin_together, play_round
 from dspark_lite.decoding.sampling import probabilities, residual
 from dspark_course.measure.chi_square import MIN_EXPECTED, pooled_cells
 from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE
@@ -86,7 +87,7 @@ def _rounds(service, text: str, generator, read: list):
         if request.finished:
             return
         read.clear()
-        step_together([request], policy)
+        play_round([request], policy)
         played, proposal, before = request.answer.rounds[-1], seen[-1], left
         left = request.state.length - ids.shape[1] - len(request.answer.token_ids) + 1
         alive = survival(proposal.confidence)

@@ -1,5 +1,7 @@
-"""The corridor that data walks: the target, a drafted block, the rule that accepts it, the rounds of a request."""
+"""Decoding: one round of drafting and verifying, and answers made of rounds."""
 
-from .rounds import Generation, Round, generate, generate_together, stream
+from .answer import Generation, Round
+from .rounds import generate
+from .together import generate_together, stream
 
 __all__ = ["Generation", "Round", "generate", "generate_together", "stream"]

@@ -15,7 +15,7 @@ import torch
 from ..common.errors import RequestError
 from ..common.fingerprint import network
 from .attention import attending
-from .proposal import Proposal, draft_length
+from .proposal import Drafter, Proposal, draft_length
 from .sampling import Randomness, RandomSource, Verdict, accept, race
 from .static_context import STATIC, StaticContext
 from .target import Step, Target
@@ -199,7 +199,7 @@ class PreparedNoise(RandomSource):
         return self.numbers[self.next - 1][0]
 
 
-class FastDrafter:
+class FastDrafter(Drafter):
     """A trained drafter in fixed shapes, with blocks of `gamma` drafts. `hold(state)` makes static what the drafter's `begin`
     gives, as its `context` or as a whole; that has `load(state)`, which takes over another, and `enter` and `commit` of a
     StaticContext."""

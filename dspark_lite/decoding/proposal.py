@@ -1,7 +1,8 @@
 """A drafted block, what drafts it and what it attends to, and the policy that says how much of it is verified."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Protocol, runtime_checkable
 
@@ -13,34 +14,46 @@ from ..common.errors import RequestError
 
 @dataclass
 class Proposal:
-    """A drafted block: `tokens` [B, g], the float32 distribution `probs` [B, g, V] each was drawn from, and the float32
-    `confidence_logits` [B, g] of a confidence head (None without one)."""
+    """A drafted block: `tokens` [B, g], the float32 distribution `probs` [B, g, V] each was drawn
+    from, and the float32 `confidence_logits` [B, g] of a confidence head (None without one).
+
+    Once the block is scheduled, `lengths` holds the number of drafts of each row to verify.
+    """
 
     tokens: torch.Tensor
     probs: torch.Tensor
     confidence_logits: torch.Tensor | None = None
+    lengths: list[int] | None = None
 
     @property
     def confidence(self) -> torch.Tensor | None:
-        """The chance [B, g] that a token survives given that its predecessors did; None without a confidence head."""
+        """The probability [B, g] that a token survives given that its predecessors did; None
+        without a confidence head."""
         return None if self.confidence_logits is None else torch.sigmoid(self.confidence_logits)
 
     def cut(self, length: int) -> "Proposal":
-        """The first `length` positions; a block that is no longer stays as it is."""
+        """Return the first `length` positions; the block itself if it is no longer."""
         if length >= self.tokens.shape[1]:
             return self
         logits = None if self.confidence_logits is None else self.confidence_logits[:, :length]
         return Proposal(self.tokens[:, :length], self.probs[:, :length], logits)
 
     def within(self, room: list[int]) -> "Proposal":
-        """The block without drafts that cannot count, where row b has room for `room[b]` of them: cut to the largest
-        room, in rows of less with confidence logit -inf behind it."""
+        """Return the block without drafts that cannot count, where row b has room for `room[b]` of
+        them. It is cut to the largest room; in rows with less, the confidence logit behind the
+        room is -inf."""
         longest, logits = max(room), self.confidence_logits
         if logits is not None and min(room) < min(longest, self.tokens.shape[1]):
             position = torch.arange(self.tokens.shape[1], device=logits.device)
-            beyond = position >= torch.tensor(room, device=logits.device)[:, None]
-            logits = logits.masked_fill(beyond, -torch.inf)
+            behind = position >= torch.tensor(room, device=logits.device)[:, None]
+            logits = logits.masked_fill(behind, -torch.inf)
         return Proposal(self.tokens, self.probs, logits).cut(longest)
+
+    def scheduled(self, chosen: list[int], room: list[int]) -> "Proposal":
+        """Return the block cut to the longest of its rows' verification lengths: what was `chosen`
+        for a row, within its `room` and its block."""
+        lengths = [min(length, space, self.tokens.shape[1]) for length, space in zip(chosen, room)]
+        return replace(self.cut(max(lengths)), lengths=lengths)
 
 
 def stack_proposals(proposals: list[Proposal]) -> Proposal:
@@ -71,27 +84,40 @@ def draft_length(gamma: int | None, longest: int) -> int:
     return gamma
 
 
-@runtime_checkable
-class Drafter(Protocol):
-    """Guesses what the target will write. Its state holds the committed text up to the anchor, the newest token, and
-    nothing that was drafted: whatever is rejected leaves no trace. One that works on the host may have a `note` as
-    drafters/prompt_lookup.py has: `generate` tells it what was committed, so that it need not read the device. One that
-    learns while it decodes may have `judged(state, verified, accepted)`: before `extend` it is told how many drafts of a
-    round were verified and accepted."""
+class Drafter(ABC):
+    """Guesses what the target will write.
+
+    A drafter's state covers the committed text up to the anchor, the newest token. It holds nothing
+    that was only drafted, so a rejected draft leaves no trace.
+    """
 
     name: str
     gamma: int  # drafts of a whole block
-    taps: tuple[int, ...]  # the target's layers whose hidden states it reads
+    taps: tuple[int, ...]  # the layers of the target whose hidden states it reads
 
+    @abstractmethod
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor | None) -> object:
-        """The state after prompts [B, n], whose tapped hidden states are features [B, n, taps * H] (or None)."""
+        """Return the state after prompts [B, n] whose tapped hidden states are features
+        [B, n, taps * H] (None without taps)."""
 
+    @abstractmethod
     def propose(self, state, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
                 generator) -> Proposal:
-        """A block of `gamma` drafts (None: whole) after the anchor [B], each drawn from the distribution beside it."""
+        """Draft `gamma` tokens (None: a whole block) after the anchor [B], each drawn from the
+        distribution beside it."""
 
+    @abstractmethod
     def extend(self, state, token_ids: torch.Tensor, features: torch.Tensor | None) -> None:
-        """Takes in newly committed tokens [B, t] with the features [B, t, taps * H] that verification gave."""
+        """Add newly committed tokens [B, t] to the state, with the features [B, t, taps * H] that
+        verification gave."""
+
+    def note(self, state, tokens: list[list[int]]) -> None:  # noqa: B027
+        """Take the tokens of the last `extend` and the anchor after them as lists on the host, one
+        for each row. Does nothing by default."""
+
+    def learn(self, state, verified: int, accepted: int) -> None:  # noqa: B027
+        """Take the result of a round: how many drafts were verified and how many accepted. Called
+        before `extend`; does nothing by default."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..decoding.fast import FastDrafter
-from ..decoding.proposal import Context, Proposal, draft_length
+from ..decoding.proposal import Context, Drafter, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
 from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext
 
@@ -56,7 +56,7 @@ class StaticChainState(ChainState):
         self.cache.commit(tokens)
 
 
-class Autoregressive(Draft):
+class Autoregressive(Draft, Drafter):
     """A drafter of one layer, named as in the released files; `project` and `enter` are what its kinds differ in."""
 
     def __init__(self, config: DraftConfig, layer: Layer, gamma: int):

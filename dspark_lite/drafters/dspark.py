@@ -17,7 +17,7 @@ from torch import nn
 
 from ..decoding.attention import attend, hiding
 from ..decoding.fast import FastDrafter
-from ..decoding.proposal import Context, Proposal, draft_length
+from ..decoding.proposal import Context, Drafter, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
 from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext
 
@@ -200,7 +200,7 @@ class DSparkConfig(DraftConfig):
     confidence_head_with_markov: bool = True
 
 
-class DSpark(Backbone):
+class DSpark(Backbone, Drafter):
     """A block drafter; `name` is "dspark" with a sequential head and "dflash" without."""
 
     architecture, config_class = "Qwen3DSparkModel", DSparkConfig

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..decoding.proposal import Proposal, draft_length
+from ..decoding.proposal import Drafter, Proposal, draft_length
 
 
 class IndexedText(list):
@@ -49,7 +49,7 @@ class LookupState:
             text.pop()
 
 
-class PromptLookup:
+class PromptLookup(Drafter):
     """Copies the tokens that followed the latest earlier occurrence of the current n-gram (n from
     `longest` down to 1).
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from ..decoding.fast import FastTarget
-from ..decoding.proposal import Proposal, draft_length
+from ..decoding.proposal import Drafter, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
 from ..decoding.target import Target
 
@@ -25,7 +25,7 @@ class SmallLMState:
         return self.committed - self.unread.shape[1]
 
 
-class SmallLM:
+class SmallLM(Drafter):
     """Drafts with another causal language model over the same vocabulary; it needs no hidden states of the target.
 
     `added` counts the ids that the target has besides, because its vocabulary was padded or resized: the model must be able to

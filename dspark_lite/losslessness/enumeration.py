@@ -14,7 +14,7 @@ import torch
 
 from ..common.errors import RequestError
 from ..decoding.proposal import started
-from ..decoding.rounds import begin_together, step_together
+from ..decoding.together import begin_together, play_round
 from ..decoding.sampling import RandomSource
 from ..scheduling.cost_table import CostTable
 from .toys import ToyDrafter, ToyTarget, random_case
@@ -82,25 +82,26 @@ def _check_paths(visited: int) -> None:
 
 
 def output_distribution(target, drafter, policy, length: int, *, prompt=(0,), temperature: float = 1.0,
-                        gamma: int | None = None, max_new_tokens: int | None = None) -> dict[tuple[int, ...], float]:
+                        gamma: int | None = None, max_new_tokens: int | None = None, rule=None) -> dict[tuple[int, ...], float]:
     """Exact probability of every sequence of `length` new tokens after `prompt`, as `generate` produces them.
 
     `drafter=None` gives the target's own distribution. The sequences begin answers of `max_new_tokens`, which cut the last
-    blocks where they are near (None: so many that every block is whole). Raises RequestError where there are too many paths
-    to visit.
+    blocks where they are near (None: so many that every block is whole). `rule` replaces `sampling.accept`. Raises RequestError
+    where there are too many paths to visit.
     """
-    joint = joint_distribution(target, drafter, policy, length, [prompt], temperature=temperature, gamma=gamma, max_new_tokens=max_new_tokens)
+    joint = joint_distribution(target, drafter, policy, length, [prompt], temperature=temperature, gamma=gamma, max_new_tokens=max_new_tokens,
+                               rule=rule)
     return {tokens: probability for (tokens,), probability in joint.items()}
 
 
 def joint_distribution(target, drafter, policy, length: int, prompts, *, temperature: float = 1.0,
-                       gamma: int | None = None, max_new_tokens: int | None = None) -> dict[tuple[tuple[int, ...], ...], float]:
+                       gamma: int | None = None, max_new_tokens: int | None = None, rule=None) -> dict[tuple[tuple[int, ...], ...], float]:
     """`output_distribution` of requests that share every step: probability of each tuple of their answers."""
     lasting, longest = (target, drafter, getattr(policy, "cost_table", None)), max_new_tokens or length + (drafter.gamma if drafter else 0)
 
     def begin(path):
         requests = begin_together(target, drafter, [torch.tensor([list(prompt)]) for prompt in prompts], max_new_tokens=longest,
-                                  temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma)
+                                  temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma, rule=rule)
         return requests, started(_copied(policy, *lasting))
 
     found: dict[tuple, float] = {}
@@ -125,7 +126,7 @@ def _stepped(requests: list, policy, lasting: tuple, length: int, path: Path) ->
         request.generator = path
         request.answer.rounds.clear()  # nobody reads them, and copies take time
     requests, policy = _copied((requests, policy), *lasting, path)
-    step_together([request for request in requests if len(request.answer.token_ids) < length], policy)
+    play_round([request for request in requests if len(request.answer.token_ids) < length], policy)
     return requests, policy
 
 

@@ -3,7 +3,7 @@
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from ..decoding.proposal import Proposal
+from ..decoding.proposal import Drafter, Proposal
 from ..decoding.sampling import draw
 from ..decoding.target import Step, Target
 from ..drafters import MTP, DraftConfig, DSpark, DSparkConfig, Eagle3, Eagle3Config, PromptLookup, SmallLM
@@ -30,7 +30,7 @@ class ToyTarget:
         """Nothing to forget."""
 
 
-class ToyDrafter:
+class ToyDrafter(Drafter):
     """A drafter that is two tables: next-token probabilities [V, V] after each token, and the confidence [V] in the
     position after each drafted token; `first_confidence` is that of position 1."""
 

@@ -13,10 +13,13 @@ from transformers import DynamicCache, LogitsProcessorList, generation
 
 from ..common.errors import RequestError
 from ..common.timing import clock
+from ..decoding.answer import Generation, Round, Stopwatch
+from ..decoding.checks import check_request
 from ..decoding.proposal import Drafter, Policy, Proposal, started
-from ..decoding.rounds import NOT_FINITE, Generation, Round, Stopwatch, Text, check_request, draft_blocks
 from ..decoding.sampling import LEAST_TEMPERATURE, Randomness, RandomSource, accepted_prefix_length, draw, probabilities, residual, undefined
+from ..decoding.sequence import NOT_FINITE, Sequence
 from ..decoding.target import Target, within_memory
+from ..decoding.together import schedule_together
 from .checkpoints import check_loaded, load_drafter
 
 # What transformers prepares for its own loops, made here anew.
@@ -136,7 +139,7 @@ class Warped(RandomSource):
         return draw(self.warp(probs), self.generator)
 
 
-class _Row(Text):
+class _Row(Sequence):
     """A row of a batch: its text, and what the target has said of the block that it is in. `logits` [1, k+1, V] stand after the
     anchor and each of the `drafts` [1, k], of which `at` are kept so far; it is `spent` once a token was drawn after them."""
 
@@ -216,10 +219,11 @@ class _Rows:
         for index, row in zip(spent, rows):
             row.anchor = self.ids[index, -1:].to(row.anchor)
             if row.entering is not None:  # the prompt's own pass has nothing to take back
-                row.commit([row.at + 1], row.anchor)
+                row.keep([row.at + 1], row.anchor)
         watch, drafting = Stopwatch(rows[0].target.device), [row for row in rows if not row.ended or self.padding is None]
         watch("draft")
-        blocks = [(row, block) for row, block, _ in draft_blocks(drafting, policy, watch)] if drafting else []
+        drafted = schedule_together(policy, drafting, [row.draft() for row in drafting]) if drafting else []
+        blocks = list(zip(drafting, drafted))
         for row in (row for row in rows if row not in drafting):
             tokens = self.padding.to(row.anchor).expand(1, min(row.block, *row.room))
             blocks.append((row, Proposal(tokens, torch.zeros(*tokens.shape, row.target.vocab_size, device=tokens.device))))
@@ -227,7 +231,7 @@ class _Rows:
         for row, block in blocks:
             if isinstance(row.generator, Warped):
                 block.probs = row.generator.warp(block.probs)
-            row.hold(row.verify(block.tokens, [block.tokens.shape[1]]), block, self.generator)
+            row.hold(row.verify(block), block, self.generator)
         return watch
 
     def _choose(self, scores, padded: list[bool]) -> tuple[torch.Tensor, list[bool]]:

@@ -1,6 +1,6 @@
 """The serving engine: many requests, one step at a time, continuously batched.
 
-A step prefills what has arrived into free slots, plays one round of all running requests (decoding/rounds.py: all blocks
+A step prefills what has arrived into free slots, plays one round of all running requests (decoding/together.py: all blocks
 are drafted in one pass and verified, each to its own length, in one ragged pass), and evicts what is finished; slots.py holds
 their contexts.
 """
@@ -15,9 +15,12 @@ import torch
 
 from ..common.errors import RequestError
 from ..common.timing import clock
-from ..decoding.proposal import started
-from ..decoding.rounds import Generation, Outcome, Round, check_models, check_request, play_round, stop_set, until_stop
+from ..decoding.answer import Generation, Round
+from ..decoding.checks import check_models, check_request, stop_set, until_stop
+from ..decoding.proposal import Proposal, started
 from ..decoding.sampling import RandomSource, Verdict, check_seed, check_temperature, draw, probabilities, undefined
+from ..decoding.sequence import Outcome, Sequence
+from ..decoding.together import play_round
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 
 STEP_PARTS = ("prefill", "draft", "schedule", "verify", "commit")
@@ -133,43 +136,46 @@ class _Running:
         self._uniforms = None
 
 
-class _Batch:
-    """All running requests as one `Text` of R rows: their contexts stand in slots, and of each block only what its
-    length says is verified, in one ragged pass."""
+class _Batch(Sequence):
+    """The running requests as one sequence of R rows of different lengths. Their contexts are in slots, and one ragged pass
+    verifies of each block what its length says."""
 
-    def __init__(self, engine: "Engine", running: list[_Running]):
-        self.target, self.drafter = engine.target, engine.drafter
-        self.temperature, self.rule = engine.temperature, engine.rule
-        self.store, self.contexts, self.padded, self.block = engine.store, engine.contexts, engine.padded, engine.gamma
+    def __init__(self, engine: "Engine", running: list[_Running], observe):
+        self.store, self.contexts = engine.store, engine.contexts
         self.buckets = engine.buckets
-        self.slots, self.starts = [one.slot for one in running], [one.length for one in running]
-        self.state = self.contexts.drafting(self.slots, self.starts) if self.drafter else None
-        self.anchor = torch.tensor([one.anchor for one in running], device=self.target.device)  # [R]
-        self.room = [one.lacking - 1 for one in running]
-        self.generator = engine._random(running, 2 * self.block + 1)
+        self.slots, self.starts = [request.slot for request in running], [request.length for request in running]
+        self.lacking = [request.lacking for request in running]
+        state = self.contexts.drafting(self.slots, self.starts) if engine.drafter else None
+        anchor = torch.tensor([request.anchor for request in running], device=engine.target.device)  # [R]
+        random = engine._random(running, 2 * engine.gamma + 1)
+        super().__init__(engine.target, engine.drafter, engine.store, state, anchor, engine.temperature, random,
+                         rule=engine.rule, observe=observe)
 
-    def verify(self, drafts: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-        """The target reads the anchors and the first `lengths` of the drafts [R, k] in one sequence; float32 logits
+    @property
+    def room(self) -> list[int]:
+        """One token less than each answer lacks: the round draws the last one itself."""
+        return [lacking - 1 for lacking in self.lacking]
+
+    def read(self, block: Proposal) -> torch.Tensor:
+        """Read the anchors and the first `block.lengths` of the drafts [R, k] in one sequence. Return float32 logits
         [R, k+1, V], zeros where nothing was read."""
-        counts = np.array(lengths) + 1
-        if self.padded:
-            counts[:] = counts.max()
+        counts = np.array(block.lengths) + 1
         counts = padded_to(counts, next_size(self.buckets, counts.sum()), self.block + 1)
         self.layout = Layout(self.store, self.slots, self.starts, counts)
-        offset = self.layout.offset.clamp(max=drafts.shape[1])  # what pads a pass may be any token: nobody looks at it
-        self.token_ids = torch.cat([self.anchor[:, None], drafts], 1)[self.layout.row, offset]  # [N]
-        step = ragged_step(self.target, self.token_ids, self.layout, self.drafter.taps if self.drafter else ())
-        self.features = step.features  # [1, N, taps * H]
-        return self.layout.by_request(step.logits[0])
+        offset = self.layout.offset.clamp(max=block.tokens.shape[1])  # a token of padding may be any: nobody looks at it
+        self.entering = torch.cat([self.anchor[:, None], block.tokens], 1)[self.layout.row, offset]  # [N]
+        output = ragged_step(self.target, self.entering, self.layout, self.drafter.taps if self.drafter else ())
+        self.features = output.features  # [1, N, taps * H]
+        return self.layout.by_request(output.logits[0])
 
-    def commit(self, counts: list[int], next_token: torch.Tensor) -> None:
-        """Hands the drafter the first `counts` of the tokens just verified of each request. In the target's slots the
-        rest of a block is overwritten by what comes next."""
+    def keep(self, counts: list[int], next_token: torch.Tensor) -> None:
+        """Extend the drafter by the first `counts` tokens of each request. In the target's slots the next step overwrites
+        the rest of a block."""
         if self.drafter:
             counts, (row, offset) = np.array(counts), spans(self.layout.counts)
-            kept = torch.from_numpy(np.flatnonzero(offset < counts[row])).to(self.token_ids.device)
+            kept = torch.from_numpy(np.flatnonzero(offset < counts[row])).to(self.entering.device)
             state = self.contexts.appending(self.slots, self.starts, counts)
-            self.drafter.extend(state, self.token_ids[None, kept], self.features[:, kept])
+            self.drafter.extend(state, self.entering[None, kept], self.features[:, kept])
 
 
 def next_size(sizes, tokens: int) -> int:
@@ -189,12 +195,11 @@ class Engine:
     blocks are verified).
 
     `slots` requests run at once, each in at most `capacity` positions, at one `temperature`; others wait, first come,
-    first served, at most `most_waiting` of them. With `padded`, every request brings as many tokens to verification as
-    the longest does, and with `buckets` a verification pass is filled up to the next of these sizes, as an engine that replays
+    first served. With `buckets` a verification pass is filled up to the next of these sizes, as an engine that replays
     recorded passes must; the answers are the same. `rule` accepts in the place of `sampling.accept` (None). Call `submit`, then
     `step` until `idle`.
 
-    - More requests than slots: they wait. A full queue refuses the next with RequestError.
+    - More requests than slots: they wait.
     - A request that does not fit into a slot, or that `generate` would not take, is refused by `submit`.
     - `abort` ends a request, waiting or running, and hands over what it has; its slot is free at once.
     - A policy whose lengths are not whole numbers from 0 to the drafted length raises RequestError from `step`. Nothing is
@@ -206,8 +211,7 @@ class Engine:
     """
 
     def __init__(self, target, drafter=None, *, policy=None, slots: int = 8, capacity: int = 512, temperature: float = 0.0,
-                 stop_token_ids=None, most_waiting: int | None = None, padded: bool = False,
-                 buckets=(), rule: Callable[..., Verdict] | None = None):
+                 stop_token_ids=None, buckets=(), rule: Callable[..., Verdict] | None = None):
         check_models(target, drafter)
         check_temperature(temperature)
         if slots < 1:
@@ -217,7 +221,7 @@ class Engine:
                                "one request with generate")
         self.target, self.drafter, self.temperature, self.rule = target, drafter, temperature, rule
         self.taps, self.gamma = (drafter.taps, drafter.gamma) if drafter else ((), 0)
-        self.capacity, self.most_waiting, self.padded, self.buckets = capacity, most_waiting, padded, sorted(buckets)
+        self.capacity, self.buckets = capacity, sorted(buckets)
         self.stop = stop_set(target, stop_token_ids)
         self.store = SlotStore(target.num_layers, slots, capacity, target.device)
         self.contexts = drafter_slots(drafter, slots, capacity, target.device) if drafter else None
@@ -249,10 +253,8 @@ class Engine:
         self.policy = started(policy)
 
     def submit(self, request: Request) -> int:
-        """Takes a request in and returns its id; raises RequestError for one that cannot be served, or a full queue."""
+        """Queue a request and return its id. Raise RequestError for a request that cannot be served."""
         self._check(request)
-        if self.most_waiting is not None and len(self._waiting) >= self.most_waiting:
-            raise RequestError(f"{len(self._waiting)} requests wait already, and no more may; try again after a step")
         self._waiting.append(Answer(id=self._next_id, request=request, arrived=clock(self.target.device)))
         self._next_id += 1
         return self._next_id - 1
@@ -345,8 +347,8 @@ class Engine:
 
     def _round(self, running: list[_Running], report: StepReport, watch: "_Watch") -> None:
         """One round of every running request, written to answers and report."""
-        batch = _Batch(self, running)
-        outcomes = play_round([batch], self.policy, watch)
+        batch = _Batch(self, running, watch)
+        outcomes = play_round([batch], self.policy)
         with watch("commit"):
             for one, outcome in zip(running, outcomes):
                 self._note(one, outcome, report)

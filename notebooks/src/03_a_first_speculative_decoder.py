@@ -265,7 +265,7 @@ settle = settle if done else exercises.settle  # until yours is right, the packa
 
 
 # %%
-from dspark_lite.decoding.rounds import until_stop
+from dspark_lite.decoding.checks import until_stop
 
 
 def propose(small, unread, cache, gamma, temperature, generator):
