@@ -5,7 +5,7 @@ from dspark_course.common.recorded import REFERENCE
 from dspark_course.measure.lab import HELD_OUT_PROMPTS, held_out
 from dspark_lite.common.files import write_json
 
-PROMPTS = 40  # a domain: as many as `setup` hands out unless it is asked for more
+PROMPTS = 100  # a domain: the most that lessons ask for
 
 if __name__ == "__main__":
     drawn = {domain: [example.prompt for example in held_out(domain, PROMPTS)] for domain in DOMAINS}

@@ -36,6 +36,13 @@ def test_no_held_out_prompt_is_ever_trained_on(domain):
     assert len(apart) == 40 and apart.isdisjoint(example.prompt for example in drawn(domain, 1500))
 
 
+@pytest.mark.slow(reason="draws a hundred held-out prompts a domain")
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_all_stored_held_out_prompts_are_those_that_would_be_drawn(domain):
+    stored = held_out_prompts(domain, 100)
+    assert stored == [example.prompt for example in examples(domain, 100, 2026, held_out=True)]
+
+
 @pytest.mark.parametrize("domain", ("math", "code", "math_retold", "code_retold", "drill", "workings", "snippet"))
 def test_every_equation_is_right(domain):
     equations = [found for example in drawn(domain) for found in EQUATION.findall(example.answer)]

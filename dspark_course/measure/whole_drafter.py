@@ -55,13 +55,8 @@ def batch_loss(drafter, batch: TrainingBatch, sees, loss, factors: dict[str, flo
 
 
 def tokens_per_round(lab: Lab, drafter, prompts: int) -> tuple[dict[str, float], dict[str, list]]:
-    """Return the accepted length by domain, and the generations, on the first `prompts` of each domain at temperature 1.
-
-    All are decoded side by side.
-    """
-    asked = [text for texts in lab.prompts.values() for text in texts[:prompts]]
-    answers = evaluation.rollouts_side_by_side(lab, drafter, asked, temperature=1.0)
-    runs = {domain: answers[prompts * place:prompts * (place + 1)] for place, domain in enumerate(lab.prompts)}
+    """Return the accepted length by domain, and the generations, on the first `prompts` of each domain at temperature 1."""
+    runs = {domain: evaluation.rollouts(lab, drafter, texts[:prompts], temperature=1.0) for domain, texts in lab.prompts.items()}
     return {domain: float(evaluation.mean_accepted_length([evaluation.tally(found)])) for domain, found in runs.items()}, runs
 
 
