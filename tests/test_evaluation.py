@@ -20,7 +20,7 @@ from dspark_lite.drafters import PromptLookup
 from dspark_lite.losslessness.toys import toy_models
 from dspark_course.measure import evaluation, journal, target_quality
 from dspark_course.measure.evaluation import (acceptance_by_position, count_estimates, evaluate, mean_accepted_length, position_counts,
-                                            relative_gain, rollouts, row_tally, tally,
+                                            relative_gain, rollouts, rollouts_side_by_side, row_tally, tally,
                                             tokens_per_second)
 from dspark_course.measure.journal import Journal, check_writable, commit
 from dspark_course.measure.lab import NEW_TOKENS, setup
@@ -255,6 +255,12 @@ def test_a_resumed_evaluation_equals_an_uninterrupted_one(lab, tmp_path, decoded
 def test_side_by_side_the_answers_are_those_of_one_by_one(lab):
     alone, together = (evaluate(lab, ["dspark", "eagle3"], prompts_of(lab, 4), **FEW, temperature=0.0, slots=slots) for slots in (1, 3))
     assert alone["rows"] == together["rows"]
+
+
+def test_rollouts_side_by_side_keep_the_order_of_the_prompts(lab):
+    prompts, drafter = [texts[0] for texts in lab.prompts.values()], lab.drafter("dspark")
+    alone, together = (decode(lab, drafter, prompts, temperature=0.0) for decode in (rollouts, rollouts_side_by_side))
+    assert [answer.token_ids for answer in alone] == [answer.token_ids for answer in together]
 
 
 def test_side_by_side_draws_depend_neither_on_the_neighbours_nor_on_a_stop(lab, tmp_path):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspark_course.common.names import DOMAINS
+from dspark_course.measure.lab import held_out_prompts
 from dspark_course.world import chat_text, math_text
 from dspark_course.world.example import Example, is_held_out, is_right, recalled
 from dspark_course.world.examples import MAKERS, examples
@@ -29,8 +30,17 @@ def test_examples_are_the_same_for_a_seed_and_others_for_another(domain):
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_no_held_out_prompt_is_ever_trained_on(domain):
-    apart = {example.prompt for example in examples(domain, 40, 2026, held_out=True)}
+    drawn_apart = [example.prompt for example in examples(domain, 40, 2026, held_out=True)]
+    apart = set(drawn_apart)
+    assert drawn_apart == held_out_prompts(domain, 40)  # read from the file that scripts/held_out.py writes
     assert len(apart) == 40 and apart.isdisjoint(example.prompt for example in drawn(domain, 1500))
+
+
+@pytest.mark.slow(reason="draws a hundred held-out prompts a domain")
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_all_stored_held_out_prompts_are_those_that_would_be_drawn(domain):
+    stored = held_out_prompts(domain, 100)
+    assert stored == [example.prompt for example in examples(domain, 100, 2026, held_out=True)]
 
 
 @pytest.mark.parametrize("domain", ("math", "code", "math_retold", "code_retold", "drill", "workings", "snippet"))

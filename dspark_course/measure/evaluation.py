@@ -41,6 +41,17 @@ def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> li
     return [rollout(lab, drafter, prompt, index, temperature=temperature) for index, prompt in enumerate(prompts)]
 
 
+def rollouts_side_by_side(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> list[Generation]:
+    """`rollouts` by the serving engine, all prompts at once: the same distribution, other draws, a fraction of the time.
+
+    Raises RequestError for a drafter that the engine cannot serve.
+    """
+    requests = {index: Request(lab.encode(prompt), lab.max_new_tokens, lab.seed + index)
+                for index, prompt in enumerate(prompts)}
+    answers = dict(_served(lab, drafter, requests, temperature, None, len(prompts)))
+    return [answers[index] for index in range(len(prompts))]
+
+
 def tally(generations: list[Generation]) -> np.ndarray:
     """Committed tokens and rounds of each generation, [N, 2].
 
@@ -203,11 +214,17 @@ def _counts_side_by_side(lab, drafter, texts: dict[int, str], temperature, gamma
             yield index, None
         else:
             requests[index] = Request(input_ids, room, lab.seed + index)
+    for index, answer in _served(lab, drafter, requests, temperature, gamma, slots):
+        yield index, _round_counts(answer)
+
+
+def _served(lab, drafter, requests: dict[int, Request], temperature, gamma, slots) -> Iterator[tuple[int, Generation]]:
+    """The index and the answer of each request by the serving engine, as answers end."""
     capacity = max((one.input_ids.shape[1] + one.max_new_tokens for one in requests.values()), default=0) + drafter.gamma + 1
     engine = Engine(lab.target, drafter, policy=gamma and fixed(gamma), slots=slots, capacity=capacity, temperature=temperature)
     indices = {engine.submit(request): index for index, request in requests.items()}
     while not engine.idle:
-        yield from ((indices[answer.id], _round_counts(answer)) for answer in engine.step().answers)
+        yield from ((indices[answer.id], answer) for answer in engine.step().answers)
 
 
 def _row(label: str, name: str, found: list, gamma: int) -> dict:

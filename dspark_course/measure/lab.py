@@ -11,6 +11,7 @@ import torch
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_course.common.names import DOMAINS, PROFILES
+from dspark_course.common.recorded import reference
 from dspark_lite.common.origin import check_origin, device_name, versions
 from dspark_lite.decoding.sampling import check_seed
 from dspark_lite.decoding.target import Target
@@ -22,6 +23,7 @@ from ..world.tokenizer import chat_ids
 
 MIN_FREE_MEMORY = 14 * 2**30  # bytes free on a GPU before the released weights are chosen
 HELD_OUT_SEED = 2026
+HELD_OUT_PROMPTS = "held_out_prompts.json"  # scripts/held_out.py writes it
 NUMBER_FORMATS = ("float32", "bfloat16", "float16")
 NEW_TOKENS = {"tiny": 160, "released": 256}
 
@@ -120,6 +122,14 @@ def held_out(domain: str, count: int) -> tuple[Example, ...]:
     return tuple(examples(domain, count, HELD_OUT_SEED, held_out=True))
 
 
+def held_out_prompts(domain: str, count: int) -> list[str]:
+    """The prompts of the first `count` held-out examples, read from a file if it has that many: drawing takes seconds."""
+    stored = reference(HELD_OUT_PROMPTS)[domain]
+    if count <= len(stored):
+        return stored[:count]
+    return [example.prompt for example in held_out(domain, count)]
+
+
 def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None, device: str | None = None,
           dtype: str | None = None, memory_gb: float | None = None, fast: bool | str = False) -> Lab:
     """Loads the target of the profile, or another `target`, and `prompts` held-out prompts a domain; seeds torch.
@@ -145,7 +155,7 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
     if loaded.tokenizer is None:
         raise RequestError(f"{loaded.name} has no tokenizer.json, so it cannot read text; use it from Python with token "
                            "ids")
-    texts = {domain: [example.prompt for example in held_out(domain, prompts)] for domain in DOMAINS}
+    texts = {domain: held_out_prompts(domain, prompts) for domain in DOMAINS}
     return Lab(profile, loaded, texts, seed, fast)
 
 

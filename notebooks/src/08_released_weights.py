@@ -225,7 +225,7 @@ done = exercises.check_is_tie(is_tie)
 # %%
 from dspark_course.exercises.predictions import predict
 
-parting_ways = predict("Six greedy chat answers of the tiny models, by plain decoding and by DSpark: how many differ in float32, in bfloat16?", ...)
+parting_ways = predict("Four greedy chat answers of the tiny models, by plain decoding and by DSpark: how many differ in float32, in bfloat16?", ...)
 
 # %%
 from dspark_course.world.tokenizer import chat_ids
@@ -233,16 +233,16 @@ from dspark_lite.losslessness.ties import parted
 from dspark_lite.models.checkpoints import load_drafter, load_target
 
 tiny = dspark_lite.setup("tiny") if lab.profile != "tiny" else lab
-six, differ, ties = tiny.prompts["chat"][:6], {}, {}
+four, differ, ties = tiny.prompts["chat"][:4], {}, {}
 for name in ("float32", "bfloat16"):
     rounded = load_target("tiny-target", device="cpu", dtype=types[name])
     rounded_draft, partings = load_drafter("tiny-dspark", rounded), []
-    for text in six:
+    for text in four:
         question = torch.tensor([chat_ids(rounded.tokenizer, text)])
-        drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=80).token_ids for chosen in (rounded_draft, None))
+        drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=64).token_ids for chosen in (rounded_draft, None))
         partings.append(parted(rounded, question, drafted, plain))
     differ[name], ties[name] = sum(one is not None for one in partings), sum(one is not None and one.tied for one in partings)
-    print(f"{name:9} {differ[name]} of {len(six)} answers differ from plain decoding's; {ties[name]} of these are ties")
+    print(f"{name:9} {differ[name]} of {len(four)} answers differ from plain decoding's; {ties[name]} of these are ties")
 parting_ways.beside(", ".join(f"{name} {count}" for name, count in differ.items()))
 
 # %% tags=["claim"]
@@ -617,7 +617,7 @@ rows.append([f"{public['device']}, a public notebook", f"{speeds['plain']:.1f}",
 
 def timed(drafter):
     """Tokens per second and per round, of one greedy answer a domain."""
-    played = [dspark_lite.generate(target, drafter, lab.encode(texts[0]), max_new_tokens=64) for texts in lab.prompts.values()]
+    played = [dspark_lite.generate(target, drafter, lab.encode(texts[0]), max_new_tokens=48) for texts in lab.prompts.values()]
     tokens = sum(len(one.token_ids) - 1 for one in played)
     return tokens / sum(one.decode_seconds for one in played), tokens / sum(len(one.rounds) for one in played)
 

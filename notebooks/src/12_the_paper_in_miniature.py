@@ -443,7 +443,7 @@ from dspark_course.measure import evaluation
 stored = made["dspark"]["prompts"]["chat"]
 lab = dspark_lite.setup("tiny", prompts=stored, seed=1000)
 drafter = lab.drafter("dspark")
-fresh = evaluation.tally([evaluation.rollout(lab, drafter, lab.prompts["chat"][at], at, temperature=1.0) for at in range(0, stored, 10)])
+fresh = evaluation.tally(evaluation.rollouts_side_by_side(lab, drafter, lab.prompts["chat"][::10], temperature=1.0))
 once, whole = estimates.bootstrap(evaluation.mean_accepted_length, [fresh]), our_results.accepted_lengths(studies.TABLE_1["dspark"])["chat"]
 print(f"{len(fresh):3} prompts, other draws: {once.value:.2f} [{once.low:.2f}, {once.high:.2f}]")
 print(f"{stored:3} prompts, stored:     {whole.value:.2f} [{whole.low:.2f}, {whole.high:.2f}]")
