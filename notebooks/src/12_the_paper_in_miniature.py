@@ -433,7 +433,7 @@ print(f"{margin.value:+.2f} tokens per round [{margin.low:+.2f}, {margin.high:+.
 # %% [markdown]
 # ### ★ Measure a row yourself
 #
-# We measure every tenth prompt of a stored row again, with other draws. The two values should lie close together, though ten prompts are
+# We measure every fifth prompt of a stored row again, with other draws. The two values should lie close together, though twenty prompts are
 # not a hundred.
 
 # %%
@@ -443,7 +443,7 @@ from dspark_course.measure import evaluation
 stored = made["dspark"]["prompts"]["chat"]
 lab = dspark_lite.setup("tiny", prompts=stored, seed=1000)
 drafter = lab.drafter("dspark")
-fresh = evaluation.tally(evaluation.rollouts_side_by_side(lab, drafter, lab.prompts["chat"][::10], temperature=1.0))
+fresh = evaluation.tally(evaluation.rollouts_side_by_side(lab, drafter, lab.prompts["chat"][::5], temperature=1.0))
 once, whole = estimates.bootstrap(evaluation.mean_accepted_length, [fresh]), our_results.accepted_lengths(studies.TABLE_1["dspark"])["chat"]
 print(f"{len(fresh):3} prompts, other draws: {once.value:.2f} [{once.low:.2f}, {once.high:.2f}]")
 print(f"{stored:3} prompts, stored:     {whole.value:.2f} [{whole.low:.2f}, {whole.high:.2f}]")
