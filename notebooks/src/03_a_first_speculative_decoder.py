@@ -451,6 +451,7 @@ mirrored = predict("The target drafts 7 tokens for itself, all of them right. Ho
 from dspark_course.measure.evaluation import rollout, tokens_per_second
 from dspark_lite.drafters import SmallLM
 
+lab.max_new_tokens = 40  # a mean needs no long answers
 drafters = {"plain": None, "small_lm": drafter, "prompt_lookup": lookup, "mirror": SmallLM(target, gamma=7)}
 runs = {(name, domain): [] for name in drafters for domain in lab.prompts}
 for domain, prompts in lab.prompts.items():
